@@ -1,0 +1,65 @@
+/* Devices: memory, an in-order queue of work, and a table of kernels.
+ *
+ * cpu:0 ... cpu:N-1 are groups of cores (one core each unless threads says more), each with a
+ * queue, a worker thread, a caching allocator and statistics. Work is enqueued with its arguments
+ * by value and returns at once; reading a value on the host waits. CHOIR_CPU_DEVICES=8 in the
+ * environment makes eight devices however few the cores, so everything about many devices can be
+ * tried on a laptop.
+ *
+ * Threads: any thread may call these; one thread at a time should issue work into one device. */
+#ifndef CHOIR_DEVICE_H
+#define CHOIR_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <choir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_device choir_device;
+
+/** Live figures of one device. Bytes are those handed out by its allocator. */
+typedef struct choir_device_stats {
+    size_t bytes_now;      /* live tensors */
+    size_t bytes_peak;     /* the most bytes_now has been since choir_device_reset_peak */
+    size_t bytes_reserved; /* taken from the system: live and cached */
+    size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
+    double busy_s;         /* seconds spent in kernels */
+    double age_s;          /* seconds since the device started */
+    uint64_t queue_depth;  /* tasks issued and not yet finished */
+    uint64_t tasks;        /* tasks finished */
+} choir_device_stats;
+
+/** How many devices of a kind there are ("cpu"); 0 for a kind that is not built in. */
+int choir_device_count(const char *kind);
+
+/** The device named "cpu:0"; NULL, with a message, if there is none. The library owns it. */
+choir_device *choir_device_find(const char *name);
+
+/** "cpu:0". */
+const char *choir_device_name(const choir_device *device);
+
+/** Cores a device uses: set before its first work. Errors: argument, state. */
+choir_status choir_device_set_threads(choir_device *device, int threads);
+
+/** Caps the memory a device takes from the system, in bytes; 0 lifts the cap. */
+void choir_device_set_limit(choir_device *device, size_t bytes);
+
+/** Waits until everything enqueued so far has run; returns the queue's sticky error, if any. */
+choir_status choir_device_sync(choir_device *device);
+
+/** Fills in the figures of this moment. */
+void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
+
+/** Starts a new peak measurement at the bytes now live. */
+void choir_device_reset_peak(choir_device *device);
+
+/** The instruction set the CPU kernels run with: "baseline", "avx2" or "avx512". */
+const char *choir_cpu_isa(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,118 @@
+/* Messages, the clock, and host memory that may not fail. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static _Thread_local char message[1024];
+static int rank_label = -1;
+
+const char *choir_status_name(choir_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                       \
+    case CHOIR_##name: return "CHOIR_" #name;
+        CHOIR_STATUS_LIST(X)
+#undef X
+    }
+    return "CHOIR_ERR_INTERNAL";
+}
+
+const char *choir_status_text(choir_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                       \
+    case CHOIR_##name: return text;
+        CHOIR_STATUS_LIST(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+const char *choir_error_message(void)
+{
+    return message;
+}
+
+void choir__set_rank_label(int rank)
+{
+    rank_label = rank;
+}
+
+choir_status choir__verror(choir_status status, const char *format, va_list args)
+{
+    char text[sizeof message]; /* the arguments may point into message itself */
+    int used = 0;
+    if (rank_label >= 0)
+        used = snprintf(text, sizeof text, "rank %d: ", rank_label);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    memcpy(message, text, sizeof text);
+    return status;
+}
+
+choir_status choir__error(choir_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    choir__verror(status, format, args);
+    va_end(args);
+    return status;
+}
+
+void choir_check(choir_status status)
+{
+    if (status == CHOIR_OK)
+        return;
+    fprintf(stderr, "choir: %s\n", message[0] ? message : choir_status_text(status));
+    exit(1);
+}
+
+double choir__now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *checked(void *p, size_t bytes)
+{
+    if (!p && bytes) {
+        fprintf(stderr, "choir: out of host memory (%zu bytes)\n", bytes);
+        abort();
+    }
+    return p;
+}
+
+void *choir__alloc(size_t bytes)
+{
+    return checked(malloc(bytes), bytes);
+}
+
+void *choir__calloc(size_t count, size_t size)
+{
+    return checked(calloc(count, size), count * size);
+}
+
+void *choir__realloc(void *p, size_t bytes)
+{
+    return checked(realloc(p, bytes), bytes);
+}
+
+char *choir__strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    return memcpy(choir__alloc(bytes), text, bytes);
+}
+
+char *choir__format(const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        checked(NULL, 1);
+    va_end(args);
+    return text;
+}

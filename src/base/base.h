@@ -1,0 +1,49 @@
+/* The ground floor: nothing here knows of machine learning.
+ *
+ * Errors are a code (choir_status) and one sentence; choir__error writes the sentence where the
+ * failure is first noticed and returns the code, so that a failing function reads
+ *
+ *     return choir__error(CHOIR_ERR_SHAPE, "matmul: (%d, %d) by (%d, %d)", ...);
+ */
+#ifndef CHOIR_BASE_H
+#define CHOIR_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <choir/status.h>
+
+/* Keeps the sentence for choir_error_message() of this thread and returns status. A prefix
+ * "rank 3: " is put before it when the process has been given a rank. */
+choir_status choir__error(choir_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+choir_status choir__verror(choir_status status, const char *format, va_list args);
+
+/* Names this process in its messages; rank < 0 takes the name away. */
+void choir__set_rank_label(int rank);
+
+/* Seconds on the monotonic clock. */
+double choir__now(void);
+
+/* Memory that cannot be had ends the process: only for small host-side bookkeeping, never for
+ * sizes that come from a user's data. */
+void *choir__alloc(size_t bytes);
+void *choir__calloc(size_t count, size_t size);
+void *choir__realloc(void *p, size_t bytes);
+char *choir__strdup(const char *text);
+char *choir__format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define CHOIR_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static inline int64_t choir__min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t choir__max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

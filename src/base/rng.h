@@ -1,0 +1,57 @@
+/* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
+ * as 1, 2, 3", SC'11). A number is a pure function of a key and a counter, so dropout masks and
+ * initial weights are the same whoever computes them, in whatever order. */
+#ifndef CHOIR_RNG_H
+#define CHOIR_RNG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline void choir__philox(uint64_t key, uint64_t hi, uint64_t lo, uint32_t out[4])
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32);
+    uint32_t c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+/* [0, 1), 24 bits. */
+static inline float choir__unit(uint32_t bits)
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
+
+/* A key out of a seed and a name: FNV-1a over both, then the splitmix64 finaliser. */
+uint64_t choir__key(uint64_t seed, const char *name);
+
+/* The splitmix64 finaliser: mixes one more number into a key. */
+static inline uint64_t choir__mix(uint64_t key, uint64_t value)
+{
+    uint64_t z = key + 0x9E3779B97F4A7C15u * (value + 1);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* MT19937, the generator behind torch.randperm and torch's default initialisation. */
+typedef struct choir__mt19937 {
+    uint32_t state[624];
+    int next;
+} choir__mt19937;
+
+void choir__mt_seed(choir__mt19937 *mt, uint32_t seed);
+uint32_t choir__mt_next(choir__mt19937 *mt);
+
+/* torch.randperm(n, generator seeded with seed): out[n]. */
+void choir__randperm(uint64_t seed, int64_t n, int64_t *out);
+
+#endif

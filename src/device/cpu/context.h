@@ -1,0 +1,28 @@
+/* What CPU kernels keep between calls: one context a device, current on whichever thread runs the
+ * device's queue. oneDNN's primitives and their scratch memory live here. */
+#ifndef CHOIR_CPU_CONTEXT_H
+#define CHOIR_CPU_CONTEXT_H
+
+#include "device/kernels.h"
+
+typedef struct choir__cpu_context choir__cpu_context;
+
+choir__cpu_context *choir__cpu_context_new(int threads);
+void choir__cpu_context_free(choir__cpu_context *context);
+
+/* Makes the context current on this thread (a queue's `enter`), with its thread count. */
+void choir__cpu_context_enter(void *context);
+
+/* The current one; a thread that never entered any gets one of its own, with one thread. */
+choir__cpu_context *choir__cpu_context_current(void);
+
+int choir__cpu_context_threads(const choir__cpu_context *context);
+
+/* Scratch memory of at least so many bytes, 64-byte aligned, valid until the next call. */
+void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes);
+
+/* The kernel tables: the slow obvious one, and the fast one for an instruction set. */
+extern const choir__kernels choir__cpu_reference;
+const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */
+
+#endif

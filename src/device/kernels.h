@@ -1,0 +1,392 @@
+/* The kernel table: what a backend fills in, and nothing above device/ knows who did.
+ *
+ * A kernel takes one struct of arguments by value (a task's arguments) and only reads and writes
+ * the memory named there: it neither allocates nor waits. Pointers are device pointers. dtype names
+ * the type of all floating operands unless a field says otherwise; kernels compute in f32 (sums
+ * that need it in f64), or wholly in f64 for CHOIR_F64, which the reference kernels alone offer.
+ *
+ * "Rows" are the leading dimensions flattened, "cols" the last one, contiguous. Images are
+ * channels-last: (N, H, W, C) in memory. Outputs never alias inputs unless a field says so. */
+#ifndef CHOIR_KERNELS_H
+#define CHOIR_KERNELS_H
+
+#include <choir/dtype.h>
+#include "base/base.h"
+
+enum { CHOIR__MAX_DIMS = 6 };
+
+/* A strided operand: the shape stands in the arguments; stride 0 broadcasts. Units: elements. */
+typedef struct choir__strided {
+    void *p;
+    int64_t stride[CHOIR__MAX_DIMS];
+} choir__strided;
+
+/* y[i] = value, n elements of any dtype; integers take the value truncated. */
+typedef struct choir__k_fill {
+    void *y;
+    int64_t n;
+    double value;
+    choir_dtype dtype;
+} choir__k_fill;
+
+/* y = x, any strides and any pair of dtypes (f32 to bf16/f16 rounds to nearest even; float to
+ * integer truncates; bool is x != 0). */
+typedef struct choir__k_copy {
+    choir__strided y, x;
+    int64_t shape[CHOIR__MAX_DIMS];
+    int ndim;
+    choir_dtype y_dtype, x_dtype;
+} choir__k_copy;
+
+/* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
+ * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). AFFINE is a x + b. */
+typedef enum choir__unary_op {
+    CHOIR__NEG, CHOIR__EXP, CHOIR__LOG, CHOIR__SQRT, CHOIR__TANH, CHOIR__SIGMOID, CHOIR__RELU,
+    CHOIR__GELU, CHOIR__GELU_TANH, CHOIR__SQUARE, CHOIR__ABS, CHOIR__AFFINE, CHOIR__UNARY_COUNT
+} choir__unary_op;
+
+/* y[i] = op(x[i]); y may be x. */
+typedef struct choir__k_unary {
+    const void *x;
+    void *y;
+    int64_t n;
+    double a, b; /* AFFINE */
+    choir__unary_op op;
+    choir_dtype dtype;
+} choir__k_unary;
+
+/* gx[i] = gy[i] op'(x[i]); y = op(x) is there for the ops that are cheaper from it
+ * (EXP SQRT TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0. */
+typedef struct choir__k_unary_backward {
+    const void *x, *y, *gy;
+    void *gx;
+    int64_t n;
+    double a, b;
+    choir__unary_op op;
+    choir_dtype dtype;
+} choir__k_unary_backward;
+
+typedef enum choir__binary_op {
+    CHOIR__ADD, CHOIR__SUB, CHOIR__MUL, CHOIR__DIV, CHOIR__BINARY_COUNT
+} choir__binary_op;
+
+/* y = a op b, broadcast by strides; y is contiguous (its strides are those of shape) or has the
+ * very strides of a and b; y may be a or b when their strides are equal. */
+typedef struct choir__k_binary {
+    choir__strided y, a, b;
+    int64_t shape[CHOIR__MAX_DIMS];
+    int ndim;
+    choir__binary_op op;
+    choir_dtype dtype;
+} choir__k_binary;
+
+/* y[i] = (a[i] + b[i]) * scale, f32 or f64: one node of the gradient tree. y may be a or b. */
+typedef struct choir__k_add_scaled {
+    const void *a, *b; /* b NULL: y = a * scale */
+    void *y;
+    int64_t n;
+    float scale;
+    choir_dtype dtype;
+} choir__k_add_scaled;
+
+/* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
+ * f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed tree:
+ * lane i += lane i+8, then +4, +2, +1. */
+typedef struct choir__k_sum {
+    const void *x;
+    void *y;
+    int64_t rows, cols;
+    double scale;
+    bool over_rows; /* true: COLS */
+    choir_dtype dtype;
+} choir__k_sum;
+
+/* y[r] = max_c x[r, c] and, when index is there, the smallest c that has it. y may be NULL. */
+typedef struct choir__k_max_rows {
+    const void *x;
+    void *y;
+    int64_t *index;
+    int64_t rows, cols;
+    choir_dtype dtype;
+} choir__k_max_rows;
+
+/* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides in
+ * elements; one of each pair of matrix strides is 1 for A and B; C's columns are contiguous.
+ * bias (N) or NULL. */
+typedef struct choir__k_matmul {
+    const void *a, *b, *bias;
+    void *c;
+    int64_t batch0, batch1, m, n, k;
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;
+    choir_dtype dtype;
+} choir__k_matmul;
+
+/* Softmax over rows: y = softmax(scale x). causal: row r sees columns 0 ... r % period (the rest
+ * come out 0). y may be x. log: y = log softmax. */
+typedef struct choir__k_softmax {
+    const void *x;
+    void *y;
+    int64_t rows, cols, period;
+    float scale;
+    bool causal, log;
+    choir_dtype dtype;
+} choir__k_softmax;
+
+/* gx = scale * y (gy - sum_c gy y); log: gx = scale * (gy - exp(y) sum_c gy). gx may be gy. */
+typedef struct choir__k_softmax_backward {
+    const void *y, *gy;
+    void *gx;
+    int64_t rows, cols, period;
+    float scale;
+    bool causal, log;
+    choir_dtype dtype;
+} choir__k_softmax_backward;
+
+/* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased
+ * (Ba et al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). */
+typedef struct choir__k_layer_norm {
+    const void *x, *gamma, *beta;
+    void *y, *mean, *rstd;
+    int64_t rows, cols;
+    float eps;
+    choir_dtype dtype;
+} choir__k_layer_norm;
+
+/* gx (rows, cols); gx_add, when there, is added to gx (a residual's gradient; gx may be it). */
+typedef struct choir__k_layer_norm_backward {
+    const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
+    void *gx;
+    int64_t rows, cols;
+    choir_dtype dtype;
+} choir__k_layer_norm_backward;
+
+/* ggamma, gbeta (cols), rows added in order; either may be NULL. */
+typedef struct choir__k_layer_norm_weights {
+    const void *x, *mean, *rstd, *gy;
+    void *ggamma, *gbeta;
+    int64_t rows, cols;
+    choir_dtype dtype;
+} choir__k_layer_norm_weights;
+
+/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015). train: the batch's
+ * mean and biased variance are used and written to mean, rstd; when update is set the running
+ * ones become (1 - momentum) old + momentum new, the variance unbiased there. eval: the running
+ * ones are used (mean, rstd are written too). gamma, beta may be NULL. */
+typedef struct choir__k_batch_norm {
+    const void *x, *gamma, *beta;
+    void *y, *mean, *rstd, *running_mean, *running_var;
+    int64_t rows, cols;
+    float eps, momentum;
+    bool train, update;
+    choir_dtype dtype;
+} choir__k_batch_norm;
+
+/* gx and, when there, ggamma, gbeta. train as in the forward. */
+typedef struct choir__k_batch_norm_backward {
+    const void *x, *gamma, *mean, *rstd, *gy;
+    void *gx, *ggamma, *gbeta;
+    int64_t rows, cols;
+    bool train;
+    choir_dtype dtype;
+} choir__k_batch_norm_backward;
+
+/* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, naming it. */
+typedef struct choir__k_embedding {
+    const void *table;
+    const int64_t *ids;
+    void *y;
+    int64_t n, rows, cols;
+    choir_dtype dtype;
+} choir__k_embedding;
+
+/* The gradient of an embedding out of `leaves` micro-batches: leaf l holds ids[l] (counts[l]) and
+ * rows[l] (counts[l], cols). For each id: a leaf's rows are added in order, the leaves in the fixed
+ * tree over all of them (absent: 0), times scale; then y[id] = (y[id] if accumulate, else 0) + that.
+ * Rows of y that no id names: 0, or unchanged with accumulate. y (rows, cols) f32/f64.
+ * leaf pointers live in host-visible memory until the kernel has run. */
+typedef struct choir__k_embedding_backward {
+    const int64_t *const *ids;
+    const void *const *grads;
+    const int64_t *counts;
+    int64_t leaves;
+    void *y;
+    int64_t rows, cols;
+    float scale;
+    bool accumulate;
+    choir_dtype dtype;
+} choir__k_embedding_backward;
+
+/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64; label smoothing s mixes
+ * the target with the uniform distribution: (1-s) nll + s mean_c nll_c. Rows whose target is
+ * ignore_index count for nothing. loss () = mean over the counted rows (0 if none); lse (rows) =
+ * log sum exp; count () the rows counted, as the dtype. A target outside [0, cols) fails the
+ * queue. */
+typedef struct choir__k_cross_entropy {
+    const void *logits;
+    const int64_t *targets;
+    void *loss, *lse, *count;
+    int64_t rows, cols, ignore_index;
+    float smoothing;
+    choir_dtype dtype;
+} choir__k_cross_entropy;
+
+/* glogits = gloss / count * (softmax - smoothed one-hot). glogits may be logits. */
+typedef struct choir__k_cross_entropy_backward {
+    const void *logits, *lse, *count, *gloss;
+    const int64_t *targets;
+    void *glogits;
+    int64_t rows, cols, ignore_index;
+    float smoothing;
+    choir_dtype dtype;
+} choir__k_cross_entropy_backward;
+
+/* Negative log likelihood of log-probabilities (rows, cols): loss () = -mean x[r, target[r]] over
+ * the rows not ignored; backward writes all of gx. */
+typedef struct choir__k_nll {
+    const void *x, *gloss; /* gloss: backward */
+    const int64_t *targets;
+    void *loss, *count, *gx;
+    int64_t rows, cols, ignore_index;
+    choir_dtype dtype;
+} choir__k_nll;
+
+/* y[i] = x[i] * keep / (1 - p), keep drawn by Philox: element i is kept iff
+ * unit(word i%4 of philox(key, hi = *step, lo = i/4)) >= p. The same call on gy is the backward.
+ * step is read on the device, so a recorded step draws anew each replay. y may be x. */
+typedef struct choir__k_dropout {
+    const void *x;
+    void *y;
+    const uint64_t *step;
+    int64_t n;
+    uint64_t key;
+    float p;
+    choir_dtype dtype;
+} choir__k_dropout;
+
+/* Initial values: element i from word i%4 of philox(key, 0, (first + i)/4) (first a multiple of 4).
+ * UNIFORM: a + (b - a) unit. NORMAL: mean a, deviation b, Box-Muller on the words (0,1) and (2,3):
+ * r cos, r sin of each pair, in f64, with u = 1 - unit under the logarithm. */
+typedef struct choir__k_random {
+    void *y;
+    int64_t n;
+    uint64_t key, first;
+    double a, b;
+    bool normal;
+    choir_dtype dtype;
+} choir__k_random;
+
+/* 2-D convolution, channels-last: x (N, H, W, C), y (N, OH, OW, O), w (O, KH, KW, C/groups) in
+ * memory, bias (O) or NULL. Cross-correlation, zero padding. */
+typedef struct choir__conv_shape {
+    int64_t n, h, w, c, oh, ow, o, kh, kw, groups;
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+} choir__conv_shape;
+
+typedef struct choir__k_conv {
+    const void *x, *w, *bias;
+    void *y;
+    choir__conv_shape s;
+    choir_dtype dtype;
+} choir__k_conv;
+
+typedef struct choir__k_conv_backward_input {
+    const void *gy, *w;
+    void *gx;
+    choir__conv_shape s;
+    choir_dtype dtype;
+} choir__k_conv_backward_input;
+
+typedef struct choir__k_conv_backward_weight {
+    const void *gy, *x;
+    void *gw, *gbias; /* gbias may be NULL */
+    choir__conv_shape s;
+    choir_dtype dtype;
+} choir__k_conv_backward_weight;
+
+/* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) keeps where in the window
+ * (kh * KW + kw) the first maximum was. Average divides by the whole window, padding counted. */
+typedef struct choir__k_pool {
+    const void *x;
+    void *y;
+    uint8_t *index;
+    choir__conv_shape s;
+    bool max;
+    choir_dtype dtype;
+} choir__k_pool;
+
+typedef struct choir__k_pool_backward {
+    const void *gy;
+    const uint8_t *index;
+    void *gx;
+    choir__conv_shape s;
+    bool max;
+    choir_dtype dtype;
+} choir__k_pool_backward;
+
+/* One parameter of a multi-tensor optimizer step. row: elements a row of dimension 0. */
+typedef struct choir__opt_entry {
+    float *param;
+    const float *grad;
+    float *m, *v;   /* SGD: m is the momentum buffer, v unused */
+    int64_t n, row;
+    int group;      /* whose hyper-parameters */
+} choir__opt_entry;
+
+/* A group's numbers of this step, in device memory. */
+typedef struct choir__opt_hyper {
+    float lr, beta1, beta2, eps, weight_decay;
+    float momentum, dampening;
+    float step_size, rsqrt_bias2; /* Adam: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
+    int32_t nesterov, decoupled, first; /* first: the first step of SGD's momentum */
+} choir__opt_hyper;
+
+/* For each entry, with g = grad * *clip (clip NULL: 1). f32.
+ *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g + momentum m : m;
+ *         p -= lr g       (no momentum: p -= lr g)
+ *   Adam: decoupled ? p -= lr wd p : g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;
+ *         p -= step_size m / (sqrt(v) rsqrt_bias2 + eps) */
+typedef struct choir__k_optim {
+    const choir__opt_entry *entries;
+    int64_t count;
+    const choir__opt_hyper *hyper;
+    const float *clip;
+} choir__k_optim;
+
+/* norm () f32 = sqrt(sum of squares of all gradients): f64 sums a row of dimension 0, joined by the
+ * fixed tree over all rows in entry order. clip () f32 = min(1, max_norm / (norm + 1e-6)), 1 when
+ * max_norm <= 0. rows: scratch, one double a row. */
+typedef struct choir__k_grad_norm {
+    const choir__opt_entry *entries;
+    int64_t count;
+    double *rows;
+    float *norm, *clip;
+    float max_norm;
+} choir__k_grad_norm;
+
+/* Copies a few bytes that the host decided into device memory, in queue order. */
+typedef struct choir__k_store {
+    void *y;
+    uint32_t bytes;
+    unsigned char data[240];
+} choir__k_store;
+
+#define CHOIR__KERNEL_LIST(X)                                                                      \
+    X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)          \
+    X(matmul) X(softmax) X(softmax_backward) X(layer_norm) X(layer_norm_backward)                  \
+    X(layer_norm_weights) X(batch_norm) X(batch_norm_backward) X(embedding)                        \
+    X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)        \
+    X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)            \
+    X(pool_backward) X(sgd) X(adam) X(grad_norm) X(store)
+
+typedef choir__k_nll choir__k_nll_backward;
+typedef choir__k_optim choir__k_sgd;
+typedef choir__k_optim choir__k_adam;
+
+typedef struct choir__kernels {
+#define X(name) void (*name)(const choir__k_##name *args);
+    CHOIR__KERNEL_LIST(X)
+#undef X
+} choir__kernels;
+
+#endif

@@ -1,0 +1,93 @@
+/* In-order queues of work, and events between them.
+ *
+ * A task is a function and a small block of arguments, copied in when it is issued. One runner at a
+ * time executes a queue's tasks, in order. *Whoever waits for a queue runs it*: choir__queue_wait
+ * executes the outstanding tasks on the calling thread if nobody else is at it. A worker thread
+ * serves the queue when nobody waits; it lets a moment pass before it steps in, so the common
+ * "issue a step, then read the loss" never crosses between threads. Queues whose work needs the
+ * worker's own thread pool (a device of several cores) are run by the worker alone.
+ *
+ * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
+ *
+ * A task that fails calls choir__queue_fail; the first failure sticks to the queue, the tasks
+ * behind it are dropped, and every later wait returns it.
+ *
+ * The same queues serve devices and groups. Issuing is thread-safe. */
+#ifndef CHOIR_QUEUE_H
+#define CHOIR_QUEUE_H
+
+#include "base/base.h"
+
+typedef struct choir__queue choir__queue;
+
+/* Runs on the queue's current runner. args is the queue's copy, aligned to 16 bytes. */
+typedef void choir__task(const void *args);
+
+typedef struct choir__queue_opts {
+    const char *name;   /* for traces and messages */
+    const int *cores;   /* the worker's cores */
+    int core_count;     /* 0: anywhere */
+    bool worker_only;   /* tasks need the worker's thread: nobody else may run them */
+    void (*enter)(void *arg); /* called on a thread each time it becomes the runner; may be NULL */
+    void *arg;
+} choir__queue_opts;
+
+choir__queue *choir__queue_new(choir__queue_opts opts);
+void choir__queue_free(choir__queue *queue); /* drains; NULL is fine */
+
+/* Enqueues fn with a copy of args (at most CHOIR__TASK_MAX bytes). */
+enum { CHOIR__TASK_MAX = 1024 };
+void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
+
+/* A place in a queue: everything issued to it so far. Zero-initialised: nobody recorded it. */
+typedef struct choir__event {
+    choir__queue *queue;
+    uint64_t seq;
+} choir__event;
+
+choir__event choir__queue_record(choir__queue *queue);
+
+/* Makes tasks issued to queue from now on wait for the event. Error: state, if never recorded. */
+choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
+
+/* Host side: waits for the event; returns the sticky error of its queue. */
+choir_status choir__event_wait(choir__event event);
+bool choir__event_done(choir__event event);
+
+/* Waits for all that has been issued. */
+choir_status choir__queue_wait(choir__queue *queue);
+
+/* From inside a task: marks the queue that runs it failed. Formats like choir__error. */
+choir_status choir__queue_fail(choir_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The first failure, and its sentence; choir__queue_clear forgets it. */
+choir_status choir__queue_status(choir__queue *queue);
+void choir__queue_clear(choir__queue *queue);
+
+typedef struct choir__queue_stats {
+    double busy_s;
+    uint64_t issued, finished;
+} choir__queue_stats;
+
+choir__queue_stats choir__queue_get_stats(choir__queue *queue);
+
+/* Drains every queue and joins all workers, before a fork; they start anew on demand. */
+void choir__queues_quiesce(void);
+
+/* Recording: while a recording is open on this thread, tasks issued, events recorded and waited
+ * for, and host calls noted by this thread are written down as well as carried out, so that
+ * choir__recording_replay can issue the same list again. */
+typedef struct choir__recording choir__recording;
+
+choir__recording *choir__recording_open(void);
+void choir__recording_close(choir__recording *recording);
+void choir__recording_free(choir__recording *recording);
+choir_status choir__recording_replay(choir__recording *recording);
+bool choir__recording_active(void);
+
+/* Runs fn(arg) now and, when a recording is open, again at this place of every replay. What fn
+ * issues is not recorded: it is the part of a step that the host decides anew each time. */
+choir_status choir__host_call(choir_status (*fn)(void *arg), void *arg);
+
+#endif
