@@ -36,6 +36,12 @@ const char *choir_error_message(void)
     return message;
 }
 
+void choir__set_message(const char *text)
+{
+    if (text != message)
+        snprintf(message, sizeof message, "%s", text);
+}
+
 void choir__set_rank_label(int rank)
 {
     rank_label = rank;

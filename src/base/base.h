@@ -20,6 +20,9 @@ choir_status choir__error(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 choir_status choir__verror(choir_status status, const char *format, va_list args);
 
+/* Makes text this thread's message as it is: to repeat a sentence written on another thread. */
+void choir__set_message(const char *text);
+
 /* Names this process in its messages; rank < 0 takes the name away. */
 void choir__set_rank_label(int rank);
 

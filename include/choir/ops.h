@@ -1,0 +1,143 @@
+/* Ops on tensors: what PyTorch's functions of the same names compute.
+ *
+ * Floating operands are f32, or bf16/f16 (computed in f32, rounded once at the end), or f64 (slow:
+ * for checks). All are differentiable in their floating operands unless said. Shapes broadcast as
+ * NumPy's where two operands meet. Errors: shape, dtype, device, scope. Collective: none.
+ *
+ * Threads: those of the operands' scope. */
+#ifndef CHOIR_OPS_H
+#define CHOIR_OPS_H
+
+#include <choir/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+choir_tensor *choir_add(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_mul(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_div(choir_tensor *a, choir_tensor *b);
+/** a x + b with two numbers. */
+choir_tensor *choir_affine(choir_tensor *x, double a, double b);
+choir_tensor *choir_scale(choir_tensor *x, double a);
+
+choir_tensor *choir_neg(choir_tensor *x);
+choir_tensor *choir_exp(choir_tensor *x);
+choir_tensor *choir_log(choir_tensor *x);
+choir_tensor *choir_sqrt(choir_tensor *x);
+choir_tensor *choir_square(choir_tensor *x);
+choir_tensor *choir_abs(choir_tensor *x);
+choir_tensor *choir_tanh(choir_tensor *x);
+choir_tensor *choir_sigmoid(choir_tensor *x);
+choir_tensor *choir_relu(choir_tensor *x);
+/** x Phi(x) (Hendrycks & Gimpel, 2016), exact. */
+choir_tensor *choir_gelu(choir_tensor *x);
+/** Its tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+choir_tensor *choir_gelu_tanh(choir_tensor *x);
+
+/** Over all elements: (). */
+choir_tensor *choir_sum(choir_tensor *x);
+choir_tensor *choir_mean(choir_tensor *x);
+/** Over one dimension, which goes away. */
+choir_tensor *choir_sum_dim(choir_tensor *x, int dim);
+choir_tensor *choir_mean_dim(choir_tensor *x, int dim);
+/** The place of the largest entry of the last dimension: i64. No gradient. */
+choir_tensor *choir_argmax(choir_tensor *x);
+
+/** a (..., M, K) times b (..., K, N); leading dimensions equal, or b is (K, N). */
+choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b);
+
+/** x W^T + b.  x (..., in), weight (out, in), bias (out) or NULL -> (..., out). */
+choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
+
+/** Over the last dimension. */
+choir_tensor *choir_softmax(choir_tensor *x);
+choir_tensor *choir_log_softmax(choir_tensor *x);
+
+/** softmax(q k^T / sqrt(D)) v, per head (Vaswani et al., 2017). q, k, v (B, H, T, D), any strides
+ *  with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ... t. */
+choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal);
+
+/** The same with q, k and v as the thirds of one tensor qkv (B, T, 3C), C = heads * D -> (B, T, C). */
+choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal);
+
+/** (x - mean) / sqrt(var + eps) * gamma + beta over the last dimension; gamma, beta (C) or NULL. */
+choir_tensor *choir_layer_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
+
+/** Over all dimensions but 1 of x (N, C, ...). training: by the batch's statistics, and the running
+ *  ones (C) move by momentum (on micro-batch 0 alone); else by the running ones. */
+choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, bool training, float momentum,
+    float eps);
+
+/** Rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
+choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
+
+/** Zeroes each element with probability p and scales the rest by 1/(1-p); drawn by (seed, step,
+ *  micro-batch, name, call number), so the same whoever runs it. */
+choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name);
+
+typedef struct choir_conv_opts {
+    int stride, padding, dilation, groups;
+} choir_conv_opts;
+
+choir_conv_opts choir_conv_defaults(void); /* 1, 0, 1, 1 */
+
+/** x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) or NULL -> (N, O, OH, OW). Images are
+ *  logically NCHW and channels-last in memory. */
+choir_tensor *choir_conv2d(choir_tensor *x, choir_tensor *weight, choir_tensor *bias,
+    choir_conv_opts opts);
+choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding);
+choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding);
+
+/* --- losses: (), the mean over what counts -------------------------------------------------------- */
+
+typedef struct choir_cross_entropy_opts {
+    int64_t ignore_index; /* rows with this target do not count; default -100 */
+    float label_smoothing; /* in [0, 1]; default 0 */
+} choir_cross_entropy_opts;
+
+choir_cross_entropy_opts choir_cross_entropy_defaults(void);
+
+/**
+ * Softmax cross-entropy, averaged over the rows.
+ *
+ *   loss = -1/B * sum_b log softmax(logits[b])[target[b]]
+ *
+ * @param logits  (..., C) floating, unnormalised scores
+ * @param target  (...)    i64, class ids in [0, C)
+ * @return        ()       nats a row
+ *
+ * Gradient: logits only.  Execution error: range, a target outside [0, C).
+ */
+choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
+choir_tensor *choir_cross_entropy_with(choir_tensor *logits, choir_tensor *target,
+    choir_cross_entropy_opts opts);
+
+/** -mean over rows of x[r, target[r]]; x (..., C) log-probabilities. */
+choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
+
+/** mean (x - y)^2; no gradient for y. */
+choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
+
+/* --- ops with a user's own gradient -------------------------------------------------------------- */
+
+/** Both functions are made of choir ops, which record nothing while they run. */
+typedef struct choir_custom_op {
+    const char *name;
+    /** -> the result, out of in[count]. */
+    choir_tensor *(*forward)(choir_tensor *const *in, int count, const void *arg);
+    /** Fills grad_in[i], the gradient of in[i], or leaves it NULL. */
+    void (*backward)(choir_tensor *const *in, int count, choir_tensor *out,
+        choir_tensor *grad_out, choir_tensor **grad_in, const void *arg);
+} choir_custom_op;
+
+/** arg must live as long as the scope. */
+choir_tensor *choir_custom(const choir_custom_op *op, choir_tensor *const *in, int count,
+    const void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,352 @@
+/* How the ranks of a machine meet, and pass descriptors to one another.
+ *
+ * Rank 0 listens, the others call it, and the connections stay open: a star. One operation runs over
+ * it, the exchange: every rank gives rank 0 an offer and at most one descriptor; rank 0 gives
+ * everyone all of them. Opening a group is two exchanges: first each rank's pidfd (so that every
+ * rank can see every other's end without trusting process numbers), then rank 0's control segment.
+ *
+ * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of the same
+ * job can't call the old one. A failure of rank 0 is sent down the star as a sentence. */
+#include "comm/shm/shm.h"
+#include "comm/shm/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct letter { /* what rank 0 sends down */
+    int32_t status;
+    char text[300];
+    choir__offer offers[CHOIR__MAX_WORLD];
+} letter;
+
+static int pidfd_of_self(void)
+{
+    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+static void close_all(int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+static choir_status lost(choir__shm *shm, int rank)
+{
+    int pid = shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);
+    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
+        "rank %d (pid %d) died or gave up while the group was meeting", rank, pid);
+}
+
+/* Rank 0 gave up: everyone shall know why. */
+static void tell_all(choir__shm *shm)
+{
+    letter *out = choir__calloc(1, sizeof *out);
+    out->status = shm->failed;
+    snprintf(out->text, sizeof out->text, "%.299s", shm->message);
+    for (int r = 1; r < shm->world; r++)
+        if (shm->sockets[r] >= 0)
+            choir__socket_send(shm->sockets[r], out, sizeof *out, NULL, 0);
+    free(out);
+}
+
+/* A message of rank, which is bound to come unless rank dies. */
+static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes, int *fds,
+    int fd_room, int *fd_count, double deadline)
+{
+    for (;;) {
+        struct pollfd ready = {.fd = shm->sockets[rank], .events = POLLIN};
+        int n = poll(&ready, 1, 50);
+        if (n > 0) {
+            if ((ready.revents & POLLIN) &&
+                choir__socket_receive(ready.fd, data, bytes, fds, fd_room, fd_count))
+                return CHOIR_OK;
+            return lost(shm, rank);
+        }
+        if (choir__shm_fault(shm))
+            return shm->failed;
+        if (choir__shm_dead(shm, rank))
+            return lost(shm, rank);
+        if (choir__now() > deadline)
+            return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+                "rank %d did not answer within %g s while the group was meeting", rank,
+                shm->timeout_s);
+    }
+}
+
+static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], double deadline)
+{
+    int passed[CHOIR__MAX_WORLD], passed_count = 0;
+    for (int r = 1; r < shm->world; r++) {
+        int got = 0;
+        if (receive(shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got, deadline)) {
+            tell_all(shm);
+            return shm->failed;
+        }
+        all->offers[r].has_fd = got;
+    }
+    for (int r = 0; r < shm->world; r++)
+        if (all->offers[r].has_fd)
+            passed[passed_count++] = fds[r];
+    for (int r = 1; r < shm->world; r++)
+        if (!choir__socket_send(shm->sockets[r], all, sizeof *all, passed, passed_count)) {
+            lost(shm, r);
+            tell_all(shm);
+            return shm->failed;
+        }
+    return CHOIR_OK;
+}
+
+static choir_status exchange_below(choir__shm *shm, const choir__offer *mine, int fd, letter *all,
+    int fds[], double deadline)
+{
+    int passed[CHOIR__MAX_WORLD], passed_count = 0, next = 0;
+    choir__offer offer = *mine;
+    offer.has_fd = fd >= 0;
+    if (!choir__socket_send(shm->sockets[0], &offer, sizeof offer, &fd, fd >= 0))
+        return lost(shm, 0);
+    /* A little longer than rank 0 waits: it can say who is missing. */
+    if (receive(shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
+        return shm->failed;
+    if (all->status) {
+        close_all(passed, passed_count);
+        return choir__shm_fail(shm, (choir_status)all->status, "%s", all->text);
+    }
+    for (int r = 0; r < shm->world; r++)
+        fds[r] = all->offers[r].has_fd && next < passed_count ? passed[next++] : -1;
+    return CHOIR_OK;
+}
+
+choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
+    choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD])
+{
+    double deadline = choir__now() + shm->timeout_s;
+    letter *all = choir__calloc(1, sizeof *all);
+    choir_status status;
+    for (int r = 0; r < CHOIR__MAX_WORLD; r++)
+        fds[r] = -1;
+    if (shm->rank == 0) {
+        all->offers[0] = *mine;
+        all->offers[0].has_fd = fd >= 0;
+        fds[0] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+        status = exchange_at_root(shm, all, fds, deadline);
+    } else {
+        status = exchange_below(shm, mine, fd, all, fds, deadline);
+    }
+    if (status)
+        close_all(fds, shm->world);
+    else
+        memcpy(offers, all->offers, sizeof all->offers);
+    free(all);
+    return status;
+}
+
+/* --- rank 0 listens --- */
+
+static choir_status never_came(choir__shm *shm)
+{
+    char who[300] = "";
+    size_t used = 0;
+    int missing = 0;
+    for (int r = 1; r < shm->world; r++)
+        if (shm->sockets[r] < 0) {
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", missing ? ", " : "", r);
+            missing++;
+        }
+    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+        "rank%s %s of %d never came within %g s: were all ranks started, with the same CHOIR_JOB, "
+        "on this machine?", missing == 1 ? "" : "s", who, shm->world, shm->timeout_s);
+}
+
+/* Takes in a caller that claims to be rank of world. */
+static choir_status seat(choir__shm *shm, int fd, int rank, int world)
+{
+    if (world != shm->world || rank < 1 || rank >= world) {
+        choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
+            "a rank %d of %d joined where rank 0 counts %d ranks: WORLD_SIZE must be the same "
+            "everywhere", rank, world, shm->world);
+    } else if (shm->sockets[rank] >= 0) {
+        choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
+            "two processes, pid %d and pid %d, say they are rank %d",
+            choir__socket_peer_pid(shm->sockets[rank]), choir__socket_peer_pid(fd), rank);
+    } else {
+        shm->sockets[rank] = fd;
+        return CHOIR_OK;
+    }
+    letter *out = choir__calloc(1, sizeof *out); /* it has no seat; it shall know as well */
+    out->status = shm->failed;
+    snprintf(out->text, sizeof out->text, "%.299s", shm->message);
+    choir__socket_send(fd, out, sizeof *out, NULL, 0);
+    free(out);
+    close(fd);
+    return shm->failed;
+}
+
+static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
+{
+    double deadline = choir__now() + shm->timeout_s;
+    int seated = 1;
+    while (seated < shm->world) {
+        struct pollfd watch[CHOIR__MAX_WORLD];
+        for (int r = 0; r < shm->world; r++) /* the others: only whether they hang up */
+            watch[r] = (struct pollfd){.fd = r ? shm->sockets[r] : listener, .events = r ? 0 : POLLIN};
+        poll(watch, (nfds_t)shm->world, 50);
+        for (int r = 1; r < shm->world; r++)
+            if (watch[r].fd >= 0 && watch[r].revents)
+                return lost(shm, r);
+        int rank, world;
+        int fd = choir__socket_accept(listener, key, &rank, &world);
+        if (fd >= 0) {
+            if (seat(shm, fd, rank, world))
+                return shm->failed;
+            seated++;
+        } else if (choir__now() > deadline) {
+            return never_came(shm);
+        }
+    }
+    return CHOIR_OK;
+}
+
+static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
+{
+    int listener = choir__socket_listen(key);
+    if (listener < 0 && errno == EADDRINUSE)
+        return choir__shm_fail(shm, CHOIR_ERR_STATE,
+            "another rank 0 of this job is already waiting on this machine: does every job have "
+            "its own CHOIR_JOB?");
+    if (listener < 0)
+        return choir__shm_fail(shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
+    choir_status status = gather_ranks(shm, listener, key);
+    close(listener);
+    if (status)
+        tell_all(shm);
+    return status;
+}
+
+/* --- the others call --- */
+
+static choir_status call_rank_0(choir__shm *shm, uint64_t key)
+{
+    double deadline = choir__now() + shm->timeout_s;
+    struct timespec pause = {.tv_nsec = 200 * 1000};
+    for (;;) {
+        shm->sockets[0] = choir__socket_connect(key, shm->rank, shm->world);
+        if (shm->sockets[0] >= 0)
+            return CHOIR_OK;
+        if (errno == EPERM)
+            return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
+                "somebody else's process answers in place of rank 0: choose another CHOIR_JOB");
+        if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
+            return choir__shm_fail(shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
+        if (choir__now() > deadline)
+            return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+                "rank 0 never came within %g s: was it started, with the same CHOIR_JOB, on this "
+                "machine?", shm->timeout_s);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 10 * 1000 * 1000)
+            pause.tv_nsec *= 2;
+    }
+}
+
+/* --- opening and closing --- */
+
+static choir_status trade_pidfds(choir__shm *shm)
+{
+    choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];
+    int self = pidfd_of_self();
+    if (self < 0)
+        mine.status = CHOIR_ERR_UNSUPPORTED;
+    choir_status status = choir__shm_exchange(shm, &mine, self, offers, shm->pidfds);
+    if (self >= 0)
+        close(self);
+    for (int r = 0; r < shm->world && !status; r++) {
+        shm->pids[r] = offers[r].pid;
+        if (offers[r].status)
+            status = choir__shm_fail(shm, CHOIR_ERR_UNSUPPORTED,
+                "rank %d cannot open a pidfd of itself: groups need Linux 5.3 or newer", r);
+    }
+    return status;
+}
+
+/* Replaces the private stand-in, which carried failures so far, by the segment all ranks share. */
+static choir_status share_control(choir__shm *shm)
+{
+    choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
+    int fds[CHOIR__MAX_WORLD], fd = -1;
+    if (shm->rank == 0 && (fd = choir__shm_memory(shm->control_bytes, mine.text)) < 0)
+        mine.status = CHOIR_ERR_MEMORY;
+    if (choir__shm_exchange(shm, &mine, fd, offers, fds))
+        goto out;
+    void *p = fds[0] >= 0 ? choir__shm_map(fds[0], shm->control_bytes) : NULL;
+    if (!p) {
+        choir__shm_fail(shm, CHOIR_ERR_MEMORY, "cannot share %zu bytes between the ranks: %s",
+            shm->control_bytes, offers[0].status ? offers[0].text : strerror(errno));
+    } else {
+        munmap(shm->control, shm->control_bytes);
+        shm->control = p;
+        shm->me = &shm->control->slots[shm->rank];
+    }
+    close_all(fds, shm->world);
+out:
+    if (fd >= 0)
+        close(fd);
+    return shm->failed;
+}
+
+choir_status choir__shm_open(int rank, int world, const char *job, double timeout_s,
+    choir__shm **opened)
+{
+    choir__shm *shm = choir__calloc(1, sizeof *shm);
+    bool crowded = world > sysconf(_SC_NPROCESSORS_ONLN);
+    *shm = (choir__shm){.rank = rank, .world = world, .timeout_s = timeout_s,
+        .spins = crowded ? 20 : 2000, .yields = crowded ? 8 : 100};
+    for (int r = 0; r < CHOIR__MAX_WORLD; r++)
+        shm->sockets[r] = shm->pidfds[r] = -1;
+    pthread_mutex_init(&shm->lock, NULL);
+    size_t slots = (sizeof(choir__control) + 4095) / 4096 * 4096;
+    shm->control_bytes = slots + (world > 1 ? (size_t)world * 3 * CHOIR__CHUNK : 0);
+    shm->control = mmap(NULL, shm->control_bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (shm->control == MAP_FAILED) {
+        free(shm);
+        return choir__error(CHOIR_ERR_MEMORY, "cannot map %zu bytes", shm->control_bytes);
+    }
+    shm->me = &shm->control->slots[rank];
+
+    if (world > 1) {
+        uint64_t key = choir__socket_key(job);
+        if ((rank == 0 ? listen_for_ranks(shm, key) : call_rank_0(shm, key)) ||
+            trade_pidfds(shm) || share_control(shm)) {
+            choir__error(shm->failed, "%s", shm->message);
+            choir_status status = shm->failed;
+            choir__shm_close(shm);
+            return status;
+        }
+    }
+    *opened = shm;
+    return CHOIR_OK;
+}
+
+void choir__shm_close(choir__shm *shm)
+{
+    if (!shm)
+        return;
+    choir__shm_orphan(shm);
+    atomic_store(&shm->me->left, 1); /* who still waits for this rank finds it within 50 ms */
+    close_all(shm->sockets, CHOIR__MAX_WORLD);
+    close_all(shm->pidfds, CHOIR__MAX_WORLD);
+    munmap(shm->control, shm->control_bytes);
+    pthread_mutex_destroy(&shm->lock);
+    free(shm->scratch);
+    free(shm->nodes);
+    free(shm->sources);
+    free(shm);
+}

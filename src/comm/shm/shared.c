@@ -1,0 +1,243 @@
+/* Memory that every rank of a group can read and write.
+ *
+ * Each rank makes a memfd of its size and all ranks map all of them; then the descriptors are
+ * closed, and the memory goes with the last process that maps it. The pages are allocated before
+ * anybody may touch them and the file can't shrink: no access ever ends in SIGBUS, and memory that
+ * is not to be had is an error on all ranks, before the kernel has to kill someone for it. */
+#include "comm/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+struct choir__shared {
+    choir__shm *shm; /* NULL once the group is gone */
+    choir__queue *queue;
+    choir__shared *next;
+    uint64_t id;
+    int rank, world;
+    size_t bytes[CHOIR__MAX_WORLD];
+    char *at[CHOIR__MAX_WORLD];
+};
+
+/* MemAvailable in bytes; SIZE_MAX if nobody knows. */
+static size_t memory_available(void)
+{
+    char line[128];
+    uint64_t kib = 0;
+    bool known = false;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && !known && fgets(line, sizeof line, f))
+        known = sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1;
+    if (f)
+        fclose(f);
+    return known ? (size_t)kib * 1024 : SIZE_MAX;
+}
+
+static int allocate(int fd, size_t bytes)
+{
+    int error;
+    if (ftruncate(fd, (off_t)bytes))
+        return errno;
+    do
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    while (error == EINTR);
+    if (!error && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
+        error = errno;
+    return error;
+}
+
+int choir__shm_memory(size_t bytes, char why[200])
+{
+    /* The kernel would rather kill a process than refuse: ask first. */
+    size_t available = memory_available();
+    if (bytes > available || bytes > (size_t)INT64_MAX) {
+        snprintf(why, 200, "%zu bytes of shared memory wanted, %zu available", bytes, available);
+        return -1;
+    }
+    int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int error = fd < 0 ? errno : allocate(fd, bytes);
+    if (!error)
+        return fd;
+    snprintf(why, 200, "%zu bytes of shared memory: %s", bytes, strerror(error));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+void *choir__shm_map(int fd, size_t bytes)
+{
+    struct stat file;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 || !(seals & F_SEAL_SHRINK)) {
+        errno = EPROTO; /* it might shrink under us */
+        return NULL;
+    }
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, bytes, MADV_HUGEPAGE);       /* where the administrator lets us */
+    madvise(p, bytes, MADV_POPULATE_WRITE); /* now rather than in the first step */
+    return p;
+}
+
+/* --- the collective --- */
+
+static void unmap(choir__shared *shared)
+{
+    for (int r = 0; r < shared->world; r++)
+        if (shared->at[r])
+            munmap(shared->at[r], shared->bytes[r]);
+}
+
+static choir_status map_all(choir__shm *shm, choir__shared *shared, choir__offer *offers, int *fds,
+    choir__offer *mine)
+{
+    for (int r = 0; r < shm->world; r++) {
+        shared->bytes[r] = offers[r].bytes;
+        if (!offers[r].bytes || mine->status)
+            continue;
+        shared->at[r] = choir__shm_map(fds[r], offers[r].bytes);
+        if (!shared->at[r]) {
+            mine->status = CHOIR_ERR_MEMORY;
+            snprintf(mine->text, sizeof mine->text, "mapping %zu bytes: %s", shared->bytes[r],
+                strerror(errno));
+        }
+    }
+    for (int r = 0; r < shm->world; r++)
+        if (fds[r] >= 0)
+            close(fds[r]);
+    return mine->status;
+}
+
+/* Everybody's news: an error that a rank reports is one on all ranks, and the group lives on. */
+static choir_status anyone_failed(choir__shm *shm, const choir__offer *offers)
+{
+    for (int r = 0; r < shm->world; r++)
+        if (offers[r].status) {
+            snprintf(shm->message, sizeof shm->message, "rank %d has no memory to share: %.199s", r,
+                offers[r].text);
+            return (choir_status)offers[r].status;
+        }
+    return CHOIR_OK;
+}
+
+static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *shared)
+{
+    choir__offer offers[CHOIR__MAX_WORLD];
+    int fds[CHOIR__MAX_WORLD];
+    int fd = mine->bytes ? choir__shm_memory(mine->bytes, mine->text) : -1;
+    if (mine->bytes && fd < 0)
+        mine->status = CHOIR_ERR_MEMORY;
+    choir_status status = choir__shm_exchange(shm, mine, fd, offers, fds);
+    if (fd >= 0)
+        close(fd);
+    if (status)
+        return status;
+    status = anyone_failed(shm, offers);
+    if (status) {
+        for (int r = 0; r < shm->world; r++)
+            if (fds[r] >= 0)
+                close(fds[r]);
+        return status;
+    }
+    map_all(shm, shared, offers, fds, mine);
+    if (choir__shm_exchange(shm, mine, -1, offers, fds)) /* has it worked everywhere? */
+        return shm->failed;
+    return anyone_failed(shm, offers);
+}
+
+choir_status choir__shm_share(choir__shm *shm, choir__queue *queue, size_t bytes,
+    choir__shared **made)
+{
+    if (choir__shm_enter(shm, (choir__call){.kind = CHOIR__CALL_SHARED}))
+        return shm->failed;
+    choir__offer mine = {.bytes = bytes};
+    choir__shared *shared = choir__calloc(1, sizeof *shared);
+    *shared = (choir__shared){.shm = shm, .queue = queue, .rank = shm->rank, .world = shm->world};
+    choir_status status = trade(shm, &mine, shared);
+    if (status) {
+        unmap(shared);
+        free(shared);
+        return status;
+    }
+    shared->id = ++shm->shared_count;
+    pthread_mutex_lock(&shm->lock);
+    shared->next = shm->shareds;
+    shm->shareds = shared;
+    pthread_mutex_unlock(&shm->lock);
+    *made = shared;
+    return CHOIR_OK;
+}
+
+void choir__shared_free(choir__shared *shared)
+{
+    if (!shared)
+        return;
+    if (shared->shm) {
+        choir__queue_wait(shared->queue); /* tasks that use it */
+        pthread_mutex_lock(&shared->shm->lock);
+        choir__shared **p = &shared->shm->shareds;
+        while (*p != shared)
+            p = &(*p)->next;
+        *p = shared->next;
+        pthread_mutex_unlock(&shared->shm->lock);
+    }
+    unmap(shared);
+    free(shared);
+}
+
+void choir__shm_orphan(choir__shm *shm)
+{
+    for (choir__shared *s = shm->shareds; s; s = s->next)
+        s->shm = NULL;
+}
+
+void *choir__shared_at(const choir__shared *shared, int rank)
+{
+    return shared->at[rank];
+}
+
+size_t choir__shared_bytes(const choir__shared *shared, int rank)
+{
+    return shared->bytes[rank];
+}
+
+choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
+{
+    choir__place place = {0};
+    pthread_mutex_lock(&shm->lock);
+    for (const choir__shared *s = shm->shareds; s; s = s->next) {
+        uintptr_t at = (uintptr_t)s->at[shm->rank], d = (uintptr_t)data;
+        size_t room = s->bytes[shm->rank];
+        if (at && d >= at && d - at <= room && bytes <= room - (d - at))
+            place = (choir__place){s->id, d - at};
+    }
+    pthread_mutex_unlock(&shm->lock);
+    return place;
+}
+
+choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id)
+{
+    pthread_mutex_lock(&shm->lock);
+    choir__shared *s = shm->shareds;
+    while (s && s->id != id)
+        s = s->next;
+    pthread_mutex_unlock(&shm->lock);
+    return s;
+}

@@ -1,0 +1,168 @@
+/* Groups on one machine: what the files of this folder share.
+ *
+ * All ranks map one control segment (a memfd): a slot a rank, which that rank alone writes, and a
+ * staging area a rank. A rank's `step` is a counter that only grows. A collective is a row of steps:
+ * write something, publish the step, wait until all ranks have published theirs, read. Publishing
+ * step n also says "I have read what belongs to step n-1", which is why two staging buffers, used
+ * in turn, are enough, and why no step needs a second flag.
+ *
+ *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
+ *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
+ *
+ *   rendezvous.c  ranks meet and pass descriptors    reduce.c       sums in the fixed tree
+ *   wait.c        steps, sleep, death, silence       collectives.c  what users call
+ *   call.c        do all ranks make the same call    shared.c       memory that peers can reach
+ *
+ * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read by
+ * other threads. Failures are kept in `message` and stick: a group that lost a rank stays lost. */
+#ifndef CHOIR_SHM_H
+#define CHOIR_SHM_H
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <choir/group.h>
+#include "base/base.h"
+#include "comm/group.h"
+#include "comm/pattern/tree.h"
+
+enum {
+    CHOIR__MAX_WORLD = 64,
+    CHOIR__CHUNK = 128 * 1024, /* what one rank stages in one step; the peers' share fits L2 */
+};
+
+typedef enum choir__call_kind {
+    CHOIR__CALL_BARRIER,
+    CHOIR__CALL_BROADCAST,
+    CHOIR__CALL_ALL_REDUCE,
+    CHOIR__CALL_ALL_GATHER,
+    CHOIR__CALL_SHARED,
+    CHOIR__CALL_TREE_REDUCE,
+} choir__call_kind;
+
+/* What a rank called: all ranks must publish the same bytes. */
+typedef struct choir__call {
+    uint64_t count; /* elements, or bytes where there is no dtype */
+    uint32_t seq;   /* how many collectives this group has run */
+    uint8_t kind, dtype, op, unused;
+    int32_t root;    /* broadcast: who; tree reduction: leaves */
+    uint32_t layout; /* tree reduction: digest of offset, stride, scale */
+} choir__call;
+
+/* Where a rank's argument lies, when that is in its own region of a choir__shared. */
+typedef struct choir__place {
+    uint64_t shared; /* which one, counted from 1; 0: private memory */
+    uint64_t offset; /* in bytes */
+} choir__place;
+
+/* The first line carries a whole small collective but its data; the second is seldom read. */
+typedef struct choir__slot {
+    alignas(64) _Atomic uint32_t step; /* a futex */
+    _Atomic uint32_t sleepers;         /* ranks asleep on step */
+    choir__call calls[2];              /* call n in calls[n % 2] */
+    alignas(64) choir__place places[2];
+    _Atomic int32_t left; /* the rank has freed its group */
+} choir__slot;
+
+/* The first failure, in words, for ranks that did not see it themselves. */
+typedef struct choir__fault {
+    _Atomic int32_t state; /* 0: none; 1: being written; 2: readable */
+    int32_t status;
+    char text[496];
+} choir__fault;
+
+typedef struct choir__control {
+    choir__fault fault;
+    alignas(64) choir__slot slots[CHOIR__MAX_WORLD];
+} choir__control;
+
+typedef struct choir__shm {
+    int rank, world;
+    double timeout_s;
+    int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
+
+    choir__control *control;
+    size_t control_bytes;
+    choir__slot *me;
+    uint32_t step, seq; /* last published step; last call's number */
+    uint32_t turns;     /* uses of the staging buffers so far */
+    choir__call call;   /* the call being run, for messages */
+
+    int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
+    int pidfds[CHOIR__MAX_WORLD];  /* every rank's process; -1: none */
+    int pids[CHOIR__MAX_WORLD];    /* the same, as each calls itself: for messages */
+
+    choir_status failed; /* sticks */
+    char message[512];
+
+    pthread_mutex_t lock;     /* guards shareds */
+    choir__shared *shareds;   /* all that are alive, to find data by address */
+    uint64_t shared_count;    /* made so far: the next one's name */
+    _Atomic uint64_t bytes;   /* sent to or fetched from peers */
+    char *scratch;            /* partial sums */
+    choir__node *nodes;       /* (nodes_room) a tree reduction's nodes of all ranks */
+    const char **sources;     /* (nodes_room) and where they lie */
+    size_t nodes_room;
+} choir__shm;
+
+/* --- rendezvous.c --- */
+
+/* Meets the other ranks of the job. */
+choir_status choir__shm_open(int rank, int world, const char *job, double timeout_s,
+    choir__shm **shm);
+void choir__shm_close(choir__shm *shm); /* NULL is fine */
+
+/* What a rank tells all others in an exchange; text says why status is not 0. */
+typedef struct choir__offer {
+    uint64_t bytes;
+    int32_t status, pid, world, has_fd;
+    char text[200];
+} choir__offer;
+
+/* Everyone's offers and descriptors (-1: none) in rank order. Each rank gives one of its own or -1,
+ * which stays the caller's; the ones received are the caller's to close. */
+choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
+    choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
+
+/* A sealed memfd of so many bytes, all of them allocated. On failure -1 and why. */
+int choir__shm_memory(size_t bytes, char why[200]);
+
+/* Maps all of fd to be shared; NULL and errno on failure. */
+void *choir__shm_map(int fd, size_t bytes);
+
+/* --- wait.c --- */
+
+/* Keeps the first failure; tells the peers of it when they could not see it themselves. */
+choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+void choir__shm_publish(choir__shm *shm);          /* my next step */
+choir_status choir__shm_wait(choir__shm *shm);     /* until all have published as many */
+choir_status choir__shm_barrier(choir__shm *shm);  /* both */
+choir_status choir__shm_fault(choir__shm *shm);    /* a failure that a peer has told of */
+bool choir__shm_dead(const choir__shm *shm, int rank);
+
+/* --- call.c --- */
+
+/* The first step of every collective: all ranks are here, with the same call. */
+choir_status choir__shm_enter(choir__shm *shm, choir__call call);
+
+/* "all_reduce of 3 f32" */
+const char *choir__call_text(const choir__call *call, char text[160]);
+
+/* --- collectives.c, shared.c: run on the group's queue --- */
+
+choir_status choir__shm_broadcast(choir__shm *shm, void *data, size_t bytes, int root);
+choir_status choir__shm_all_gather(choir__shm *shm, const void *mine, void *all, size_t bytes);
+choir_status choir__shm_all_reduce(choir__shm *shm, void *data, int64_t count, choir_dtype dtype,
+    choir_reduce_op op);
+choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *args);
+choir_status choir__shm_share(choir__shm *shm, choir__queue *queue, size_t bytes,
+    choir__shared **shared);
+
+/* Where data lies, if all of it is in this rank's region of a choir__shared. */
+choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
+choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
+void choir__shm_orphan(choir__shm *shm); /* shareds outlive their group */
+
+#endif

@@ -1,0 +1,117 @@
+/* A context is a thread count, a block of scratch memory that only grows, and oneDNN's primitives.
+ * It belongs to a device; at any time one thread, the queue's runner, has it as its current one. */
+#include "device/cpu/context.h"
+#include "device/cpu/onednn/onednn.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct choir__cpu_context {
+    int threads;
+    void *scratch;
+    size_t scratch_bytes;
+    choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
+};
+
+static _Thread_local choir__cpu_context *current;
+static _Thread_local int omp_threads; /* as last told to OpenMP */
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static pthread_key_t own_key; /* a thread's own context, freed when the thread ends */
+
+choir__cpu_context *choir__cpu_context_new(int threads)
+{
+    choir__cpu_context *context = choir__calloc(1, sizeof *context);
+    context->threads = threads > 1 ? threads : 1;
+    return context;
+}
+
+void choir__cpu_context_free(choir__cpu_context *context)
+{
+    if (!context)
+        return;
+    if (current == context)
+        current = NULL;
+    choir__onednn_free(context->onednn);
+    free(context->scratch);
+    free(context);
+}
+
+void choir__cpu_context_enter(void *arg)
+{
+    choir__cpu_context *context = arg;
+    current = context;
+    if (omp_threads != context->threads) {
+        omp_threads = context->threads;
+        omp_set_num_threads(context->threads);
+    }
+}
+
+static void own_free(void *context)
+{
+    choir__cpu_context_free(context);
+}
+
+static void own_key_new(void)
+{
+    pthread_key_create(&own_key, own_free);
+}
+
+choir__cpu_context *choir__cpu_context_current(void)
+{
+    if (!current) {
+        pthread_once(&own_once, own_key_new);
+        choir__cpu_context *own = pthread_getspecific(own_key);
+        if (!own) {
+            own = choir__cpu_context_new(1);
+            pthread_setspecific(own_key, own);
+        }
+        choir__cpu_context_enter(own);
+    }
+    return current;
+}
+
+int choir__cpu_context_threads(const choir__cpu_context *context)
+{
+    return context->threads;
+}
+
+void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes)
+{
+    if (bytes > context->scratch_bytes) {
+        free(context->scratch);
+        context->scratch_bytes = (bytes + 4095) & ~(size_t)4095;
+        context->scratch = aligned_alloc(64, context->scratch_bytes);
+        if (!context->scratch)
+            context->scratch = choir__alloc(SIZE_MAX); /* says so and ends the process */
+    }
+    return context->scratch;
+}
+
+choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)
+{
+    if (!context->onednn)
+        context->onednn = choir__onednn_new();
+    return context->onednn;
+}
+
+extern const choir__kernels choir__cpu_table_baseline;
+#if defined(__x86_64__)
+extern const choir__kernels choir__cpu_table_avx2, choir__cpu_table_avx512;
+#endif
+
+const choir__kernels *choir__cpu_kernels(const char *isa)
+{
+    if (!strcmp(isa, "baseline"))
+        return &choir__cpu_table_baseline;
+#if defined(__x86_64__)
+    if (!strcmp(isa, "avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &choir__cpu_table_avx2;
+    if (!strcmp(isa, "avx512") && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &choir__cpu_table_avx512;
+#endif
+    return NULL;
+}

@@ -1,0 +1,125 @@
+/* CPU devices: groups of the cores this process may use.
+ *
+ * Device i takes `threads` cores (one, unless told otherwise) from core i * threads on, around the
+ * list when there are more devices than cores. A device of one core is run by whoever waits for it;
+ * one of several is run by its worker alone, because OpenMP's threads belong to the thread that
+ * entered it. The instruction set is chosen once: the widest the machine has, or CHOIR_ISA. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device/backend.h"
+#include "device/cpu/context.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static int allowed_cores(int cores[CPU_SETSIZE])
+{
+    cpu_set_t set;
+    int count = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        CPU_ZERO(&set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            cores[count++] = i;
+    if (!count)
+        cores[count++] = 0;
+    return count;
+}
+
+static int count_devices(void)
+{
+    const char *wanted = getenv("CHOIR_CPU_DEVICES");
+    int cores[CPU_SETSIZE], n = wanted ? atoi(wanted) : 0;
+    return n > 0 ? n : allowed_cores(cores);
+}
+
+static void *get_memory(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (bytes >= HUGE_PAGE)
+        madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+static void put_memory(void *p, size_t bytes)
+{
+    munmap(p, bytes);
+}
+
+/* Small blocks share pages: a mapping each would waste most of one. */
+static void *get_any(size_t bytes)
+{
+    return bytes >= 65536 ? get_memory(bytes) : aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+}
+
+static void put_any(void *p, size_t bytes)
+{
+    if (bytes >= 65536)
+        put_memory(p, bytes);
+    else
+        free(p);
+}
+
+static const choir__memory_ops memory = {.get = get_any, .put = put_any};
+
+const char *choir_cpu_isa(void)
+{
+    static const char *const widest_first[] = {"avx512", "avx2", "baseline"};
+    const char *wanted = getenv("CHOIR_ISA");
+    if (wanted && choir__cpu_kernels(wanted))
+        return wanted;
+    for (size_t i = 0; i < CHOIR_COUNT(widest_first); i++)
+        if (choir__cpu_kernels(widest_first[i]))
+            return widest_first[i];
+    return "baseline";
+}
+
+static void start_queue(choir_device *device, int threads)
+{
+    int all[CPU_SETSIZE], cores[CPU_SETSIZE], count = allowed_cores(all);
+    for (int i = 0; i < threads; i++)
+        cores[i] = all[(device->index * threads + i) % count];
+    device->backend = choir__cpu_context_new(threads);
+    device->queue = choir__queue_new((choir__queue_opts){
+        .name = device->name,
+        .cores = cores,
+        .core_count = threads,
+        .worker_only = threads > 1,
+        .enter = choir__cpu_context_enter,
+        .arg = device->backend,
+    });
+}
+
+static choir_status open_cpu(choir_device *device)
+{
+    device->kernels = choir__cpu_kernels(choir_cpu_isa());
+    device->reference = &choir__cpu_reference;
+    device->pool = choir__pool_new(&memory);
+    start_queue(device, 1);
+    return CHOIR_OK;
+}
+
+static choir_status set_threads(choir_device *device, int threads)
+{
+    if (threads < 1 || threads > CPU_SETSIZE)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%d threads for %s: from 1 to %d make sense",
+            threads, device->name, CPU_SETSIZE);
+    if (choir__queue_get_stats(device->queue).issued)
+        return choir__error(CHOIR_ERR_STATE,
+            "the threads of %s must be set before its first work", device->name);
+    choir__queue_free(device->queue);
+    choir__cpu_context_free(device->backend);
+    start_queue(device, threads);
+    return CHOIR_OK;
+}
+
+const choir__backend choir__cpu_backend = {
+    .kind = "cpu",
+    .count = count_devices,
+    .open = open_cpu,
+    .set_threads = set_threads,
+};

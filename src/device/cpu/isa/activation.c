@@ -1,0 +1,202 @@
+/* Functions of one element, forward and backward. Each op is one small function on a vector;
+ * `map` inlines it into the loop. */
+#include "device/cpu/isa/math.h"
+
+/* tanh GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); these are 2 sqrt(2/pi), and that
+ * times 0.044715. */
+#define GELU_1 1.5957691216057308f
+#define GELU_3 0.0713548162726009f
+
+typedef vec unary(vec x, float a, float b);
+
+INLINE vec op_neg(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return -x;
+}
+INLINE vec op_exp(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_exp(x);
+}
+INLINE vec op_log(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_log(x);
+}
+INLINE vec op_sqrt(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_sqrt(x);
+}
+INLINE vec op_tanh(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_tanh(x);
+}
+INLINE vec op_sigmoid(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_sigmoid(x);
+}
+INLINE vec op_relu(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_max(v_set(0.0f), x); /* NaN stays */
+}
+INLINE vec op_gelu(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    x = v_max(v_set(-20.0f), x); /* -0 below, not -inf * 0 */
+    return x * v_phi(x);
+}
+INLINE vec op_gelu_tanh(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    x = v_max(v_set(-20.0f), x);
+    return x / (1.0f + v_exp(-x * (x * x * GELU_3 + GELU_1)));
+}
+INLINE vec op_square(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return x * x;
+}
+INLINE vec op_abs(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_abs(x);
+}
+INLINE vec op_affine(vec x, float a, float b)
+{
+    return x * a + b;
+}
+
+INLINE void map(const choir__k_unary *k, unary *op)
+{
+    const float *x = k->x;
+    float *y = k->y, a = (float)k->a, b = (float)k->b;
+    for (int64_t i = 0; i < k->n; i += W)
+        v_put(y + i, op(v_get(x + i, k->n - i), a, b), k->n - i);
+}
+
+void KERNEL(unary)(const choir__k_unary *k)
+{
+    F32_ONLY(unary, k);
+    switch (k->op) {
+    case CHOIR__NEG: map(k, op_neg); break;
+    case CHOIR__EXP: map(k, op_exp); break;
+    case CHOIR__LOG: map(k, op_log); break;
+    case CHOIR__SQRT: map(k, op_sqrt); break;
+    case CHOIR__TANH: map(k, op_tanh); break;
+    case CHOIR__SIGMOID: map(k, op_sigmoid); break;
+    case CHOIR__RELU: map(k, op_relu); break;
+    case CHOIR__GELU: map(k, op_gelu); break;
+    case CHOIR__GELU_TANH: map(k, op_gelu_tanh); break;
+    case CHOIR__SQUARE: map(k, op_square); break;
+    case CHOIR__ABS: map(k, op_abs); break;
+    case CHOIR__AFFINE: map(k, op_affine); break;
+    case CHOIR__UNARY_COUNT: break;
+    }
+}
+
+/* --- backward: gx out of gy and t, which is y for the ops that are cheaper from it, else x --- */
+
+typedef vec unary_gradient(vec t, vec gy, float a);
+
+INLINE vec d_neg(vec x, vec gy, float a)
+{
+    (void)x, (void)a;
+    return -gy;
+}
+INLINE vec d_exp(vec y, vec gy, float a)
+{
+    (void)a;
+    return gy * y;
+}
+INLINE vec d_log(vec x, vec gy, float a)
+{
+    (void)a;
+    return gy / x;
+}
+INLINE vec d_sqrt(vec y, vec gy, float a)
+{
+    (void)a;
+    return gy * 0.5f / y;
+}
+INLINE vec d_tanh(vec y, vec gy, float a)
+{
+    (void)a;
+    return gy * (1.0f - y * y);
+}
+INLINE vec d_sigmoid(vec y, vec gy, float a)
+{
+    (void)a;
+    return gy * (y * (1.0f - y));
+}
+INLINE vec d_relu(vec y, vec gy, float a)
+{
+    (void)a;
+    return v_sel(v_gt(y, v_set(0.0f)), gy, v_set(0.0f));
+}
+INLINE vec d_gelu(vec x, vec gy, float a)
+{
+    (void)a;
+    vec t = v_min(v_set(20.0f), v_max(v_set(-20.0f), x)); /* 0 or 1 beyond, not inf * 0 */
+    vec density = v_exp(t * t * -0.5f) * 0.398942280401432678f;
+    return gy * (v_phi(t) + t * density);
+}
+/* s + x s (1 - s) 2u' with s = 1 / (1 + e), e = exp(-2u), so 1 - s = e s does not cancel. */
+INLINE vec d_gelu_tanh(vec x, vec gy, float a)
+{
+    (void)a;
+    vec t = v_min(v_set(20.0f), v_max(v_set(-20.0f), x)), z = t * t;
+    vec e = v_exp(v_min(v_set(80.0f), -t * (z * GELU_3 + GELU_1)));
+    vec s = 1.0f / (1.0f + e);
+    return gy * (s + t * s * (e * s) * (z * (3.0f * GELU_3) + GELU_1));
+}
+INLINE vec d_square(vec x, vec gy, float a)
+{
+    (void)a;
+    return gy * (x + x);
+}
+INLINE vec d_abs(vec x, vec gy, float a)
+{
+    (void)a;
+    vec g = v_sel(v_lt(x, v_set(0.0f)), -gy, v_set(0.0f));
+    return v_sel(v_gt(x, v_set(0.0f)), gy, g);
+}
+INLINE vec d_affine(vec x, vec gy, float a)
+{
+    (void)x;
+    return gy * a;
+}
+
+INLINE void map_gradient(const choir__k_unary_backward *k, const float *t, unary_gradient *op)
+{
+    const float *gy = k->gy;
+    float *gx = k->gx, a = (float)k->a;
+    for (int64_t i = 0; i < k->n; i += W) {
+        vec ti = t ? v_get(t + i, k->n - i) : (vec){0};
+        v_put(gx + i, op(ti, v_get(gy + i, k->n - i), a), k->n - i);
+    }
+}
+
+void KERNEL(unary_backward)(const choir__k_unary_backward *k)
+{
+    F32_ONLY(unary_backward, k);
+    switch (k->op) {
+    case CHOIR__NEG: map_gradient(k, NULL, d_neg); break;
+    case CHOIR__EXP: map_gradient(k, k->y, d_exp); break;
+    case CHOIR__LOG: map_gradient(k, k->x, d_log); break;
+    case CHOIR__SQRT: map_gradient(k, k->y, d_sqrt); break;
+    case CHOIR__TANH: map_gradient(k, k->y, d_tanh); break;
+    case CHOIR__SIGMOID: map_gradient(k, k->y, d_sigmoid); break;
+    case CHOIR__RELU: map_gradient(k, k->y, d_relu); break;
+    case CHOIR__GELU: map_gradient(k, k->x, d_gelu); break;
+    case CHOIR__GELU_TANH: map_gradient(k, k->x, d_gelu_tanh); break;
+    case CHOIR__SQUARE: map_gradient(k, k->x, d_square); break;
+    case CHOIR__ABS: map_gradient(k, k->x, d_abs); break;
+    case CHOIR__AFFINE: map_gradient(k, NULL, d_affine); break;
+    case CHOIR__UNARY_COUNT: break;
+    }
+}

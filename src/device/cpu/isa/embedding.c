@@ -1,0 +1,115 @@
+/* Rows of a table, and their gradient.
+ *
+ * The gradient gathers, for each id, the rows that named it. One pass threads all rows of all
+ * leaves into a list an id, in order; then each id's list is added along the fixed tree over the
+ * leaves, whose absent nodes are 0. */
+#include "device/cpu/isa/isa.h"
+#include "device/queue.h"
+
+INLINE void copy_row(float *y, const float *x, int64_t n)
+{
+    for (int64_t c = 0; c < n; c += W)
+        v_put(y + c, v_get(x + c, n - c), n - c);
+}
+
+/* y += x; x NULL: y += 0, which turns -0 into 0 as adding an absent node does. */
+INLINE void add_row(float *y, const float *x, int64_t n)
+{
+    for (int64_t c = 0; c < n; c += W)
+        v_put(y + c, v_get(y + c, n - c) + (x ? v_get(x + c, n - c) : (vec){0}), n - c);
+}
+
+void KERNEL(embedding)(const choir__k_embedding *k)
+{
+    F32_ONLY(embedding, k);
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t id = k->ids[i];
+        if (id < 0 || id >= k->rows) {
+            choir__queue_fail(CHOIR_ERR_RANGE,
+                "embedding: id %lld at position %lld is outside [0, %lld); the table is too small "
+                "or the data was tokenized otherwise",
+                (long long)id, (long long)i, (long long)k->rows);
+            return;
+        }
+        copy_row((float *)k->y + i * k->cols, (const float *)k->table + id * k->cols, k->cols);
+    }
+}
+
+typedef struct entry {
+    const float *row;
+    int64_t leaf, next; /* next: of the same id; -1: none */
+} entry;
+
+typedef struct gather {
+    const entry *entries;
+    int64_t at, cols; /* at: the first entry not yet added */
+    float *nodes;     /* a row for each level of the tree */
+} gather;
+
+/* Adds leaves [lo, hi) into out; false if none of them has the id. */
+static bool node(gather *g, int64_t lo, int64_t hi, float *out, float *spare)
+{
+    if (g->at < 0 || g->entries[g->at].leaf >= hi)
+        return false;
+    if (hi - lo == 1) {
+        copy_row(out, g->entries[g->at].row, g->cols);
+        for (g->at = g->entries[g->at].next; g->at >= 0 && g->entries[g->at].leaf == lo;
+             g->at = g->entries[g->at].next)
+            add_row(out, g->entries[g->at].row, g->cols);
+        return true;
+    }
+    int64_t half = 1;
+    while (half * 2 < hi - lo)
+        half *= 2;
+    bool left = node(g, lo, lo + half, out, spare);
+    float *other = left ? spare : out;
+    bool right = node(g, lo + half, hi, other, left ? spare + g->cols : spare);
+    add_row(out, left && right ? other : NULL, g->cols);
+    return true;
+}
+
+/* Threads the rows into lists, last row first so that each list is in order. */
+static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, entry *entries)
+{
+    memset(heads, 0xff, (size_t)k->rows * sizeof *heads);
+    int64_t at = 0;
+    for (int64_t l = k->leaves - 1; l >= 0; l--)
+        for (int64_t i = k->counts[l] - 1; i >= 0; i--) {
+            int64_t id = k->ids[l][i];
+            if (id < 0 || id >= k->rows)
+                continue; /* the forward failed the queue */
+            entries[at] = (entry){(const float *)k->grads[l] + i * k->cols, l, heads[id]};
+            heads[id] = at++;
+        }
+}
+
+void KERNEL(embedding_backward)(const choir__k_embedding_backward *k)
+{
+    F32_ONLY(embedding_backward, k);
+    int64_t total = 0, levels = 2, cols = k->cols;
+    for (int64_t l = 0; l < k->leaves; l++)
+        total += k->counts[l];
+    for (int64_t l = 1; l < k->leaves; l *= 2)
+        levels++;
+    size_t entry_bytes = (size_t)total * sizeof(entry), head_bytes = (size_t)k->rows * 8;
+    char *scratch = choir__cpu_scratch(choir__cpu_context_current(),
+        entry_bytes + head_bytes + (size_t)(levels * cols) * sizeof(float));
+    entry *entries = (entry *)scratch;
+    int64_t *heads = (int64_t *)(scratch + entry_bytes);
+    float *nodes = (float *)(scratch + entry_bytes + head_bytes);
+    thread_rows(k, heads, entries);
+
+    for (int64_t id = 0; id < k->rows; id++) {
+        float *y = (float *)k->y + id * cols;
+        gather g = {.entries = entries, .at = heads[id], .cols = cols, .nodes = nodes};
+        if (!node(&g, 0, k->leaves, nodes, nodes + cols)) {
+            if (!k->accumulate)
+                memset(y, 0, (size_t)cols * sizeof *y);
+            continue;
+        }
+        for (int64_t c = 0; c < cols; c += W) {
+            vec sum = v_get(nodes + c, cols - c) * k->scale;
+            v_put(y + c, k->accumulate ? v_get(y + c, cols - c) + sum : sum, cols - c);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+/* One source, three instruction sets. This folder is compiled once each for baseline, AVX2 and
+ * AVX-512; what differs between them is in this header: `vec`, the widest float vector the machine
+ * has (4, 8 or 16 lanes), and a dozen operations on it.
+ *
+ * Two habits give the same bits everywhere. Element by element, a kernel runs the same operations
+ * on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across elements, a
+ * sum keeps 16 lanes however wide vec is (L vectors, element c in lane c % 16) and joins them in
+ * one order (lanes_sum). No fused multiply-add, ever. */
+#ifndef CHOIR_ISA_H
+#define CHOIR_ISA_H
+
+#include <math.h>
+#include <string.h>
+#include "device/cpu/context.h"
+#include "device/kernels.h"
+
+#define CHOIR__PASTE_(a, b) a##_##b
+#define CHOIR__PASTE(a, b)  CHOIR__PASTE_(a, b)
+#define KERNEL(name)        CHOIR__PASTE(choir__cpu_##name, CHOIR_ISA)
+#define KERNEL_TABLE        CHOIR__PASTE(choir__cpu_table, CHOIR_ISA)
+
+#define X(name) void KERNEL(name)(const choir__k_##name *args);
+CHOIR__KERNEL_LIST(X)
+#undef X
+extern const choir__kernels KERNEL_TABLE;
+
+/* These kernels do f32; the reference does the rest. */
+#define F32_ONLY(name, args)                                                                   \
+    do {                                                                                       \
+        if ((args)->dtype != CHOIR_F32) {                                                      \
+            choir__cpu_reference.name(args);                                                   \
+            return;                                                                            \
+        }                                                                                      \
+    } while (0)
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#define W 16
+#elif defined(__AVX2__)
+#define W 8
+#else
+#define W 4
+#endif
+#define L (16 / W)
+
+/* Runs its body for the L vectors of 16 lanes, unrolled so that arrays of vec stay in registers. */
+#define LANES(j) _Pragma("GCC unroll 4") for (int j = 0; j < L; j++)
+
+typedef float vec __attribute__((vector_size(4 * W)));
+typedef int32_t ivec __attribute__((vector_size(4 * W)));
+
+INLINE vec v_load(const float *p)
+{
+    vec x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void v_store(float *p, vec x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+INLINE vec v_set(float x)
+{
+    return x - (vec){0};
+}
+
+/* v_part: n < W lanes from memory and the rest from `rest`; v_cut stores n lanes. v_sel is m ? a : b
+ * a lane; v_min and v_max return their second operand when either is NaN. v_ldexp is exact: x 2^n,
+ * |n| <= 150 an integer. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+typedef __mmask16 mask;
+
+INLINE vec v_part(const float *p, int64_t n, vec rest)
+{
+    return _mm512_mask_loadu_ps(rest, (__mmask16)((1u << n) - 1), p);
+}
+INLINE void v_cut(float *p, vec x, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
+}
+INLINE mask v_lt(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+INLINE mask v_eq(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+INLINE vec v_sel(mask m, vec a, vec b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+INLINE bool v_any(mask m)
+{
+    return m != 0;
+}
+INLINE vec v_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE vec v_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+INLINE vec v_sqrt(vec x)
+{
+    return _mm512_sqrt_ps(x);
+}
+INLINE vec v_ldexp(vec x, vec n)
+{
+    return _mm512_scalef_ps(x, n);
+}
+#else
+typedef ivec mask;
+
+INLINE vec v_part(const float *p, int64_t n, vec rest)
+{
+    for (int64_t i = 0; i < n; i++)
+        rest[i] = p[i];
+    return rest;
+}
+INLINE void v_cut(float *p, vec x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        p[i] = x[i];
+}
+INLINE mask v_lt(vec a, vec b)
+{
+    return a < b;
+}
+INLINE mask v_eq(vec a, vec b)
+{
+    return a == b;
+}
+#if defined(__AVX2__)
+#include <immintrin.h>
+INLINE vec v_sel(mask m, vec a, vec b)
+{
+    return _mm256_blendv_ps(b, a, (vec)m);
+}
+INLINE bool v_any(mask m)
+{
+    return _mm256_movemask_ps((vec)m) != 0;
+}
+INLINE vec v_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+INLINE vec v_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+INLINE vec v_sqrt(vec x)
+{
+    return _mm256_sqrt_ps(x);
+}
+#else
+INLINE vec v_sel(mask m, vec a, vec b)
+{
+    return (vec)((m & (ivec)a) | (~m & (ivec)b));
+}
+INLINE bool v_any(mask m)
+{
+    return (m[0] | m[1] | m[2] | m[3]) != 0;
+}
+#if defined(__SSE2__)
+#include <immintrin.h>
+INLINE vec v_max(vec a, vec b)
+{
+    return _mm_max_ps(a, b);
+}
+INLINE vec v_min(vec a, vec b)
+{
+    return _mm_min_ps(a, b);
+}
+INLINE vec v_sqrt(vec x)
+{
+    return _mm_sqrt_ps(x);
+}
+#else
+INLINE vec v_max(vec a, vec b)
+{
+    return v_sel(v_lt(b, a), a, b);
+}
+INLINE vec v_min(vec a, vec b)
+{
+    return v_sel(v_lt(a, b), a, b);
+}
+INLINE vec v_sqrt(vec x)
+{
+    for (int i = 0; i < W; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+}
+#endif
+#endif
+/* Two factors, for 2^-150 is no float; the first product is exact, the second rounds. */
+INLINE vec v_ldexp(vec x, vec n)
+{
+    ivec whole = __builtin_convertvector(n, ivec), half = whole >> 1;
+    return x * (vec)((half + 127) << 23) * (vec)((whole - half + 127) << 23);
+}
+#endif
+
+INLINE mask v_gt(vec a, vec b)
+{
+    return v_lt(b, a);
+}
+
+INLINE vec v_abs(vec x)
+{
+    return (vec)((ivec)x & 0x7fffffff);
+}
+
+/* The sign of s on the magnitude of x >= 0. */
+INLINE vec v_sign(vec x, vec s)
+{
+    return (vec)((ivec)x | ((ivec)s & INT32_MIN));
+}
+
+/* `left` elements are at p; at most W are read, lanes beyond them are `rest`. */
+INLINE vec v_get_or(const float *p, int64_t left, vec rest)
+{
+    if (__builtin_expect(left >= W, 1))
+        return v_load(p);
+    return v_part(p, choir__max(left, 0), rest);
+}
+
+INLINE vec v_get(const float *p, int64_t left)
+{
+    return v_get_or(p, left, (vec){0});
+}
+
+INLINE void v_put(float *p, vec x, int64_t left)
+{
+    if (__builtin_expect(left >= W, 1))
+        v_store(p, x);
+    else
+        v_cut(p, x, choir__max(left, 0));
+}
+
+/* x in the first `left` lanes and rest beyond them. */
+INLINE vec v_keep(vec x, int64_t left, vec rest)
+{
+    static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (__builtin_expect(left >= W, 1))
+        return x;
+    return v_sel(v_lt(v_load(lane), v_set((float)choir__max(left, 0))), x, rest);
+}
+
+/* The fixed tree over 16 lanes: lane i += i+8, then +4, +2, +1. */
+INLINE float lanes_sum(const vec *v)
+{
+    float t[16];
+    memcpy(t, v, sizeof t);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            t[i] += t[i + half];
+    return t[0];
+}
+
+INLINE float lanes_max(const vec *v)
+{
+    float t[16];
+    memcpy(t, v, sizeof t);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
+    return t[0];
+}
+
+#endif

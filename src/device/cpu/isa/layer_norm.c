@@ -1,0 +1,110 @@
+/* Layer norm (Ba et al., 2016): each row to mean 0, variance 1, then scaled and shifted a column.
+ * A row stays in L1 over its three passes: mean, variance around it, result. */
+#include "device/cpu/isa/isa.h"
+
+/* sum of (x - mean)^2; padding counts for nothing. */
+INLINE float deviation(const float *x, int64_t cols, float mean)
+{
+    vec sum[L] = {{0}}, m = v_set(mean);
+    for (int64_t c = 0; c < cols; c += 16)
+        LANES(j) {
+            vec d = v_get_or(x + c + j * W, cols - c - j * W, m) - m;
+            sum[j] += d * d;
+        }
+    return lanes_sum(sum);
+}
+
+void KERNEL(layer_norm)(const choir__k_layer_norm *k)
+{
+    F32_ONLY(layer_norm, k);
+    const float *gamma = k->gamma, *beta = k->beta;
+    int64_t cols = k->cols;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const float *x = (const float *)k->x + r * cols;
+        float *y = (float *)k->y + r * cols;
+        vec sum[L] = {{0}};
+        for (int64_t c = 0; c < cols; c += 16)
+            LANES(j) sum[j] += v_get(x + c + j * W, cols - c - j * W);
+        float mean = lanes_sum(sum) / (float)cols;
+        float var = deviation(x, cols, mean) / (float)cols;
+        float rstd = 1.0f / sqrtf(var + k->eps);
+        ((float *)k->mean)[r] = mean;
+        ((float *)k->rstd)[r] = rstd;
+        for (int64_t c = 0; c < cols; c += W) {
+            vec z = (v_get(x + c, cols - c) - mean) * rstd;
+            if (gamma)
+                z *= v_get(gamma + c, cols - c);
+            if (beta)
+                z += v_get(beta + c, cols - c);
+            v_put(y + c, z, cols - c);
+        }
+    }
+}
+
+/* gx = rstd (g - mean g - xhat mean(g xhat)), g = gy gamma. */
+void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
+{
+    F32_ONLY(layer_norm_backward, k);
+    const float *gamma = k->gamma;
+    int64_t cols = k->cols;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const float *x = (const float *)k->x + r * cols, *gy = (const float *)k->gy + r * cols;
+        const float *add = k->gx_add ? (const float *)k->gx_add + r * cols : NULL;
+        float *gx = (float *)k->gx + r * cols;
+        float mean = ((const float *)k->mean)[r], rstd = ((const float *)k->rstd)[r];
+        vec sum[L] = {{0}}, dot[L] = {{0}};
+        for (int64_t c = 0; c < cols; c += 16)
+            LANES(j) {
+                int64_t left = cols - c - j * W;
+                vec g = v_get(gy + c + j * W, left);
+                if (gamma)
+                    g *= v_get(gamma + c + j * W, left);
+                sum[j] += g;
+                dot[j] += g * ((v_get(x + c + j * W, left) - mean) * rstd);
+            }
+        float g_mean = lanes_sum(sum) / (float)cols, g_dot = lanes_sum(dot) / (float)cols;
+        for (int64_t c = 0; c < cols; c += W) {
+            int64_t left = cols - c;
+            vec g = v_get(gy + c, left), hat = (v_get(x + c, left) - mean) * rstd;
+            if (gamma)
+                g *= v_get(gamma + c, left);
+            g = (g - g_mean - hat * g_dot) * rstd;
+            if (add)
+                g += v_get(add + c, left);
+            v_put(gx + c, g, left);
+        }
+    }
+}
+
+/* A block of columns down all rows, in order, with its sums in registers. */
+enum { BLOCK = 4 };
+
+INLINE void weights(const choir__k_layer_norm_weights *k, int64_t at, int64_t left, int block)
+{
+    const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
+    const float *mean = k->mean, *rstd = k->rstd;
+    vec gamma[BLOCK] = {{0}}, beta[BLOCK] = {{0}};
+    for (int64_t r = 0; r < k->rows; r++, x += k->cols, gy += k->cols)
+        for (int j = 0; j < block; j++) {
+            vec g = v_get(gy + j * W, left - j * W);
+            vec hat = (v_get(x + j * W, left - j * W) - mean[r]) * rstd[r];
+            gamma[j] += g * hat;
+            beta[j] += g;
+        }
+    for (int j = 0; j < block; j++) {
+        if (k->ggamma)
+            v_put((float *)k->ggamma + at + j * W, gamma[j], left - j * W);
+        if (k->gbeta)
+            v_put((float *)k->gbeta + at + j * W, beta[j], left - j * W);
+    }
+}
+
+void KERNEL(layer_norm_weights)(const choir__k_layer_norm_weights *k)
+{
+    F32_ONLY(layer_norm_weights, k);
+    int64_t c = 0;
+    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
+        weights(k, c, BLOCK * W, BLOCK);
+    for (; c < k->cols; c += W)
+        weights(k, c, choir__min(W, k->cols - c), 1);
+}

@@ -1,0 +1,117 @@
+/* Cross entropy and negative log likelihood. A row's loss is f32; rows are added in order in f64. */
+#include "device/cpu/isa/math.h"
+#include "device/queue.h"
+
+/* True when the row counts; *failed is set, and the queue failed, by a target that names no class. */
+static bool counts(const char *op, int64_t target, int64_t r, int64_t cols, int64_t ignore, bool *failed)
+{
+    if (target == ignore)
+        return false;
+    if (target >= 0 && target < cols)
+        return true;
+    choir__queue_fail(CHOIR_ERR_RANGE,
+        "%s: target %lld of row %lld is outside [0, %lld); fix the labels or set ignore_index", op,
+        (long long)target, (long long)r, (long long)cols);
+    *failed = true;
+    return false;
+}
+
+/* log sum exp of a row, and its plain sum. */
+static float log_sum_exp(const float *x, int64_t n, float *plain)
+{
+    vec max[L], sum[L] = {{0}}, all[L] = {{0}}, low = v_set(-INFINITY);
+    LANES(j) max[j] = low;
+    for (int64_t c = 0; c < n; c += 16)
+        LANES(j) max[j] = v_max(max[j], v_get_or(x + c + j * W, n - c - j * W, low));
+    float top = lanes_max(max);
+    for (int64_t c = 0; c < n; c += 16)
+        LANES(j) {
+            vec z = v_get_or(x + c + j * W, n - c - j * W, low);
+            sum[j] += v_exp(z - top);
+            if (plain)
+                all[j] += v_get(x + c + j * W, n - c - j * W);
+        }
+    if (plain)
+        *plain = lanes_sum(all);
+    return top + v_log(v_set(lanes_sum(sum)))[0];
+}
+
+void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
+{
+    F32_ONLY(cross_entropy, k);
+    double total = 0;
+    int64_t counted = 0;
+    bool failed = false;
+    float s = k->smoothing;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const float *x = (const float *)k->logits + r * k->cols;
+        float plain = 0, lse = log_sum_exp(x, k->cols, s != 0 ? &plain : NULL);
+        ((float *)k->lse)[r] = lse;
+        if (!counts("cross_entropy", k->targets[r], r, k->cols, k->ignore_index, &failed)) {
+            if (failed)
+                return;
+            continue;
+        }
+        float nll = lse - x[k->targets[r]];
+        if (s != 0)
+            nll = (1.0f - s) * nll + s * (lse - plain / (float)k->cols);
+        total += (double)nll;
+        counted++;
+    }
+    *(float *)k->loss = counted ? (float)(total / (double)counted) : 0.0f;
+    *(float *)k->count = (float)counted;
+}
+
+void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
+{
+    F32_ONLY(cross_entropy_backward, k);
+    float count = *(const float *)k->count, g = count > 0 ? *(const float *)k->gloss / count : 0;
+    float s = k->smoothing, uniform = s / (float)k->cols;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const float *x = (const float *)k->logits + r * k->cols;
+        float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
+        int64_t t = k->targets[r];
+        if (t < 0 || t >= k->cols || t == k->ignore_index) {
+            memset(gx, 0, (size_t)k->cols * sizeof *gx);
+            continue;
+        }
+        float hit = g * (v_exp(v_set(x[t] - lse))[0] - uniform - (1.0f - s));
+        for (int64_t c = 0; c < k->cols; c += W) {
+            vec p = v_exp(v_get(x + c, k->cols - c) - lse);
+            v_put(gx + c, (p - uniform) * g, k->cols - c);
+        }
+        gx[t] = hit;
+    }
+}
+
+void KERNEL(nll)(const choir__k_nll *k)
+{
+    F32_ONLY(nll, k);
+    double total = 0;
+    int64_t counted = 0;
+    bool failed = false;
+    for (int64_t r = 0; r < k->rows; r++) {
+        if (!counts("nll_loss", k->targets[r], r, k->cols, k->ignore_index, &failed)) {
+            if (failed)
+                return;
+            continue;
+        }
+        total -= (double)((const float *)k->x)[r * k->cols + k->targets[r]];
+        counted++;
+    }
+    *(float *)k->loss = counted ? (float)(total / (double)counted) : 0.0f;
+    *(float *)k->count = (float)counted;
+}
+
+void KERNEL(nll_backward)(const choir__k_nll_backward *k)
+{
+    F32_ONLY(nll_backward, k);
+    float count = *(const float *)k->count, g = count > 0 ? -*(const float *)k->gloss / count : 0;
+    float *gx = k->gx;
+    memset(gx, 0, (size_t)(k->rows * k->cols) * sizeof *gx);
+    for (int64_t r = 0; r < k->rows; r++) {
+        int64_t t = k->targets[r];
+        if (t >= 0 && t < k->cols && t != k->ignore_index)
+            gx[r * k->cols + t] = g;
+    }
+}

@@ -1,0 +1,99 @@
+/* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their bits depend on no library
+ * and no instruction set. Within about 2 ulp; inf, NaN and denormals come out as in C.
+ * Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd ed., 6.2) for erfc. */
+#ifndef CHOIR_ISA_MATH_H
+#define CHOIR_ISA_MATH_H
+
+#include "device/cpu/isa/isa.h"
+
+/* exp(x + low), low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2, and
+ * exp x = 2^n (1 + r + r^2 P(r)). */
+INLINE vec v_exp_sum(vec x, vec low)
+{
+    x = v_min(v_set(89.0f), v_max(v_set(-104.0f), x)); /* beyond: inf, 0 */
+    vec n = x * 1.44269504088896341f + 0x1.8p23f;      /* this sum rounds to an integer ... */
+    n -= 0x1.8p23f;                                    /* ... which is left here */
+    vec r = x - n * 0.693359375f - n * -2.12194440e-4f + low;
+    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return v_ldexp(p * (r * r) + r + 1.0f, n);
+}
+
+INLINE vec v_exp(vec x)
+{
+    return v_exp_sum(x, -(vec){0}); /* r + -0 is r: the compiler drops it */
+}
+
+/* x = 2^e m, m in [sqrt 1/2, sqrt 2); log x = e ln 2 + log m. */
+INLINE vec v_log(vec x)
+{
+    mask tiny = v_lt(x, v_set(0x1p-126f));
+    ivec bits = (ivec)v_sel(tiny, x * 0x1p23f, x);
+    vec e = __builtin_convertvector((bits >> 23 & 0xff) - 126, vec);
+    e -= v_sel(tiny, v_set(23.0f), v_set(0.0f));
+    vec m = (vec)((bits & 0x7fffff) | 0x3f000000);
+    mask low = v_lt(m, v_set(0.707106781186547524f));
+    e -= v_sel(low, v_set(1.0f), v_set(0.0f));
+    vec r = v_sel(low, m + m, m) - 1.0f, z = r * r;
+
+    vec p = r * 7.0376836292e-2f + -1.1514610310e-1f;
+    p = p * r + 1.1676998740e-1f;
+    p = p * r + -1.2420140846e-1f;
+    p = p * r + 1.4249322787e-1f;
+    p = p * r + -1.6668057665e-1f;
+    p = p * r + 2.0000714765e-1f;
+    p = p * r + -2.4999993993e-1f;
+    p = p * r + 3.3333331174e-1f;
+    vec y = p * r * z + e * -2.12194440e-4f - z * 0.5f;
+    y = r + y + e * 0.693359375f;
+
+    y = v_sel(v_lt(x, v_set(INFINITY)), y, x); /* inf, NaN */
+    y = v_sel(v_lt(x, v_set(0.0f)), v_set(NAN), y);
+    return v_sel(v_eq(x, v_set(0.0f)), v_set(-INFINITY), y);
+}
+
+/* A polynomial near 0, where 1 - 2 / (exp 2x + 1) would cancel. */
+INLINE vec v_tanh(vec x)
+{
+    vec a = v_abs(x), z = x * x;
+    vec p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+    p = p * z + -5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z + -3.33332819422e-1f;
+    vec near = p * z * x + x;
+    vec far = 1.0f - 2.0f / (v_exp(a + a) + 1.0f);
+    return v_sel(v_lt(a, v_set(0.625f)), near, v_sign(far, x));
+}
+
+INLINE vec v_sigmoid(vec x)
+{
+    return 1.0f / (1.0f + v_exp(-x));
+}
+
+/* The normal distribution, erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 2 / (2 + z),
+ * erfc z = t exp(-z^2 + P(t)) to 1.2e-7 of itself. -z^2 = -x^2/2 is taken as -h^2/2, exact with h
+ * the upper half of x's bits, and the rest, so that the left tail keeps its digits. */
+INLINE vec v_phi(vec x)
+{
+    vec a = v_min(v_set(20.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);
+    vec t = 2.0f / (a * 0.707106781186547524f + 2.0f);
+    vec p = t * 0.17087277f + -0.82215223f;
+    p = p * t + 1.48851587f;
+    p = p * t + -1.13520398f;
+    p = p * t + 0.27886807f;
+    p = p * t + -0.18628806f;
+    p = p * t + 0.09678418f;
+    p = p * t + 0.37409196f;
+    p = p * t + 1.00002368f;
+    p = p * t + -1.26551223f;
+    vec whole = h * h * -0.5f, rest = p - (a - h) * (a + h) * 0.5f;
+    vec sum = whole + rest, part = sum - whole; /* and what the sum lost (Knuth) */
+    vec lost = (whole - (sum - part)) + (rest - part);
+    vec tail = 0.5f * t * v_exp_sum(sum, lost);
+    return v_sel(v_lt(x, v_set(0.0f)), tail, 1.0f - tail);
+}
+
+#endif

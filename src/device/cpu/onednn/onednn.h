@@ -1,0 +1,64 @@
+/* The kernels oneDNN does, and the cache of its primitives that a context keeps.
+ *
+ * Making a primitive takes oneDNN hundreds of microseconds, running a small one a few. So each
+ * problem's primitive is made once, with the memory objects it runs on; a call only sets their data
+ * pointers. A problem is a struct of integers (zeroed first: its bytes are the key). */
+#ifndef CHOIR_ONEDNN_H
+#define CHOIR_ONEDNN_H
+
+#include <oneapi/dnnl/dnnl.h>
+#include "device/cpu/context.h"
+
+void choir__onednn_matmul(const choir__k_matmul *args);
+void choir__onednn_conv(const choir__k_conv *args);
+void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
+void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
+
+enum { CHOIR__ONEDNN_ARGS = 5 };
+
+/* One primitive with its memory objects, ready to run; all NULL: oneDNN does not do it. */
+typedef struct choir__onednn_op {
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[CHOIR__ONEDNN_ARGS]; /* the last: scratchpad, when it needs any */
+    int arg_count;
+    size_t scratchpad; /* bytes */
+} choir__onednn_op;
+
+/* What a problem's cache entry holds: the op itself, and for convolutions the reorders between
+ * plain weights and the layout that the primitive prefers (NULL: it takes plain ones). */
+typedef struct choir__onednn_plan {
+    choir__onednn_op op, reorder;
+    size_t weights; /* bytes of reordered weights */
+} choir__onednn_plan;
+
+typedef struct choir__onednn choir__onednn;
+
+choir__onednn *choir__onednn_new(void);
+void choir__onednn_free(choir__onednn *cache);
+dnnl_engine_t choir__onednn_engine(const choir__onednn *cache);
+
+/* The context's cache. */
+choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context);
+
+/* A strided tensor's descriptor; strides NULL: the primitive is to choose the layout. */
+bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims,
+    const int64_t *dims, const int64_t *strides);
+
+/* The plan for a key; *fresh says that it is new and to be filled in by the caller. Stays valid
+ * until the next call that makes a fresh one. */
+choir__onednn_plan *choir__onednn_lookup(
+    choir__onednn *cache, const void *key, size_t bytes, bool *fresh);
+
+/* Makes the primitive and its memory objects: ids[i] names an argument of the primitive described
+ * by pd with memory descriptor mds[i]. Takes pd over. False: oneDNN refused. */
+bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primitive_desc_t pd,
+    int count, const int *ids, const dnnl_memory_desc_t *const *mds);
+
+/* Runs on these data pointers, in the order of ids. */
+bool choir__onednn_run(
+    choir__onednn *cache, choir__onednn_op *op, void *const *data, void *scratchpad);
+
+/* Attributes every primitive here has: scratch memory comes from the caller. */
+const_dnnl_primitive_attr_t choir__onednn_attr(const choir__onednn *cache);
+
+#endif

@@ -1,0 +1,144 @@
+/* Reference kernels, element by element: y[i] depends on x[i] alone.
+ *
+ * op() and op_derivative() are the whole mathematics; the rest is loops. A backward kernel may be
+ * given x or y as NULL when its op does not need it, so each is read only where it is used. */
+#include "device/cpu/reference/reference.h"
+
+static const double sqrt_half = 0.70710678118654752440;      /* 1 / sqrt 2 */
+static const double sqrt_2_over_pi = 0.79788456080286535588; /* of GELU's tanh form */
+static const double inv_sqrt_2_pi = 0.39894228040143267794;  /* the normal density at 0 */
+static const double gelu_cubic = 0.044715;
+
+static double sigmoid(double x)
+{
+    if (x >= 0)
+        return 1 / (1 + exp(-x));
+    double e = exp(x); /* NaN comes here too, and stays */
+    return e / (1 + e);
+}
+
+/* x times the normal distribution's share below x. erfc keeps the digits where x is far below 0;
+ * there the limit is 0, which -inf * 0 would not say. */
+static double gelu(double x)
+{
+    return x == -INFINITY ? 0 : 0.5 * x * erfc(-x * sqrt_half);
+}
+
+/* 0.5 (1 + tanh u) is sigmoid(2 u), which keeps the digits below 0. */
+static double gelu_tanh(double x)
+{
+    return x == -INFINITY ? 0 : x * sigmoid(2 * sqrt_2_over_pi * (x + gelu_cubic * x * x * x));
+}
+
+static double op(choir__unary_op kind, double x, double a, double b)
+{
+    switch (kind) {
+    case CHOIR__NEG: return -x;
+    case CHOIR__EXP: return exp(x);
+    case CHOIR__LOG: return log(x);
+    case CHOIR__SQRT: return sqrt(x);
+    case CHOIR__TANH: return tanh(x);
+    case CHOIR__SIGMOID: return sigmoid(x);
+    case CHOIR__RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
+    case CHOIR__GELU: return gelu(x);
+    case CHOIR__GELU_TANH: return gelu_tanh(x);
+    case CHOIR__SQUARE: return x * x;
+    case CHOIR__ABS: return fabs(x);
+    case CHOIR__AFFINE: return a * x + b;
+    case CHOIR__UNARY_COUNT: break;
+    }
+    return NAN;
+}
+
+/* (x Phi(x))' = Phi(x) + x phi(x) */
+static double gelu_derivative(double x)
+{
+    double share = 0.5 * erfc(-x * sqrt_half);
+    return isinf(x) ? share : share + x * inv_sqrt_2_pi * exp(-0.5 * x * x);
+}
+
+/* With s = sigmoid(2 u(x)): (x s)' = s + x s (1 - s) 2 u'(x) */
+static double gelu_tanh_derivative(double x)
+{
+    double s = sigmoid(2 * sqrt_2_over_pi * (x + gelu_cubic * x * x * x));
+    double u1 = sqrt_2_over_pi * (1 + 3 * gelu_cubic * x * x);
+    double bell = s * (1 - s);
+    return bell == 0 ? s : s + x * bell * 2 * u1;
+}
+
+static double op_derivative(const choir__k_unary_backward *k, int64_t i)
+{
+    choir__unary_op kind = k->op;
+    bool from_y = kind == CHOIR__EXP || kind == CHOIR__SQRT || kind == CHOIR__TANH ||
+                  kind == CHOIR__SIGMOID || kind == CHOIR__RELU;
+    bool constant = kind == CHOIR__NEG || kind == CHOIR__AFFINE;
+    double x = from_y || constant ? 0 : get(k->x, i, k->dtype);
+    double y = from_y ? get(k->y, i, k->dtype) : 0;
+    switch (kind) {
+    case CHOIR__NEG: return -1;
+    case CHOIR__EXP: return y;
+    case CHOIR__LOG: return 1 / x;
+    case CHOIR__SQRT: return 0.5 / y;
+    case CHOIR__TANH: return 1 - y * y;
+    case CHOIR__SIGMOID: return y * (1 - y);
+    case CHOIR__RELU: return y > 0 ? 1 : 0;
+    case CHOIR__GELU: return gelu_derivative(x);
+    case CHOIR__GELU_TANH: return gelu_tanh_derivative(x);
+    case CHOIR__SQUARE: return 2 * x;
+    case CHOIR__ABS: return (x > 0) - (x < 0);
+    case CHOIR__AFFINE: return k->a;
+    case CHOIR__UNARY_COUNT: break;
+    }
+    return NAN;
+}
+
+void choir__reference_unary(const choir__k_unary *k)
+{
+    for (int64_t i = 0; i < k->n; i++)
+        put(k->y, i, k->dtype, op(k->op, get(k->x, i, k->dtype), k->a, k->b));
+}
+
+void choir__reference_unary_backward(const choir__k_unary_backward *k)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        double gy = get(k->gy, i, k->dtype), slope = op_derivative(k, i);
+        bool shut = k->op == CHOIR__RELU && slope == 0; /* lets nothing through, not even NaN */
+        put(k->gx, i, k->dtype, shut ? 0 : gy * slope);
+    }
+}
+
+static double join(choir__binary_op kind, double a, double b)
+{
+    switch (kind) {
+    case CHOIR__ADD: return a + b;
+    case CHOIR__SUB: return a - b;
+    case CHOIR__MUL: return a * b;
+    case CHOIR__DIV: return a / b;
+    case CHOIR__BINARY_COUNT: break;
+    }
+    return NAN;
+}
+
+void choir__reference_binary(const choir__k_binary *k)
+{
+    int64_t index[CHOIR__MAX_DIMS] = {0};
+    if (is_empty(k->shape, k->ndim))
+        return;
+    do {
+        double a = get(k->a.p, offset_of(&k->a, index, k->ndim), k->dtype);
+        double b = get(k->b.p, offset_of(&k->b, index, k->ndim), k->dtype);
+        put(k->y.p, offset_of(&k->y, index, k->ndim), k->dtype, join(k->op, a, b));
+    } while (next_index(index, k->shape, k->ndim));
+}
+
+/* A node of the gradient tree is defined to the bit, so f32 is added in f32. */
+void choir__reference_add_scaled(const choir__k_add_scaled *k)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        double a = get(k->a, i, k->dtype), b = get_or(k->b, i, k->dtype, 0);
+        double sum = k->b ? a + b : a;
+        if (k->dtype == CHOIR_F32)
+            sum = (float)sum; /* a double sum of two floats, rounded, is their float sum */
+        put(k->y, i, k->dtype, sum * (double)k->scale);
+    }
+}

@@ -1,0 +1,226 @@
+/* Reference kernels for matrix products, convolutions and pooling: each output element is one sum,
+ * written out.
+ *
+ * An input pixel and an output pixel meet at a place (kh, kw) of the window when
+ * h = oh stride - pad + kh dilation. A forward kernel asks which input meets an output,
+ * input_pixel(); a gradient of the input asks back, output_pixel(). That is all there is to it. */
+#include "device/cpu/reference/reference.h"
+
+void choir__reference_matmul(const choir__k_matmul *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t b0 = 0; b0 < k->batch0; b0++)
+        for (int64_t b1 = 0; b1 < k->batch1; b1++) {
+            int64_t a = b0 * k->a_batch0 + b1 * k->a_batch1; /* where each matrix starts */
+            int64_t b = b0 * k->b_batch0 + b1 * k->b_batch1;
+            int64_t c = b0 * k->c_batch0 + b1 * k->c_batch1;
+            for (int64_t i = 0; i < k->m; i++)
+                for (int64_t j = 0; j < k->n; j++) {
+                    double sum = get_or(k->bias, j, dtype, 0);
+                    for (int64_t l = 0; l < k->k; l++)
+                        sum += get(k->a, a + i * k->a_row + l * k->a_col, dtype) *
+                               get(k->b, b + l * k->b_row + j * k->b_col, dtype);
+                    put(k->c, c + i * k->c_row + j, dtype, sum);
+                }
+        }
+}
+
+/* Channels of input and output in a group. */
+static int64_t group_inputs(const choir__conv_shape *s)
+{
+    return s->c / s->groups;
+}
+
+static int64_t group_outputs(const choir__conv_shape *s)
+{
+    return s->o / s->groups;
+}
+
+/* Where the window's place (kh, kw) of output pixel (oh, ow) falls; false in the padding. */
+static bool input_pixel(const choir__conv_shape *s, int64_t oh, int64_t ow, int64_t kh,
+    int64_t kw, int64_t *h, int64_t *w)
+{
+    *h = oh * s->stride_h - s->pad_h + kh * s->dilation_h;
+    *w = ow * s->stride_w - s->pad_w + kw * s->dilation_w;
+    return *h >= 0 && *h < s->h && *w >= 0 && *w < s->w;
+}
+
+/* The other way: which output pixel has input pixel (h, w) at its place (kh, kw); false if none. */
+static bool output_pixel(const choir__conv_shape *s, int64_t h, int64_t w, int64_t kh,
+    int64_t kw, int64_t *oh, int64_t *ow)
+{
+    int64_t y = h + s->pad_h - kh * s->dilation_h, x = w + s->pad_w - kw * s->dilation_w;
+    *oh = y / s->stride_h, *ow = x / s->stride_w;
+    return y >= 0 && x >= 0 && y % s->stride_h == 0 && x % s->stride_w == 0 && *oh < s->oh &&
+           *ow < s->ow;
+}
+
+/* Offsets: of pixel (n, h, w) of x, of (n, oh, ow) of y, of w's channels at (o, kh, kw). */
+static int64_t at_x(const choir__conv_shape *s, int64_t n, int64_t h, int64_t w)
+{
+    return ((n * s->h + h) * s->w + w) * s->c;
+}
+
+static int64_t at_y(const choir__conv_shape *s, int64_t n, int64_t oh, int64_t ow)
+{
+    return ((n * s->oh + oh) * s->ow + ow) * s->o;
+}
+
+static int64_t at_w(const choir__conv_shape *s, int64_t o, int64_t kh, int64_t kw)
+{
+    return ((o * s->kh + kh) * s->kw + kw) * group_inputs(s);
+}
+
+/* y[n, oh, ow, o] */
+static double conv_output(const choir__k_conv *k, int64_t n, int64_t oh, int64_t ow, int64_t o)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t first = o / group_outputs(s) * group_inputs(s), h, w; /* first: channel of x */
+    double sum = get_or(k->bias, o, k->dtype, 0);
+    for (int64_t kh = 0; kh < s->kh; kh++)
+        for (int64_t kw = 0; kw < s->kw; kw++) {
+            if (!input_pixel(s, oh, ow, kh, kw, &h, &w))
+                continue;
+            for (int64_t c = 0; c < group_inputs(s); c++)
+                sum += get(k->x, at_x(s, n, h, w) + first + c, k->dtype) *
+                       get(k->w, at_w(s, o, kh, kw) + c, k->dtype);
+        }
+    return sum;
+}
+
+void choir__reference_conv(const choir__k_conv *k)
+{
+    const choir__conv_shape *s = &k->s;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++)
+                for (int64_t o = 0; o < s->o; o++)
+                    put(k->y, at_y(s, n, oh, ow) + o, k->dtype, conv_output(k, n, oh, ow, o));
+}
+
+/* gx[n, h, w, c]: over the group's output channels and the window's places */
+static double conv_gx(
+    const choir__k_conv_backward_input *k, int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t group = c / group_inputs(s), oh, ow;
+    double sum = 0;
+    for (int64_t kh = 0; kh < s->kh; kh++)
+        for (int64_t kw = 0; kw < s->kw; kw++) {
+            if (!output_pixel(s, h, w, kh, kw, &oh, &ow))
+                continue;
+            for (int64_t o = group * group_outputs(s); o < (group + 1) * group_outputs(s); o++)
+                sum += get(k->gy, at_y(s, n, oh, ow) + o, k->dtype) *
+                       get(k->w, at_w(s, o, kh, kw) + c % group_inputs(s), k->dtype);
+        }
+    return sum;
+}
+
+void choir__reference_conv_backward_input(const choir__k_conv_backward_input *k)
+{
+    const choir__conv_shape *s = &k->s;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t h = 0; h < s->h; h++)
+            for (int64_t w = 0; w < s->w; w++)
+                for (int64_t c = 0; c < s->c; c++)
+                    put(k->gx, at_x(s, n, h, w) + c, k->dtype, conv_gx(k, n, h, w, c));
+}
+
+/* gw[o, kh, kw, c]: over the output pixels; c counts within the group */
+static double conv_gw(
+    const choir__k_conv_backward_weight *k, int64_t o, int64_t kh, int64_t kw, int64_t c)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t channel = o / group_outputs(s) * group_inputs(s) + c, h, w;
+    double sum = 0;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++)
+                if (input_pixel(s, oh, ow, kh, kw, &h, &w))
+                    sum += get(k->gy, at_y(s, n, oh, ow) + o, k->dtype) *
+                           get(k->x, at_x(s, n, h, w) + channel, k->dtype);
+    return sum;
+}
+
+void choir__reference_conv_backward_weight(const choir__k_conv_backward_weight *k)
+{
+    const choir__conv_shape *s = &k->s;
+    for (int64_t o = 0; o < s->o; o++) {
+        for (int64_t kh = 0; kh < s->kh; kh++)
+            for (int64_t kw = 0; kw < s->kw; kw++)
+                for (int64_t c = 0; c < group_inputs(s); c++)
+                    put(k->gw, at_w(s, o, kh, kw) + c, k->dtype, conv_gw(k, o, kh, kw, c));
+        if (!k->gbias)
+            continue;
+        double sum = 0;
+        for (int64_t pixel = 0; pixel < s->n * s->oh * s->ow; pixel++)
+            sum += get(k->gy, pixel * s->o + o, k->dtype);
+        put(k->gbias, o, k->dtype, sum);
+    }
+}
+
+/* y[n, oh, ow, c]; where: the first maximum's place in the window */
+static double pool_output(
+    const choir__k_pool *k, int64_t n, int64_t oh, int64_t ow, int64_t c, int64_t *where)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t h, w;
+    double sum = 0, best = -INFINITY;
+    *where = -1;
+    for (int64_t kh = 0; kh < s->kh; kh++)
+        for (int64_t kw = 0; kw < s->kw; kw++) {
+            if (!input_pixel(s, oh, ow, kh, kw, &h, &w))
+                continue;
+            double x = get(k->x, at_x(s, n, h, w) + c, k->dtype);
+            sum += x;
+            if (*where < 0 || x > best)
+                best = x, *where = kh * s->kw + kw;
+        }
+    return k->max ? best : sum / (double)(s->kh * s->kw);
+}
+
+void choir__reference_pool(const choir__k_pool *k)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t where;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++)
+                for (int64_t c = 0; c < s->c; c++) {
+                    int64_t i = at_y(s, n, oh, ow) + c;
+                    put(k->y, i, k->dtype, pool_output(k, n, oh, ow, c, &where));
+                    if (k->max && k->index)
+                        k->index[i] = (uint8_t)choir__max(where, 0);
+                }
+}
+
+/* gx[n, h, w, c]: from every window that (h, w) lies in, or was the maximum of */
+static double pool_gx(
+    const choir__k_pool_backward *k, int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    const choir__conv_shape *s = &k->s;
+    int64_t oh, ow;
+    double sum = 0;
+    for (int64_t kh = 0; kh < s->kh; kh++)
+        for (int64_t kw = 0; kw < s->kw; kw++) {
+            if (!output_pixel(s, h, w, kh, kw, &oh, &ow))
+                continue;
+            int64_t i = at_y(s, n, oh, ow) + c;
+            double gy = get(k->gy, i, k->dtype);
+            if (!k->max)
+                sum += gy / (double)(s->kh * s->kw);
+            else if (k->index[i] == kh * s->kw + kw)
+                sum += gy;
+        }
+    return sum;
+}
+
+void choir__reference_pool_backward(const choir__k_pool_backward *k)
+{
+    const choir__conv_shape *s = &k->s;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t h = 0; h < s->h; h++)
+            for (int64_t w = 0; w < s->w; w++)
+                for (int64_t c = 0; c < s->c; c++)
+                    put(k->gx, at_x(s, n, h, w) + c, k->dtype, pool_gx(k, n, h, w, c));
+}

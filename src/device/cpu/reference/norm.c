@@ -1,0 +1,142 @@
+/* Reference kernels for layer norm (over the columns of a row) and batch norm (over the rows of a
+ * column).
+ *
+ * Both write xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and averages over
+ * what the mean was taken of,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
+#include "device/cpu/reference/reference.h"
+
+void choir__reference_layer_norm(const choir__k_layer_norm *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t r = 0; r < k->rows; r++) {
+        int64_t first = r * k->cols;
+        double mean = 0, var = 0;
+        for (int64_t c = 0; c < k->cols; c++)
+            mean += get(k->x, first + c, dtype) / (double)k->cols;
+        for (int64_t c = 0; c < k->cols; c++) {
+            double d = get(k->x, first + c, dtype) - mean;
+            var += d * d / (double)k->cols;
+        }
+        double rstd = 1 / sqrt(var + (double)k->eps);
+        for (int64_t c = 0; c < k->cols; c++) {
+            double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
+            double y = xhat * get_or(k->gamma, c, dtype, 1) + get_or(k->beta, c, dtype, 0);
+            put(k->y, first + c, dtype, y);
+        }
+        put(k->mean, r, dtype, mean);
+        put(k->rstd, r, dtype, rstd);
+    }
+}
+
+void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t r = 0; r < k->rows; r++) {
+        int64_t first = r * k->cols;
+        double mean = get(k->mean, r, dtype), rstd = get(k->rstd, r, dtype);
+        double avg_g = 0, avg_gx = 0; /* of g and of g xhat */
+        for (int64_t c = 0; c < k->cols; c++) {
+            double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
+            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, dtype, 1);
+            avg_g += g / (double)k->cols;
+            avg_gx += g * xhat / (double)k->cols;
+        }
+        for (int64_t c = 0; c < k->cols; c++) {
+            double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
+            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, dtype, 1);
+            double gx = rstd * (g - avg_g - xhat * avg_gx);
+            put(k->gx, first + c, dtype, gx + get_or(k->gx_add, first + c, dtype, 0));
+        }
+    }
+}
+
+void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t c = 0; c < k->cols; c++) {
+        double ggamma = 0, gbeta = 0;
+        for (int64_t r = 0; r < k->rows; r++) {
+            double gy = get(k->gy, r * k->cols + c, dtype);
+            gbeta += gy;
+            if (k->ggamma)
+                ggamma += gy * (get(k->x, r * k->cols + c, dtype) - get(k->mean, r, dtype)) *
+                          get(k->rstd, r, dtype);
+        }
+        if (k->ggamma)
+            put(k->ggamma, c, dtype, ggamma);
+        if (k->gbeta)
+            put(k->gbeta, c, dtype, gbeta);
+    }
+}
+
+static void batch_moments(const choir__k_batch_norm *k, int64_t c, double *mean, double *var)
+{
+    *mean = *var = 0;
+    for (int64_t r = 0; r < k->rows; r++)
+        *mean += get(k->x, r * k->cols + c, k->dtype) / (double)k->rows;
+    for (int64_t r = 0; r < k->rows; r++) {
+        double d = get(k->x, r * k->cols + c, k->dtype) - *mean;
+        *var += d * d / (double)k->rows;
+    }
+}
+
+/* running = (1 - momentum) running + momentum value */
+static void move_average(
+    void *running, int64_t c, choir_dtype dtype, double momentum, double value)
+{
+    put(running, c, dtype, (1 - momentum) * get(running, c, dtype) + momentum * value);
+}
+
+void choir__reference_batch_norm(const choir__k_batch_norm *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t c = 0; c < k->cols; c++) {
+        double mean, var;
+        if (k->train) {
+            batch_moments(k, c, &mean, &var);
+        } else {
+            mean = get(k->running_mean, c, dtype);
+            var = get(k->running_var, c, dtype);
+        }
+        double rstd = 1 / sqrt(var + (double)k->eps);
+        double gamma = get_or(k->gamma, c, dtype, 1), beta = get_or(k->beta, c, dtype, 0);
+        for (int64_t r = 0; r < k->rows; r++) {
+            double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
+            put(k->y, r * k->cols + c, dtype, xhat * gamma + beta);
+        }
+        put(k->mean, c, dtype, mean);
+        put(k->rstd, c, dtype, rstd);
+        if (k->train && k->update) { /* of a single row the unbiased variance is taken as 0 */
+            double unbiased = var * (double)k->rows / (double)choir__max(k->rows - 1, 1);
+            move_average(k->running_mean, c, dtype, (double)k->momentum, mean);
+            move_average(k->running_var, c, dtype, (double)k->momentum, unbiased);
+        }
+    }
+}
+
+void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
+{
+    choir_dtype dtype = k->dtype;
+    for (int64_t c = 0; c < k->cols; c++) {
+        double mean = get(k->mean, c, dtype), rstd = get(k->rstd, c, dtype);
+        double gamma = get_or(k->gamma, c, dtype, 1);
+        double ggamma = 0, gbeta = 0; /* sums of gy xhat and of gy */
+        for (int64_t r = 0; r < k->rows; r++) {
+            double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
+            double gy = get(k->gy, r * k->cols + c, dtype);
+            ggamma += gy * xhat;
+            gbeta += gy;
+        }
+        for (int64_t r = 0; r < k->rows; r++) {
+            double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
+            double g = get(k->gy, r * k->cols + c, dtype);
+            if (k->train)
+                g -= (gbeta + xhat * ggamma) / (double)k->rows;
+            put(k->gx, r * k->cols + c, dtype, gamma * rstd * g);
+        }
+        if (k->ggamma)
+            put(k->ggamma, c, dtype, ggamma);
+        if (k->gbeta)
+            put(k->gbeta, c, dtype, gbeta);
+    }
+}

@@ -1,0 +1,9 @@
+/* The reference kernels as a table. */
+#include "device/cpu/context.h"
+#include "device/cpu/reference/reference.h"
+
+const choir__kernels choir__cpu_reference = {
+#define X(name) .name = choir__reference_##name,
+    CHOIR__KERNEL_LIST(X)
+#undef X
+};

@@ -1,0 +1,68 @@
+/* A device as the layers above see it: memory, a queue, a kernel table.
+ *
+ * Backends fill in `struct choir_device` (see cpu/cpu.c) and stand in the registry of device.c. */
+#ifndef CHOIR_DEVICE_INTERNAL_H
+#define CHOIR_DEVICE_INTERNAL_H
+
+#include <choir/device.h>
+#include "device/kernels.h"
+#include "device/queue.h"
+
+typedef struct choir__pool choir__pool;
+
+/* How a backend gets memory from the system. */
+typedef struct choir__memory_ops {
+    void *(*get)(size_t bytes); /* NULL: none left */
+    void (*put)(void *p, size_t bytes);
+} choir__memory_ops;
+
+struct choir_device {
+    char name[16];
+    const char *kind;
+    int index;
+    choir__queue *queue;
+    choir__pool *pool;
+    const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
+    const choir__kernels *reference; /* every dtype; f64 */
+    void *backend;
+    double born; /* choir__now() */
+    choir_device *next;
+};
+
+/* The table that serves tensors of a dtype. */
+static inline const choir__kernels *choir__device_kernels(const choir_device *device,
+    choir_dtype dtype)
+{
+    return dtype == CHOIR_F64 ? device->reference : device->kernels;
+}
+
+/* Enqueues a kernel with its arguments: choir__launch(device, dtype, relu, &args). */
+#define choir__launch(device, dtype, kernel, args)                                                 \
+    choir__queue_issue((device)->queue,                                                            \
+        (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
+
+/* The device new work goes to when nobody says: cpu:0, or the one a launcher assigned. */
+choir_device *choir__device_default(void);
+
+/* --- memory: a stream-ordered caching pool (pool.c) -------------------------------------------- */
+
+/* A block of a pool. Freed blocks are given out again at once: the device's queue is in order, so
+ * a later user's work runs after the earlier one's. A block that other queues read carries their
+ * events and returns to the pool only after them. */
+typedef struct choir__block choir__block;
+
+choir__pool *choir__pool_new(const choir__memory_ops *ops);
+void choir__pool_free(choir__pool *pool);
+
+/* NULL when the system or the cap refuses; the caller writes the message. 64-byte aligned. */
+choir__block *choir__block_new(choir_device *device, size_t bytes);
+void choir__block_free(choir__block *block);
+void *choir__block_data(const choir__block *block);
+
+/* queue will have read the block by event: it is not given out again before. */
+void choir__block_used_by(choir__block *block, choir__event event);
+
+/* While a recording is made, blocks come from a fresh pool that belongs to it: see choir_step. */
+choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool);
+
+#endif

@@ -1,0 +1,220 @@
+/* The caching pool: free lists by size class.
+ *
+ * Sizes round up to one of four steps an octave (at most 25 % over), so freed blocks fit again. A
+ * freed block goes to the head of its class's list and is the next one given out: it is warm in the
+ * cache. Because a device runs its queue in order, a block may be handed out as soon as its owner lets
+ * go of it on the host, though the device may still be reading it: the new owner's work comes later.
+ * Only readers in *other* queues need care; their events wait with the block.
+ *
+ * When the system or the cap says no, cached blocks of other classes are given back and the request
+ * is tried once more. Live bytes and their peak are counted by what was handed out. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+
+enum { CLASSES = 4 * 48, SMALLEST = 64 };
+
+struct choir__block {
+    void *data;
+    size_t bytes; /* of its class */
+    int class;
+    choir__pool *pool;
+    choir__block *next;
+    choir__event *readers; /* in other queues */
+    int reader_count;
+};
+
+struct choir__pool {
+    const choir__memory_ops *ops;
+    pthread_mutex_t lock;
+    choir__block *cached[CLASSES];
+    choir__block *awaiting; /* free, but for readers in other queues */
+    size_t live, peak, reserved, limit;
+};
+
+/* Class c holds blocks of (4 + c % 4) << (c / 4) sixteens of bytes. */
+static size_t class_bytes(int class)
+{
+    return (size_t)(4 + class % 4) << (class / 4 + 4);
+}
+
+static int class_of(size_t bytes)
+{
+    if (bytes <= SMALLEST)
+        return 0;
+    int octave = 63 - __builtin_clzll(bytes - 1) - 6; /* 64 << octave < bytes */
+    int class = 4 * octave;
+    while (class_bytes(class) < bytes)
+        class++;
+    return class;
+}
+
+choir__pool *choir__pool_new(const choir__memory_ops *ops)
+{
+    choir__pool *pool = choir__calloc(1, sizeof *pool);
+    pool->ops = ops;
+    pthread_mutex_init(&pool->lock, NULL);
+    return pool;
+}
+
+static void give_back(choir__pool *pool, choir__block *block)
+{
+    pool->ops->put(block->data, block->bytes);
+    pool->reserved -= block->bytes;
+    free(block->readers);
+    free(block);
+}
+
+static void cache(choir__pool *pool, choir__block *block)
+{
+    block->next = pool->cached[block->class];
+    pool->cached[block->class] = block;
+}
+
+/* Moves blocks whose readers are done to the free lists. */
+static void collect(choir__pool *pool)
+{
+    choir__block **link = &pool->awaiting;
+    while (*link) {
+        choir__block *block = *link;
+        int left = 0;
+        for (int i = 0; i < block->reader_count; i++)
+            if (!choir__event_done(block->readers[i]))
+                block->readers[left++] = block->readers[i];
+        block->reader_count = left;
+        if (left) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        cache(pool, block);
+    }
+}
+
+static void trim(choir__pool *pool)
+{
+    for (int c = 0; c < CLASSES; c++)
+        while (pool->cached[c]) {
+            choir__block *block = pool->cached[c];
+            pool->cached[c] = block->next;
+            give_back(pool, block);
+        }
+}
+
+void choir__pool_free(choir__pool *pool)
+{
+    if (!pool)
+        return;
+    collect(pool);
+    trim(pool);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+static choir__block *fresh(choir__pool *pool, int class)
+{
+    size_t bytes = class_bytes(class);
+    if (pool->limit && pool->reserved + bytes > pool->limit)
+        return NULL;
+    void *data = pool->ops->get(bytes);
+    if (!data)
+        return NULL;
+    choir__block *block = choir__calloc(1, sizeof *block);
+    *block = (choir__block){.data = data, .bytes = bytes, .class = class, .pool = pool};
+    pool->reserved += bytes;
+    return block;
+}
+
+choir__block *choir__block_new(choir_device *device, size_t bytes)
+{
+    choir__pool *pool = device->pool;
+    if (bytes > SIZE_MAX / 4)
+        return NULL;
+    int class = class_of(bytes);
+    pthread_mutex_lock(&pool->lock);
+    if (pool->awaiting)
+        collect(pool);
+    choir__block *block = pool->cached[class];
+    if (block)
+        pool->cached[class] = block->next;
+    else if (!(block = fresh(pool, class))) {
+        /* What is cached may still be read by tasks in the queue: let them finish first. */
+        choir__queue_wait(device->queue);
+        trim(pool);
+        block = fresh(pool, class);
+    }
+    if (block) {
+        pool->live += block->bytes;
+        if (pool->live > pool->peak)
+            pool->peak = pool->live;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return block;
+}
+
+void choir__block_free(choir__block *block)
+{
+    if (!block)
+        return;
+    choir__pool *pool = block->pool;
+    pthread_mutex_lock(&pool->lock);
+    pool->live -= block->bytes;
+    if (block->reader_count) {
+        block->next = pool->awaiting;
+        pool->awaiting = block;
+    } else {
+        cache(pool, block);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void *choir__block_data(const choir__block *block)
+{
+    return block->data;
+}
+
+void choir__block_used_by(choir__block *block, choir__event event)
+{
+    size_t bytes = (size_t)(block->reader_count + 1) * sizeof *block->readers;
+    block->readers = choir__realloc(block->readers, bytes);
+    block->readers[block->reader_count++] = event;
+}
+
+choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
+{
+    choir__pool *old = device->pool;
+    if (!pool)
+        pool = choir__pool_new(old->ops);
+    device->pool = pool;
+    return old;
+}
+
+void choir_device_set_limit(choir_device *device, size_t bytes)
+{
+    device->pool->limit = bytes;
+}
+
+void choir_device_reset_peak(choir_device *device)
+{
+    device->pool->peak = device->pool->live;
+}
+
+void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
+{
+    choir__queue_stats queue = choir__queue_get_stats(device->queue);
+    choir__pool *pool = device->pool;
+    pthread_mutex_lock(&pool->lock);
+    *stats = (choir_device_stats){
+        .bytes_now = pool->live,
+        .bytes_peak = pool->peak,
+        .bytes_reserved = pool->reserved,
+        .bytes_limit = pool->limit,
+        .busy_s = queue.busy_s,
+        .age_s = choir__now() - device->born,
+        .queue_depth = queue.issued - queue.finished,
+        .tasks = queue.finished,
+    };
+    pthread_mutex_unlock(&pool->lock);
+}

@@ -1,0 +1,396 @@
+/* Queues: a byte ring of tasks, two counters, and a lock that says who runs it.
+ *
+ *     issued    tasks copied into the ring          (grows under issue_lock)
+ *     finished  tasks whose function has returned   (grows under the runner's lock)
+ *
+ * A place in the queue is a value of `issued`; it has been reached when `finished` has caught up.
+ * Whoever holds `running` executes tasks; a waiter takes it if it is free, else sleeps until
+ * `finished` reaches what it waits for. The worker sleeps while there is nothing to do; once woken it
+ * lets NAP pass before it takes an idle queue, because a host that issues work usually waits for it
+ * soon and then runs it itself. */
+#include "device/queue.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/futex.h"
+#include "device/recording.h"
+
+enum {
+    RING_BYTES = 1 << 19,
+    NAP_US = 1000,
+    SPINS = 300,
+    LONG_US = 100000, /* a sleeper looks again this often, should a wake-up be lost */
+};
+
+typedef struct task {
+    choir__task *fn; /* NULL: the rest of the ring is unused, go on at its start */
+    uint64_t bytes;  /* of header and arguments */
+    unsigned char args[];
+} task;
+
+struct choir__queue {
+    choir__queue_opts opts;
+    char name[32];
+    unsigned char *ring;
+    size_t write;       /* under issue_lock */
+    _Atomic size_t read; /* by the runner */
+    pthread_mutex_t issue_lock;
+    _Atomic uint64_t issued, finished;
+    atomic_int running;
+    /* waiters */
+    atomic_uint done;             /* futex: bumped when wake_at is reached */
+    _Atomic uint64_t wake_at;     /* the nearest place somebody sleeps for */
+    /* worker */
+    pthread_t worker;
+    bool started;        /* under issue_lock */
+    atomic_bool asleep, stop;
+    atomic_uint bell;
+    /* failure */
+    atomic_int status;
+    char message[512];
+    _Atomic uint64_t busy_ns;
+    double waited_s; /* by the runner: time inside waits for other queues */
+    choir__queue *next;
+};
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__queue *registry;
+static _Thread_local choir__queue *current;
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static bool try_running(choir__queue *q)
+{
+    int free = 0;
+    return !atomic_load_explicit(&q->running, memory_order_relaxed) &&
+        atomic_compare_exchange_strong(&q->running, &free, 1);
+}
+
+static uint64_t finished(choir__queue *q)
+{
+    return atomic_load_explicit(&q->finished, memory_order_acquire);
+}
+
+static void run_next(choir__queue *q)
+{
+    size_t at = atomic_load_explicit(&q->read, memory_order_relaxed);
+    task *t = (task *)(q->ring + at);
+    if (!t->fn) {
+        at = 0;
+        t = (task *)q->ring;
+    }
+    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK)
+        t->fn(t->args);
+    atomic_store_explicit(&q->read, at + t->bytes, memory_order_release);
+    uint64_t now = atomic_load_explicit(&q->finished, memory_order_relaxed) + 1;
+    atomic_store(&q->finished, now);
+    if (now >= atomic_load(&q->wake_at)) {
+        atomic_store(&q->wake_at, UINT64_MAX);
+        atomic_fetch_add(&q->done, 1);
+        choir__futex_wake(&q->done);
+    }
+}
+
+/* Runs tasks up to the place `until`; the caller holds `running`, which this gives back. */
+static void run_until(choir__queue *q, uint64_t until)
+{
+    choir__queue *outer = current;
+    current = q;
+    double start = choir__now();
+    q->waited_s = 0;
+    if (q->opts.enter)
+        q->opts.enter(q->opts.arg);
+    while (finished(q) < until)
+        run_next(q);
+    double busy = choir__now() - start - q->waited_s;
+    atomic_fetch_add(&q->busy_ns, (uint64_t)(busy > 0 ? busy * 1e9 : 0));
+    atomic_store(&q->running, 0);
+    current = outer;
+    if (outer) { /* we ran on behalf of another queue's wait: its context is current again */
+        if (outer->opts.enter)
+            outer->opts.enter(outer->opts.arg);
+    }
+}
+
+static void sleep_until(choir__queue *q, uint64_t place)
+{
+    unsigned seen = atomic_load(&q->done);
+    uint64_t at = atomic_load(&q->wake_at);
+    while (at > place && !atomic_compare_exchange_weak(&q->wake_at, &at, place))
+        ;
+    if (finished(q) < place)
+        choir__futex_wait(&q->done, seen, LONG_US);
+}
+
+static void wait_for(choir__queue *q, uint64_t place)
+{
+    for (int spins = 0; finished(q) < place; spins++) {
+        if (!q->opts.worker_only && try_running(q))
+            run_until(q, place);
+        else if (spins < SPINS)
+            choir__pause();
+        else
+            sleep_until(q, place);
+    }
+}
+
+/* --- the worker ------------------------------------------------------------------------------- */
+
+static void pin(const choir__queue *q)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < q->opts.core_count; i++)
+        CPU_SET(q->opts.cores[i], &set);
+    if (q->opts.core_count > 0)
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+static void sleep_for_work(choir__queue *q)
+{
+    unsigned seen = atomic_load(&q->bell);
+    atomic_store(&q->asleep, true);
+    if (finished(q) == atomic_load(&q->issued) && !atomic_load(&q->stop))
+        choir__futex_wait(&q->bell, seen, 10 * LONG_US);
+    atomic_store(&q->asleep, false);
+}
+
+static void *work(void *arg)
+{
+    choir__queue *q = arg;
+    pin(q);
+    for (;;) {
+        uint64_t issued = atomic_load(&q->issued);
+        if (finished(q) == issued) {
+            if (atomic_load(&q->stop))
+                return NULL;
+            sleep_for_work(q);
+            continue;
+        }
+        if (!q->opts.worker_only) /* let a host that is about to wait have it */
+            choir__futex_wait(&q->bell, atomic_load(&q->bell), NAP_US);
+        if (finished(q) < issued && try_running(q))
+            run_until(q, issued);
+    }
+}
+
+static void ring_bell(choir__queue *q)
+{
+    atomic_fetch_add(&q->bell, 1);
+    choir__futex_wake(&q->bell);
+}
+
+/* Under issue_lock. */
+static void start_worker(choir__queue *q)
+{
+    atomic_store(&q->stop, false);
+    q->started = pthread_create(&q->worker, NULL, work, q) == 0;
+    if (!q->started)
+        q->opts.worker_only = false; /* no thread to be had: whoever waits runs everything */
+}
+
+static void stop_worker(choir__queue *q)
+{
+    wait_for(q, atomic_load(&q->issued));
+    if (!q->started)
+        return;
+    atomic_store(&q->stop, true);
+    ring_bell(q);
+    pthread_join(q->worker, NULL);
+    q->started = false;
+}
+
+/* --- issuing ---------------------------------------------------------------------------------- */
+
+/* Where `bytes` contiguous bytes can be written, or NULL while the ring is too full. The ring is
+ * empty when write == read, and is never filled so far that the two would meet. */
+static task *reserve(choir__queue *q, size_t bytes)
+{
+    size_t read = atomic_load_explicit(&q->read, memory_order_acquire);
+    if (q->write < read)
+        return read - q->write > bytes ? (task *)(q->ring + q->write) : NULL;
+    if (RING_BYTES - q->write >= bytes + sizeof(task)) /* leaves room for a mark at the end */
+        return (task *)(q->ring + q->write);
+    if (read <= bytes)
+        return NULL;
+    ((task *)(q->ring + q->write))->fn = NULL;
+    q->write = 0;
+    return (task *)q->ring;
+}
+
+void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+{
+    size_t need = (sizeof(task) + bytes + 15) & ~(size_t)15;
+    pthread_mutex_lock(&q->issue_lock);
+    task *t;
+    while (!(t = reserve(q, need))) { /* full: help, or wait for half of it to drain */
+        uint64_t issued = atomic_load(&q->issued), done = finished(q);
+        pthread_mutex_unlock(&q->issue_lock);
+        wait_for(q, done + (issued - done + 1) / 2);
+        pthread_mutex_lock(&q->issue_lock);
+    }
+    t->fn = fn;
+    t->bytes = need;
+    if (bytes)
+        memcpy(t->args, args, bytes);
+    q->write += need;
+    atomic_fetch_add(&q->issued, 1);
+    if (!q->started)
+        start_worker(q);
+    pthread_mutex_unlock(&q->issue_lock);
+    if (atomic_load(&q->asleep))
+        ring_bell(q);
+}
+
+void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
+{
+    choir__recording_note_task(queue, fn, args, bytes);
+    choir__queue_issue_raw(queue, fn, args, bytes);
+}
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+choir__event choir__queue_record(choir__queue *queue)
+{
+    choir__event event = {queue, atomic_load(&queue->issued)};
+    choir__recording_note_event(event);
+    return event;
+}
+
+static void wait_task(const void *args)
+{
+    const choir__event *event = args;
+    if (finished(event->queue) < event->seq) {
+        double start = choir__now();
+        wait_for(event->queue, event->seq);
+        current->waited_s += choir__now() - start;
+    }
+    choir_status status = choir__queue_status(event->queue);
+    if (status != CHOIR_OK)
+        choir__queue_fail(status, "%s", event->queue->message);
+}
+
+choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event)
+{
+    if (!event.queue)
+        return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
+    if (event.queue != queue && !(choir__event_done(event) &&
+            choir__queue_status(event.queue) == CHOIR_OK))
+        choir__queue_issue_raw(queue, wait_task, &event, sizeof event);
+    return CHOIR_OK;
+}
+
+choir_status choir__queue_wait_event(choir__queue *queue, choir__event event)
+{
+    choir__recording_note_wait(queue, event);
+    return choir__queue_wait_event_raw(queue, event);
+}
+
+bool choir__event_done(choir__event event)
+{
+    return event.queue && finished(event.queue) >= event.seq;
+}
+
+choir_status choir__event_wait(choir__event event)
+{
+    if (!event.queue)
+        return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
+    wait_for(event.queue, event.seq);
+    return choir__queue_status(event.queue);
+}
+
+choir_status choir__queue_wait(choir__queue *queue)
+{
+    wait_for(queue, atomic_load(&queue->issued));
+    return choir__queue_status(queue);
+}
+
+/* --- failure ---------------------------------------------------------------------------------- */
+
+choir_status choir__queue_fail(choir_status status, const char *format, ...)
+{
+    choir__queue *q = current;
+    va_list args;
+    va_start(args, format);
+    choir__verror(status, format, args);
+    va_end(args);
+    if (q && atomic_load(&q->status) == CHOIR_OK) {
+        strncpy(q->message, choir_error_message(), sizeof q->message - 1);
+        atomic_store(&q->status, status);
+    }
+    return status;
+}
+
+choir_status choir__queue_status(choir__queue *queue)
+{
+    choir_status status = atomic_load(&queue->status);
+    if (status != CHOIR_OK) /* the message was written on another thread, label and all */
+        choir__set_message(queue->message);
+    return status;
+}
+
+void choir__queue_clear(choir__queue *queue)
+{
+    wait_for(queue, atomic_load(&queue->issued));
+    atomic_store(&queue->status, CHOIR_OK);
+}
+
+choir__queue_stats choir__queue_get_stats(choir__queue *queue)
+{
+    return (choir__queue_stats){
+        .busy_s = (double)atomic_load(&queue->busy_ns) * 1e-9,
+        .issued = atomic_load(&queue->issued),
+        .finished = finished(queue),
+    };
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+choir__queue *choir__queue_new(choir__queue_opts opts)
+{
+    choir__queue *q = choir__calloc(1, sizeof *q);
+    q->opts = opts;
+    strncpy(q->name, opts.name ? opts.name : "queue", sizeof q->name - 1);
+    q->opts.name = q->name;
+    if (opts.core_count > 0) {
+        int *cores = choir__alloc((size_t)opts.core_count * sizeof *cores);
+        q->opts.cores = memcpy(cores, opts.cores, (size_t)opts.core_count * sizeof *cores);
+    }
+    q->ring = choir__alloc(RING_BYTES);
+    pthread_mutex_init(&q->issue_lock, NULL);
+    atomic_store(&q->wake_at, UINT64_MAX);
+    pthread_mutex_lock(&registry_lock);
+    q->next = registry;
+    registry = q;
+    pthread_mutex_unlock(&registry_lock);
+    return q;
+}
+
+void choir__queue_free(choir__queue *q)
+{
+    if (!q)
+        return;
+    stop_worker(q);
+    pthread_mutex_lock(&registry_lock);
+    choir__queue **link = &registry;
+    while (*link != q)
+        link = &(*link)->next;
+    *link = q->next;
+    pthread_mutex_unlock(&registry_lock);
+    pthread_mutex_destroy(&q->issue_lock);
+    if (q->opts.core_count > 0)
+        free((void *)q->opts.cores);
+    free(q->ring);
+    free(q);
+}
+
+void choir__queues_quiesce(void)
+{
+    pthread_mutex_lock(&registry_lock);
+    for (choir__queue *q = registry; q; q = q->next)
+        stop_worker(q);
+    pthread_mutex_unlock(&registry_lock);
+}

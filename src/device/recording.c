@@ -1,0 +1,150 @@
+/* A recording: the list of tasks, events, waits and host calls that one step made, in order.
+ *
+ * Replaying issues the same list again. Tasks keep their arguments, so the memory they name must stay
+ * theirs: whoever records keeps it (choir_step gives the step a pool of its own). Places in queues
+ * differ from replay to replay, so events are numbered, and waits name the number. */
+#include "device/recording.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { TASK, EVENT, WAIT, HOST };
+
+typedef struct entry {
+    enum kind kind;
+    uint32_t bytes;  /* TASK: of arguments, which follow in `args` at args_at */
+    size_t args_at;
+    choir__queue *queue;
+    union {
+        choir__task *fn;
+        int event; /* EVENT, WAIT: its number */
+        struct {
+            choir_status (*fn)(void *);
+            void *arg;
+        } host;
+    } as;
+} entry;
+
+struct choir__recording {
+    entry *entries;
+    int count, capacity;
+    unsigned char *args;
+    size_t args_used, args_capacity;
+    choir__event *events; /* as recorded, then as last replayed */
+    int event_count;
+};
+
+static _Thread_local choir__recording *open_recording;
+
+static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
+{
+    if (r->count == r->capacity) {
+        r->capacity = r->capacity ? 2 * r->capacity : 64;
+        r->entries = choir__realloc(r->entries, (size_t)r->capacity * sizeof *r->entries);
+    }
+    entry *e = &r->entries[r->count++];
+    *e = (entry){.kind = kind, .queue = queue};
+    return e;
+}
+
+void choir__recording_note_task(choir__queue *queue, choir__task *fn, const void *args,
+    size_t bytes)
+{
+    choir__recording *r = open_recording;
+    if (!r)
+        return;
+    size_t need = (bytes + 15) & ~(size_t)15;
+    if (r->args_used + need > r->args_capacity) {
+        r->args_capacity = 2 * (r->args_used + need);
+        r->args = choir__realloc(r->args, r->args_capacity);
+    }
+    entry *e = append(r, TASK, queue);
+    e->as.fn = fn;
+    e->bytes = (uint32_t)bytes;
+    e->args_at = r->args_used;
+    if (bytes)
+        memcpy(r->args + r->args_used, args, bytes);
+    r->args_used += need;
+}
+
+void choir__recording_note_event(choir__event event)
+{
+    choir__recording *r = open_recording;
+    if (!r)
+        return;
+    append(r, EVENT, event.queue)->as.event = r->event_count;
+    r->events =
+        choir__realloc(r->events, (size_t)(r->event_count + 1) * sizeof *r->events);
+    r->events[r->event_count++] = event;
+}
+
+void choir__recording_note_wait(choir__queue *queue, choir__event event)
+{
+    choir__recording *r = open_recording;
+    if (!r)
+        return;
+    for (int i = r->event_count - 1; i >= 0; i--)
+        if (r->events[i].queue == event.queue && r->events[i].seq == event.seq) {
+            append(r, WAIT, queue)->as.event = i;
+            return;
+        }
+    /* An event from before the recording: over by the time anything is replayed. */
+}
+
+choir__recording *choir__recording_open(void)
+{
+    return open_recording = choir__calloc(1, sizeof(choir__recording));
+}
+
+void choir__recording_close(choir__recording *recording)
+{
+    if (open_recording == recording)
+        open_recording = NULL;
+}
+
+void choir__recording_free(choir__recording *recording)
+{
+    if (!recording)
+        return;
+    choir__recording_close(recording);
+    free(recording->entries);
+    free(recording->args);
+    free(recording->events);
+    free(recording);
+}
+
+bool choir__recording_active(void)
+{
+    return open_recording != NULL;
+}
+
+choir_status choir__recording_replay(choir__recording *r)
+{
+    for (int i = 0; i < r->count; i++) {
+        entry *e = &r->entries[i];
+        choir_status status = CHOIR_OK;
+        switch (e->kind) {
+        case TASK: choir__queue_issue_raw(e->queue, e->as.fn, r->args + e->args_at, e->bytes); break;
+        case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
+        case WAIT: status = choir__queue_wait_event_raw(e->queue, r->events[e->as.event]); break;
+        case HOST: status = e->as.host.fn(e->as.host.arg); break;
+        }
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__host_call(choir_status (*fn)(void *arg), void *arg)
+{
+    choir__recording *r = open_recording;
+    if (r) {
+        entry *e = append(r, HOST, NULL);
+        e->as.host.fn = fn;
+        e->as.host.arg = arg;
+    }
+    open_recording = NULL;
+    choir_status status = fn(arg);
+    open_recording = r;
+    return status;
+}

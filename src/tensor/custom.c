@@ -1,0 +1,52 @@
+/* Ops with a user's own gradient: two functions made of ordinary ops, one record. */
+#include "tensor/tensor.h"
+
+struct custom {
+    const choir_custom_op *op;
+    const void *arg;
+};
+
+static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct custom *c = r->attrs;
+    choir_tensor *grads[CHOIR__MAX_IN] = {NULL};
+    c->op->backward(r->in, r->count, r->out, gy, grads, c->arg);
+    for (int i = 0; i < r->count; i++) {
+        if (!grads[i] || !choir__wanted(r, i))
+            continue;
+        if (grads[i]->poisoned)
+            return;
+        if (!choir__same_shape(grads[i]->shape, r->in[i]->shape)) {
+            choir__poison(sink->scope, CHOIR_ERR_SHAPE,
+                "%s: backward made a gradient %s for input %d, which is %s", c->op->name,
+                choir__shape_text(grads[i]->shape), i, choir__shape_text(r->in[i]->shape));
+            return;
+        }
+        sink->give(sink, r, i, grads[i]);
+    }
+}
+
+static const choir__op custom_op = {
+    .name = "custom", .backward = custom_backward, .reads_in = (1u << CHOIR__MAX_IN) - 1};
+
+choir_tensor *choir_custom(const choir_custom_op *op, choir_tensor *const *in, int count,
+    const void *arg)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin(op->name, in, count, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (count > CHOIR__MAX_IN)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "%s: %d inputs; at most %d", op->name,
+            count, CHOIR__MAX_IN);
+    bool grad = choir_set_grad(scope, false);
+    choir_tensor *y = op->forward(in, count, arg);
+    choir_set_grad(scope, grad);
+    if (y->poisoned)
+        return y;
+    y = choir__tensor_alias(scope, y); /* the result may be an input as it is */
+    choir__record *r = choir__record_op(&custom_op, y, in, count);
+    if (r)
+        choir__record_attrs(r, &(struct custom){op, arg}, sizeof(struct custom));
+    return y;
+}

@@ -1,0 +1,296 @@
+/* Element by element: one function each, one kernel for all of them. */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+/* --- unary ------------------------------------------------------------------------------------ */
+
+struct unary {
+    choir__unary_op op;
+    double a, b;
+};
+
+static bool backward_reads_output(choir__unary_op op)
+{
+    return op == CHOIR__EXP || op == CHOIR__SQRT || op == CHOIR__TANH || op == CHOIR__SIGMOID ||
+        op == CHOIR__RELU;
+}
+
+static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct unary *u = r->attrs;
+    choir_tensor *y = r->saved[0], *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    if (!choir__same_layout(gy, y)) { /* flat memory in y's order */
+        choir_tensor *g = choir__tensor_like(sink->scope, y);
+        choir__launch_copy(g, gy);
+        gy = g;
+    }
+    choir_tensor *out = choir__same_layout(gx, y) ? gx : choir__tensor_like(sink->scope, y);
+    choir__k_unary_backward args = {.y = choir__data(y), .gy = choir__data(gy),
+        .gx = choir__data(out), .n = y->count, .a = u->a, .b = u->b, .op = u->op,
+        .dtype = y->dtype};
+    if (!backward_reads_output(u->op) && r->saved[1])
+        args.x = choir__data(r->saved[1]);
+    choir__launch(choir__device_of(y), y->dtype, unary_backward, &args);
+    sink->give(sink, r, 0, out);
+}
+
+static const choir__op unary_reads_x = {
+    .name = "unary", .backward = unary_backward, .reads_in = 1};
+static const choir__op unary_reads_y = {.name = "unary", .backward = unary_backward};
+
+static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
+{
+    choir_tensor *poisoned;
+    choir_dtype stored = x->dtype;
+    x = choir__as_computed(x);
+    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (!choir__is_float(x->dtype))
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s", name,
+            choir_dtype_name(x->dtype));
+    choir_tensor *dense = choir__is_dense(x) ? x : choir_contiguous(x);
+    choir_tensor *y = choir__tensor_like(scope, dense);
+    if (y->poisoned || dense->poisoned)
+        return y->poisoned ? y : dense;
+    choir__k_unary args = {.x = choir__data(dense), .y = choir__data(y), .n = y->count, .a = u.a,
+        .b = u.b, .op = u.op, .dtype = y->dtype};
+    choir__launch(choir__device_of(x), y->dtype, unary, &args);
+    bool reads_y = backward_reads_output(u.op);
+    choir__record *r =
+        choir__record_op(reads_y ? &unary_reads_y : &unary_reads_x, y, &dense, 1);
+    if (r) {
+        choir__record_attrs(r, &u, sizeof u);
+        r->saved[0] = y;
+        r->saved[1] = dense;
+    }
+    return choir__as_stored(y, stored);
+}
+
+choir_tensor *choir_neg(choir_tensor *x)
+{
+    return unary("neg", x, (struct unary){.op = CHOIR__NEG});
+}
+
+choir_tensor *choir_exp(choir_tensor *x)
+{
+    return unary("exp", x, (struct unary){.op = CHOIR__EXP});
+}
+
+choir_tensor *choir_log(choir_tensor *x)
+{
+    return unary("log", x, (struct unary){.op = CHOIR__LOG});
+}
+
+choir_tensor *choir_sqrt(choir_tensor *x)
+{
+    return unary("sqrt", x, (struct unary){.op = CHOIR__SQRT});
+}
+
+choir_tensor *choir_square(choir_tensor *x)
+{
+    return unary("square", x, (struct unary){.op = CHOIR__SQUARE});
+}
+
+choir_tensor *choir_abs(choir_tensor *x)
+{
+    return unary("abs", x, (struct unary){.op = CHOIR__ABS});
+}
+
+choir_tensor *choir_tanh(choir_tensor *x)
+{
+    return unary("tanh", x, (struct unary){.op = CHOIR__TANH});
+}
+
+choir_tensor *choir_sigmoid(choir_tensor *x)
+{
+    return unary("sigmoid", x, (struct unary){.op = CHOIR__SIGMOID});
+}
+
+choir_tensor *choir_relu(choir_tensor *x)
+{
+    return unary("relu", x, (struct unary){.op = CHOIR__RELU});
+}
+
+choir_tensor *choir_gelu(choir_tensor *x)
+{
+    return unary("gelu", x, (struct unary){.op = CHOIR__GELU});
+}
+
+choir_tensor *choir_gelu_tanh(choir_tensor *x)
+{
+    return unary("gelu_tanh", x, (struct unary){.op = CHOIR__GELU_TANH});
+}
+
+choir_tensor *choir_affine(choir_tensor *x, double a, double b)
+{
+    return unary("affine", x, (struct unary){.op = CHOIR__AFFINE, .a = a, .b = b});
+}
+
+choir_tensor *choir_scale(choir_tensor *x, double a)
+{
+    return choir_affine(x, a, 0);
+}
+
+/* --- binary, with broadcasting ---------------------------------------------------------------- */
+
+static bool broadcast(choir_shape a, choir_shape b, choir_shape *out)
+{
+    out->ndim = a.ndim > b.ndim ? a.ndim : b.ndim;
+    for (int i = 0; i < out->ndim; i++) {
+        int ia = i - (out->ndim - a.ndim), ib = i - (out->ndim - b.ndim);
+        int64_t da = ia < 0 ? 1 : a.dim[ia], db = ib < 0 ? 1 : b.dim[ib];
+        if (da != db && da != 1 && db != 1)
+            return false;
+        out->dim[i] = da == 1 ? db : da;
+    }
+    return true;
+}
+
+static choir__strided stretched(const choir_tensor *t, choir_shape shape)
+{
+    choir__strided s = {.p = choir__data(t)};
+    int missing = shape.ndim - t->shape.ndim;
+    for (int i = missing; i < shape.ndim; i++)
+        s.stride[i] = t->shape.dim[i - missing] == 1 ? 0 : t->stride[i - missing];
+    return s;
+}
+
+static void launch_binary(choir_tensor *y, choir__binary_op op, const choir_tensor *a,
+    const choir_tensor *b)
+{
+    choir__k_binary args = {.y = stretched(y, y->shape), .a = stretched(a, y->shape),
+        .b = stretched(b, y->shape), .ndim = y->shape.ndim, .op = op, .dtype = y->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    if (choir__same_layout(a, y) && choir__same_layout(b, y) && choir__is_dense(y)) {
+        args.ndim = 1;
+        args.shape[0] = y->count;
+        args.y.stride[0] = args.a.stride[0] = args.b.stride[0] = 1;
+    }
+    if (y->count)
+        choir__launch(choir__device_of(y), y->dtype, binary, &args);
+}
+
+static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tensor *a,
+    choir_tensor *b, choir_shape shape)
+{
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
+    if (!y->poisoned)
+        launch_binary(y, op, a, b);
+    return y;
+}
+
+/* Sums g over what in[i] was stretched by, and gives it. */
+static void give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink)
+{
+    sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
+}
+
+static void add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    for (int i = 0; i < 2; i++)
+        if (choir__wanted(r, i))
+            give_summed(r, i, gy, sink);
+}
+
+static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
+{
+    choir_tensor *y = choir__tensor_like(scope, x);
+    if (!choir__same_layout(x, y)) {
+        choir__launch_copy(y, x);
+        x = y;
+    }
+    choir__k_unary args = {.x = choir__data(x), .y = choir__data(y), .n = y->count,
+        .op = CHOIR__NEG, .dtype = y->dtype};
+    choir__launch(choir__device_of(x), y->dtype, unary, &args);
+    return y;
+}
+
+static void sub_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    if (choir__wanted(r, 0))
+        give_summed(r, 0, gy, sink);
+    if (choir__wanted(r, 1))
+        give_summed(r, 1, negated(sink->scope, gy), sink);
+}
+
+static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    for (int i = 0; i < 2; i++)
+        if (choir__wanted(r, i))
+            give_summed(r, i,
+                product(sink->scope, CHOIR__MUL, gy, r->in[1 - i], gy->shape), sink);
+}
+
+/* d(a/b) = da / b - db (a/b) / b */
+static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *over_b = product(sink->scope, CHOIR__DIV, gy, r->in[1], gy->shape);
+    if (choir__wanted(r, 0))
+        give_summed(r, 0, over_b, sink);
+    if (choir__wanted(r, 1)) {
+        choir_tensor *g = product(sink->scope, CHOIR__MUL, over_b, r->saved[0], gy->shape);
+        give_summed(r, 1, negated(sink->scope, g), sink);
+    }
+}
+
+static const choir__op binary_ops[CHOIR__BINARY_COUNT] = {
+    [CHOIR__ADD] = {.name = "add", .backward = add_backward},
+    [CHOIR__SUB] = {.name = "sub", .backward = sub_backward},
+    [CHOIR__MUL] = {.name = "mul", .backward = mul_backward, .reads_in = 3},
+    [CHOIR__DIV] = {.name = "div", .backward = div_backward, .reads_in = 3},
+};
+
+static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
+{
+    const char *name = binary_ops[op].name;
+    choir_dtype stored = a->dtype;
+    choir_tensor *in[2] = {choir__as_computed(a), choir__as_computed(b)}, *poisoned;
+    choir_scope *scope = choir__begin(name, in, 2, &poisoned);
+    if (!scope)
+        return poisoned;
+    choir_shape shape;
+    if (a->dtype != b->dtype || !choir__is_float(a->dtype))
+        return choir__poison(scope, CHOIR_ERR_DTYPE,
+            "%s: wants two floating tensors of one dtype, not %s and %s", name,
+            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
+    if (!broadcast(a->shape, b->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
+        return choir__shape_error(name, scope, in, 2, "the shapes do not broadcast");
+    choir_tensor *y;
+    if (choir__same_layout(in[0], in[1]))
+        y = choir__tensor_like(scope, in[0]);
+    else if (choir__same_shape(in[0]->shape, shape) && choir__is_dense(in[0]))
+        y = choir__tensor_like(scope, in[0]);
+    else
+        y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
+    if (y->poisoned)
+        return y;
+    launch_binary(y, op, in[0], in[1]);
+    choir__record *r = choir__record_op(&binary_ops[op], y, in, 2);
+    if (r)
+        r->saved[0] = y;
+    return choir__as_stored(y, stored);
+}
+
+choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)
+{
+    return binary(CHOIR__ADD, a, b);
+}
+
+choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b)
+{
+    return binary(CHOIR__SUB, a, b);
+}
+
+choir_tensor *choir_mul(choir_tensor *a, choir_tensor *b)
+{
+    return binary(CHOIR__MUL, a, b);
+}
+
+choir_tensor *choir_div(choir_tensor *a, choir_tensor *b)
+{
+    return binary(CHOIR__DIV, a, b);
+}

@@ -1,0 +1,109 @@
+/* Launches on whole tensors, nothing recorded: copies, fills, sums that ops and backward share. */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static choir__strided strided(const choir_tensor *t)
+{
+    choir__strided s = {.p = choir__data(t)};
+    memcpy(s.stride, t->stride, sizeof t->stride);
+    return s;
+}
+
+void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
+{
+    if (y->count == 0)
+        return;
+    choir__k_copy args = {.y = strided(y), .x = strided(x), .ndim = y->shape.ndim,
+        .y_dtype = y->dtype, .x_dtype = x->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    if (choir__same_layout(x, y) && choir__is_dense(x)) { /* any order will do: take it flat */
+        args.ndim = 1;
+        args.shape[0] = y->count;
+        args.x.stride[0] = args.y.stride[0] = 1;
+    }
+    choir__launch(choir__device_of(x), CHOIR_F32, copy, &args);
+}
+
+void choir__launch_fill(choir_tensor *y, double value)
+{
+    if (y->count == 0)
+        return;
+    choir__k_fill args = {.y = choir__data(y), .n = y->count, .value = value, .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, fill, &args);
+}
+
+void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
+{
+    choir__k_binary args = {.y = strided(y), .a = strided(a), .b = strided(b),
+        .ndim = y->shape.ndim, .op = CHOIR__ADD, .dtype = y->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    if (y->count)
+        choir__launch(choir__device_of(y), y->dtype, binary, &args);
+}
+
+choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x)
+{
+    if (choir__is_contiguous(x))
+        return x;
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+    if (!y->poisoned)
+        choir__launch_copy(y, x);
+    return y;
+}
+
+static choir_tensor *launch_sum(choir_scope *scope, choir_tensor *x, int64_t rows, int64_t cols,
+    bool over_rows, choir_shape shape)
+{
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
+    if (y->poisoned)
+        return y;
+    choir__k_sum args = {.x = choir__data(x), .y = choir__data(y), .rows = rows, .cols = cols,
+        .scale = 1, .over_rows = over_rows, .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, sum, &args);
+    return y;
+}
+
+/* x with the dimensions of `moved` (a bit mask) last, row-major. */
+static choir_tensor *move_last(choir_scope *scope, choir_tensor *x, unsigned moved,
+    int64_t *kept_count)
+{
+    choir_tensor *view = choir__tensor_alias(scope, x);
+    int at = 0;
+    *kept_count = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < x->shape.ndim; i++)
+            if ((moved >> i & 1) == (unsigned)pass) {
+                view->shape.dim[at] = x->shape.dim[i];
+                view->stride[at++] = x->stride[i];
+                if (!pass)
+                    *kept_count *= x->shape.dim[i];
+            }
+    return choir__dense_rows(scope, view);
+}
+
+choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape)
+{
+    if (choir__same_shape(x->shape, shape))
+        return x;
+    int missing = x->shape.ndim - shape.ndim;
+    unsigned summed = 0;
+    for (int i = 0; i < x->shape.ndim; i++)
+        if (i < missing || (shape.dim[i - missing] == 1 && x->shape.dim[i] != 1))
+            summed |= 1u << i;
+    if (!summed) { /* only leading ones more */
+        choir_tensor *y = choir__tensor_alias(scope, choir__dense_rows(scope, x));
+        y->shape = shape;
+        choir__set_row_major(y);
+        return y;
+    }
+    int leading = __builtin_ctz(~summed); /* dimensions summed at the front */
+    if (summed == (1u << leading) - 1 && choir__is_contiguous(x)) {
+        int64_t cols = choir__shape_count(shape);
+        return launch_sum(scope, x, cols ? x->count / cols : 0, cols, true, shape);
+    }
+    int64_t kept;
+    choir_tensor *rows = move_last(scope, x, summed, &kept);
+    return rows->poisoned ? rows
+                          : launch_sum(scope, rows, kept, kept ? x->count / kept : 0, false, shape);
+}

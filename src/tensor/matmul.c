@@ -1,0 +1,193 @@
+/* Matrix products: matmul and the linear layer's, by the one strided kernel.
+ *
+ * A transposed operand is a view with its strides exchanged, so backward passes copy nothing. */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+/* A matrix, or a batch of them: element (i, j) of matrix b at p[b * batch + i * row + j * col]. */
+struct matrix {
+    void *p;
+    int64_t batch, row, col;
+};
+
+static struct matrix transposed(struct matrix m)
+{
+    return (struct matrix){m.p, m.batch, m.col, m.row};
+}
+
+/* c = a b (+ bias), `batch` times. */
+static void launch(choir_tensor *c, struct matrix mc, struct matrix a, struct matrix b,
+    const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    choir__k_matmul args = {
+        .a = a.p, .b = b.p, .bias = bias, .c = mc.p,
+        .batch0 = 1, .batch1 = batch, .m = m, .n = n, .k = k,
+        .a_row = a.row, .a_col = a.col, .b_row = b.row, .b_col = b.col, .c_row = mc.row,
+        .a_batch1 = a.batch, .b_batch1 = b.batch, .c_batch1 = mc.batch,
+        .dtype = c->dtype,
+    };
+    choir__launch(choir__device_of(c), c->dtype, matmul, &args);
+}
+
+static struct matrix rows_of(const choir_tensor *t) /* contiguous, as (rows, cols) */
+{
+    return (struct matrix){choir__data(t), 0, choir__cols(t), 1};
+}
+
+/* --- linear ----------------------------------------------------------------------------------- */
+
+static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *w = r->in[1], *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    gy = choir__dense_rows(sink->scope, gy);
+    launch(gx, rows_of(gx), rows_of(gy), rows_of(w), NULL, 1, choir__rows(gx), choir__cols(gx),
+        choir__cols(gy));
+    sink->give(sink, r, 0, gx);
+}
+
+static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->saved[0], *gw = sink->dest(sink, r, 1);
+    gy = choir__dense_rows(sink->scope, gy);
+    if (gw) {
+        launch(gw, rows_of(gw), transposed(rows_of(gy)), rows_of(x), NULL, 1, choir__cols(gy),
+            choir__cols(x), choir__rows(gy));
+        sink->give(sink, r, 1, gw);
+    }
+    choir_tensor *gb = sink->dest(sink, r, 2);
+    if (gb) {
+        choir__k_sum args = {.x = choir__data(gy), .y = choir__data(gb), .rows = choir__rows(gy),
+            .cols = choir__cols(gy), .scale = 1, .over_rows = true, .dtype = gy->dtype};
+        choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+        sink->give(sink, r, 2, gb);
+    }
+}
+
+static const choir__op linear_op = {
+    .name = "linear",
+    .backward_input = linear_backward_input,
+    .backward_weight = linear_backward_weight,
+    .reads_in = 3,
+};
+
+choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+{
+    choir_dtype stored = x->dtype;
+    choir_tensor *poisoned;
+    choir_tensor *in[3] = {choir__as_computed(x), choir__as_computed(weight),
+        bias ? choir__as_computed(bias) : NULL};
+    choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (weight->shape.ndim != 2 || x->shape.ndim < 1 || choir__cols(x) != weight->shape.dim[1] ||
+        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[0])))
+        return choir__shape_error("linear", scope, in, 3,
+            "wants x (..., in), weight (out, in), bias (out)");
+    if (in[0]->dtype != in[1]->dtype || (bias && in[2]->dtype != in[0]->dtype))
+        return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
+    choir_tensor *rows = choir__dense_rows(scope, in[0]), *w = choir__dense_rows(scope, in[1]);
+    choir_shape shape = x->shape;
+    shape.dim[shape.ndim - 1] = weight->shape.dim[0];
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), in[0]->dtype, shape);
+    if (y->poisoned || rows->poisoned || w->poisoned)
+        return y->poisoned ? y : rows->poisoned ? rows : w;
+    launch(y, rows_of(y), rows_of(rows), transposed(rows_of(w)),
+        bias ? choir__data(in[2]) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
+    choir__record *r = choir__record_op(&linear_op, y, in, 3);
+    if (r)
+        r->saved[0] = rows;
+    return choir__as_stored(y, stored);
+}
+
+/* --- matmul ----------------------------------------------------------------------------------- */
+
+/* The matrices of t, made row-major unless a transpose will do. */
+static choir_tensor *as_matrices(choir_scope *scope, choir_tensor *t, struct matrix *m)
+{
+    int n = t->shape.ndim;
+    bool swapped = n == 2 && t->stride[0] == 1 && t->stride[1] >= t->shape.dim[0];
+    if (!swapped)
+        t = choir__dense_rows(scope, t);
+    if (!t->poisoned)
+        *m = (struct matrix){choir__data(t), t->shape.dim[n - 1] * t->shape.dim[n - 2],
+            t->stride[n - 2], t->stride[n - 1]};
+    return t;
+}
+
+static int64_t batch_of(choir_shape shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < shape.ndim - 2; i++)
+        n *= shape.dim[i];
+    return n;
+}
+
+static void matmul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *a = r->in[0], *b = r->in[1];
+    struct matrix ma, mb, mg, mo;
+    if (as_matrices(sink->scope, gy, &mg)->poisoned ||
+        as_matrices(sink->scope, a, &ma)->poisoned || as_matrices(sink->scope, b, &mb)->poisoned)
+        return;
+    int64_t k = choir__cols(a), n = choir__cols(b), m = a->shape.dim[a->shape.ndim - 2];
+    int64_t batch = batch_of(a->shape);
+    bool shared = b->shape.ndim == 2; /* one b for all of a's rows */
+    if (shared) {
+        m *= batch;
+        batch = 1;
+    }
+    if (choir__wanted(r, 0)) {
+        choir_tensor *ga = choir__tensor_new(sink->scope, choir__device_of(a), a->dtype, a->shape);
+        mo = (struct matrix){ga->poisoned ? NULL : choir__data(ga), m * k, k, 1};
+        if (ga->poisoned)
+            return;
+        launch(ga, mo, mg, transposed(mb), NULL, batch, m, k, n);
+        sink->give(sink, r, 0, ga);
+    }
+    if (choir__wanted(r, 1)) {
+        choir_tensor *gb = choir__tensor_new(sink->scope, choir__device_of(b), b->dtype, b->shape);
+        mo = (struct matrix){gb->poisoned ? NULL : choir__data(gb), k * n, n, 1};
+        if (gb->poisoned)
+            return;
+        launch(gb, mo, transposed(ma), mg, NULL, batch, k, n, m);
+        sink->give(sink, r, 1, gb);
+    }
+}
+
+static const choir__op matmul_op = {
+    .name = "matmul", .backward = matmul_backward, .reads_in = 3};
+
+choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
+{
+    choir_dtype stored = a->dtype;
+    choir_tensor *poisoned, *in[2] = {choir__as_computed(a), choir__as_computed(b)};
+    choir_scope *scope = choir__begin("matmul", in, 2, &poisoned);
+    if (!scope)
+        return poisoned;
+    choir_shape sa = a->shape, sb = b->shape, shape = sa;
+    bool fits = sa.ndim >= 2 && sb.ndim >= 2 && choir__cols(a) == sb.dim[sb.ndim - 2] &&
+        (sb.ndim == 2 ||
+            (sa.ndim == sb.ndim &&
+                !memcmp(sa.dim, sb.dim, (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
+    if (!fits || in[0]->dtype != in[1]->dtype)
+        return choir__shape_error("matmul", scope, in, 2,
+            "wants (..., M, K) by (..., K, N) of one dtype, leading dimensions equal, or by (K, N)");
+    shape.dim[shape.ndim - 1] = choir__cols(b);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), in[0]->dtype, shape);
+    struct matrix ma, mb;
+    if (y->poisoned || as_matrices(scope, in[0], &ma)->poisoned ||
+        as_matrices(scope, in[1], &mb)->poisoned)
+        return y;
+    int64_t m = sa.dim[sa.ndim - 2], n = choir__cols(b), k = choir__cols(a);
+    int64_t batch = batch_of(sa);
+    if (sb.ndim == 2 && sa.ndim > 2) {
+        m *= batch;
+        batch = 1;
+    }
+    launch(y, (struct matrix){choir__data(y), m * n, n, 1}, ma, mb, NULL, batch, m, n, k);
+    choir__record_op(&matmul_op, y, in, 2);
+    return choir__as_stored(y, stored);
+}

@@ -1,0 +1,112 @@
+/* What every op does first and last: join its operands, and leave a record. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (in[i] && in[i]->poisoned)
+            return in[i];
+        if (in[i] && in[i]->freed)
+            return choir__poison(in[i]->scope, CHOIR_ERR_STATE,
+                "%s: backward has freed operand %d; choir_keep it before", op, i);
+    }
+    return NULL;
+}
+
+choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
+    choir_tensor **poisoned)
+{
+    if ((*poisoned = first_bad(op, in, count)))
+        return NULL;
+    choir_scope *scope = choir__join(in, count);
+    if (!scope) {
+        *poisoned = choir__tensor_bare(in[0]->scope, CHOIR_F32, CHOIR_SCALAR);
+        (*poisoned)->poisoned = true;
+        return NULL;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!in[i])
+            continue;
+        if (scope->kind == CHOIR__RUN && scope->grad && in[i]->requires_grad) {
+            *poisoned = choir__poison(scope, CHOIR_ERR_SCOPE,
+                "%s: an op on parameters alone has no step to live in; lift one with choir_in", op);
+            return NULL;
+        }
+        if (choir__device_of(in[i]) != choir__device_of(in[0])) {
+            *poisoned = choir__poison(scope, CHOIR_ERR_DEVICE,
+                "%s: operand 0 is on %s, operand %d on %s; choir_to moves one", op,
+                choir_device_name(choir__device_of(in[0])), i,
+                choir_device_name(choir__device_of(in[i])));
+            return NULL;
+        }
+    }
+    return scope;
+}
+
+choir__record *choir__record_op(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count)
+{
+    choir_scope *scope = out->scope;
+    bool wanted = false;
+    for (int i = 0; i < count; i++)
+        wanted |= in[i] && in[i]->requires_grad;
+    if (!wanted || !scope->grad || out->poisoned)
+        return NULL;
+    choir__record *r = choir__arena_get(&scope->arena, sizeof *r);
+    r->op = op;
+    r->scope = scope;
+    r->out = out;
+    r->count = count;
+    for (int i = 0; i < count; i++) {
+        r->in[i] = in[i];
+        if (in[i])
+            r->version[i] = in[i]->storage->version;
+    }
+    r->previous = scope->tape_tail;
+    if (scope->tape_tail)
+        scope->tape_tail->next = r;
+    else
+        scope->tape = r;
+    scope->tape_tail = r;
+    out->requires_grad = true;
+    out->producer = r;
+    return r;
+}
+
+void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes)
+{
+    r->attrs = memcpy(choir__arena_get(&r->scope->arena, bytes), attrs, bytes);
+}
+
+bool choir__wanted(const choir__record *r, int i)
+{
+    return i < r->count && r->in[i] && r->in[i]->requires_grad;
+}
+
+choir_tensor *choir__shape_error(const char *op, choir_scope *scope, choir_tensor *const *in,
+    int count, const char *why)
+{
+    char text[400];
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        if (in[i] && used < (int)sizeof text)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", used ? ", " : "",
+                choir_dtype_name(in[i]->dtype), choir__shape_text(in[i]->shape));
+    return choir__poison(scope, CHOIR_ERR_SHAPE, "%s: %s, on %s: %s", op, text,
+        choir_device_name(choir__device_of(in[0])), why);
+}
+
+choir_tensor *choir__as_computed(choir_tensor *x)
+{
+    bool half = !x->poisoned && (x->dtype == CHOIR_BF16 || x->dtype == CHOIR_F16);
+    return half ? choir_cast(x, CHOIR_F32) : x;
+}
+
+choir_tensor *choir__as_stored(choir_tensor *y, choir_dtype dtype)
+{
+    bool half = !y->poisoned && (dtype == CHOIR_BF16 || dtype == CHOIR_F16);
+    return half ? choir_cast(y, dtype) : y;
+}

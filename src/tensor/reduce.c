@@ -1,0 +1,103 @@
+/* Sums and means, over everything or over one dimension; argmax. */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const choir_shape *with_ones = r->attrs;
+    choir_tensor *g = choir__tensor_alias(sink->scope, gy);
+    choir_shape full = r->in[0]->shape;
+    g->shape = *with_ones;
+    choir__set_row_major(g);
+    for (int i = 0; i < full.ndim; i++)
+        if (with_ones->dim[i] == 1)
+            g->stride[i] = 0;
+    g->shape = full;
+    g->count = r->in[0]->count;
+    sink->give(sink, r, 0, g);
+}
+
+static const choir__op sum_op = {.name = "sum", .backward = sum_backward};
+
+/* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
+static choir_tensor *sum(const char *name, choir_tensor *x, choir_shape with_ones,
+    choir_shape out)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64)
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s", name,
+            choir_dtype_name(x->dtype));
+    choir_tensor *y = choir__sum_to(scope, x, with_ones);
+    if (y->poisoned)
+        return y;
+    y = choir__tensor_alias(scope, choir__dense_rows(scope, y));
+    y->shape = out;
+    choir__set_row_major(y);
+    choir__record *r = choir__record_op(&sum_op, y, &x, 1);
+    if (r)
+        choir__record_attrs(r, &with_ones, sizeof with_ones);
+    return y;
+}
+
+choir_tensor *choir_sum(choir_tensor *x)
+{
+    choir_dtype stored = x->dtype;
+    x = choir__as_computed(x);
+    choir_shape ones = x->shape;
+    for (int i = 0; i < ones.ndim; i++)
+        ones.dim[i] = 1;
+    return choir__as_stored(sum("sum", x, ones, CHOIR_SCALAR), stored);
+}
+
+choir_tensor *choir_mean(choir_tensor *x)
+{
+    return choir_scale(choir_sum(x), 1.0 / (double)(x->count ? x->count : 1));
+}
+
+choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
+{
+    choir_dtype stored = x->dtype;
+    x = choir__as_computed(x);
+    int at = dim < 0 ? dim + x->shape.ndim : dim;
+    if (x->poisoned)
+        return x;
+    if (at < 0 || at >= x->shape.ndim)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE, "sum: %s has no dimension %d",
+            choir__shape_text(x->shape), dim);
+    choir_shape ones = x->shape, out = x->shape;
+    ones.dim[at] = 1;
+    out.ndim--;
+    memmove(&out.dim[at], &out.dim[at + 1], (size_t)(out.ndim - at) * sizeof out.dim[0]);
+    return choir__as_stored(sum("sum", x, ones, out), stored);
+}
+
+choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
+{
+    int64_t n = choir_tensor_size(x, dim);
+    return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)(n ? n : 1));
+}
+
+choir_tensor *choir_argmax(choir_tensor *x)
+{
+    choir_tensor *poisoned;
+    x = choir__as_computed(x);
+    choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (x->shape.ndim < 1 || choir__cols(x) < 1)
+        return choir__shape_error("argmax", scope, &x, 1, "nothing to choose from");
+    choir_tensor *dense = choir__dense_rows(scope, x);
+    choir_shape shape = x->shape;
+    shape.ndim--;
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), CHOIR_I64, shape);
+    if (y->poisoned || dense->poisoned)
+        return y->poisoned ? y : dense;
+    choir__k_max_rows args = {.x = choir__data(dense), .index = choir__data(y),
+        .rows = choir__rows(x), .cols = choir__cols(x), .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, max_rows, &args);
+    return y;
+}

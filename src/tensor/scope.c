@@ -1,0 +1,200 @@
+/* Scopes: open, close, and the first error.
+ *
+ * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones, arena and
+ * all, for the next. The step's number also lies in device memory (step_word), written in queue order
+ * when a step opens, because kernels of a recorded step must see the number of the replay. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tensor/tensor.h"
+
+static choir_scope *take_scope(choir_scope *run)
+{
+    if (run && run->spare) {
+        choir_scope *s = run->spare;
+        run->spare = s->spare;
+        choir__arena arena = s->arena;
+        memset(s, 0, sizeof *s);
+        s->arena = arena;
+        return s;
+    }
+    return choir__calloc(1, sizeof(choir_scope));
+}
+
+choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
+{
+    choir_scope *run = take_scope(NULL);
+    run->kind = CHOIR__RUN;
+    run->run = run;
+    run->device = device ? device : choir__device_default();
+    run->grad = true;
+    run->seed = seed;
+    run->step_storage = choir__storage_new(run->device, sizeof(uint64_t));
+    if (!run->step_storage) {
+        choir__error(CHOIR_ERR_MEMORY, "no memory on %s", choir_device_name(run->device));
+        choir__scope_fail(run, CHOIR_ERR_MEMORY);
+        return run;
+    }
+    run->step_word = run->step_storage->data;
+    return run;
+}
+
+static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
+{
+    choir_scope *s = take_scope(parent->run);
+    s->kind = kind;
+    s->parent = parent;
+    s->run = parent->run;
+    s->depth = parent->depth + 1;
+    s->device = parent->device;
+    s->grad = parent->grad;
+    s->seed = parent->seed;
+    s->step = parent->step;
+    s->micro = parent->micro;
+    return s;
+}
+
+choir_scope *choir_step_open(choir_scope *run, uint64_t step)
+{
+    choir_scope *s = open_child(run, CHOIR__STEP);
+    s->step = step;
+    s->micro = run->micro_first;
+    if (run->step_word) {
+        choir__k_store args = {.y = run->step_word, .bytes = sizeof step};
+        memcpy(args.data, &step, sizeof step);
+        choir__launch(run->device, CHOIR_F32, store, &args);
+    }
+    return s;
+}
+
+choir_scope *choir_micro_open(choir_scope *step, int64_t index)
+{
+    choir_scope *s = open_child(step, CHOIR__MICRO);
+    s->micro = index;
+    return s;
+}
+
+choir_status choir_scope_close(choir_scope *scope)
+{
+    if (!scope)
+        return CHOIR_OK;
+    choir_status status = choir_scope_status(scope);
+    if (status == CHOIR_OK)
+        status = choir__queue_status(scope->device->queue);
+    if (scope->close_replay)
+        scope->close_replay(scope);
+    if (scope->close_books)
+        scope->close_books(scope);
+    for (choir_tensor *t = scope->tensors; t; t = t->next)
+        choir__storage_unref(t->storage);
+    free(scope->message);
+    if (scope->kind != CHOIR__RUN) {
+        choir__arena_reset(&scope->arena);
+        scope->spare = scope->run->spare;
+        scope->run->spare = scope;
+        return status;
+    }
+    choir_device_sync(scope->device);
+    choir__storage_unref(scope->step_storage);
+    while (scope->spare) {
+        choir_scope *s = scope->spare;
+        scope->spare = s->spare;
+        choir__arena_free(&s->arena);
+        free(s);
+    }
+    choir__arena_free(&scope->arena);
+    free(scope);
+    return status;
+}
+
+choir_status choir_scope_status(const choir_scope *scope)
+{
+    for (const choir_scope *s = scope; s; s = s->parent)
+        if (s->status != CHOIR_OK) {
+            choir__set_message(s->message);
+            return s->status;
+        }
+    return CHOIR_OK;
+}
+
+void choir_scope_clear(choir_scope *scope)
+{
+    scope->status = CHOIR_OK;
+    free(scope->message);
+    scope->message = NULL;
+    choir__queue_clear(scope->device->queue);
+}
+
+bool choir_set_grad(choir_scope *scope, bool on)
+{
+    bool was = scope->grad;
+    scope->grad = on;
+    return was;
+}
+
+choir_status choir__scope_fail(choir_scope *scope, choir_status status)
+{
+    if (scope->status == CHOIR_OK) {
+        scope->status = status;
+        scope->message = choir__strdup(choir_error_message());
+    }
+    return status;
+}
+
+choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    choir__verror(status, format, args);
+    va_end(args);
+    choir__scope_fail(scope, status);
+    choir_tensor *t = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+    t->poisoned = true;
+    return t;
+}
+
+static bool encloses(const choir_scope *outer, const choir_scope *inner)
+{
+    while (inner && inner->depth > outer->depth)
+        inner = inner->parent;
+    return inner == outer;
+}
+
+choir_scope *choir__join(choir_tensor *const *in, int count)
+{
+    choir_scope *innermost = in[0]->scope;
+    for (int i = 1; i < count; i++)
+        if (in[i] && in[i]->scope->depth > innermost->depth)
+            innermost = in[i]->scope;
+    for (int i = 0; i < count; i++)
+        if (in[i] && !encloses(in[i]->scope, innermost)) {
+            choir__error(CHOIR_ERR_SCOPE,
+                "operands of unrelated scopes; choir_keep moves a tensor out of its own");
+            choir__scope_fail(innermost, CHOIR_ERR_SCOPE);
+            return NULL;
+        }
+    return innermost;
+}
+
+/* How often a name has drawn random numbers in this scope: counted by name, so that what other modules
+ * do (or do not, on another pipeline stage) changes nothing. */
+static uint64_t count_call(choir_scope *scope, uint64_t name)
+{
+    choir__calls *c = scope->calls;
+    while (c && c->name != name)
+        c = c->next;
+    if (!c) {
+        c = choir__arena_get(&scope->arena, sizeof *c);
+        *c = (choir__calls){.name = name, .next = scope->calls};
+        scope->calls = c;
+    }
+    return c->count++;
+}
+
+uint64_t choir__scope_key(choir_scope *scope, const char *name)
+{
+    uint64_t key = choir__key(scope->seed, name);
+    uint64_t call = count_call(scope, key);
+    return choir__mix(choir__mix(key, (uint64_t)scope->micro), call);
+}

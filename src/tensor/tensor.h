@@ -1,0 +1,227 @@
+/* Inside tensors and scopes.
+ *
+ * A tensor is a handle in its scope's arena: shape, strides, and a counted reference to storage. An op
+ * makes its result with choir__result, launches kernels on it, and, when a gradient may be wanted,
+ * leaves a record on the scope's tape with what its backward needs. Backward functions live beside
+ * their op and speak to autograd only through a sink: where input i's gradient should be written, and
+ * that it has been. */
+#ifndef CHOIR_TENSOR_INTERNAL_H
+#define CHOIR_TENSOR_INTERNAL_H
+
+#include <choir/ops.h>
+#include <choir/tensor.h>
+#include "base/arena.h"
+#include "device/device.h"
+
+/* --- storage ---------------------------------------------------------------------------------- */
+
+typedef struct choir__storage {
+    _Atomic int refs;
+    uint32_t version; /* counts changes in place */
+    choir_device *device;
+    choir__block *block; /* NULL: memory of somebody else's */
+    void *data;
+    size_t bytes;
+} choir__storage;
+
+choir__storage *choir__storage_new(choir_device *device, size_t bytes); /* NULL: out of memory */
+choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
+choir__storage *choir__storage_ref(choir__storage *storage);
+void choir__storage_unref(choir__storage *storage);
+
+/* --- tensors ---------------------------------------------------------------------------------- */
+
+typedef struct choir__record choir__record;
+typedef struct choir__param choir__param;
+typedef struct choir__hook choir__hook;
+
+struct choir_tensor {
+    choir_scope *scope;
+    choir__storage *storage; /* NULL: poisoned, or freed by backward */
+    choir_shape shape;
+    int64_t stride[CHOIR_MAX_DIMS]; /* elements */
+    int64_t count, offset;          /* elements */
+    choir_dtype dtype;
+    bool requires_grad, poisoned, freed;
+    choir__record *producer; /* NULL: a leaf */
+    choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
+    bool grad_owned;         /* grad's memory is ours to add to */
+    choir__param *param;     /* a parameter: its gradient lives in a book */
+    choir__hook *hooks;
+    choir_tensor *next; /* in the scope's list, for closing */
+};
+
+/* A handle without memory in scope. */
+choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_shape shape);
+
+/* Row-major and uninitialised; poisoned, with the error noted, when memory runs out. */
+choir_tensor *choir__tensor_new(choir_scope *scope, choir_device *device, choir_dtype dtype,
+    choir_shape shape);
+
+/* As x in dtype, shape and memory order (dense orders; else row-major). */
+choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x);
+
+/* A view of x's memory, without history. */
+choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
+
+/* A tensor over memory that is somebody else's. */
+choir_tensor *choir__tensor_wrap(choir_scope *scope, choir_device *device, choir_dtype dtype,
+    choir_shape shape, void *data);
+
+void choir__tensor_release(choir_tensor *t); /* lets go of the memory; the handle stays, freed */
+
+void *choir__data(const choir_tensor *t);
+bool choir__is_contiguous(const choir_tensor *t);
+bool choir__is_dense(const choir_tensor *t); /* some permutation of row-major, without holes */
+void choir__set_channels_last(choir_tensor *t); /* logically (N, C, ...) */
+/* x with channels last in memory: x itself, or a copy in scope. */
+choir_tensor *choir__channels_last(choir_scope *scope, choir_tensor *x);
+bool choir__same_layout(const choir_tensor *a, const choir_tensor *b);
+bool choir__same_shape(choir_shape a, choir_shape b);
+int64_t choir__shape_count(choir_shape shape);
+void choir__set_row_major(choir_tensor *t);
+bool choir__is_float(choir_dtype dtype);
+choir_device *choir__device_of(const choir_tensor *t);
+
+/* "(2, 3)", in one of a few static buffers of this thread. */
+const char *choir__shape_text(choir_shape shape);
+
+/* Rows and columns: the last dimension against all others. */
+static inline int64_t choir__cols(const choir_tensor *t)
+{
+    return t->shape.ndim ? t->shape.dim[t->shape.ndim - 1] : 1;
+}
+
+static inline int64_t choir__rows(const choir_tensor *t)
+{
+    int64_t cols = choir__cols(t);
+    return cols ? t->count / cols : 0;
+}
+
+/* --- scopes ----------------------------------------------------------------------------------- */
+
+typedef enum choir__scope_kind { CHOIR__RUN, CHOIR__STEP, CHOIR__MICRO } choir__scope_kind;
+
+typedef struct choir__calls {
+    uint64_t name, count;
+    struct choir__calls *next;
+} choir__calls;
+
+struct choir_scope {
+    choir__scope_kind kind;
+    choir_scope *parent, *run;
+    int depth;
+    choir_device *device;
+    choir__arena arena;
+    choir_tensor *tensors;
+    choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
+    choir_status status;
+    char *message;
+    bool grad; /* record for backward */
+    uint64_t seed, step;
+    int64_t micro;
+    choir__calls *calls; /* numbers the random ops of this scope, by name */
+    choir_scope *spare; /* closed scopes kept for the next step */
+    /* of a run */
+    int64_t micro_first;  /* of the steps of this rank */
+    uint64_t *step_word;  /* the step's number in device memory, for kernels */
+    choir__storage *step_storage;
+    uint64_t next_step;   /* choir_step's counter */
+    struct choir__replay *replay;
+    struct choir__book *books; /* gradients of this run's parameters: autograd/book.h */
+    void (*close_books)(choir_scope *run);
+    void (*close_replay)(choir_scope *run);
+};
+
+/* Notes the error in the scope (the first stays) and returns a poisoned tensor of it. */
+choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Notes choir_error_message() as the scope's error. */
+choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+
+/* The innermost of the operands' scopes, or NULL with the error noted in the first one's. */
+choir_scope *choir__join(choir_tensor *const *in, int count);
+
+/* A random key for the next call by this name in this scope. */
+uint64_t choir__scope_key(choir_scope *scope, const char *name);
+
+/* --- ops -------------------------------------------------------------------------------------- */
+
+enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 4 };
+
+typedef struct choir__sink choir__sink;
+
+typedef struct choir__op {
+    const char *name;
+    /* Either backward, or backward_input and backward_weight: the part before this stage can go on
+     * (zero-bubble schedules run the second later). gy: the gradient of the result. */
+    void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
+} choir__op;
+
+struct choir__record {
+    const choir__op *op;
+    choir_scope *scope;
+    choir_tensor *out;
+    choir_tensor *in[CHOIR__MAX_IN];
+    uint32_t version[CHOIR__MAX_IN];
+    int use[CHOIR__MAX_IN]; /* of parameters: which use of the micro-batch, in forward order */
+    int count;
+    choir_tensor *saved[CHOIR__MAX_SAVED];
+    const void *attrs; /* in the scope's arena */
+    bool reached;      /* on a path from the loss */
+    choir__record *previous, *next;
+};
+
+/* Autograd's side of a backward function. */
+struct choir__sink {
+    /* Where in[i]'s gradient goes: a contiguous-or-dense tensor laid out as in[i], uninitialised;
+     * NULL when nobody wants it. */
+    choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
+    /* g is in[i]'s gradient: what dest returned, or any tensor of the same shape. */
+    void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
+    /* For lookup tables: the gradient as rows (n, C) of ids (n). False: it wants it dense. */
+    bool (*give_rows)(choir__sink *sink, choir__record *r, int i, choir_tensor *ids,
+        choir_tensor *rows);
+    choir_scope *scope; /* scratch tensors of backward live here */
+};
+
+bool choir__wanted(const choir__record *r, int i);
+
+/* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
+ * *poisoned. */
+choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
+    choir_tensor **poisoned);
+
+/* A record on the scope's tape, or NULL when no gradient will be wanted (then save nothing). Marks
+ * out as requiring one. */
+choir__record *choir__record_op(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count);
+
+/* Copies attributes into the record's arena. */
+void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
+
+/* Says which op of which shapes failed. */
+choir_tensor *choir__shape_error(const char *op, choir_scope *scope, choir_tensor *const *in,
+    int count, const char *why);
+
+/* bf16 and f16 operands as f32, recorded; others as they are. */
+choir_tensor *choir__as_computed(choir_tensor *x);
+/* An op's result back in the operands' dtype. */
+choir_tensor *choir__as_stored(choir_tensor *y, choir_dtype dtype);
+
+/* --- launches on tensors, nothing recorded ------------------------------------------------------ */
+
+void choir__launch_copy(choir_tensor *y, const choir_tensor *x); /* any layout, any dtype */
+/* y on its device = x on another: ordered after x's work, and x's memory before its reuse. */
+void choir__copy_across(choir_tensor *y, choir_tensor *x);
+void choir__launch_fill(choir_tensor *y, double value);
+void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
+/* x as row-major memory of the same dtype: x itself or a copy in scope. */
+choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);
+/* Sums x over the dimensions in which `shape` is 1 or missing. */
+choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape);
+
+#endif

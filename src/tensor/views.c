@@ -1,0 +1,373 @@
+/* Views: other shapes and strides over the same memory. Their backward is the inverse view. */
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+static choir_tensor *begin_view(const char *op, choir_tensor *x, choir_tensor **poisoned)
+{
+    choir_scope *scope = choir__begin(op, &x, 1, poisoned);
+    /* A view of a parameter is no computation: it may live where the parameter lives. */
+    return scope ? choir__tensor_alias(scope, x) : NULL;
+}
+
+static choir_tensor *bad_dim(const char *op, choir_tensor *x, int dim)
+{
+    return choir__poison(x->scope, CHOIR_ERR_SHAPE, "%s: %s has no dimension %d", op,
+        choir__shape_text(x->shape), dim);
+}
+
+static bool fix_dim(const choir_tensor *x, int *dim)
+{
+    if (*dim < 0)
+        *dim += x->shape.ndim;
+    return *dim >= 0 && *dim < x->shape.ndim;
+}
+
+/* --- reshape ---------------------------------------------------------------------------------- */
+
+static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
+    g->shape = r->in[0]->shape;
+    choir__set_row_major(g);
+    sink->give(sink, r, 0, g);
+}
+
+static const choir__op reshape_op = {.name = "reshape", .backward = reshape_backward};
+
+static bool infer(choir_shape *shape, int64_t count)
+{
+    int unknown = -1;
+    int64_t known = 1;
+    for (int i = 0; i < shape->ndim; i++) {
+        if (shape->dim[i] == -1 && unknown < 0)
+            unknown = i;
+        else if (shape->dim[i] < 0)
+            return false;
+        else
+            known *= shape->dim[i];
+    }
+    if (unknown >= 0) {
+        if (known == 0 || count % known)
+            return false;
+        shape->dim[unknown] = count / known;
+        known = count;
+    }
+    return known == count;
+}
+
+choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
+{
+    choir_tensor *poisoned;
+    x = choir_contiguous(x);
+    choir_tensor *y = begin_view("reshape", x, &poisoned);
+    if (!y)
+        return poisoned;
+    choir_shape asked = shape;
+    if (!infer(&shape, x->count))
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE, "reshape: %s does not fit into %s",
+            choir__shape_text(x->shape), choir__shape_text(asked));
+    y->shape = shape;
+    choir__set_row_major(y);
+    choir__record_op(&reshape_op, y, &x, 1);
+    return y;
+}
+
+choir_tensor *choir_flatten(choir_tensor *x, int first)
+{
+    choir_shape shape = x->shape;
+    if (x->poisoned || first >= shape.ndim)
+        return x;
+    for (int i = first + 1; i < shape.ndim; i++)
+        shape.dim[first] *= shape.dim[i];
+    shape.ndim = first + 1;
+    return choir_reshape(x, shape);
+}
+
+/* --- permute ---------------------------------------------------------------------------------- */
+
+static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const choir_shape *order = r->attrs;
+    choir_tensor *g = choir__tensor_alias(sink->scope, gy);
+    for (int i = 0; i < order->ndim; i++) {
+        g->shape.dim[order->dim[i]] = gy->shape.dim[i];
+        g->stride[order->dim[i]] = gy->stride[i];
+    }
+    sink->give(sink, r, 0, g);
+}
+
+static const choir__op permute_op = {.name = "permute", .backward = permute_backward};
+
+choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
+{
+    choir_tensor *poisoned, *y = begin_view("permute", x, &poisoned);
+    if (!y)
+        return poisoned;
+    unsigned seen = 0;
+    for (int i = 0; i < order.ndim && order.ndim == x->shape.ndim; i++)
+        if (order.dim[i] >= 0 && order.dim[i] < order.ndim)
+            seen |= 1u << order.dim[i];
+    if (order.ndim != x->shape.ndim || seen != (1u << order.ndim) - 1)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE,
+            "permute: %s is no order of the dimensions of %s", choir__shape_text(order),
+            choir__shape_text(x->shape));
+    for (int i = 0; i < order.ndim; i++) {
+        y->shape.dim[i] = x->shape.dim[order.dim[i]];
+        y->stride[i] = x->stride[order.dim[i]];
+    }
+    choir__record *r = choir__record_op(&permute_op, y, &x, 1);
+    if (r)
+        choir__record_attrs(r, &order, sizeof order);
+    return y;
+}
+
+choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
+{
+    choir_shape order = {.ndim = x->shape.ndim};
+    if (x->poisoned)
+        return x;
+    if (!fix_dim(x, &dim0))
+        return bad_dim("transpose", x, dim0);
+    if (!fix_dim(x, &dim1))
+        return bad_dim("transpose", x, dim1);
+    for (int i = 0; i < order.ndim; i++)
+        order.dim[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
+    return choir_permute(x, order);
+}
+
+/* --- narrow and cat --------------------------------------------------------------------------- */
+
+struct slice {
+    int dim;
+    int64_t start;
+};
+
+static choir_tensor *slice_of(choir_scope *scope, choir_tensor *x, int dim, int64_t start,
+    int64_t length)
+{
+    choir_tensor *y = choir__tensor_alias(scope, x);
+    y->shape.dim[dim] = length;
+    y->offset += start * x->stride[dim];
+    y->count = choir__shape_count(y->shape);
+    return y;
+}
+
+static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct slice *a = r->attrs;
+    choir_tensor *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    choir__launch_fill(gx, 0);
+    choir__launch_copy(slice_of(sink->scope, gx, a->dim, a->start, gy->shape.dim[a->dim]), gy);
+    sink->give(sink, r, 0, gx);
+}
+
+static const choir__op narrow_op = {.name = "narrow", .backward = narrow_backward};
+
+choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("narrow", &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (!fix_dim(x, &dim))
+        return bad_dim("narrow", x, dim);
+    if (start < 0 || length < 0 || length > x->shape.dim[dim] - start)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE,
+            "narrow: %lld entries from %lld on do not lie in dimension %d of %s",
+            (long long)length, (long long)start, dim, choir__shape_text(x->shape));
+    choir_tensor *y = slice_of(scope, x, dim, start, length);
+    choir__record *r = choir__record_op(&narrow_op, y, &x, 1);
+    struct slice a = {dim, start};
+    if (r)
+        choir__record_attrs(r, &a, sizeof a);
+    return y;
+}
+
+static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    int dim = *(const int *)r->attrs;
+    int64_t start = 0;
+    for (int i = 0; i < r->count; i++) {
+        int64_t length = r->in[i]->shape.dim[dim];
+        if (choir__wanted(r, i))
+            sink->give(sink, r, i, slice_of(sink->scope, gy, dim, start, length));
+        start += length;
+    }
+}
+
+static const choir__op cat_op = {.name = "cat", .backward = cat_backward};
+
+choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("cat", parts, count, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (count > CHOIR__MAX_IN)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "cat: %d parts; at most %d at once", count,
+            CHOIR__MAX_IN);
+    if (!fix_dim(parts[0], &dim))
+        return bad_dim("cat", parts[0], dim);
+    choir_shape shape = parts[0]->shape;
+    for (int i = 1; i < count; i++) {
+        choir_shape other = parts[i]->shape;
+        shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
+        other.dim[dim] = parts[0]->shape.dim[dim];
+        if (!choir__same_shape(other, parts[0]->shape) || parts[i]->dtype != parts[0]->dtype)
+            return choir__shape_error("cat", scope, parts, count,
+                "parts must agree but for the joined dimension");
+    }
+    choir_tensor *y =
+        choir__tensor_new(scope, choir__device_of(parts[0]), parts[0]->dtype, shape);
+    int64_t start = 0;
+    for (int i = 0; i < count && !y->poisoned; i++) {
+        int64_t length = parts[i]->shape.dim[dim];
+        choir__launch_copy(slice_of(scope, y, dim, start, length), parts[i]);
+        start += length;
+    }
+    choir__record *r = choir__record_op(&cat_op, y, parts, count);
+    if (r)
+        choir__record_attrs(r, &dim, sizeof dim);
+    return y;
+}
+
+/* --- expand ----------------------------------------------------------------------------------- */
+
+static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    sink->give(sink, r, 0, choir__sum_to(sink->scope, gy, r->in[0]->shape));
+}
+
+static const choir__op expand_op = {.name = "expand", .backward = expand_backward};
+
+choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
+{
+    choir_tensor *poisoned, *y = begin_view("expand", x, &poisoned);
+    if (!y)
+        return poisoned;
+    int missing = shape.ndim - x->shape.ndim;
+    bool fits = missing >= 0 && shape.ndim <= CHOIR_MAX_DIMS;
+    for (int i = 0; i < shape.ndim && fits; i++) {
+        int64_t have = i < missing ? 1 : x->shape.dim[i - missing];
+        fits = have == shape.dim[i] || have == 1;
+        y->stride[i] = have == 1 ? 0 : x->stride[i - missing];
+    }
+    if (!fits)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE, "expand: %s does not stretch to %s",
+            choir__shape_text(x->shape), choir__shape_text(shape));
+    y->shape = shape;
+    y->count = choir__shape_count(shape);
+    choir__record_op(&expand_op, y, &x, 1);
+    return y;
+}
+
+/* --- copies into another order, dtype or device ----------------------------------------------- */
+
+static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->in[0];
+    if (gy->dtype == x->dtype && choir__device_of(gy) == choir__device_of(x)) {
+        sink->give(sink, r, 0, gy);
+        return;
+    }
+    choir_tensor *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    if (choir__device_of(gy) == choir__device_of(x))
+        choir__launch_copy(gx, gy);
+    else
+        choir__copy_across(gx, gy);
+    sink->give(sink, r, 0, gx);
+}
+
+static const choir__op contiguous_op = {.name = "contiguous", .backward = copy_backward};
+static const choir__op cast_op = {.name = "cast", .backward = copy_backward};
+static const choir__op to_op = {.name = "to", .backward = copy_backward};
+
+choir_tensor *choir_contiguous(choir_tensor *x)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("contiguous", &x, 1, &poisoned);
+    if (!scope || choir__is_contiguous(x))
+        return scope ? x : poisoned;
+    choir_tensor *y = choir__dense_rows(scope, x);
+    choir__record_op(&contiguous_op, y, &x, 1);
+    return y;
+}
+
+choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("cast", &x, 1, &poisoned);
+    if (!scope || x->dtype == dtype)
+        return scope ? x : poisoned;
+    choir_tensor like = *x;
+    like.dtype = dtype;
+    choir_tensor *y = choir__tensor_like(scope, &like);
+    if (y->poisoned)
+        return y;
+    choir__launch_copy(y, x);
+    if (choir__is_float(dtype) && choir__is_float(x->dtype))
+        choir__record_op(&cast_op, y, &x, 1);
+    return y;
+}
+
+void choir__copy_across(choir_tensor *y, choir_tensor *x)
+{
+    choir_device *from = choir__device_of(x), *to = choir__device_of(y);
+    choir__queue_wait_event(to->queue, choir__queue_record(from->queue));
+    choir__strided sx = {.p = choir__data(x)}, sy = {.p = choir__data(y)};
+    memcpy(sx.stride, x->stride, sizeof sx.stride);
+    memcpy(sy.stride, y->stride, sizeof sy.stride);
+    choir__k_copy args = {.y = sy, .x = sx, .ndim = y->shape.ndim, .y_dtype = y->dtype,
+        .x_dtype = x->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    choir__launch(to, CHOIR_F32, copy, &args);
+    if (x->storage->block) /* its owner may let go of x before `to` has read it */
+        choir__block_used_by(x->storage->block, choir__queue_record(to->queue));
+}
+
+choir_tensor *choir_to(choir_tensor *x, choir_device *device)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("to", &x, 1, &poisoned);
+    if (!scope || choir__device_of(x) == device)
+        return scope ? x : poisoned;
+    choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
+    if (y->poisoned)
+        return y;
+    choir__copy_across(y, x);
+    choir__record_op(&to_op, y, &x, 1);
+    return y;
+}
+
+/* --- keep and in ------------------------------------------------------------------------------ */
+
+choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
+{
+    choir_tensor *kept = choir__tensor_alias(scope, t);
+    if (t->poisoned)
+        choir__scope_fail(scope, choir_scope_status(t->scope));
+    return kept;
+}
+
+static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    sink->give(sink, r, 0, gy);
+}
+
+static const choir__op in_op = {.name = "in", .backward = pass_backward};
+
+choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
+{
+    choir_tensor *lifted = choir__tensor_alias(scope, t);
+    for (choir_scope *s = scope; s != t->scope; s = s->parent)
+        if (!s)
+            return choir__poison(scope, CHOIR_ERR_SCOPE,
+                "choir_in: the tensor's scope does not enclose this one");
+    choir__record_op(&in_op, lifted, &t, 1);
+    return lifted;
+}

@@ -1,0 +1,291 @@
+/* Holds fast kernels against the reference ones.
+ *
+ * A trial is one call of one kernel: its arguments, and for each pointer among them the values that
+ * go in or the elements that come out. check() makes the call with the reference kernel on f64 copies
+ * of the values, then with each instruction set's kernel on the f32 values, and asks that
+ *
+ *   - ||out - reference|| <= tolerance ||reference|| for each output (infinities and NaN alike),
+ *   - the bits are the same for every instruction set,
+ *   - nothing beyond an output was written.
+ *
+ * Outputs start as NaN, so what a kernel forgets to write shows. Buffers start off the vector
+ * alignment in two trials of three. */
+#ifndef CHOIR_TEST_HARNESS_H
+#define CHOIR_TEST_HARNESS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/half.h"
+#include "base/rng.h"
+#include "device/cpu/context.h"
+
+enum { GUARD = 64, MAX_OPERANDS = 12, MAX_TABLES = 3 };
+
+typedef struct operand {
+    size_t at[2]; /* where its pointers stand in the arguments */
+    int places;
+    int64_t n;     /* elements */
+    size_t raw;    /* bytes an element, of outputs that are not floating; else 0 */
+    float *values; /* what goes in; NULL: nothing does */
+    bool out;
+} operand;
+
+typedef struct trial {
+    const char *name;
+    size_t kernel, dtype_at,
+        bytes; /* places in the table and in the arguments; the arguments' size */
+    unsigned char args[512];
+    operand operand[MAX_OPERANDS];
+    int count;
+    double tolerance;
+    bool exact;           /* f32 results equal the reference's own f32 results */
+    bool bits_may_differ; /* between instruction sets */
+} trial;
+
+typedef struct result {
+    void *block[MAX_OPERANDS];
+    unsigned char *data[MAX_OPERANDS];
+} result;
+
+typedef void kernel_fn(const void *args);
+
+#define TRIAL(kernel, ...)                                                                     \
+    trial_new(#kernel, offsetof(choir__kernels, kernel), offsetof(choir__k_##kernel, dtype),   \
+        &(choir__k_##kernel){__VA_ARGS__}, sizeof(choir__k_##kernel))
+#define AT(kernel, field) offsetof(choir__k_##kernel, field)
+
+static inline trial trial_new(
+    const char *name, size_t kernel, size_t dtype_at, const void *args, size_t bytes)
+{
+    trial t = {.name = name,
+        .kernel = kernel,
+        .dtype_at = dtype_at,
+        .bytes = bytes,
+        .tolerance = 1e-6};
+    assert_true(bytes <= sizeof t.args);
+    memcpy(t.args, args, bytes);
+    return t;
+}
+
+/* n numbers in [low, high), other ones at each call. */
+static inline float *uniform(int64_t n, float low, float high)
+{
+    static uint64_t call;
+    float *values = malloc((size_t)(n + 4) * sizeof *values);
+    call++;
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t word[4];
+        choir__philox(20240607, call, (uint64_t)i, word);
+        for (int j = 0; j < 4; j++)
+            values[i + j] = low + (high - low) * choir__unit(word[j]);
+    }
+    return values;
+}
+
+static inline operand *add_operand(trial *t, size_t at, int64_t n)
+{
+    operand *o = &t->operand[t->count++];
+    assert_true(t->count <= MAX_OPERANDS);
+    *o = (operand){.at = {at}, .places = 1, .n = n};
+    return o;
+}
+
+/* An input, an output, and both in one; values are freed by check(). */
+static inline void give(trial *t, size_t at, int64_t n, float *values)
+{
+    add_operand(t, at, n)->values = values;
+}
+
+static inline void take(trial *t, size_t at, int64_t n)
+{
+    add_operand(t, at, n)->out = true;
+}
+
+static inline void update(trial *t, size_t at, int64_t n, float *values)
+{
+    operand *o = add_operand(t, at, n);
+    o->values = values;
+    o->out = true;
+}
+
+/* An output of whole numbers, size bytes each. */
+static inline void take_raw(trial *t, size_t at, int64_t n, size_t size)
+{
+    operand *o = add_operand(t, at, n);
+    o->raw = size;
+    o->out = true;
+}
+
+/* The latest operand's buffer is also written through the pointer at. */
+static inline void in_place(trial *t, size_t at)
+{
+    operand *o = &t->operand[t->count - 1];
+    o->at[o->places++] = at;
+    o->out = true;
+}
+
+static inline size_t element_size(const operand *o, choir_dtype dtype)
+{
+    return o->raw ? o->raw : dtype == CHOIR_F64 ? sizeof(double) : sizeof(float);
+}
+
+static inline void fill_operand(const operand *o, choir_dtype dtype, unsigned char *data)
+{
+    for (int64_t i = 0; i < o->n && !o->raw; i++) {
+        float value = o->values ? o->values[i] : NAN;
+        if (dtype == CHOIR_F64)
+            ((double *)data)[i] = (double)value;
+        else
+            ((float *)data)[i] = value;
+    }
+}
+
+/* Makes the call; the operands' memory after it. */
+static inline result run(
+    const trial *t, const choir__kernels *table, choir_dtype dtype, int shift)
+{
+    unsigned char args[sizeof t->args] __attribute__((aligned(16)));
+    result r = {0};
+    kernel_fn *kernel;
+    memcpy(args, t->args, t->bytes);
+    memcpy(args + t->dtype_at, &dtype, sizeof dtype);
+    for (int j = 0; j < t->count; j++) {
+        const operand *o = &t->operand[j];
+        size_t size = element_size(o, dtype), body = (size_t)o->n * size;
+        r.block[j] = aligned_alloc(64, (body + (size_t)shift * size + 2 * GUARD) & ~(size_t)63);
+        r.data[j] = (unsigned char *)r.block[j] + (size_t)shift * size;
+        memset(r.block[j], 0xA5, (size_t)shift * size + body + GUARD);
+        fill_operand(o, dtype, r.data[j]);
+        for (int p = 0; p < o->places; p++)
+            memcpy(args + o->at[p], &r.data[j], sizeof(void *));
+    }
+    memcpy(&kernel, (const char *)table + t->kernel, sizeof kernel);
+    kernel(args);
+    for (int j = 0; j < t->count; j++) {
+        size_t size = element_size(&t->operand[j], dtype);
+        for (size_t i = 0; i < GUARD; i++)
+            if (r.data[j][(size_t)t->operand[j].n * size + i] != 0xA5)
+                fail_msg("%s: wrote beyond operand %d", t->name, j);
+    }
+    return r;
+}
+
+static inline void free_result(const trial *t, result *r)
+{
+    for (int j = 0; j < t->count; j++)
+        free(r->block[j]);
+}
+
+static inline bool same_value(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* ||out - ref|| / ||ref|| over the finite elements; infinite when others do not match. */
+static inline double distance(const float *out, const double *ref, int64_t n)
+{
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double y = (double)out[i];
+        if (!isfinite(ref[i]) || !isfinite(y)) {
+            if (!same_value(y, ref[i]))
+                return INFINITY;
+            continue;
+        }
+        difference += (y - ref[i]) * (y - ref[i]);
+        norm += ref[i] * ref[i];
+    }
+    return difference == 0 ? 0 : sqrt(difference / norm);
+}
+
+/* The tables this machine can run, and their names. */
+static inline int isa_tables(
+    const choir__kernels *tables[MAX_TABLES], const char *names[MAX_TABLES])
+{
+    int count = 0;
+    const char *all[MAX_TABLES] = {"baseline", "avx2", "avx512"};
+    bool can[MAX_TABLES] = {true, false, false};
+#if defined(__x86_64__)
+    can[1] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    can[2] = can[1] && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+#endif
+    for (int i = 0; i < MAX_TABLES; i++) {
+        const choir__kernels *table = can[i] ? choir__cpu_kernels(all[i]) : NULL;
+        if (table)
+            tables[count] = table, names[count++] = all[i];
+    }
+    assert_true(count > 0);
+    return count;
+}
+
+/* One instruction set's result against the reference in f64 and, where promised, in f32. */
+static inline void compare(const trial *t, const char *isa, const result *out,
+    const result *wide, const result *narrow)
+{
+    for (int j = 0; j < t->count; j++) {
+        const operand *o = &t->operand[j];
+        if (!o->out)
+            continue;
+        if (o->raw) {
+            if (memcmp(out->data[j], wide->data[j], (size_t)o->n * o->raw))
+                fail_msg("%s (%s): operand %d differs from the reference", t->name, isa, j);
+            continue;
+        }
+        const float *y = (const float *)out->data[j], *exact = (const float *)narrow->data[j];
+        double d = distance(y, (const double *)wide->data[j], o->n);
+        if (!(d <= t->tolerance))
+            fail_msg("%s (%s): operand %d of %lld elements is off by %g, %g allowed", t->name,
+                isa, j, (long long)o->n, d, t->tolerance);
+        for (int64_t i = 0; t->exact && i < o->n; i++)
+            if (!same_value((double)y[i], (double)exact[i]))
+                fail_msg("%s (%s): element %lld of operand %d is %a, not %a", t->name, isa,
+                    (long long)i, j, (double)y[i], (double)exact[i]);
+    }
+}
+
+static inline void compare_bits(
+    const trial *t, const char *isa, const char *other, const result *a, const result *b)
+{
+    for (int j = 0; j < t->count && !t->bits_may_differ; j++)
+        if (t->operand[j].out &&
+            memcmp(a->data[j], b->data[j],
+                (size_t)t->operand[j].n * element_size(&t->operand[j], CHOIR_F32)))
+            fail_msg("%s: operand %d has other bits on %s than on %s", t->name, j, isa, other);
+}
+
+static inline void check(trial t)
+{
+    static int shift;
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    result wide = run(&t, &choir__cpu_reference, CHOIR_F64, 0), first = {0};
+    result narrow = run(&t, &choir__cpu_reference, CHOIR_F32, 0);
+    shift = (shift + 1) % 3;
+    for (int i = 0; i < count; i++) {
+        result out = run(&t, tables[i], CHOIR_F32, shift);
+        compare(&t, names[i], &out, &wide, &narrow);
+        if (i == 0) {
+            first = out;
+            continue;
+        }
+        compare_bits(&t, names[i], names[0], &out, &first);
+        free_result(&t, &out);
+    }
+    free_result(&t, &first);
+    free_result(&t, &wide);
+    free_result(&t, &narrow);
+    for (int j = 0; j < t.count; j++)
+        free(t.operand[j].values);
+}
+
+/* Sizes around the widths of vectors, and around nothing. */
+static const int64_t odd_sizes[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 127, 257, 1025};
+
+#endif

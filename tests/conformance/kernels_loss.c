@@ -1,0 +1,279 @@
+/* Conformance of the losses and of embeddings: what takes ids from the user's data. */
+#include "conformance/harness.h"
+#include "device/queue.h"
+
+static const int64_t shapes[][2] = {{1, 1}, {1, 10}, {2, 3}, {3, 17}, {7, 2}, {15, 33},
+    {16, 64}, {31, 127}, {65, 10}, {5, 1025}};
+
+enum { IGNORE = -100 };
+
+/* Targets in [0, cols), each ignored_one-th of them IGNORE (0: none). */
+static int64_t *targets_of(int64_t rows, int64_t cols, int64_t ignored_one)
+{
+    int64_t *targets = malloc((size_t)rows * sizeof *targets);
+    for (int64_t r = 0; r < rows; r++) {
+        bool ignored = ignored_one && r % ignored_one == ignored_one - 1;
+        targets[r] = ignored ? IGNORE : (r * 7919 + 3) % cols;
+    }
+    return targets;
+}
+
+/* variant % 3: nothing ignored, some, all; variant / 3: smoothing. */
+static const float smoothings[] = {0, 0.1f, 1};
+
+static int64_t ignored_one(int variant)
+{
+    return variant % 3 == 0 ? 0 : variant % 3 == 1 ? 3 : 1;
+}
+
+static void cross_entropy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes) * 9; i++) {
+        int v = (int)(i % 9);
+        int64_t rows = shapes[i / 9][0], cols = shapes[i / 9][1];
+        int64_t *targets = targets_of(rows, cols, ignored_one(v));
+        trial t = TRIAL(cross_entropy, .targets = targets, .rows = rows, .cols = cols,
+            .ignore_index = IGNORE, .smoothing = smoothings[v / 3]);
+        t.tolerance = 1e-5;
+        give(&t, AT(cross_entropy, logits), rows * cols, uniform(rows * cols, -6, 9));
+        take(&t, AT(cross_entropy, loss), 1);
+        take(&t, AT(cross_entropy, count), 1);
+        take(&t, AT(cross_entropy, lse), rows);
+        check(t);
+        free(targets);
+    }
+}
+
+/* With lse as the forward has it: softmax - one-hot cancels where a row is sure of its class. */
+static void cross_entropy_backward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes) * 18; i++) {
+        int v = (int)(i % 9);
+        int64_t rows = shapes[i / 18][0], cols = shapes[i / 18][1], n = rows * cols;
+        int64_t *targets = targets_of(rows, cols, ignored_one(v));
+        float *logits = uniform(n, -3, 3), *lse = malloc((size_t)rows * sizeof *lse), loss,
+              count;
+        choir__cpu_reference.cross_entropy(&(choir__k_cross_entropy){.logits = logits,
+            .targets = targets,
+            .loss = &loss,
+            .lse = lse,
+            .count = &count,
+            .rows = rows,
+            .cols = cols,
+            .ignore_index = IGNORE});
+        for (int64_t r = 0; r < rows && cols == 1; r++)
+            lse[r] += 0.5f; /* of one class the gradient is 0, and has no relative error */
+        trial t = TRIAL(cross_entropy_backward, .targets = targets, .rows = rows, .cols = cols,
+            .ignore_index = IGNORE, .smoothing = smoothings[v / 3]);
+        t.tolerance = 1e-5;
+        give(&t, AT(cross_entropy_backward, lse), rows, lse);
+        give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count));
+        give(&t, AT(cross_entropy_backward, gloss), 1, uniform(1, 0.5f, 2));
+        give(&t, AT(cross_entropy_backward, logits), n, logits);
+        if (i / 9 % 2)
+            in_place(&t, AT(cross_entropy_backward, glogits));
+        else
+            take(&t, AT(cross_entropy_backward, glogits), n);
+        check(t);
+        free(targets);
+    }
+}
+
+static void nll(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes) * 3; i++) {
+        int64_t rows = shapes[i / 3][0], cols = shapes[i / 3][1], n = rows * cols;
+        int64_t *targets = targets_of(rows, cols, ignored_one((int)(i % 3)));
+        trial t =
+            TRIAL(nll, .targets = targets, .rows = rows, .cols = cols, .ignore_index = IGNORE);
+        give(&t, AT(nll, x), n, uniform(n, -5, 0));
+        take(&t, AT(nll, loss), 1);
+        take(&t, AT(nll, count), 1);
+        check(t);
+
+        t = TRIAL(nll_backward, .targets = targets, .rows = rows, .cols = cols,
+            .ignore_index = IGNORE);
+        give(&t, AT(nll_backward, count), 1, uniform(1, (float)rows, (float)rows));
+        give(&t, AT(nll_backward, gloss), 1, uniform(1, 0.5f, 2));
+        take(&t, AT(nll_backward, gx), n);
+        check(t);
+        free(targets);
+    }
+}
+
+static void embedding(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < CHOIR_COUNT(shapes); s++) {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = 2 * rows + 1;
+        int64_t *ids = targets_of(n, rows, 0);
+        trial t = TRIAL(embedding, .ids = ids, .n = n, .rows = rows, .cols = cols);
+        t.exact = true;
+        give(&t, AT(embedding, table), rows * cols, uniform(rows * cols, -1, 1));
+        take(&t, AT(embedding, y), n * cols);
+        check(t);
+        free(ids);
+    }
+}
+
+enum { LEAVES = 7 };
+
+/* Few ids, named often, by leaves of different lengths, one of them empty. The gradients are of a
+ * few bits, so that f32 adds them exactly and the tree does not matter; or plain, and it does. */
+static void embedding_backward(void **state)
+{
+    (void)state;
+    for (int64_t leaves = 1; leaves <= LEAVES; leaves++)
+        for (int v = 0; v < 4; v++) {
+            enum { ROWS = 11, COLS = 33, MOST = 14 };
+            int64_t ids[LEAVES][MOST], counts[LEAVES];
+            const int64_t *ids_of[LEAVES];
+            const void *wide_of[LEAVES], *narrow_of[LEAVES];
+            for (int64_t l = 0; l < leaves; l++) {
+                float *g = uniform(MOST * COLS, -8, 8);
+                double *wide = malloc(MOST * COLS * sizeof *wide);
+                counts[l] = l == 2 ? 0 : 5 + (l * 5) % 10;
+                for (int64_t i = 0; i < MOST; i++)
+                    ids[l][i] = (i * i + l) % (ROWS - 2); /* the last two are never named */
+                for (int i = 0; i < MOST * COLS; i++) {
+                    g[i] = v & 2 ? g[i] : rintf(g[i] * 16) / 16;
+                    wide[i] = (double)g[i];
+                }
+                ids_of[l] = ids[l], narrow_of[l] = g, wide_of[l] = wide;
+            }
+            choir__k_embedding_backward k = {.ids = ids_of,
+                .counts = counts,
+                .leaves = leaves,
+                .rows = ROWS,
+                .cols = COLS,
+                .scale = 0.25f,
+                .accumulate = v & 1};
+            const choir__kernels *tables[MAX_TABLES];
+            const char *names[MAX_TABLES];
+            double expected[ROWS * COLS];
+            float y[ROWS * COLS], first[ROWS * COLS];
+            int count = isa_tables(tables, names);
+            for (int i = 0; i < ROWS * COLS; i++)
+                expected[i] = i % 5 - 2;
+            k.dtype = CHOIR_F64, k.grads = wide_of, k.y = expected;
+            choir__cpu_reference.embedding_backward(&k);
+            k.dtype = CHOIR_F32, k.grads = narrow_of, k.y = y;
+            for (int j = 0; j < count; j++) {
+                for (int i = 0; i < ROWS * COLS; i++)
+                    y[i] = (float)(i % 5 - 2);
+                tables[j]->embedding_backward(&k);
+                if (!(distance(y, expected, ROWS * COLS) <= (v & 2 ? 1e-6 : 0)))
+                    fail_msg("embedding_backward (%s): %d leaves, variant %d", names[j],
+                        (int)leaves, v);
+                if (j == 0)
+                    memcpy(first, y, sizeof y);
+                assert_memory_equal(first, y, sizeof y);
+            }
+            for (int64_t l = 0; l < leaves; l++) {
+                free((void *)(uintptr_t)narrow_of[l]);
+                free((void *)(uintptr_t)wide_of[l]);
+            }
+        }
+}
+
+/* The order of additions is the tree's: (0 1) (2 3) (4 5) 6. Values of unlike size show it. */
+static void embedding_tree(void **state)
+{
+    (void)state;
+    static const float grads[LEAVES] = {1e8f, 1, -1e8f, 1, 3e7f, 1.5f, -3e7f};
+    static const int64_t id = 0;
+    const int64_t *ids[LEAVES];
+    int64_t counts[LEAVES];
+    const void *rows[LEAVES];
+    for (int l = 0; l < LEAVES; l++)
+        ids[l] = &id, counts[l] = 1, rows[l] = &grads[l];
+    const float *g = grads;
+    float expected = ((g[0] + g[1]) + (g[2] + g[3])) + ((g[4] + g[5]) + g[6]);
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
+        float y = 5;
+        tables[j]->embedding_backward(&(choir__k_embedding_backward){.ids = ids,
+            .grads = rows,
+            .counts = counts,
+            .leaves = LEAVES,
+            .y = &y,
+            .rows = 1,
+            .cols = 1,
+            .scale = 1});
+        if (tables[j] != &choir__cpu_reference)
+            assert_true(y == expected);
+    }
+}
+
+/* A kernel called with an id that is not there, as a queue's task. */
+typedef struct bad_call {
+    const choir__kernels *table;
+    int kind; /* 0 embedding, 1 cross entropy, 2 nll */
+    int64_t id;
+} bad_call;
+
+static void call_with_bad_id(const void *args)
+{
+    const bad_call *call = args;
+    static const float x[12];
+    float y[12], loss, lse[3], count;
+    int64_t ids[3] = {1, call->id, 0};
+    if (call->kind == 0)
+        call->table->embedding(&(choir__k_embedding){
+            .table = x, .ids = ids, .y = y, .n = 3, .rows = 4, .cols = 3});
+    else if (call->kind == 1)
+        call->table->cross_entropy(&(choir__k_cross_entropy){.logits = x,
+            .targets = ids,
+            .loss = &loss,
+            .lse = lse,
+            .count = &count,
+            .rows = 3,
+            .cols = 4,
+            .ignore_index = -1});
+    else
+        call->table->nll(&(choir__k_nll){.x = x,
+            .targets = ids,
+            .loss = &loss,
+            .count = &count,
+            .rows = 3,
+            .cols = 4,
+            .ignore_index = -1});
+}
+
+static void bad_ids_fail_the_queue(void **state)
+{
+    (void)state;
+    static const int64_t bad[] = {4, 777, -2, INT64_MIN};
+    const choir__kernels *tables[MAX_TABLES + 1];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    tables[count++] = &choir__cpu_reference;
+    for (int i = 0; i < count * 12; i++) {
+        bad_call call = {.table = tables[i / 12], .kind = i % 3, .id = bad[i / 3 % 4]};
+        choir__queue *queue = choir__queue_new((choir__queue_opts){.name = "test"});
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)call.id);
+        choir__queue_issue(queue, call_with_bad_id, &call, sizeof call);
+        assert_int_equal(choir__queue_wait(queue), CHOIR_ERR_RANGE);
+        assert_non_null(strstr(choir_error_message(), text));
+        choir__queue_free(queue);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cross_entropy),
+        cmocka_unit_test(cross_entropy_backward),
+        cmocka_unit_test(nll),
+        cmocka_unit_test(embedding),
+        cmocka_unit_test(embedding_backward),
+        cmocka_unit_test(embedding_tree),
+        cmocka_unit_test(bad_ids_fail_the_queue),
+    };
+    return cmocka_run_group_tests_name("loss and embedding kernels", tests, NULL, NULL);
+}

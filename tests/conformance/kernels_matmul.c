@@ -1,0 +1,249 @@
+/* Conformance of matmul, the convolutions and pooling. */
+#include "conformance/harness.h"
+
+typedef struct matmul_case {
+    int64_t batch0, batch1, m, n, k;
+} matmul_case;
+
+static const matmul_case products[] = {
+    {1, 1, 1, 1, 1},
+    {1, 1, 2, 3, 1},
+    {1, 1, 3, 2, 7},
+    {1, 1, 7, 1, 15},
+    {1, 1, 1, 17, 16},
+    {1, 1, 15, 16, 17},
+    {1, 1, 31, 33, 65},
+    {1, 1, 65, 31, 127},
+    {1, 1, 64, 10, 257},
+    {1, 1, 1, 257, 33},
+    {3, 1, 7, 5, 3},
+    {1, 3, 5, 7, 16},
+    {2, 3, 17, 15, 8},
+    {2, 3, 16, 33, 31},
+};
+
+/* Either matrix stands as it is or transposed. */
+static void matmul(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < CHOIR_COUNT(products); c++)
+        for (int v = 0; v < 8; v++) {
+            matmul_case p = products[c];
+            bool ta = v & 1, tb = v & 2;
+            int64_t count = p.batch0 * p.batch1;
+            trial t = TRIAL(matmul, .batch0 = p.batch0, .batch1 = p.batch1, .m = p.m, .n = p.n,
+                .k = p.k, .a_row = ta ? 1 : p.k, .a_col = ta ? p.m : 1, .b_row = tb ? 1 : p.n,
+                .b_col = tb ? p.k : 1, .c_row = p.n, .a_batch0 = p.batch1 * p.m * p.k,
+                .a_batch1 = p.m * p.k, .b_batch0 = p.batch1 * p.k * p.n, .b_batch1 = p.k * p.n,
+                .c_batch0 = p.batch1 * p.m * p.n, .c_batch1 = p.m * p.n);
+            t.tolerance = 1e-5;
+            t.bits_may_differ = true;
+            give(&t, AT(matmul, a), count * p.m * p.k, uniform(count * p.m * p.k, -1, 2));
+            give(&t, AT(matmul, b), count * p.k * p.n, uniform(count * p.k * p.n, -1, 2));
+            if (v & 4)
+                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1));
+            take(&t, AT(matmul, c), count * p.m * p.n);
+            check(t);
+        }
+}
+
+/* Attention's products out of one (B, T, 3, H, D) tensor: rows far apart, batch strides that
+ * interleave, an operand that a batch shares (stride 0), and an output (B, T, H, D). */
+static void matmul_views(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 9, H = 3, D = 5, ROW = 3 * H * D };
+    for (int shared = 0; shared < 2; shared++) {
+        trial t = TRIAL(matmul, .batch0 = B, .batch1 = H, .m = T, .n = T, .k = D, .a_row = ROW,
+            .a_col = 1, .b_row = 1, .b_col = ROW, .c_row = T, .a_batch0 = T * ROW,
+            .a_batch1 = D, .b_batch0 = shared ? 0 : T * ROW, .b_batch1 = shared ? 0 : D,
+            .c_batch0 = H * T * T, .c_batch1 = T * T);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(matmul, a), B * T * ROW, uniform(B * T * ROW, -1, 1));
+        give(&t, AT(matmul, b), B * T * ROW, uniform(B * T * ROW, -1, 1));
+        take(&t, AT(matmul, c), B * H * T * T);
+        check(t);
+
+        t = TRIAL(matmul, .batch0 = B, .batch1 = H, .m = T, .n = D, .k = T, .a_row = T,
+            .a_col = 1, .b_row = ROW, .b_col = 1, .c_row = H * D, .a_batch0 = H * T * T,
+            .a_batch1 = T * T, .b_batch0 = shared ? 0 : T * ROW, .b_batch1 = shared ? 0 : D,
+            .c_batch0 = T * H * D, .c_batch1 = D);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(matmul, a), B * H * T * T, uniform(B * H * T * T, -1, 1));
+        give(&t, AT(matmul, b), B * T * ROW, uniform(B * T * ROW, -1, 1));
+        take(&t, AT(matmul, c), B * T * H * D);
+        check(t);
+    }
+}
+
+static int64_t out_size(
+    int64_t in, int64_t window, int64_t stride, int64_t pad, int64_t dilation)
+{
+    return (in + 2 * pad - dilation * (window - 1) - 1) / stride + 1;
+}
+
+static choir__conv_shape with_output(choir__conv_shape s)
+{
+    s.oh = out_size(s.h, s.kh, s.stride_h, s.pad_h, s.dilation_h);
+    s.ow = out_size(s.w, s.kw, s.stride_w, s.pad_w, s.dilation_w);
+    return s;
+}
+
+/* n h w c, o kh kw groups, strides, paddings, dilations */
+#define CONV(N, H, W, C, O, KH, KW, G, SH, SW, PH, PW, DH, DW)                                 \
+    {                                                                                          \
+        .n = N, .h = H, .w = W, .c = C, .o = O, .kh = KH, .kw = KW, .groups = G,               \
+        .stride_h = SH, .stride_w = SW, .pad_h = PH, .pad_w = PW, .dilation_h = DH,            \
+        .dilation_w = DW                                                                       \
+    }
+
+static const choir__conv_shape convs[] = {
+    CONV(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1),
+    CONV(2, 7, 5, 3, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1),
+    CONV(3, 8, 8, 16, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1),
+    CONV(2, 9, 7, 5, 6, 3, 2, 1, 2, 1, 1, 0, 1, 1),
+    CONV(1, 12, 11, 2, 3, 3, 3, 1, 2, 3, 2, 1, 2, 2),
+    CONV(2, 6, 6, 4, 6, 3, 3, 2, 1, 1, 1, 1, 1, 1),
+    CONV(2, 7, 7, 6, 6, 3, 3, 6, 1, 1, 1, 1, 1, 1), /* depthwise */
+    CONV(2, 7, 7, 3, 9, 3, 3, 3, 2, 2, 1, 1, 1, 1),
+    CONV(2, 8, 8, 33, 15, 1, 1, 1, 1, 1, 0, 0, 1, 1),
+    CONV(2, 8, 8, 8, 16, 1, 1, 1, 2, 2, 0, 0, 1, 1), /* a residual's shortcut: pixels skipped */
+    CONV(1, 32, 32, 3, 8, 7, 7, 1, 2, 2, 3, 3, 1, 1),
+    CONV(2, 1, 17, 4, 5, 1, 5, 1, 1, 1, 0, 2, 1, 3),
+    CONV(4, 28, 28, 1, 6, 5, 5, 1, 1, 1, 0, 0, 1, 1),
+};
+
+typedef struct conv_sizes {
+    int64_t x, y, w;
+} conv_sizes;
+
+static conv_sizes sizes_of(choir__conv_shape s)
+{
+    return (conv_sizes){
+        s.n * s.h * s.w * s.c, s.n * s.oh * s.ow * s.o, s.o * s.kh * s.kw * (s.c / s.groups)};
+}
+
+static void conv(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 2 * CHOIR_COUNT(convs); c++) {
+        choir__conv_shape s = with_output(convs[c / 2]);
+        conv_sizes n = sizes_of(s);
+        trial t = TRIAL(conv, .s = s);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(conv, x), n.x, uniform(n.x, -1, 2));
+        give(&t, AT(conv, w), n.w, uniform(n.w, -1, 1));
+        if (c % 2)
+            give(&t, AT(conv, bias), s.o, uniform(s.o, -1, 1));
+        take(&t, AT(conv, y), n.y);
+        check(t);
+    }
+}
+
+static void conv_backward_input(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < CHOIR_COUNT(convs); c++) {
+        choir__conv_shape s = with_output(convs[c]);
+        conv_sizes n = sizes_of(s);
+        trial t = TRIAL(conv_backward_input, .s = s);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(conv_backward_input, gy), n.y, uniform(n.y, -1, 2));
+        give(&t, AT(conv_backward_input, w), n.w, uniform(n.w, -1, 1));
+        take(&t, AT(conv_backward_input, gx), n.x);
+        check(t);
+    }
+}
+
+static void conv_backward_weight(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 2 * CHOIR_COUNT(convs); c++) {
+        choir__conv_shape s = with_output(convs[c / 2]);
+        conv_sizes n = sizes_of(s);
+        trial t = TRIAL(conv_backward_weight, .s = s);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(conv_backward_weight, gy), n.y, uniform(n.y, -1, 2));
+        give(&t, AT(conv_backward_weight, x), n.x, uniform(n.x, -1, 1));
+        take(&t, AT(conv_backward_weight, gw), n.w);
+        if (c % 2)
+            take(&t, AT(conv_backward_weight, gbias), s.o);
+        check(t);
+    }
+}
+
+static const choir__conv_shape pools[] = {
+    CONV(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1),
+    CONV(2, 8, 6, 3, 3, 2, 2, 1, 2, 2, 0, 0, 1, 1),
+    CONV(2, 9, 7, 17, 17, 3, 3, 1, 2, 2, 1, 1, 1, 1), /* windows overlap and leave the image */
+    CONV(1, 7, 7, 33, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1),
+    CONV(2, 7, 5, 16, 16, 7, 5, 1, 1, 1, 0, 0, 1, 1), /* the whole image */
+    CONV(1, 11, 13, 2, 2, 3, 2, 1, 3, 4, 1, 1, 1, 1), /* pixels no window sees */
+    CONV(1, 9, 9, 65, 65, 2, 2, 1, 2, 2, 0, 0, 1, 1),
+    CONV(1, 9, 9, 5, 5, 3, 3, 1, 2, 2, 1, 1, 2, 2), /* dilated */
+};
+
+/* Every fourth value is whole, so that windows have ties, and all may be negative. */
+static float *pool_values(int64_t n, bool negative)
+{
+    float *x = uniform(n, -3, negative ? -1 : 3);
+    for (int64_t i = 0; i < n; i += negative ? 2 : 4)
+        x[i] = rintf(x[i]);
+    return x;
+}
+
+static void pool(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 3 * CHOIR_COUNT(pools); c++) {
+        choir__conv_shape s = with_output(pools[c / 3]);
+        conv_sizes n = sizes_of(s);
+        trial t = TRIAL(pool, .s = s, .max = c % 3 > 0);
+        t.exact = c % 3 > 0;
+        give(&t, AT(pool, x), n.x, pool_values(n.x, c % 3 == 2));
+        take(&t, AT(pool, y), n.y);
+        if (c % 3)
+            take_raw(&t, AT(pool, index), n.y, 1);
+        check(t);
+    }
+}
+
+static void pool_backward(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 2 * CHOIR_COUNT(pools); c++) {
+        choir__conv_shape s = with_output(pools[c / 2]);
+        conv_sizes n = sizes_of(s);
+        trial t = TRIAL(pool_backward, .s = s, .max = c % 2);
+        uint8_t *index = malloc((size_t)n.y);
+        float *x = pool_values(n.x, false), *y = malloc((size_t)n.y * sizeof *y);
+        choir__cpu_reference.pool(
+            &(choir__k_pool){.x = x, .y = y, .index = index, .s = s, .max = true});
+        ((choir__k_pool_backward *)t.args)->index = index;
+        give(&t, AT(pool_backward, gy), n.y, uniform(n.y, -1, 2));
+        take(&t, AT(pool_backward, gx), n.x);
+        check(t);
+        free(index);
+        free(x);
+        free(y);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul),
+        cmocka_unit_test(matmul_views),
+        cmocka_unit_test(conv),
+        cmocka_unit_test(conv_backward_input),
+        cmocka_unit_test(conv_backward_weight),
+        cmocka_unit_test(pool),
+        cmocka_unit_test(pool_backward),
+    };
+    return cmocka_run_group_tests_name("matmul, conv and pool kernels", tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* Conformance of layer norm and batch norm, their gradients included. */
+#include "conformance/harness.h"
+
+static const int64_t shapes[][2] = {{1, 1}, {1, 33}, {2, 1}, {2, 2}, {3, 7}, {7, 3}, {5, 15},
+    {15, 16}, {16, 17}, {31, 33}, {33, 31}, {4, 64}, {65, 65}, {3, 127}, {127, 3}, {257, 17},
+    {2, 1025}};
+
+/* Runs a trial over every shape; variant counts through what may be left out. */
+#define EACH(shape, variant, variants)                                                         \
+    for (size_t shape = 0; shape < CHOIR_COUNT(shapes); shape++)                               \
+        for (int variant = 0; variant < (variants); variant++)
+
+static void layer_norm(void **state)
+{
+    (void)state;
+    EACH(s, v, 4)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1];
+        trial t = TRIAL(layer_norm, .rows = rows, .cols = cols, .eps = 1e-5f);
+        t.tolerance = 1e-5;
+        give(&t, AT(layer_norm, x), rows * cols, uniform(rows * cols, -2, 3));
+        if (v & 1)
+            give(&t, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
+        if (v & 2)
+            give(&t, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
+        take(&t, AT(layer_norm, y), rows * cols);
+        take(&t, AT(layer_norm, mean), rows);
+        take(&t, AT(layer_norm, rstd), rows);
+        check(t);
+    }
+}
+
+/* A mean far from 0 beside the deviation: the variance must not be had as E x^2 - mean^2. */
+static void layer_norm_offset(void **state)
+{
+    (void)state;
+    for (size_t s = 4; s < CHOIR_COUNT(shapes); s++) {
+        int64_t rows = shapes[s][0], cols = shapes[s][1];
+        if (cols < 3)
+            continue;
+        trial t = TRIAL(layer_norm, .rows = rows, .cols = cols, .eps = 1e-5f);
+        t.tolerance = 5e-4; /* f32 has 3e-5 of the deviation left at 1000 */
+        give(&t, AT(layer_norm, x), rows * cols, uniform(rows * cols, 999, 1001));
+        take(&t, AT(layer_norm, y), rows * cols);
+        take(&t, AT(layer_norm, mean), rows);
+        take(&t, AT(layer_norm, rstd), rows);
+        check(t);
+    }
+}
+
+static void layer_norm_backward(void **state)
+{
+    (void)state;
+    EACH(s, v, 6)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        trial t = TRIAL(layer_norm_backward, .rows = rows, .cols = cols);
+        t.tolerance = 1e-5;
+        give(&t, AT(layer_norm_backward, x), n, uniform(n, -2, 3));
+        if (v % 2)
+            give(&t, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
+        give(&t, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
+        give(&t, AT(layer_norm_backward, gy), n, uniform(n, -2, 2));
+        if (v / 2)
+            give(&t, AT(layer_norm_backward, gx_add), n, uniform(n, -2, 2));
+        if (v / 2 == 2)
+            in_place(&t, AT(layer_norm_backward, gx));
+        else
+            take(&t, AT(layer_norm_backward, gx), n);
+        check(t);
+    }
+}
+
+static void layer_norm_weights(void **state)
+{
+    (void)state;
+    EACH(s, v, 3)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        trial t = TRIAL(layer_norm_weights, .rows = rows, .cols = cols);
+        t.tolerance = 1e-5;
+        give(&t, AT(layer_norm_weights, x), n, uniform(n, -2, 3));
+        give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
+        give(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
+        give(&t, AT(layer_norm_weights, gy), n, uniform(n, -1, 2));
+        if (v != 1)
+            take(&t, AT(layer_norm_weights, ggamma), cols);
+        if (v != 2)
+            take(&t, AT(layer_norm_weights, gbeta), cols);
+        check(t);
+    }
+}
+
+/* variant: 0 eval, 1 train, 2 train and update; + 3: with gamma and beta */
+static void batch_norm(void **state)
+{
+    (void)state;
+    EACH(s, v, 6)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        if (rows == 1 && v % 3 == 2)
+            continue; /* no unbiased variance of one sample */
+        trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
+            .train = v % 3 > 0, .update = v % 3 == 2);
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
+        if (v >= 3) {
+            give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+            give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+        }
+        update(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        update(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        take(&t, AT(batch_norm, y), n);
+        take(&t, AT(batch_norm, mean), cols);
+        take(&t, AT(batch_norm, rstd), cols);
+        check(t);
+    }
+}
+
+/* variant: bit 0 train, bit 1 gamma, bit 2 the weights' gradients */
+static void batch_norm_backward(void **state)
+{
+    (void)state;
+    EACH(s, v, 8)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        trial t = TRIAL(batch_norm_backward, .rows = rows, .cols = cols, .train = v & 1);
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
+        if (v & 2)
+            give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
+        take(&t, AT(batch_norm_backward, gx), n);
+        if (v & 4) {
+            take(&t, AT(batch_norm_backward, ggamma), cols);
+            take(&t, AT(batch_norm_backward, gbeta), cols);
+        }
+        check(t);
+    }
+}
+
+/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its company. */
+static void position_independence(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, COLS = 67, N = ROWS * COLS };
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
+        float *x = uniform(N, -4, 4), together[N], alone[N], mean[ROWS], rstd[ROWS];
+        for (int i = 0; i < N; i++)
+            x[i] = x[i / COLS * COLS + i % COLS % 7];
+        choir__k_layer_norm k = {.x = x,
+            .y = together,
+            .mean = mean,
+            .rstd = rstd,
+            .rows = ROWS,
+            .cols = COLS,
+            .eps = 1e-5f};
+        tables[j]->layer_norm(&k);
+        for (int i = 0; i < N; i++)
+            assert_true(together[i] == together[i / COLS * COLS + i % COLS % 7]);
+        for (int r = 0; r < ROWS; r++) {
+            k.x = x + r * COLS, k.y = alone + r * COLS, k.rows = 1;
+            tables[j]->layer_norm(&k);
+        }
+        assert_memory_equal(together, alone, sizeof alone);
+        free(x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layer_norm),
+        cmocka_unit_test(layer_norm_offset),
+        cmocka_unit_test(layer_norm_backward),
+        cmocka_unit_test(layer_norm_weights),
+        cmocka_unit_test(batch_norm),
+        cmocka_unit_test(batch_norm_backward),
+        cmocka_unit_test(position_independence),
+    };
+    return cmocka_run_group_tests_name("normalising kernels", tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* Conformance of sum, max_rows, softmax and its gradient. */
+#include "conformance/harness.h"
+
+static const int64_t few[] = {1, 2, 3, 7, 17, 33};
+
+/* f32 rows have a defined order: 16 lanes, joined 8, 4, 2, 1. */
+static float lane_sum(const float *x, int64_t n)
+{
+    float lane[16] = {0};
+    for (int64_t c = 0; c < n; c++)
+        lane[c % 16] += x[c];
+    for (int step = 8; step > 0; step /= 2)
+        for (int i = 0; i < step; i++)
+            lane[i] += lane[i + step];
+    return lane[0];
+}
+
+static void sum(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(few) * CHOIR_COUNT(odd_sizes) * 2; i++) {
+        bool over_rows = i % 2;
+        int64_t rows = few[i / 2 % CHOIR_COUNT(few)],
+                cols = odd_sizes[i / 2 / CHOIR_COUNT(few)];
+        int64_t outputs = over_rows ? cols : rows;
+        for (int turn = 0; turn < (over_rows ? 2 : 1); turn++) { /* long columns too */
+            int64_t r = turn ? cols : rows, c = turn ? rows : cols;
+            outputs = over_rows ? c : r;
+            trial t = TRIAL(sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows);
+            t.tolerance = 1e-5;
+            give(&t, AT(sum, x), r * c, uniform(r * c, -1, 2));
+            take(&t, AT(sum, y), outputs);
+            check(t);
+        }
+    }
+}
+
+static void sum_order(void **state)
+{
+    (void)state;
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--)
+        for (size_t s = 0; s < CHOIR_COUNT(odd_sizes); s++) {
+            int64_t n = odd_sizes[s];
+            float *x = uniform(3 * n, -1, 1), y[3];
+            tables[j]->sum(&(choir__k_sum){.x = x, .y = y, .rows = 3, .cols = n, .scale = 1});
+            for (int r = 0; r < 3; r++)
+                assert_true(y[r] == lane_sum(x + r * n, n));
+            free(x);
+        }
+}
+
+static void max_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(few) * CHOIR_COUNT(odd_sizes) * 4; i++) {
+        int64_t rows = few[i / 4 % CHOIR_COUNT(few)],
+                cols = odd_sizes[i / 4 / CHOIR_COUNT(few)];
+        float *x = uniform(rows * cols, -5, 5);
+        for (int64_t j = 0; j < rows * cols && i % 2; j++)
+            x[j] = rintf(x[j]); /* ties: the first of them counts */
+        trial t = TRIAL(max_rows, .rows = rows, .cols = cols);
+        t.exact = true;
+        give(&t, AT(max_rows, x), rows * cols, x);
+        if (i % 4 != 1)
+            take(&t, AT(max_rows, y), rows);
+        if (i % 4 != 2)
+            take_raw(&t, AT(max_rows, index), rows, sizeof(int64_t));
+        check(t);
+    }
+}
+
+typedef struct softmax_case {
+    int64_t rows, cols, period;
+    bool causal;
+    float scale;
+} softmax_case;
+
+static softmax_case softmax_variant(size_t i)
+{
+    softmax_case s = {few[i % CHOIR_COUNT(few)],
+        odd_sizes[i / CHOIR_COUNT(few) % CHOIR_COUNT(odd_sizes)], 0, false, i % 2 ? 0.125f : 1};
+    if (i % 3 ==
+        0) { /* attention: rows are heads x positions, and a cache may make cols longer */
+        s.causal = true;
+        s.period = s.cols > 65 ? 33 : s.cols;
+        s.rows = 2 * s.period;
+    }
+    return s;
+}
+
+enum { SOFTMAX_VARIANTS = 6 * 15 * 2 };
+
+static void softmax(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOFTMAX_VARIANTS * 2; i++) {
+        softmax_case s = softmax_variant(i / 2);
+        int64_t n = s.rows * s.cols;
+        trial t = TRIAL(softmax, .rows = s.rows, .cols = s.cols, .period = s.period,
+            .scale = s.scale, .causal = s.causal, .log = i >= SOFTMAX_VARIANTS);
+        t.tolerance = 1e-5;
+        give(&t, AT(softmax, x), n, uniform(n, -8, 8));
+        if (i % 2)
+            in_place(&t, AT(softmax, y));
+        else
+            take(&t, AT(softmax, y), n);
+        check(t);
+    }
+}
+
+static void softmax_backward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SOFTMAX_VARIANTS * 2; i++) {
+        softmax_case s = softmax_variant(i / 2);
+        int64_t n = s.rows * s.cols;
+        bool log = i >= SOFTMAX_VARIANTS;
+        trial t = TRIAL(softmax_backward, .rows = s.rows, .cols = s.cols, .period = s.period,
+            .scale = s.scale, .causal = s.causal, .log = log);
+        t.tolerance = 1e-5;
+        float *y = uniform(n, log ? -6 : 0, log ? 0 : 1);
+        for (int64_t j = 0; j < n && s.causal; j++)
+            if (j % s.cols > j / s.cols % s.period)
+                y[j] = 0; /* as the forward left it */
+        give(&t, AT(softmax_backward, y), n, y);
+        give(&t, AT(softmax_backward, gy), n, uniform(n, -2, 2));
+        if (i % 2)
+            in_place(&t, AT(softmax_backward, gx));
+        else
+            take(&t, AT(softmax_backward, gx), n);
+        check(t);
+    }
+}
+
+/* Rows of special values, against the reference: huge, far apart, infinite, not a number. */
+static void softmax_special(void **state)
+{
+    (void)state;
+    static const float rows[][5] = {{0, -0.0f, 0, 0, 0}, {100, -100, 0, 99, 1e-30f},
+        {1e30f, -1e30f, 0, 1, 2}, {-INFINITY, 0, 1, -INFINITY, -1}, {NAN, 0, 1, 2, 3},
+        {0, 1, INFINITY, 2, 3}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
+        {-1e30f, -1e30f, -1e30f, -1e30f, -1e30f}, {88, 89, 90, 91, -104}};
+    enum { ROWS = CHOIR_COUNT(rows), COLS = 35 };
+    for (int log = 0; log < 2; log++)
+        for (size_t r = 0; r < ROWS; r++) {
+            float *x = malloc(COLS * sizeof *x);
+            for (int c = 0; c < COLS; c++)
+                x[c] = rows[r][c % 5];
+            trial t = TRIAL(softmax, .rows = 1, .cols = COLS, .scale = 1, .log = log);
+            t.tolerance = 1e-5;
+            give(&t, AT(softmax, x), COLS, x);
+            take(&t, AT(softmax, y), COLS);
+            check(t);
+        }
+}
+
+/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its company. */
+static void position_independence(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, COLS = 67, N = ROWS * COLS };
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--)
+        for (int log = 0; log < 2; log++) {
+            float *x = uniform(N, -4, 4), together[N], alone[N];
+            for (int i = 0; i < N; i++)
+                x[i] = x[i / COLS * COLS + i % COLS % 7];
+            choir__k_softmax k = {
+                .x = x, .y = together, .rows = ROWS, .cols = COLS, .scale = 0.5f, .log = log};
+            tables[j]->softmax(&k);
+            for (int i = 0; i < N; i++)
+                assert_true(together[i] == together[i / COLS * COLS + i % COLS % 7]);
+            for (int r = 0; r < ROWS; r++) {
+                k.x = x + r * COLS, k.y = alone + r * COLS, k.rows = 1;
+                tables[j]->softmax(&k);
+            }
+            assert_memory_equal(together, alone, sizeof alone);
+            free(x);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sum),
+        cmocka_unit_test(sum_order),
+        cmocka_unit_test(max_rows),
+        cmocka_unit_test(softmax),
+        cmocka_unit_test(softmax_backward),
+        cmocka_unit_test(softmax_special),
+        cmocka_unit_test(position_independence),
+    };
+    return cmocka_run_group_tests_name("reducing kernels", tests, NULL, NULL);
+}
