@@ -3,31 +3,51 @@
 
 /* --- embedding -------------------------------------------------------------------------------- */
 
+choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf, int64_t leaves,
+    void *y, const choir_tensor *table, bool accumulate, float scale)
+{
+    /* The lists of pointers live in device memory of their own, ordered like any other. */
+    size_t each = (size_t)leaves * sizeof(int64_t);
+    choir__storage *lists = choir__storage_new(device, 3 * each);
+    if (!lists)
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s",
+            choir_device_name(device));
+    char *ids = lists->data, *grads = ids + each, *counts = grads + each;
+    for (int64_t l = 0; l < leaves; l++) {
+        size_t at = (size_t)l * sizeof(int64_t);
+        choir__launch_upload(device, ids + at, &leaf[l].ids_data, sizeof(void *));
+        choir__launch_upload(device, grads + at, &leaf[l].grads_data, sizeof(void *));
+        choir__launch_upload(device, counts + at, &leaf[l].count, sizeof(int64_t));
+    }
+    choir__k_embedding_backward args = {.ids = (const void *)ids, .grads = (const void *)grads,
+        .counts = (const void *)counts, .leaves = leaves, .y = y, .rows = table->shape.dim[0],
+        .cols = table->shape.dim[1], .scale = scale, .accumulate = accumulate,
+        .dtype = table->dtype};
+    choir__launch(device, table->dtype, embedding_backward, &args);
+    choir__storage_unref(lists);
+    return CHOIR_OK;
+}
+
 static void embedding_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *ids = r->saved[0];
     gy = choir__dense_rows(sink->scope, gy);
-    if (sink->give_rows(sink, r, 0, ids, gy))
+    if (gy->poisoned || sink->give_rows(sink, r, 0, ids, gy))
         return;
     choir_tensor *g = sink->dest(sink, r, 0);
     if (!g)
         return;
-    struct {
-        const int64_t *ids;
-        const void *grads;
-        int64_t count;
-    } *leaf = choir__arena_get(&sink->scope->arena, sizeof *leaf);
-    leaf->ids = choir__data(ids);
-    leaf->grads = choir__data(gy);
-    leaf->count = ids->count;
-    choir__k_embedding_backward args = {.ids = &leaf->ids, .grads = &leaf->grads,
-        .counts = &leaf->count, .leaves = 1, .y = choir__data(g), .rows = g->shape.dim[0],
-        .cols = g->shape.dim[1], .scale = 1, .dtype = g->dtype};
-    choir__launch(choir__device_of(g), g->dtype, embedding_backward, &args);
+    choir__leaf_rows leaf = {
+        .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
+    choir_status status =
+        choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g, false, 1);
+    if (status != CHOIR_OK)
+        choir__scope_fail(sink->scope, status);
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op embedding_op = {.name = "embedding", .backward = embedding_backward};
+static const choir__op embedding_op = {
+    .name = "embedding", .backward = embedding_backward, .rows_in = 1};
 
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
 {

@@ -33,6 +33,18 @@ void choir__launch_fill(choir_tensor *y, double value)
     choir__launch(choir__device_of(y), y->dtype, fill, &args);
 }
 
+void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes)
+{
+    choir__k_store args;
+    for (size_t at = 0; at < bytes; at += args.bytes) {
+        size_t left = bytes - at;
+        args.y = (char *)y + at;
+        args.bytes = (uint32_t)(left < sizeof args.data ? left : sizeof args.data);
+        memcpy(args.data, (const char *)data + at, args.bytes);
+        choir__launch(device, CHOIR_F32, store, &args);
+    }
+}
+
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
 {
     choir__k_binary args = {.y = strided(y), .a = strided(a), .b = strided(b),

@@ -128,6 +128,7 @@ struct choir_scope {
     choir__storage *step_storage;
     uint64_t next_step;   /* choir_step's counter */
     struct choir__replay *replay;
+    struct choir__param *params; /* newest first: autograd/book.h */
     struct choir__book *books; /* gradients of this run's parameters: autograd/book.h */
     void (*close_books)(choir_scope *run);
     void (*close_replay)(choir_scope *run);
@@ -159,6 +160,7 @@ typedef struct choir__op {
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
+    unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
 } choir__op;
 
 struct choir__record {
@@ -212,12 +214,25 @@ choir_tensor *choir__as_computed(choir_tensor *x);
 /* An op's result back in the operands' dtype. */
 choir_tensor *choir__as_stored(choir_tensor *y, choir_dtype dtype);
 
+/* The gradient of a table, as one micro-batch gives it: rows (count, C) of ids (count). */
+typedef struct choir__leaf_rows {
+    choir__storage *ids, *grads; /* references, if any are held */
+    const void *ids_data, *grads_data;
+    int64_t count;
+} choir__leaf_rows;
+
+/* y, laid out as table: = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows. */
+choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf, int64_t leaves,
+    void *y, const choir_tensor *table, bool accumulate, float scale);
+
 /* --- launches on tensors, nothing recorded ------------------------------------------------------ */
 
 void choir__launch_copy(choir_tensor *y, const choir_tensor *x); /* any layout, any dtype */
 /* y on its device = x on another: ordered after x's work, and x's memory before its reuse. */
 void choir__copy_across(choir_tensor *y, choir_tensor *x);
 void choir__launch_fill(choir_tensor *y, double value);
+/* Host memory into device memory, in queue order; data may go at once. */
+void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
 /* x as row-major memory of the same dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);

@@ -121,8 +121,6 @@ static void special_values(void **state)
             float y[N];
             tables[j]->unary(&(choir__k_unary){
                 .x = special, .y = y, .n = N, .op = (choir__unary_op)op, .dtype = CHOIR_F32});
-            if (op == CHOIR__RELU) /* what it makes of NaN is its own affair */
-                y[4] = NAN;
             assert_each_close((choir__unary_op)op, special, y, N, names[j]);
         }
 }

@@ -179,33 +179,51 @@ static void embedding_backward(void **state)
         }
 }
 
-/* The order of additions is the tree's: (0 1) (2 3) (4 5) 6. Values of unlike size show it. */
+/* A node of n leaves splits at the largest power of two below n. */
+static float tree(const float *leaf, int64_t n)
+{
+    int64_t left = 1;
+    if (n == 1)
+        return leaf[0];
+    while (2 * left < n)
+        left *= 2;
+    return tree(leaf, left) + tree(leaf + left, n - left);
+}
+
+/* Leaves are added in the tree's order and no other. Values of unlike size show it. */
 static void embedding_tree(void **state)
 {
     (void)state;
-    static const float grads[LEAVES] = {1e8f, 1, -1e8f, 1, 3e7f, 1.5f, -3e7f};
+    enum { MOST = 17 };
+    static const float sizes[] = {1e8f, 1, -1e8f, 3, 0.3f, 1e8f, -1e8f, 5e3f};
     static const int64_t id = 0;
-    const int64_t *ids[LEAVES];
-    int64_t counts[LEAVES];
-    const void *rows[LEAVES];
-    for (int l = 0; l < LEAVES; l++)
-        ids[l] = &id, counts[l] = 1, rows[l] = &grads[l];
-    const float *g = grads;
-    float expected = ((g[0] + g[1]) + (g[2] + g[3])) + ((g[4] + g[5]) + g[6]);
+    float grads[MOST];
+    const int64_t *ids[MOST];
+    int64_t counts[MOST];
+    const void *rows[MOST];
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
-    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
-        float y = 5;
-        tables[j]->embedding_backward(&(choir__k_embedding_backward){.ids = ids,
-            .grads = rows,
-            .counts = counts,
-            .leaves = LEAVES,
-            .y = &y,
-            .rows = 1,
-            .cols = 1,
-            .scale = 1});
-        if (tables[j] != &choir__cpu_reference)
-            assert_true(y == expected);
+    int count = isa_tables(tables, names);
+    for (int i = 0; i < 8 * MOST; i++) { /* the sizes begin at another place each time */
+        int64_t leaves = i / 8 + 1;
+        for (int l = 0; l < leaves; l++) {
+            grads[l] = sizes[(3 * l + i) % 8];
+            ids[l] = &id, counts[l] = 1, rows[l] = &grads[l];
+        }
+        for (int j = 0; j < count; j++) {
+            float y = 5;
+            tables[j]->embedding_backward(&(choir__k_embedding_backward){.ids = ids,
+                .grads = rows,
+                .counts = counts,
+                .leaves = leaves,
+                .y = &y,
+                .rows = 1,
+                .cols = 1,
+                .scale = 1});
+            if (y != tree(grads, leaves))
+                fail_msg("embedding_backward (%s): %d leaves give %a, the tree %a", names[j],
+                    (int)leaves, (double)y, (double)tree(grads, leaves));
+        }
     }
 }
 

@@ -229,6 +229,7 @@ static void dropout(void **state)
     }
 }
 
+/* The rate itself is drawn by some element: that one is kept, for unit >= p. */
 static void dropout_mask(void **state)
 {
     (void)state;
@@ -238,14 +239,18 @@ static void dropout_mask(void **state)
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
     tables[count] = &choir__cpu_reference;
-    for (int j = 0; j <= count; j++) {
+    for (uint64_t drawn = 0; drawn < N; drawn += 16) {
         float *x = uniform(N, 1, 2), y[N];
-        tables[j]->dropout(
-            &(choir__k_dropout){.x = x, .y = y, .step = &step, .n = N, .key = key, .p = 0.25f});
-        for (uint64_t i = 0; i < N; i++) {
-            uint32_t word[4];
-            choir__philox(key, step, i / 4, word);
-            assert_int_equal(y[i] != 0, choir__unit(word[i % 4]) >= 0.25f);
+        uint32_t word[4];
+        choir__philox(key, step, drawn / 4, word);
+        float p = choir__unit(word[drawn % 4]);
+        for (int j = 0; j <= count; j++) {
+            tables[j]->dropout(
+                &(choir__k_dropout){.x = x, .y = y, .step = &step, .n = N, .key = key, .p = p});
+            for (uint64_t i = 0; i < N; i++) {
+                choir__philox(key, step, i / 4, word);
+                assert_int_equal(y[i] != 0, choir__unit(word[i % 4]) >= p);
+            }
         }
         free(x);
     }

@@ -37,17 +37,15 @@ const char *choir__call_text(const choir__call *call, char text[160])
     return text;
 }
 
-static choir_status mismatch(choir__shm *shm, int peer, const choir__call *theirs)
+/* Against rank 0, so that all ranks tell it in the same words. */
+static choir_status mismatch(choir__shm *shm, int rank, const choir__call *theirs,
+    const choir__call *zero)
 {
-    char here[160], there[160], number[64] = "";
-    /* Every rank tells it the same way round: the higher rank against the lower. */
-    bool first = shm->rank < peer;
-    const choir__call *low = first ? &shm->call : theirs, *high = first ? theirs : &shm->call;
-    if (low->seq != high->seq)
-        snprintf(number, sizeof number, " (calls number %u and %u)", high->seq, low->seq);
-    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH, "rank %d called %s while rank %d called %s%s",
-        first ? peer : shm->rank, choir__call_text(high, there), first ? shm->rank : peer,
-        choir__call_text(low, here), number);
+    char there[160], here[160], numbers[64] = "";
+    if (theirs->seq != zero->seq)
+        snprintf(numbers, sizeof numbers, " (calls number %u and %u)", theirs->seq, zero->seq);
+    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s%s",
+        rank, choir__call_text(theirs, there), choir__call_text(zero, here), numbers);
 }
 
 choir_status choir__shm_enter(choir__shm *shm, choir__call call)
@@ -62,10 +60,12 @@ choir_status choir__shm_enter(choir__shm *shm, choir__call call)
     shm->me->calls[call.seq % 2] = call;
     if (choir__shm_barrier(shm))
         return shm->failed;
-    for (int r = 0; r < shm->world; r++) {
-        const choir__call *theirs = &shm->control->slots[r].calls[call.seq % 2];
-        if (memcmp(theirs, &shm->call, sizeof call) != 0)
-            return mismatch(shm, r, theirs);
+    const choir__slot *slots = shm->control->slots;
+    const choir__call *zero = &slots[0].calls[call.seq % 2];
+    for (int r = 1; r < shm->world; r++) {
+        const choir__call *theirs = &slots[r].calls[call.seq % 2];
+        if (memcmp(theirs, zero, sizeof call) != 0)
+            return mismatch(shm, r, theirs, zero);
     }
     return CHOIR_OK;
 }

@@ -8,6 +8,7 @@
  * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of the same
  * job can't call the old one. A failure of rank 0 is sent down the star as a sentence. */
 #include "comm/shm/shm.h"
+#include "comm/shm/reduce.h"
 #include "comm/shm/socket.h"
 
 #include <errno.h>
@@ -317,9 +318,14 @@ choir_status choir__shm_open(int rank, int world, const char *job, double timeou
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (shm->control == MAP_FAILED) {
         free(shm);
-        return choir__error(CHOIR_ERR_MEMORY, "cannot map %zu bytes", shm->control_bytes);
+        return choir__error(CHOIR_ERR_MEMORY, "cannot map a group of %d ranks", world);
     }
     shm->me = &shm->control->slots[rank];
+    shm->scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH); /* untouched pages cost nothing */
+    if (!shm->scratch) {
+        choir__shm_close(shm);
+        return choir__error(CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
+    }
 
     if (world > 1) {
         uint64_t key = choir__socket_key(job);

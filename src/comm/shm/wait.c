@@ -70,7 +70,7 @@ choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *f
     int32_t none = 0;
     if (atomic_compare_exchange_strong(&fault->state, &none, 1)) {
         fault->status = status;
-        snprintf(fault->text, sizeof fault->text, "%s", shm->message);
+        snprintf(fault->text, sizeof fault->text, "%.495s", shm->message);
         atomic_store(&fault->state, 2);
     }
     return status;

@@ -1,10 +1,11 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
  * Columns are long (N*H*W), so they are summed in runs of RUN rows in f32 and the runs in f64: a
- * fixed function of the sizes, as exact as needed. One vector of channels is done at a time. */
+ * fixed function of the sizes, as exact as needed. BLOCK vectors of channels are done at a time,
+ * for a row's neighbouring bytes come from memory together. */
 #include "device/cpu/isa/isa.h"
 
-enum { RUN = 64 };
+enum { RUN = 64, BLOCK = 4 };
 
 typedef struct column {
     double sum[W];
@@ -24,112 +25,144 @@ INLINE vec column_get(const column *c, double scale)
     return y;
 }
 
-/* mean of x, or of (x - mean)^2 when around is there. */
-INLINE vec moment(
-    const float *x, int64_t rows, int64_t cols, int64_t left, const vec *around, double scale)
+#define EACH(j) for (int j = 0; j < block; j++)
+
+/* The means of x - around, or of its square. */
+INLINE void moment(const float *x, int64_t rows, int64_t cols, int64_t left, int block,
+    const vec *around, bool square, vec *out)
 {
-    column total = {{0}};
+    column total[BLOCK] = {0};
     for (int64_t r = 0; r < rows; r += RUN) {
-        vec run = {0};
-        for (int64_t i = r; i < choir__min(rows, r + RUN); i++) {
-            vec v = v_get(x + i * cols, left);
-            if (around) {
-                v -= *around;
-                v *= v;
+        vec run[BLOCK] = {0};
+        for (int64_t i = r; i < choir__min(rows, r + RUN); i++)
+            EACH(j) {
+                vec v = v_get(x + i * cols + j * W, left - j * W) - around[j];
+                run[j] += square ? v * v : v;
             }
-            run += v;
-        }
-        column_add(&total, run);
+        EACH(j) column_add(&total[j], run[j]);
     }
-    return column_get(&total, scale);
+    EACH(j) out[j] = column_get(&total[j], 1.0 / (double)rows);
 }
 
-static void statistics(const choir__k_batch_norm *k, int64_t at, int64_t left, vec *mean, vec *rstd)
+static void update_running(
+    const choir__k_batch_norm *k, int64_t at, int64_t left, vec mean, vec var)
 {
     float *running_mean = (float *)k->running_mean + at;
     float *running_var = (float *)k->running_var + at;
-    vec var;
+    float unbiased = (float)((double)k->rows / (double)choir__max(k->rows - 1, 1));
+    float keep = 1.0f - k->momentum;
+    v_put(running_mean, v_get(running_mean, left) * keep + mean * k->momentum, left);
+    v_put(running_var, v_get(running_var, left) * keep + var * unbiased * k->momentum, left);
+}
+
+/* Columns at ... at + left of block vectors. */
+INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int block)
+{
+    const float *x = (const float *)k->x + at;
+    float *y = (float *)k->y + at;
+    int64_t cols = k->cols;
+    vec mean[BLOCK] = {0}, var[BLOCK], scale[BLOCK], shift[BLOCK] = {0};
     if (k->train) {
-        const float *x = (const float *)k->x + at;
-        double scale = 1.0 / (double)k->rows;
-        *mean = moment(x, k->rows, k->cols, left, NULL, scale);
-        var = moment(x, k->rows, k->cols, left, mean, scale);
-        if (k->update) {
-            float unbiased = (float)((double)k->rows / (double)choir__max(k->rows - 1, 1));
-            float keep = 1.0f - k->momentum;
-            vec m = v_get(running_mean, left) * keep + *mean * k->momentum;
-            vec v = v_get(running_var, left) * keep + var * unbiased * k->momentum;
-            v_put(running_mean, m, left);
-            v_put(running_var, v, left);
-        }
-    } else {
-        *mean = v_get(running_mean, left);
-        var = v_get(running_var, left);
+        vec center[BLOCK];
+        moment(x, k->rows, cols, left, block, mean, false, center);
+        EACH(j) mean[j] = center[j];
+        moment(x, k->rows, cols, left, block, mean, true, var);
     }
-    *rstd = 1.0f / v_sqrt(var + k->eps);
-    v_put((float *)k->mean + at, *mean, left);
-    v_put((float *)k->rstd + at, *rstd, left);
+    EACH(j) {
+        int64_t c = at + j * W, rest = left - j * W;
+        if (k->train && k->update)
+            update_running(k, c, rest, mean[j], var[j]);
+        if (!k->train) {
+            mean[j] = v_get((const float *)k->running_mean + c, rest);
+            var[j] = v_get((const float *)k->running_var + c, rest);
+        }
+        scale[j] = 1.0f / v_sqrt(var[j] + k->eps);
+        v_put((float *)k->mean + c, mean[j], rest);
+        v_put((float *)k->rstd + c, scale[j], rest);
+        if (k->gamma)
+            scale[j] *= v_get((const float *)k->gamma + c, rest);
+        if (k->beta)
+            shift[j] = v_get((const float *)k->beta + c, rest);
+    }
+    for (int64_t r = 0; r < k->rows; r++)
+        EACH(j) {
+            vec v = v_get(x + r * cols + j * W, left - j * W);
+            v_put(y + r * cols + j * W, (v - mean[j]) * scale[j] + shift[j], left - j * W);
+        }
 }
 
 void KERNEL(batch_norm)(const choir__k_batch_norm *k)
 {
     F32_ONLY(batch_norm, k);
-    for (int64_t c = 0; c < k->cols; c += W) {
-        int64_t left = k->cols - c;
-        vec mean, rstd, scale, shift = {0};
-        statistics(k, c, left, &mean, &rstd);
-        scale = k->gamma ? rstd * v_get((const float *)k->gamma + c, left) : rstd;
-        if (k->beta)
-            shift = v_get((const float *)k->beta + c, left);
-        const float *x = (const float *)k->x + c;
-        float *y = (float *)k->y + c;
-        for (int64_t r = 0; r < k->rows; r++)
-            v_put(y + r * k->cols, (v_get(x + r * k->cols, left) - mean) * scale + shift, left);
-    }
+    int64_t c = 0;
+    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
+        forward(k, c, BLOCK * W, BLOCK);
+    for (; c < k->cols; c += W)
+        forward(k, c, choir__min(W, k->cols - c), 1);
 }
 
-/* sum gy and sum gy xhat of W channels. */
-static void gradient_sums(const choir__k_batch_norm_backward *k, int64_t at, int64_t left,
-    vec mean, vec rstd, column *beta, column *gamma)
+/* sum gy and sum gy xhat. */
+INLINE void gradient_sums(const choir__k_batch_norm_backward *k, int64_t at, int64_t left,
+    int block, const vec *mean, const vec *rstd, column *beta, column *gamma)
 {
     const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
     for (int64_t r = 0; r < k->rows; r += RUN) {
-        vec b = {0}, g = {0};
-        for (int64_t i = r; i < choir__min(k->rows, r + RUN); i++) {
-            vec d = v_get(gy + i * k->cols, left);
-            b += d;
-            g += d * ((v_get(x + i * k->cols, left) - mean) * rstd);
+        vec b[BLOCK] = {0}, g[BLOCK] = {0};
+        for (int64_t i = r; i < choir__min(k->rows, r + RUN); i++)
+            EACH(j) {
+                vec d = v_get(gy + i * k->cols + j * W, left - j * W);
+                vec v = v_get(x + i * k->cols + j * W, left - j * W);
+                b[j] += d;
+                g[j] += d * ((v - mean[j]) * rstd[j]);
+            }
+        EACH(j) {
+            column_add(&beta[j], b[j]);
+            column_add(&gamma[j], g[j]);
         }
-        column_add(beta, b);
-        column_add(gamma, g);
     }
 }
 
 /* train: gx = rstd gamma (gy - mean gy - xhat mean(gy xhat)); eval: gx = rstd gamma gy. */
+INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t left, int block)
+{
+    const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
+    float *gx = (float *)k->gx + at;
+    double share = k->train ? 1.0 / (double)k->rows : 0.0;
+    vec mean[BLOCK], rstd[BLOCK], scale[BLOCK], g_mean[BLOCK], g_dot[BLOCK];
+    column beta[BLOCK] = {0}, gamma[BLOCK] = {0};
+    EACH(j) {
+        mean[j] = v_get((const float *)k->mean + at + j * W, left - j * W);
+        rstd[j] = v_get((const float *)k->rstd + at + j * W, left - j * W);
+        scale[j] = rstd[j];
+        if (k->gamma)
+            scale[j] *= v_get((const float *)k->gamma + at + j * W, left - j * W);
+    }
+    gradient_sums(k, at, left, block, mean, rstd, beta, gamma);
+    EACH(j) {
+        if (k->ggamma)
+            v_put((float *)k->ggamma + at + j * W, column_get(&gamma[j], 1.0), left - j * W);
+        if (k->gbeta)
+            v_put((float *)k->gbeta + at + j * W, column_get(&beta[j], 1.0), left - j * W);
+        g_mean[j] = column_get(&beta[j], share);
+        g_dot[j] = column_get(&gamma[j], share);
+    }
+    for (int64_t r = 0; r < k->rows; r++)
+        EACH(j) {
+            int64_t i = r * k->cols + j * W;
+            vec g = v_get(gy + i, left - j * W);
+            vec hat = (v_get(x + i, left - j * W) - mean[j]) * rstd[j];
+            if (k->train)
+                g = g - g_mean[j] - hat * g_dot[j];
+            v_put(gx + i, g * scale[j], left - j * W);
+        }
+}
+
 void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
 {
     F32_ONLY(batch_norm_backward, k);
-    for (int64_t c = 0; c < k->cols; c += W) {
-        int64_t left = k->cols - c;
-        vec mean = v_get((const float *)k->mean + c, left);
-        vec rstd = v_get((const float *)k->rstd + c, left);
-        vec scale = k->gamma ? rstd * v_get((const float *)k->gamma + c, left) : rstd;
-        column beta = {{0}}, gamma = {{0}};
-        gradient_sums(k, c, left, mean, rstd, &beta, &gamma);
-        if (k->ggamma)
-            v_put((float *)k->ggamma + c, column_get(&gamma, 1.0), left);
-        if (k->gbeta)
-            v_put((float *)k->gbeta + c, column_get(&beta, 1.0), left);
-        double share = k->train ? 1.0 / (double)k->rows : 0.0;
-        vec g_mean = column_get(&beta, share), g_dot = column_get(&gamma, share);
-        const float *x = (const float *)k->x + c, *gy = (const float *)k->gy + c;
-        float *gx = (float *)k->gx + c;
-        for (int64_t r = 0; r < k->rows; r++) {
-            vec g = v_get(gy + r * k->cols, left);
-            vec hat = (v_get(x + r * k->cols, left) - mean) * rstd;
-            if (k->train)
-                g = g - g_mean - hat * g_dot;
-            v_put(gx + r * k->cols, g * scale, left);
-        }
-    }
+    int64_t c = 0;
+    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
+        backward(k, c, BLOCK * W, BLOCK);
+    for (; c < k->cols; c += W)
+        backward(k, c, choir__min(W, k->cols - c), 1);
 }

@@ -10,6 +10,17 @@ typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 
 /* How a type lies in memory, is read as a plain value, and is written from one. */
 
+/* choir__f32_from_f16 without its branches, so that it vectorises: the bits moved over are the value
+ * times 2^-112, subnormal or not; infinities and NaN get their exponent back. */
+static inline float f32_from_f16(uint16_t half)
+{
+    uint32_t size = (uint32_t)(half & 0x7fff) << 13;
+    uint32_t bits = choir__bits_of_f32(choir__f32_of_bits(size) * 0x1p112f);
+    bits |= size >= 0x0f800000 ? 0x7f800000 : 0;
+    bits |= size > 0x0f800000 ? 0x400000 : 0;
+    return choir__f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
+}
+
 #define TYPE_F32  float
 #define TYPE_F64  double
 #define TYPE_BF16 uint16_t
@@ -22,7 +33,7 @@ typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 #define LOAD_F32(v)  (v)
 #define LOAD_F64(v)  (v)
 #define LOAD_BF16(v) choir__f32_from_bf16(v)
-#define LOAD_F16(v)  choir__f32_from_f16(v)
+#define LOAD_F16(v)  f32_from_f16(v)
 #define LOAD_I64(v)  (v)
 #define LOAD_I32(v)  (v)
 #define LOAD_U8(v)   (v)

@@ -253,24 +253,41 @@ INLINE vec v_keep(vec x, int64_t left, vec rest)
 }
 
 /* The fixed tree over 16 lanes: lane i += i+8, then +4, +2, +1. */
+typedef float vec4 __attribute__((vector_size(16)));
+
+INLINE vec4 quarter(const vec *v, int i)
+{
+    vec4 q;
+    memcpy(&q, (const char *)v + i * sizeof q, sizeof q);
+    return q;
+}
+
 INLINE float lanes_sum(const vec *v)
 {
-    float t[16];
-    memcpy(t, v, sizeof t);
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            t[i] += t[i + half];
-    return t[0];
+    vec4 t = (quarter(v, 0) + quarter(v, 2)) + (quarter(v, 1) + quarter(v, 3));
+    return (t[0] + t[2]) + (t[1] + t[3]);
+}
+
+INLINE float max_of(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+INLINE vec4 max4(vec4 a, vec4 b)
+{
+#if defined(__SSE2__)
+    return _mm_max_ps(a, b);
+#else
+    for (int i = 0; i < 4; i++)
+        a[i] = max_of(a[i], b[i]);
+    return a;
+#endif
 }
 
 INLINE float lanes_max(const vec *v)
 {
-    float t[16];
-    memcpy(t, v, sizeof t);
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
-    return t[0];
+    vec4 t = max4(max4(quarter(v, 0), quarter(v, 2)), max4(quarter(v, 1), quarter(v, 3)));
+    return max_of(max_of(t[0], t[2]), max_of(t[1], t[3]));
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their bits depend on no library
  * and no instruction set. Within about 2 ulp; inf, NaN and denormals come out as in C.
+ * Polynomials are summed in pairs (Estrin): a short chain is what keeps the units busy.
  * Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd ed., 6.2) for erfc. */
 #ifndef CHOIR_ISA_MATH_H
 #define CHOIR_ISA_MATH_H
@@ -14,12 +15,10 @@ INLINE vec v_exp_sum(vec x, vec low)
     vec n = x * 1.44269504088896341f + 0x1.8p23f;      /* this sum rounds to an integer ... */
     n -= 0x1.8p23f;                                    /* ... which is left here */
     vec r = x - n * 0.693359375f - n * -2.12194440e-4f + low;
-    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    return v_ldexp(p * (r * r) + r + 1.0f, n);
+    vec s = r * r;
+    vec p = (r * 1.9875691500e-4f + 1.3981999507e-3f) * s + (r * 8.3334519073e-3f + 4.1665795894e-2f);
+    p = p * s + (r * 1.6666665459e-1f + 5.0000001201e-1f);
+    return v_ldexp(p * s + r + 1.0f, n);
 }
 
 INLINE vec v_exp(vec x)
@@ -80,15 +79,10 @@ INLINE vec v_phi(vec x)
 {
     vec a = v_min(v_set(20.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);
     vec t = 2.0f / (a * 0.707106781186547524f + 2.0f);
-    vec p = t * 0.17087277f + -0.82215223f;
-    p = p * t + 1.48851587f;
-    p = p * t + -1.13520398f;
-    p = p * t + 0.27886807f;
-    p = p * t + -0.18628806f;
-    p = p * t + 0.09678418f;
-    p = p * t + 0.37409196f;
-    p = p * t + 1.00002368f;
-    p = p * t + -1.26551223f;
+    vec u = t * t, w = u * u;
+    vec p = (t * 0.17087277f + -0.82215223f) * w;
+    p += (t * 1.48851587f + -1.13520398f) * u + (t * 0.27886807f + -0.18628806f);
+    p = p * w + ((t * 0.09678418f + 0.37409196f) * u + (t * 1.00002368f + -1.26551223f));
     vec whole = h * h * -0.5f, rest = p - (a - h) * (a + h) * 0.5f;
     vec sum = whole + rest, part = sum - whole; /* and what the sum lost (Knuth) */
     vec lost = (whole - (sum - part)) + (rest - part);

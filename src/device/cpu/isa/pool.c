@@ -2,28 +2,33 @@
  * taken one after another, all channels at a time. */
 #include "device/cpu/isa/isa.h"
 
-/* One output pixel's window: which input pixels, and where each is in the window. */
+/* One output pixel's window, without what lies in the padding: rows i0 ... i1 and columns j0 ... j1
+ * of the window, and the input pixel (maybe outside) under its corner. */
 typedef struct window {
-    int64_t h0, w0; /* its corner in x, maybe outside */
-    const choir__conv_shape *s;
-    int64_t image;
+    int64_t i0, i1, j0, j1, corner;
 } window;
 
-/* The input pixel under window place at, or -1 in the padding. */
-INLINE int64_t pixel(const window *w, int64_t at)
+/* The window places t whose input from + t * step lies in [0, n). */
+INLINE void clip(int64_t from, int64_t step, int64_t places, int64_t n, int64_t *t0, int64_t *t1)
 {
-    int64_t h = w->h0 + at / w->s->kw * w->s->dilation_h;
-    int64_t x = w->w0 + at % w->s->kw * w->s->dilation_w;
-    if (h < 0 || h >= w->s->h || x < 0 || x >= w->s->w)
-        return -1;
-    return (w->image * w->s->h + h) * w->s->w + x;
+    *t0 = from < 0 ? (-from + step - 1) / step : 0;
+    *t1 = from + (places - 1) * step < n ? places : (n - 1 - from) / step + 1;
 }
 
-static window window_of(const choir__conv_shape *s, int64_t out)
+static window window_of(const choir__conv_shape *s, int64_t image, int64_t oh, int64_t ow)
 {
-    int64_t ow = out % s->ow, oh = out / s->ow % s->oh;
-    return (window){.h0 = oh * s->stride_h - s->pad_h, .w0 = ow * s->stride_w - s->pad_w, .s = s,
-        .image = out / (s->ow * s->oh)};
+    window w;
+    int64_t h = oh * s->stride_h - s->pad_h, x = ow * s->stride_w - s->pad_w;
+    clip(h, s->dilation_h, s->kh, s->h, &w.i0, &w.i1);
+    clip(x, s->dilation_w, s->kw, s->w, &w.j0, &w.j1);
+    w.corner = (image * s->h + h) * s->w + x;
+    return w;
+}
+
+/* The input pixel under place (i, j). */
+INLINE int64_t pixel(const choir__conv_shape *s, const window *w, int64_t i, int64_t j)
+{
+    return w->corner + i * s->dilation_h * s->w + j * s->dilation_w;
 }
 
 INLINE ivec index_get(const uint8_t *p, int64_t left)
@@ -50,87 +55,89 @@ INLINE void index_put(uint8_t *p, ivec v, int64_t left)
 
 static void max_pixel(const choir__k_pool *k, const window *w, int64_t out)
 {
-    int64_t places = k->s.kh * k->s.kw, c = 0;
-    for (; c < k->s.c; c += W) {
-        int64_t left = k->s.c - c;
-        vec best = {0}, index = {0};
-        bool any = false;
-        for (int64_t at = 0; at < places; at++) {
-            int64_t p = pixel(w, at);
-            if (p < 0)
-                continue;
-            vec x = v_get((const float *)k->x + p * k->s.c + c, left);
-            if (any) {
-                mask more = v_gt(x, best);
-                best = v_sel(more, x, best);
-                index = v_sel(more, v_set((float)at), index);
-            } else {
-                best = x;
-                index = v_set((float)at);
-                any = true;
+    const choir__conv_shape *s = &k->s;
+    for (int64_t c = 0; c < s->c; c += W) {
+        int64_t left = s->c - c;
+        const float *x = (const float *)k->x + c;
+        vec best = v_get(x + pixel(s, w, w->i0, w->j0) * s->c, left);
+        vec index = v_set((float)(w->i0 * s->kw + w->j0));
+        for (int64_t i = w->i0; i < w->i1; i++)
+            for (int64_t j = w->j0; j < w->j1; j++) {
+                vec v = v_get(x + pixel(s, w, i, j) * s->c, left);
+                mask more = v_gt(v, best);
+                best = v_sel(more, v, best);
+                index = v_sel(more, v_set((float)(i * s->kw + j)), index);
             }
-        }
-        v_put((float *)k->y + out * k->s.c + c, best, left);
+        v_put((float *)k->y + out * s->c + c, best, left);
         if (k->index)
-            index_put(k->index + out * k->s.c + c, __builtin_convertvector(index, ivec), left);
+            index_put(k->index + out * s->c + c, __builtin_convertvector(index, ivec), left);
     }
 }
 
 static void average_pixel(const choir__k_pool *k, const window *w, int64_t out)
 {
-    int64_t places = k->s.kh * k->s.kw;
-    for (int64_t c = 0; c < k->s.c; c += W) {
-        int64_t left = k->s.c - c;
+    const choir__conv_shape *s = &k->s;
+    for (int64_t c = 0; c < s->c; c += W) {
+        int64_t left = s->c - c;
+        const float *x = (const float *)k->x + c;
         vec sum = {0};
-        for (int64_t at = 0; at < places; at++) {
-            int64_t p = pixel(w, at);
-            if (p >= 0)
-                sum += v_get((const float *)k->x + p * k->s.c + c, left);
-        }
-        v_put((float *)k->y + out * k->s.c + c, sum / (float)places, left);
+        for (int64_t i = w->i0; i < w->i1; i++)
+            for (int64_t j = w->j0; j < w->j1; j++)
+                sum += v_get(x + pixel(s, w, i, j) * s->c, left);
+        v_put((float *)k->y + out * s->c + c, sum / (float)(s->kh * s->kw), left);
     }
 }
 
 void KERNEL(pool)(const choir__k_pool *k)
 {
     F32_ONLY(pool, k);
-    int64_t pixels = k->s.n * k->s.oh * k->s.ow;
-    for (int64_t out = 0; out < pixels; out++) {
-        window w = window_of(&k->s, out);
-        if (k->max)
-            max_pixel(k, &w, out);
-        else
-            average_pixel(k, &w, out);
+    int64_t out = 0;
+    for (int64_t n = 0; n < k->s.n; n++)
+        for (int64_t oh = 0; oh < k->s.oh; oh++)
+            for (int64_t ow = 0; ow < k->s.ow; ow++, out++) {
+                window w = window_of(&k->s, n, oh, ow);
+                if (k->max)
+                    max_pixel(k, &w, out);
+                else
+                    average_pixel(k, &w, out);
+            }
+}
+
+/* Each place of the window gets its share: all of it where it was the maximum, or an even part. */
+static void spread_pixel(const choir__k_pool_backward *k, const window *w, int64_t out)
+{
+    const choir__conv_shape *s = &k->s;
+    float part = 1.0f / (float)(s->kh * s->kw);
+    for (int64_t c = 0; c < s->c; c += W) {
+        int64_t left = s->c - c;
+        vec g = v_get((const float *)k->gy + out * s->c + c, left), index = {0};
+        if (k->max) {
+            ivec at = index_get(k->index + out * s->c + c, left);
+            index = __builtin_convertvector(at, vec);
+        } else {
+            g *= part;
+        }
+        for (int64_t i = w->i0; i < w->i1; i++)
+            for (int64_t j = w->j0; j < w->j1; j++) {
+                float *gx = (float *)k->gx + pixel(s, w, i, j) * s->c + c;
+                mask here = v_eq(index, v_set((float)(i * s->kw + j)));
+                vec share = k->max ? v_sel(here, g, (vec){0}) : g;
+                v_put(gx, v_get(gx, left) + share, left);
+            }
     }
 }
 
-/* Windows may overlap: each adds its share, in the order of the output's pixels. */
+/* Windows may overlap: they add, in the order of the output's pixels. */
 void KERNEL(pool_backward)(const choir__k_pool_backward *k)
 {
     F32_ONLY(pool_backward, k);
     const choir__conv_shape *s = &k->s;
-    int64_t places = s->kh * s->kw, pixels = s->n * s->oh * s->ow, channels = s->c;
-    memset(k->gx, 0, (size_t)(s->n * s->h * s->w * channels) * sizeof(float));
-    for (int64_t out = 0; out < pixels; out++) {
-        window w = window_of(s, out);
-        const float *gy = (const float *)k->gy + out * channels;
-        for (int64_t at = 0; at < places; at++) {
-            int64_t p = pixel(&w, at);
-            if (p < 0)
-                continue;
-            float *gx = (float *)k->gx + p * channels;
-            for (int64_t c = 0; c < channels; c += W) {
-                int64_t left = channels - c;
-                vec g = v_get(gy + c, left);
-                if (k->max) {
-                    ivec index = index_get(k->index + out * channels + c, left);
-                    vec place = __builtin_convertvector(index, vec);
-                    g = v_sel(v_eq(place, v_set((float)at)), g, (vec){0});
-                } else {
-                    g /= (float)places;
-                }
-                v_put(gx + c, v_get(gx + c, left) + g, left);
+    memset(k->gx, 0, (size_t)(s->n * s->h * s->w * s->c) * sizeof(float));
+    int64_t out = 0;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++, out++) {
+                window w = window_of(s, n, oh, ow);
+                spread_pixel(k, &w, out);
             }
-        }
-    }
 }

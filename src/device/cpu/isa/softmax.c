@@ -13,7 +13,7 @@ static void clear(float *y, int64_t from, int64_t cols)
         v_put(y + c, (vec){0}, cols - c);
 }
 
-static void forward(const float *x, float *y, int64_t n, float scale, bool log)
+INLINE void forward(const float *x, float *y, int64_t n, float scale, bool log)
 {
     vec max[L], sum[L] = {{0}}, low = v_set(-INFINITY);
     LANES(j) max[j] = low;
@@ -32,10 +32,14 @@ static void forward(const float *x, float *y, int64_t n, float scale, bool log)
             sum[j] += v_keep(e, left, (vec){0});
         }
     float total = lanes_sum(sum);
-    float shift = v_log(v_set(total))[0], inverse = 1.0f / total;
-    for (int64_t c = 0; c < n; c += W) {
-        vec z = v_get(y + c, n - c);
-        v_put(y + c, log ? z - shift : z * inverse, n - c);
+    if (log) {
+        float shift = v_log(v_set(total))[0];
+        for (int64_t c = 0; c < n; c += W)
+            v_put(y + c, v_get(y + c, n - c) - shift, n - c);
+    } else {
+        float inverse = 1.0f / total;
+        for (int64_t c = 0; c < n; c += W)
+            v_put(y + c, v_get(y + c, n - c) * inverse, n - c);
     }
 }
 
@@ -45,7 +49,11 @@ void KERNEL(softmax)(const choir__k_softmax *k)
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t n = seen(r, k->cols, k->period, k->causal);
         float *y = (float *)k->y + r * k->cols;
-        forward((const float *)k->x + r * k->cols, y, n, k->scale, k->log);
+        const float *x = (const float *)k->x + r * k->cols;
+        if (k->log)
+            forward(x, y, n, k->scale, true);
+        else
+            forward(x, y, n, k->scale, false);
         clear(y, n, k->cols);
     }
 }

@@ -1,0 +1,310 @@
+/* The book's bookkeeping of one step: leaves, sums, the end. See book.h; the layout is layout.c's. */
+#include "autograd/book.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "autograd/layout.h"
+
+choir__book *choir__book_new(choir_scope *run, choir__param **params, int count)
+{
+    choir__book *book = choir__calloc(1, sizeof *book);
+    book->run = run;
+    book->device = run->device;
+    book->params = choir__calloc((size_t)count + 1, sizeof *book->params);
+    for (int i = 0; i < count; i++)
+        if (!params[i]->book) {
+            params[i]->book = book;
+            book->params[book->count++] = params[i];
+        }
+    book->bucket_cap = (size_t)25 << 20;
+    book->first_cap = (size_t)1 << 20;
+    book->next = run->books;
+    run->books = book;
+    run->close_books = choir__books_close;
+    return book;
+}
+
+static void drop_rows(choir__book *book)
+{
+    for (int i = 0; i < book->count; i++)
+        for (int u = 0; u < book->params[i]->slot_count; u++) {
+            choir__slot *slot = &book->params[i]->slots[u];
+            for (int64_t l = 0; slot->rows && l < book->leaves + 1; l++) {
+                choir__storage_unref(slot->rows[l].ids);
+                choir__storage_unref(slot->rows[l].grads);
+                slot->rows[l] = (choir__leaf_rows){0};
+            }
+        }
+}
+
+void choir__book_free(choir__book *book)
+{
+    drop_rows(book);
+    choir__layout_free(book);
+    if (book->reducer)
+        book->reducer_ops->free(book->reducer);
+    for (int i = 0; i < book->count; i++)
+        book->params[i]->book = NULL;
+    choir__book **link = &book->run->books;
+    while (*link != book)
+        link = &(*link)->next;
+    *link = book->next;
+    free(book->params);
+    free(book);
+}
+
+void choir__books_close(choir_scope *run)
+{
+    while (run->books)
+        choir__book_free(run->books);
+}
+
+/* --- one backward ----------------------------------------------------------------------------- */
+
+static void start_step(choir__book *book)
+{
+    drop_rows(book);
+    book->finished = false;
+    book->leaves = 0;
+    book->top = 0;
+    for (int i = 0; i < book->count; i++)
+        book->params[i]->has_grad = false;
+    for (int b = 0; b < book->bucket_count; b++)
+        book->buckets[b].reduced = false;
+}
+
+static void room_for_rows(choir__book *book, choir__slot *slot)
+{
+    int64_t leaf = book->leaves; /* capacity grows to the next power of two */
+    if (slot->rows && (leaf & (leaf - 1)) != 0)
+        return;
+    int64_t capacity = leaf ? 2 * leaf : 1;
+    slot->rows = choir__realloc(slot->rows, (size_t)(capacity + 1) * sizeof *slot->rows);
+    memset(slot->rows + leaf, 0, (size_t)(capacity + 1 - leaf) * sizeof *slot->rows);
+}
+
+choir_status choir__book_begin_leaf(choir__book *book)
+{
+    if (book->finished)
+        start_step(book);
+    if (book->planned && book->leaves == book->planned)
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps next",
+            (long long)book->planned);
+    choir_status status = choir__layout_check(book);
+    if (status == CHOIR_OK)
+        status = choir__layout_levels(book, book->top + 1);
+    if (status != CHOIR_OK)
+        return status;
+    for (int b = 0; b < book->bucket_count; b++)
+        book->buckets[b].pending = 0;
+    for (int i = 0; i < book->count; i++)
+        for (int u = 0; u < book->params[i]->slot_count; u++) {
+            choir__slot *slot = &book->params[i]->slots[u];
+            slot->done = false;
+            if (slot->by_rows)
+                room_for_rows(book, slot);
+            else
+                book->buckets[slot->bucket].pending++;
+        }
+    return CHOIR_OK;
+}
+
+static float *slot_data(choir__book *book, const choir__slot *slot, int level)
+{
+    char *base = (char *)book->level[level] + book->buckets[slot->bucket].offset;
+    return (float *)base + slot->at;
+}
+
+choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
+{
+    choir__book *book = param->book;
+    choir_tensor *t = choir__tensor_wrap(scope, book->device, CHOIR_F32, param->tensor->shape,
+        slot_data(book, &param->slots[use], book->top));
+    memcpy(t->stride, param->tensor->stride, sizeof t->stride);
+    return t;
+}
+
+void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir_tensor *rows)
+{
+    choir__slot *slot = &param->slots[use];
+    slot->rows[param->book->leaves] = (choir__leaf_rows){
+        .ids = choir__storage_ref(ids->storage),
+        .grads = choir__storage_ref(rows->storage),
+        .ids_data = choir__data(ids),
+        .grads_data = choir__data(rows),
+        .count = ids->count,
+    };
+    slot->done = true;
+    param->has_grad = true;
+}
+
+/* y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
+static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
+{
+    size_t at = book->buckets[bucket].offset;
+    choir__k_add_scaled args = {.a = (char *)book->level[a] + at,
+        .b = b < 0 ? NULL : (char *)book->level[b] + at, .y = (char *)book->level[a] + at,
+        .n = book->buckets[bucket].count, .scale = scale, .dtype = CHOIR_F32};
+    choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+}
+
+/* A bucket's leaf is complete: add what are now siblings. Returns the height of the stack. */
+static int merge(choir__book *book, int bucket, choir__node stack[], int top, bool launch)
+{
+    stack[top++] = (choir__node){book->first + book->leaves, 1};
+    while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
+        if (launch)
+            add_levels(book, bucket, top - 2, top - 1, 1);
+        stack[top - 2].leaves *= 2;
+        top--;
+    }
+    return top;
+}
+
+static void bucket_done(choir__book *book, int bucket)
+{
+    choir__node stack[CHOIR__MAX_LEVELS];
+    memcpy(stack, book->stack, sizeof stack);
+    merge(book, bucket, stack, book->top, true);
+    if (book->reducer && book->leaves + 1 == book->planned) {
+        book->buckets[bucket].reduced = true;
+        book->reducer_ops->bucket_ready(book->reducer, book, bucket);
+    }
+}
+
+void choir__book_done(choir__param *param, int use)
+{
+    choir__slot *slot = &param->slots[use];
+    param->has_grad = slot->done = true;
+    if (--param->book->buckets[slot->bucket].pending == 0)
+        bucket_done(param->book, slot->bucket);
+}
+
+static void fill_slot(choir__book *book, choir__param *param, choir__slot *slot)
+{
+    choir__k_fill args = {.y = slot_data(book, slot, book->top), .n = param->tensor->count,
+        .dtype = CHOIR_F32};
+    choir__launch(book->device, CHOIR_F32, fill, &args);
+}
+
+choir_status choir__book_end_leaf(choir__book *book)
+{
+    if (book->reducer) {
+        choir_status status = book->reducer_ops->unused(book->reducer, book);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        for (int u = 0; u < p->slot_count; u++) {
+            if (p->slots[u].done || p->slots[u].by_rows)
+                continue;
+            bool had = p->has_grad;
+            fill_slot(book, p, &p->slots[u]); /* no gradient is a gradient of zero to the sums */
+            choir__book_done(p, u);
+            p->has_grad = had;
+        }
+    }
+    book->top = merge(book, 0, book->stack, book->top, false);
+    book->leaves++;
+    return CHOIR_OK;
+}
+
+/* --- the end of a step ------------------------------------------------------------------------ */
+
+static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot, float *y,
+    bool accumulate, float scale)
+{
+    int64_t total = book->total ? book->total : book->leaves;
+    choir__leaf_rows *all = slot->rows;
+    choir_status status = CHOIR_OK;
+    if (book->reducer) {
+        all = choir__calloc((size_t)total, sizeof *all);
+        status = book->reducer_ops->gather_rows(book->reducer, book, slot,
+            p->tensor->shape.dim[1] * (int64_t)sizeof(float), all);
+    }
+    if (status == CHOIR_OK)
+        status = choir__launch_rows(book->device, all, total, y, p->tensor, accumulate, scale);
+    if (book->reducer)
+        free(all);
+    return status;
+}
+
+/* Adds a parameter's uses in forward order: dense ones first found hold the sum. */
+static choir_status add_uses(choir__book *book, choir__param *p, float scale)
+{
+    choir_status status = CHOIR_OK;
+    int first = 0;
+    while (first < p->slot_count && p->slots[first].by_rows)
+        first++;
+    bool all_rows = first == p->slot_count;
+    float *y = all_rows ? p->dense->data : slot_data(book, &p->slots[first], 0);
+    bool mixed = p->slot_count > 1;
+    for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
+        choir__slot *slot = &p->slots[u];
+        if (slot->by_rows) {
+            status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
+        } else if (u != first) {
+            choir__k_add_scaled args = {.a = y, .b = slot_data(book, slot, 0), .y = y,
+                .n = p->tensor->count, .scale = 1, .dtype = CHOIR_F32};
+            choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+        }
+    }
+    if (mixed && scale != 1) {
+        choir__k_add_scaled args = {
+            .a = y, .y = y, .n = p->tensor->count, .scale = scale, .dtype = CHOIR_F32};
+        choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+    }
+    return status;
+}
+
+static void fold(choir__book *book, float scale)
+{
+    for (int b = 0; b < book->bucket_count; b++) {
+        float last = book->buckets[b].shared ? 1 : scale;
+        for (int top = book->top; top > 1; top--)
+            add_levels(book, b, top - 2, top - 1, top == 2 ? last : 1);
+        if (book->top == 1 && last != 1)
+            add_levels(book, b, 0, -1, last);
+    }
+}
+
+choir_status choir__book_finish(choir__book *book)
+{
+    if (book->finished || book->leaves == 0)
+        return CHOIR_OK;
+    if (book->planned && book->leaves < book->planned)
+        return choir__error(CHOIR_ERR_STATE,
+            "the optimizer steps after %lld of this rank's %lld micro-batches",
+            (long long)book->leaves, (long long)book->planned);
+    float scale = 1.0f / (float)(book->total ? book->total : book->leaves);
+    choir_status status = CHOIR_OK;
+    if (book->reducer)
+        status = book->reducer_ops->finish(book->reducer, book);
+    else
+        fold(book, scale);
+    for (int i = 0; i < book->count && status == CHOIR_OK; i++) {
+        choir__param *p = book->params[i];
+        if (p->has_grad && (p->slot_count > 1 || (p->slot_count && p->slots[0].by_rows)))
+            status = add_uses(book, p, scale);
+    }
+    book->finished = status == CHOIR_OK;
+    return status;
+}
+
+void choir__book_consume(choir__book *book)
+{
+    book->finished = true;
+}
+
+float *choir__param_grad_data(choir__param *p)
+{
+    if (!p->has_grad || !p->book)
+        return NULL;
+    for (int u = 0; u < p->slot_count; u++)
+        if (!p->slots[u].by_rows)
+            return slot_data(p->book, &p->slots[u], 0);
+    return p->dense ? p->dense->data : NULL;
+}

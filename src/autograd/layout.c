@@ -1,0 +1,178 @@
+/* Buckets, as DDP cuts them: parameters in reverse order of registration, which is about the order in
+ * which backward finishes them; a bucket closes once its size reaches the cap (overshoot allowed),
+ * the first at a smaller one so that its reduction starts early. Parameters of several uses go to a
+ * bucket of their own kind, because they are scaled only after the uses have been added. */
+#include "autograd/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16 }; /* elements: 64 bytes */
+
+static int64_t aligned(int64_t count)
+{
+    return (count + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+void choir__layout_free(choir__book *book)
+{
+    choir_device_sync(book->device);
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        for (int u = 0; u < p->slot_count; u++)
+            free(p->slots[u].rows);
+        free(p->slots);
+        p->slots = NULL;
+        p->slot_count = 0;
+        choir__storage_unref(p->dense);
+        p->dense = NULL;
+    }
+    for (int l = 0; l < CHOIR__MAX_LEVELS; l++) {
+        choir__storage_unref(book->level_storage[l]);
+        book->level_storage[l] = NULL;
+        book->level[l] = NULL;
+    }
+    free(book->buckets);
+    book->buckets = NULL;
+    book->bucket_count = 0;
+}
+
+static bool fits(const choir__book *book, const choir__param **odd)
+{
+    if (!book->bucket_count)
+        return false;
+    for (int i = 0; i < book->count; i++) {
+        const choir__param *p = book->params[i];
+        if (p->tensor->requires_grad ? p->uses > 0 && p->uses != p->slot_count
+                                     : p->slot_count > 0) {
+            *odd = p;
+            return false;
+        }
+        if (p->tensor->requires_grad && p->slot_count == 0) {
+            *odd = p;
+            return false;
+        }
+    }
+    return true;
+}
+
+static void make_slots(choir__param *p)
+{
+    p->slot_count = p->tensor->requires_grad ? (p->uses ? p->uses : 1) : 0;
+    p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
+    for (int u = 0; u < p->slot_count; u++) /* those the tape marked as rows, see backward.c */
+        p->slots[u].by_rows = u < 32 && (p->rows_uses >> u & 1);
+}
+
+/* Puts the parameters that are `shared` (of several uses), or those that are not, into buckets. */
+static void fill_buckets(choir__book *book, bool shared)
+{
+    choir__bucket *open = NULL;
+    for (int i = book->count - 1; i >= 0; i--) {
+        choir__param *p = book->params[i];
+        if ((p->slot_count > 1) != shared)
+            continue;
+        for (int u = 0; u < p->slot_count; u++) {
+            if (p->slots[u].by_rows)
+                continue;
+            size_t cap = book->bucket_count <= 1 ? book->first_cap : book->bucket_cap;
+            if (!open || (size_t)open->count * sizeof(float) >= cap) {
+                size_t bytes = (size_t)(book->bucket_count + 1) * sizeof *book->buckets;
+                book->buckets = choir__realloc(book->buckets, bytes);
+                open = &book->buckets[book->bucket_count++];
+                *open = (choir__bucket){.shared = shared};
+            }
+            p->slots[u].bucket = book->bucket_count - 1;
+            p->slots[u].at = open->count;
+            open->count += aligned(p->tensor->count);
+        }
+    }
+}
+
+static choir_status lay_out(choir__book *book)
+{
+    choir__layout_free(book);
+    for (int i = 0; i < book->count; i++)
+        make_slots(book->params[i]);
+    fill_buckets(book, false);
+    fill_buckets(book, true);
+    book->level_bytes = 0;
+    for (int b = 0; b < book->bucket_count; b++) {
+        book->buckets[b].offset = book->level_bytes;
+        book->level_bytes += (size_t)book->buckets[b].count * sizeof(float);
+    }
+    book->layout++;
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        bool all_rows = p->slot_count > 0;
+        for (int u = 0; u < p->slot_count; u++)
+            all_rows &= p->slots[u].by_rows;
+        if (!all_rows)
+            continue;
+        p->dense = choir__storage_new(book->device, (size_t)p->tensor->count * sizeof(float));
+        if (!p->dense)
+            return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+                choir_device_name(book->device), p->name);
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__layout_check(choir__book *book)
+{
+    const choir__param *odd = NULL;
+    if (fits(book, &odd))
+        return CHOIR_OK;
+    if (odd && book->leaves > 0)
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: parameter %s is used %d times in this micro-batch, %d in the one before",
+            odd->name, odd->uses, odd->slot_count);
+    if (odd && book->reducer)
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: parameter %s is used %d times in this step, %d in the one before; under a "
+            "group the use of parameters may not change",
+            odd->name, odd->uses, odd->slot_count);
+    return lay_out(book);
+}
+
+static choir_status one_level(choir__book *book, int level)
+{
+    choir__storage *s = choir__storage_new(book->device, book->level_bytes);
+    if (!s)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for gradients, %zu bytes", choir_device_name(book->device),
+            book->level_bytes);
+    book->level_storage[level] = s;
+    book->level[level] = s->data;
+    return CHOIR_OK;
+}
+
+/* How high the stack gets over this rank's run of leaves. */
+static int levels_needed(const choir__book *book)
+{
+    choir__node stack[CHOIR__MAX_LEVELS];
+    int top = 0, highest = 0;
+    for (int64_t i = 0; i < book->planned; i++) {
+        stack[top++] = (choir__node){book->first + i, 1};
+        highest = top > highest ? top : highest;
+        while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
+            stack[top - 2].leaves *= 2;
+            top--;
+        }
+    }
+    return highest;
+}
+
+choir_status choir__layout_levels(choir__book *book, int levels)
+{
+    if (book->level[levels - 1] || !book->level_bytes)
+        return CHOIR_OK;
+    if (!book->reducer)
+        return one_level(book, levels - 1);
+    int needed = levels_needed(book);
+    char *base = book->reducer_ops->alloc(book->reducer, book->level_bytes, needed);
+    if (!base)
+        return choir__error(CHOIR_ERR_MEMORY, "%s", choir_error_message());
+    for (int l = 0; l < needed; l++)
+        book->level[l] = base + (size_t)l * book->level_bytes;
+    return CHOIR_OK;
+}
