@@ -210,7 +210,7 @@ static void release(choir__record *r, const choir_tensor *loss, const choir_tens
             choir__tensor_release(t);
     }
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
-        t->freed = true; /* scratch, unless an input's gradient says otherwise */
+        t->freed = !t->kept; /* scratch, unless an input's gradient says otherwise */
     for (int i = 0; i < r->count; i++)
         if (r->in[i] && r->in[i]->grad)
             r->in[i]->grad->freed = false;

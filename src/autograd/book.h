@@ -41,7 +41,7 @@ struct choir__param {
     bool has_grad;      /* since the last step */
     choir_tensor *grad; /* view of level 0, of the run's scope */
     choir__storage *dense; /* final gradient of a parameter whose uses all give rows */
-    void (*init)(choir__param *param, uint64_t seed);
+    int init_kind; /* of choir_init: how its values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;
 };

@@ -1,9 +1,9 @@
 /* The two 16-bit floats, as bits in a uint16_t.
  *
- * bf16 is the upper half of an f32: 8 bits of exponent, 7 of fraction. f16 is IEEE binary16: 5 bits
- * of exponent, 10 of fraction. Widening is exact; narrowing rounds to nearest, ties to even.
- * A NaN stays a NaN, quiet, with its sign and the leading bits of its payload, as the processor's
- * own conversions do it. */
+ * bf16 is the upper half of an f32: 8 bits of exponent, 7 of fraction. f16 is IEEE binary16: 5
+ * bits of exponent, 10 of fraction. Widening is exact; narrowing rounds to nearest, ties to
+ * even. A NaN stays a NaN, quiet, with its sign and the leading bits of its payload, as the
+ * processor's own conversions do it. */
 #ifndef CHOIR_HALF_H
 #define CHOIR_HALF_H
 

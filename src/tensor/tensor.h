@@ -42,7 +42,7 @@ struct choir_tensor {
     int64_t stride[CHOIR_MAX_DIMS]; /* elements */
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
-    bool requires_grad, poisoned, freed;
+    bool requires_grad, poisoned, freed, kept;
     choir__record *producer; /* NULL: a leaf */
     choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
     bool grad_owned;         /* grad's memory is ours to add to */

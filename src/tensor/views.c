@@ -349,6 +349,7 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
 choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
 {
     choir_tensor *kept = choir__tensor_alias(scope, t);
+    kept->kept = true; /* backward spares it, even when a hook kept it in the scope being walked */
     if (t->poisoned)
         choir__scope_fail(scope, choir_scope_status(t->scope));
     return kept;

@@ -1,10 +1,11 @@
 /* Holds fast kernels against the reference ones.
  *
- * A trial is one call of one kernel: its arguments, and for each pointer among them the values that
- * go in or the elements that come out. check() makes the call with the reference kernel on f64 copies
- * of the values, then with each instruction set's kernel on the f32 values, and asks that
+ * A trial is one call of one kernel: its arguments, and for each pointer among them the values
+ * that go in or the elements that come out. check() makes the call with the reference kernel on
+ * f64 copies of the values, then with each instruction set's kernel on the f32 values, and asks
+ * that
  *
- *   - ||out - reference|| <= tolerance ||reference|| for each output (infinities and NaN alike),
+ *   - ||out - reference|| <= tolerance ||reference|| for each output (infinities, NaN alike),
  *   - the bits are the same for every instruction set,
  *   - nothing beyond an output was written.
  *

@@ -24,7 +24,8 @@ static const view_case views[] = {
 
 enum { ELEMENTS = 16384 };
 
-/* Values that every dtype can hold, with ties for the rounding of 16-bit floats among the floats. */
+/* Values that every dtype can hold, with ties for the rounding of 16-bit floats among the
+ * floats. */
 static void fill_source(void *x, choir_dtype dtype)
 {
     static const double odd[] = {
@@ -100,7 +101,8 @@ static void copy_on(const choir__kernels *table, void *y, choir_dtype to, const 
     table->copy(&k);
 }
 
-/* All 16-bit patterns widen as the scalar conversions have it; the ties around each narrow so. */
+/* All 16-bit patterns widen as the scalar conversions have it; the ties around each narrow
+ * so. */
 static void halves(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Conformance of fill, unary, unary_backward, binary and add_scaled: against the reference, at the
- * special values of floating point, and the same for an element wherever it stands. */
+/* Conformance of fill, unary, unary_backward, binary and add_scaled: against the reference, at
+ * the special values of floating point, and the same for an element wherever it stands. */
 #include "conformance/harness.h"
 
 typedef struct unary_case {
@@ -86,8 +86,8 @@ static void slope_at_zero(void **state)
     }
 }
 
-/* Each element of itself, not as a share of a norm: absolute where the values are of order 1 and
- * their sum cancels (GELU far below 0), relative elsewhere. */
+/* Each element of itself, not as a share of a norm: absolute where the values are of order 1
+ * and their sum cancels (GELU far below 0), relative elsewhere. */
 static void assert_each_close(
     choir__unary_op op, const float *x, const float *y, int64_t n, const char *what)
 {

@@ -45,7 +45,8 @@ static void cross_entropy(void **state)
     }
 }
 
-/* With lse as the forward has it: softmax - one-hot cancels where a row is sure of its class. */
+/* With lse as the forward has it: softmax - one-hot cancels where a row is sure of its
+ * class. */
 static void cross_entropy_backward(void **state)
 {
     (void)state;
@@ -121,8 +122,9 @@ static void embedding(void **state)
 
 enum { LEAVES = 7 };
 
-/* Few ids, named often, by leaves of different lengths, one of them empty. The gradients are of a
- * few bits, so that f32 adds them exactly and the tree does not matter; or plain, and it does. */
+/* Few ids, named often, by leaves of different lengths, one of them empty. The gradients are of
+ * a few bits, so that f32 adds them exactly and the tree does not matter; or plain, and it
+ * does. */
 static void embedding_backward(void **state)
 {
     (void)state;

@@ -142,7 +142,8 @@ static void batch_norm_backward(void **state)
     }
 }
 
-/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its company. */
+/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its
+ * company. */
 static void position_independence(void **state)
 {
     (void)state;

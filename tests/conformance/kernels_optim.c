@@ -182,10 +182,10 @@ static void grad_norm(void **state)
     free(p);
 }
 
-/* The rows of all entries are the leaves of one tree. The first row's sum is (1 + 2^-24)^2, whose root
- * lies halfway between 1 and the next float; each of the others is half a unit of its last place, so
- * alone it is lost and in pairs it counts. Of 3 + 2 rows the tree ((0 1) (2 3)) 4 ends above the
- * middle; neither adding in order does, nor a tree an entry. */
+/* The rows of all entries are the leaves of one tree. The first row's sum is (1 + 2^-24)^2,
+ * whose root lies halfway between 1 and the next float; each of the others is half a unit of
+ * its last place, so alone it is lost and in pairs it counts. Of 3 + 2 rows the tree ((0 1) (2
+ * 3)) 4 ends above the middle; neither adding in order does, nor a tree an entry. */
 static void grad_norm_tree(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Who checks the reference? Its gradients are held against differences of its own forward kernels, in
- * f64: for random gy, (L(x + h) - L(x - h)) / 2h with L = sum gy y must be what the backward kernel
- * says. The forward kernels are short enough to be read. */
+/* Who checks the reference? Its gradients are held against differences of its own forward
+ * kernels, in f64: for random gy, (L(x + h) - L(x - h)) / 2h with L = sum gy y must be what the
+ * backward kernel says. The forward kernels are short enough to be read. */
 #include "conformance/harness.h"
 
 static const choir__kernels *const k = &choir__cpu_reference;

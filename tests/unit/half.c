@@ -52,8 +52,9 @@ static void f16_values(void **state)
     assert_true(isnan(choir__f32_from_f16(0x7C01)));
 }
 
-/* Between each number and the next: just below the middle goes down, just above goes up, and the
- * middle to the even one. The number after the largest is 2^16, which comes out as infinity. */
+/* Between each number and the next: just below the middle goes down, just above goes up, and
+ * the middle to the even one. The number after the largest is 2^16, which comes out as
+ * infinity. */
 static void f16_nearest_even(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Random numbers against the vectors of others: Random123's for Philox, PyTorch's for randperm. */
+/* Random numbers against the vectors of others: Random123's for Philox, PyTorch's for
+ * randperm. */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>

@@ -35,7 +35,8 @@ INLINE void moment(const float *x, int64_t rows, int64_t cols, int64_t left, int
     for (int64_t r = 0; r < rows; r += RUN) {
         vec run[BLOCK] = {0};
         for (int64_t i = r; i < choir__min(rows, r + RUN); i++)
-            EACH(j) {
+            EACH(j)
+            {
                 vec v = v_get(x + i * cols + j * W, left - j * W) - around[j];
                 run[j] += square ? v * v : v;
             }
@@ -61,14 +62,15 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
     const float *x = (const float *)k->x + at;
     float *y = (float *)k->y + at;
     int64_t cols = k->cols;
-    vec mean[BLOCK] = {0}, var[BLOCK], scale[BLOCK], shift[BLOCK] = {0};
+    vec mean[BLOCK] = {0}, var[BLOCK] = {0}, scale[BLOCK], shift[BLOCK] = {0};
     if (k->train) {
         vec center[BLOCK];
         moment(x, k->rows, cols, left, block, mean, false, center);
         EACH(j) mean[j] = center[j];
         moment(x, k->rows, cols, left, block, mean, true, var);
     }
-    EACH(j) {
+    EACH(j)
+    {
         int64_t c = at + j * W, rest = left - j * W;
         if (k->train && k->update)
             update_running(k, c, rest, mean[j], var[j]);
@@ -85,7 +87,8 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
             shift[j] = v_get((const float *)k->beta + c, rest);
     }
     for (int64_t r = 0; r < k->rows; r++)
-        EACH(j) {
+        EACH(j)
+        {
             vec v = v_get(x + r * cols + j * W, left - j * W);
             v_put(y + r * cols + j * W, (v - mean[j]) * scale[j] + shift[j], left - j * W);
         }
@@ -109,13 +112,15 @@ INLINE void gradient_sums(const choir__k_batch_norm_backward *k, int64_t at, int
     for (int64_t r = 0; r < k->rows; r += RUN) {
         vec b[BLOCK] = {0}, g[BLOCK] = {0};
         for (int64_t i = r; i < choir__min(k->rows, r + RUN); i++)
-            EACH(j) {
+            EACH(j)
+            {
                 vec d = v_get(gy + i * k->cols + j * W, left - j * W);
                 vec v = v_get(x + i * k->cols + j * W, left - j * W);
                 b[j] += d;
                 g[j] += d * ((v - mean[j]) * rstd[j]);
             }
-        EACH(j) {
+        EACH(j)
+        {
             column_add(&beta[j], b[j]);
             column_add(&gamma[j], g[j]);
         }
@@ -130,7 +135,8 @@ INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t 
     double share = k->train ? 1.0 / (double)k->rows : 0.0;
     vec mean[BLOCK], rstd[BLOCK], scale[BLOCK], g_mean[BLOCK], g_dot[BLOCK];
     column beta[BLOCK] = {0}, gamma[BLOCK] = {0};
-    EACH(j) {
+    EACH(j)
+    {
         mean[j] = v_get((const float *)k->mean + at + j * W, left - j * W);
         rstd[j] = v_get((const float *)k->rstd + at + j * W, left - j * W);
         scale[j] = rstd[j];
@@ -138,7 +144,8 @@ INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t 
             scale[j] *= v_get((const float *)k->gamma + at + j * W, left - j * W);
     }
     gradient_sums(k, at, left, block, mean, rstd, beta, gamma);
-    EACH(j) {
+    EACH(j)
+    {
         if (k->ggamma)
             v_put((float *)k->ggamma + at + j * W, column_get(&gamma[j], 1.0), left - j * W);
         if (k->gbeta)
@@ -147,7 +154,8 @@ INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t 
         g_dot[j] = column_get(&gamma[j], share);
     }
     for (int64_t r = 0; r < k->rows; r++)
-        EACH(j) {
+        EACH(j)
+        {
             int64_t i = r * k->cols + j * W;
             vec g = v_get(gy + i, left - j * W);
             vec hat = (v_get(x + i, left - j * W) - mean[j]) * rstd[j];

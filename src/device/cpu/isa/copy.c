@@ -141,14 +141,16 @@ static copy_row *same_bytes(const walk *w, size_t size)
  * sides' lines stay in L1. */
 enum { TILE = 16 };
 
-INLINE void transpose_tile(uint32_t *y, int64_t ys, const uint32_t *x, int64_t xs, int64_t rows, int64_t n)
+INLINE void transpose_tile(
+    uint32_t *y, int64_t ys, const uint32_t *x, int64_t xs, int64_t rows, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < n; i++)
             y[r * ys + i] = x[i * xs + r];
 }
 
-static void transpose(uint32_t *y, int64_t ys, const uint32_t *x, int64_t xs, int64_t rows, int64_t n)
+static void transpose(
+    uint32_t *y, int64_t ys, const uint32_t *x, int64_t xs, int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < n; i += TILE)
         for (int64_t r = 0; r < rows; r += TILE) {

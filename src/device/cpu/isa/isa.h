@@ -68,8 +68,8 @@ INLINE vec v_set(float x)
 }
 
 /* v_part: n < W lanes from memory and the rest from `rest`; v_cut stores n lanes. v_sel is m ? a : b
- * a lane; v_min and v_max return their second operand when either is NaN. v_ldexp is exact: x 2^n,
- * |n| <= 150 an integer. */
+ * a lane; v_min and v_max return their second operand when either is NaN. v_round
+ * rounds |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n, |n| <= 150 an integer. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __mmask16 mask;
@@ -109,6 +109,10 @@ INLINE vec v_min(vec a, vec b)
 INLINE vec v_sqrt(vec x)
 {
     return _mm512_sqrt_ps(x);
+}
+INLINE vec v_round(vec x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 INLINE vec v_ldexp(vec x, vec n)
 {
@@ -158,6 +162,10 @@ INLINE vec v_sqrt(vec x)
 {
     return _mm256_sqrt_ps(x);
 }
+INLINE vec v_round(vec x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #else
 INLINE vec v_sel(mask m, vec a, vec b)
 {
@@ -166,6 +174,10 @@ INLINE vec v_sel(mask m, vec a, vec b)
 INLINE bool v_any(mask m)
 {
     return (m[0] | m[1] | m[2] | m[3]) != 0;
+}
+INLINE vec v_round(vec x)
+{
+    return (x + 0x1.8p23f) - 0x1.8p23f; /* the sum has no bits left for a fraction */
 }
 #if defined(__SSE2__)
 #include <immintrin.h>

@@ -7,7 +7,8 @@ INLINE float deviation(const float *x, int64_t cols, float mean)
 {
     vec sum[L] = {{0}}, m = v_set(mean);
     for (int64_t c = 0; c < cols; c += 16)
-        LANES(j) {
+        LANES(j)
+        {
             vec d = v_get_or(x + c + j * W, cols - c - j * W, m) - m;
             sum[j] += d * d;
         }
@@ -54,7 +55,8 @@ void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
         float mean = ((const float *)k->mean)[r], rstd = ((const float *)k->rstd)[r];
         vec sum[L] = {{0}}, dot[L] = {{0}};
         for (int64_t c = 0; c < cols; c += 16)
-            LANES(j) {
+            LANES(j)
+            {
                 int64_t left = cols - c - j * W;
                 vec g = v_get(gy + c + j * W, left);
                 if (gamma)

@@ -3,15 +3,16 @@
 #include "device/queue.h"
 
 /* True when the row counts; *failed is set, and the queue failed, by a target that names no class. */
-static bool counts(const char *op, int64_t target, int64_t r, int64_t cols, int64_t ignore, bool *failed)
+static bool counts(
+    const char *op, int64_t target, int64_t r, int64_t cols, int64_t ignore, bool *failed)
 {
     if (target == ignore)
         return false;
     if (target >= 0 && target < cols)
         return true;
     choir__queue_fail(CHOIR_ERR_RANGE,
-        "%s: target %lld of row %lld is outside [0, %lld); fix the labels or set ignore_index", op,
-        (long long)target, (long long)r, (long long)cols);
+        "%s: target %lld of row %lld is outside [0, %lld); fix the labels or set ignore_index",
+        op, (long long)target, (long long)r, (long long)cols);
     *failed = true;
     return false;
 }
@@ -25,9 +26,10 @@ static float log_sum_exp(const float *x, int64_t n, float *plain)
         LANES(j) max[j] = v_max(max[j], v_get_or(x + c + j * W, n - c - j * W, low));
     float top = lanes_max(max);
     for (int64_t c = 0; c < n; c += 16)
-        LANES(j) {
+        LANES(j)
+        {
             vec z = v_get_or(x + c + j * W, n - c - j * W, low);
-            sum[j] += v_exp(z - top);
+            sum[j] += v_exp_below(z - top);
             if (plain)
                 all[j] += v_get(x + c + j * W, n - c - j * W);
         }
@@ -65,7 +67,8 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
 void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
 {
     F32_ONLY(cross_entropy_backward, k);
-    float count = *(const float *)k->count, g = count > 0 ? *(const float *)k->gloss / count : 0;
+    float count = *(const float *)k->count,
+          g = count > 0 ? *(const float *)k->gloss / count : 0;
     float s = k->smoothing, uniform = s / (float)k->cols;
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->logits + r * k->cols;
@@ -75,9 +78,9 @@ void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
             memset(gx, 0, (size_t)k->cols * sizeof *gx);
             continue;
         }
-        float hit = g * (v_exp(v_set(x[t] - lse))[0] - uniform - (1.0f - s));
+        float hit = g * (v_exp_below(v_set(x[t] - lse))[0] - uniform - (1.0f - s));
         for (int64_t c = 0; c < k->cols; c += W) {
-            vec p = v_exp(v_get(x + c, k->cols - c) - lse);
+            vec p = v_exp_below(v_get(x + c, k->cols - c) - lse);
             v_put(gx + c, (p - uniform) * g, k->cols - c);
         }
         gx[t] = hit;
@@ -106,7 +109,8 @@ void KERNEL(nll)(const choir__k_nll *k)
 void KERNEL(nll_backward)(const choir__k_nll_backward *k)
 {
     F32_ONLY(nll_backward, k);
-    float count = *(const float *)k->count, g = count > 0 ? -*(const float *)k->gloss / count : 0;
+    float count = *(const float *)k->count,
+          g = count > 0 ? -*(const float *)k->gloss / count : 0;
     float *gx = k->gx;
     memset(gx, 0, (size_t)(k->rows * k->cols) * sizeof *gx);
     for (int64_t r = 0; r < k->rows; r++) {

@@ -7,23 +7,34 @@
 
 #include "device/cpu/isa/isa.h"
 
-/* exp(x + low), low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2, and
+/* exp(x + low) for -104 <= x <= 89, low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2, and
  * exp x = 2^n (1 + r + r^2 P(r)). */
 INLINE vec v_exp_sum(vec x, vec low)
 {
-    x = v_min(v_set(89.0f), v_max(v_set(-104.0f), x)); /* beyond: inf, 0 */
-    vec n = x * 1.44269504088896341f + 0x1.8p23f;      /* this sum rounds to an integer ... */
-    n -= 0x1.8p23f;                                    /* ... which is left here */
+    vec n = v_round(x * 1.44269504088896341f);
     vec r = x - n * 0.693359375f - n * -2.12194440e-4f + low;
     vec s = r * r;
-    vec p = (r * 1.9875691500e-4f + 1.3981999507e-3f) * s + (r * 8.3334519073e-3f + 4.1665795894e-2f);
+    vec p = (r * 1.9875691500e-4f + 1.3981999507e-3f) * s +
+            (r * 8.3334519073e-3f + 4.1665795894e-2f);
     p = p * s + (r * 1.6666665459e-1f + 5.0000001201e-1f);
     return v_ldexp(p * s + r + 1.0f, n);
 }
 
-INLINE vec v_exp(vec x)
+/* -104 <= x <= 89, or NaN. */
+INLINE vec v_exp_within(vec x)
 {
     return v_exp_sum(x, -(vec){0}); /* r + -0 is r: the compiler drops it */
+}
+
+/* x <= 89. */
+INLINE vec v_exp_below(vec x)
+{
+    return v_exp_within(v_max(v_set(-104.0f), x)); /* 0 beyond */
+}
+
+INLINE vec v_exp(vec x)
+{
+    return v_exp_below(v_min(v_set(89.0f), x)); /* inf beyond */
 }
 
 /* x = 2^e m, m in [sqrt 1/2, sqrt 2); log x = e ln 2 + log m. */
@@ -77,7 +88,7 @@ INLINE vec v_sigmoid(vec x)
  * the upper half of x's bits, and the rest, so that the left tail keeps its digits. */
 INLINE vec v_phi(vec x)
 {
-    vec a = v_min(v_set(20.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);
+    vec a = v_min(v_set(14.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);
     vec t = 2.0f / (a * 0.707106781186547524f + 2.0f);
     vec u = t * t, w = u * u;
     vec p = (t * 0.17087277f + -0.82215223f) * w;

@@ -9,7 +9,8 @@ typedef struct window {
 } window;
 
 /* The window places t whose input from + t * step lies in [0, n). */
-INLINE void clip(int64_t from, int64_t step, int64_t places, int64_t n, int64_t *t0, int64_t *t1)
+INLINE void clip(
+    int64_t from, int64_t step, int64_t places, int64_t n, int64_t *t0, int64_t *t1)
 {
     *t0 = from < 0 ? (-from + step - 1) / step : 0;
     *t1 = from + (places - 1) * step < n ? places : (n - 1 - from) / step + 1;

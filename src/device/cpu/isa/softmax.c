@@ -18,16 +18,18 @@ INLINE void forward(const float *x, float *y, int64_t n, float scale, bool log)
     vec max[L], sum[L] = {{0}}, low = v_set(-INFINITY);
     LANES(j) max[j] = low;
     for (int64_t c = 0; c < n; c += 16)
-        LANES(j) {
+        LANES(j)
+        {
             int64_t left = n - c - j * W;
             vec z = v_get(x + c + j * W, left) * scale;
             max[j] = v_max(max[j], v_keep(z, left, low));
         }
     float top = lanes_max(max);
     for (int64_t c = 0; c < n; c += 16)
-        LANES(j) {
+        LANES(j)
+        {
             int64_t left = n - c - j * W;
-            vec z = v_get(x + c + j * W, left) * scale - top, e = v_exp(z);
+            vec z = v_get(x + c + j * W, left) * scale - top, e = v_exp_below(z);
             v_put(y + c + j * W, log ? z : e, left);
             sum[j] += v_keep(e, left, (vec){0});
         }
@@ -62,8 +64,8 @@ static void backward(const float *y, const float *gy, float *gx, int64_t n, floa
 {
     vec sum[L] = {{0}};
     for (int64_t c = 0; c < n; c += 16)
-        LANES(j) sum[j] +=
-            v_get(y + c + j * W, n - c - j * W) * v_get(gy + c + j * W, n - c - j * W);
+        LANES(j)
+        sum[j] += v_get(y + c + j * W, n - c - j * W) * v_get(gy + c + j * W, n - c - j * W);
     float dot = lanes_sum(sum);
     for (int64_t c = 0; c < n; c += W) {
         vec g = v_get(gy + c, n - c) - dot;
@@ -78,7 +80,7 @@ static void log_backward(const float *y, const float *gy, float *gx, int64_t n, 
         LANES(j) sum[j] += v_get(gy + c + j * W, n - c - j * W);
     float total = lanes_sum(sum);
     for (int64_t c = 0; c < n; c += W) {
-        vec p = v_exp(v_get(y + c, n - c));
+        vec p = v_exp_below(v_get(y + c, n - c));
         v_put(gx + c, (v_get(gy + c, n - c) - p * total) * scale, n - c);
     }
 }

@@ -81,14 +81,15 @@ static dnnl_primitive_desc_t describe_backward(
         return NULL;
     dnnl_status_t status;
     if (p->kind == BACKWARD_INPUT)
-        status = dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct,
-            &sh->x, &sh->any, &sh->y, sh->strides, sh->dilates, sh->pad_low, sh->pad_high);
+        status =
+            dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct,
+                &sh->x, &sh->any, &sh->y, sh->strides, sh->dilates, sh->pad_low, sh->pad_high);
     else
         status = dnnl_dilated_convolution_backward_weights_desc_init(&desc,
             dnnl_convolution_direct, &sh->x, &sh->any, p->bias ? &sh->bias : NULL, &sh->y,
             sh->strides, sh->dilates, sh->pad_low, sh->pad_high);
-    if (status || dnnl_primitive_desc_create(&pd, &desc, choir__onednn_attr(cache),
-                      choir__onednn_engine(cache), hint))
+    if (status || dnnl_primitive_desc_create(
+                      &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), hint))
         pd = NULL;
     dnnl_primitive_desc_destroy(hint);
     return pd;
@@ -105,8 +106,8 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan, const 
     plan->weights = (dnnl_memory_desc_get_size(blocked) + 63) & ~(size_t)63;
     return !dnnl_reorder_primitive_desc_create(
                &pd, from, engine, to, engine, choir__onednn_attr(cache)) &&
-           choir__onednn_build(cache, &plan->reorder, pd, 2, (int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
-               (const dnnl_memory_desc_t *[]){from, to});
+           choir__onednn_build(cache, &plan->reorder, pd, 2,
+               (int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, (const dnnl_memory_desc_t *[]){from, to});
 }
 
 /* The arguments in the order that `run` passes data: image in, weights, image out, bias. */
@@ -125,8 +126,8 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
                                                   : describe_backward(cache, &sh, p);
     if (!pd)
         return;
-    dnnl_memory_desc_t w = *dnnl_primitive_desc_query_md(pd,
-        p->kind == BACKWARD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    dnnl_memory_desc_t w = *dnnl_primitive_desc_query_md(
+        pd, p->kind == BACKWARD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     const dnnl_memory_desc_t *first = p->kind == BACKWARD_INPUT ? &sh.y : &sh.x;
     const dnnl_memory_desc_t *last = p->kind == BACKWARD_INPUT ? &sh.x : &sh.y;
     bool same = dnnl_memory_desc_equal(&w, &sh.w);
@@ -148,7 +149,7 @@ static bool run(const char *op, const problem *p, void *const data[4])
     if (!plan->op.primitive)
         return false;
     size_t most = plan->op.scratchpad > plan->reorder.scratchpad ? plan->op.scratchpad
-                                                                  : plan->reorder.scratchpad;
+                                                                 : plan->reorder.scratchpad;
     char *scratch = choir__cpu_scratch(context, plan->weights + most);
     char *pad = scratch + plan->weights;
     bool reordered = plan->reorder.primitive, ok = true;
@@ -159,8 +160,9 @@ static bool run(const char *op, const problem *p, void *const data[4])
     if (ok && reordered && p->kind == BACKWARD_WEIGHT)
         ok = choir__onednn_run(cache, &plan->reorder, (void *[]){scratch, data[1]}, pad);
     if (!ok)
-        choir__queue_fail(CHOIR_ERR_INTERNAL, "%s: oneDNN failed on images of %lld x %lld x %lld", op,
-            (long long)p->s.c, (long long)p->s.h, (long long)p->s.w);
+        choir__queue_fail(CHOIR_ERR_INTERNAL,
+            "%s: oneDNN failed on images of %lld x %lld x %lld", op, (long long)p->s.c,
+            (long long)p->s.h, (long long)p->s.w);
     return true;
 }
 

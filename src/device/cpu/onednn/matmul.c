@@ -45,8 +45,8 @@ static problem problem_of(const choir__k_matmul *k)
     return p;
 }
 
-static bool describe(dnnl_memory_desc_t *md, int ndims, const problem *p, int64_t rows, int64_t cols,
-    const int64_t stride[4])
+static bool describe(dnnl_memory_desc_t *md, int ndims, const problem *p, int64_t rows,
+    int64_t cols, const int64_t stride[4])
 {
     const int64_t dims[4] = {p->batch0, p->batch1, rows, cols};
     return choir__onednn_describe(
@@ -61,12 +61,13 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
     dnnl_primitive_desc_t pd;
     problem row = *p;
     row.batch0 = row.batch1 = 1;
-    if (!describe(&a, ndims, p, p->m, p->k, p->a) || !describe(&b, ndims, p, p->k, p->n, p->b) ||
+    if (!describe(&a, ndims, p, p->m, p->k, p->a) ||
+        !describe(&b, ndims, p, p->k, p->n, p->b) ||
         !describe(&c, ndims, p, p->m, p->n, p->c) ||
         !describe(&bias, ndims, &row, 1, p->n, (int64_t[]){p->n, p->n, p->n, 1}) ||
         dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
-        dnnl_primitive_desc_create(&pd, &desc, choir__onednn_attr(cache),
-            choir__onednn_engine(cache), NULL))
+        dnnl_primitive_desc_create(
+            &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), NULL))
         return;
     choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3,
         (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
@@ -93,7 +94,9 @@ void choir__onednn_matmul(const choir__k_matmul *k)
         return;
     }
     void *data[] = {(void *)k->a, (void *)k->b, k->c, (void *)k->bias};
-    if (!choir__onednn_run(cache, &plan->op, data, choir__cpu_scratch(context, plan->op.scratchpad)))
-        choir__queue_fail(CHOIR_ERR_INTERNAL, "matmul: oneDNN failed on (%lld, %lld) by (%lld, %lld)",
-            (long long)k->m, (long long)k->k, (long long)k->k, (long long)k->n);
+    if (!choir__onednn_run(
+            cache, &plan->op, data, choir__cpu_scratch(context, plan->op.scratchpad)))
+        choir__queue_fail(CHOIR_ERR_INTERNAL,
+            "matmul: oneDNN failed on (%lld, %lld) by (%lld, %lld)", (long long)k->m,
+            (long long)k->k, (long long)k->k, (long long)k->n);
 }

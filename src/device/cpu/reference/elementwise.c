@@ -1,7 +1,8 @@
 /* Reference kernels, element by element: y[i] depends on x[i] alone.
  *
- * op() and op_derivative() are the whole mathematics; the rest is loops. A backward kernel may be
- * given x or y as NULL when its op does not need it, so each is read only where it is used. */
+ * op() and op_derivative() are the whole mathematics; the rest is loops. A backward kernel may
+ * be given x or y as NULL when its op does not need it, so each is read only where it is
+ * used. */
 #include "device/cpu/reference/reference.h"
 
 static const double sqrt_half = 0.70710678118654752440;      /* 1 / sqrt 2 */
@@ -17,8 +18,8 @@ static double sigmoid(double x)
     return e / (1 + e);
 }
 
-/* x times the normal distribution's share below x. erfc keeps the digits where x is far below 0;
- * there the limit is 0, which -inf * 0 would not say. */
+/* x times the normal distribution's share below x. erfc keeps the digits where x is far below
+ * 0; there the limit is 0, which -inf * 0 would not say. */
 static double gelu(double x)
 {
     return x == -INFINITY ? 0 : 0.5 * x * erfc(-x * sqrt_half);

@@ -1,7 +1,8 @@
 /* Reference kernels for the losses over class scores.
  *
- * A row counts unless its target is ignore_index; the loss is the mean over the rows that count, and
- * 0 when none does. check_targets() stops a kernel before it has written anything. */
+ * A row counts unless its target is ignore_index; the loss is the mean over the rows that
+ * count, and 0 when none does. check_targets() stops a kernel before it has written
+ * anything. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 

@@ -1,9 +1,9 @@
-/* Reference kernels for matrix products, convolutions and pooling: each output element is one sum,
- * written out.
+/* Reference kernels for matrix products, convolutions and pooling: each output element is one
+ * sum, written out.
  *
- * An input pixel and an output pixel meet at a place (kh, kw) of the window when
- * h = oh stride - pad + kh dilation. A forward kernel asks which input meets an output,
- * input_pixel(); a gradient of the input asks back, output_pixel(). That is all there is to it. */
+ * An input pixel and an output pixel meet at a place (kh, kw) of the window when h = oh stride
+ * - pad + kh dilation. A forward kernel asks which input meets an output, input_pixel(); a
+ * gradient of the input asks back, output_pixel(). That is all there is to it. */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_matmul(const choir__k_matmul *k)
@@ -45,7 +45,8 @@ static bool input_pixel(const choir__conv_shape *s, int64_t oh, int64_t ow, int6
     return *h >= 0 && *h < s->h && *w >= 0 && *w < s->w;
 }
 
-/* The other way: which output pixel has input pixel (h, w) at its place (kh, kw); false if none. */
+/* The other way: which output pixel has input pixel (h, w) at its place (kh, kw); false if
+ * none. */
 static bool output_pixel(const choir__conv_shape *s, int64_t h, int64_t w, int64_t kh,
     int64_t kw, int64_t *oh, int64_t *ow)
 {

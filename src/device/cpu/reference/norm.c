@@ -1,8 +1,8 @@
-/* Reference kernels for layer norm (over the columns of a row) and batch norm (over the rows of a
- * column).
+/* Reference kernels for layer norm (over the columns of a row) and batch norm (over the rows of
+ * a column).
  *
- * Both write xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and averages over
- * what the mean was taken of,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
+ * Both write xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and averages
+ * over what the mean was taken of,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_layer_norm(const choir__k_layer_norm *k)

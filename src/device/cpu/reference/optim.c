@@ -1,8 +1,8 @@
 /* Reference kernels for the optimisers and the norm that gradients are clipped by.
  *
- * A multi-tensor step is one call over many entries; each is f32, and computed here in double with
- * one rounding when a number is stored. The norm's sum is the fixed tree over all rows of all
- * entries, so that whoever holds which rows cannot change it. */
+ * A multi-tensor step is one call over many entries; each is f32, and computed here in double
+ * with one rounding when a number is stored. The norm's sum is the fixed tree over all rows of
+ * all entries, so that whoever holds which rows cannot change it. */
 #include "device/cpu/reference/reference.h"
 
 static double clipped(const choir__k_optim *k, const choir__opt_entry *e, int64_t i)

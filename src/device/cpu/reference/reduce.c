@@ -1,7 +1,7 @@
 /* Reference kernels that reduce rows or columns: sums, maxima, and softmax.
  *
- * In a causal softmax row r is a query at position r % period and sees the columns up to its own;
- * visible() is that count, and everything beyond it is neither read nor anything but 0. */
+ * In a causal softmax row r is a query at position r % period and sees the columns up to its
+ * own; visible() is that count, and everything beyond it is neither read nor anything but 0. */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_sum(const choir__k_sum *k)

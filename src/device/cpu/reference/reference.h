@@ -2,8 +2,8 @@
  *
  * Each is the formula of kernels.h written as plain loops. Elements of any dtype are read with
  * get() and written with put(); in between everything is a double, and sums run in index order.
- * Nothing here is tuned: when a fast kernel and its reference disagree, this side should be the one
- * that can be checked by reading it. */
+ * Nothing here is tuned: when a fast kernel and its reference disagree, this side should be the
+ * one that can be checked by reading it. */
 #ifndef CHOIR_REFERENCE_H
 #define CHOIR_REFERENCE_H
 

@@ -1,0 +1,321 @@
+/* Layers: a struct of options and parameters each, and a forward function that calls the op. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "nn/module.h"
+
+/* PyTorch's default for linear and convolution: kaiming_uniform(a = sqrt 5), which is uniform in
+ * +-1/sqrt(fan_in), for weights and biases. */
+static choir_init fan_in_init(int64_t fan_in)
+{
+    double bound = 1 / sqrt((double)fan_in);
+    return choir_init_uniform(-bound, bound);
+}
+
+static bool positive(choir_scope *run, const char *layer, int64_t a, int64_t b)
+{
+    if (a > 0 && b > 0)
+        return true;
+    choir__poison(run, CHOIR_ERR_ARGUMENT, "%s: sizes %lld and %lld must be positive", layer,
+        (long long)a, (long long)b);
+    return false;
+}
+
+/* --- linear ----------------------------------------------------------------------------------- */
+
+typedef struct linear {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (out, in), (out) */
+} linear;
+
+static choir_tensor *linear_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    linear *l = (linear *)self;
+    (void)count;
+    return choir_linear(in[0], l->weight, l->bias);
+}
+
+static const choir_module_class linear_class = {"linear", sizeof(linear), linear_forward};
+
+choir_module *choir_nn_linear_with(choir_scope *run, int64_t in, int64_t out, bool bias,
+    choir_init weight)
+{
+    linear *l = choir_module_new(run, &linear_class);
+    if (!positive(run, "linear", in, out))
+        in = out = 1;
+    choir_module_param(&l->base, "weight", &l->weight, choir_dims(out, in), weight);
+    if (bias)
+        choir_module_param(&l->base, "bias", &l->bias, choir_dims(out),
+            weight.kind == CHOIR_INIT_UNIFORM ? weight : choir_init_constant(0));
+    return &l->base;
+}
+
+choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
+{
+    return choir_nn_linear_with(run, in, out, true, fan_in_init(in > 0 ? in : 1));
+}
+
+/* --- convolution and pooling ------------------------------------------------------------------ */
+
+typedef struct conv {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (out, in/groups, k, k), channels last in memory; (out) */
+    choir_conv_opts opts;
+} conv;
+
+static choir_tensor *conv_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    conv *c = (conv *)self;
+    (void)count;
+    return choir_conv2d(in[0], c->weight, c->bias, c->opts);
+}
+
+static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward};
+
+choir_module *choir_nn_conv2d(choir_scope *run, int64_t in, int64_t out, int kernel,
+    choir_conv_opts opts)
+{
+    conv *c = choir_module_new(run, &conv_class);
+    int groups = opts.groups > 0 ? opts.groups : 1;
+    if (!positive(run, "conv2d", in, out) || !positive(run, "conv2d", kernel, in / groups))
+        in = out = kernel = groups = 1;
+    c->opts = opts;
+    choir_init init = fan_in_init(in / groups * kernel * kernel);
+    choir_module_param(&c->base, "weight", &c->weight,
+        choir_dims(out, in / groups, kernel, kernel), init);
+    choir__set_channels_last(c->weight);
+    choir_module_param(&c->base, "bias", &c->bias, choir_dims(out), init);
+    return &c->base;
+}
+
+typedef struct pool {
+    choir_module base;
+    int kernel, stride;
+} pool;
+
+static choir_tensor *max_pool_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_max_pool2d(in[0], p->kernel, p->stride, 0);
+}
+
+static choir_tensor *avg_pool_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_avg_pool2d(in[0], p->kernel, p->stride, 0);
+}
+
+static const choir_module_class max_pool_class = {"max_pool2d", sizeof(pool), max_pool_forward};
+static const choir_module_class avg_pool_class = {"avg_pool2d", sizeof(pool), avg_pool_forward};
+
+static choir_module *new_pool(choir_scope *run, const choir_module_class *type, int kernel,
+    int stride)
+{
+    pool *p = choir_module_new(run, type);
+    p->kernel = kernel;
+    p->stride = stride;
+    return &p->base;
+}
+
+choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride)
+{
+    return new_pool(run, &max_pool_class, kernel, stride);
+}
+
+choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride)
+{
+    return new_pool(run, &avg_pool_class, kernel, stride);
+}
+
+/* --- embedding -------------------------------------------------------------------------------- */
+
+typedef struct embedding {
+    choir_module base;
+    choir_tensor *weight; /* (count, width) */
+} embedding;
+
+static choir_tensor *embedding_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    (void)count;
+    return choir_embedding(((embedding *)self)->weight, in[0]);
+}
+
+static const choir_module_class embedding_class = {
+    "embedding", sizeof(embedding), embedding_forward};
+
+choir_module *choir_nn_embedding(choir_scope *run, int64_t count, int64_t width, choir_init init)
+{
+    embedding *e = choir_module_new(run, &embedding_class);
+    if (!positive(run, "embedding", count, width))
+        count = width = 1;
+    choir_module_param(&e->base, "weight", &e->weight, choir_dims(count, width), init);
+    return &e->base;
+}
+
+/* --- norms ------------------------------------------------------------------------------------ */
+
+typedef struct layer_norm {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (width) */
+} layer_norm;
+
+static choir_tensor *layer_norm_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    layer_norm *l = (layer_norm *)self;
+    (void)count;
+    return choir_layer_norm(in[0], l->weight, l->bias, 1e-5f);
+}
+
+static const choir_module_class layer_norm_class = {
+    "layer_norm", sizeof(layer_norm), layer_norm_forward};
+
+choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
+{
+    layer_norm *l = choir_module_new(run, &layer_norm_class);
+    if (!positive(run, "layer_norm", width, 1))
+        width = 1;
+    choir_module_param(&l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
+    choir_module_param(&l->base, "bias", &l->bias, choir_dims(width), choir_init_constant(0));
+    return &l->base;
+}
+
+typedef struct batch_norm {
+    choir_module base;
+    choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
+} batch_norm;
+
+static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    batch_norm *b = (batch_norm *)self;
+    (void)count;
+    return choir_batch_norm(in[0], b->weight, b->bias, b->running_mean, b->running_var,
+        self->training, 0.1f, 1e-5f);
+}
+
+static const choir_module_class batch_norm_class = {
+    "batch_norm", sizeof(batch_norm), batch_norm_forward};
+
+choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels)
+{
+    batch_norm *b = choir_module_new(run, &batch_norm_class);
+    if (!positive(run, "batch_norm", channels, 1))
+        channels = 1;
+    choir_shape c = choir_dims(channels);
+    choir_module_param(&b->base, "weight", &b->weight, c, choir_init_constant(1));
+    choir_module_param(&b->base, "bias", &b->bias, c, choir_init_constant(0));
+    choir_module_buffer(&b->base, "running_mean", &b->running_mean, c, 0);
+    choir_module_buffer(&b->base, "running_var", &b->running_var, c, 1);
+    return &b->base;
+}
+
+/* --- dropout ---------------------------------------------------------------------------------- */
+
+typedef struct dropout {
+    choir_module base;
+    float p;
+} dropout;
+
+static choir_tensor *dropout_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    (void)count;
+    return self->training ? choir_dropout(in[0], ((dropout *)self)->p, self->path) : in[0];
+}
+
+static const choir_module_class dropout_class = {"dropout", sizeof(dropout), dropout_forward};
+
+choir_module *choir_nn_dropout(choir_scope *run, float p)
+{
+    dropout *d = choir_module_new(run, &dropout_class);
+    d->p = p;
+    if (!(p >= 0 && p < 1))
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "dropout: the probability %g is not in [0, 1)",
+            (double)p);
+    return &d->base;
+}
+
+/* --- functions as modules --------------------------------------------------------------------- */
+
+typedef struct function {
+    choir_module base;
+    choir_tensor *(*call)(choir_tensor *x);
+} function;
+
+static choir_tensor *function_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    (void)count;
+    return ((function *)self)->call(in[0]);
+}
+
+static const choir_module_class function_class = {"function", sizeof(function), function_forward};
+
+static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_tensor *))
+{
+    function *f = choir_module_new(run, &function_class);
+    f->call = call;
+    return &f->base;
+}
+
+choir_module *choir_nn_relu(choir_scope *run)
+{
+    return new_function(run, choir_relu);
+}
+
+choir_module *choir_nn_gelu(choir_scope *run)
+{
+    return new_function(run, choir_gelu);
+}
+
+choir_module *choir_nn_gelu_tanh(choir_scope *run)
+{
+    return new_function(run, choir_gelu_tanh);
+}
+
+choir_module *choir_nn_tanh(choir_scope *run)
+{
+    return new_function(run, choir_tanh);
+}
+
+static choir_tensor *flatten_images(choir_tensor *x)
+{
+    return choir_flatten(x, 1);
+}
+
+choir_module *choir_nn_flatten(choir_scope *run)
+{
+    return new_function(run, flatten_images);
+}
+
+/* --- sequential ------------------------------------------------------------------------------- */
+
+typedef struct sequential {
+    choir_module base;
+    int count;
+    choir_module *parts[];
+} sequential;
+
+static choir_tensor *sequential_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    sequential *s = (sequential *)self;
+    choir_tensor *x = s->count ? choir_forward_n(s->parts[0], in, count) : in[0];
+    for (int i = 1; i < s->count; i++)
+        x = choir_forward(s->parts[i], x);
+    return x;
+}
+
+choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts, int count)
+{
+    choir_module_class *type = choir__arena_get(&run->arena, sizeof *type);
+    *type = (choir_module_class){"sequential",
+        sizeof(sequential) + (size_t)count * sizeof(choir_module *), sequential_forward};
+    sequential *s = choir_module_new(run, type);
+    s->count = count;
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        choir_module_child(&s->base, name, &s->parts[i], parts[i]);
+    }
+    return &s->base;
+}

@@ -1,0 +1,317 @@
+/* The module tree: registration, names, initial values, forward with its hooks.
+ *
+ * Children are built before their parents, so names are known only when the tree is complete: the first
+ * use of a root names everything in it and draws the initial values. */
+#include "nn/module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+struct choir__module_hook {
+    choir_module_hooks hooks;
+    void *arg;
+    struct choir__module_hook *next;
+};
+
+void *choir_module_new(choir_scope *run, const choir_module_class *type)
+{
+    choir_module *m = choir__arena_get(&run->arena, type->size);
+    m->type = type;
+    m->run = run;
+    m->training = true;
+    m->name = m->path = "";
+    return m;
+}
+
+static choir__module_entry *add_entry(choir_module *self, choir__entry_kind kind,
+    const char *name, void *field)
+{
+    choir__module_entry *e = choir__arena_get(&self->run->arena, sizeof *e);
+    e->kind = kind;
+    e->name = choir__arena_strdup(&self->run->arena, name);
+    e->field = (size_t)((char *)field - (char *)self);
+    choir__module_entry **link = &self->entries;
+    while (*link)
+        link = &(*link)->next;
+    return *link = e;
+}
+
+void choir_module_child(choir_module *self, const char *name, choir_module **field,
+    choir_module *child)
+{
+    choir__module_entry *e = add_entry(self, CHOIR__CHILD, name, field);
+    e->child = *field = child;
+    child->parent = self;
+    child->name = e->name;
+}
+
+choir_init choir_init_constant(double value)
+{
+    return (choir_init){CHOIR_INIT_CONSTANT, value, 0};
+}
+
+choir_init choir_init_uniform(double low, double high)
+{
+    return (choir_init){CHOIR_INIT_UNIFORM, low, high};
+}
+
+choir_init choir_init_normal(double mean, double deviation)
+{
+    return (choir_init){CHOIR_INIT_NORMAL, mean, deviation};
+}
+
+void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
+    choir_shape shape, choir_init init)
+{
+    choir_scope *run = self->run;
+    choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
+    choir_tensor *t = choir__tensor_new(run, run->device, CHOIR_F32, shape);
+    choir__param *p = choir__arena_get(&run->arena, sizeof *p);
+    e->tensor = *field = t;
+    t->param = p;
+    t->requires_grad = true;
+    p->tensor = t;
+    p->name = "";
+    p->init_kind = (int)init.kind;
+    p->init_a = init.a;
+    p->init_b = init.b;
+    p->next = run->params;
+    run->params = p;
+}
+
+void choir_module_tie(choir_module *self, const char *name, choir_tensor **field,
+    choir_tensor *param)
+{
+    add_entry(self, CHOIR__TIED, name, field)->tensor = param;
+    *field = param;
+}
+
+void choir_module_buffer(choir_module *self, const char *name, choir_tensor **field,
+    choir_shape shape, double value)
+{
+    *field = choir_full(self->run, CHOIR_F32, shape, value);
+    add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
+}
+
+/* --- names and initial values ------------------------------------------------------------------- */
+
+static char *join(choir_scope *run, const char *path, const char *name)
+{
+    if (!*path || !*name)
+        return choir__arena_strdup(&run->arena, *path ? path : name);
+    char *text = choir__format("%s.%s", path, name);
+    char *kept = choir__arena_strdup(&run->arena, text);
+    free(text);
+    return kept;
+}
+
+static void draw(choir__param *p)
+{
+    choir_tensor *t = p->tensor;
+    p->initialised = true;
+    if (t->poisoned)
+        return;
+    if (p->init_kind == CHOIR_INIT_CONSTANT) {
+        choir__launch_fill(t, p->init_a);
+        return;
+    }
+    choir__k_random args = {.y = choir__data(t), .n = t->count,
+        .key = choir__key(t->scope->seed, p->name), .a = p->init_a, .b = p->init_b,
+        .normal = p->init_kind == CHOIR_INIT_NORMAL, .dtype = CHOIR_F32};
+    choir__launch(choir__device_of(t), CHOIR_F32, random, &args);
+}
+
+static void name_tree(choir_module *m, const char *path)
+{
+    m->path = path;
+    m->ready = true;
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            name_tree(e->child, join(m->run, path, e->name));
+        if (e->kind != CHOIR__PARAM)
+            continue;
+        choir__param *p = e->tensor->param;
+        if (!p->initialised) { /* a wrapper around a tree in use renames nothing */
+            p->name = join(m->run, path, e->name);
+            draw(p);
+        }
+    }
+}
+
+void choir__module_ready(choir_module *m)
+{
+    while (m->parent)
+        m = m->parent;
+    if (!m->ready)
+        name_tree(m, "");
+}
+
+/* --- forward ---------------------------------------------------------------------------------- */
+
+struct backward_hook {
+    choir_module *module;
+    void (*call)(choir_module *module, choir_tensor *grad, void *arg);
+    void *arg;
+};
+
+static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct backward_hook *h = r->attrs;
+    h->call(h->module, gy, h->arg);
+    sink->give(sink, r, 0, gy);
+}
+
+static const choir__op hook_op = {.name = "module hook", .backward = hook_backward};
+
+/* t itself, with a place on the tape where the hook is called. */
+static choir_tensor *hooked(choir_module *module, choir_tensor *t,
+    void (*call)(choir_module *, choir_tensor *, void *), void *arg)
+{
+    if (!call || t->poisoned || !t->requires_grad || t->scope->kind == CHOIR__RUN)
+        return t;
+    choir_tensor *y = choir__tensor_alias(t->scope, t);
+    choir__record *r = choir__record_op(&hook_op, y, &t, 1);
+    if (r)
+        choir__record_attrs(r, &(struct backward_hook){module, call, arg},
+            sizeof(struct backward_hook));
+    return r ? y : t;
+}
+
+static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, int count)
+{
+    choir_tensor *x[CHOIR__MAX_IN];
+    memcpy(x, in, (size_t)count * sizeof *x);
+    for (struct choir__module_hook *h = m->hooks; h; h = h->next) {
+        if (h->hooks.before_forward)
+            h->hooks.before_forward(m, x, count, h->arg);
+        for (int i = 0; i < count; i++)
+            if (x[i]->requires_grad) {
+                x[i] = hooked(m, x[i], h->hooks.after_backward, h->arg);
+                break;
+            }
+    }
+    choir_tensor *y = m->type->forward(m, x, count);
+    for (struct choir__module_hook *h = m->hooks; h; h = h->next) {
+        y = hooked(m, y, h->hooks.before_backward, h->arg);
+        if (h->hooks.after_forward)
+            h->hooks.after_forward(m, y, h->arg);
+    }
+    return y;
+}
+
+choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
+{
+    if (!m->ready)
+        choir__module_ready(m);
+    if (count < 1 || count > CHOIR__MAX_IN)
+        return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d", count,
+            CHOIR__MAX_IN);
+    return m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+}
+
+void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
+{
+    struct choir__module_hook *h = choir__arena_get(&m->run->arena, sizeof *h);
+    *h = (struct choir__module_hook){hooks, arg, NULL};
+    struct choir__module_hook **link = &m->hooks;
+    while (*link)
+        link = &(*link)->next;
+    *link = h;
+}
+
+/* --- walks ------------------------------------------------------------------------------------ */
+
+void choir_module_train(choir_module *m, bool training)
+{
+    m->training = training;
+    for (choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            choir_module_train(e->child, training);
+}
+
+void choir_module_freeze(choir_module *m, bool frozen)
+{
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            choir_module_freeze(e->child, frozen);
+        if (e->kind == CHOIR__PARAM)
+            e->tensor->requires_grad = !frozen;
+    }
+}
+
+static void visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
+{
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD) {
+            visit(e->child, buffers, fn, arg);
+        } else if (e->kind == CHOIR__PARAM) {
+            fn(e->tensor->param->name, e->tensor, arg);
+        } else if (e->kind == CHOIR__BUFFER && buffers) {
+            char *name = *m->path ? choir__format("%s.%s", m->path, e->name)
+                                  : choir__strdup(e->name);
+            fn(name, e->tensor, arg);
+            free(name);
+        }
+    }
+}
+
+void choir_module_visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
+{
+    choir__module_ready(m);
+    visit(m, buffers, fn, arg);
+}
+
+struct search {
+    const char *name;
+    choir_tensor *found;
+};
+
+static void match(const char *name, choir_tensor *t, void *arg)
+{
+    struct search *s = arg;
+    if (!strcmp(name, s->name))
+        s->found = t;
+}
+
+choir_tensor *choir_module_find(choir_module *m, const char *name)
+{
+    struct search s = {name, NULL};
+    choir_module_visit(m, true, match, &s);
+    return s.found;
+}
+
+static void add_count(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    *(int64_t *)arg += t->requires_grad ? t->count : 0;
+}
+
+int64_t choir_module_param_count(choir_module *m)
+{
+    int64_t count = 0;
+    choir_module_visit(m, false, add_count, &count);
+    return count;
+}
+
+struct list {
+    choir__param **params;
+    int count;
+};
+
+static void collect(const char *name, choir_tensor *t, void *arg)
+{
+    struct list *l = arg;
+    (void)name;
+    l->params = choir__realloc(l->params, (size_t)(l->count + 1) * sizeof(choir__param *));
+    l->params[l->count++] = t->param;
+}
+
+choir__param **choir__module_params(choir_module *m, int *count)
+{
+    struct list l = {choir__calloc(1, sizeof(choir__param *)), 0};
+    choir_module_visit(m, false, collect, &l);
+    *count = l.count;
+    return l.params;
+}

@@ -1,0 +1,31 @@
+/* Inside modules: what was registered by field. */
+#ifndef CHOIR_MODULE_H
+#define CHOIR_MODULE_H
+
+#include <choir/nn.h>
+#include "autograd/book.h"
+
+typedef enum choir__entry_kind {
+    CHOIR__CHILD,
+    CHOIR__PARAM,
+    CHOIR__TIED,
+    CHOIR__BUFFER
+} choir__entry_kind;
+
+typedef struct choir__module_entry {
+    choir__entry_kind kind;
+    const char *name;
+    size_t field; /* offset in the module's struct: a clone's fields are set by it */
+    choir_module *child;
+    choir_tensor *tensor;
+    struct choir__module_entry *next;
+} choir__module_entry;
+
+/* Names every module and parameter of the tree by its path, and draws initial values. Any use of the
+ * module calls it; idempotent. */
+void choir__module_ready(choir_module *root);
+
+/* Trainable and frozen parameters in order of registration, each once; the caller frees the list. */
+choir__param **choir__module_params(choir_module *module, int *count);
+
+#endif

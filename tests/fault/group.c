@@ -1,0 +1,437 @@
+/* Ranks that die, leave, disagree or fall silent: an answer that names them, soon, on all others; and
+ * nothing left behind. Times are upper bounds of seconds, for slow machines. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <choir/group.h>
+
+#include "base/base.h"
+#include "comm/group.h"
+#include "multi/ranks.h"
+
+static void nap(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&t, NULL);
+}
+
+/* Where the ranks of a test leave word for it: anonymous memory that forks share. */
+typedef struct notes {
+    choir_status status[8];
+    char message[8][512];
+    double seconds[8]; /* from the death to the news of it */
+    double died_at;
+    pid_t pid[8];
+} notes;
+
+static notes *new_notes(void)
+{
+    notes *n = mmap(NULL, sizeof *n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(n != MAP_FAILED);
+    return n;
+}
+
+static void note(notes *n, int rank, choir_status status)
+{
+    n->status[rank] = status;
+    snprintf(n->message[rank], sizeof n->message[rank], "%s", choir_error_message());
+    n->seconds[rank] = choir__now() - n->died_at;
+}
+
+/* --- death --- */
+
+typedef enum moment { BEFORE_A_CALL, AMID_CALLS, EXIT_WITHOUT_FREE } moment;
+
+typedef struct death {
+    notes *notes;
+    moment when;
+    int victim;
+    bool busy; /* rank 0 computes for long: the others have to find out without it */
+} death;
+
+static int dying(int rank, int world, void *arg)
+{
+    death *d = arg;
+    choir_group *group;
+    float *x = calloc(100000, sizeof *x);
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    d->notes->pid[rank] = getpid();
+    CHECK_OK(choir_group_barrier(group));
+    if (rank == d->victim && d->when != AMID_CALLS) {
+        nap(0.2); /* the others are asleep by then */
+        d->notes->died_at = choir__now();
+        if (d->when == EXIT_WITHOUT_FREE)
+            _exit(0);
+        kill(getpid(), SIGKILL);
+    }
+    if (rank == d->victim && fork() == 0) { /* strikes at any moment */
+        nap(0.2);
+        d->notes->died_at = choir__now();
+        kill(getppid(), SIGKILL);
+        _exit(0);
+    }
+    if (d->busy && rank == 0)
+        nap(1.3);
+    choir_status status = CHOIR_OK;
+    for (int i = 0; !status; i++)
+        status = choir_group_all_reduce(group, x, i % 3 ? 100000 : 10, CHOIR_F32, CHOIR_SUM);
+    note(d->notes, rank, status);
+    choir_group_free(group);
+    free(x);
+    return world < 0;
+}
+
+static void dies(moment when, int world, int victim, bool busy)
+{
+    char who[64];
+    death d = {new_notes(), when, victim, busy};
+    choir_status status = choir_spawn(world, dying, &d);
+    snprintf(who, sizeof who, "rank %d (pid %d) died during all_reduce", victim,
+        (int)d.notes->pid[victim]);
+    for (int r = 0; r < world; r++) {
+        if (r == victim)
+            continue;
+        if (!strstr(d.notes->message[r], who))
+            fail_msg("world %d, victim %d, rank %d: '%s'", world, victim, r, d.notes->message[r]);
+        assert_int_equal(d.notes->status[r], CHOIR_ERR_PEER_LOST);
+        if (!busy || r)
+            assert_true(d.notes->seconds[r] < (busy ? 1.05 : 1.5));
+    }
+    if (when == EXIT_WITHOUT_FREE) {
+        assert_int_equal(status, CHOIR_OK); /* a rank may do that to itself */
+    } else {
+        assert_int_equal(status, CHOIR_ERR_PEER_LOST);
+        snprintf(who, sizeof who, "rank %d (pid %d) was killed by SIGKILL", victim,
+            (int)d.notes->pid[victim]);
+        assert_non_null(strstr(choir_error_message(), who));
+    }
+    munmap(d.notes, sizeof *d.notes);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    for (int when = BEFORE_A_CALL; when <= EXIT_WITHOUT_FREE; when++) {
+        dies((moment)when, 2, 1, false);
+        dies((moment)when, 3, 0, false);
+        dies((moment)when, 5, 2, false);
+    }
+}
+
+static void test_death_while_rank_0_is_busy(void **state)
+{
+    (void)state;
+    dies(BEFORE_A_CALL, 4, 2, true);
+}
+
+/* Before everyone has met. */
+static int dying_early(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    (void)world;
+    opts.timeout_s = 0.7;
+    if (rank == 1)
+        return 0; /* never comes */
+    note(n, rank, choir_group_open(opts, &group));
+    return 0;
+}
+
+static void test_never_came(void **state)
+{
+    notes *n = new_notes();
+    (void)state;
+    assert_int_equal(choir_spawn(3, dying_early, n), CHOIR_OK);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
+        assert_non_null(strstr(n->message[r], "rank 1 of 3 never came within 0.7 s"));
+    }
+    munmap(n, sizeof *n);
+}
+
+/* --- leaving, silence, disagreement --- */
+
+static int leaving(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    (void)world;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_barrier(group));
+    if (rank != 1)
+        note(n, rank, choir_group_barrier(group));
+    choir_group_free(group);
+    if (rank == 1)
+        nap(0.5);
+    return 0;
+}
+
+static void test_left(void **state)
+{
+    notes *n = new_notes();
+    (void)state;
+    assert_int_equal(choir_spawn(3, leaving, n), CHOIR_OK);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
+        assert_non_null(strstr(n->message[r], "has left the group, and barrier needs it"));
+        assert_non_null(strstr(n->message[r], "rank 1 (pid"));
+    }
+    munmap(n, sizeof *n);
+}
+
+static int silent(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    float x = 1;
+    (void)world;
+    opts.timeout_s = 0.6;
+    CHECK_OK(choir_group_open(opts, &group));
+    CHECK_OK(choir_group_barrier(group));
+    if (rank == 1 || rank == 2)
+        nap(1.5);
+    note(n, rank, choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_silence(void **state)
+{
+    notes *n = new_notes();
+    (void)state;
+    assert_int_equal(choir_spawn(4, silent, n), CHOIR_OK);
+    for (int r = 0; r < 4; r++) { /* the silent ones learn of it when they come */
+        assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
+        assert_non_null(strstr(n->message[r], "ranks 1, 2 did not come to all_reduce of 1 f32"));
+    }
+    munmap(n, sizeof *n);
+}
+
+static int disagreeing(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    float x[40000] = {0}; /* past the size that takes a single step */
+    int64_t count = rank == 1 ? 20000 : 40000;
+    (void)world;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
+    note(n, rank, choir_group_all_reduce(group, x, count, CHOIR_F32, CHOIR_SUM));
+    CHECK(choir_group_barrier(group) == CHOIR_ERR_MISMATCH); /* it sticks */
+    choir_group_free(group);
+    return 0;
+}
+
+static int disagreeing_calls(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    float x[3] = {0};
+    (void)world;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    note(n, rank, rank == 1 ? choir_group_broadcast(group, x, 12, 0)
+                            : choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_mismatch(void **state)
+{
+    notes *n = new_notes();
+    (void)state;
+    for (int world = 2; world <= 5; world++) {
+        assert_int_equal(choir_spawn(world, disagreeing, n), CHOIR_OK);
+        for (int r = 0; r < world; r++) {
+            assert_int_equal(n->status[r], CHOIR_ERR_MISMATCH);
+            assert_non_null(strstr(n->message[r],
+                "rank 1 called all_reduce of 20000 f32 while rank 0 called all_reduce of 40000 f32"));
+        }
+        assert_int_equal(choir_spawn(world, disagreeing_calls, n), CHOIR_OK);
+        for (int r = 0; r < world; r++)
+            assert_non_null(strstr(n->message[r],
+                "rank 1 called broadcast of 12 bytes from rank 0 while rank 0 called all_reduce "
+                "of 3 f32"));
+    }
+    munmap(n, sizeof *n);
+}
+
+/* --- choir_spawn --- */
+
+static int exits_with_3(int rank, int world, void *arg)
+{
+    (void)arg;
+    if (rank == world - 1)
+        return 3;
+    nap(60);
+    return 0;
+}
+
+static void test_exit_status(void **state)
+{
+    double start = choir__now();
+    (void)state;
+    assert_int_equal(choir_spawn(3, exits_with_3, NULL), CHOIR_ERR_PEER_LOST);
+    assert_non_null(strstr(choir_error_message(), "rank 2 (pid "));
+    assert_non_null(strstr(choir_error_message(), "exited with status 3"));
+    assert_true(choir__now() - start < 10); /* the others were stopped */
+    errno = 0;
+    assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+    assert_int_equal(choir_spawn(0, exits_with_3, NULL), CHOIR_ERR_ARGUMENT);
+}
+
+static int knows_itself(int rank, int world, void *arg)
+{
+    (void)arg;
+    CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("LOCAL_RANK")) == rank);
+    CHECK(atoi(getenv("WORLD_SIZE")) == world && atoi(getenv("LOCAL_WORLD_SIZE")) == world);
+    CHECK(strlen(getenv("CHOIR_JOB")) == 32);
+    CHECK(getpgrp() == *(pid_t *)arg);
+    return 0;
+}
+
+static void test_environment(void **state)
+{
+    pid_t group = getpgrp();
+    (void)state;
+    assert_int_equal(choir_spawn(4, knows_itself, &group), CHOIR_OK);
+}
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static int waits_for_signal(int rank, int world, void *arg)
+{
+    (void)world;
+    signal(SIGTERM, stop);
+    ((notes *)arg)->pid[rank] = getpid();
+    while (!stopped)
+        nap(0.02);
+    return 7;
+}
+
+/* Runs choir_spawn in a process of its own; its exit status is minus the result. */
+static pid_t spawner(int world, choir_spawn_fn *fn, notes *n)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(-choir_spawn(world, fn, n));
+    for (int r = 0; r < world; r++)
+        while (!*(volatile pid_t *)&n->pid[r])
+            nap(0.01);
+    return pid;
+}
+
+static void test_signal_passed_on(void **state)
+{
+    int status;
+    notes *n = new_notes();
+    (void)state;
+    pid_t pid = spawner(3, waits_for_signal, n);
+    kill(pid, SIGTERM);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), -CHOIR_ERR_INTERRUPTED);
+    munmap(n, sizeof *n);
+}
+
+/* Names in this process's network namespace and files that could have been left behind. */
+static int traces(void)
+{
+    char line[512];
+    int found = 0;
+    FILE *f = fopen("/proc/net/unix", "re");
+    while (f && fgets(line, sizeof line, f))
+        found += strstr(line, "@choir/") != NULL;
+    if (f)
+        fclose(f);
+    DIR *d = opendir("/dev/shm");
+    for (struct dirent *e; d && (e = readdir(d));)
+        found += strstr(e->d_name, "choir") != NULL;
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int computes_forever(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group;
+    choir__shared *shared;
+    float x = 0;
+    (void)world;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir__shared_new(group, 1 << 20, &shared));
+    n->pid[rank] = getpid();
+    for (;;)
+        CHECK_OK(choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM));
+}
+
+static bool gone(pid_t pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return true;
+    size_t got = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    const char *after = strrchr(text, ')');
+    return !got || (after && after[2] == 'Z'); /* nobody reaps orphans in some containers */
+}
+
+static void test_nothing_left(void **state)
+{
+    notes *n = new_notes();
+    int before = traces();
+    (void)state;
+    pid_t pid = spawner(3, computes_forever, n);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    double deadline = choir__now() + 5;
+    for (int r = 0; r < 3; r++)
+        while (!gone(n->pid[r]) && choir__now() < deadline)
+            nap(0.02);
+    for (int r = 0; r < 3; r++)
+        assert_true(gone(n->pid[r]));
+    while (traces() > before && choir__now() < deadline)
+        nap(0.02); /* other tests of this machine may be at it */
+    assert_true(traces() <= before);
+    munmap(n, sizeof *n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death_while_rank_0_is_busy),
+        cmocka_unit_test(test_never_came),
+        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_exit_status),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_signal_passed_on),
+        cmocka_unit_test(test_nothing_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* Gradients: for every number of micro-batches and ranks the reduction has the bits that one
+ * process gets by adding all micro-batches in the tree's order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <choir/group.h>
+
+#include "base/base.h"
+#include "comm/group.h"
+#include "comm/pattern/tree.h"
+#include "multi/ranks.h"
+
+enum { LEAVES_MAX = 17, NODES_MAX = 8, ROOM = 3000 };
+
+/* Element i of micro-batch m: magnitudes apart enough that the order of additions shows. */
+static float gradient(int64_t m, int64_t i)
+{
+    uint32_t z = (uint32_t)(m * 7919 + i) * 2654435761u;
+    z = (z ^ (z >> 15)) * 2246822519u;
+    z ^= z >> 13;
+    return (float)(int32_t)z * (z % 3 ? 1e-9f : 1e-5f);
+}
+
+/* The node's sum, as the rank that holds its micro-batches would have added it. */
+static float node_sum(choir__node node, int64_t i)
+{
+    float leaves[LEAVES_MAX];
+    for (int64_t k = 0; k < node.leaves; k++)
+        leaves[k] = gradient(node.start + k, i);
+    return choir__tree_sum(leaves, node.leaves, 1);
+}
+
+static int reduce(choir_group *group, choir__shared *shared, int64_t leaves, int64_t count,
+    size_t offset, float scale)
+{
+    int64_t lo, hi;
+    choir__node nodes[CHOIR__MAX_NODES];
+    int rank = choir_group_rank(group), world = choir_group_world(group);
+    const choir__tree_reduce args = {shared, offset, ROOM * sizeof(float), count, leaves, scale};
+    char *mine = (char *)choir__shared_at(shared, rank) + offset;
+    choir__tree_run(leaves, rank, world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, nodes);
+    CHECK(n <= NODES_MAX);
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < count; i++)
+            ((float *)(void *)(mine + (size_t)k * args.node_stride))[i] = node_sum(nodes[k], i);
+    choir__group_tree_reduce(group, &args);
+    CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+    for (int64_t i = 0; i < count; i++) {
+        float all[LEAVES_MAX], want;
+        for (int64_t m = 0; m < leaves; m++)
+            all[m] = gradient(m, i);
+        want = choir__tree_sum(all, leaves, scale);
+        CHECK(memcmp(&want, mine + (size_t)i * sizeof want, sizeof want) == 0);
+    }
+    return 0;
+}
+
+static int all_trees(int rank, int world, void *arg)
+{
+    static const int64_t counts[] = {0, 1, 15, 16, 1000, 2999};
+    choir_group *group;
+    choir__shared *shared;
+    (void)rank, (void)arg;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir__shared_new(group, NODES_MAX * ROOM * sizeof(float), &shared));
+    for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++) /* also fewer than ranks */
+        for (size_t c = 0; c < CHOIR_COUNT(counts); c++) {
+            float scale = 1.0f / (float)leaves;
+            if (reduce(group, shared, leaves, counts[c], 0, scale) ||
+                reduce(group, shared, leaves, choir__min(counts[c], 2900), 4 * 19, 1))
+                return 1;
+        }
+    CHECK(world == 1 || choir__group_bytes(group) > 0);
+    choir__shared_free(shared);
+    choir_group_free(group);
+    return 0;
+}
+
+static int too_big(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__shared *shared;
+    (void)rank, (void)world, (void)arg;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir__shared_new(group, 4096, &shared));
+    choir__group_tree_reduce(group, &(choir__tree_reduce){shared, 64, 0, 1020, 2, 1});
+    CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_ARGUMENT);
+    CHECK(strstr(choir_error_message(), "do not fit"));
+    choir__shared_free(shared);
+    choir_group_free(group);
+    return 0;
+}
+
+static int layouts_differ(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__shared *shared;
+    (void)world, (void)arg;
+    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir__shared_new(group, 4096, &shared));
+    choir__group_tree_reduce(group,
+        &(choir__tree_reduce){shared, rank ? 64 : 0, 64, 10, 2, 1});
+    CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_MISMATCH);
+    choir__shared_free(shared);
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 8; world++)
+        if (choir_spawn(world, all_trees, NULL))
+            fail_msg("world %d: %s", world, choir_error_message());
+}
+
+static void test_too_big(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(2, too_big, NULL), CHOIR_OK);
+}
+
+static void test_layouts(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(2, layouts_differ, NULL), CHOIR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_too_big),
+        cmocka_unit_test(test_layouts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
