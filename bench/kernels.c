@@ -2,8 +2,9 @@
  *
  *     choir_bench_kernels [--isa avx512] [--filter adam]
  *
- * One line a kernel: its best time of many calls, and the memory traffic or arithmetic that makes.
- * A kernel's operands stay where the last call left them, so small ones are timed in cache. */
+ * One line a kernel: its best time of many calls, and the memory traffic or arithmetic that
+ * makes. A kernel's operands stay where the last call left them, so small ones are timed in
+ * cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +53,8 @@ static int64_t *ids(int64_t n, int64_t below)
 
 typedef void kernel_fn(const void *args);
 
-/* Calls fn for about a fifth of a second; the best time of a call, where one takes at least 5 us by
- * calling it several times in a row. */
+/* Calls fn for about a fifth of a second; the best time of a call, where one takes at least 5
+ * us by calling it several times in a row. */
 static double best_time(kernel_fn *fn, const void *args)
 {
     double best = 1e9, start = choir__now(), end = start + 0.2;

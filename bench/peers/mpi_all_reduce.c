@@ -71,9 +71,10 @@ int main(int argc, char **argv)
         MPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         double seconds = measure(in, out, count), algbw = (double)bytes / seconds * 1e-9;
         if (rank == 0)
-            printf("{\"collective\":\"all_reduce\",\"backend\":\"mpi\",\"algorithm\":\"native\","
-                   "\"ranks\":%d,\"bytes\":%ld,\"time_us\":%.3f,\"algbw_gbs\":%.3f,"
-                   "\"busbw_gbs\":%.3f,\"wrong\":%d}\n",
+            printf(
+                "{\"collective\":\"all_reduce\",\"backend\":\"mpi\",\"algorithm\":\"native\","
+                "\"ranks\":%d,\"bytes\":%ld,\"time_us\":%.3f,\"algbw_gbs\":%.3f,"
+                "\"busbw_gbs\":%.3f,\"wrong\":%d}\n",
                 world, bytes, seconds * 1e6, algbw, algbw * 2 * (world - 1) / world, all_wrong);
         fflush(stdout);
     }

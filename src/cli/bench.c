@@ -1,9 +1,10 @@
 /* choir bench: how fast a collective is, size by size, in the columns of nccl-tests.
  *
- * The ranks are forks, each on a core of its own. A sample is a few calls back to back (small ones
- * cannot be timed singly) behind a barrier; a sample's time is the slowest rank's, a size's time the
- * median of its samples. Bandwidths are nccl-tests': algbw is bytes over time, busbw scales it so
- * that figures compare with what a link can carry whatever the number of ranks. */
+ * The ranks are forks, each on a core of its own. A sample is a few calls back to back (small
+ * ones cannot be timed singly) behind a barrier; a sample's time is the slowest rank's, a
+ * size's time the median of its samples. Bandwidths are nccl-tests': algbw is bytes over time,
+ * busbw scales it so that figures compare with what a link can carry whatever the number of
+ * ranks. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -60,8 +61,8 @@ static choir_status run_broadcast(const station *s, size_t bytes)
 static choir_status run_all_gather(const station *s, size_t bytes)
 {
     size_t each = bytes / (size_t)s->b->ranks;
-    return choir_group_all_gather(s->group, s->data + (size_t)choir_group_rank(s->group) * each,
-        s->data, each);
+    return choir_group_all_gather(
+        s->group, s->data + (size_t)choir_group_rank(s->group) * each, s->data, each);
 }
 
 static double bus_all_reduce(int n)
@@ -156,8 +157,8 @@ static double sample(const station *s, size_t bytes, int calls)
     return took;
 }
 
-/* Median seconds a call. Rank 0's choice of how many calls a sample has is everybody's: the time it
- * rests on is the same on all ranks. */
+/* Median seconds a call. Rank 0's choice of how many calls a sample has is everybody's: the
+ * time it rests on is the same on all ranks. */
 static double measure(const station *s, size_t bytes)
 {
     double times[SAMPLES], first = sample(s, bytes, 4) / 4;
@@ -187,8 +188,8 @@ static void print_line(const bench *b, size_t bytes, double seconds, int64_t wro
         printf("{\"collective\":\"%s\",\"backend\":\"shm\",\"algorithm\":\"%s\",\"ranks\":%d,"
                "\"bytes\":%zu,\"time_us\":%.3f,\"algbw_gbs\":%.3f,\"busbw_gbs\":%.3f,"
                "\"wrong\":%" PRId64 "}\n",
-            b->what->name, b->direct ? "direct" : "staged", b->ranks, bytes, seconds * 1e6, algbw,
-            busbw, wrong);
+            b->what->name, b->direct ? "direct" : "staged", b->ranks, bytes, seconds * 1e6,
+            algbw, busbw, wrong);
     else
         printf("  %12zu %13zu %6s %6s %11.2f %9.2f %9.2f %7" PRId64 "\n", bytes,
             bytes / choir_dtype_size(b->dtype), choir_dtype_name(b->dtype),
@@ -221,7 +222,8 @@ static int bench_rank(int rank, int world, void *arg)
         choir_check(choir__shared_new(s.group, s.b->max, &s.shared));
         s.data = choir__shared_at(s.shared, rank);
     } else if (!(s.data = aligned_alloc(4096, (s.b->max + 4095) / 4096 * 4096))) {
-        fprintf(stderr, "choir bench: no %zu bytes of memory: choose a smaller --max\n", s.b->max);
+        fprintf(
+            stderr, "choir bench: no %zu bytes of memory: choose a smaller --max\n", s.b->max);
         return 1;
     }
     if (rank == 0 && !s.b->json)
@@ -307,16 +309,17 @@ static int take_option(bench *b, int option, const char *value)
         return b->factor > 1 ? 0 : wrong_usage("--factor", value, "want 2 or more");
     case 'd':
         return parse_dtype(value, &b->dtype)
-            ? 0
-            : wrong_usage("--dtype", value, "want f32, f64, i64 or i32");
+                   ? 0
+                   : wrong_usage("--dtype", value, "want f32, f64, i64 or i32");
     case 'a':
         b->direct = strcmp(value, "direct") == 0;
         return b->direct || strcmp(value, "staged") == 0
-            ? 0
-            : wrong_usage("--algorithm", value, "want direct or staged");
+                   ? 0
+                   : wrong_usage("--algorithm", value, "want direct or staged");
     case 'b':
-        return strcmp(value, "shm") == 0 ? 0
-                                         : wrong_usage("--backend", value, "only shm is built in");
+        return strcmp(value, "shm") == 0
+                   ? 0
+                   : wrong_usage("--backend", value, "only shm is built in");
     case 'j': b->json = true; return 0;
     default: fprintf(stderr, "Try 'choir bench --help'.\n"); return 2;
     }
@@ -338,8 +341,8 @@ static int take_collective(bench *b, int argc, char **argv)
         return wrong_usage("argument", argv[optind + 1], "one collective at a time");
     size_t least = choir_dtype_size(b->dtype) * (b->what->sums ? 1 : (size_t)b->ranks);
     if (b->min < least) {
-        fprintf(stderr, "choir bench: --min %zu: below the %zu bytes of one element%s\n", b->min,
-            least, b->what->sums ? "" : " a rank");
+        fprintf(stderr, "choir bench: --min %zu: below the %zu bytes of one element%s\n",
+            b->min, least, b->what->sums ? "" : " a rank");
         return 2;
     }
     if (b->max < b->min) {
@@ -363,7 +366,11 @@ int choir__cli_bench(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {0},
     };
-    bench b = {.ranks = 2, .min = 1 << 10, .max = 64 << 20, .factor = 4, .dtype = CHOIR_F32,
+    bench b = {.ranks = 2,
+        .min = 1 << 10,
+        .max = 64 << 20,
+        .factor = 4,
+        .dtype = CHOIR_F32,
         .direct = true};
     int option, status;
     optind = 0; /* glibc: scan anew, whatever main has scanned */

@@ -1,8 +1,8 @@
 /* A group: a queue, and the engine its collectives run on.
  *
- * Every call here only checks its arguments and enqueues; the engine runs on whichever thread serves
- * the queue. So the collectives of a group happen in the order they were issued, among themselves and
- * with the devices' events that strategies make the queue wait for. */
+ * Every call here only checks its arguments and enqueues; the engine runs on whichever thread
+ * serves the queue. So the collectives of a group happen in the order they were issued, among
+ * themselves and with the devices' events that strategies make the queue wait for. */
 #include <choir/group.h>
 
 #include <errno.h>
@@ -46,25 +46,25 @@ static choir_status complete(choir_group_opts *o)
     bool ask = o->rank < 0;
     int local = 0;
     if (ask != (o->world < 0))
-        return choir__error(CHOIR_ERR_ARGUMENT, "rank %d of %d: give both, or neither (-1)", o->rank,
-            o->world);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "rank %d of %d: give both, or neither (-1)", o->rank, o->world);
     if (ask && (from_environment("RANK", 0, &o->rank) ||
                    from_environment("WORLD_SIZE", 1, &o->world) ||
                    from_environment("LOCAL_WORLD_SIZE", o->world, &local)))
         return CHOIR_ERR_ARGUMENT;
     if (ask && local != o->world)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%d of %d ranks are on this machine: groups across machines are not built in", local,
-            o->world);
+            "%d of %d ranks are on this machine: groups across machines are not built in",
+            local, o->world);
     if (o->world < 1 || o->world > CHOIR__MAX_WORLD)
         return choir__error(CHOIR_ERR_ARGUMENT, "a group of %d ranks: want 1 to %d", o->world,
             CHOIR__MAX_WORLD);
     if (o->rank >= o->world)
-        return choir__error(CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", o->rank,
-            o->world);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", o->rank, o->world);
     if (!(o->timeout_s > 0))
-        return choir__error(CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0",
-            o->timeout_s);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0", o->timeout_s);
     if (!o->job)
         o->job = getenv("CHOIR_JOB");
     if (o->world > 1 && (!o->job || !*o->job))
@@ -188,21 +188,24 @@ choir_status choir_group_broadcast(choir_group *group, void *data, size_t bytes,
     return run(group, run_broadcast, (task){.data = data, .bytes = bytes, .root = root});
 }
 
-choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
-    choir_dtype dtype, choir_reduce_op op)
+choir_status choir_group_all_reduce(
+    choir_group *group, void *data, int64_t count, choir_dtype dtype, choir_reduce_op op)
 {
     if (count < 0)
-        return choir__error(CHOIR_ERR_ARGUMENT, "all_reduce of %lld elements", (long long)count);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "all_reduce of %lld elements", (long long)count);
     if (op > CHOIR_MAX)
-        return choir__error(CHOIR_ERR_ARGUMENT, "all_reduce: there is no operation %d", (int)op);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "all_reduce: there is no operation %d", (int)op);
     if (!choir__arith_find(dtype, op))
         return choir__error(CHOIR_ERR_DTYPE, "all_reduce of %s: want f32, f64, i64 or i32",
             choir_dtype_name(dtype));
-    return run(group, run_all_reduce,
-        (task){.data = data, .count = count, .dtype = dtype, .op = op});
+    return run(
+        group, run_all_reduce, (task){.data = data, .count = count, .dtype = dtype, .op = op});
 }
 
-choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all, size_t bytes)
+choir_status choir_group_all_gather(
+    choir_group *group, const void *mine, void *all, size_t bytes)
 {
     return run(group, run_all_gather, (task){.data = all, .mine = mine, .bytes = bytes});
 }
@@ -248,5 +251,7 @@ choir_status choir__shared_new(choir_group *group, size_t bytes, choir__shared *
     sharing s = {group->shm, group->queue, bytes, shared, &status};
     choir__queue_issue(group->queue, run_share, &s, sizeof s);
     choir_status failed = choir__queue_wait(group->queue);
-    return failed ? failed : status ? choir__error(status, "%s", group->shm->message) : CHOIR_OK;
+    return failed   ? failed
+           : status ? choir__error(status, "%s", group->shm->message)
+                    : CHOIR_OK;
 }

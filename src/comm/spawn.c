@@ -1,12 +1,14 @@
 /* choir_spawn: ranks as forks of the calling process.
  *
- * The parent sleeps on a pidfd a child and on a pipe that its signal handler writes to. The first
- * child that fails settles the outcome; the others get a moment to notice by themselves (they
- * usually do, and their own words about it are worth having), then SIGTERM, then SIGKILL. A child asks
- * the kernel for SIGKILL when its parent goes, so nothing outlives the caller however it dies.
+ * The parent sleeps on a pidfd a child and on a pipe that its signal handler writes to. The
+ * first child that fails settles the outcome; the others get a moment to notice by themselves
+ * (they usually do, and their own words about it are worth having), then SIGTERM, then
+ * SIGKILL. A child asks the kernel for SIGKILL when its parent goes, so nothing outlives the
+ * caller however it dies.
  *
- * A child ends by _exit: what the parent registered with atexit is the parent's to run. The leak
- * checker and coverage, which would have run there, are called by name when they are linked in. */
+ * A child ends by _exit: what the parent registered with atexit is the parent's to run. The
+ * leak checker and coverage, which would have run there, are called by name when they are
+ * linked in. */
 #include <choir/group.h>
 
 #include <errno.h>
@@ -43,8 +45,8 @@ typedef struct family {
     child *children; /* (world) */
     choir_status outcome;
     char message[200];
-    double failed_at;  /* 0: nobody has */
-    int stopped_with;  /* the strongest signal sent to the others so far */
+    double failed_at; /* 0: nobody has */
+    int stopped_with; /* the strongest signal sent to the others so far */
     bool interrupted;
 } family;
 
@@ -57,8 +59,8 @@ typedef struct old_actions {
     struct sigaction interrupt, terminate, child;
 } old_actions;
 
-/* Ctrl-C reaches the whole process group by itself (the kernel is its sender): only what somebody
- * sent to this process alone is to be passed on. */
+/* Ctrl-C reaches the whole process group by itself (the kernel is its sender): only what
+ * somebody sent to this process alone is to be passed on. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     int why = errno;
@@ -121,8 +123,8 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-static _Noreturn void be_rank(int rank, int world, const char *job, pid_t parent,
-    choir_spawn_fn *fn, void *arg)
+static _Noreturn void be_rank(
+    int rank, int world, const char *job, pid_t parent, choir_spawn_fn *fn, void *arg)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -173,7 +175,8 @@ static void note_end(family *f, int rank, const siginfo_t *end)
             sigabbrev_np(end->si_status), strsignal(end->si_status));
 }
 
-/* Those found dead at one look: a signal before an exit status, which is often its consequence. */
+/* Those found dead at one look: a signal before an exit status, which is often its
+ * consequence. */
 static void reap(family *f, const struct pollfd *ready)
 {
     siginfo_t ends[RANKS_MAX];
@@ -225,11 +228,13 @@ static void watch(family *f)
     }
 }
 
-static bool start(family *f, const char *job, const old_actions *old, choir_spawn_fn *fn, void *arg)
+static bool start(
+    family *f, const char *job, const old_actions *old, choir_spawn_fn *fn, void *arg)
 {
     pid_t parent = getpid();
     for (int r = 0; r < f->world; r++) {
-        sigset_t ours, before; /* a child must not meet a signal with our handler still in place */
+        sigset_t ours,
+            before; /* a child must not meet a signal with our handler still in place */
         sigemptyset(&ours);
         sigaddset(&ours, SIGINT);
         sigaddset(&ours, SIGTERM);
@@ -248,7 +253,8 @@ static bool start(family *f, const char *job, const old_actions *old, choir_spaw
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
         if (pidfd < 0) {
-            fail(f, CHOIR_ERR_IO, "cannot start rank %d of %d: %s", r, f->world, strerror(errno));
+            fail(f, CHOIR_ERR_IO, "cannot start rank %d of %d: %s", r, f->world,
+                strerror(errno));
             if (pid > 0) {
                 kill(pid, SIGKILL);
                 waitpid(pid, NULL, 0);
@@ -277,7 +283,8 @@ choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg)
     old_actions old;
     family f = {.world = world};
     if (world < 1 || world > RANKS_MAX)
-        return choir__error(CHOIR_ERR_ARGUMENT, "spawn of %d ranks: want 1 to %d", world, RANKS_MAX);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "spawn of %d ranks: want 1 to %d", world, RANKS_MAX);
     if (random_job(job))
         return CHOIR_ERR_IO;
     pthread_mutex_lock(&one_at_a_time);

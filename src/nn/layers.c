@@ -155,6 +155,11 @@ choir_module *choir_nn_embedding(choir_scope *run, int64_t count, int64_t width,
     return &e->base;
 }
 
+choir_tensor *choir__embedding_table(choir_module *module)
+{
+    return ((embedding *)module)->weight;
+}
+
 /* --- norms ------------------------------------------------------------------------------------ */
 
 typedef struct layer_norm {

@@ -1,5 +1,5 @@
-/* Ranks that die, leave, disagree or fall silent: an answer that names them, soon, on all others; and
- * nothing left behind. Times are upper bounds of seconds, for slow machines. */
+/* Ranks that die, leave, disagree or fall silent: an answer that names them, soon, on all
+ * others; and nothing left behind. Times are upper bounds of seconds, for slow machines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,8 @@ static void dies(moment when, int world, int victim, bool busy)
         if (r == victim)
             continue;
         if (!strstr(d.notes->message[r], who))
-            fail_msg("world %d, victim %d, rank %d: '%s'", world, victim, r, d.notes->message[r]);
+            fail_msg(
+                "world %d, victim %d, rank %d: '%s'", world, victim, r, d.notes->message[r]);
         assert_int_equal(d.notes->status[r], CHOIR_ERR_PEER_LOST);
         if (!busy || r)
             assert_true(d.notes->seconds[r] < (busy ? 1.05 : 1.5));
@@ -159,6 +160,47 @@ static void test_never_came(void **state)
     for (int r = 0; r < 3; r += 2) {
         assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
         assert_non_null(strstr(n->message[r], "rank 1 of 3 never came within 0.7 s"));
+    }
+    munmap(n, sizeof *n);
+}
+
+/* Ranks whose RANK or WORLD_SIZE was set wrongly. */
+static int wrong_world(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = 20;
+    opts.rank = rank;
+    opts.world = rank == 1 ? world + 1 : world;
+    note(arg, rank, choir_group_open(opts, &group));
+    return 0;
+}
+
+static int wrong_rank(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = 20;
+    opts.rank = rank == 2 ? 1 : rank;
+    opts.world = world;
+    note(arg, rank, choir_group_open(opts, &group));
+    return 0;
+}
+
+static void test_wrongly_started(void **state)
+{
+    notes *n = new_notes();
+    (void)state;
+    assert_int_equal(choir_spawn(2, wrong_world, n), CHOIR_OK);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(n->status[r], CHOIR_ERR_MISMATCH);
+        assert_non_null(
+            strstr(n->message[r], "a rank 1 of 3 joined where rank 0 counts 2 ranks"));
+    }
+    assert_int_equal(choir_spawn(3, wrong_rank, n), CHOIR_OK);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(n->status[r], CHOIR_ERR_MISMATCH);
+        assert_non_null(strstr(n->message[r], "say they are rank 1"));
     }
     munmap(n, sizeof *n);
 }
@@ -217,7 +259,8 @@ static void test_silence(void **state)
     assert_int_equal(choir_spawn(4, silent, n), CHOIR_OK);
     for (int r = 0; r < 4; r++) { /* the silent ones learn of it when they come */
         assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
-        assert_non_null(strstr(n->message[r], "ranks 1, 2 did not come to all_reduce of 1 f32"));
+        assert_non_null(
+            strstr(n->message[r], "ranks 1, 2 did not come to all_reduce of 1 f32"));
     }
     munmap(n, sizeof *n);
 }
@@ -244,8 +287,9 @@ static int disagreeing_calls(int rank, int world, void *arg)
     float x[3] = {0};
     (void)world;
     CHECK_OK(choir_group_open(choir_group_defaults(), &group));
-    note(n, rank, rank == 1 ? choir_group_broadcast(group, x, 12, 0)
-                            : choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
+    note(n, rank,
+        rank == 1 ? choir_group_broadcast(group, x, 12, 0)
+                  : choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
     choir_group_free(group);
     return 0;
 }
@@ -259,13 +303,14 @@ static void test_mismatch(void **state)
         for (int r = 0; r < world; r++) {
             assert_int_equal(n->status[r], CHOIR_ERR_MISMATCH);
             assert_non_null(strstr(n->message[r],
-                "rank 1 called all_reduce of 20000 f32 while rank 0 called all_reduce of 40000 f32"));
+                "rank 1 called all_reduce of 20000 f32 while rank 0 called all_reduce of "
+                "40000 f32"));
         }
         assert_int_equal(choir_spawn(world, disagreeing_calls, n), CHOIR_OK);
         for (int r = 0; r < world; r++)
             assert_non_null(strstr(n->message[r],
-                "rank 1 called broadcast of 12 bytes from rank 0 while rank 0 called all_reduce "
-                "of 3 f32"));
+                "rank 1 called broadcast of 12 bytes from rank 0 while rank 0 called "
+                "all_reduce of 3 f32"));
     }
     munmap(n, sizeof *n);
 }
@@ -425,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_while_rank_0_is_busy),
         cmocka_unit_test(test_never_came),
+        cmocka_unit_test(test_wrongly_started),
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_mismatch),

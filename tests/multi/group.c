@@ -1,5 +1,5 @@
-/* Every collective over worlds, sizes and element types, against sums taken by recursion over the
- * tree; in private and in shared memory. The ranks are forks of this program. */
+/* Every collective over worlds, sizes and element types, against sums taken by recursion over
+ * the tree; in private and in shared memory. The ranks are forks of this program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,11 +46,11 @@ static number value(choir_dtype dtype, int rank, int64_t i)
     return x;
 }
 
-#define PICK(type)                                                                                 \
-    switch (op) {                                                                                  \
-    case CHOIR_MIN: r.type = a.type < b.type ? a.type : b.type; break;                             \
-    case CHOIR_MAX: r.type = a.type > b.type ? a.type : b.type; break;                             \
-    default: r.type = a.type + b.type; break;                                                      \
+#define PICK(type)                                                                             \
+    switch (op) {                                                                              \
+    case CHOIR_MIN: r.type = a.type < b.type ? a.type : b.type; break;                         \
+    case CHOIR_MAX: r.type = a.type > b.type ? a.type : b.type; break;                         \
+    default: r.type = a.type + b.type; break;                                                  \
     }
 
 static number combine(choir_dtype dtype, choir_reduce_op op, number a, number b)
@@ -90,8 +90,8 @@ static number expected(choir_dtype dtype, choir_reduce_op op, int world, int64_t
     return r;
 }
 
-static int reduce_at(choir_group *group, char *data, int64_t n, choir_dtype dtype,
-    choir_reduce_op op)
+static int reduce_at(
+    choir_group *group, char *data, int64_t n, choir_dtype dtype, choir_reduce_op op)
 {
     size_t size = choir_dtype_size(dtype);
     for (int64_t i = 0; i < n; i++) {
@@ -372,9 +372,10 @@ static void test_arguments(void **state)
     assert_int_equal(choir_group_open(opts, &group), CHOIR_OK); /* alone, without sockets */
     assert_int_equal(choir_group_world(group), 1);
     assert_int_equal(choir_group_broadcast(group, &x, 4, 1), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_group_all_reduce(group, &x, 1, CHOIR_BF16, CHOIR_SUM), CHOIR_ERR_DTYPE);
-    assert_int_equal(choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM),
-        CHOIR_ERR_ARGUMENT);
+    assert_int_equal(
+        choir_group_all_reduce(group, &x, 1, CHOIR_BF16, CHOIR_SUM), CHOIR_ERR_DTYPE);
+    assert_int_equal(
+        choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM), CHOIR_ERR_ARGUMENT);
     choir_group_free(group);
     choir_group_free(NULL);
     choir__shared_free(NULL);

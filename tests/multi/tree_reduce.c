@@ -40,7 +40,8 @@ static int reduce(choir_group *group, choir__shared *shared, int64_t leaves, int
     int64_t lo, hi;
     choir__node nodes[CHOIR__MAX_NODES];
     int rank = choir_group_rank(group), world = choir_group_world(group);
-    const choir__tree_reduce args = {shared, offset, ROOM * sizeof(float), count, leaves, scale};
+    const choir__tree_reduce args = {
+        shared, offset, ROOM * sizeof(float), count, leaves, scale};
     char *mine = (char *)choir__shared_at(shared, rank) + offset;
     choir__tree_run(leaves, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, nodes);
@@ -103,8 +104,7 @@ static int layouts_differ(int rank, int world, void *arg)
     (void)world, (void)arg;
     CHECK_OK(choir_group_open(choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
-    choir__group_tree_reduce(group,
-        &(choir__tree_reduce){shared, rank ? 64 : 0, 64, 10, 2, 1});
+    choir__group_tree_reduce(group, &(choir__tree_reduce){shared, rank ? 64 : 0, 64, 10, 2, 1});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_MISMATCH);
     choir__shared_free(shared);
     choir_group_free(group);

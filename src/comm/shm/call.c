@@ -1,8 +1,9 @@
 /* Do all ranks make the same call?
  *
- * Each rank writes what it calls beside its step and reads what the others wrote there: 24 bytes in
- * the line that carries the flag anyway. Calls of two collectives in turn share a slot's two
- * places: who enters call n + 1 has seen all ranks enter n, so all are through with n - 1. */
+ * Each rank writes what it calls beside its step and reads what the others wrote there: 24
+ * bytes in the line that carries the flag anyway. Calls of two collectives in turn share a
+ * slot's two places: who enters call n + 1 has seen all ranks enter n, so all are through with
+ * n - 1. */
 #include "comm/shm/shm.h"
 
 #include <inttypes.h>
@@ -17,8 +18,8 @@ const char *choir__call_text(const choir__call *call, char text[160])
     switch ((choir__call_kind)call->kind) {
     case CHOIR__CALL_BARRIER: snprintf(text, room, "barrier"); break;
     case CHOIR__CALL_BROADCAST:
-        snprintf(text, room, "broadcast of %" PRIu64 " bytes from rank %d", call->count,
-            call->root);
+        snprintf(
+            text, room, "broadcast of %" PRIu64 " bytes from rank %d", call->count, call->root);
         break;
     case CHOIR__CALL_ALL_REDUCE:
         snprintf(text, room, "all_reduce of %" PRIu64 " %s%s", call->count, dtype,
@@ -29,8 +30,9 @@ const char *choir__call_text(const choir__call *call, char text[160])
         break;
     case CHOIR__CALL_SHARED: snprintf(text, room, "the making of shared memory"); break;
     case CHOIR__CALL_TREE_REDUCE:
-        snprintf(text, room, "tree_reduce of %" PRIu64 " f32 over %d micro-batches (layout %08x)",
-            call->count, call->root, call->layout);
+        snprintf(text, room,
+            "tree_reduce of %" PRIu64 " f32 over %d micro-batches (layout %08x)", call->count,
+            call->root, call->layout);
         break;
     default: snprintf(text, room, "call %d", call->kind); break;
     }
@@ -38,14 +40,15 @@ const char *choir__call_text(const choir__call *call, char text[160])
 }
 
 /* Against rank 0, so that all ranks tell it in the same words. */
-static choir_status mismatch(choir__shm *shm, int rank, const choir__call *theirs,
-    const choir__call *zero)
+static choir_status mismatch(
+    choir__shm *shm, int rank, const choir__call *theirs, const choir__call *zero)
 {
     char there[160], here[160], numbers[64] = "";
     if (theirs->seq != zero->seq)
         snprintf(numbers, sizeof numbers, " (calls number %u and %u)", theirs->seq, zero->seq);
-    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s%s",
-        rank, choir__call_text(theirs, there), choir__call_text(zero, here), numbers);
+    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
+        "rank %d called %s while rank 0 called %s%s", rank, choir__call_text(theirs, there),
+        choir__call_text(zero, here), numbers);
 }
 
 choir_status choir__shm_enter(choir__shm *shm, choir__call call)

@@ -1,14 +1,16 @@
 /* The collectives of one machine.
  *
- * Private memory goes through the staging areas, chunk by chunk. An all-reduce in which the peers'
- * chunks are few and small lets everyone read all of them and add by itself: one step a chunk, and a
- * small one is done in that single step. Among more ranks each adds its own slice of the chunk, then
- * fetches the others' results: two steps, but a chunk is read once whatever the number of ranks.
+ * Private memory goes through the staging areas, chunk by chunk. An all-reduce in which the
+ * peers' chunks are few and small lets everyone read all of them and add by itself: one step a
+ * chunk, and a small one is done in that single step. Among more ranks each adds its own slice
+ * of the chunk, then fetches the others' results: two steps, but a chunk is read once whatever
+ * the number of ranks.
  *
- * Data in shared memory is reduced where it lies: each rank reads its slice out of everyone's buffer
- * and writes the sum into all of them.
+ * Data in shared memory is reduced where it lies: each rank reads its slice out of everyone's
+ * buffer and writes the sum into all of them.
  *
- * All ways add in the same tree over rank numbers, so the bits do not tell which one was taken. */
+ * All ways add in the same tree over rank numbers, so the bits do not tell which one was
+ * taken. */
 #include "comm/shm/shm.h"
 #include "comm/shm/reduce.h"
 
@@ -16,9 +18,8 @@
 #include <string.h>
 
 enum {
-    DIRECT_FROM = 16 * 1024,          /* bytes: below, one step beats the two of the direct way */
-    REPLICATE_UP_TO = 64 * 1024,      /* bytes of all peers */
-    STREAM_FROM = 12 * 1024 * 1024,   /* bytes written by all ranks: more than caches keep */
+    DIRECT_FROM = 16 * 1024,     /* bytes: below, one step beats the two of the direct way */
+    REPLICATE_UP_TO = 64 * 1024, /* bytes of all peers */
 };
 
 static char *staging(const choir__shm *shm, int rank, uint32_t buffer)
@@ -94,8 +95,8 @@ typedef struct job {
     choir__reduction reduction; /* of one chunk */
 } job;
 
-static void job_init(job *j, const choir__shm *shm, void *data, int64_t count,
-    const choir__call *call)
+static void job_init(
+    job *j, const choir__shm *shm, void *data, int64_t count, const choir__call *call)
 {
     bool mean = call->op == CHOIR_MEAN;
     j->call = *call;
@@ -104,8 +105,13 @@ static void job_init(job *j, const choir__shm *shm, void *data, int64_t count,
     j->arith = choir__arith_find((choir_dtype)call->dtype, (choir_reduce_op)call->op);
     for (int r = 0; r < shm->world; r++)
         j->nodes[r] = (choir__node){r, 1};
-    j->reduction = (choir__reduction){.arith = j->arith, .nodes = j->nodes, .from = j->from,
-        .to = j->to, .sources = shm->world, .outputs = 1, .scale = mean ? 1.0 / shm->world : 1,
+    j->reduction = (choir__reduction){.arith = j->arith,
+        .nodes = j->nodes,
+        .from = j->from,
+        .to = j->to,
+        .sources = shm->world,
+        .outputs = 1,
+        .scale = mean ? 1.0 / shm->world : 1,
         .divisor = mean ? shm->world : 1};
 }
 
@@ -132,8 +138,8 @@ static choir_status replicated(choir__shm *shm, job *j, bool entered)
     return CHOIR_OK;
 }
 
-/* Each adds its slice of a chunk: two steps. The single result buffer is free again when all ranks
- * have published the next chunk's first step. */
+/* Each adds its slice of a chunk: two steps. The single result buffer is free again when all
+ * ranks have published the next chunk's first step. */
 static choir_status sliced(choir__shm *shm, job *j)
 {
     const size_t size = j->arith->size;
@@ -166,8 +172,8 @@ static choir_status sliced(choir__shm *shm, job *j)
     return CHOIR_OK;
 }
 
-/* Whether all ranks' data lie in their regions of one choir__shared: then they all know it, and none
- * can have unmapped it. */
+/* Whether all ranks' data lie in their regions of one choir__shared: then they all know it,
+ * and none can have unmapped it. */
 static choir__shared *common_shared(choir__shm *shm, const char *from[])
 {
     choir__place places[CHOIR__MAX_WORLD];
@@ -188,18 +194,20 @@ static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t count)
     int64_t lo, hi;
     size_t size = r->arith->size;
     r->outputs = shm->world;
-    r->stream = (size_t)count * size * (size_t)shm->world >= STREAM_FROM;
+    r->stream = (size_t)count * size * (size_t)shm->world > shm->cache_bytes;
     choir__reduce_slice(count, size, shm->rank, shm->world, &lo, &hi);
     choir__reduce(r, shm->scratch, lo, hi);
     count_bytes(shm, 2 * (size_t)(shm->world - 1) * (size_t)(hi - lo) * size);
     return choir__shm_barrier(shm);
 }
 
-choir_status choir__shm_all_reduce(choir__shm *shm, void *data, int64_t count, choir_dtype dtype,
-    choir_reduce_op op)
+choir_status choir__shm_all_reduce(
+    choir__shm *shm, void *data, int64_t count, choir_dtype dtype, choir_reduce_op op)
 {
-    const choir__call call = {.kind = CHOIR__CALL_ALL_REDUCE, .count = (uint64_t)count,
-        .dtype = (uint8_t)dtype, .op = (uint8_t)op};
+    const choir__call call = {.kind = CHOIR__CALL_ALL_REDUCE,
+        .count = (uint64_t)count,
+        .dtype = (uint8_t)dtype,
+        .op = (uint8_t)op};
     size_t bytes = (size_t)count * choir_dtype_size(dtype);
     if (shm->world == 1)
         return choir__shm_enter(shm, call);
@@ -262,8 +270,10 @@ static bool fits(const choir__tree_reduce *args, int rank, int nodes)
 
 choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *args)
 {
-    const choir__call call = {.kind = CHOIR__CALL_TREE_REDUCE, .count = (uint64_t)args->count,
-        .root = (int32_t)args->leaves, .layout = digest(args)};
+    const choir__call call = {.kind = CHOIR__CALL_TREE_REDUCE,
+        .count = (uint64_t)args->count,
+        .root = (int32_t)args->leaves,
+        .layout = digest(args)};
     int count = 0;
     char *to[CHOIR__MAX_WORLD];
     if (choir__shm_enter(shm, call))
@@ -274,8 +284,9 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *a
         int n = add_nodes(shm, args, r, count);
         if (!fits(args, r, n))
             return choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
-                "tree_reduce: %d nodes of %lld f32 at %zu, %zu bytes apart, do not fit rank %d's "
-                "%zu bytes", n, (long long)args->count, args->offset, args->node_stride, r,
+                "tree_reduce: %d nodes of %lld f32 at %zu, %zu bytes apart, do not fit rank "
+                "%d's %zu bytes",
+                n, (long long)args->count, args->offset, args->node_stride, r,
                 choir__shared_bytes(args->shared, r));
         count += n;
     }
@@ -284,7 +295,11 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *a
         to[i] = (char *)choir__shared_at(args->shared, r) + args->offset;
     }
     choir__reduction reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
-        .nodes = shm->nodes, .from = shm->sources, .to = to, .sources = count,
-        .scale = (double)args->scale, .divisor = 1};
+        .nodes = shm->nodes,
+        .from = shm->sources,
+        .to = to,
+        .sources = count,
+        .scale = (double)args->scale,
+        .divisor = 1};
     return direct(shm, &reduction, args->count);
 }

@@ -25,17 +25,17 @@ const choir__arith *choir__arith_find(choir_dtype dtype, choir_reduce_op op);
  * from all of them. */
 typedef struct choir__reduction {
     const choir__arith *arith;
-    const choir__node *nodes;   /* (sources) in order, [0, leaves) without gaps */
-    const char *const *from;    /* (sources) */
-    char *const *to;            /* (outputs) the reader's own first */
+    const choir__node *nodes; /* (sources) in order, [0, leaves) without gaps */
+    const char *const *from;  /* (sources) */
+    char *const *to;          /* (outputs) the reader's own first */
     int sources, outputs;
-    double scale;               /* 1: none */
-    int64_t divisor;            /* the same for integers */
-    bool stream;                /* too much for the caches: go round them */
+    double scale;    /* 1: none */
+    int64_t divisor; /* the same for integers */
+    bool stream;     /* too much for the caches: go round them */
 } choir__reduction;
 
 enum {
-    CHOIR__BLOCK = 4096,      /* bytes: what is in work stays in L1 */
+    CHOIR__BLOCK = 8192,       /* bytes: what is in work stays in L1 */
     CHOIR__REDUCE_LEVELS = 64, /* partial sums on the stack, and one for the result */
     CHOIR__REDUCE_SCRATCH = (CHOIR__REDUCE_LEVELS + 1) * CHOIR__BLOCK,
 };
@@ -44,6 +44,7 @@ enum {
 void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int64_t end);
 
 /* Rank's share [*lo, *hi) of count elements, in whole cache lines. */
-void choir__reduce_slice(int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi);
+void choir__reduce_slice(
+    int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi);
 
 #endif

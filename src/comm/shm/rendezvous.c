@@ -1,12 +1,14 @@
 /* How the ranks of a machine meet, and pass descriptors to one another.
  *
- * Rank 0 listens, the others call it, and the connections stay open: a star. One operation runs over
- * it, the exchange: every rank gives rank 0 an offer and at most one descriptor; rank 0 gives
- * everyone all of them. Opening a group is two exchanges: first each rank's pidfd (so that every
- * rank can see every other's end without trusting process numbers), then rank 0's control segment.
+ * Rank 0 listens, the others call it, and the connections stay open: a star. One operation
+ * runs over it, the exchange: every rank gives rank 0 an offer and at most one descriptor;
+ * rank 0 gives everyone all of them. Opening a group is two exchanges: first each rank's pidfd
+ * (so that every rank can see every other's end without trusting process numbers), then rank
+ * 0's control segment.
  *
- * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of the same
- * job can't call the old one. A failure of rank 0 is sent down the star as a sentence. */
+ * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of
+ * the same job can't call the old one. A failure of rank 0 is sent down the star as a
+ * sentence. */
 #include "comm/shm/shm.h"
 #include "comm/shm/reduce.h"
 #include "comm/shm/socket.h"
@@ -88,7 +90,8 @@ static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], do
     int passed[CHOIR__MAX_WORLD], passed_count = 0;
     for (int r = 1; r < shm->world; r++) {
         int got = 0;
-        if (receive(shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got, deadline)) {
+        if (receive(
+                shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got, deadline)) {
             tell_all(shm);
             return shm->failed;
         }
@@ -106,16 +109,18 @@ static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], do
     return CHOIR_OK;
 }
 
-static choir_status exchange_below(choir__shm *shm, const choir__offer *mine, int fd, letter *all,
-    int fds[], double deadline)
+static choir_status exchange_below(
+    choir__shm *shm, const choir__offer *mine, int fd, letter *all, int fds[], double deadline)
 {
     int passed[CHOIR__MAX_WORLD], passed_count = 0, next = 0;
     choir__offer offer = *mine;
     offer.has_fd = fd >= 0;
-    if (!choir__socket_send(shm->sockets[0], &offer, sizeof offer, &fd, fd >= 0))
+    if (!choir__socket_send(shm->sockets[0], &offer, sizeof offer, &fd, fd >= 0) &&
+        errno != EPIPE && errno != ECONNRESET) /* gone: its last words may lie there */
         return lost(shm, 0);
     /* A little longer than rank 0 waits: it can say who is missing. */
-    if (receive(shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
+    if (receive(
+            shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
         return shm->failed;
     if (all->status) {
         close_all(passed, passed_count);
@@ -159,12 +164,14 @@ static choir_status never_came(choir__shm *shm)
     int missing = 0;
     for (int r = 1; r < shm->world; r++)
         if (shm->sockets[r] < 0) {
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", missing ? ", " : "", r);
+            used +=
+                (size_t)snprintf(who + used, sizeof who - used, "%s%d", missing ? ", " : "", r);
             missing++;
         }
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-        "rank%s %s of %d never came within %g s: were all ranks started, with the same CHOIR_JOB, "
-        "on this machine?", missing == 1 ? "" : "s", who, shm->world, shm->timeout_s);
+        "rank%s %s of %d never came within %g s: were all ranks started, with the same "
+        "CHOIR_JOB, on this machine?",
+        missing == 1 ? "" : "s", who, shm->world, shm->timeout_s);
 }
 
 /* Takes in a caller that claims to be rank of world. */
@@ -173,7 +180,8 @@ static choir_status seat(choir__shm *shm, int fd, int rank, int world)
     if (world != shm->world || rank < 1 || rank >= world) {
         choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
             "a rank %d of %d joined where rank 0 counts %d ranks: WORLD_SIZE must be the same "
-            "everywhere", rank, world, shm->world);
+            "everywhere",
+            rank, world, shm->world);
     } else if (shm->sockets[rank] >= 0) {
         choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
             "two processes, pid %d and pid %d, say they are rank %d",
@@ -198,7 +206,8 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
     while (seated < shm->world) {
         struct pollfd watch[CHOIR__MAX_WORLD];
         for (int r = 0; r < shm->world; r++) /* the others: only whether they hang up */
-            watch[r] = (struct pollfd){.fd = r ? shm->sockets[r] : listener, .events = r ? 0 : POLLIN};
+            watch[r] =
+                (struct pollfd){.fd = r ? shm->sockets[r] : listener, .events = r ? 0 : POLLIN};
         poll(watch, (nfds_t)shm->world, 50);
         for (int r = 1; r < shm->world; r++)
             if (watch[r].fd >= 0 && watch[r].revents)
@@ -221,10 +230,11 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
     int listener = choir__socket_listen(key);
     if (listener < 0 && errno == EADDRINUSE)
         return choir__shm_fail(shm, CHOIR_ERR_STATE,
-            "another rank 0 of this job is already waiting on this machine: does every job have "
-            "its own CHOIR_JOB?");
+            "another rank 0 of this job is already waiting on this machine: does every job "
+            "have its own CHOIR_JOB?");
     if (listener < 0)
-        return choir__shm_fail(shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
+        return choir__shm_fail(
+            shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
     choir_status status = gather_ranks(shm, listener, key);
     close(listener);
     if (status)
@@ -246,11 +256,13 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
                 "somebody else's process answers in place of rank 0: choose another CHOIR_JOB");
         if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
-            return choir__shm_fail(shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
+            return choir__shm_fail(
+                shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
         if (choir__now() > deadline)
             return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-                "rank 0 never came within %g s: was it started, with the same CHOIR_JOB, on this "
-                "machine?", shm->timeout_s);
+                "rank 0 never came within %g s: was it started, with the same CHOIR_JOB, on "
+                "this machine?",
+                shm->timeout_s);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 10 * 1000 * 1000)
             pause.tv_nsec *= 2;
@@ -277,7 +289,8 @@ static choir_status trade_pidfds(choir__shm *shm)
     return status;
 }
 
-/* Replaces the private stand-in, which carried failures so far, by the segment all ranks share. */
+/* Replaces the private stand-in, which carried failures so far, by the segment all ranks
+ * share. */
 static choir_status share_control(choir__shm *shm)
 {
     choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
@@ -302,13 +315,18 @@ out:
     return shm->failed;
 }
 
-choir_status choir__shm_open(int rank, int world, const char *job, double timeout_s,
-    choir__shm **opened)
+choir_status choir__shm_open(
+    int rank, int world, const char *job, double timeout_s, choir__shm **opened)
 {
     choir__shm *shm = choir__calloc(1, sizeof *shm);
     bool crowded = world > sysconf(_SC_NPROCESSORS_ONLN);
-    *shm = (choir__shm){.rank = rank, .world = world, .timeout_s = timeout_s,
-        .spins = crowded ? 20 : 2000, .yields = crowded ? 8 : 100};
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0: not told */
+    *shm = (choir__shm){.rank = rank,
+        .world = world,
+        .timeout_s = timeout_s,
+        .cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20,
+        .spins = crowded ? 20 : 2000,
+        .yields = crowded ? 8 : 100};
     for (int r = 0; r < CHOIR__MAX_WORLD; r++)
         shm->sockets[r] = shm->pidfds[r] = -1;
     pthread_mutex_init(&shm->lock, NULL);
@@ -324,7 +342,8 @@ choir_status choir__shm_open(int rank, int world, const char *job, double timeou
     shm->scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH); /* untouched pages cost nothing */
     if (!shm->scratch) {
         choir__shm_close(shm);
-        return choir__error(CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
+        return choir__error(
+            CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
     }
 
     if (world > 1) {

@@ -1,9 +1,10 @@
 /* Memory that every rank of a group can read and write.
  *
  * Each rank makes a memfd of its size and all ranks map all of them; then the descriptors are
- * closed, and the memory goes with the last process that maps it. The pages are allocated before
- * anybody may touch them and the file can't shrink: no access ever ends in SIGBUS, and memory that
- * is not to be had is an error on all ranks, before the kernel has to kill someone for it. */
+ * closed, and the memory goes with the last process that maps it. The pages are allocated
+ * before anybody may touch them and the file can't shrink: no access ever ends in SIGBUS, and
+ * memory that is not to be had is an error on all ranks, before the kernel has to kill someone
+ * for it. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -65,7 +66,8 @@ int choir__shm_memory(size_t bytes, char why[200])
     /* The kernel would rather kill a process than refuse: ask first. */
     size_t available = memory_available();
     if (bytes > available || bytes > (size_t)INT64_MAX) {
-        snprintf(why, 200, "%zu bytes of shared memory wanted, %zu available", bytes, available);
+        snprintf(
+            why, 200, "%zu bytes of shared memory wanted, %zu available", bytes, available);
         return -1;
     }
     int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -84,7 +86,8 @@ void *choir__shm_map(int fd, size_t bytes)
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 || !(seals & F_SEAL_SHRINK)) {
+    if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 ||
+        !(seals & F_SEAL_SHRINK)) {
         errno = EPROTO; /* it might shrink under us */
         return NULL;
     }
@@ -105,8 +108,8 @@ static void unmap(choir__shared *shared)
             munmap(shared->at[r], shared->bytes[r]);
 }
 
-static choir_status map_all(choir__shm *shm, choir__shared *shared, choir__offer *offers, int *fds,
-    choir__offer *mine)
+static choir_status map_all(
+    choir__shm *shm, choir__shared *shared, choir__offer *offers, int *fds, choir__offer *mine)
 {
     for (int r = 0; r < shm->world; r++) {
         shared->bytes[r] = offers[r].bytes;
@@ -125,13 +128,13 @@ static choir_status map_all(choir__shm *shm, choir__shared *shared, choir__offer
     return mine->status;
 }
 
-/* Everybody's news: an error that a rank reports is one on all ranks, and the group lives on. */
+/* An error that one rank reports is one on all ranks, and the group lives on. */
 static choir_status anyone_failed(choir__shm *shm, const choir__offer *offers)
 {
     for (int r = 0; r < shm->world; r++)
         if (offers[r].status) {
-            snprintf(shm->message, sizeof shm->message, "rank %d has no memory to share: %.199s", r,
-                offers[r].text);
+            snprintf(shm->message, sizeof shm->message,
+                "rank %d has no memory to share: %.199s", r, offers[r].text);
             return (choir_status)offers[r].status;
         }
     return CHOIR_OK;
@@ -162,14 +165,15 @@ static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *sh
     return anyone_failed(shm, offers);
 }
 
-choir_status choir__shm_share(choir__shm *shm, choir__queue *queue, size_t bytes,
-    choir__shared **made)
+choir_status choir__shm_share(
+    choir__shm *shm, choir__queue *queue, size_t bytes, choir__shared **made)
 {
     if (choir__shm_enter(shm, (choir__call){.kind = CHOIR__CALL_SHARED}))
         return shm->failed;
     choir__offer mine = {.bytes = bytes};
     choir__shared *shared = choir__calloc(1, sizeof *shared);
-    *shared = (choir__shared){.shm = shm, .queue = queue, .rank = shm->rank, .world = shm->world};
+    *shared =
+        (choir__shared){.shm = shm, .queue = queue, .rank = shm->rank, .world = shm->world};
     choir_status status = trade(shm, &mine, shared);
     if (status) {
         unmap(shared);

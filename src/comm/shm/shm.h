@@ -1,10 +1,10 @@
 /* Groups on one machine: what the files of this folder share.
  *
- * All ranks map one control segment (a memfd): a slot a rank, which that rank alone writes, and a
- * staging area a rank. A rank's `step` is a counter that only grows. A collective is a row of steps:
- * write something, publish the step, wait until all ranks have published theirs, read. Publishing
- * step n also says "I have read what belongs to step n-1", which is why two staging buffers, used
- * in turn, are enough, and why no step needs a second flag.
+ * All ranks map one control segment (a memfd): a slot a rank, which that rank alone writes,
+ * and a staging area a rank. A rank's `step` is a counter that only grows. A collective is a
+ * row of steps: write something, publish the step, wait until all ranks have published theirs,
+ * read. Publishing step n also says "I have read what belongs to step n-1", which is why two
+ * staging buffers, used in turn, are enough, and why no step needs a second flag.
  *
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
@@ -13,8 +13,9 @@
  *   wait.c        steps, sleep, death, silence       collectives.c  what users call
  *   call.c        do all ranks make the same call    shared.c       memory that peers can reach
  *
- * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read by
- * other threads. Failures are kept in `message` and stick: a group that lost a rank stays lost. */
+ * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
+ * by other threads. Failures are kept in `message` and stick: a group that lost a rank stays
+ * lost. */
 #ifndef CHOIR_SHM_H
 #define CHOIR_SHM_H
 
@@ -79,6 +80,7 @@ typedef struct choir__control {
 typedef struct choir__shm {
     int rank, world;
     double timeout_s;
+    size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
     int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
 
     choir__control *control;
@@ -95,21 +97,21 @@ typedef struct choir__shm {
     choir_status failed; /* sticks */
     char message[512];
 
-    pthread_mutex_t lock;     /* guards shareds */
-    choir__shared *shareds;   /* all that are alive, to find data by address */
-    uint64_t shared_count;    /* made so far: the next one's name */
-    _Atomic uint64_t bytes;   /* sent to or fetched from peers */
-    char *scratch;            /* partial sums */
-    choir__node *nodes;       /* (nodes_room) a tree reduction's nodes of all ranks */
-    const char **sources;     /* (nodes_room) and where they lie */
+    pthread_mutex_t lock;   /* guards shareds */
+    choir__shared *shareds; /* all that are alive, to find data by address */
+    uint64_t shared_count;  /* made so far: the next one's name */
+    _Atomic uint64_t bytes; /* sent to or fetched from peers */
+    char *scratch;          /* partial sums */
+    choir__node *nodes;     /* (nodes_room) a tree reduction's nodes of all ranks */
+    const char **sources;   /* (nodes_room) and where they lie */
     size_t nodes_room;
 } choir__shm;
 
 /* --- rendezvous.c --- */
 
 /* Meets the other ranks of the job. */
-choir_status choir__shm_open(int rank, int world, const char *job, double timeout_s,
-    choir__shm **shm);
+choir_status choir__shm_open(
+    int rank, int world, const char *job, double timeout_s, choir__shm **shm);
 void choir__shm_close(choir__shm *shm); /* NULL is fine */
 
 /* What a rank tells all others in an exchange; text says why status is not 0. */
@@ -119,8 +121,8 @@ typedef struct choir__offer {
     char text[200];
 } choir__offer;
 
-/* Everyone's offers and descriptors (-1: none) in rank order. Each rank gives one of its own or -1,
- * which stays the caller's; the ones received are the caller's to close. */
+/* Everyone's offers and descriptors (-1: none) in rank order. Each rank gives one of its own
+ * or -1, which stays the caller's; the ones received are the caller's to close. */
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
 
@@ -136,10 +138,10 @@ void *choir__shm_map(int fd, size_t bytes);
 choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-void choir__shm_publish(choir__shm *shm);          /* my next step */
-choir_status choir__shm_wait(choir__shm *shm);     /* until all have published as many */
-choir_status choir__shm_barrier(choir__shm *shm);  /* both */
-choir_status choir__shm_fault(choir__shm *shm);    /* a failure that a peer has told of */
+void choir__shm_publish(choir__shm *shm);         /* my next step */
+choir_status choir__shm_wait(choir__shm *shm);    /* until all have published as many */
+choir_status choir__shm_barrier(choir__shm *shm); /* both */
+choir_status choir__shm_fault(choir__shm *shm);   /* a failure that a peer has told of */
 bool choir__shm_dead(const choir__shm *shm, int rank);
 
 /* --- call.c --- */
@@ -154,11 +156,11 @@ const char *choir__call_text(const choir__call *call, char text[160]);
 
 choir_status choir__shm_broadcast(choir__shm *shm, void *data, size_t bytes, int root);
 choir_status choir__shm_all_gather(choir__shm *shm, const void *mine, void *all, size_t bytes);
-choir_status choir__shm_all_reduce(choir__shm *shm, void *data, int64_t count, choir_dtype dtype,
-    choir_reduce_op op);
+choir_status choir__shm_all_reduce(
+    choir__shm *shm, void *data, int64_t count, choir_dtype dtype, choir_reduce_op op);
 choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *args);
-choir_status choir__shm_share(choir__shm *shm, choir__queue *queue, size_t bytes,
-    choir__shared **shared);
+choir_status choir__shm_share(
+    choir__shm *shm, choir__queue *queue, size_t bytes, choir__shared **shared);
 
 /* Where data lies, if all of it is in this rank's region of a choir__shared. */
 choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);

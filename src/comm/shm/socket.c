@@ -1,10 +1,11 @@
 /* Unix sockets between the ranks of a machine.
  *
- * The addresses are abstract, "choir/KEY" for rank 0 and "choir/KEY/RANK/WORLD/NONCE" for a rank that
- * calls it: so accept() alone tells who called, and no caller can hold up the others by saying
- * nothing. KEY is 64 bits of a hash of the job's name: anybody may read it in /proc/net/unix, and
- * cannot get the 128 random bits of a job's name back from it. What keeps strangers out is the
- * kernel's word (SO_PEERCRED) on both sides that the other runs under our own user id. */
+ * The addresses are abstract, "choir/KEY" for rank 0 and "choir/KEY/RANK/WORLD/NONCE" for a
+ * rank that calls it: so accept() alone tells who called, and no caller can hold up the others
+ * by saying nothing. KEY is 64 bits of a hash of the job's name: anybody may read it in
+ * /proc/net/unix, and cannot get the 128 random bits of a job's name back from it. What keeps
+ * strangers out is the kernel's word (SO_PEERCRED) on both sides that the other runs under our
+ * own user id. */
 #include "comm/shm/socket.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ static bool trusted(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == geteuid();
 }
 
 int choir__socket_peer_pid(int fd)
@@ -88,7 +90,8 @@ int choir__socket_connect(uint64_t key, int rank, int world)
         return -1;
     if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce)
         goto failed;
-    snprintf(name, sizeof name, "choir/%016" PRIx64 "/%d/%d/%016" PRIx64, key, rank, world, nonce);
+    snprintf(
+        name, sizeof name, "choir/%016" PRIx64 "/%d/%d/%016" PRIx64, key, rank, world, nonce);
     if (bind(fd, (struct sockaddr *)&a, address(&a, name)))
         goto failed;
     snprintf(name, sizeof name, "choir/%016" PRIx64, key);
@@ -117,8 +120,8 @@ int choir__socket_accept(int listener, uint64_t key, int *rank, int *world)
     size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
     if (length > head)
         memcpy(name, a.sun_path + 1, length - head);
-    if (!trusted(fd) ||
-        sscanf(name, "choir/%16" SCNx64 "/%d/%d/", &theirs, rank, world) != 3 || theirs != key) {
+    if (!trusted(fd) || sscanf(name, "choir/%16" SCNx64 "/%d/%d/", &theirs, rank, world) != 3 ||
+        theirs != key) {
         close(fd);
         errno = 0;
         return -1;
@@ -152,19 +155,24 @@ bool choir__socket_send(int fd, const void *data, size_t bytes, const int *fds, 
     return sent == (ssize_t)bytes;
 }
 
-bool choir__socket_receive(int fd, void *data, size_t bytes, int *fds, int fd_room, int *fd_count)
+bool choir__socket_receive(
+    int fd, void *data, size_t bytes, int *fds, int fd_room, int *fd_count)
 {
+    /* A peer that closes with our mail unread resets us; its last words come after that. */
     union {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
     } control;
     struct iovec part = {data, bytes};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+    struct msghdr message = {.msg_iov = &part,
+        .msg_iovlen = 1,
+        .msg_control = &control,
         .msg_controllen = sizeof control};
     ssize_t got;
+    int resets = 0;
     do
         got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !resets++)));
     *fd_count = 0;
     for (struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&message) : NULL; c;
          c = CMSG_NXTHDR(&message, c)) {

@@ -22,7 +22,8 @@ int choir__socket_peer_pid(int fd);
 /* One message with descriptors. Never blocks for long: 64 ranks' messages fit the buffers. */
 bool choir__socket_send(int fd, const void *data, size_t bytes, const int *fds, int fd_count);
 
-/* Of exactly so many bytes; fds as they came, close-on-exec. False: gone (errno 0) or broken. */
-bool choir__socket_receive(int fd, void *data, size_t bytes, int *fds, int fd_room, int *fd_count);
+/* Of exactly so many bytes; fds as they came, close-on-exec. False: gone or broken. */
+bool choir__socket_receive(
+    int fd, void *data, size_t bytes, int *fds, int fd_room, int *fd_count);
 
 #endif

@@ -1,12 +1,12 @@
 /* Steps: publishing one, waiting for the peers', and what happens when one never comes.
  *
  * A waiter looks at the flag for a moment with the core held, then gives its core away between
- * looks, then sleeps on the flag. `sleepers` tells the publisher whether a wake-up call is needed;
- * both sides use sequentially consistent accesses, so either the publisher sees the sleeper or the
- * sleeper sees the step. A sleeper wakes every 50 ms to ask after the ranks it waits for: a pidfd a
- * peer becomes readable when that process is gone, however it went. The rank that finds out first
- * writes the sentence into the control segment, so that all ranks name the same culprit even when
- * others, having given up, are gone by then. */
+ * looks, then sleeps on the flag. `sleepers` tells the publisher whether a wake-up call is
+ * needed; both sides use sequentially consistent accesses, so either the publisher sees the
+ * sleeper or the sleeper sees the step. A sleeper wakes every 50 ms to ask after the ranks it
+ * waits for: a pidfd a peer becomes readable when that process is gone, however it went. The
+ * rank that finds out first writes the sentence into the control segment, so that all ranks
+ * name the same culprit even when others, having given up, are gone by then. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -89,11 +89,12 @@ static choir_status timed_out(choir__shm *shm, const char *during)
     int silent = 0;
     for (int r = 0; r < shm->world; r++)
         if (!reached(&shm->control->slots[r], shm->step, memory_order_acquire)) {
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", silent ? ", " : "", r);
+            used +=
+                (size_t)snprintf(who + used, sizeof who - used, "%s%d", silent ? ", " : "", r);
             silent++;
         }
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-        "rank%s %s did not come to %s within %g s: look at what it is doing, or raise timeout_s",
+        "rank%s %s did not come to %s within %g s: see what it is doing, or raise timeout_s",
         silent == 1 ? "" : "s", who, during, shm->timeout_s);
 }
 
@@ -114,7 +115,8 @@ static choir_status ask_after_peers(choir__shm *shm, double since)
             continue;
         if (left || atomic_load(&slot->left))
             return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-                "rank %d (pid %d) has left the group, and %s needs it", r, shm->pids[r], during);
+                "rank %d (pid %d) has left the group, and %s needs it", r, shm->pids[r],
+                during);
         return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s", r,
             shm->pids[r], during);
     }

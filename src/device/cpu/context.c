@@ -1,5 +1,6 @@
-/* A context is a thread count, a block of scratch memory that only grows, and oneDNN's primitives.
- * It belongs to a device; at any time one thread, the queue's runner, has it as its current one. */
+/* A context is a thread count, a block of scratch memory that only grows, and oneDNN's
+ * primitives. It belongs to a device; at any time one thread, the queue's runner, has it as its
+ * current one. */
 #include "device/cpu/context.h"
 #include "device/cpu/onednn/onednn.h"
 

@@ -2,8 +2,9 @@
  * `map` inlines it into the loop. */
 #include "device/cpu/isa/math.h"
 
-/* tanh GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); these are 2 sqrt(2/pi), and that
- * times 0.044715. Beyond x = +-10, where exp(-2u) would leave the floats, nothing changes. */
+/* tanh GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); these are 2 sqrt(2/pi), and
+ * that times 0.044715. Beyond x = +-10, where exp(-2u) would leave the floats, nothing
+ * changes. */
 #define GELU_1 1.5957691216057308f
 #define GELU_3 0.0713548162726009f
 
@@ -100,7 +101,8 @@ void KERNEL(unary)(const choir__k_unary *k)
     }
 }
 
-/* --- backward: gx out of gy and t, which is y for the ops that are cheaper from it, else x --- */
+/* --- backward: gx out of gy and t, which is y for the ops that are cheaper from it, else x
+ * --- */
 
 typedef vec unary_gradient(vec t, vec gy, float a);
 

@@ -1,8 +1,8 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
- * Columns are long (N*H*W), so they are summed in runs of RUN rows in f32 and the runs in f64: a
- * fixed function of the sizes, as exact as needed. BLOCK vectors of channels are done at a time,
- * for a row's neighbouring bytes come from memory together. */
+ * Columns are long (N*H*W), so they are summed in runs of RUN rows in f32 and the runs in f64:
+ * a fixed function of the sizes, as exact as needed. BLOCK vectors of channels are done at a
+ * time, for a row's neighbouring bytes come from memory together. */
 #include "device/cpu/isa/isa.h"
 
 enum { RUN = 64, BLOCK = 4 };

@@ -1,17 +1,16 @@
 /* y = x between any strides and dtypes.
  *
- * The shape is simplified as in walk.h, then rows are copied by one of three inner loops: the same
- * bytes with stride 1 (memcpy), the same bytes where x is contiguous along another dimension (a
- * transpose, in tiles), and conversion element by element, a function for each pair of types. */
+ * The shape is simplified as in walk.h, then rows are copied by one of three inner loops: the
+ * same bytes with stride 1 (memcpy), the same bytes where x is contiguous along another
+ * dimension (a transpose, in tiles), and conversion element by element, a function for each
+ * pair of types. */
 #include "base/half.h"
 #include "device/cpu/isa/walk.h"
 
 typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n);
 
-/* How a type lies in memory, is read as a plain value, and is written from one. */
-
-/* choir__f32_from_f16 without its branches, so that it vectorises: the bits moved over are the value
- * times 2^-112, subnormal or not; infinities and NaN get their exponent back. */
+/* choir__f32_from_f16 without its branches, so that it vectorises: the bits moved over are the
+ * value times 2^-112, subnormal or not; infinities and NaN get their exponent back. */
 static inline float f32_from_f16(uint16_t half)
 {
     uint32_t size = (uint32_t)(half & 0x7fff) << 13;
@@ -21,6 +20,7 @@ static inline float f32_from_f16(uint16_t half)
     return choir__f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
 }
 
+/* How a type lies in memory, is read as a plain value, and is written from one. */
 #define TYPE_F32  float
 #define TYPE_F64  double
 #define TYPE_BF16 uint16_t
@@ -164,8 +164,8 @@ static void transpose(
         }
 }
 
-/* Moves a dimension along which x is contiguous next to the last one and walks transposes; false
- * when there is none. */
+/* Moves a dimension along which x is contiguous next to the last one and walks transposes;
+ * false when there is none. */
 static bool copy_transposed(walk *w)
 {
     int last = w->ndim - 1, d = last - 1;

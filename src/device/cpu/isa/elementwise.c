@@ -1,8 +1,9 @@
 /* fill, store, add_scaled and the broadcasting binary ops.
  *
- * A broadcast is made small before it is walked: dimensions of size 1 go, the others are ordered
- * as they lie in y, and neighbours that are one run in every operand become one. What is left is
- * nearly always one or two dimensions whose inner one has stride 1 or 0 on each side. */
+ * A broadcast is made small before it is walked: dimensions of size 1 go, the others are
+ * ordered as they lie in y, and neighbours that are one run in every operand become one. What
+ * is left is nearly always one or two dimensions whose inner one has stride 1 or 0 on each
+ * side. */
 #include "device/cpu/isa/walk.h"
 
 void KERNEL(fill)(const choir__k_fill *k)

@@ -1,8 +1,8 @@
 /* Rows of a table, and their gradient.
  *
  * The gradient gathers, for each id, the rows that named it. One pass threads all rows of all
- * leaves into a list an id, in order; then each id's list is added along the fixed tree over the
- * leaves, whose absent nodes are 0. */
+ * leaves into a list an id, in order; then each id's list is added along the fixed tree over
+ * the leaves, whose absent nodes are 0. */
 #include "device/cpu/isa/isa.h"
 #include "device/queue.h"
 
@@ -26,8 +26,8 @@ void KERNEL(embedding)(const choir__k_embedding *k)
         int64_t id = k->ids[i];
         if (id < 0 || id >= k->rows) {
             choir__queue_fail(CHOIR_ERR_RANGE,
-                "embedding: id %lld at position %lld is outside [0, %lld); the table is too small "
-                "or the data was tokenized otherwise",
+                "embedding: id %lld at position %lld is outside [0, %lld); the table is too "
+                "small or the data was tokenized otherwise",
                 (long long)id, (long long)i, (long long)k->rows);
             return;
         }

@@ -1,11 +1,11 @@
 /* One source, three instruction sets. This folder is compiled once each for baseline, AVX2 and
- * AVX-512; what differs between them is in this header: `vec`, the widest float vector the machine
- * has (4, 8 or 16 lanes), and a dozen operations on it.
+ * AVX-512; what differs between them is in this header: `vec`, the widest float vector the
+ * machine has (4, 8 or 16 lanes), and a dozen operations on it.
  *
- * Two habits give the same bits everywhere. Element by element, a kernel runs the same operations
- * on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across elements, a
- * sum keeps 16 lanes however wide vec is (L vectors, element c in lane c % 16) and joins them in
- * one order (lanes_sum). No fused multiply-add, ever. */
+ * Two habits give the same bits everywhere. Element by element, a kernel runs the same
+ * operations on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across
+ * elements, a sum keeps 16 lanes however wide vec is (L vectors, element c in lane c % 16) and
+ * joins them in one order (lanes_sum). No fused multiply-add, ever. */
 #ifndef CHOIR_ISA_H
 #define CHOIR_ISA_H
 
@@ -44,7 +44,8 @@ extern const choir__kernels KERNEL_TABLE;
 #endif
 #define L (16 / W)
 
-/* Runs its body for the L vectors of 16 lanes, unrolled so that arrays of vec stay in registers. */
+/* Runs its body for the L vectors of 16 lanes, unrolled so that arrays of vec stay in
+ * registers. */
 #define LANES(j) _Pragma("GCC unroll 4") for (int j = 0; j < L; j++)
 
 typedef float vec __attribute__((vector_size(4 * W)));
@@ -67,9 +68,9 @@ INLINE vec v_set(float x)
     return x - (vec){0};
 }
 
-/* v_part: n < W lanes from memory and the rest from `rest`; v_cut stores n lanes. v_sel is m ? a : b
- * a lane; v_min and v_max return their second operand when either is NaN. v_round
- * rounds |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n, |n| <= 150 an integer. */
+/* v_part: n < W lanes from memory and the rest from `rest`; v_cut stores n lanes. v_sel is m ?
+ * a : b a lane; v_min and v_max return their second operand when either is NaN. v_round rounds
+ * |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n, |n| <= 150 an integer. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __mmask16 mask;

@@ -1,5 +1,5 @@
-/* Layer norm (Ba et al., 2016): each row to mean 0, variance 1, then scaled and shifted a column.
- * A row stays in L1 over its three passes: mean, variance around it, result. */
+/* Layer norm (Ba et al., 2016): each row to mean 0, variance 1, then scaled and shifted a
+ * column. A row stays in L1 over its three passes: mean, variance around it, result. */
 #include "device/cpu/isa/isa.h"
 
 /* sum of (x - mean)^2; padding counts for nothing. */

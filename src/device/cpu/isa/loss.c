@@ -1,8 +1,10 @@
-/* Cross entropy and negative log likelihood. A row's loss is f32; rows are added in order in f64. */
+/* Cross entropy and negative log likelihood. A row's loss is f32; rows are added in order in
+ * f64. */
 #include "device/cpu/isa/math.h"
 #include "device/queue.h"
 
-/* True when the row counts; *failed is set, and the queue failed, by a target that names no class. */
+/* True when the row counts; *failed is set, and the queue failed, by a target that names no
+ * class. */
 static bool counts(
     const char *op, int64_t target, int64_t r, int64_t cols, int64_t ignore, bool *failed)
 {

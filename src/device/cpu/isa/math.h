@@ -1,14 +1,15 @@
-/* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their bits depend on no library
- * and no instruction set. Within about 2 ulp; inf, NaN and denormals come out as in C.
- * Polynomials are summed in pairs (Estrin): a short chain is what keeps the units busy.
- * Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd ed., 6.2) for erfc. */
+/* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their
+ * bits depend on no library and no instruction set. Within about 2 ulp (v_phi 8); inf, NaN and denormals
+ * come out as in C. Polynomials are summed in pairs (Estrin): a short chain is what keeps the
+ * units busy. Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd ed., 6.2)
+ * for erfc. */
 #ifndef CHOIR_ISA_MATH_H
 #define CHOIR_ISA_MATH_H
 
 #include "device/cpu/isa/isa.h"
 
-/* exp(x + low) for -104 <= x <= 89, low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2, and
- * exp x = 2^n (1 + r + r^2 P(r)). */
+/* exp(x + low) for -104 <= x <= 89, low within an ulp of x: x = n ln 2 + r, |r| <= ln 2 / 2,
+ * and exp x = 2^n (1 + r + r^2 P(r)). */
 INLINE vec v_exp_sum(vec x, vec low)
 {
     vec n = v_round(x * 1.44269504088896341f);
@@ -84,8 +85,8 @@ INLINE vec v_sigmoid(vec x)
 }
 
 /* The normal distribution, erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 2 / (2 + z),
- * erfc z = t exp(-z^2 + P(t)) to 1.2e-7 of itself. -z^2 = -x^2/2 is taken as -h^2/2, exact with h
- * the upper half of x's bits, and the rest, so that the left tail keeps its digits. */
+ * erfc z = t exp(-z^2 + P(t)) to 1.2e-7 of itself. -z^2 = -x^2/2 is taken as -h^2/2, exact with
+ * h the upper half of x's bits, and the rest, so that the left tail keeps its digits. */
 INLINE vec v_phi(vec x)
 {
     vec a = v_min(v_set(14.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);

@@ -1,9 +1,9 @@
-/* Max and average pooling over channels-last images: for each output pixel, its window's pixels are
- * taken one after another, all channels at a time. */
+/* Max and average pooling over channels-last images: for each output pixel, its window's pixels
+ * are taken one after another, all channels at a time. */
 #include "device/cpu/isa/isa.h"
 
-/* One output pixel's window, without what lies in the padding: rows i0 ... i1 and columns j0 ... j1
- * of the window, and the input pixel (maybe outside) under its corner. */
+/* One output pixel's window, without what lies in the padding: rows i0 ... i1 and columns j0
+ * ... j1 of the window, and the input pixel (maybe outside) under its corner. */
 typedef struct window {
     int64_t i0, i1, j0, j1, corner;
 } window;
@@ -104,7 +104,8 @@ void KERNEL(pool)(const choir__k_pool *k)
             }
 }
 
-/* Each place of the window gets its share: all of it where it was the maximum, or an even part. */
+/* Each place of the window gets its share: all of it where it was the maximum, or an even
+ * part. */
 static void spread_pixel(const choir__k_pool_backward *k, const window *w, int64_t out)
 {
     const choir__conv_shape *s = &k->s;

@@ -66,8 +66,7 @@ void KERNEL(max_rows)(const choir__k_max_rows *k)
         LANES(j) max[j] = v_set(-INFINITY);
         for (int64_t c = 0; c < k->cols; c += 16)
             LANES(j)
-            max[j] =
-                v_max(max[j], v_get_or(x + c + j * W, k->cols - c - j * W, v_set(-INFINITY)));
+        max[j] = v_max(max[j], v_get_or(x + c + j * W, k->cols - c - j * W, v_set(-INFINITY)));
         float value = lanes_max(max);
         if (k->y)
             ((float *)k->y)[r] = value;

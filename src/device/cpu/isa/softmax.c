@@ -1,5 +1,5 @@
-/* Softmax and its gradient, row by row. A causal row r sees columns 0 ... r % period: only those are
- * read, and the rest is written as 0. */
+/* Softmax and its gradient, row by row. A causal row r sees columns 0 ... r % period: only
+ * those are read, and the rest is written as 0. */
 #include "device/cpu/isa/math.h"
 
 static int64_t seen(int64_t r, int64_t cols, int64_t period, bool causal)
@@ -65,7 +65,7 @@ static void backward(const float *y, const float *gy, float *gx, int64_t n, floa
     vec sum[L] = {{0}};
     for (int64_t c = 0; c < n; c += 16)
         LANES(j)
-        sum[j] += v_get(y + c + j * W, n - c - j * W) * v_get(gy + c + j * W, n - c - j * W);
+    sum[j] += v_get(y + c + j * W, n - c - j * W) * v_get(gy + c + j * W, n - c - j * W);
     float dot = lanes_sum(sum);
     for (int64_t c = 0; c < n; c += W) {
         vec g = v_get(gy + c, n - c) - dot;

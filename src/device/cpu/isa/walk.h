@@ -29,8 +29,8 @@ static inline void walk_copy_dim(walk *w, int to, int from)
     memcpy(w->stride[to], w->stride[from], sizeof w->stride[to]);
 }
 
-/* Drops sizes of 1, orders by operand 0's stride (largest first), merges; at least one dimension
- * stays. False: there is nothing to visit. */
+/* Drops sizes of 1, orders by operand 0's stride (largest first), merges; at least one
+ * dimension stays. False: there is nothing to visit. */
 static inline bool walk_simplify(walk *w)
 {
     int n = 0;

@@ -1,8 +1,8 @@
 /* Matrix products through oneDNN's matmul primitive.
  *
- * The two batch dimensions are folded into one where the strides allow, or dropped where there is
- * one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C) matrix, a 4-D
- * strided problem. */
+ * The two batch dimensions are folded into one where the strides allow, or dropped where there
+ * is one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C)
+ * matrix, a 4-D strided problem. */
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 

@@ -1,8 +1,8 @@
 /* The kernels oneDNN does, and the cache of its primitives that a context keeps.
  *
  * Making a primitive takes oneDNN hundreds of microseconds, running a small one a few. So each
- * problem's primitive is made once, with the memory objects it runs on; a call only sets their data
- * pointers. A problem is a struct of integers (zeroed first: its bytes are the key). */
+ * problem's primitive is made once, with the memory objects it runs on; a call only sets their
+ * data pointers. A problem is a struct of integers (zeroed first: its bytes are the key). */
 #ifndef CHOIR_ONEDNN_H
 #define CHOIR_ONEDNN_H
 
@@ -49,8 +49,8 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
 choir__onednn_plan *choir__onednn_lookup(
     choir__onednn *cache, const void *key, size_t bytes, bool *fresh);
 
-/* Makes the primitive and its memory objects: ids[i] names an argument of the primitive described
- * by pd with memory descriptor mds[i]. Takes pd over. False: oneDNN refused. */
+/* Makes the primitive and its memory objects: ids[i] names an argument of the primitive
+ * described by pd with memory descriptor mds[i]. Takes pd over. False: oneDNN refused. */
 bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primitive_desc_t pd,
     int count, const int *ids, const dnnl_memory_desc_t *const *mds);
 
