@@ -19,9 +19,10 @@ choir__book *choir__book_new(choir_scope *run, choir__param **params, int count)
         }
     book->bucket_cap = (size_t)25 << 20;
     book->first_cap = (size_t)1 << 20;
+    if (!run->books)
+        choir__on_close(run, choir__books_close, run);
     book->next = run->books;
     run->books = book;
-    run->close_books = choir__books_close;
     return book;
 }
 
@@ -54,8 +55,9 @@ void choir__book_free(choir__book *book)
     free(book);
 }
 
-void choir__books_close(choir_scope *run)
+void choir__books_close(void *arg)
 {
+    choir_scope *run = arg;
     while (run->books)
         choir__book_free(run->books);
 }

@@ -13,6 +13,6 @@ choir_status choir__layout_levels(choir__book *book, int levels);
 void choir__layout_free(choir__book *book);
 
 /* A run is closing. */
-void choir__books_close(choir_scope *run);
+void choir__books_close(void *run);
 
 #endif

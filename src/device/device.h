@@ -53,6 +53,7 @@ typedef struct choir__block choir__block;
 
 choir__pool *choir__pool_new(const choir__memory_ops *ops);
 void choir__pool_free(choir__pool *pool);
+bool choir__pool_idle(const choir__pool *pool); /* no block of it is in use */
 
 /* NULL when the system or the cap refuses; the caller writes the message. 64-byte aligned. */
 choir__block *choir__block_new(choir_device *device, size_t bytes);
@@ -62,7 +63,8 @@ void *choir__block_data(const choir__block *block);
 /* queue will have read the block by event: it is not given out again before. */
 void choir__block_used_by(choir__block *block, choir__event event);
 
-/* While a recording is made, blocks come from a fresh pool that belongs to it: see choir_step. */
+/* Makes pool the device's; NULL: a fresh one that shares the old one's counters. Returns the old one.
+ * While a recording is made, blocks come from a pool that belongs to it: see choir_step. */
 choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool);
 
 #endif

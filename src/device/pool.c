@@ -31,7 +31,9 @@ struct choir__pool {
     pthread_mutex_t lock;
     choir__block *cached[CLASSES];
     choir__block *awaiting; /* free, but for readers in other queues */
-    size_t live, peak, reserved, limit;
+    int64_t out;            /* blocks handed out */
+    choir__pool *counts;    /* whose counters are used: itself, or the pool it was split from */
+    size_t live, peak, reserved, limit; /* under counts->lock */
 };
 
 /* Class c holds blocks of (4 + c % 4) << (c / 4) sixteens of bytes. */
@@ -55,14 +57,33 @@ choir__pool *choir__pool_new(const choir__memory_ops *ops)
 {
     choir__pool *pool = choir__calloc(1, sizeof *pool);
     pool->ops = ops;
+    pool->counts = pool;
     pthread_mutex_init(&pool->lock, NULL);
     return pool;
+}
+
+/* The counters change by so much; false, and nothing changes, if the limit forbids it. */
+static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
+{
+    choir__pool *c = pool->counts;
+    bool fits = reserved <= 0 || !c->limit || c->reserved + (size_t)reserved <= c->limit;
+    if (c != pool)
+        pthread_mutex_lock(&c->lock);
+    if (fits) {
+        c->live += (size_t)live;
+        c->reserved += (size_t)reserved;
+        if (c->live > c->peak)
+            c->peak = c->live;
+    }
+    if (c != pool)
+        pthread_mutex_unlock(&c->lock);
+    return fits;
 }
 
 static void give_back(choir__pool *pool, choir__block *block)
 {
     pool->ops->put(block->data, block->bytes);
-    pool->reserved -= block->bytes;
+    count(pool, 0, -(ptrdiff_t)block->bytes);
     free(block->readers);
     free(block);
 }
@@ -113,17 +134,23 @@ void choir__pool_free(choir__pool *pool)
     free(pool);
 }
 
+bool choir__pool_idle(const choir__pool *pool)
+{
+    return pool->out == 0;
+}
+
 static choir__block *fresh(choir__pool *pool, int class)
 {
     size_t bytes = class_bytes(class);
-    if (pool->limit && pool->reserved + bytes > pool->limit)
+    if (!count(pool, 0, (ptrdiff_t)bytes))
         return NULL;
     void *data = pool->ops->get(bytes);
-    if (!data)
+    if (!data) {
+        count(pool, 0, -(ptrdiff_t)bytes);
         return NULL;
+    }
     choir__block *block = choir__calloc(1, sizeof *block);
     *block = (choir__block){.data = data, .bytes = bytes, .class = class, .pool = pool};
-    pool->reserved += bytes;
     return block;
 }
 
@@ -145,11 +172,9 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
         trim(pool);
         block = fresh(pool, class);
     }
-    if (block) {
-        pool->live += block->bytes;
-        if (pool->live > pool->peak)
-            pool->peak = pool->live;
-    }
+    if (block)
+        count(pool, (ptrdiff_t)block->bytes, 0);
+    pool->out += block != NULL;
     pthread_mutex_unlock(&pool->lock);
     return block;
 }
@@ -160,7 +185,8 @@ void choir__block_free(choir__block *block)
         return;
     choir__pool *pool = block->pool;
     pthread_mutex_lock(&pool->lock);
-    pool->live -= block->bytes;
+    count(pool, -(ptrdiff_t)block->bytes, 0);
+    pool->out--;
     if (block->reader_count) {
         block->next = pool->awaiting;
         pool->awaiting = block;
@@ -185,26 +211,28 @@ void choir__block_used_by(choir__block *block, choir__event event)
 choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 {
     choir__pool *old = device->pool;
-    if (!pool)
+    if (!pool) {
         pool = choir__pool_new(old->ops);
+        pool->counts = old->counts;
+    }
     device->pool = pool;
     return old;
 }
 
 void choir_device_set_limit(choir_device *device, size_t bytes)
 {
-    device->pool->limit = bytes;
+    device->pool->counts->limit = bytes;
 }
 
 void choir_device_reset_peak(choir_device *device)
 {
-    device->pool->peak = device->pool->live;
+    device->pool->counts->peak = device->pool->counts->live;
 }
 
 void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
 {
     choir__queue_stats queue = choir__queue_get_stats(device->queue);
-    choir__pool *pool = device->pool;
+    choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     *stats = (choir_device_stats){
         .bytes_now = pool->live,

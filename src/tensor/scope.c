@@ -55,16 +55,20 @@ static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
     return s;
 }
 
+void choir__store_step(choir_scope *run, uint64_t step)
+{
+    choir__k_store args = {.y = run->step_word, .bytes = sizeof step};
+    memcpy(args.data, &step, sizeof step);
+    if (run->step_word)
+        choir__launch(run->device, CHOIR_F32, store, &args);
+}
+
 choir_scope *choir_step_open(choir_scope *run, uint64_t step)
 {
     choir_scope *s = open_child(run, CHOIR__STEP);
     s->step = step;
     s->micro = run->micro_first;
-    if (run->step_word) {
-        choir__k_store args = {.y = run->step_word, .bytes = sizeof step};
-        memcpy(args.data, &step, sizeof step);
-        choir__launch(run->device, CHOIR_F32, store, &args);
-    }
+    choir__store_step(run, step);
     return s;
 }
 
@@ -75,6 +79,29 @@ choir_scope *choir_micro_open(choir_scope *step, int64_t index)
     return s;
 }
 
+struct choir__closer {
+    void (*fn)(void *arg);
+    void *arg;
+    struct choir__closer *next;
+};
+
+void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg)
+{
+    struct choir__closer *c = choir__arena_get(&scope->arena, sizeof *c);
+    *c = (struct choir__closer){fn, arg, scope->closers};
+    scope->closers = c;
+}
+
+void choir__scopes_free(choir_scope **list)
+{
+    while (*list) {
+        choir_scope *s = *list;
+        *list = s->spare;
+        choir__arena_free(&s->arena);
+        free(s);
+    }
+}
+
 choir_status choir_scope_close(choir_scope *scope)
 {
     if (!scope)
@@ -82,13 +109,16 @@ choir_status choir_scope_close(choir_scope *scope)
     choir_status status = choir_scope_status(scope);
     if (status == CHOIR_OK)
         status = choir__queue_status(scope->device->queue);
-    if (scope->close_replay)
-        scope->close_replay(scope);
-    if (scope->close_books)
-        scope->close_books(scope);
+    for (struct choir__closer *c = scope->closers; c; c = c->next)
+        c->fn(c->arg);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
         choir__storage_unref(t->storage);
     free(scope->message);
+    if (scope->kind != CHOIR__RUN && choir__recording_active()) {
+        scope->spare = scope->run->recorded;
+        scope->run->recorded = scope;
+        return status;
+    }
     if (scope->kind != CHOIR__RUN) {
         choir__arena_reset(&scope->arena);
         scope->spare = scope->run->spare;
@@ -97,12 +127,7 @@ choir_status choir_scope_close(choir_scope *scope)
     }
     choir_device_sync(scope->device);
     choir__storage_unref(scope->step_storage);
-    while (scope->spare) {
-        choir_scope *s = scope->spare;
-        scope->spare = s->spare;
-        choir__arena_free(&s->arena);
-        free(s);
-    }
+    choir__scopes_free(&scope->spare);
     choir__arena_free(&scope->arena);
     free(scope);
     return status;

@@ -128,11 +128,19 @@ struct choir_scope {
     choir__storage *step_storage;
     uint64_t next_step;   /* choir_step's counter */
     struct choir__replay *replay;
+    choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
     struct choir__param *params; /* newest first: autograd/book.h */
-    struct choir__book *books; /* gradients of this run's parameters: autograd/book.h */
-    void (*close_books)(choir_scope *run);
-    void (*close_replay)(choir_scope *run);
+    struct choir__book *books;   /* gradients of this run's parameters: autograd/book.h */
+    struct choir__closer *closers; /* newest first */
 };
+
+/* Frees closed scopes linked by `spare`. */
+void choir__scopes_free(choir_scope **list);
+/* Writes the step's number to where kernels read it, in queue order. */
+void choir__store_step(choir_scope *run, uint64_t step);
+
+/* Calls fn(arg) when the scope closes, before its tensors go; the latest registered first. */
+void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg);
 
 /* Notes the error in the scope (the first stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)

@@ -1,0 +1,53 @@
+/* A training checkpoint: a folder that appears whole or not at all.
+ *
+ *     DIR/step-00000200/model.safetensors       parameters and buffers
+ *                       optimizer.safetensors   optimizer state, "exp_avg.NAME" ...
+ *                       tokenizer.json          of a language model
+ *                       state.json              everything else; written last
+ *     DIR/latest -> step-00000200               symbolic links, replaced by rename
+ *     DIR/best   -> step-00000150               lowest validation loss
+ *
+ * A save writes DIR/.new-PID, syncs it, renames it to its step, then moves `latest` (and `best`), then
+ * removes the steps that neither names. Leftovers of killed saves (.new-*) are removed by the next. */
+#ifndef CHOIR_CHECKPOINT_INTERNAL_H
+#define CHOIR_CHECKPOINT_INTERNAL_H
+
+#include <choir/checkpoint.h>
+#include <choir/data.h>
+
+typedef struct choir__train_state {
+    char model[512];        /* in full: "gpt2:layers=4,..." */
+    int64_t step;           /* steps done */
+    int64_t position;       /* of the loader on each rank: micro-batches a rank are step * M / ranks, so this
+                               counts whole steps' worth: see cli/train */
+    uint64_t seed;
+    int64_t batch_size, microbatches;
+    int64_t optimizer_steps;
+    char optimizer[256];    /* as given: "adamw:beta2=0.99" */
+    double loss, eval_loss, best_loss; /* NaN: unknown */
+    choir_shape input, output; /* of a sample: what the model was built for */
+    int64_t classes;
+    int task;
+} choir__train_state;
+
+/* Saves under DIR (made if missing). best: this is the best so far. tokenizer may be NULL. */
+choir_status choir__checkpoint_save(const char *dir, const choir__train_state *state,
+    choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best);
+
+/* Finds the checkpoint that PATH means: DIR with a `latest`, a step's own folder, DIR/best, or a
+ * .safetensors file (which has weights alone). found: PATH_MAX bytes, the folder or file. */
+choir_status choir__checkpoint_find(const char *path, char *found);
+
+/* Reads state.json of a checkpoint's folder. Errors: io, format, naming file and key. */
+choir_status choir__checkpoint_state(const char *folder, choir__train_state *state);
+
+/* Weights; with optim not NULL its state too (and its step count). */
+choir_status choir__checkpoint_load(const char *folder, choir_module *module, choir_optim *optim);
+
+/* The tokenizer, or NULL if the checkpoint has none. */
+choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer);
+
+/* SHA-256 of all parameters and buffers in name order as little-endian f32, in hex. */
+choir_status choir__weights_sha256(choir_module *module, char hex[65]);
+
+#endif

@@ -1,0 +1,37 @@
+/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes.
+ *
+ *     {"__metadata__": {...strings...}, "NAME": {"dtype": "F32", "shape": [...], "data_offsets": [a, b]}}
+ *
+ * https://github.com/huggingface/safetensors; the header is checked in full before anything is
+ * allocated from what it says. */
+#ifndef CHOIR_SAFETENSORS_H
+#define CHOIR_SAFETENSORS_H
+
+#include <choir/tensor.h>
+#include "base/base.h"
+
+typedef struct choir__st_tensor {
+    char *name;
+    choir_dtype dtype;
+    choir_shape shape;
+    const void *data; /* row-major, little-endian; in the file's mapping when reading */
+    size_t bytes;
+} choir__st_tensor;
+
+typedef struct choir__st_file choir__st_file;
+
+/* Maps and checks a file. Errors: io, format. */
+choir_status choir__st_open(const char *path, choir__st_file **file);
+void choir__st_close(choir__st_file *file); /* NULL is fine */
+int choir__st_count(const choir__st_file *file);
+const choir__st_tensor *choir__st_get(const choir__st_file *file, int i);
+const choir__st_tensor *choir__st_find(const choir__st_file *file, const char *name);
+/* A string of the metadata, or NULL. */
+const char *choir__st_metadata(const choir__st_file *file, const char *key);
+
+/* Writes a file that appears whole or not at all: to PATH.tmp.PID, fsync, rename, fsync of the folder.
+ * metadata: key, value, key, value, ..., NULL; may be NULL. */
+choir_status choir__st_write(const char *path, const choir__st_tensor *tensors, int count,
+    const char *const *metadata);
+
+#endif
