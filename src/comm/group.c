@@ -162,10 +162,15 @@ static void run_all_reduce(const void *args)
     report(t->shm, choir__shm_all_reduce(t->shm, t->data, t->count, t->dtype, t->op));
 }
 
-static choir_status run(choir_group *group, choir__task *fn, task t)
+static void issue(choir_group *group, choir__task *fn, task t)
 {
     t.shm = group->shm;
     choir__queue_issue(group->queue, fn, &t, sizeof t);
+}
+
+static choir_status run(choir_group *group, choir__task *fn, task t)
+{
+    issue(group, fn, t);
     return choir__queue_wait(group->queue);
 }
 
@@ -176,8 +181,17 @@ choir_status choir_group_barrier(choir_group *group)
 
 void choir__group_barrier_issue(choir_group *group)
 {
-    task t = {.shm = group->shm};
-    choir__queue_issue(group->queue, run_barrier, &t, sizeof t);
+    issue(group, run_barrier, (task){0});
+}
+
+void choir__group_broadcast_issue(choir_group *group, void *data, size_t bytes, int root)
+{
+    issue(group, run_broadcast, (task){.data = data, .bytes = bytes, .root = root});
+}
+
+void choir__group_all_gather_issue(choir_group *group, const void *mine, void *all, size_t bytes)
+{
+    issue(group, run_all_gather, (task){.data = all, .mine = mine, .bytes = bytes});
 }
 
 choir_status choir_group_broadcast(choir_group *group, void *data, size_t bytes, int root)

@@ -36,6 +36,11 @@ typedef struct choir__tree_reduce {
 
 void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args);
 
+/* The public collectives of these names, asynchronous, on the group's queue. mine must not be written
+ * and data, all not be touched until the queue has passed. */
+void choir__group_broadcast_issue(choir_group *group, void *data, size_t bytes, int root);
+void choir__group_all_gather_issue(choir_group *group, const void *mine, void *all, size_t bytes);
+
 /* Asynchronous barrier on the group's queue: tasks behind it run when all ranks have reached it. */
 void choir__group_barrier_issue(choir_group *group);
 

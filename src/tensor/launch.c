@@ -45,6 +45,13 @@ void choir__launch_upload(choir_device *device, void *y, const void *data, size_
     }
 }
 
+void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes)
+{
+    choir__k_copy args = {.y = {.p = y, .stride = {1}}, .x = {.p = (void *)x, .stride = {1}},
+        .shape = {(int64_t)bytes}, .ndim = 1, .y_dtype = CHOIR_U8, .x_dtype = CHOIR_U8};
+    choir__launch(device, CHOIR_F32, copy, &args);
+}
+
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
 {
     choir__k_binary args = {.y = strided(y), .a = strided(a), .b = strided(b),

@@ -79,19 +79,6 @@ choir_scope *choir_micro_open(choir_scope *step, int64_t index)
     return s;
 }
 
-struct choir__closer {
-    void (*fn)(void *arg);
-    void *arg;
-    struct choir__closer *next;
-};
-
-void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg)
-{
-    struct choir__closer *c = choir__arena_get(&scope->arena, sizeof *c);
-    *c = (struct choir__closer){fn, arg, scope->closers};
-    scope->closers = c;
-}
-
 void choir__scopes_free(choir_scope **list)
 {
     while (*list) {
@@ -106,11 +93,14 @@ choir_status choir_scope_close(choir_scope *scope)
 {
     if (!scope)
         return CHOIR_OK;
+    while (scope->closers) {
+        choir__closer *c = scope->closers;
+        scope->closers = c->next;
+        c->fn(c->arg);
+    }
     choir_status status = choir_scope_status(scope);
     if (status == CHOIR_OK)
         status = choir__queue_status(scope->device->queue);
-    for (struct choir__closer *c = scope->closers; c; c = c->next)
-        c->fn(c->arg);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
         choir__storage_unref(t->storage);
     free(scope->message);
@@ -131,6 +121,13 @@ choir_status choir_scope_close(choir_scope *scope)
     choir__arena_free(&scope->arena);
     free(scope);
     return status;
+}
+
+void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg)
+{
+    choir__closer *c = choir__arena_get(&run->arena, sizeof *c);
+    *c = (choir__closer){.fn = fn, .arg = arg, .next = run->closers};
+    run->closers = c;
 }
 
 choir_status choir_scope_status(const choir_scope *scope)

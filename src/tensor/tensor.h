@@ -107,6 +107,12 @@ typedef struct choir__calls {
     struct choir__calls *next;
 } choir__calls;
 
+typedef struct choir__closer {
+    void (*fn)(void *arg);
+    void *arg;
+    struct choir__closer *next;
+} choir__closer;
+
 struct choir_scope {
     choir__scope_kind kind;
     choir_scope *parent, *run;
@@ -147,6 +153,9 @@ choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char 
     __attribute__((format(printf, 3, 4)));
 /* Notes choir_error_message() as the scope's error. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+
+/* fn(arg) when the scope closes, before its tensors are released; the last one noted is called first. */
+void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg);
 
 /* The innermost of the operands' scopes, or NULL with the error noted in the first one's. */
 choir_scope *choir__join(choir_tensor *const *in, int count);
@@ -241,6 +250,8 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x);
 void choir__launch_fill(choir_tensor *y, double value);
 /* Host memory into device memory, in queue order; data may go at once. */
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
+/* Device memory into device memory. */
+void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes);
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
 /* x as row-major memory of the same dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);

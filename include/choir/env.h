@@ -1,0 +1,40 @@
+/* The place of this process in a job: rank, group, device. It is what a launcher (choir run, choir_spawn)
+ * put into the environment: RANK, WORLD_SIZE, LOCAL_RANK; a program started by hand is alone.
+ *
+ * Threads: the main thread. Collective: choir_env_init, with more than one rank. */
+#ifndef CHOIR_ENV_H
+#define CHOIR_ENV_H
+
+#include <choir/data.h>
+#include <choir/group.h>
+#include <choir/scope.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_env {
+    int rank, world, local_rank;
+    choir_group *group;   /* of all ranks; owned by this struct */
+    choir_device *device; /* cpu:(local_rank), around the list when there are more ranks than cores */
+    int64_t microbatches; /* the cut of the global batch; a multiple is accumulation. Default: world */
+} choir_env;
+
+/** Errors: argument (of the environment), those of choir_group_open. */
+choir_status choir_env_init(choir_env *env);
+void choir_env_free(choir_env *env); /* after the runs are closed; NULL is fine */
+
+/** A run on env's device whose steps start at this rank's first micro-batch. */
+choir_scope *choir_run_open(const choir_env *env, uint64_t seed);
+
+/** This rank's contiguous run of env->microbatches: [*first, *first + *count). */
+void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
+
+/** A loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
+choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dataset *dataset,
+    int64_t batch_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,103 @@
+/* Datasets in general: two calls through the table, and what the kinds of them share. */
+#include "data/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int64_t choir_dataset_length(const choir_dataset *dataset)
+{
+    return dataset->ops->length(dataset);
+}
+
+void choir_dataset_free(choir_dataset *dataset)
+{
+    if (dataset && dataset->ops->free)
+        dataset->ops->free(dataset);
+}
+
+choir_status choir__sample_bytes(const char *what, choir_dtype dtype, choir_shape shape,
+    int64_t count, size_t *bytes)
+{
+    if ((unsigned)dtype >= CHOIR_DTYPE_COUNT)
+        return choir__error(CHOIR_ERR_DTYPE, "a sample's %s has no known dtype (%d)", what,
+            (int)dtype);
+    if (shape.ndim < 0 || shape.ndim >= CHOIR_MAX_DIMS)
+        return choir__error(CHOIR_ERR_SHAPE,
+            "a sample's %s of %d dimensions: with the batch's own there may be at most %d", what,
+            shape.ndim, CHOIR_MAX_DIMS);
+    int64_t total = (int64_t)choir_dtype_size(dtype);
+    bool fits = !__builtin_mul_overflow(total, count, &total);
+    for (int i = 0; fits && i < shape.ndim; i++)
+        fits = shape.dim[i] >= 0 && !__builtin_mul_overflow(total, shape.dim[i], &total);
+    if (!fits || total > INT64_MAX / 16)
+        return choir__error(CHOIR_ERR_SHAPE, "no batch of %lld can have samples whose %s is that large"
+            " (or has a negative size)", (long long)count, what);
+    *bytes = (size_t)total;
+    return CHOIR_OK;
+}
+
+/* Reads to the end of fd into *data, which has room for `room` bytes and grows when that is short
+ * (a pipe, or a file that is being written). */
+static choir_status read_all(int fd, const char *path, size_t room, char **data, size_t *bytes)
+{
+    size_t used = 0;
+    for (;;) {
+        if (used + 1 >= room) {
+            char *more = realloc(*data, room *= 2);
+            if (!more)
+                return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory to read it", path);
+            *data = more;
+        }
+        ssize_t n = read(fd, *data + used, room - 1 - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+        if (n == 0)
+            break;
+        used += (size_t)n;
+    }
+    (*data)[used] = '\0';
+    *bytes = used;
+    return CHOIR_OK;
+}
+
+choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes)
+{
+    choir_status status = CHOIR_OK;
+    struct stat info;
+    char *text = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        goto out;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        status = choir__error(CHOIR_ERR_IO, "%s is a folder: a file is expected", path);
+        goto out;
+    }
+    size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;
+    if (limit && size > limit) {
+        status = choir__error(CHOIR_ERR_FORMAT, "%s has %zu bytes, more than the %zu it may have",
+            path, size, limit);
+        goto out;
+    }
+    size_t room = size + 4096;
+    if (!(text = malloc(room))) {
+        status = choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, size);
+        goto out;
+    }
+    status = read_all(fd, path, room, &text, bytes);
+out:
+    if (fd >= 0)
+        close(fd);
+    if (status == CHOIR_OK)
+        *data = text;
+    else
+        free(text);
+    return status;
+}

@@ -1,0 +1,386 @@
+/* Folders of IDX files, MNIST's format.
+ *
+ *     images   00 00 08 03   count   height   width   pixels, a byte each     (big-endian words)
+ *     labels   00 00 08 01   count   labels, a byte each
+ *
+ * Nothing a header says is believed before it agrees with the file's length; the length of a
+ * compressed one is not known, so memory grows with what really comes out of it. zlib reads plain
+ * files and gzip alike. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "data/dataset.h"
+
+#define IMAGES "-images-idx3-ubyte"
+#define LABELS "-labels-idx1-ubyte"
+#define EXPECTED "*" IMAGES " and *" LABELS ", also .gz"
+
+enum {
+    IMAGE_MARK = 0x803,
+    LABEL_MARK = 0x801,
+    GZIP_BEST = 1032,  /* no deflate stream expands further */
+    PIECE = 1 << 20,
+    PIXELS_LIMIT = 1 << 26, /* of an image */
+};
+
+/* A file's values and what its header says of them. */
+typedef struct idx_file {
+    uint32_t dim[3];
+    unsigned char *values;
+    int64_t count; /* of samples */
+} idx_file;
+
+/* One pair, read. */
+typedef struct idx_pair {
+    idx_file images, labels;
+} idx_pair;
+
+typedef struct idx_dataset {
+    choir_dataset base;
+    idx_pair pair;
+    int64_t first, length; /* of this split */
+    float value[256];      /* of a pixel */
+} idx_dataset;
+
+/* --- one file --------------------------------------------------------------------------------- */
+
+static choir_status read_failed(gzFile file, const char *path)
+{
+    int code;
+    const char *why = gzerror(file, &code);
+    if (code == Z_ERRNO)
+        return choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    return choir__error(CHOIR_ERR_FORMAT, "%s: the gzip data are damaged or cut short (%s)", path,
+        code == Z_OK ? "unexpected end" : why);
+}
+
+/* Bytes read, fewer than wanted at the file's end; -1 with the error written. */
+static int64_t read_some(gzFile file, const char *path, void *data, size_t bytes)
+{
+    int n = gzread(file, data, (unsigned)bytes);
+    int code = Z_OK;
+    if (n >= 0 && (size_t)n < bytes)
+        gzerror(file, &code);
+    if (n < 0 || code != Z_OK) {
+        read_failed(file, path);
+        return -1;
+    }
+    return n;
+}
+
+static uint32_t big_endian(const unsigned char *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static choir_status read_header(gzFile file, const char *path, uint32_t mark, idx_file *idx)
+{
+    size_t dims = mark & 0xFF, bytes = 4 + 4 * dims;
+    unsigned char header[16];
+    int64_t got = read_some(file, path, header, bytes);
+    if (got < 0)
+        return gzdirect(file) ? CHOIR_ERR_IO : CHOIR_ERR_FORMAT;
+    if (got == 0)
+        return choir__error(CHOIR_ERR_FORMAT, "%s is empty: an IDX file is expected", path);
+    if (got >= 4 && big_endian(header) != mark)
+        return choir__error(CHOIR_ERR_FORMAT, "%s begins with 0x%08x; 0x%08x, the mark of IDX %s, is"
+            " expected", path, big_endian(header), mark, dims == 3 ? "images" : "labels");
+    if ((size_t)got < bytes)
+        return choir__error(CHOIR_ERR_FORMAT, "%s ends after %lld bytes, within its header of %zu",
+            path, (long long)got, bytes);
+    for (size_t i = 0; i < dims; i++)
+        idx->dim[i] = big_endian(header + 4 + 4 * i);
+    idx->count = idx->dim[0];
+    return CHOIR_OK;
+}
+
+/* Bytes of values that the header promises: checked against the file's own size. */
+static choir_status promised(gzFile file, int fd, const char *path, size_t dims,
+    const idx_file *idx, size_t *bytes)
+{
+    uint64_t each = dims == 3 ? (uint64_t)idx->dim[1] * idx->dim[2] : 1;
+    struct stat info;
+    if (each == 0 || each > PIXELS_LIMIT)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: images of %u x %u pixels; from 1 to %d pixels are expected", path, idx->dim[1],
+            idx->dim[2], PIXELS_LIMIT);
+    if (idx->count == 0)
+        return choir__error(CHOIR_ERR_FORMAT, "%s says it holds nothing: 1 or more are expected", path);
+    *bytes = (size_t)(each * idx->dim[0]); /* below 2^58 */
+    if (fstat(fd, &info) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
+    uint64_t size = (uint64_t)info.st_size, header = 4 + 4 * dims;
+    if (gzdirect(file) ? size != header + *bytes : *bytes / GZIP_BEST > size)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: its header promises %zu bytes of values, which a file of %llu bytes%s cannot hold;"
+            " %s", path, *bytes, (unsigned long long)size, gzdirect(file) ? "" : ", compressed,",
+            size < header + *bytes ? "it is cut short or damaged" : "it has more than that");
+    return CHOIR_OK;
+}
+
+static choir_status read_values(gzFile file, const char *path, size_t bytes, idx_file *idx)
+{
+    size_t room = 0;
+    for (size_t used = 0; used < bytes;) {
+        if (used == room) { /* doubles, but never beyond what was promised */
+            room = room ? 2 * room : PIECE;
+            room = room < bytes ? room : bytes;
+            unsigned char *more = realloc(idx->values, room);
+            if (!more)
+                return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path,
+                    bytes);
+            idx->values = more;
+        }
+        size_t piece = room - used < PIECE ? room - used : PIECE;
+        int64_t n = read_some(file, path, idx->values + used, piece);
+        if (n < 0)
+            return CHOIR_ERR_FORMAT;
+        used += (size_t)n;
+        if ((size_t)n < piece)
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s ends after %zu bytes of values; its header promises %zu", path, used, bytes);
+    }
+    unsigned char more;
+    int64_t n = read_some(file, path, &more, 1); /* reads the checksum, too */
+    if (n > 0)
+        return choir__error(CHOIR_ERR_FORMAT, "%s has more than the %zu bytes of values that its"
+            " header promises", path, bytes);
+    return n < 0 ? CHOIR_ERR_FORMAT : CHOIR_OK;
+}
+
+static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
+{
+    size_t bytes;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int own = fd < 0 ? -1 : dup(fd); /* gzclose closes one of them */
+    gzFile file = own < 0 ? NULL : gzdopen(own, "rb");
+    if (!file) {
+        choir_status status =
+            choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        if (own >= 0)
+            close(own);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    choir_status status = read_header(file, path, mark, idx);
+    if (status == CHOIR_OK)
+        status = promised(file, fd, path, mark & 0xFF, idx, &bytes);
+    if (status == CHOIR_OK)
+        status = read_values(file, path, bytes, idx);
+    gzclose_r(file);
+    close(fd);
+    return status;
+}
+
+/* --- a pair of files -------------------------------------------------------------------------- */
+
+/* folder/name, or folder/name.gz when only that is there. */
+static char *path_of(const char *folder, const char *name, const char *kind)
+{
+    char *plain = choir__format("%s/%s%s", folder, name, kind);
+    char *packed = choir__format("%s.gz", plain);
+    bool other = access(plain, F_OK) != 0 && access(packed, F_OK) == 0;
+    free(other ? plain : packed);
+    return other ? packed : plain;
+}
+
+static void free_pair(idx_pair *pair)
+{
+    free(pair->images.values);
+    free(pair->labels.values);
+    *pair = (idx_pair){0};
+}
+
+static choir_status read_pair(const char *folder, const char *name, idx_pair *pair)
+{
+    char *images = path_of(folder, name, IMAGES), *labels = path_of(folder, name, LABELS);
+    choir_status status = read_idx(images, IMAGE_MARK, &pair->images);
+    if (status == CHOIR_OK)
+        status = read_idx(labels, LABEL_MARK, &pair->labels);
+    if (status == CHOIR_OK && pair->images.count != pair->labels.count)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s holds %lld labels, but %s %lld images: they must be as many", labels,
+            (long long)pair->labels.count, images, (long long)pair->images.count);
+    free(images);
+    free(labels);
+    if (status != CHOIR_OK)
+        free_pair(pair);
+    return status;
+}
+
+/* --- a folder of pairs ------------------------------------------------------------------------ */
+
+typedef struct found {
+    bool train, t10k;
+    int others;
+    char *name; /* the last of the others: what stands before "-images-..." */
+} found;
+
+static void note_name(found *f, const char *file)
+{
+    const char *mark = strstr(file, IMAGES);
+    const char *rest = mark ? mark + strlen(IMAGES) : "";
+    if (!mark || mark == file || (*rest && strcmp(rest, ".gz") != 0))
+        return;
+    size_t length = (size_t)(mark - file);
+    if (length == 5 && !strncmp(file, "train", 5))
+        f->train = true;
+    if (length == 4 && !strncmp(file, "t10k", 4))
+        f->t10k = true;
+    if (f->name && strlen(f->name) == length && !strncmp(f->name, file, length))
+        return; /* plain and .gz of the same */
+    f->others++;
+    free(f->name);
+    f->name = choir__format("%.*s", (int)length, file);
+}
+
+static choir_status look_into(const char *folder, found *f)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return choir__error(CHOIR_ERR_IO, "%s: no folder that can be read: %s", folder,
+            strerror(errno));
+    for (struct dirent *entry; (entry = readdir(dir));)
+        note_name(f, entry->d_name);
+    closedir(dir);
+    if (!f->others)
+        return choir__error(CHOIR_ERR_IO, "%s has no IDX files: " EXPECTED ", are looked for",
+            folder);
+    return CHOIR_OK;
+}
+
+static void measure(idx_dataset *d, const unsigned char *pixels, int64_t count)
+{
+    int64_t seen[256] = {0};
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++)
+        seen[pixels[i]]++;
+    for (int i = 0; i < 256; i++) {
+        sum += (double)seen[i] * i;
+        squares += (double)seen[i] * i * i;
+    }
+    double mean = sum / (double)count / 255;
+    double variance = squares / (double)count / (255.0 * 255) - mean * mean;
+    double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* one colour all over */
+    for (int i = 0; i < 256; i++)
+        d->value[i] = (float)((i / 255.0 - mean) / deviation);
+}
+
+static void count_classes(idx_dataset *d, const idx_file *labels)
+{
+    for (int64_t i = 0; i < labels->count; i++)
+        d->base.classes = choir__max(d->base.classes, labels->values[i] + 1);
+}
+
+static int64_t pixels_of(const idx_pair *pair)
+{
+    return (int64_t)pair->images.dim[1] * pair->images.dim[2];
+}
+
+/* train-* and t10k-*: both are read, as the one has the mean and both have the classes. */
+static choir_status open_two(const char *folder, choir_split split, idx_dataset *d)
+{
+    idx_pair train = {0}, test = {0};
+    choir_status status = read_pair(folder, "train", &train);
+    if (status == CHOIR_OK)
+        status = read_pair(folder, "t10k", &test);
+    if (status == CHOIR_OK && memcmp(train.images.dim + 1, test.images.dim + 1, 8) != 0)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: training images are %u x %u, those of t10k %u x %u: they must be alike", folder,
+            train.images.dim[1], train.images.dim[2], test.images.dim[1], test.images.dim[2]);
+    if (status != CHOIR_OK)
+        goto out;
+    measure(d, train.images.values, train.images.count * pixels_of(&train));
+    count_classes(d, &train.labels);
+    count_classes(d, &test.labels);
+    idx_pair *wanted = split == CHOIR_TRAIN ? &train : &test;
+    d->pair = *wanted;
+    d->length = d->pair.images.count;
+    *wanted = (idx_pair){0};
+out:
+    free_pair(&train);
+    free_pair(&test);
+    return status;
+}
+
+static choir_status open_one(const char *folder, const char *name, choir_split split,
+    idx_dataset *d)
+{
+    choir_status status = read_pair(folder, name, &d->pair);
+    if (status != CHOIR_OK)
+        return status;
+    int64_t count = d->pair.images.count, training = count * 9 / 10;
+    if (training == 0)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: %s" IMAGES " holds 1 image: 2 are needed, one to train and one to validate", folder,
+            name);
+    measure(d, d->pair.images.values, training * pixels_of(&d->pair));
+    count_classes(d, &d->pair.labels);
+    d->first = split == CHOIR_TRAIN ? 0 : training;
+    d->length = split == CHOIR_TRAIN ? training : count - training;
+    return CHOIR_OK;
+}
+
+/* --- the dataset ------------------------------------------------------------------------------ */
+
+static int64_t idx_length(const choir_dataset *self)
+{
+    return ((const idx_dataset *)self)->length;
+}
+
+static choir_status idx_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const idx_dataset *d = (const idx_dataset *)self;
+    int64_t n = pixels_of(&d->pair), sample = d->first + index;
+    const unsigned char *pixels = d->pair.images.values + sample * n;
+    float *out = x;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = d->value[pixels[i]];
+    *(int64_t *)y = d->pair.labels.values[sample];
+    return CHOIR_OK;
+}
+
+static void idx_free(choir_dataset *self)
+{
+    free_pair(&((idx_dataset *)self)->pair);
+    free(self);
+}
+
+static const choir_dataset_ops idx_ops = {.length = idx_length, .get = idx_get, .free = idx_free};
+
+choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset)
+{
+    if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", folder, (int)split);
+    idx_dataset *d = choir__calloc(1, sizeof *d);
+    d->base = (choir_dataset){.ops = &idx_ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64};
+    found f = {0};
+    choir_status status = look_into(folder, &f);
+    if (status != CHOIR_OK)
+        goto out;
+    if (f.train && f.t10k)
+        status = open_two(folder, split, d);
+    else if (f.others == 1)
+        status = open_one(folder, f.name, split, d);
+    else
+        status = choir__error(CHOIR_ERR_FORMAT, "%s has %d sets of images: one, or train-* and t10k-*,"
+            " are expected", folder, f.others);
+    if (status != CHOIR_OK)
+        goto out;
+    d->base.x_shape = choir_dims(1, d->pair.images.dim[1], d->pair.images.dim[2]);
+    *dataset = &d->base;
+    d = NULL;
+out:
+    free(f.name);
+    if (d)
+        idx_free(&d->base);
+    return status;
+}

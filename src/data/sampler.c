@@ -1,0 +1,79 @@
+/* DistributedSampler's arithmetic: see sampler.h.
+ *
+ *     order    the epoch's permutation of N samples, or 0 ... N-1
+ *     padded   order, and order again from the front, up to a multiple of M   (or cut to one)
+ *     dealt    replica m takes padded[m], padded[m + M], padded[m + 2M], ...
+ *     cut      its entries k b ... k b + b - 1 are micro-batch m of batch k
+ *
+ * Padding never happens in memory: entry i of `padded` is order[i % N]. */
+#include "data/sampler.h"
+
+#include <stdlib.h>
+
+#include "base/rng.h"
+
+static choir_status check(int64_t length, int64_t replicas, int64_t batch)
+{
+    if (length < 1 || length > INT64_MAX / 16)
+        return choir__error(CHOIR_ERR_ARGUMENT, "a dataset of %lld samples cannot be trained on",
+            (long long)length);
+    if (replicas < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a global batch of %lld micro-batches: there must be 1 or more", (long long)replicas);
+    if (batch < 1 || batch > INT64_MAX / 16)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch size of %lld: it must be 1 or more", (long long)batch);
+    if (batch % replicas)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch of %lld does not divide into %lld micro-batches: choose a multiple of %lld",
+            (long long)batch, (long long)replicas, (long long)replicas);
+    return CHOIR_OK;
+}
+
+choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas, int64_t batch,
+    uint64_t seed, bool shuffle, bool drop_last)
+{
+    choir_status status = check(length, replicas, batch);
+    if (status != CHOIR_OK)
+        return status;
+    *s = (choir__sampler){.length = length, .replicas = replicas, .micro = batch / replicas,
+        .seed = seed, .shuffle = shuffle, .epoch = -1};
+    bool uneven = length % replicas != 0;
+    s->dealt = length / replicas + (uneven && !drop_last); /* ceil((N - M)/M) is floor(N/M) then */
+    s->batches = s->dealt / s->micro + (s->dealt % s->micro && !drop_last);
+    if (s->batches < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%lld samples are fewer than a batch of %lld: choose a smaller batch", (long long)length,
+            (long long)batch);
+    if (shuffle && !(s->order = malloc((size_t)length * sizeof *s->order)))
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for the order of %lld samples",
+            (long long)length);
+    return CHOIR_OK;
+}
+
+void choir__sampler_free(choir__sampler *s)
+{
+    free(s->order);
+    s->order = NULL;
+}
+
+void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
+{
+    if (s->epoch == epoch)
+        return;
+    s->epoch = epoch;
+    if (s->shuffle)
+        choir__randperm(s->seed + (uint64_t)epoch, s->length, s->order);
+}
+
+int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry)
+{
+    int64_t i = (m + entry % s->dealt * s->replicas) % s->length;
+    return s->order ? s->order[i] : i;
+}
+
+int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
+{
+    choir__sampler_set_epoch(s, k / s->batches);
+    return choir__sampler_dealt(s, m, k % s->batches * s->micro + j);
+}

@@ -1,0 +1,34 @@
+/* Which sample goes where: pure arithmetic over (N, M, B, seed, epoch).
+ *
+ * Replica m of M gets the list that PyTorch's DistributedSampler(num_replicas = M, rank = m) gives it;
+ * its next b = B/M entries are micro-batch m of the next global batch. */
+#ifndef CHOIR_SAMPLER_H
+#define CHOIR_SAMPLER_H
+
+#include "base/base.h"
+
+typedef struct choir__sampler {
+    int64_t length, replicas, micro; /* N, M, b */
+    uint64_t seed;
+    bool shuffle;
+    int64_t dealt;   /* samples a replica gets in an epoch */
+    int64_t batches; /* global batches in an epoch */
+    int64_t epoch;   /* of order; -1: none yet */
+    int64_t *order;  /* (N), the epoch's permutation; NULL: as they come */
+} choir__sampler;
+
+/* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */
+choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas, int64_t batch,
+    uint64_t seed, bool shuffle, bool drop_last);
+void choir__sampler_free(choir__sampler *s);
+
+/* The permutation of an epoch: made anew when it is another one than before. */
+void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch);
+
+/* Entry `entry` of replica m's list in this epoch, which goes round at its end. */
+int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry);
+
+/* Entry j of micro-batch m of global batch k, counted from the start of the job. Sets the epoch. */
+int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j);
+
+#endif

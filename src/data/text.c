@@ -1,0 +1,163 @@
+/* Text as windows of tokens.
+ *
+ * The file is read and encoded once; a dataset keeps the tokens of its own split, and sample i is a
+ * pointer into them: x from position i * stride, y from one further on. The stride is 1 for training,
+ * the context for validation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+
+typedef struct text_dataset {
+    choir_dataset base;
+    int64_t context, stride, length; /* length: of windows */
+    int32_t *tokens;
+} text_dataset;
+
+static int64_t text_length(const choir_dataset *self)
+{
+    return ((const text_dataset *)self)->length;
+}
+
+static choir_status text_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const text_dataset *d = (const text_dataset *)self;
+    const int32_t *from = d->tokens + index * d->stride;
+    int64_t *in = x, *out = y;
+    for (int64_t i = 0; i < d->context; i++) {
+        in[i] = from[i];
+        out[i] = from[i + 1];
+    }
+    return CHOIR_OK;
+}
+
+static void text_free(choir_dataset *self)
+{
+    free(((text_dataset *)self)->tokens);
+    free(self);
+}
+
+static const choir_dataset_ops text_ops = {
+    .length = text_length, .get = text_get, .free = text_free};
+
+/* All of the text; *tokens has room for a token a byte. */
+static choir_status encode(const choir_tokenizer *tokenizer, const char *name, const char *text,
+    size_t bytes, int32_t **tokens, int64_t *count)
+{
+    const char *at = text, *end = text + bytes;
+    int32_t *ids = malloc(bytes * sizeof *ids);
+    if (!ids)
+        return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu tokens", name, bytes);
+    int64_t n = 0;
+    while (at < end) {
+        int64_t id = choir__tokenizer_next(tokenizer, &at, end);
+        if (id < 0) {
+            free(ids);
+            return choir__tokenizer_stopped(tokenizer, name, text, at, end);
+        }
+        ids[n++] = (int32_t)id;
+    }
+    *tokens = ids;
+    *count = n;
+    return CHOIR_OK;
+}
+
+static choir_status check_split(const char *name, const char *split, int64_t tokens,
+    int64_t context)
+{
+    if (tokens > context)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a smaller"
+        " context", name, (long long)tokens, split, (long long)context);
+}
+
+/* Keeps of tokens (count) what belongs to the split; takes them in any case. */
+static choir_status cut(const char *name, int32_t *tokens, int64_t count, int64_t context,
+    choir_split split, text_dataset **dataset)
+{
+    int64_t training = count / 10 * 9 + count % 10 * 9 / 10; /* nine tenths, rounded down */
+    choir_status status = check_split(name, "training", training, context);
+    if (status == CHOIR_OK)
+        status = check_split(name, "validation", count - training, context);
+    if (status != CHOIR_OK) {
+        free(tokens);
+        return status;
+    }
+    text_dataset *d = choir__calloc(1, sizeof *d);
+    d->context = context;
+    d->stride = split == CHOIR_TRAIN ? 1 : context;
+    int64_t kept = split == CHOIR_TRAIN ? training : count - training;
+    d->length = (kept - 1 - context) / d->stride + 1;
+    if (split != CHOIR_TRAIN)
+        memmove(tokens, tokens + training, (size_t)kept * sizeof *tokens);
+    int32_t *smaller = realloc(tokens, (size_t)kept * sizeof *tokens);
+    d->tokens = smaller ? smaller : tokens;
+    *dataset = d;
+    return CHOIR_OK;
+}
+
+static choir_status pick_tokenizer(const char *text, size_t bytes, choir_tokenizer **tokenizer)
+{
+    return choir__is_utf8(text, bytes) ? choir_tokenizer_chars(text, bytes, tokenizer)
+                                       : choir_tokenizer_bytes(tokenizer);
+}
+
+static choir_status check_arguments(const char *name, size_t bytes, int64_t context,
+    choir_split split)
+{
+    if (context < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: a context of %lld tokens: it must be 1 or more",
+            name, (long long)context);
+    if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", name, (int)split);
+    if (!bytes)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is empty: there is nothing to train on", name);
+    return CHOIR_OK;
+}
+
+choir_status choir_dataset_text_memory(const char *name, const char *text, size_t bytes,
+    int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    name = name ? name : "the text";
+    choir_tokenizer *made = NULL;
+    const choir_tokenizer *used = tokenizer ? *tokenizer : NULL;
+    int32_t *tokens;
+    int64_t count;
+    text_dataset *d;
+    choir_status status = check_arguments(name, bytes, context, split);
+    if (status == CHOIR_OK && !used) {
+        status = pick_tokenizer(text, bytes, &made);
+        used = made;
+    }
+    if (status == CHOIR_OK)
+        status = encode(used, name, text, bytes, &tokens, &count);
+    if (status == CHOIR_OK)
+        status = cut(name, tokens, count, context, split, &d);
+    if (status != CHOIR_OK)
+        goto out;
+    d->base = (choir_dataset){.ops = &text_ops, .x_dtype = CHOIR_I64, .y_dtype = CHOIR_I64,
+        .x_shape = choir_dims(context), .y_shape = choir_dims(context),
+        .classes = choir_tokenizer_size(used)};
+    *dataset = &d->base;
+    if (tokenizer && made) {
+        *tokenizer = made;
+        made = NULL;
+    }
+out:
+    choir_tokenizer_free(made);
+    return status;
+}
+
+choir_status choir_dataset_text(const char *path, int64_t context, choir_split split,
+    choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    char *text;
+    size_t bytes;
+    choir_status status = choir__read_file(path, 0, &text, &bytes);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir_dataset_text_memory(path, text, bytes, context, split, tokenizer, dataset);
+    free(text);
+    return status;
+}

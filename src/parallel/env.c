@@ -1,0 +1,63 @@
+/* Rank, group, device of this process, out of the environment. */
+#include <choir/env.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/pattern/tree.h"
+#include "tensor/tensor.h"
+
+choir_status choir_env_init(choir_env *env)
+{
+    choir_group *group;
+    choir_status status = choir_group_open(choir_group_defaults(), &group);
+    if (status != CHOIR_OK)
+        return status;
+    *env = (choir_env){.rank = choir_group_rank(group), .world = choir_group_world(group),
+        .group = group};
+    const char *local = getenv("LOCAL_RANK");
+    env->local_rank = local ? atoi(local) : env->rank;
+    env->microbatches = env->world;
+    char name[32];
+    snprintf(name, sizeof name, "cpu:%d", env->local_rank % choir_device_count("cpu"));
+    env->device = choir_device_find(name);
+    if (!env->device) {
+        choir_group_free(group);
+        return CHOIR_ERR_DEVICE;
+    }
+    return CHOIR_OK;
+}
+
+void choir_env_free(choir_env *env)
+{
+    if (!env)
+        return;
+    choir_group_free(env->group);
+    env->group = NULL;
+}
+
+void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
+{
+    int64_t end;
+    choir__tree_run(env->microbatches, env->rank, env->world, first, &end);
+    *count = end - *first;
+}
+
+choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
+{
+    int64_t count;
+    choir_scope *run = choir_scope_open(env->device, seed);
+    choir_env_micro(env, &run->micro_first, &count);
+    return run;
+}
+
+choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dataset *dataset,
+    int64_t batch_size)
+{
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = batch_size;
+    opts.microbatches = env->microbatches;
+    opts.seed = run->seed;
+    choir_env_micro(env, &opts.micro_first, &opts.micro_count);
+    return choir_loader_new(run, dataset, opts);
+}
