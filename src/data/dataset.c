@@ -19,29 +19,31 @@ void choir_dataset_free(choir_dataset *dataset)
         dataset->ops->free(dataset);
 }
 
-choir_status choir__sample_bytes(const char *what, choir_dtype dtype, choir_shape shape,
-    int64_t count, size_t *bytes)
+choir_status choir__sample_bytes(
+    const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes)
 {
     if ((unsigned)dtype >= CHOIR_DTYPE_COUNT)
-        return choir__error(CHOIR_ERR_DTYPE, "a sample's %s has no known dtype (%d)", what,
-            (int)dtype);
+        return choir__error(
+            CHOIR_ERR_DTYPE, "a sample's %s has no known dtype (%d)", what, (int)dtype);
     if (shape.ndim < 0 || shape.ndim >= CHOIR_MAX_DIMS)
         return choir__error(CHOIR_ERR_SHAPE,
-            "a sample's %s of %d dimensions: with the batch's own there may be at most %d", what,
-            shape.ndim, CHOIR_MAX_DIMS);
+            "a sample's %s of %d dimensions: with the batch's own there may be at most %d",
+            what, shape.ndim, CHOIR_MAX_DIMS);
     int64_t total = (int64_t)choir_dtype_size(dtype);
     bool fits = !__builtin_mul_overflow(total, count, &total);
     for (int i = 0; fits && i < shape.ndim; i++)
         fits = shape.dim[i] >= 0 && !__builtin_mul_overflow(total, shape.dim[i], &total);
     if (!fits || total > INT64_MAX / 16)
-        return choir__error(CHOIR_ERR_SHAPE, "no batch of %lld can have samples whose %s is that large"
-            " (or has a negative size)", (long long)count, what);
+        return choir__error(CHOIR_ERR_SHAPE,
+            "no batch of %lld can have samples whose %s is that large"
+            " (or has a negative size)",
+            (long long)count, what);
     *bytes = (size_t)total;
     return CHOIR_OK;
 }
 
-/* Reads to the end of fd into *data, which has room for `room` bytes and grows when that is short
- * (a pipe, or a file that is being written). */
+/* Reads to the end of fd into *data, which has room for `room` bytes and grows when that is
+ * short (a pipe, or a file that is being written). */
 static choir_status read_all(int fd, const char *path, size_t room, char **data, size_t *bytes)
 {
     size_t used = 0;
@@ -82,13 +84,14 @@ choir_status choir__read_file(const char *path, size_t limit, char **data, size_
     }
     size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;
     if (limit && size > limit) {
-        status = choir__error(CHOIR_ERR_FORMAT, "%s has %zu bytes, more than the %zu it may have",
-            path, size, limit);
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has %zu bytes, more than the %zu it may have", path, size, limit);
         goto out;
     }
     size_t room = size + 4096;
     if (!(text = malloc(room))) {
-        status = choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, size);
+        status =
+            choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, size);
         goto out;
     }
     status = read_all(fd, path, room, &text, bytes);

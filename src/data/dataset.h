@@ -1,4 +1,5 @@
-/* What the files of data/ share: reading a file whole, sizes of samples, and a tokenizer's inner loop. */
+/* What the files of data/ share: reading a file whole, sizes of samples, and a tokenizer's
+ * inner loop. */
 #ifndef CHOIR_DATASET_INTERNAL_H
 #define CHOIR_DATASET_INTERNAL_H
 
@@ -10,11 +11,12 @@
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes);
 
 /* Bytes of a sample (or of `count` of them), checked: errors dtype, shape. what: "x" or "y". */
-choir_status choir__sample_bytes(const char *what, choir_dtype dtype, choir_shape shape,
-    int64_t count, size_t *bytes);
+choir_status choir__sample_bytes(
+    const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);
 
 /* The id of the character at *at, which moves past it; -1, leaving *at, where it has none. */
-int64_t choir__tokenizer_next(const choir_tokenizer *tokenizer, const char **at, const char *end);
+int64_t choir__tokenizer_next(
+    const choir_tokenizer *tokenizer, const char **at, const char *end);
 
 /* Says why choir__tokenizer_next stopped at `at`. name: of the text; NULL: unknown. */
 choir_status choir__tokenizer_stopped(const choir_tokenizer *tokenizer, const char *name,

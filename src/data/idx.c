@@ -4,8 +4,8 @@
  *     labels   00 00 08 01   count   labels, a byte each
  *
  * Nothing a header says is believed before it agrees with the file's length; the length of a
- * compressed one is not known, so memory grows with what really comes out of it. zlib reads plain
- * files and gzip alike. */
+ * compressed one is not known, so memory grows with what really comes out of it. zlib reads
+ * plain files and gzip alike. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +18,14 @@
 
 #include "data/dataset.h"
 
-#define IMAGES "-images-idx3-ubyte"
-#define LABELS "-labels-idx1-ubyte"
+#define IMAGES   "-images-idx3-ubyte"
+#define LABELS   "-labels-idx1-ubyte"
 #define EXPECTED "*" IMAGES " and *" LABELS ", also .gz"
 
 enum {
     IMAGE_MARK = 0x803,
     LABEL_MARK = 0x801,
-    GZIP_BEST = 1032,  /* no deflate stream expands further */
+    GZIP_BEST = 1032, /* no deflate stream expands further */
     PIECE = 1 << 20,
     PIXELS_LIMIT = 1 << 26, /* of an image */
 };
@@ -49,7 +49,7 @@ typedef struct idx_dataset {
     float value[256];      /* of a pixel */
 } idx_dataset;
 
-/* --- one file --------------------------------------------------------------------------------- */
+/* --- one file ----------------------------------------------------------------------------- */
 
 static choir_status read_failed(gzFile file, const char *path)
 {
@@ -57,22 +57,22 @@ static choir_status read_failed(gzFile file, const char *path)
     const char *why = gzerror(file, &code);
     if (code == Z_ERRNO)
         return choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    return choir__error(CHOIR_ERR_FORMAT, "%s: the gzip data are damaged or cut short (%s)", path,
-        code == Z_OK ? "unexpected end" : why);
+    return choir__error(CHOIR_ERR_FORMAT, "%s: the gzip data are damaged or cut short (%s)",
+        path, code == Z_OK ? "unexpected end" : why);
 }
 
-/* Bytes read, fewer than wanted at the file's end; -1 with the error written. */
-static int64_t read_some(gzFile file, const char *path, void *data, size_t bytes)
+/* *got: fewer than wanted at the file's end. */
+static choir_status read_some(
+    gzFile file, const char *path, void *data, size_t bytes, size_t *got)
 {
     int n = gzread(file, data, (unsigned)bytes);
     int code = Z_OK;
     if (n >= 0 && (size_t)n < bytes)
         gzerror(file, &code);
-    if (n < 0 || code != Z_OK) {
-        read_failed(file, path);
-        return -1;
-    }
-    return n;
+    if (n < 0 || code != Z_OK)
+        return read_failed(file, path);
+    *got = (size_t)n;
+    return CHOIR_OK;
 }
 
 static uint32_t big_endian(const unsigned char *p)
@@ -84,17 +84,20 @@ static choir_status read_header(gzFile file, const char *path, uint32_t mark, id
 {
     size_t dims = mark & 0xFF, bytes = 4 + 4 * dims;
     unsigned char header[16];
-    int64_t got = read_some(file, path, header, bytes);
-    if (got < 0)
-        return gzdirect(file) ? CHOIR_ERR_IO : CHOIR_ERR_FORMAT;
+    size_t got;
+    choir_status status = read_some(file, path, header, bytes, &got);
+    if (status != CHOIR_OK)
+        return status;
     if (got == 0)
         return choir__error(CHOIR_ERR_FORMAT, "%s is empty: an IDX file is expected", path);
     if (got >= 4 && big_endian(header) != mark)
-        return choir__error(CHOIR_ERR_FORMAT, "%s begins with 0x%08x; 0x%08x, the mark of IDX %s, is"
-            " expected", path, big_endian(header), mark, dims == 3 ? "images" : "labels");
-    if ((size_t)got < bytes)
-        return choir__error(CHOIR_ERR_FORMAT, "%s ends after %lld bytes, within its header of %zu",
-            path, (long long)got, bytes);
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s begins with 0x%08x; 0x%08x, the mark of IDX %s, is"
+            " expected",
+            path, big_endian(header), mark, dims == 3 ? "images" : "labels");
+    if (got < bytes)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s ends after %zu bytes, within its header of %zu", path, got, bytes);
     for (size_t i = 0; i < dims; i++)
         idx->dim[i] = big_endian(header + 4 + 4 * i);
     idx->count = idx->dim[0];
@@ -102,8 +105,8 @@ static choir_status read_header(gzFile file, const char *path, uint32_t mark, id
 }
 
 /* Bytes of values that the header promises: checked against the file's own size. */
-static choir_status promised(gzFile file, int fd, const char *path, size_t dims,
-    const idx_file *idx, size_t *bytes)
+static choir_status promised(
+    gzFile file, int fd, const char *path, size_t dims, const idx_file *idx, size_t *bytes)
 {
     uint64_t each = dims == 3 ? (uint64_t)idx->dim[1] * idx->dim[2] : 1;
     struct stat info;
@@ -112,7 +115,8 @@ static choir_status promised(gzFile file, int fd, const char *path, size_t dims,
             "%s: images of %u x %u pixels; from 1 to %d pixels are expected", path, idx->dim[1],
             idx->dim[2], PIXELS_LIMIT);
     if (idx->count == 0)
-        return choir__error(CHOIR_ERR_FORMAT, "%s says it holds nothing: 1 or more are expected", path);
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s says it holds nothing: 1 or more are expected", path);
     *bytes = (size_t)(each * idx->dim[0]); /* below 2^58 */
     if (fstat(fd, &info) != 0)
         return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
@@ -120,44 +124,46 @@ static choir_status promised(gzFile file, int fd, const char *path, size_t dims,
     if (gzdirect(file) ? size != header + *bytes : *bytes / GZIP_BEST > size)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: its header promises %zu bytes of values, which a file of %llu bytes%s cannot hold;"
-            " %s", path, *bytes, (unsigned long long)size, gzdirect(file) ? "" : ", compressed,",
+            " %s",
+            path, *bytes, (unsigned long long)size, gzdirect(file) ? "" : ", compressed,",
             size < header + *bytes ? "it is cut short or damaged" : "it has more than that");
     return CHOIR_OK;
 }
 
 static choir_status read_values(gzFile file, const char *path, size_t bytes, idx_file *idx)
 {
-    size_t room = 0;
+    size_t room = 0, got;
+    choir_status status;
     for (size_t used = 0; used < bytes;) {
         if (used == room) { /* doubles, but never beyond what was promised */
             room = room ? 2 * room : PIECE;
             room = room < bytes ? room : bytes;
             unsigned char *more = realloc(idx->values, room);
             if (!more)
-                return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path,
-                    bytes);
+                return choir__error(
+                    CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, bytes);
             idx->values = more;
         }
         size_t piece = room - used < PIECE ? room - used : PIECE;
-        int64_t n = read_some(file, path, idx->values + used, piece);
-        if (n < 0)
-            return CHOIR_ERR_FORMAT;
-        used += (size_t)n;
-        if ((size_t)n < piece)
+        if ((status = read_some(file, path, idx->values + used, piece, &got)) != CHOIR_OK)
+            return status;
+        used += got;
+        if (got < piece)
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s ends after %zu bytes of values; its header promises %zu", path, used, bytes);
+                "%s ends after %zu bytes of values; its header promises %zu", path, used,
+                bytes);
     }
     unsigned char more;
-    int64_t n = read_some(file, path, &more, 1); /* reads the checksum, too */
-    if (n > 0)
-        return choir__error(CHOIR_ERR_FORMAT, "%s has more than the %zu bytes of values that its"
-            " header promises", path, bytes);
-    return n < 0 ? CHOIR_ERR_FORMAT : CHOIR_OK;
+    status = read_some(file, path, &more, 1, &got); /* reads the checksum, too */
+    if (status == CHOIR_OK && got)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has more than the %zu bytes of values that its header promises", path, bytes);
+    return status;
 }
 
 static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
 {
-    size_t bytes;
+    size_t bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     int own = fd < 0 ? -1 : dup(fd); /* gzclose closes one of them */
     gzFile file = own < 0 ? NULL : gzdopen(own, "rb");
@@ -180,7 +186,7 @@ static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
     return status;
 }
 
-/* --- a pair of files -------------------------------------------------------------------------- */
+/* --- a pair of files ---------------------------------------------------------------------- */
 
 /* folder/name, or folder/name.gz when only that is there. */
 static char *path_of(const char *folder, const char *name, const char *kind)
@@ -216,7 +222,7 @@ static choir_status read_pair(const char *folder, const char *name, idx_pair *pa
     return status;
 }
 
-/* --- a folder of pairs ------------------------------------------------------------------------ */
+/* --- a folder of pairs -------------------------------------------------------------------- */
 
 typedef struct found {
     bool train, t10k;
@@ -246,14 +252,14 @@ static choir_status look_into(const char *folder, found *f)
 {
     DIR *dir = opendir(folder);
     if (!dir)
-        return choir__error(CHOIR_ERR_IO, "%s: no folder that can be read: %s", folder,
-            strerror(errno));
+        return choir__error(
+            CHOIR_ERR_IO, "%s: no folder that can be read: %s", folder, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir));)
         note_name(f, entry->d_name);
     closedir(dir);
     if (!f->others)
-        return choir__error(CHOIR_ERR_IO, "%s has no IDX files: " EXPECTED ", are looked for",
-            folder);
+        return choir__error(
+            CHOIR_ERR_IO, "%s has no IDX files: " EXPECTED ", are looked for", folder);
     return CHOIR_OK;
 }
 
@@ -294,8 +300,9 @@ static choir_status open_two(const char *folder, choir_split split, idx_dataset 
         status = read_pair(folder, "t10k", &test);
     if (status == CHOIR_OK && memcmp(train.images.dim + 1, test.images.dim + 1, 8) != 0)
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: training images are %u x %u, those of t10k %u x %u: they must be alike", folder,
-            train.images.dim[1], train.images.dim[2], test.images.dim[1], test.images.dim[2]);
+            "%s: training images are %u x %u, those of t10k %u x %u: they must be alike",
+            folder, train.images.dim[1], train.images.dim[2], test.images.dim[1],
+            test.images.dim[2]);
     if (status != CHOIR_OK)
         goto out;
     measure(d, train.images.values, train.images.count * pixels_of(&train));
@@ -311,8 +318,8 @@ out:
     return status;
 }
 
-static choir_status open_one(const char *folder, const char *name, choir_split split,
-    idx_dataset *d)
+static choir_status open_one(
+    const char *folder, const char *name, choir_split split, idx_dataset *d)
 {
     choir_status status = read_pair(folder, name, &d->pair);
     if (status != CHOIR_OK)
@@ -320,8 +327,8 @@ static choir_status open_one(const char *folder, const char *name, choir_split s
     int64_t count = d->pair.images.count, training = count * 9 / 10;
     if (training == 0)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: %s" IMAGES " holds 1 image: 2 are needed, one to train and one to validate", folder,
-            name);
+            "%s: %s" IMAGES " holds 1 image: 2 are needed, one to train and one to validate",
+            folder, name);
     measure(d, d->pair.images.values, training * pixels_of(&d->pair));
     count_classes(d, &d->pair.labels);
     d->first = split == CHOIR_TRAIN ? 0 : training;
@@ -329,7 +336,7 @@ static choir_status open_one(const char *folder, const char *name, choir_split s
     return CHOIR_OK;
 }
 
-/* --- the dataset ------------------------------------------------------------------------------ */
+/* --- the dataset -------------------------------------------------------------------------- */
 
 static int64_t idx_length(const choir_dataset *self)
 {
@@ -354,7 +361,8 @@ static void idx_free(choir_dataset *self)
     free(self);
 }
 
-static const choir_dataset_ops idx_ops = {.length = idx_length, .get = idx_get, .free = idx_free};
+static const choir_dataset_ops idx_ops = {
+    .length = idx_length, .get = idx_get, .free = idx_free};
 
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset)
 {
@@ -371,8 +379,10 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
     else if (f.others == 1)
         status = open_one(folder, f.name, split, d);
     else
-        status = choir__error(CHOIR_ERR_FORMAT, "%s has %d sets of images: one, or train-* and t10k-*,"
-            " are expected", folder, f.others);
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has several sets of images (%s" IMAGES " is one):"
+            " a single one, or train-* and t10k-*, are expected",
+            folder, f.name);
     if (status != CHOIR_OK)
         goto out;
     d->base.x_shape = choir_dims(1, d->pair.images.dim[1], d->pair.images.dim[2]);

@@ -1,7 +1,7 @@
 /* Random data, for benchmarks and tests: sample i is a pure function of (seed, i).
  *
- * Philox's key is the seed with a name for x or y, its counter (i, block of four numbers). Normal values
- * are Box and Muller's: two from two uniform ones, in f64 and rounded once. */
+ * Philox's key is the seed with a name for x or y, its counter (i, block of four numbers).
+ * Normal values are Box and Muller's: two from two uniform ones, in f64 and rounded once. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -45,8 +45,8 @@ static void normal_values(uint64_t key, int64_t sample, float *out, int64_t coun
 }
 
 /* Values first ... first + count - 1 of the sample, in [0, range). */
-static void integer_values(uint64_t key, int64_t sample, int64_t range, int64_t first,
-    int64_t *out, int64_t count)
+static void integer_values(
+    uint64_t key, int64_t sample, int64_t range, int64_t first, int64_t *out, int64_t count)
 {
     uint32_t bits[4] = {0};
     for (int64_t i = 0; i < count; i++) {
@@ -82,11 +82,14 @@ static const choir_dataset_ops random_ops = {
 static const choir_dataset_ops tokens_ops = {
     .length = random_length, .get = tokens_get, .free = random_free};
 
-static choir_status make(choir_dataset base, int64_t length, uint64_t seed, choir_dataset **dataset)
+static choir_status make(
+    choir_dataset base, int64_t length, uint64_t seed, choir_dataset **dataset)
 {
     if (length < 1)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a random dataset of %lld samples: it must have 1 or"
-            " more", (long long)length);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a random dataset of %lld samples: it must have 1 or"
+            " more",
+            (long long)length);
     size_t x_bytes, y_bytes;
     choir_status status = choir__sample_bytes("x", base.x_dtype, base.x_shape, 1, &x_bytes);
     if (status == CHOIR_OK)
@@ -109,20 +112,32 @@ choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, 
     uint64_t seed, choir_dataset **dataset)
 {
     if (classes < 0)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a random dataset of %lld classes: 0 or more make"
-            " sense", (long long)classes);
-    choir_dataset base = {.ops = &random_ops, .x_dtype = CHOIR_F32,
-        .y_dtype = classes ? CHOIR_I64 : CHOIR_F32, .x_shape = x, .y_shape = y, .classes = classes};
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a random dataset of %lld classes: 0 or more make"
+            " sense",
+            (long long)classes);
+    choir_dataset base = {.ops = &random_ops,
+        .x_dtype = CHOIR_F32,
+        .y_dtype = classes ? CHOIR_I64 : CHOIR_F32,
+        .x_shape = x,
+        .y_shape = y,
+        .classes = classes};
     return make(base, length, seed, dataset);
 }
 
-choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_t vocabulary,
-    uint64_t seed, choir_dataset **dataset)
+choir_status choir_dataset_random_tokens(
+    int64_t length, int64_t context, int64_t vocabulary, uint64_t seed, choir_dataset **dataset)
 {
     if (context < 1 || vocabulary < 1)
-        return choir__error(CHOIR_ERR_ARGUMENT, "random tokens need a context and a vocabulary of 1 or"
-            " more, not %lld and %lld", (long long)context, (long long)vocabulary);
-    choir_dataset base = {.ops = &tokens_ops, .x_dtype = CHOIR_I64, .y_dtype = CHOIR_I64,
-        .x_shape = choir_dims(context), .y_shape = choir_dims(context), .classes = vocabulary};
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "random tokens need a context and a vocabulary of 1 or"
+            " more, not %lld and %lld",
+            (long long)context, (long long)vocabulary);
+    choir_dataset base = {.ops = &tokens_ops,
+        .x_dtype = CHOIR_I64,
+        .y_dtype = CHOIR_I64,
+        .x_shape = choir_dims(context),
+        .y_shape = choir_dims(context),
+        .classes = vocabulary};
     return make(base, length, seed, dataset);
 }

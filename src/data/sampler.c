@@ -15,14 +15,15 @@
 static choir_status check(int64_t length, int64_t replicas, int64_t batch)
 {
     if (length < 1 || length > INT64_MAX / 16)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a dataset of %lld samples cannot be trained on",
-            (long long)length);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a dataset of %lld samples cannot be trained on", (long long)length);
     if (replicas < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a global batch of %lld micro-batches: there must be 1 or more", (long long)replicas);
+            "a global batch of %lld micro-batches: there must be 1 or more",
+            (long long)replicas);
     if (batch < 1 || batch > INT64_MAX / 16)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "a batch size of %lld: it must be 1 or more", (long long)batch);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "a batch size of %lld: it must be 1 or more", (long long)batch);
     if (batch % replicas)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld does not divide into %lld micro-batches: choose a multiple of %lld",
@@ -30,21 +31,26 @@ static choir_status check(int64_t length, int64_t replicas, int64_t batch)
     return CHOIR_OK;
 }
 
-choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas, int64_t batch,
-    uint64_t seed, bool shuffle, bool drop_last)
+choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas,
+    int64_t batch, uint64_t seed, bool shuffle, bool drop_last)
 {
     choir_status status = check(length, replicas, batch);
     if (status != CHOIR_OK)
         return status;
-    *s = (choir__sampler){.length = length, .replicas = replicas, .micro = batch / replicas,
-        .seed = seed, .shuffle = shuffle, .epoch = -1};
+    *s = (choir__sampler){.length = length,
+        .replicas = replicas,
+        .micro = batch / replicas,
+        .seed = seed,
+        .shuffle = shuffle,
+        .epoch = -1};
     bool uneven = length % replicas != 0;
-    s->dealt = length / replicas + (uneven && !drop_last); /* ceil((N - M)/M) is floor(N/M) then */
+    s->dealt =
+        length / replicas + (uneven && !drop_last); /* ceil((N - M)/M) is floor(N/M) then */
     s->batches = s->dealt / s->micro + (s->dealt % s->micro && !drop_last);
     if (s->batches < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%lld samples are fewer than a batch of %lld: choose a smaller batch", (long long)length,
-            (long long)batch);
+            "%lld samples are fewer than a batch of %lld: choose a smaller batch",
+            (long long)length, (long long)batch);
     if (shuffle && !(s->order = malloc((size_t)length * sizeof *s->order)))
         return choir__error(CHOIR_ERR_MEMORY, "no host memory for the order of %lld samples",
             (long long)length);

@@ -1,7 +1,7 @@
 /* Which sample goes where: pure arithmetic over (N, M, B, seed, epoch).
  *
- * Replica m of M gets the list that PyTorch's DistributedSampler(num_replicas = M, rank = m) gives it;
- * its next b = B/M entries are micro-batch m of the next global batch. */
+ * Replica m of M gets the list that PyTorch's DistributedSampler(num_replicas = M, rank = m)
+ * gives it; its next b = B/M entries are micro-batch m of the next global batch. */
 #ifndef CHOIR_SAMPLER_H
 #define CHOIR_SAMPLER_H
 
@@ -18,8 +18,8 @@ typedef struct choir__sampler {
 } choir__sampler;
 
 /* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */
-choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas, int64_t batch,
-    uint64_t seed, bool shuffle, bool drop_last);
+choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas,
+    int64_t batch, uint64_t seed, bool shuffle, bool drop_last);
 void choir__sampler_free(choir__sampler *s);
 
 /* The permutation of an epoch: made anew when it is another one than before. */
@@ -28,7 +28,8 @@ void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch);
 /* Entry `entry` of replica m's list in this epoch, which goes round at its end. */
 int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry);
 
-/* Entry j of micro-batch m of global batch k, counted from the start of the job. Sets the epoch. */
+/* Entry j of micro-batch m of global batch k, counted from the start of the job. Sets the
+ * epoch. */
 int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j);
 
 #endif

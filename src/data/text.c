@@ -1,8 +1,8 @@
 /* Text as windows of tokens.
  *
- * The file is read and encoded once; a dataset keeps the tokens of its own split, and sample i is a
- * pointer into them: x from position i * stride, y from one further on. The stride is 1 for training,
- * the context for validation. */
+ * The file is read and encoded once; a dataset keeps the tokens of its own split, and sample i
+ * is a pointer into them: x from position i * stride, y from one further on. The stride is 1
+ * for training, the context for validation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,8 @@ static choir_status encode(const choir_tokenizer *tokenizer, const char *name, c
     const char *at = text, *end = text + bytes;
     int32_t *ids = malloc(bytes * sizeof *ids);
     if (!ids)
-        return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu tokens", name, bytes);
+        return choir__error(
+            CHOIR_ERR_MEMORY, "%s: no host memory for its %zu tokens", name, bytes);
     int64_t n = 0;
     while (at < end) {
         int64_t id = choir__tokenizer_next(tokenizer, &at, end);
@@ -62,14 +63,15 @@ static choir_status encode(const choir_tokenizer *tokenizer, const char *name, c
     return CHOIR_OK;
 }
 
-static choir_status check_split(const char *name, const char *split, int64_t tokens,
-    int64_t context)
+static choir_status check_split(
+    const char *name, const char *split, int64_t tokens, int64_t context)
 {
     if (tokens > context)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a smaller"
-        " context", name, (long long)tokens, split, (long long)context);
+        " context",
+        name, (long long)tokens, split, (long long)context);
 }
 
 /* Keeps of tokens (count) what belongs to the split; takes them in any case. */
@@ -103,16 +105,17 @@ static choir_status pick_tokenizer(const char *text, size_t bytes, choir_tokeniz
                                        : choir_tokenizer_bytes(tokenizer);
 }
 
-static choir_status check_arguments(const char *name, size_t bytes, int64_t context,
-    choir_split split)
+static choir_status check_arguments(
+    const char *name, size_t bytes, int64_t context, choir_split split)
 {
     if (context < 1)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: a context of %lld tokens: it must be 1 or more",
-            name, (long long)context);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: a context of %lld tokens: it must be 1 or more", name, (long long)context);
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", name, (int)split);
     if (!bytes)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is empty: there is nothing to train on", name);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "%s is empty: there is nothing to train on", name);
     return CHOIR_OK;
 }
 
@@ -122,8 +125,8 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
     name = name ? name : "the text";
     choir_tokenizer *made = NULL;
     const choir_tokenizer *used = tokenizer ? *tokenizer : NULL;
-    int32_t *tokens;
-    int64_t count;
+    int32_t *tokens = NULL;
+    int64_t count = 0;
     text_dataset *d;
     choir_status status = check_arguments(name, bytes, context, split);
     if (status == CHOIR_OK && !used) {
@@ -136,8 +139,11 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
         status = cut(name, tokens, count, context, split, &d);
     if (status != CHOIR_OK)
         goto out;
-    d->base = (choir_dataset){.ops = &text_ops, .x_dtype = CHOIR_I64, .y_dtype = CHOIR_I64,
-        .x_shape = choir_dims(context), .y_shape = choir_dims(context),
+    d->base = (choir_dataset){.ops = &text_ops,
+        .x_dtype = CHOIR_I64,
+        .y_dtype = CHOIR_I64,
+        .x_shape = choir_dims(context),
+        .y_shape = choir_dims(context),
         .classes = choir_tokenizer_size(used)};
     *dataset = &d->base;
     if (tokenizer && made) {

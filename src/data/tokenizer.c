@@ -1,7 +1,7 @@
 /* Tokenizers: characters or bytes to ids and back.
  *
- * The vocabulary of a character tokenizer is the sorted list of its code points, so an id is a place in
- * that list: a table for ASCII, a binary search for the rest. */
+ * The vocabulary of a character tokenizer is the sorted list of its code points, so an id is a
+ * place in that list: a table for ASCII, a binary search for the rest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -17,19 +17,23 @@ enum { CODE_POINTS = 0x110000, ASCII = 128, LONGEST = 4, JSON_LIMIT = 64 << 20 }
 struct choir_tokenizer {
     bool bytes;
     int64_t size;
-    uint32_t *code;             /* (size), ascending; of characters only */
-    char (*text)[LONGEST + 1];  /* (size) */
-    int32_t ascii[ASCII];       /* id, or -1 */
+    uint32_t *code;            /* (size), ascending; of characters only */
+    char (*text)[LONGEST + 1]; /* (size) */
+    int32_t ascii[ASCII];      /* id, or -1 */
 };
 
-/* --- UTF-8 ------------------------------------------------------------------------------------ */
+/* --- UTF-8 -------------------------------------------------------------------------------- */
 
 /* The length of the character at s and its code point; 0: this is not UTF-8. */
 static int decode(const char *text, const char *end, uint32_t *code)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* else it is overlong */
     const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    int n = s[0] < 0x80       ? 1
+            : s[0] >> 5 == 6  ? 2
+            : s[0] >> 4 == 14 ? 3
+            : s[0] >> 3 == 30 ? 4
+                              : 0;
     if (!n || end - text < n)
         return 0;
     uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
@@ -86,12 +90,12 @@ static long long line_of(const char *text, const char *at)
 
 static choir_status not_utf8(const char *name, const char *text, const char *at)
 {
-    return choir__error(CHOIR_ERR_FORMAT, "%s%snot UTF-8: byte 0x%02x at offset %lld, line %lld",
-        name ? name : "", name ? " is " : "", (unsigned char)*at, (long long)(at - text),
-        line_of(text, at));
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s%snot UTF-8: byte 0x%02x at offset %lld, line %lld", name ? name : "",
+        name ? " is " : "", (unsigned char)*at, (long long)(at - text), line_of(text, at));
 }
 
-/* --- making ----------------------------------------------------------------------------------- */
+/* --- making ------------------------------------------------------------------------------- */
 
 /* Takes code, ascending. */
 static choir_tokenizer *make(uint32_t *code, int64_t size)
@@ -112,7 +116,8 @@ static choir_tokenizer *make(uint32_t *code, int64_t size)
 choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokenizer **tokenizer)
 {
     if (!bytes)
-        return choir__error(CHOIR_ERR_ARGUMENT, "an empty text has no characters to make tokens of");
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "an empty text has no characters to make tokens of");
     const char *end = text + bytes;
     unsigned char *seen = choir__calloc(CODE_POINTS, 1);
     int64_t size = 0;
@@ -158,7 +163,7 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* --- using ------------------------------------------------------------------------------------ */
+/* --- using -------------------------------------------------------------------------------- */
 
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer)
 {
@@ -192,8 +197,8 @@ int64_t choir__tokenizer_next(const choir_tokenizer *t, const char **at, const c
     return id;
 }
 
-choir_status choir__tokenizer_stopped(const choir_tokenizer *t, const char *name, const char *text,
-    const char *at, const char *end)
+choir_status choir__tokenizer_stopped(const choir_tokenizer *t, const char *name,
+    const char *text, const char *at, const char *end)
 {
     uint32_t code;
     char what[32];
@@ -225,7 +230,7 @@ const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id)
     return id >= 0 && id < tokenizer->size ? tokenizer->text[id] : NULL;
 }
 
-/* --- as JSON ---------------------------------------------------------------------------------- */
+/* --- as JSON ------------------------------------------------------------------------------ */
 
 static char *to_json(const choir_tokenizer *t)
 {
@@ -234,7 +239,8 @@ static char *to_json(const choir_tokenizer *t)
     if (!t->bytes) {
         json_t *vocab = json_array();
         for (int64_t id = 0; id < t->size; id++) {
-            size_t length = t->code[id] ? strlen(t->text[id]) : 1; /* U+0000 is a character too */
+            size_t length =
+                t->code[id] ? strlen(t->text[id]) : 1; /* U+0000 is a character too */
             json_array_append_new(vocab, json_stringn(t->text[id], length));
         }
         json_object_set_new(root, "vocab", vocab);
@@ -263,7 +269,8 @@ choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *
 {
     char *text = to_json(tokenizer);
     if (!text)
-        return choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
+        return choir__error(
+            CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
     char *temporary = choir__format("%s.%ld.tmp", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool good = fd >= 0 && write_all(fd, text, strlen(text)) && fsync(fd) == 0;
@@ -288,8 +295,8 @@ static choir_status parse_vocab(const char *path, json_t *vocab, choir_tokenizer
 {
     size_t size = json_array_size(vocab);
     if (!size)
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s: \"vocab\" must be a list of one character or more", path);
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: \"vocab\" must be a list of one character or more", path);
     uint32_t *code = choir__alloc(size * sizeof *code);
     for (size_t id = 0; id < size; id++) {
         json_t *entry = json_array_get(vocab, id);
@@ -304,7 +311,8 @@ static choir_status parse_vocab(const char *path, json_t *vocab, choir_tokenizer
             char a[32], b[32];
             choir__error(CHOIR_ERR_FORMAT,
                 "%s: entry %zu of \"vocab\", %s, follows %s: characters stand in code-point order,"
-                " each once", path, id, describe(code[id], a), describe(code[id - 1], b));
+                " each once",
+                path, id, describe(code[id], a), describe(code[id - 1], b));
             free(code);
             return CHOIR_ERR_FORMAT;
         }
@@ -318,7 +326,8 @@ static choir_status parse(const char *path, json_t *root, choir_tokenizer **toke
     const char *type = json_string_value(json_object_get(root, "type"));
     if (!type)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no tokenizer: {\"type\":\"chars\",...} or {\"type\":\"bytes\"} is expected", path);
+            "%s is no tokenizer: {\"type\":\"chars\",...} or {\"type\":\"bytes\"} is expected",
+            path);
     if (!strcmp(type, "bytes"))
         return choir_tokenizer_bytes(tokenizer);
     if (!strcmp(type, "chars"))
@@ -337,8 +346,8 @@ choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
     json_error_t why;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     status = root ? parse(path, root, tokenizer)
-                  : choir__error(CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", path, why.line,
-                        why.text);
+                  : choir__error(CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", path,
+                        why.line, why.text);
     json_decref(root);
     free(text);
     return status;

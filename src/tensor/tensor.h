@@ -145,9 +145,6 @@ void choir__scopes_free(choir_scope **list);
 /* Writes the step's number to where kernels read it, in queue order. */
 void choir__store_step(choir_scope *run, uint64_t step);
 
-/* Calls fn(arg) when the scope closes, before its tensors go; the latest registered first. */
-void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg);
-
 /* Notes the error in the scope (the first stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

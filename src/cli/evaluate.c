@@ -1,0 +1,141 @@
+/* Evaluation: the dataset in order, a batch at a time, the batches dealt out to the ranks in contiguous
+ * runs. Each batch's sums are gathered and added in order in f64, so the number of ranks changes
+ * nothing. */
+#include "cli/evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "comm/pattern/tree.h"
+#include "tensor/tensor.h"
+
+typedef struct sums {
+    double loss;    /* mean times rows */
+    double correct, rows;
+} sums;
+
+static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape sample, int64_t n,
+    const void *data)
+{
+    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
+    for (int i = 0; i < sample.ndim; i++)
+        shape.dim[i + 1] = sample.dim[i];
+    return choir_from(scope, dtype, shape, data);
+}
+
+static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
+{
+    choir_tensor *best = choir_argmax(out);
+    size_t bytes = (size_t)choir_tensor_count(y) * sizeof(int64_t);
+    int64_t *a = choir__alloc(bytes + 1), *b = choir__alloc(bytes + 1);
+    choir_status status = choir_read(best, a, bytes);
+    if (status == CHOIR_OK)
+        status = choir_read(y, b, bytes);
+    for (int64_t i = 0; i < choir_tensor_count(y) && status == CHOIR_OK; i++)
+        s->correct += a[i] == b[i];
+    free(a);
+    free(b);
+    return status;
+}
+
+static choir_status run_batch(choir_scope *step, choir_module *net, const choir__model_info *info,
+    choir_dataset *data, int64_t first, int64_t n, sums *s)
+{
+    size_t x_bytes = (size_t)choir__shape_count(data->x_shape) * choir_dtype_size(data->x_dtype);
+    size_t y_bytes = (size_t)choir__shape_count(data->y_shape) * choir_dtype_size(data->y_dtype);
+    char *x = choir__alloc(x_bytes * (size_t)n + 1), *y = choir__alloc(y_bytes * (size_t)n + 1);
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < n && status == CHOIR_OK; i++)
+        status = data->ops->get(data, first + i, x + (size_t)i * x_bytes, y + (size_t)i * y_bytes);
+    if (status == CHOIR_OK) {
+        choir_tensor *tx = batch_of(step, data->x_dtype, data->x_shape, n, x);
+        choir_tensor *ty = batch_of(step, data->y_dtype, data->y_shape, n, y);
+        choir_tensor *out = choir_forward(net, tx), *loss = choir__model_loss(info, out, ty);
+        s->rows = info->task == CHOIR__REGRESSION ? (double)n : (double)choir_tensor_count(ty);
+        s->loss = choir_item(loss) * s->rows;
+        status = choir_scope_status(step);
+        if (status == CHOIR_OK && info->task != CHOIR__REGRESSION)
+            status = count_correct(out, ty, s);
+    }
+    free(x);
+    free(y);
+    return status;
+}
+
+static void sync_buffer(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    if (!t->param) /* running statistics are rank 0's */
+        choir_group_broadcast(arg, choir__data(t), t->storage->bytes, 0);
+}
+
+/* mine: this rank's batches [lo, hi) of `count`; all: everyone's, in order. */
+static choir_status gather(choir_group *group, const sums *mine, sums *all, int64_t count)
+{
+    int world = choir_group_world(group);
+    int64_t each = (count + world - 1) / world;
+    sums *padded = choir__calloc((size_t)(each * (world + 1)), sizeof *padded);
+    int64_t lo, hi;
+    choir__tree_run(count, choir_group_rank(group), world, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        padded[i - lo] = mine[i];
+    choir_status status =
+        choir_group_all_gather(group, padded, padded + each, (size_t)each * sizeof *padded);
+    for (int r = 0; r < world; r++) {
+        choir__tree_run(count, r, world, &lo, &hi);
+        for (int64_t i = lo; i < hi; i++)
+            all[i] = padded[each * (r + 1) + i - lo];
+    }
+    free(padded);
+    return status;
+}
+
+static choir_status run_batches(choir_scope *run, choir_module *net,
+    const choir__model_info *info, choir_dataset *data, int64_t batch, int64_t lo, int64_t hi,
+    sums *s)
+{
+    int64_t samples = choir_dataset_length(data);
+    choir_status status = CHOIR_OK;
+    for (int64_t i = lo; i < hi && status == CHOIR_OK; i++) {
+        choir_scope *step = choir_step_open(run, 0);
+        choir_set_grad(step, false);
+        status = run_batch(step, net, info, data, i * batch,
+            choir__min(batch, samples - i * batch), &s[i]);
+        choir_status closed = choir_scope_close(step);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status;
+}
+
+choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__model_info *info,
+    choir_dataset *data, int64_t batch, int64_t max_batches, choir_group *group,
+    choir__score *score)
+{
+    int64_t samples = choir_dataset_length(data), count = (samples + batch - 1) / batch;
+    if (max_batches && max_batches < count)
+        count = max_batches;
+    bool shared = group && choir_group_world(group) > 1;
+    int64_t lo = 0, hi = count;
+    if (shared)
+        choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
+    sums *s = choir__calloc((size_t)count + 1, sizeof *s), total = {0};
+    choir_status status = choir_device_sync(run->device);
+    if (shared && status == CHOIR_OK)
+        choir_module_visit(net, true, sync_buffer, group);
+    choir_module_train(net, false);
+    if (status == CHOIR_OK)
+        status = run_batches(run, net, info, data, batch, lo, hi, s);
+    choir_module_train(net, true);
+    if (shared && status == CHOIR_OK)
+        status = gather(group, s, s, count);
+    for (int64_t i = 0; i < count; i++) {
+        total.loss += s[i].loss;
+        total.correct += s[i].correct;
+        total.rows += s[i].rows;
+    }
+    free(s);
+    *score = (choir__score){.loss = total.loss / total.rows,
+        .accuracy = info->task == CHOIR__REGRESSION ? (double)NAN : total.correct / total.rows,
+        .samples = choir__min(samples, count * batch)};
+    return status;
+}

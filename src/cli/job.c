@@ -1,0 +1,246 @@
+/* From options to parts: data, model, optimizer, and whether their sizes fit. */
+#include "cli/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/options.h"
+#include "cli/cli.h"
+#include "tensor/tensor.h"
+
+enum { RANDOM_SAMPLES = 1 << 16 };
+
+/* --- data ------------------------------------------------------------------------------------- */
+
+static choir_status open_random(choir__job *j)
+{
+    choir__model_info *i = &j->info;
+    choir_dataset **sets[2] = {&j->train, &j->validation};
+    choir_status status = CHOIR_OK;
+    for (int s = 0; s < 2 && status == CHOIR_OK; s++) {
+        int64_t count = s ? RANDOM_SAMPLES / 64 : RANDOM_SAMPLES;
+        if (i->task == CHOIR__LANGUAGE)
+            status = choir_dataset_random_tokens(count, i->input.dim[0], i->classes,
+                j->seed + (uint64_t)s, sets[s]);
+        else
+            status = choir_dataset_random(count, i->input,
+                i->task == CHOIR__REGRESSION ? i->output : CHOIR_SCALAR,
+                i->task == CHOIR__REGRESSION ? 0 : i->classes, j->seed + (uint64_t)s, sets[s]);
+    }
+    return status;
+}
+
+static choir_status open_text(choir__job *j, const char *path)
+{
+    int64_t context = j->info.input.dim[0];
+    choir_status status = CHOIR_OK;
+    if (j->bytes && !j->tokenizer)
+        status = choir_tokenizer_bytes(&j->tokenizer);
+    if (status == CHOIR_OK)
+        status = choir_dataset_text(path, context, CHOIR_TRAIN, &j->tokenizer, &j->train);
+    if (status == CHOIR_OK)
+        status = choir_dataset_text(path, context, CHOIR_VALIDATION, &j->tokenizer,
+            &j->validation);
+    if (status == CHOIR_OK)
+        j->info.classes = choir_tokenizer_size(j->tokenizer);
+    return status;
+}
+
+static choir_status open_idx(choir__job *j)
+{
+    choir_status status = choir_dataset_idx(j->data, CHOIR_TRAIN, &j->train);
+    if (status == CHOIR_OK)
+        status = choir_dataset_idx(j->data, CHOIR_VALIDATION, &j->validation);
+    if (status == CHOIR_OK) {
+        j->info.input = j->train->x_shape;
+        j->info.classes = choir__max(j->train->classes, j->validation->classes);
+    }
+    return status;
+}
+
+static bool is_random(const choir__job *j)
+{
+    return j->data && !strcmp(j->data, "random");
+}
+
+static bool is_folder(const choir__job *j)
+{
+    struct stat s;
+    return j->data && !is_random(j) && stat(j->data, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+choir_status choir__job_open_data(choir__job *j)
+{
+    bool language = j->info.task == CHOIR__LANGUAGE;
+    if (is_random(j))
+        return open_random(j);
+    if (j->info.task == CHOIR__REGRESSION)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s trains on random data alone: choir train --model %s random", j->spec->name,
+            j->model);
+    if (language && is_folder(j))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s wants a text file, and %s is a folder", j->spec->name, j->data);
+    if (!language && !is_folder(j))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s wants a folder of IDX images or 'random', not %s", j->spec->name,
+            j->data ? j->data : "a text");
+    if (!language)
+        return open_idx(j);
+    const char *path = j->data ? j->data : choir__cli_own_text();
+    return path ? open_text(j, path) : CHOIR_ERR_IO;
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+static choir_status check_sizes(choir__job *j)
+{
+    if (!j->microbatches)
+        j->microbatches = j->nproc;
+    if (j->batch_size < j->nproc)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch of %lld is smaller than %d ranks; each wants a sample",
+            (long long)j->batch_size, j->nproc);
+    if (j->microbatches < j->nproc)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%lld micro-batches are fewer than %d ranks; each wants one",
+            (long long)j->microbatches, j->nproc);
+    if (j->batch_size % j->microbatches)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch of %lld does not divide into %lld micro-batches; %lld would",
+            (long long)j->batch_size, (long long)j->microbatches,
+            (long long)((j->batch_size / j->microbatches + 1) * j->microbatches));
+    int64_t samples = choir_dataset_length(j->train);
+    if (samples < j->batch_size)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the data has %lld samples to train on, fewer than a batch of %lld",
+            (long long)samples, (long long)j->batch_size);
+    if (!j->steps)
+        j->steps = j->epochs ? j->epochs * (samples / j->batch_size) : 1000;
+    return CHOIR_OK;
+}
+
+choir_status choir__job_prepare(choir__job *j)
+{
+    char text[512];
+    if (!j->model)
+        j->model = is_random(j)  ? "toy"
+            : is_folder(j) ? "cnn"
+                           : "gpt2:layers=4,heads=4,width=128,context=64";
+    choir_status status = choir__model_find(j->model, &j->spec);
+    /* IDX images say what a sample is before the model is described; a text needs the context first. */
+    if (status == CHOIR_OK && is_folder(j) && strcmp(j->spec->name, "gpt2") &&
+        strcmp(j->spec->name, "toy"))
+        status = open_idx(j);
+    if (status == CHOIR_OK)
+        status = j->spec->describe(j->model, &j->info);
+    if (status == CHOIR_OK && !j->train) {
+        if (!is_random(j))
+            j->info.classes = 0;
+        status = choir__job_open_data(j);
+        snprintf(text, sizeof text, "%s", j->model);
+        if (status == CHOIR_OK)
+            status = j->spec->describe(text, &j->info);
+    }
+    if (status == CHOIR_OK)
+        status = choir__job_check_optimizer(j);
+    return status == CHOIR_OK ? check_sizes(j) : status;
+}
+
+void choir__job_free(choir__job *j)
+{
+    choir_dataset_free(j->train);
+    choir_dataset_free(j->validation);
+    choir_tokenizer_free(j->tokenizer);
+}
+
+/* --- optimizer and schedule --------------------------------------------------------------------- */
+
+struct recipe {
+    enum { SGD, ADAM, ADAMW } kind;
+    choir_sgd_opts sgd;
+    choir_adamw_opts adam;
+    choir_schedule schedule;
+};
+
+static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
+{
+    char name[64];
+    double momentum = 0, dampening = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+    bool nesterov = false;
+    choir__option sgd[] = {{"momentum", CHOIR__FLOAT, &momentum, 0, 1},
+        {"dampening", CHOIR__FLOAT, &dampening, 0, 1}, {"nesterov", CHOIR__FLAG, &nesterov, 0, 0},
+        {NULL}};
+    choir__option adam[] = {{"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
+        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &eps, 0, 1}, {NULL}};
+    choir_status status = choir__options_name(j->optimizer, name, sizeof name);
+    if (status != CHOIR_OK)
+        return status;
+    bool is_sgd = !strcmp(name, "sgd");
+    if (!is_sgd && strcmp(name, "adam") && strcmp(name, "adamw"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "there is no optimizer '%s'; there are sgd, adam, adamw", name);
+    r->kind = is_sgd ? SGD : !strcmp(name, "adam") ? ADAM : ADAMW;
+    status = choir__options_parse(j->optimizer, "the optimizer", is_sgd ? sgd : adam);
+    r->sgd = (choir_sgd_opts){.lr = (float)j->lr, .momentum = (float)momentum,
+        .dampening = (float)dampening, .nesterov = nesterov};
+    r->adam = r->kind == ADAM ? choir_adam_defaults() : choir_adamw_defaults();
+    r->adam.lr = (float)j->lr;
+    r->adam.beta1 = (float)beta1;
+    r->adam.beta2 = (float)beta2;
+    r->adam.eps = (float)eps;
+    if (j->weight_decay >= 0)
+        r->sgd.weight_decay = r->adam.weight_decay = (float)j->weight_decay;
+    return status;
+}
+
+static choir_status parse_schedule(const choir__job *j, struct recipe *r)
+{
+    static const char *const names[] = {"constant", "cosine", "linear", "step"};
+    char name[64];
+    int64_t warmup = 0, steps = j->steps, size = 1000;
+    double min_lr = 0, gamma = 0.1;
+    choir__option known[] = {{"warmup", CHOIR__INT, &warmup, 0, 1e12},
+        {"steps", CHOIR__INT, &steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &min_lr, 0, 1e6},
+        {"size", CHOIR__INT, &size, 1, 1e12}, {"gamma", CHOIR__FLOAT, &gamma, 0, 1}, {NULL}};
+    choir_status status = choir__options_name(j->schedule, name, sizeof name);
+    if (status == CHOIR_OK)
+        status = choir__options_parse(j->schedule, "the schedule", known);
+    if (status != CHOIR_OK)
+        return status;
+    for (int i = 0; i < (int)CHOIR_COUNT(names); i++)
+        if (!strcmp(names[i], name)) {
+            r->schedule = (choir_schedule){.kind = i, .warmup = warmup, .steps = steps,
+                .min_lr = (float)min_lr, .step_size = size, .gamma = (float)gamma};
+            return CHOIR_OK;
+        }
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "there is no schedule '%s'; there are constant, cosine, linear, step", name);
+}
+
+choir_status choir__job_check_optimizer(const choir__job *j)
+{
+    struct recipe r;
+    choir_status status = parse_optimizer(j, &r);
+    return status == CHOIR_OK ? parse_schedule(j, &r) : status;
+}
+
+choir_status choir__job_optimizer(const choir__job *j, choir_scope *run, choir_module *net,
+    choir_optim **optim)
+{
+    struct recipe r;
+    choir_status status = parse_optimizer(j, &r);
+    if (status == CHOIR_OK)
+        status = parse_schedule(j, &r);
+    if (status != CHOIR_OK)
+        return status;
+    *optim = r.kind == SGD ? choir_sgd(run, net, r.sgd)
+        : r.kind == ADAM   ? choir_adam(run, net, r.adam)
+                           : choir_adamw(run, net, r.adam);
+    choir_optim_schedule(*optim, r.schedule);
+    if (j->clip > 0 || j->json)
+        choir_optim_clip(*optim, (float)j->clip);
+    return choir_scope_status(run);
+}

@@ -1,0 +1,49 @@
+/* A training job as the command line describes it, and the parts it is made of. */
+#ifndef CHOIR_CLI_JOB_H
+#define CHOIR_CLI_JOB_H
+
+#include <choir/data.h>
+#include <choir/ddp.h>
+#include <choir/env.h>
+#include <choir/optim.h>
+#include "nn/models/models.h"
+
+typedef struct choir__job {
+    const char *data; /* NULL: the text that comes with Choir */
+    const char *model, *strategy, *optimizer, *schedule, *devices;
+    const char *save, *resume;
+    int nproc;        /* ranks; 1 for single */
+    int64_t batch_size, microbatches, steps, epochs;
+    int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads;
+    double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
+    uint64_t seed;
+    bool json, quiet, bytes;
+    bool strategy_is_ddp;
+    choir_ddp_opts ddp;
+    bool launched; /* by a launcher: RANK is set, join */
+
+    /* The data and the model, opened before any rank starts: wrong input ends here, once. */
+    const choir__model_spec *spec;
+    choir__model_info info;
+    choir_dataset *train, *validation;
+    choir_tokenizer *tokenizer;
+    char device_names[64][32];
+    int device_count;
+} choir__job;
+
+/* Reads options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed. */
+int choir__job_parse(choir__job *job, int argc, char **argv, bool *done);
+
+/* Opens data and model description, and checks that all sizes fit one another. */
+choir_status choir__job_prepare(choir__job *job);
+void choir__job_free(choir__job *job);
+
+/* Data for a model: fills in what info leaves open. split files, IDX folders or "random". */
+choir_status choir__job_open_data(choir__job *job);
+
+/* The optimizer and schedule the job names. */
+choir_status choir__job_optimizer(const choir__job *job, choir_scope *run, choir_module *net,
+    choir_optim **optim);
+choir_status choir__job_check_optimizer(const choir__job *job);
+
+#endif

@@ -1,0 +1,91 @@
+/* choir COMMAND ...: finds the command and runs it. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"train", choir__cli_train, "train a model on a text, an IDX folder or random data"},
+    {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
+    {"generate", choir__cli_generate, "text from a saved language model"},
+    {"bench", choir__cli_bench, "measure a collective over sizes"},
+    {"info", choir__cli_info, "version, backends, devices"},
+};
+
+static double started; /* on choir__now()'s clock */
+
+double choir__cli_uptime(void)
+{
+    return choir__now() - started;
+}
+
+int choir__cli_fail(void)
+{
+    fprintf(stderr, "choir: %s\n", choir_error_message());
+    return CHOIR__EXIT_FAILED;
+}
+
+int choir__cli_usage(const char *command, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "choir %s: ", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\nTry 'choir %s --help'.\n", command);
+    return CHOIR__EXIT_USAGE;
+}
+
+const char *choir__cli_own_text(void)
+{
+    static const char *const places[] = {CHOIR_TEXT_INSTALL, CHOIR_TEXT_BUILD};
+    for (size_t i = 0; i < CHOIR_COUNT(places); i++)
+        if (access(places[i], R_OK) == 0)
+            return places[i];
+    choir__error(CHOIR_ERR_IO, "the text that comes with Choir is missing (%s); name a text file",
+        places[0]);
+    return NULL;
+}
+
+static void help(FILE *out)
+{
+    fprintf(out, "Choir %s: many devices, one model.\n\nUsage: choir COMMAND [OPTION]...\n\n",
+        CHOIR_VERSION);
+    for (size_t i = 0; i < CHOIR_COUNT(commands); i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\n'choir COMMAND --help' tells more. An example:\n\n"
+                 "  choir train --strategy ddp --nproc 2 --steps 500\n");
+}
+
+int main(int argc, char **argv)
+{
+    struct timespec cpu; /* what exec and linking took, before main: CPU time is close to it */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
+    if (argc < 2) {
+        help(stderr);
+        return CHOIR__EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        help(stdout);
+        return CHOIR__EXIT_OK;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("choir %s\n", CHOIR_VERSION);
+        return CHOIR__EXIT_OK;
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(commands); i++)
+        if (!strcmp(argv[1], commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "choir: there is no command '%s'; 'choir --help' lists them\n", argv[1]);
+    return CHOIR__EXIT_USAGE;
+}

@@ -1,0 +1,262 @@
+/* choir train's options: reading them, and saying what is wrong with them. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+
+static void help(void)
+{
+    printf(
+        "Usage: choir train [OPTION]... [DATA]\n\n"
+        "Trains a model. DATA is a text file (language models), a folder of IDX files (MNIST's\n"
+        "format), or 'random'; left out: a text that comes with Choir.\n\n"
+        "Model and data\n"
+        "  --model NAME[:key=value,...]     one of these (default: a small gpt2, or by the data)\n");
+    for (int i = 0; choir__models[i]; i++)
+        printf("        %-8s %s\n", choir__models[i]->name, choir__models[i]->help);
+    printf(
+        "  --bytes                          tokens are bytes, not characters\n"
+        "  --batch-size N                   samples of the global batch (default 32)\n"
+        "  --microbatches M                 cut of the global batch (default: one a rank)\n"
+        "  --seed N                         everything random follows from it (default 42)\n\n"
+        "Devices\n"
+        "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1]\n"
+        "  --nproc N                        ranks to start for ddp\n"
+        "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
+        "  --threads N                      cores a device (default 1)\n"
+        "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
+        "  --timeout S                      when a silent rank is given up (default 1800)\n"
+        "  --backend shm                    how ranks talk\n\n"
+        "Training\n"
+        "  --steps N, --epochs N            how long (default 1000 steps)\n"
+        "  --optimizer NAME[:key=value,...] sgd, adam, adamw (default), as adamw:beta2=0.99\n"
+        "  --lr X                           learning rate (default 1e-3)\n"
+        "  --schedule NAME[:key=value,...]  constant, cosine, linear, step, as\n"
+        "                                   cosine:warmup=100,min_lr=1e-4\n"
+        "  --weight-decay X, --clip X       decay; the largest norm of the gradient\n"
+        "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
+        "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
+        "Output\n"
+        "  --json, --quiet, --log-every N\n\n"
+        "On a CPU bf16 saves memory, not time: f32 products are the faster ones here.\n\n"
+        "Example: two ranks in lockstep, with checkpoints:\n"
+        "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/first shakespeare.txt\n");
+}
+
+enum option_id {
+    MODEL = 256, STRATEGY, DEVICES, NPROC, BACKEND, TIMEOUT, BATCH_SIZE, MICROBATCHES, STEPS, EPOCHS,
+    OPTIMIZER, LR, SCHEDULE, WEIGHT_DECAY, CLIP, MEM_CAP, EVAL_EVERY, EVAL_BATCHES, SEED, SAVE,
+    SAVE_EVERY, RESUME, THREADS, JSON, QUIET, LOG_EVERY, BYTES, HELP
+};
+
+static const struct option known[] = {
+    {"model", required_argument, NULL, MODEL},
+    {"strategy", required_argument, NULL, STRATEGY},
+    {"devices", required_argument, NULL, DEVICES},
+    {"nproc", required_argument, NULL, NPROC},
+    {"backend", required_argument, NULL, BACKEND},
+    {"timeout", required_argument, NULL, TIMEOUT},
+    {"batch-size", required_argument, NULL, BATCH_SIZE},
+    {"microbatches", required_argument, NULL, MICROBATCHES},
+    {"steps", required_argument, NULL, STEPS},
+    {"epochs", required_argument, NULL, EPOCHS},
+    {"optimizer", required_argument, NULL, OPTIMIZER},
+    {"lr", required_argument, NULL, LR},
+    {"schedule", required_argument, NULL, SCHEDULE},
+    {"weight-decay", required_argument, NULL, WEIGHT_DECAY},
+    {"clip", required_argument, NULL, CLIP},
+    {"mem-cap", required_argument, NULL, MEM_CAP},
+    {"eval-every", required_argument, NULL, EVAL_EVERY},
+    {"eval-batches", required_argument, NULL, EVAL_BATCHES},
+    {"seed", required_argument, NULL, SEED},
+    {"save", required_argument, NULL, SAVE},
+    {"save-every", required_argument, NULL, SAVE_EVERY},
+    {"resume", required_argument, NULL, RESUME},
+    {"threads", required_argument, NULL, THREADS},
+    {"json", no_argument, NULL, JSON},
+    {"quiet", no_argument, NULL, QUIET},
+    {"log-every", required_argument, NULL, LOG_EVERY},
+    {"bytes", no_argument, NULL, BYTES},
+    {"help", no_argument, NULL, HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static const char *option_name(int id)
+{
+    for (const struct option *o = known; o->name; o++)
+        if (o->val == id)
+            return o->name;
+    return "?";
+}
+
+/* Options that take a whole number, and where it goes. */
+static int64_t *integer_of(choir__job *j, int id, int64_t *low)
+{
+    *low = 1;
+    switch (id) {
+    case BATCH_SIZE: return &j->batch_size;
+    case MICROBATCHES: return &j->microbatches;
+    case STEPS: return &j->steps;
+    case EPOCHS: return &j->epochs;
+    case SAVE_EVERY: return &j->save_every;
+    case LOG_EVERY: return &j->log_every;
+    case THREADS: return &j->threads;
+    case EVAL_EVERY: return &j->eval_every;
+    default: break;
+    }
+    *low = 0;
+    switch (id) {
+    case EVAL_BATCHES: return &j->eval_batches;
+    case SEED: return (int64_t *)&j->seed;
+    default: return NULL;
+    }
+}
+
+static double *number_of(choir__job *j, int id)
+{
+    switch (id) {
+    case LR: return &j->lr;
+    case WEIGHT_DECAY: return &j->weight_decay;
+    case CLIP: return &j->clip;
+    case TIMEOUT: return &j->timeout;
+    default: return NULL;
+    }
+}
+
+static const char **word_of(choir__job *j, int id)
+{
+    switch (id) {
+    case MODEL: return &j->model;
+    case STRATEGY: return &j->strategy;
+    case DEVICES: return &j->devices;
+    case OPTIMIZER: return &j->optimizer;
+    case SCHEDULE: return &j->schedule;
+    case SAVE: return &j->save;
+    case RESUME: return &j->resume;
+    default: return NULL;
+    }
+}
+
+static bool *flag_of(choir__job *j, int id)
+{
+    return id == JSON ? &j->json : id == QUIET ? &j->quiet : id == BYTES ? &j->bytes : NULL;
+}
+
+static int set_option(choir__job *j, int id, const char *text)
+{
+    int64_t low, n, *integer = integer_of(j, id, &low);
+    if (integer && !choir__parse_int(text, low, INT64_MAX / 4096, integer))
+        return choir__cli_usage("train", "--%s %s: a whole number of at least %lld is wanted",
+            option_name(id), text, (long long)low);
+    double *number = number_of(j, id);
+    if (number && !choir__parse_float(text, 0, 1e12, number))
+        return choir__cli_usage("train", "--%s %s: a number of at least 0 is wanted",
+            option_name(id), text);
+    if (word_of(j, id))
+        *word_of(j, id) = text;
+    if (flag_of(j, id))
+        *flag_of(j, id) = true;
+    if (id == NPROC) {
+        if (!choir__parse_int(text, 1, 64, &n))
+            return choir__cli_usage("train", "--nproc %s: from 1 to 64 ranks fit", text);
+        j->nproc = (int)n;
+    }
+    if (id == MEM_CAP && !choir__parse_bytes(text, &j->mem_cap))
+        return choir__cli_usage("train", "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
+    if (id == BACKEND && strcmp(text, "shm"))
+        return choir__cli_usage("train", "--backend %s: only shm is built in", text);
+    return CHOIR__EXIT_OK;
+}
+
+static int parse_strategy(choir__job *j)
+{
+    char name[64];
+    if (choir__options_name(j->strategy, name, sizeof name) != CHOIR_OK)
+        return choir__cli_usage("train", "%s", choir_error_message());
+    j->strategy_is_ddp = !strcmp(name, "ddp");
+    if (!j->strategy_is_ddp && strcmp(name, "single"))
+        return choir__cli_usage("train", "there is no strategy '%s'; there are single, ddp", name);
+    choir__option options[] = {
+        {"bucket_cap_mb", CHOIR__FLOAT, &j->ddp.bucket_cap_mb, 1e-6, 1e6},
+        {"first_bucket_mb", CHOIR__FLOAT, &j->ddp.first_bucket_mb, 1e-6, 1e6}, {NULL}};
+    if (choir__options_parse(j->strategy, j->strategy_is_ddp ? "strategy ddp" : "strategy single",
+            j->strategy_is_ddp ? options : options + 2) != CHOIR_OK)
+        return choir__cli_usage("train", "%s", choir_error_message());
+    if (!j->strategy_is_ddp && j->nproc > 1)
+        return choir__cli_usage("train",
+            "--nproc %d with --strategy single: several ranks want --strategy ddp", j->nproc);
+    return CHOIR__EXIT_OK;
+}
+
+static void add_device(choir__job *j, const char *kind, size_t length, long index)
+{
+    if (j->device_count < (int)CHOIR_COUNT(j->device_names) && length < 8)
+        snprintf(j->device_names[j->device_count++], sizeof j->device_names[0], "%.*s:%d",
+            (int)length, kind, (int)index);
+}
+
+/* "cpu:0,cpu:2-4" -> cpu:0 cpu:2 cpu:3 cpu:4; "auto": all of them. */
+static int parse_devices(choir__job *j)
+{
+    const char *text = j->devices && strcmp(j->devices, "auto") ? j->devices : NULL;
+    if (!text) {
+        for (int i = 0; i < choir_device_count("cpu"); i++)
+            add_device(j, "cpu", 3, i);
+        return CHOIR__EXIT_OK;
+    }
+    for (const char *at = text; *at;) {
+        size_t length = strcspn(at, ",");
+        const char *colon = memchr(at, ':', length);
+        char *end = NULL;
+        long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
+        if (end && *end == '-')
+            high = strtol(end + 1, &end, 10);
+        if (!colon || end != at + length || low < 0 || high < low)
+            return choir__cli_usage("train", "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted",
+                text);
+        for (long i = low; i <= high; i++)
+            add_device(j, at, (size_t)(colon - at), i);
+        at += length + (at[length] == ',');
+    }
+    for (int i = 0; i < j->device_count; i++)
+        if (!choir_device_find(j->device_names[i]))
+            return choir__cli_fail();
+    return CHOIR__EXIT_OK;
+}
+
+int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
+{
+    *j = (choir__job){.strategy = "single", .optimizer = "adamw", .schedule = "constant",
+        .batch_size = 32, .lr = 1e-3, .weight_decay = -1, .timeout = 1800, .seed = 42,
+        .threads = 1, .ddp = choir_ddp_defaults()};
+    *done = false;
+    opterr = 0;
+    optind = 1;
+    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+        if (id == HELP) {
+            help();
+            *done = true;
+            return CHOIR__EXIT_OK;
+        }
+        if (id == '?')
+            return choir__cli_usage("train", "there is no option '%s'", argv[optind - 1]);
+        if (id == ':')
+            return choir__cli_usage("train", "%s wants a value", argv[optind - 1]);
+        int status = set_option(j, id, optarg);
+        if (status != CHOIR__EXIT_OK)
+            return status;
+    }
+    if (optind < argc)
+        j->data = argv[optind++];
+    if (optind < argc)
+        return choir__cli_usage("train", "one DATA is enough: '%s'", argv[optind]);
+    j->launched = getenv("RANK") != NULL;
+    if (!j->nproc)
+        j->nproc = 1;
+    int status = parse_strategy(j);
+    return status == CHOIR__EXIT_OK ? parse_devices(j) : status;
+}

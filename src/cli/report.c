@@ -1,0 +1,212 @@
+/* Lines of JSON, or a progress line that is rewritten on a terminal and thinned out elsewhere. */
+#include "cli/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/cli.h"
+
+static double items_of(const choir__report *r)
+{
+    return (double)(r->job->batch_size * r->job->info.items);
+}
+
+static const char *items_name(const choir__report *r)
+{
+    return r->job->info.task == CHOIR__LANGUAGE ? "tokens" : "samples";
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the later steps: the first ones make primitives and recordings. */
+static double median_step(const choir__report *r)
+{
+    int64_t skip = r->steps > 8 ? 4 : 0, n = r->steps - skip;
+    if (n <= 0)
+        return 0;
+    double *sorted = choir__alloc((size_t)n * sizeof *sorted);
+    memcpy(sorted, r->step_s + skip, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    double median = sorted[n / 2];
+    free(sorted);
+    return median;
+}
+
+/* A line of its own, below the progress line if one is open. */
+static void end_line(choir__report *r)
+{
+    if (r->line_open)
+        printf("\n");
+    r->line_open = false;
+}
+
+void choir__report_start(choir__report *r, const choir__job *job, int64_t first_step,
+    int64_t parameters)
+{
+    *r = (choir__report){.job = job, .first = first_step, .started = choir__now(),
+        .terminal = isatty(STDOUT_FILENO)};
+    r->step_s = choir__calloc((size_t)(job->steps - first_step) + 1, sizeof *r->step_s);
+    if (job->json || job->quiet)
+        return;
+    printf("%s: %lld parameters, %s on %d rank%s, %lld micro-batch%s of %lld %s\n",
+        job->info.config, (long long)parameters, job->strategy, job->nproc,
+        job->nproc > 1 ? "s" : "", (long long)job->microbatches,
+        job->microbatches > 1 ? "es" : "", (long long)(job->batch_size / job->microbatches),
+        "samples");
+    fflush(stdout);
+}
+
+static void progress(choir__report *r, int64_t step, float loss, double seconds)
+{
+    int64_t done = step - r->first, left = r->job->steps - step;
+    double elapsed = choir__now() - r->started, rest = elapsed / (double)done * (double)left;
+    bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
+    if (r->job->log_every ? step % r->job->log_every && !last : !due && !last && done > 1)
+        return;
+    r->last_line = choir__now();
+    if (r->terminal)
+        printf("\r\033[K");
+    printf("step %lld/%lld  loss %.4f  %.0f %s/s  %d:%02d left", (long long)step,
+        (long long)r->job->steps, (double)loss, items_of(r) / seconds, items_name(r),
+        (int)rest / 60, (int)rest % 60);
+    r->line_open = r->terminal;
+    if (!r->terminal)
+        printf("\n");
+    fflush(stdout);
+}
+
+void choir__report_step(choir__report *r, int64_t step, float loss, double seconds,
+    double grad_norm)
+{
+    uint32_t bits;
+    memcpy(&bits, &loss, sizeof bits);
+    if (!r->steps)
+        r->first_step_s = choir__cli_uptime();
+    r->step_s[r->steps++] = seconds;
+    if (r->job->quiet && !r->job->json)
+        return;
+    if (!r->job->json) {
+        progress(r, step, loss, seconds);
+        return;
+    }
+    if (r->job->log_every && step % r->job->log_every && step != r->job->steps)
+        return;
+    printf("{\"event\":\"step\",\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"0x%08x\","
+           "\"items_per_s\":%.6g,\"grad_norm\":",
+        (long long)step, (double)loss, bits, items_of(r) / seconds);
+    printf(isfinite(grad_norm) ? "%.9g}\n" : "null}\n", grad_norm);
+    if (r->terminal || seconds > 0.05)
+        fflush(stdout);
+}
+
+static void print_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(",\"%s\":%.9g", key, value);
+    else
+        printf(",\"%s\":null", key);
+}
+
+void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best)
+{
+    if (r->job->json) {
+        printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
+        print_number("loss", score->loss);
+        print_number("accuracy", score->accuracy);
+        printf("}\n");
+    } else if (!r->job->quiet) {
+        end_line(r);
+        printf("validation after step %lld: loss %.4f", (long long)step, score->loss);
+        if (isfinite(score->accuracy))
+            printf(", accuracy %.2f %%", 100 * score->accuracy);
+        printf(best ? ", the best so far\n" : "\n");
+    }
+    fflush(stdout);
+}
+
+void choir__report_saved(choir__report *r, int64_t step, const char *dir)
+{
+    if (r->job->json || r->job->quiet)
+        return;
+    end_line(r);
+    printf("saved step %lld to %s\n", (long long)step, dir);
+    fflush(stdout);
+}
+
+/* JSON strings: the few values that come from the user. */
+static void print_string(const char *key, const char *text)
+{
+    printf("\"%s\":\"", key);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            printf("\\");
+        if ((unsigned char)*text < 0x20)
+            printf("\\u%04x", (unsigned)*text);
+        else
+            printf("%c", *text);
+    }
+    printf("\",");
+}
+
+static void summary_json(choir__report *r, int64_t parameters, float loss,
+    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    int device_count)
+{
+    double median = median_step(r);
+    printf("{\"event\":\"summary\",");
+    print_string("model", r->job->info.config);
+    print_string("strategy", r->job->strategy);
+    printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld", r->job->nproc,
+        (long long)r->job->microbatches, (long long)r->job->steps, (long long)parameters);
+    print_number("final_loss", (double)loss);
+    print_number("eval_loss", score->loss);
+    print_number("eval_accuracy", score->accuracy);
+    print_number("step_ms_median", median * 1e3);
+    print_number("items_per_s", median > 0 ? items_of(r) / median : 0);
+    print_number("first_step_s", r->first_step_s);
+    printf(",\"weights_sha256\":\"%s\",\"devices\":[", sha256);
+    for (int i = 0; i < device_count; i++)
+        printf("%s{\"device\":\"%s\",\"peak_bytes\":%llu,\"busy\":%.3f,\"comm_bytes\":%llu}",
+            i ? "," : "", devices[i].device, (unsigned long long)devices[i].peak_bytes,
+            devices[i].busy, (unsigned long long)devices[i].comm_bytes);
+    printf("]}\n");
+}
+
+void choir__report_summary(choir__report *r, int64_t parameters, float loss,
+    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    int device_count)
+{
+    double median = median_step(r);
+    end_line(r);
+    if (r->job->json) {
+        summary_json(r, parameters, loss, score, sha256, devices, device_count);
+    } else {
+        printf("%lld steps: loss %.4f, validation %.4f", (long long)r->job->steps, (double)loss,
+            score->loss);
+        if (isfinite(score->accuracy))
+            printf(" (accuracy %.2f %%)", 100 * score->accuracy);
+        if (median > 0)
+            printf("; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
+                items_name(r));
+        printf("\n");
+        for (int i = 0; i < device_count && !r->job->quiet; i++)
+            printf("  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
+                devices[i].device, (double)devices[i].peak_bytes / 1048576,
+                100 * devices[i].busy, (double)devices[i].comm_bytes / 1048576);
+    }
+    fflush(stdout);
+}
+
+void choir__report_free(choir__report *r)
+{
+    end_line(r);
+    free(r->step_s);
+}

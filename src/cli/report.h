@@ -1,0 +1,34 @@
+/* What train says: lines of JSON for programs, a progress line for people. */
+#ifndef CHOIR_REPORT_H
+#define CHOIR_REPORT_H
+
+#include "cli/evaluate.h"
+
+typedef struct choir__device_figures {
+    char device[16];
+    uint64_t peak_bytes, comm_bytes;
+    double busy; /* share of the time spent training */
+} choir__device_figures;
+
+typedef struct choir__report {
+    const choir__job *job;
+    double *step_s; /* seconds of each step of this process */
+    int64_t steps, first;
+    double started, last_line;
+    bool terminal, line_open;
+    double first_step_s;
+} choir__report;
+
+void choir__report_start(choir__report *r, const choir__job *job, int64_t first_step,
+    int64_t parameters);
+/* Step `step` (from 1) is done. grad_norm: NaN if not measured. */
+void choir__report_step(choir__report *r, int64_t step, float loss, double seconds,
+    double grad_norm);
+void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best);
+void choir__report_saved(choir__report *r, int64_t step, const char *dir);
+void choir__report_summary(choir__report *r, int64_t parameters, float loss,
+    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    int device_count);
+void choir__report_free(choir__report *r);
+
+#endif

@@ -1,0 +1,232 @@
+/* The loader: which micro-batch comes next, and its way into tensors.
+ *
+ *     position    of this rank's micro-batches: position p is micro-batch first + p % count of step p / count
+ *     sampler     says which samples that is                                     (sampler.c)
+ *     prefetch    a thread that gets them from the dataset, some steps ahead     (prefetch.c)
+ *     deliver     a copy, in queue order, from the prefetched stage to the batch's tensors
+ *
+ * What is in a batch follows from its position alone, never from timing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/prefetch.h"
+#include "data/sampler.h"
+#include "tensor/tensor.h"
+
+struct choir_loader {
+    choir_scope *run;
+    choir_dataset *dataset;
+    choir_loader_opts opts;
+    choir_status status; /* of making it: a loader that failed only says so */
+    char *message;
+    choir__sampler sampler; /* used where batches are filled: on the prefetching thread */
+    choir__prefetch *prefetch;
+    choir_shape x_shape, y_shape; /* of a micro-batch */
+    size_t x_bytes, y_bytes;      /* of a sample */
+    int64_t position;             /* of the next micro-batch */
+};
+
+/* --- filling ------------------------------------------------------------------------------ */
+
+static choir_status get_sample(choir_loader *l, int64_t index, void *x, void *y)
+{
+    choir__set_message("");
+    choir_status status = l->dataset->ops->get(l->dataset, index, x, y);
+    if (status != CHOIR_OK && !*choir_error_message())
+        choir__error(status, "sample %lld of the dataset cannot be had: %s", (long long)index,
+            choir_status_text(status));
+    return status;
+}
+
+static choir_status fill(void *arg, int64_t position, void *x, void *y)
+{
+    choir_loader *l = arg;
+    int64_t k = position / l->opts.micro_count;
+    int64_t m = l->opts.micro_first + position % l->opts.micro_count;
+    choir_status status = CHOIR_OK;
+    for (int64_t j = 0; j < l->sampler.micro && status == CHOIR_OK; j++) {
+        status = get_sample(l, choir__sampler_at(&l->sampler, k, m, j), x, y);
+        x = (char *)x + l->x_bytes;
+        y = (char *)y + l->y_bytes;
+    }
+    return status;
+}
+
+/* --- life --------------------------------------------------------------------------------- */
+
+choir_loader_opts choir_loader_defaults(void)
+{
+    return (choir_loader_opts){.microbatches = 1, .shuffle = true, .drop_last = true};
+}
+
+static void close_loader(void *arg)
+{
+    choir_loader *l = arg;
+    choir__prefetch_free(l->prefetch);
+    choir__sampler_free(&l->sampler);
+    free(l->message);
+    free(l);
+}
+
+static choir_status check_micros(choir_loader_opts *opts)
+{
+    int64_t m = opts->microbatches;
+    if (!opts->micro_count)
+        opts->micro_count = m;
+    if (opts->micro_first < 0 || opts->micro_count < 1 || opts->micro_first > m ||
+        opts->micro_count > m - opts->micro_first)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%lld micro-batches from number %lld on: the batch has %lld",
+            (long long)opts->micro_count, (long long)opts->micro_first, (long long)m);
+    return CHOIR_OK;
+}
+
+static choir_shape batched(int64_t count, choir_shape sample)
+{
+    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {count}};
+    memcpy(shape.dim + 1, sample.dim, (size_t)sample.ndim * sizeof sample.dim[0]);
+    return shape;
+}
+
+static choir_status start_prefetch(choir_loader *l)
+{
+    const choir_dataset *d = l->dataset;
+    size_t x, y;
+    choir_status status =
+        choir__sample_bytes("x", d->x_dtype, d->x_shape, l->sampler.micro, &x);
+    if (status == CHOIR_OK)
+        status = choir__sample_bytes("y", d->y_dtype, d->y_shape, l->sampler.micro, &y);
+    if (status != CHOIR_OK)
+        return status;
+    l->x_bytes = x / (size_t)l->sampler.micro;
+    l->y_bytes = y / (size_t)l->sampler.micro;
+    l->x_shape = batched(l->sampler.micro, d->x_shape);
+    l->y_shape = batched(l->sampler.micro, d->y_shape);
+    return choir__prefetch_new(fill, l, x, y, &l->prefetch);
+}
+
+static choir_status make(choir_loader *l)
+{
+    if (!l->dataset)
+        return choir__error(CHOIR_ERR_ARGUMENT, "a loader needs a dataset, not NULL");
+    choir_loader_opts *o = &l->opts;
+    choir_status status = choir__sampler_init(&l->sampler, choir_dataset_length(l->dataset),
+        o->microbatches, o->batch_size, o->seed, o->shuffle, o->drop_last);
+    if (status == CHOIR_OK)
+        status = check_micros(o);
+    return status == CHOIR_OK ? start_prefetch(l) : status;
+}
+
+choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_loader_opts opts)
+{
+    choir_loader *l = choir__calloc(1, sizeof *l);
+    l->run = run->run;
+    l->dataset = dataset;
+    l->opts = opts;
+    choir__on_close(l->run, close_loader, l);
+    l->status = make(l);
+    if (l->status != CHOIR_OK) {
+        l->message = choir__strdup(choir_error_message());
+        choir__scope_fail(l->run, l->status);
+    }
+    return l;
+}
+
+/* --- delivering --------------------------------------------------------------------------- */
+
+/* Where a micro-batch goes: in the scope's arena, since a recorded step comes here at each
+ * replay. */
+typedef struct delivery {
+    choir_loader *loader;
+    choir_device *device;
+    void *x, *y;
+    int64_t x_count, y_count;
+} delivery;
+
+static void launch_copy(
+    choir_device *device, choir_dtype dtype, void *y, void *x, int64_t count)
+{
+    choir__k_copy args = {.y = {.p = y, .stride = {1}},
+        .x = {.p = x, .stride = {1}},
+        .shape = {count},
+        .ndim = 1,
+        .y_dtype = dtype,
+        .x_dtype = dtype};
+    if (count)
+        choir__launch(device, CHOIR_F32, copy, &args);
+}
+
+static choir_status deliver(void *arg)
+{
+    delivery *to = arg;
+    choir_loader *l = to->loader;
+    choir__stage *s;
+    choir_status status = choir__prefetch_take(l->prefetch, l->position, &s);
+    if (status != CHOIR_OK)
+        return status;
+    launch_copy(to->device, l->dataset->x_dtype, to->x, s->x, to->x_count);
+    launch_copy(to->device, l->dataset->y_dtype, to->y, s->y, to->y_count);
+    choir__prefetch_copied(l->prefetch, s, choir__queue_record(to->device->queue));
+    l->position++;
+    return CHOIR_OK;
+}
+
+/* Ops on a batch that failed pass through. */
+static choir_status failed(choir_scope *scope, choir_status status, choir_batch *batch)
+{
+    if (scope->status == CHOIR_OK)
+        choir__scope_fail(scope, status);
+    batch->x = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+    batch->y = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+    batch->x->poisoned = batch->y->poisoned = true;
+    return status;
+}
+
+choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch *batch)
+{
+    choir_status status = choir_scope_status(scope);
+    if (status == CHOIR_OK && l->status != CHOIR_OK) {
+        choir__set_message(l->message);
+        status = l->status;
+    }
+    if (status != CHOIR_OK)
+        return failed(scope, status, batch);
+    const choir_dataset *d = l->dataset;
+    choir_tensor *x = choir__tensor_new(scope, scope->device, d->x_dtype, l->x_shape);
+    choir_tensor *y = choir__tensor_new(scope, scope->device, d->y_dtype, l->y_shape);
+    if (x->poisoned || y->poisoned)
+        return failed(scope, choir_scope_status(scope), batch);
+    delivery *to = choir__arena_get(&scope->arena, sizeof *to);
+    *to = (delivery){l, scope->device, choir__data(x), choir__data(y), x->count, y->count};
+    status = choir__host_call(deliver, to);
+    if (status != CHOIR_OK)
+        return failed(scope, status, batch);
+    *batch = (choir_batch){x, y};
+    return CHOIR_OK;
+}
+
+/* --- where it stands ---------------------------------------------------------------------- */
+
+int64_t choir_loader_position(const choir_loader *loader)
+{
+    return loader->position;
+}
+
+void choir_loader_seek(choir_loader *loader, int64_t position)
+{
+    if (position < 0) {
+        choir__error(
+            CHOIR_ERR_ARGUMENT, "a loader cannot go to micro-batch %lld", (long long)position);
+        choir__scope_fail(loader->run, CHOIR_ERR_ARGUMENT);
+        return;
+    }
+    loader->position = position;
+    if (loader->prefetch)
+        choir__prefetch_restart(loader->prefetch, position);
+}
+
+int64_t choir_loader_batches(const choir_loader *loader)
+{
+    return loader->status == CHOIR_OK ? loader->sampler.batches : 0;
+}
