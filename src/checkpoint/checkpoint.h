@@ -18,8 +18,7 @@
 typedef struct choir__train_state {
     char model[512];        /* in full: "gpt2:layers=4,..." */
     int64_t step;           /* steps done */
-    int64_t position;       /* of the loader on each rank: micro-batches a rank are step * M / ranks, so this
-                               counts whole steps' worth: see cli/train */
+    int64_t position;       /* micro-batches of the job consumed so far */
     uint64_t seed;
     int64_t batch_size, microbatches;
     int64_t optimizer_steps;

@@ -1,6 +1,6 @@
 /* Folders of IDX files, MNIST's format.
  *
- *     images   00 00 08 03   count   height   width   pixels, a byte each     (big-endian words)
+ *     images   00 00 08 03   count   height   width   pixels, a byte each   (words: big-endian)
  *     labels   00 00 08 01   count   labels, a byte each
  *
  * Nothing a header says is believed before it agrees with the file's length; the length of a
@@ -123,8 +123,8 @@ static choir_status promised(
     uint64_t size = (uint64_t)info.st_size, header = 4 + 4 * dims;
     if (gzdirect(file) ? size != header + *bytes : *bytes / GZIP_BEST > size)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: its header promises %zu bytes of values, which a file of %llu bytes%s cannot hold;"
-            " %s",
+            "%s: its header promises %zu bytes of values, which a file of %llu bytes%s cannot"
+            " hold; %s",
             path, *bytes, (unsigned long long)size, gzdirect(file) ? "" : ", compressed,",
             size < header + *bytes ? "it is cut short or damaged" : "it has more than that");
     return CHOIR_OK;

@@ -1,8 +1,8 @@
 /* The loader: which micro-batch comes next, and its way into tensors.
  *
- *     position    of this rank's micro-batches: position p is micro-batch first + p % count of step p / count
- *     sampler     says which samples that is                                     (sampler.c)
- *     prefetch    a thread that gets them from the dataset, some steps ahead     (prefetch.c)
+ *     position    p is this rank's micro-batch first + p % count of step p / count
+ *     sampler     says which samples that is                                    (sampler.c)
+ *     prefetch    a thread that gets them from the dataset, some ahead          (prefetch.c)
  *     deliver     a copy, in queue order, from the prefetched stage to the batch's tensors
  *
  * What is in a batch follows from its position alone, never from timing. */
@@ -135,8 +135,7 @@ choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_l
 
 /* --- delivering --------------------------------------------------------------------------- */
 
-/* Where a micro-batch goes: in the scope's arena, since a recorded step comes here at each
- * replay. */
+/* Where a micro-batch goes. In the scope's arena: a recorded step comes here at each replay. */
 typedef struct delivery {
     choir_loader *loader;
     choir_device *device;

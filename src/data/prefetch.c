@@ -51,8 +51,7 @@ static choir__stage *find_free(choir__prefetch *p, bool *copying)
     return NULL;
 }
 
-/* Fills s with the next micro-batch, unless a seek comes in between. Under lock, but not
- * within. */
+/* Under lock, given up while filling. A restart meanwhile makes it void. */
 static void fill_next(choir__prefetch *p, choir__stage *s)
 {
     uint64_t generation = p->generation;
@@ -137,7 +136,7 @@ static void init_condition(choir__prefetch *p)
     pthread_condattr_destroy(&attr);
 }
 
-/* A dataset may fork within get (to run a decoder, say): a loader's thread cannot join itself. */
+/* A dataset may fork within get, to run a decoder, say: our thread cannot join itself. */
 static void before_fork(void)
 {
     if (is_ours)

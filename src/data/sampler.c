@@ -26,7 +26,7 @@ static choir_status check(int64_t length, int64_t replicas, int64_t batch)
             CHOIR_ERR_ARGUMENT, "a batch size of %lld: it must be 1 or more", (long long)batch);
     if (batch % replicas)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a batch of %lld does not divide into %lld micro-batches: choose a multiple of %lld",
+            "a batch of %lld does not divide into %lld micro-batches: take a multiple of %lld",
             (long long)batch, (long long)replicas, (long long)replicas);
     return CHOIR_OK;
 }

@@ -69,8 +69,8 @@ static choir_status check_split(
     if (tokens > context)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a smaller"
-        " context",
+        "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a"
+        " smaller context",
         name, (long long)tokens, split, (long long)context);
 }
 

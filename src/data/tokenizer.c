@@ -310,8 +310,8 @@ static choir_status parse_vocab(const char *path, json_t *vocab, choir_tokenizer
         if (id && code[id] <= code[id - 1]) {
             char a[32], b[32];
             choir__error(CHOIR_ERR_FORMAT,
-                "%s: entry %zu of \"vocab\", %s, follows %s: characters stand in code-point order,"
-                " each once",
+                "%s: entry %zu of \"vocab\", %s, follows %s: characters stand in code-point"
+                " order, each once",
                 path, id, describe(code[id], a), describe(code[id - 1], b));
             free(code);
             return CHOIR_ERR_FORMAT;

@@ -1,0 +1,30 @@
+# What `cmake --install` puts under the prefix: headers, the library with what pkg-config and CMake
+# need to find it, the command with its text, man pages and completion.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(TARGETS choir EXPORT choir)
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+if(TARGET choir_command)
+  install(TARGETS choir_command)
+  install(FILES completions/choir.bash RENAME choir
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  file(GLOB man_pages CONFIGURE_DEPENDS docs/man/*.1)
+  install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir)
+
+# find_package(choir) gives the target choir::choir.
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/choir)
+install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/choirConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/choirConfigVersion.cmake DESTINATION ${package_folder})
+
+# choir.pc finds its prefix from its own place, so that an installed tree can move.
+set(pc_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH pc_to_prefix ${pc_folder} ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})
+configure_file(cmake/choir.pc.in choir.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/choir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

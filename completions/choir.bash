@@ -1,0 +1,48 @@
+# Bash completion for choir: commands, their long options, and the values that are names. It runs
+# no program, so it is as fast as the shell. A new option goes into the list of its command.
+_choir()
+{
+    local commands="train eval generate bench info"
+    local train="--model --bytes --batch-size --microbatches --seed --strategy --nproc --devices
+        --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
+        --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --json
+        --quiet --log-every --help"
+    local eval="--batch-size --eval-batches --json --help"
+    local generate="--prompt --tokens --temperature --top-k --seed --help"
+    local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
+    local info="--json --help"
+    local values="" word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]}
+
+    if ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W "$commands --help --version" -- "$word"))
+        return
+    fi
+    [[ " $commands " == *" $command "* ]] || return
+
+    if [[ $command == train ]]; then
+        case $before in
+        --model) values="toy mlp cnn gpt2" ;;
+        --strategy) values="single ddp" ;;
+        --optimizer) values="sgd adam adamw" ;;
+        --schedule) values="constant cosine linear step" ;;
+        --backend) values="shm" ;;
+        esac
+    elif [[ $command == bench ]]; then
+        case $before in
+        bench) values="all_reduce broadcast all_gather" ;;
+        --dtype) values="f32 f64 i32 i64" ;;
+        --backend) values="shm" ;;
+        esac
+    fi
+
+    if [[ -n $values && $word != -* ]]; then
+        COMPREPLY=($(compgen -W "$values" -- "$word"))
+    elif [[ $word == -* ]]; then
+        COMPREPLY=($(compgen -W "${!command}" -- "$word"))
+    else
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -f -- "$word"))
+    fi
+}
+complete -F _choir choir

@@ -1,0 +1,23 @@
+/* Choir: train neural networks on many devices. All public headers at once.
+ *
+ * Read in this order they are a tour: status and scopes, tensors and ops, backward, modules and
+ * optimizers, data, groups of ranks, and the strategies that put a model on many devices. */
+#ifndef CHOIR_CHOIR_H
+#define CHOIR_CHOIR_H
+
+#include <choir/status.h>
+#include <choir/dtype.h>
+#include <choir/device.h>
+#include <choir/scope.h>
+#include <choir/tensor.h>
+#include <choir/ops.h>
+#include <choir/autograd.h>
+#include <choir/nn.h>
+#include <choir/optim.h>
+#include <choir/data.h>
+#include <choir/checkpoint.h>
+#include <choir/group.h>
+#include <choir/env.h>
+#include <choir/ddp.h>
+
+#endif

@@ -1,0 +1,117 @@
+/* Writing safetensors: tensors by size of element, largest first, then by name, so that every tensor is
+ * aligned and the same tensors give the same file. */
+#include "checkpoint/safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/file.h"
+#include "tensor/tensor.h"
+
+enum { LENGTH_BYTES = 8, ALIGNMENT = 8 };
+
+static const char *stored_name(choir_dtype dtype)
+{
+    switch (dtype) {
+#define X(id, text, bytes, safetensors)                                                        \
+    case CHOIR_##id: return safetensors;
+        CHOIR_DTYPE_LIST(X)
+#undef X
+    case CHOIR_DTYPE_COUNT: break;
+    }
+    return NULL;
+}
+
+static int by_size_then_name(const void *a, const void *b)
+{
+    const choir__st_tensor *x = *(choir__st_tensor *const *)a,
+                           *y = *(choir__st_tensor *const *)b;
+    size_t p = choir_dtype_size(x->dtype), q = choir_dtype_size(y->dtype);
+    if (p != q)
+        return p > q ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static json_t *metadata_json(const char *const *metadata)
+{
+    json_t *object = json_pack("{s:s}", "format", "pt"); /* transformers asks for it */
+    for (; metadata && metadata[0]; metadata += 2)
+        json_object_set_new(object, metadata[0], json_string(metadata[1]));
+    return object;
+}
+
+static choir_status add_tensor(
+    json_t *header, const char *path, const choir__st_tensor *t, size_t *offset)
+{
+    const char *dtype = stored_name(t->dtype);
+    size_t bytes = (size_t)choir__shape_count(t->shape) * choir_dtype_size(t->dtype);
+    if (!dtype || bytes != t->bytes)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: tensor '%.200s', %s %s, has not %zu bytes",
+            path, t->name, choir_dtype_name(t->dtype), choir__shape_text(t->shape), t->bytes);
+    if (json_object_get(header, t->name))
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "%s: two tensors are named '%.200s'", path, t->name);
+    json_t *shape = json_array();
+    for (int d = 0; d < t->shape.ndim; d++)
+        json_array_append_new(shape, json_integer(t->shape.dim[d]));
+    json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype, "shape", shape,
+        "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
+    *offset += bytes;
+    if (json_object_set_new(header, t->name, entry) != 0 || !*t->name)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: '%.200s' cannot name a tensor: names are UTF-8 and not empty", path, t->name);
+    return CHOIR_OK;
+}
+
+/* The header's text, padded; the caller frees it. */
+static choir_status make_header(const char *path, const choir__st_tensor **order, int count,
+    const char *const *metadata, char **text, size_t *bytes)
+{
+    json_t *header = json_object();
+    size_t offset = 0;
+    choir_status status = CHOIR_OK;
+    json_object_set_new(header, "__metadata__", metadata_json(metadata));
+    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        status = add_tensor(header, path, order[i], &offset);
+    char *json = status == CHOIR_OK ? json_dumps(header, JSON_COMPACT) : NULL;
+    if (json) {
+        size_t length = strlen(json);
+        *bytes = (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        *text = memset(choir__alloc(*bytes), ' ', *bytes);
+        memcpy(*text, json, length);
+    }
+    free(json);
+    json_decref(header);
+    return status;
+}
+
+choir_status choir__st_write(
+    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata)
+{
+    char *header = NULL;
+    size_t header_bytes = 0;
+    const choir__st_tensor **order = choir__calloc((size_t)count + 1, sizeof *order);
+    for (int i = 0; i < count; i++)
+        order[i] = &tensors[i];
+    if (count)
+        qsort(order, (size_t)count, sizeof *order, by_size_then_name);
+    choir_status status = make_header(path, order, count, metadata, &header, &header_bytes);
+    if (status == CHOIR_OK) {
+        choir__draft draft;
+        unsigned char length[LENGTH_BYTES];
+        for (int i = 0; i < LENGTH_BYTES; i++)
+            length[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i));
+        status = choir__draft_open(&draft, path);
+        if (status == CHOIR_OK)
+            status = choir__draft_write(&draft, length, sizeof length);
+        if (status == CHOIR_OK)
+            status = choir__draft_write(&draft, header, header_bytes);
+        for (int i = 0; i < count && status == CHOIR_OK; i++)
+            status = choir__draft_write(&draft, order[i]->data, order[i]->bytes);
+        status = choir__draft_close(&draft, status);
+    }
+    free(header);
+    free(order);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* state.json: where the training stands, and the size and SHA-256 of every other file of the folder.
+ *
+ *     {"format": "choir-checkpoint", "version": 1, "model": "gpt2:...", "step": 200, ...,
+ *      "files": {"model.safetensors": {"bytes": 1234, "sha256": "..."}, ...}, "sha256": "..."}
+ *
+ * The last is of the rest, so that damage to the state itself shows too. */
+#ifndef CHOIR_STATE_H
+#define CHOIR_STATE_H
+
+#include <jansson.h>
+#include "checkpoint/checkpoint.h"
+
+#define CHOIR__STATE_FILE     "state.json"
+#define CHOIR__MODEL_FILE     "model.safetensors"
+#define CHOIR__OPTIM_FILE     "optimizer.safetensors"
+#define CHOIR__TOKENIZER_FILE "tokenizer.json"
+
+/* Writes FOLDER/state.json for the files that are there. Errors: argument (text that is not UTF-8), io. */
+choir_status choir__state_write(const char *folder, const choir__train_state *state);
+
+/* Reads it. files: the object "files", which the caller decrefs. Errors: io, format. */
+choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files);
+
+/* Compares a file of the folder with its entry; name NULL: all that have one. Errors: io, format. */
+choir_status choir__state_verify(const char *folder, const json_t *files, const char *name);
+
+#endif

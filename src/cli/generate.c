@@ -1,0 +1,179 @@
+/* Sampling from a language model, and choir generate. */
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "base/rng.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "cli/saved.h"
+#include "cli/trainer.h"
+#include "tensor/tensor.h"
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The k-th largest of n scores. */
+static float kth_largest(const float *scores, int64_t n, int64_t k)
+{
+    float *sorted = choir__alloc((size_t)n * sizeof *sorted);
+    memcpy(sorted, scores, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, descending);
+    float value = sorted[choir__min(k, n) - 1];
+    free(sorted);
+    return value;
+}
+
+/* Draws from softmax(scores / temperature) over the top_k (0: all); temperature 0: the largest. */
+static int64_t draw(const float *scores, int64_t n, double temperature, int64_t top_k, float unit)
+{
+    float floor_score = top_k && top_k < n ? kth_largest(scores, n, top_k) : -INFINITY;
+    int64_t best = 0;
+    double total = 0, sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        best = scores[i] > scores[best] ? i : best;
+    if (temperature <= 0)
+        return best;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < n; i++) {
+            if (scores[i] < floor_score)
+                continue;
+            double p = exp((double)(scores[i] - scores[best]) / temperature);
+            if (!pass)
+                total += p;
+            else if ((sum += p) > (double)unit * total)
+                return i;
+        }
+    return best;
+}
+
+/* The scores (V) of what follows ids (t). */
+static choir_status next_scores(choir_scope *run, choir_module *net, const int64_t *ids, int64_t t,
+    float *scores, int64_t vocabulary)
+{
+    choir_scope *step = choir_step_open(run, 0);
+    choir_set_grad(step, false);
+    choir_tensor *out = choir_forward(net, choir_from(step, CHOIR_I64, choir_dims(1, t), ids));
+    choir_tensor *last = choir_narrow(out, 1, t - 1, 1); /* (1, 1, V) */
+    choir_status status = choir_read(last, scores, (size_t)vocabulary * sizeof *scores);
+    choir_status closed = choir_scope_close(step);
+    return status == CHOIR_OK ? closed : status;
+}
+
+choir_status choir__generate(choir_scope *run, choir_module *net, const choir__model_info *info,
+    const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count, int64_t count,
+    double temperature, int64_t top_k)
+{
+    int64_t context = info->input.dim[0], n = info->classes, used = choir__max(prompt_count, 1);
+    int64_t *ids = choir__calloc((size_t)(used + count), sizeof *ids); /* no prompt: token 0 */
+    float *scores = choir__alloc((size_t)n * sizeof *scores);
+    choir_status status = CHOIR_OK;
+    if (prompt_count)
+        memcpy(ids, prompt, (size_t)prompt_count * sizeof *ids);
+    choir_module_train(net, false);
+    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
+        int64_t t = choir__min(used, context);
+        status = next_scores(run, net, ids + used - t, t, scores, n);
+        if (status != CHOIR_OK)
+            break;
+        uint32_t words[4];
+        choir__philox(choir__key(run->seed, "generate"), 0, (uint64_t)i, words);
+        int64_t id = draw(scores, n, temperature, top_k, choir__unit(words[0]));
+        const char *text = choir_tokenizer_decode(tokenizer, id);
+        fputs(text ? text : "?", stdout);
+        fflush(stdout);
+        ids[used++] = id;
+    }
+    choir_module_train(net, true);
+    free(ids);
+    free(scores);
+    return status;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static void help(void)
+{
+    printf("Usage: choir generate [OPTION]... CHECKPOINT\n\n"
+           "Writes text with a saved language model. CHECKPOINT is what choir train --save made.\n\n"
+           "  --prompt TEXT        what the text begins with\n"
+           "  --tokens N           how many to write (default 200)\n"
+           "  --temperature X      0 takes the likeliest (default 0.8)\n"
+           "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
+           "  --seed N             (default 42)\n\n"
+           "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
+}
+
+struct request {
+    const char *checkpoint, *prompt;
+    int64_t tokens, top_k, seed;
+    double temperature;
+};
+
+static int parse(struct request *r, int argc, char **argv, bool *done)
+{
+    static const struct option known[] = {{"prompt", required_argument, NULL, 'p'},
+        {"tokens", required_argument, NULL, 'n'}, {"temperature", required_argument, NULL, 't'},
+        {"top-k", required_argument, NULL, 'k'}, {"seed", required_argument, NULL, 's'},
+        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    *r = (struct request){NULL, "", 200, 40, 42, 0.8};
+    opterr = 0;
+    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+        bool good = true;
+        switch (id) {
+        case 'p': r->prompt = optarg; break;
+        case 'n': good = choir__parse_int(optarg, 1, 1 << 30, &r->tokens); break;
+        case 'k': good = choir__parse_int(optarg, 0, 1 << 30, &r->top_k); break;
+        case 's': good = choir__parse_int(optarg, 0, INT64_MAX, &r->seed); break;
+        case 't': good = choir__parse_float(optarg, 0, 1000, &r->temperature); break;
+        case 'h': help(); *done = true; return CHOIR__EXIT_OK;
+        case ':': return choir__cli_usage("generate", "%s wants a value", argv[optind - 1]);
+        default: return choir__cli_usage("generate", "there is no option '%s'", argv[optind - 1]);
+        }
+        if (!good)
+            return choir__cli_usage("generate", "%s %s makes no sense", argv[optind - 2], optarg);
+    }
+    if (optind + 1 != argc)
+        return choir__cli_usage("generate", "one CHECKPOINT is wanted");
+    r->checkpoint = argv[optind];
+    return CHOIR__EXIT_OK;
+}
+
+static choir_status generate(const struct request *r)
+{
+    choir__saved s;
+    choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
+    if (status == CHOIR_OK && (s.info.task != CHOIR__LANGUAGE || !s.tokenizer))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no language model but %s",
+            r->checkpoint, s.info.config);
+    size_t bytes = strlen(r->prompt);
+    int64_t *ids = choir__calloc(bytes + 1, sizeof *ids), count = 0;
+    if (status == CHOIR_OK)
+        status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, ids, &count);
+    if (status == CHOIR_OK) {
+        fputs(r->prompt, stdout);
+        status = choir__generate(s.run, s.net, &s.info, s.tokenizer, ids, count, r->tokens,
+            r->temperature, r->top_k);
+        printf("\n");
+    }
+    free(ids);
+    choir__saved_close(&s);
+    return status;
+}
+
+int choir__cli_generate(int argc, char **argv)
+{
+    struct request r;
+    bool done = false;
+    int status = parse(&r, argc, argv, &done);
+    if (status != CHOIR__EXIT_OK || done)
+        return status;
+    return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+}

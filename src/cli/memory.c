@@ -1,0 +1,74 @@
+/* Out of memory: find the largest micro-batch that fits, by trying. */
+#include <stdio.h>
+#include <string.h>
+
+#include <choir/autograd.h>
+
+#include "cli/trainer.h"
+#include "tensor/tensor.h"
+
+static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample, int64_t n)
+{
+    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
+    memcpy(&shape.dim[1], sample.dim, (size_t)sample.ndim * sizeof sample.dim[0]);
+    return choir_zeros(s, dtype, shape);
+}
+
+/* One whole step of micro-batches of n samples, on a run of its own. */
+static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
+{
+    choir_scope *run = choir_scope_open(device, j->seed);
+    choir__model_info info = j->info;
+    choir_module *net;
+    choir_optim *optim;
+    choir_status status = j->spec->build(j->info.config, run, &info, &net);
+    if (status == CHOIR_OK)
+        status = choir__job_optimizer(j, run, net, &optim);
+    choir_scope *step = choir_step_open(run, 0);
+    for (int64_t m = 0; m < micro_count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *x = zeros(micro, j->train->x_dtype, j->train->x_shape, n);
+        choir_tensor *y = zeros(micro, j->train->y_dtype, j->train->y_shape, n);
+        status = choir_backward(choir__model_loss(&info, choir_forward(net, x), y));
+        choir_scope_close(micro);
+    }
+    if (status == CHOIR_OK)
+        status = choir_optim_step(optim);
+    if (status == CHOIR_OK)
+        status = choir_device_sync(device);
+    choir_scope_close(step);
+    choir_scope_close(run);
+    return status == CHOIR_OK;
+}
+
+/* The fewest micro-batches that divide the batch and are no larger than `most` samples. */
+static int64_t cut_for(const choir__job *j, int64_t most)
+{
+    for (int64_t m = j->microbatches; m <= j->batch_size; m++)
+        if (j->batch_size % m == 0 && j->batch_size / m <= most)
+            return m;
+    return j->batch_size;
+}
+
+choir_status choir__explain_memory(const choir__job *j, choir_device *device, int64_t micro_count)
+{
+    char first[512];
+    int64_t asked = j->batch_size / j->microbatches, low = 0, high = asked;
+    snprintf(first, sizeof first, "%s", choir_error_message());
+    while (high - low > 1) { /* low fits, high does not */
+        int64_t middle = low + (high - low) / 2;
+        if (fits(j, device, micro_count > 0 ? micro_count : 1, middle))
+            low = middle;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "%s; not even a micro-batch of one sample fits: a smaller model or a larger --mem-cap "
+            "would",
+            first);
+    return choir__error(CHOIR_ERR_MEMORY,
+        "%s; the largest micro-batch that fits is %lld sample%s, this one has %lld: "
+        "--microbatches %lld would do",
+        first, (long long)low, low > 1 ? "s" : "", (long long)asked, (long long)cut_for(j, low));
+}

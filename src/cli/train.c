@@ -1,0 +1,107 @@
+/* choir train: one process, or a supervisor of several ranks.
+ *
+ * Options, data and model are checked before any rank is started, so wrong input is one sentence.
+ * Ranks report their first failure on a board in shared memory; the supervisor prints it once. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/trainer.h"
+#include "tensor/tensor.h"
+
+/* What went wrong first, in memory that all ranks share. */
+typedef struct board {
+    atomic_int claimed, written;
+    choir_status status;
+    char message[1024];
+} board;
+
+typedef struct ranks {
+    const choir__job *job;
+    board *board;
+} ranks;
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = choir__train_interrupt};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a full disk is an error of write(), not a death */
+}
+
+static void post(board *b, choir_status status)
+{
+    int free = 0;
+    if (!atomic_compare_exchange_strong(&b->claimed, &free, 1))
+        return;
+    b->status = status;
+    snprintf(b->message, sizeof b->message, "%s", choir_error_message());
+    atomic_store(&b->written, 1);
+}
+
+static int exit_status(choir_status status)
+{
+    return status == CHOIR_OK ? CHOIR__EXIT_OK
+        : status == CHOIR_ERR_INTERRUPTED ? 130
+                                          : CHOIR__EXIT_FAILED;
+}
+
+static int run_rank(int rank, int world, void *arg)
+{
+    ranks *r = arg;
+    (void)rank;
+    (void)world;
+    catch_signals();
+    choir_status status = choir__train_rank(r->job);
+    if (status != CHOIR_OK)
+        post(r->board, status);
+    return exit_status(status);
+}
+
+static int run_ranks(const choir__job *job)
+{
+    board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b == MAP_FAILED) {
+        choir__error(CHOIR_ERR_IO, "no memory for %d ranks", job->nproc);
+        return choir__cli_fail();
+    }
+    ranks r = {job, b};
+    choir_status status = choir_spawn(job->nproc, run_rank, &r);
+    /* What a rank wrote says more than that it exited, but a lost peer was killed by something the
+     * supervisor saw. */
+    if (status != CHOIR_OK && atomic_load(&b->written) && b->status != CHOIR_ERR_PEER_LOST) {
+        status = b->status;
+        choir__set_message(b->message);
+    }
+    munmap(b, sizeof *b);
+    if (status != CHOIR_OK)
+        choir__cli_fail();
+    return exit_status(status);
+}
+
+int choir__cli_train(int argc, char **argv)
+{
+    choir__job job;
+    bool done;
+    int status = choir__job_parse(&job, argc, argv, &done);
+    if (status != CHOIR__EXIT_OK || done)
+        return status;
+    if (choir__job_prepare(&job) != CHOIR_OK) {
+        status = choir__cli_fail();
+    } else if (job.nproc > 1 && !job.launched) {
+        status = run_ranks(&job);
+    } else {
+        catch_signals();
+        choir_status trained = choir__train_rank(&job);
+        if (trained != CHOIR_OK)
+            choir__cli_fail();
+        status = exit_status(trained);
+    }
+    choir__job_free(&job);
+    return status;
+}

@@ -1,0 +1,321 @@
+/* One rank's training loop.
+ *
+ * A step is a function handed to choir_step, which records it and replays it; between steps the host
+ * reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates and saves. */
+#include "cli/trainer.h"
+
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/autograd.h>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/evaluate.h"
+#include "cli/report.h"
+#include "comm/group.h"
+#include "comm/pattern/tree.h"
+#include "tensor/tensor.h"
+
+enum { SAMPLE_TOKENS = 300 };
+
+typedef struct trainer {
+    const choir__job *job;
+    choir_env env;
+    choir_scope *run;
+    choir_module *net, *model; /* bare, and as the strategy wrapped it */
+    choir_optim *optim;
+    choir_loader *loader;
+    int64_t micro_first, micro_count;
+    choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
+    float *gathered;       /* of all ranks, padded to the longest run */
+    int64_t step;          /* done */
+    double best, last_eval, busy_before;
+    choir__report report;
+} trainer;
+
+static volatile sig_atomic_t interrupted;
+
+void choir__train_interrupt(int signal)
+{
+    (void)signal;
+    if (interrupted)
+        _exit(130);
+    interrupted = 1;
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+static choir_status step_body(choir_scope *step, void *arg)
+{
+    trainer *t = arg;
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < t->micro_count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, t->micro_first + m);
+        choir_batch b;
+        status = choir_loader_next(t->loader, micro, &b);
+        if (status == CHOIR_OK) {
+            choir_tensor *out = choir_forward(t->model, b.x);
+            choir_tensor *loss = choir__model_loss(&t->job->info, out, b.y);
+            status = choir_backward(loss);
+            t->losses[m] = choir_keep(t->run, loss);
+        }
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status == CHOIR_OK ? choir_optim_step(t->optim) : status;
+}
+
+/* The job's loss: the micro-batches' in their tree, times one over their number. */
+static choir_status gather_loss(trainer *t, float *loss)
+{
+    int world = t->env.world;
+    int64_t total = t->env.microbatches, each = (total + world - 1) / world;
+    float *mine = t->gathered, *all = t->gathered + each;
+    for (int64_t m = 0; m < t->micro_count; m++)
+        mine[m] = (float)choir_item(t->losses[m]);
+    choir_status status = choir_device_sync(t->run->device);
+    if (status == CHOIR_OK)
+        status = choir_group_all_gather(t->env.group, mine, all, (size_t)each * sizeof *mine);
+    for (int r = 0; r < world; r++) { /* close the gaps; runs only get shorter */
+        int64_t lo, hi;
+        choir__tree_run(total, r, world, &lo, &hi);
+        memmove(all + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
+    }
+    *loss = choir__tree_sum(all, total, 1.0f / (float)total);
+    return status;
+}
+
+static choir_status one_step(trainer *t, float *loss)
+{
+    double start = choir__now();
+    choir_status status = choir_step(t->run, step_body, t);
+    if (status == CHOIR_OK)
+        status = gather_loss(t, loss);
+    double seconds = choir__now() - start;
+    if (status != CHOIR_OK)
+        return status;
+    t->step++;
+    if (!isfinite(*loss))
+        return choir__error(CHOIR_ERR_NONFINITE,
+            "the loss is %g at step %lld; a lower --lr, a --schedule with warm-up, or --clip may help",
+            (double)*loss, (long long)t->step);
+    if (t->env.rank == 0) {
+        choir_tensor *norm = choir_optim_grad_norm(t->optim);
+        choir__report_step(&t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
+    }
+    return CHOIR_OK;
+}
+
+/* --- validation and checkpoints ------------------------------------------------------------------- */
+
+static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
+{
+    return choir__evaluate(t->run, t->net, &t->job->info, t->job->validation,
+        t->job->batch_size / t->job->microbatches, batches, t->env.group, score);
+}
+
+static choir_status save(trainer *t, float loss, bool best)
+{
+    const choir__job *j = t->job;
+    if (!j->save || t->env.rank != 0)
+        return CHOIR_OK;
+    choir__train_state s = {.step = t->step, .position = t->step * t->env.microbatches,
+        .seed = j->seed, .batch_size = j->batch_size, .microbatches = j->microbatches,
+        .optimizer_steps = choir_optim_steps(t->optim), .loss = (double)loss,
+        .eval_loss = t->last_eval, .best_loss = t->best, .input = j->info.input,
+        .output = j->info.output, .classes = j->info.classes, .task = (int)j->info.task};
+    snprintf(s.model, sizeof s.model, "%s", j->info.config);
+    snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
+    choir_status status =
+        choir__checkpoint_save(j->save, &s, t->net, t->optim, j->tokenizer, best);
+    if (status == CHOIR_OK)
+        choir__report_saved(&t->report, t->step, j->save);
+    return status;
+}
+
+/* What is due after a step: validation, a checkpoint. */
+static choir_status between_steps(trainer *t, float loss)
+{
+    const choir__job *j = t->job;
+    bool last = t->step == j->steps, best = false;
+    choir_status status = CHOIR_OK;
+    if (j->eval_every && t->step % j->eval_every == 0 && !last) {
+        choir__score score;
+        status = evaluate(t, j->eval_batches, &score);
+        t->last_eval = score.loss;
+        best = !(score.loss >= t->best);
+        t->best = best ? score.loss : t->best;
+        if (status == CHOIR_OK && t->env.rank == 0)
+            choir__report_eval(&t->report, t->step, &score, best);
+    }
+    bool due = j->save_every && t->step % j->save_every == 0 && !last;
+    if (status == CHOIR_OK && (due || best))
+        status = save(t, loss, best);
+    return status;
+}
+
+static choir_status resume(trainer *t)
+{
+    char found[PATH_MAX];
+    choir__train_state s;
+    choir_status status = choir__checkpoint_find(t->job->resume, found);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_state(found, &s);
+    if (status != CHOIR_OK)
+        return status;
+    if (strcmp(s.model, t->job->info.config))
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", found, s.model,
+            t->job->info.config);
+    if (s.batch_size != t->job->batch_size || s.microbatches != t->job->microbatches)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with --batch-size %lld --microbatches %lld; the bits go on only with the "
+            "same",
+            found, (long long)s.batch_size, (long long)s.microbatches);
+    if (s.step >= t->job->steps)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s has done %lld steps already; --steps %lld asks "
+                                                "for no more",
+            found, (long long)s.step, (long long)t->job->steps);
+    status = choir__checkpoint_load(found, t->net, t->optim);
+    t->step = s.step;
+    t->best = s.best_loss;
+    t->last_eval = s.eval_loss;
+    t->run->next_step = (uint64_t)s.step;
+    choir_loader_seek(t->loader, s.step * t->micro_count);
+    return status;
+}
+
+/* --- the whole job ---------------------------------------------------------------------------- */
+
+static choir_status open_devices(trainer *t)
+{
+    const choir__job *j = t->job;
+    choir_status status = choir_env_init(&t->env);
+    if (status != CHOIR_OK)
+        return status;
+    t->env.microbatches = j->microbatches;
+    t->env.device = choir_device_find(j->device_names[t->env.local_rank % j->device_count]);
+    if (!t->env.device)
+        return CHOIR_ERR_DEVICE;
+    if (j->threads > 1)
+        status = choir_device_set_threads(t->env.device, (int)j->threads);
+    choir_device_set_limit(t->env.device, (size_t)j->mem_cap);
+    return status;
+}
+
+static choir_status build(trainer *t)
+{
+    const choir__job *j = t->job;
+    choir__model_info info = j->info;
+    t->run = choir_run_open(&t->env, j->seed);
+    choir_env_micro(&t->env, &t->micro_first, &t->micro_count);
+    choir_status status = j->spec->build(j->info.config, t->run, &info, &t->net);
+    if (status != CHOIR_OK)
+        return status;
+    t->model = t->net;
+    if (j->strategy_is_ddp) {
+        choir_ddp_opts opts = j->ddp;
+        opts.microbatches = j->microbatches;
+        t->model = choir_ddp(t->run, t->net, t->env.group, opts);
+    }
+    status = choir__job_optimizer(j, t->run, t->model, &t->optim);
+    t->loader = choir_env_loader(t->run, &t->env, j->train, j->batch_size);
+    t->losses = choir__calloc((size_t)t->micro_count, sizeof(choir_tensor *));
+    t->gathered = choir__calloc((size_t)(t->env.microbatches + t->env.world) * 2 + 2, sizeof(float));
+    t->best = t->last_eval = (double)NAN;
+    if (status == CHOIR_OK)
+        status = choir_scope_status(t->run);
+    if (status == CHOIR_OK && j->resume)
+        status = resume(t);
+    return status;
+}
+
+static choir_status gather_figures(trainer *t, choir__device_figures *all)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(t->run->device, &stats);
+    double elapsed = choir__now() - t->report.started;
+    choir__device_figures mine = {.peak_bytes = stats.bytes_peak,
+        .comm_bytes = choir__group_bytes(t->env.group),
+        .busy = elapsed > 0 ? fmin(1, (stats.busy_s - t->busy_before) / elapsed) : 0};
+    snprintf(mine.device, sizeof mine.device, "%s", choir_device_name(t->run->device));
+    return choir_group_all_gather(t->env.group, &mine, all, sizeof mine);
+}
+
+static choir_status sample(trainer *t)
+{
+    if (t->job->info.task != CHOIR__LANGUAGE || !t->job->tokenizer || t->job->json ||
+        t->job->quiet || t->env.rank != 0)
+        return CHOIR_OK;
+    printf("\nWhat it writes:\n");
+    choir_status status = choir__generate(t->run, t->net, &t->job->info, t->job->tokenizer, NULL,
+        0, SAMPLE_TOKENS, 0.8, 40);
+    printf("\n");
+    return status;
+}
+
+static choir_status finish(trainer *t, float loss)
+{
+    choir__score score;
+    char sha[65];
+    choir__device_figures *figures = choir__calloc((size_t)t->env.world, sizeof *figures);
+    choir_status status = gather_figures(t, figures);
+    if (status == CHOIR_OK)
+        status = evaluate(t, 0, &score);
+    bool best = status == CHOIR_OK && !(score.loss >= t->best);
+    t->last_eval = score.loss;
+    t->best = best ? score.loss : t->best;
+    if (status == CHOIR_OK)
+        status = save(t, loss, best);
+    if (status == CHOIR_OK)
+        status = choir__weights_sha256(t->net, sha);
+    if (status == CHOIR_OK && t->env.rank == 0)
+        choir__report_summary(&t->report, choir_module_param_count(t->net), loss, &score, sha,
+            figures, t->env.world);
+    free(figures);
+    return status == CHOIR_OK ? sample(t) : status;
+}
+
+static choir_status train(trainer *t)
+{
+    choir_status status = choir_device_sync(t->run->device);
+    choir_device_stats stats;
+    float loss = 0;
+    choir_device_get_stats(t->run->device, &stats);
+    t->busy_before = stats.busy_s;
+    choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
+    if (t->env.rank != 0)
+        t->report.terminal = false;
+    while (status == CHOIR_OK && t->step < t->job->steps) {
+        status = one_step(t, &loss);
+        if (status == CHOIR_OK)
+            status = between_steps(t, loss);
+        if (status == CHOIR_OK && interrupted)
+            return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld%s%s",
+                (long long)t->step, t->job->save ? "; the last checkpoint is in " : "",
+                t->job->save ? t->job->save : "");
+    }
+    return status == CHOIR_OK ? finish(t, loss) : status;
+}
+
+choir_status choir__train_rank(const choir__job *job)
+{
+    trainer t = {.job = job};
+    choir_status status = open_devices(&t);
+    if (status == CHOIR_OK)
+        status = build(&t);
+    if (status == CHOIR_OK)
+        status = train(&t);
+    choir_device *device = t.env.device;
+    int64_t micro_count = t.micro_count;
+    choir__report_free(&t.report);
+    choir_scope_close(t.run);
+    choir_env_free(&t.env);
+    free(t.losses);
+    free(t.gathered);
+    if (status == CHOIR_ERR_MEMORY && device)
+        status = choir__explain_memory(job, device, micro_count);
+    return status;
+}

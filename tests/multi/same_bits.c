@@ -1,0 +1,229 @@
+/* The sharpest test: at equal M, one device and DDP on 1, 2, 3, ... ranks give the same bits, loss after
+ * loss and weight after weight, with no tolerance; and a recorded step gives those of a step that never
+ * was. For a toy, an mlp, a CNN with batch norm and dropout, and a GPT with tied embeddings, dropout
+ * and clipping. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/autograd.h>
+#include <choir/data.h>
+#include <choir/ddp.h>
+#include <choir/env.h>
+#include <choir/optim.h>
+
+#include "comm/pattern/tree.h"
+#include "nn/models/models.h"
+#include "tensor/tensor.h"
+
+enum { STEPS = 6, BATCH = 24 };
+
+typedef struct outcome {
+    uint32_t loss_bits[STEPS], norm_bits[STEPS];
+    uint64_t weights; /* a hash over all parameters and buffers */
+    int failed;
+} outcome;
+
+typedef struct plan {
+    const char *model;
+    int64_t microbatches;
+    bool ddp, recorded;
+    double bucket_mb;
+    outcome *out; /* of rank 0, in shared memory */
+} plan;
+
+typedef struct job {
+    const plan *plan;
+    choir_env env;
+    choir__model_info info;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    choir_loader *loader;
+    int64_t first, count;
+    choir_tensor *losses[32];
+} job;
+
+static choir_dataset *open_data(const job *j)
+{
+    choir_dataset *data;
+    if (j->info.task == CHOIR__LANGUAGE)
+        choir_check(choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
+    else
+        choir_check(choir_dataset_random(200, j->info.input,
+            j->info.task == CHOIR__REGRESSION ? j->info.output : CHOIR_SCALAR,
+            j->info.task == CHOIR__REGRESSION ? 0 : j->info.classes, 5, &data));
+    return data;
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    for (int64_t m = 0; m < j->count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->first + m);
+        choir_batch b;
+        choir_check(choir_loader_next(j->loader, micro, &b));
+        choir_tensor *loss = choir__model_loss(&j->info, choir_forward(j->net, b.x), b.y);
+        choir_check(choir_backward(loss));
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_check(choir_scope_close(micro));
+    }
+    return choir_optim_step(j->optim);
+}
+
+static void hash(const char *name, choir_tensor *t, void *arg)
+{
+    size_t bytes = (size_t)choir_tensor_count(t) * sizeof(float);
+    unsigned char *data = malloc(bytes);
+    uint64_t *h = arg;
+    choir_check(choir_read(t, data, bytes));
+    for (; *name; name++)
+        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ data[i]) * 0x100000001B3u;
+    free(data);
+}
+
+static float gather_loss(job *j)
+{
+    int64_t each = (j->env.microbatches + j->env.world - 1) / j->env.world;
+    float mine[32] = {0}, all[32 * 8], in_order[32];
+    for (int64_t m = 0; m < j->count; m++)
+        mine[m] = (float)choir_item(j->losses[m]);
+    choir_check(choir_group_all_gather(j->env.group, mine, all, (size_t)each * sizeof *mine));
+    for (int r = 0; r < j->env.world; r++) {
+        int64_t lo, hi;
+        choir__tree_run(j->env.microbatches, r, j->env.world, &lo, &hi);
+        memcpy(in_order + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
+    }
+    return choir__tree_sum(in_order, j->env.microbatches, 1.0f / (float)j->env.microbatches);
+}
+
+static int train(int rank, int world, void *arg)
+{
+    const plan *p = arg;
+    job j = {.plan = p};
+    const choir__model_spec *spec;
+    (void)world;
+    choir_check(choir_env_init(&j.env));
+    j.env.microbatches = p->microbatches;
+    j.run = choir_run_open(&j.env, 11);
+    choir_env_micro(&j.env, &j.first, &j.count);
+    choir_check(choir__model_find(p->model, &spec));
+    choir_check(spec->describe(p->model, &j.info));
+    choir_check(spec->build(p->model, j.run, &j.info, &j.net));
+    choir_module *bare = j.net;
+    choir_ddp_opts opts = choir_ddp_defaults();
+    opts.microbatches = p->microbatches;
+    opts.bucket_cap_mb = opts.first_bucket_mb = p->bucket_mb;
+    if (p->ddp)
+        j.net = choir_ddp(j.run, j.net, j.env.group, opts);
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    j.optim = choir_adamw(j.run, j.net, hp);
+    choir_optim_clip(j.optim, 0.5f);
+    choir_dataset *data = open_data(&j);
+    j.loader = choir_env_loader(j.run, &j.env, data, BATCH);
+    choir_check(choir_scope_status(j.run));
+    for (int step = 0; step < STEPS; step++) {
+        if (p->recorded) {
+            choir_check(choir_step(j.run, body, &j));
+        } else {
+            choir_scope *s = choir_step_open(j.run, (uint64_t)step);
+            choir_check(body(s, &j));
+            choir_check(choir_scope_close(s));
+        }
+        float loss = gather_loss(&j), norm = (float)choir_item(choir_optim_grad_norm(j.optim));
+        if (rank == 0) {
+            memcpy(&p->out->loss_bits[step], &loss, sizeof loss);
+            memcpy(&p->out->norm_bits[step], &norm, sizeof norm);
+        }
+    }
+    uint64_t weights = 0xCBF29CE484222325u;
+    choir_module_visit(bare, true, hash, &weights);
+    if (rank == 0)
+        p->out->weights = weights;
+    choir_check(choir_scope_close(j.run));
+    choir_dataset_free(data);
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static outcome run(const char *model, int64_t m, int ranks, bool ddp, bool recorded, double bucket_mb)
+{
+    outcome *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    plan p = {model, m, ddp, recorded, bucket_mb, shared};
+    memset(shared, 0, sizeof *shared);
+    choir_status status = choir_spawn(ranks, train, &p);
+    if (status != CHOIR_OK)
+        print_error("%s on %d ranks: %s\n", model, ranks, choir_error_message());
+    outcome o = *shared;
+    o.failed = status != CHOIR_OK;
+    munmap(shared, sizeof *shared);
+    return o;
+}
+
+static void assert_same(const char *model, int ranks, const outcome *a, const outcome *b)
+{
+    assert_false(a->failed || b->failed);
+    for (int i = 0; i < STEPS; i++) {
+        if (a->loss_bits[i] != b->loss_bits[i] || a->norm_bits[i] != b->norm_bits[i])
+            print_error("%s on %d ranks, step %d: loss %08x, not %08x; norm %08x, not %08x\n", model,
+                ranks, i, b->loss_bits[i], a->loss_bits[i], b->norm_bits[i], a->norm_bits[i]);
+        assert_int_equal(a->loss_bits[i], b->loss_bits[i]);
+        assert_int_equal(a->norm_bits[i], b->norm_bits[i]);
+    }
+    assert_true(a->loss_bits[0] != a->loss_bits[STEPS - 1]); /* it did learn something */
+    assert_true(a->weights == b->weights);
+}
+
+static void compare(const char *model)
+{
+    static const int64_t cuts[] = {1, 3, 4, 6};
+    for (size_t c = 0; c < CHOIR_COUNT(cuts); c++) {
+        outcome single = run(model, cuts[c], 1, false, false, 25);
+        outcome recorded = run(model, cuts[c], 1, false, true, 25);
+        assert_same(model, 0, &single, &recorded);
+        for (int ranks = 1; ranks <= cuts[c] && ranks <= 4; ranks++) {
+            outcome ddp = run(model, cuts[c], ranks, true, ranks % 2, ranks == 3 ? 0.001 : 25);
+            assert_same(model, ranks, &single, &ddp);
+        }
+    }
+}
+
+static void toy(void **state)
+{
+    (void)state;
+    compare("toy");
+}
+
+static void mlp(void **state)
+{
+    (void)state;
+    compare("mlp:in=20,hidden=33,classes=7");
+}
+
+static void cnn(void **state)
+{
+    (void)state;
+    compare("cnn:width=4,image=12,classes=5,dropout=0.3");
+}
+
+static void gpt2(void **state)
+{
+    (void)state;
+    compare("gpt2:layers=2,heads=2,width=24,context=10,vocab=31,dropout=0.1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
+        cmocka_unit_test(cnn), cmocka_unit_test(gpt2)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

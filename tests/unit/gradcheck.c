@@ -1,0 +1,396 @@
+/* Every differentiable op against central differences, in f64 (which runs the reference kernels). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+
+#include <choir/autograd.h>
+#include <choir/ops.h>
+
+#include "tensor/tensor.h"
+
+static choir_scope *run, *step;
+
+static int open_scopes(void **state)
+{
+    (void)state;
+    run = choir_scope_open(NULL, 7);
+    step = choir_step_open(run, 3);
+    return 0;
+}
+
+static int close_scopes(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    return 0;
+}
+
+/* Random f64, kept away from the kinks and poles of the ops below when positive is asked for. */
+static choir_tensor *leaf(choir_shape shape, bool positive)
+{
+    char name[32];
+    static int number;
+    snprintf(name, sizeof name, "leaf %d", number++);
+    choir_tensor *t = positive ? choir_rand(step, shape, name, 0.5, 2) : choir_randn(step, shape, name);
+    bool grad = choir_set_grad(step, false);
+    t = choir_cast(t, CHOIR_F64);
+    choir_set_grad(step, grad);
+    return choir_require_grad(t);
+}
+
+/* A weighted sum, so that every element of y has a gradient of its own. */
+static choir_tensor *weigh(choir_tensor *y)
+{
+    choir_scope *s = choir_tensor_scope(y);
+    int64_t n = choir_tensor_count(y);
+    double w[512];
+    for (int64_t i = 0; i < n; i++)
+        w[i] = 0.3 + 0.1 * (double)(i * 7 % 11);
+    choir_tensor *t = choir_from(s, CHOIR_F64, choir_tensor_shape(y), w);
+    return choir_sum(choir_mul(y, t));
+}
+
+static void check(choir_check_fn *f, choir_tensor **in, int count, void *arg)
+{
+    choir_status status = choir_gradcheck(f, in, count, arg, 1e-6);
+    if (status != CHOIR_OK)
+        print_error("%s\n", choir_error_message());
+    assert_int_equal(status, CHOIR_OK);
+}
+
+/* --- unary ------------------------------------------------------------------------------------ */
+
+typedef choir_tensor *unary_fn(choir_tensor *x);
+
+static choir_tensor *apply_unary(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh((*(unary_fn **)arg)(in[0]));
+}
+
+static choir_tensor *affine(choir_tensor *x)
+{
+    return choir_affine(x, -1.5, 0.25);
+}
+
+static choir_tensor *transposed(choir_tensor *x)
+{
+    return choir_transpose(x, 0, 1);
+}
+
+static choir_tensor *turned_relu(choir_tensor *x) /* on memory that is not row-major */
+{
+    return choir_relu(choir_transpose(x, 0, 1));
+}
+
+static choir_tensor *reshaped(choir_tensor *x)
+{
+    return choir_reshape(choir_transpose(x, 0, 1), choir_dims(3, -1));
+}
+
+static choir_tensor *narrowed(choir_tensor *x)
+{
+    return choir_narrow(x, 1, 1, 2);
+}
+
+static choir_tensor *expanded(choir_tensor *x)
+{
+    return choir_expand(choir_sum_dim(x, 0), choir_dims(2, 3));
+}
+
+static choir_tensor *joined_twice(choir_tensor *x) /* and a double use */
+{
+    return choir_cat((choir_tensor *[]){x, choir_square(x), x}, 3, 0);
+}
+
+static choir_tensor *mean_rows(choir_tensor *x)
+{
+    return choir_mean_dim(x, 1);
+}
+
+static choir_tensor *through_f32(choir_tensor *x)
+{
+    return choir_contiguous(choir_permute(x, choir_dims(1, 0)));
+}
+
+static void unary_ops(void **state)
+{
+    static unary_fn *const fns[] = {choir_neg, choir_exp, choir_log, choir_sqrt, choir_square,
+        choir_abs, choir_tanh, choir_sigmoid, choir_relu, choir_gelu, choir_gelu_tanh, affine,
+        transposed, turned_relu, reshaped, narrowed, expanded, joined_twice, mean_rows,
+        through_f32, choir_sum, choir_mean, choir_softmax, choir_log_softmax};
+    (void)state;
+    for (size_t i = 0; i < sizeof fns / sizeof *fns; i++) {
+        unary_fn *f = fns[i];
+        choir_tensor *x = leaf(choir_dims(4, 3), true);
+        check(apply_unary, &x, 1, &f);
+        if (f == choir_log || f == choir_sqrt)
+            continue;
+        x = leaf(choir_dims(4, 3), false);
+        check(apply_unary, &x, 1, &f);
+    }
+}
+
+/* --- binary, broadcasting ---------------------------------------------------------------------- */
+
+typedef choir_tensor *binary_fn(choir_tensor *a, choir_tensor *b);
+
+static choir_tensor *apply_binary(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh((*(binary_fn **)arg)(in[0], in[1]));
+}
+
+static void binary_ops(void **state)
+{
+    static binary_fn *const fns[] = {choir_add, choir_sub, choir_mul, choir_div};
+    static const choir_shape shapes[][2] = {{{2, {4, 3}}, {2, {4, 3}}}, {{2, {4, 3}}, {1, {3}}},
+        {{2, {4, 1}}, {2, {1, 3}}}, {{1, {3}}, {3, {2, 1, 3}}}, {{0, {0}}, {2, {2, 2}}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof fns / sizeof *fns; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            binary_fn *f = fns[i];
+            choir_tensor *in[2] = {leaf(shapes[s][0], false), leaf(shapes[s][1], true)};
+            check(apply_binary, in, 2, &f);
+        }
+}
+
+static void matrix_products(void **state)
+{
+    (void)state;
+    binary_fn *f = choir_matmul;
+    choir_tensor *flat[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(4, 5), false)};
+    check(apply_binary, flat, 2, &f);
+    choir_tensor *batched[2] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(2, 4, 5), false)};
+    check(apply_binary, batched, 2, &f);
+    choir_tensor *shared[2] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(4, 5), false)};
+    check(apply_binary, shared, 2, &f);
+}
+
+/* --- layers ----------------------------------------------------------------------------------- */
+
+static choir_tensor *apply_linear(choir_tensor *const *in, int count, void *arg)
+{
+    (void)arg;
+    return weigh(choir_linear(in[0], in[1], count > 2 ? in[2] : NULL));
+}
+
+static void linear(void **state)
+{
+    (void)state;
+    choir_tensor *in[3] = {
+        leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(5, 4), false), leaf(choir_dims(5), false)};
+    check(apply_linear, in, 3, NULL);
+    choir_tensor *no_bias[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(5, 4), false)};
+    check(apply_linear, no_bias, 2, NULL);
+}
+
+static choir_tensor *apply_attention(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh(choir_attention(in[0], in[1], in[2], *(bool *)arg));
+}
+
+static choir_tensor *apply_self_attention(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh(choir_self_attention(in[0], 2, *(bool *)arg));
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    for (int causal = 0; causal < 2; causal++) {
+        bool flag = causal;
+        choir_shape shape = choir_dims(2, 2, 5, 3);
+        choir_tensor *in[3] = {leaf(shape, false), leaf(shape, false), leaf(shape, false)};
+        check(apply_attention, in, 3, &flag);
+        choir_tensor *packed = leaf(choir_dims(2, 5, 12), false);
+        check(apply_self_attention, &packed, 1, &flag);
+    }
+    bool full = false; /* other keys than queries */
+    choir_tensor *cross[3] = {leaf(choir_dims(1, 2, 4, 3), false),
+        leaf(choir_dims(1, 2, 6, 3), false), leaf(choir_dims(1, 2, 6, 3), false)};
+    check(apply_attention, cross, 3, &full);
+}
+
+static choir_tensor *apply_layer_norm(choir_tensor *const *in, int count, void *arg)
+{
+    (void)arg;
+    return weigh(choir_layer_norm(in[0], count > 1 ? in[1] : NULL, count > 2 ? in[2] : NULL, 1e-5f));
+}
+
+static choir_tensor *apply_batch_norm(choir_tensor *const *in, int count, void *arg)
+{
+    choir_scope *s = choir_tensor_scope(in[0]);
+    choir_tensor *mean = choir_full(s, CHOIR_F64, choir_dims(3), 0.1);
+    choir_tensor *var = choir_full(s, CHOIR_F64, choir_dims(3), 1.3);
+    (void)count;
+    return weigh(choir_batch_norm(in[0], in[1], in[2], mean, var, *(bool *)arg, 0.1f, 1e-5f));
+}
+
+static void norms(void **state)
+{
+    (void)state;
+    choir_tensor *in[3] = {
+        leaf(choir_dims(2, 3, 5), false), leaf(choir_dims(5), false), leaf(choir_dims(5), false)};
+    check(apply_layer_norm, in, 3, NULL);
+    choir_tensor *bare = leaf(choir_dims(3, 5), false);
+    check(apply_layer_norm, &bare, 1, NULL);
+    for (int training = 0; training < 2; training++) {
+        bool flag = training;
+        choir_tensor *image[3] = {leaf(choir_dims(2, 3, 4, 2), false), leaf(choir_dims(3), true),
+            leaf(choir_dims(3), false)};
+        check(apply_batch_norm, image, 3, &flag);
+    }
+}
+
+static choir_tensor *apply_conv(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return weigh(choir_conv2d(in[0], in[1], in[2], *(choir_conv_opts *)arg));
+}
+
+static choir_tensor *apply_max_pool(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count, (void)arg;
+    return weigh(choir_max_pool2d(in[0], 2, 2, 0));
+}
+
+static choir_tensor *apply_avg_pool(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count, (void)arg;
+    return weigh(choir_avg_pool2d(in[0], 3, 2, 1));
+}
+
+static void convolutions(void **state)
+{
+    static choir_conv_opts opts[] = {{1, 0, 1, 1}, {2, 1, 1, 1}, {1, 2, 2, 1}, {1, 1, 1, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
+        choir_tensor *in[3] = {leaf(choir_dims(2, 4, 5, 6), false),
+            leaf(choir_dims(4, 4 / opts[i].groups, 3, 3), false), leaf(choir_dims(4), false)};
+        check(apply_conv, in, 3, &opts[i]);
+    }
+    choir_tensor *x = leaf(choir_dims(2, 3, 6, 5), false);
+    check(apply_max_pool, &x, 1, NULL);
+    x = leaf(choir_dims(2, 3, 6, 5), false);
+    check(apply_avg_pool, &x, 1, NULL);
+}
+
+static choir_tensor *apply_embedding(choir_tensor *const *in, int count, void *arg)
+{
+    static const int64_t ids[] = {4, 0, 2, 4, 1, 4};
+    (void)count, (void)arg;
+    choir_scope *s = choir_tensor_scope(in[0]);
+    return weigh(choir_embedding(in[0], choir_from(s, CHOIR_I64, choir_dims(2, 3), ids)));
+}
+
+static choir_tensor *apply_dropout(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count, (void)arg; /* the same mask each time: a new name would draw another */
+    choir_tensor *x = in[0];
+    x->scope->calls = NULL;
+    return weigh(choir_dropout(x, 0.4f, "drop"));
+}
+
+static void lookups(void **state)
+{
+    (void)state;
+    choir_tensor *table = leaf(choir_dims(5, 3), false);
+    check(apply_embedding, &table, 1, NULL);
+    choir_tensor *x = leaf(choir_dims(5, 7), false);
+    check(apply_dropout, &x, 1, NULL);
+}
+
+/* --- losses ----------------------------------------------------------------------------------- */
+
+static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, void *arg)
+{
+    static const int64_t targets[] = {3, 0, -100, 1};
+    (void)count;
+    choir_tensor *y = choir_from(choir_tensor_scope(in[0]), CHOIR_I64, choir_dims(4), targets);
+    return choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg);
+}
+
+static choir_tensor *apply_nll(choir_tensor *const *in, int count, void *arg)
+{
+    static const int64_t targets[] = {3, 0, 2, 1};
+    (void)count, (void)arg;
+    choir_tensor *y = choir_from(choir_tensor_scope(in[0]), CHOIR_I64, choir_dims(4), targets);
+    return choir_nll_loss(choir_log_softmax(in[0]), y);
+}
+
+static choir_tensor *apply_mse(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count, (void)arg;
+    return choir_mse_loss(in[0], in[1]);
+}
+
+static void losses(void **state)
+{
+    (void)state;
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    choir_tensor *x = leaf(choir_dims(4, 5), false);
+    check(apply_cross_entropy, &x, 1, &opts);
+    opts.label_smoothing = 0.2f;
+    x = leaf(choir_dims(4, 5), false);
+    check(apply_cross_entropy, &x, 1, &opts);
+    x = leaf(choir_dims(4, 5), false);
+    check(apply_nll, &x, 1, NULL);
+    choir_tensor *in[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
+    check(apply_mse, in, 2, NULL);
+}
+
+/* --- a user's own op --------------------------------------------------------------------------- */
+
+static choir_tensor *cube(choir_tensor *const *in, int count, const void *arg)
+{
+    (void)count, (void)arg;
+    return choir_mul(in[0], choir_square(in[0]));
+}
+
+static void cube_backward(choir_tensor *const *in, int count, choir_tensor *out,
+    choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
+{
+    (void)count, (void)out, (void)arg;
+    grad_in[0] = choir_scale(choir_mul(grad_out, choir_square(in[0])), 3);
+}
+
+static void cube_backward_wrong(choir_tensor *const *in, int count, choir_tensor *out,
+    choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
+{
+    (void)count, (void)out, (void)arg;
+    grad_in[0] = choir_mul(grad_out, choir_square(in[0]));
+}
+
+static choir_tensor *apply_custom(choir_tensor *const *in, int count, void *arg)
+{
+    return weigh(choir_custom(arg, in, count, NULL));
+}
+
+static void custom(void **state)
+{
+    static const choir_custom_op right = {"cube", cube, cube_backward};
+    static const choir_custom_op wrong = {"wrong cube", cube, cube_backward_wrong};
+    (void)state;
+    choir_tensor *x = leaf(choir_dims(3, 2), false);
+    check(apply_custom, &x, 1, (void *)&right);
+    x = leaf(choir_dims(3, 2), false); /* the check can fail */
+    assert_int_equal(choir_gradcheck(apply_custom, &x, 1, (void *)&wrong, 1e-6), CHOIR_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
+        T(unary_ops), T(binary_ops), T(matrix_products), T(linear), T(attention), T(norms),
+        T(convolutions), T(lookups), T(losses), T(custom),
+#undef T
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
