@@ -7,8 +7,10 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <choir/autograd.h>
 
@@ -32,7 +34,7 @@ typedef struct trainer {
     choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
     float *gathered;       /* of all ranks, padded to the longest run */
     int64_t step;          /* done */
-    double best, last_eval, busy_before;
+    double best, last_eval, started, busy_before;
     choir__report report;
 } trainer;
 
@@ -236,7 +238,7 @@ static choir_status gather_figures(trainer *t, choir__device_figures *all)
 {
     choir_device_stats stats;
     choir_device_get_stats(t->run->device, &stats);
-    double elapsed = choir__now() - t->report.started;
+    double elapsed = choir__now() - t->started;
     choir__device_figures mine = {.peak_bytes = stats.bytes_peak,
         .comm_bytes = choir__group_bytes(t->env.group),
         .busy = elapsed > 0 ? fmin(1, (stats.busy_s - t->busy_before) / elapsed) : 0};
@@ -285,9 +287,9 @@ static choir_status train(trainer *t)
     float loss = 0;
     choir_device_get_stats(t->run->device, &stats);
     t->busy_before = stats.busy_s;
-    choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
-    if (t->env.rank != 0)
-        t->report.terminal = false;
+    t->started = choir__now();
+    if (t->env.rank == 0)
+        choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
     while (status == CHOIR_OK && t->step < t->job->steps) {
         status = one_step(t, &loss);
         if (status == CHOIR_OK)

@@ -14,11 +14,11 @@
 #include <cmocka.h>
 #include <choir/data.h>
 
-#define assert_says(status, expected, text)                                                        \
-    do {                                                                                           \
-        assert_int_equal(status, expected);                                                        \
-        if (!strstr(choir_error_message(), text))                                                  \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                       \
+#define assert_says(status, expected, text)                                                    \
+    do {                                                                                       \
+        assert_int_equal(status, expected);                                                    \
+        if (!strstr(choir_error_message(), text))                                              \
+            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
     } while (0)
 
 enum { IMAGES = 0x803, LABELS = 0x801, H = 2, W = 3 };
@@ -214,11 +214,13 @@ static void bad_folders(void **state)
     choir_dataset *d = NULL;
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "*-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz, are looked for");
-    assert_says(choir_dataset_idx(in_folder("none"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "No such file");
+    assert_says(
+        choir_dataset_idx(in_folder("none"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "No such file");
     write_bytes("file", "x", 1);
-    assert_says(choir_dataset_idx(in_folder("file"), CHOIR_TRAIN, &d), CHOIR_ERR_IO,
-        "Not a directory");
-    assert_says(choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "no split 5");
+    assert_says(
+        choir_dataset_idx(in_folder("file"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Not a directory");
+    assert_says(
+        choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "no split 5");
     write_bytes("-images-idx3-ubyte", "x", 1); /* no name before it */
     write_bytes("a-images-idx3-ubyte.bak", "x", 1);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "are looked for");
@@ -258,7 +260,8 @@ static void bad_headers(void **state)
         {IMAGES, 4, 0, W, 0, "images of 0 x 3 pixels", "images of 0 x 3 pixels"},
         {IMAGES, 4, 65536, 65536, 24, "images of 65536 x 65536", "images of 65536 x 65536"},
         {IMAGES, 4, UINT32_MAX, UINT32_MAX, 24, "images of 4294967295", "images of 4294967295"},
-        {IMAGES, 4, H, W, 23, "promises 24 bytes of values, which a file of 39 bytes cannot hold",
+        {IMAGES, 4, H, W, 23,
+            "promises 24 bytes of values, which a file of 39 bytes cannot hold",
             "ends after 23 bytes of values; its header promises 24"},
         {IMAGES, 4, H, W, 25, "it has more than that", "more than the 24 bytes"},
         {IMAGES, UINT32_MAX, 8192, 8192, 24, "promises 288230376084602880 bytes",
@@ -278,7 +281,8 @@ static void bad_headers(void **state)
         assert_non_null(strstr(choir_error_message(), "a-images-idx3-ubyte"));
         remove(in_folder("a-images-idx3-ubyte"));
         write_bytes("a-images-idx3-ubyte.gz", data, at);
-        assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, bad[c].packed);
+        assert_says(
+            choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, bad[c].packed);
         assert_non_null(strstr(choir_error_message(), "a-images-idx3-ubyte.gz"));
         remove(in_folder("a-images-idx3-ubyte.gz"));
         assert_null(d);
@@ -363,6 +367,7 @@ static void mnist(void **state)
         skip();
     }
     choir_dataset *d;
+    static const int64_t first[] = {7, 2, 1, 0, 4};
     float x[28 * 28];
     int64_t y, seven = 0;
     double sum = 0, squares = 0, n = 9000.0 * 28 * 28;
@@ -372,8 +377,8 @@ static void mnist(void **state)
     assert_int_equal(d->x_shape.dim[1], 28);
     for (int64_t i = 0; i < 9000; i++) {
         assert_int_equal(d->ops->get(d, i, x, &y), CHOIR_OK);
-        if (i < 5) /* the test set's first labels: 7 2 1 0 4 */
-            assert_int_equal(y, (int64_t[]){7, 2, 1, 0, 4}[i]);
+        if (i < 5) /* the test set's first labels */
+            assert_int_equal(y, first[i]);
         seven += y == 7;
         for (int p = 0; p < 28 * 28; p++) {
             sum += x[p];
@@ -392,8 +397,14 @@ int main(void)
 {
 #define test(name) cmocka_unit_test_teardown(name, empty_folder)
     const struct CMUnitTest tests[] = {
-        test(one_pair), test(two_pairs), test(constant_images), test(bad_folders),
-        test(bad_headers), test(damaged_gzip), test(large_gzip), test(mnist),
+        test(one_pair),
+        test(two_pairs),
+        test(constant_images),
+        test(bad_folders),
+        test(bad_headers),
+        test(damaged_gzip),
+        test(large_gzip),
+        test(mnist),
     };
     return cmocka_run_group_tests_name("IDX files", tests, make_folder, remove_folder);
 }

@@ -62,8 +62,7 @@ static void last_batch_is_filled(void **state)
     for (int64_t k = 0; k < 6; k++) /* three epochs, all alike */
         for (int64_t m = 0; m < 4; m++)
             for (int64_t j = 0; j < 2; j++)
-                assert_int_equal(
-                    choir__sampler_at(&s, k, m, j), lists[m][(k % 2 * 2 + j) % 3]);
+                assert_int_equal(choir__sampler_at(&s, k, m, j), lists[m][(k % 2 * 2 + j) % 3]);
     choir__sampler_free(&s);
 }
 
@@ -129,8 +128,8 @@ static void refusals(void **state)
     };
     for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
         choir__sampler s;
-        assert_int_equal(
-            choir__sampler_init(&s, bad[c].n, bad[c].m, bad[c].batch, 0, false, bad[c].drop_last),
+        assert_int_equal(choir__sampler_init(
+                             &s, bad[c].n, bad[c].m, bad[c].batch, 0, false, bad[c].drop_last),
             CHOIR_ERR_ARGUMENT);
         if (!strstr(choir_error_message(), bad[c].says))
             fail_msg("'%s' does not say '%s'", choir_error_message(), bad[c].says);

@@ -11,11 +11,11 @@
 #include <cmocka.h>
 #include <choir/data.h>
 
-#define assert_says(status, expected, text)                                                        \
-    do {                                                                                           \
-        assert_int_equal(status, expected);                                                        \
-        if (!strstr(choir_error_message(), text))                                                  \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                       \
+#define assert_says(status, expected, text)                                                    \
+    do {                                                                                       \
+        assert_int_equal(status, expected);                                                    \
+        if (!strstr(choir_error_message(), text))                                              \
+            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
     } while (0)
 
 static char folder[] = "/tmp/choir-text-XXXXXX";
@@ -52,7 +52,8 @@ static void windows(void **state)
     assert_non_null(t);
     assert_int_equal(choir_tokenizer_size(t), 100);
     choir_tokenizer *same = t;
-    assert_int_equal(choir_dataset_text_memory("hundred", text, 100, 3, CHOIR_VALIDATION, &t, &valid),
+    assert_int_equal(
+        choir_dataset_text_memory("hundred", text, 100, 3, CHOIR_VALIDATION, &t, &valid),
         CHOIR_OK);
     assert_ptr_equal(t, same);
     memset(text, 0, sizeof text); /* it was copied */
@@ -61,7 +62,8 @@ static void windows(void **state)
     assert_int_equal(train->y_shape.dim[0], 3);
     assert_int_equal(train->classes, 100);
     assert_int_equal(choir_dataset_length(train), 87); /* 90 tokens: 0-2|3 ... 86-88|89 */
-    assert_int_equal(choir_dataset_length(valid), 3);  /* 10 tokens: 90-92|93, 93-95|96, 96-98|99 */
+    assert_int_equal(
+        choir_dataset_length(valid), 3); /* 10 tokens: 90-92|93, 93-95|96, 96-98|99 */
     for (int64_t i = 0; i < 87; i++) {
         assert_int_equal(train->ops->get(train, i, x, y), CHOIR_OK);
         for (int j = 0; j < 3; j++) {
@@ -89,7 +91,8 @@ static void longest_context(void **state)
     hundred(text);
     choir_dataset *d = NULL;
     assert_int_equal(
-        choir_dataset_text_memory("hundred", text, 100, 9, CHOIR_VALIDATION, NULL, &d), CHOIR_OK);
+        choir_dataset_text_memory("hundred", text, 100, 9, CHOIR_VALIDATION, NULL, &d),
+        CHOIR_OK);
     assert_int_equal(choir_dataset_length(d), 1);
     choir_dataset_free(d);
     choir_tokenizer *t = NULL;
@@ -111,8 +114,8 @@ static void refusals(void **state)
     (void)state;
     choir_tokenizer *t = NULL;
     choir_dataset *d = NULL;
-    assert_says(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d), CHOIR_ERR_ARGUMENT,
-        "it is empty");
+    assert_says(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d),
+        CHOIR_ERR_ARGUMENT, "it is empty");
     assert_says(choir_dataset_text_memory("it", "a", 1, 0, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "context of 0");
     assert_says(choir_dataset_text_memory(NULL, "a", 1, 1, CHOIR_TRAIN, &t, &d),
@@ -123,7 +126,10 @@ static void refusals(void **state)
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
     assert_says(choir_dataset_text_memory("it", "ab\nabXb", 7, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_RANGE, "it: line 2 has the character 'X' (U+0058)");
-    assert_says(choir_dataset_text_memory("it", "ab\nab\xff" "b", 7, 1, CHOIR_TRAIN, &t, &d),
+    assert_says(choir_dataset_text_memory("it",
+                    "ab\nab\xff"
+                    "b",
+                    7, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_FORMAT, "it is not UTF-8");
     assert_null(d);
     choir_tokenizer_free(t);
@@ -156,7 +162,8 @@ static void files(void **state)
     snprintf(path, sizeof path, "%s/text.txt", folder);
     assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
         "text.txt: cannot be opened: No such file");
-    assert_says(choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO, "is a folder");
+    assert_says(
+        choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO, "is a folder");
     FILE *f = fopen(path, "w");
     fclose(f);
     assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_ARGUMENT,
@@ -192,7 +199,8 @@ static void shakespeare(void **state)
     assert_int_equal(choir_dataset_text(path, 64, CHOIR_TRAIN, &t, &train), CHOIR_OK);
     assert_int_equal(choir_dataset_text(path, 64, CHOIR_VALIDATION, &t, &valid), CHOIR_OK);
     assert_int_equal(choir_tokenizer_size(t), 65);
-    assert_int_equal(choir_dataset_length(train), 1003854 - 64); /* nanoGPT's 1,003,854 tokens */
+    assert_int_equal(
+        choir_dataset_length(train), 1003854 - 64); /* nanoGPT's 1,003,854 tokens */
     assert_int_equal(choir_dataset_length(valid), (111540 - 1) / 64);
     int64_t x[64], y[64];
     char text[65] = "";
@@ -284,11 +292,10 @@ static void random_refusals(void **state)
     assert_says(choir_dataset_random(4, deep, x, 2, 0, &d), CHOIR_ERR_SHAPE, "6 dimensions");
     assert_says(choir_dataset_random(4, choir_dims(INT64_MAX / 2, 8), x, 2, 0, &d),
         CHOIR_ERR_SHAPE, "large");
-    assert_says(choir_dataset_random(4, x, choir_dims(-1), 2, 0, &d), CHOIR_ERR_SHAPE, "negative");
     assert_says(
-        choir_dataset_random_tokens(4, 0, 5, 0, &d), CHOIR_ERR_ARGUMENT, "not 0 and 5");
-    assert_says(
-        choir_dataset_random_tokens(4, 5, 0, 0, &d), CHOIR_ERR_ARGUMENT, "not 5 and 0");
+        choir_dataset_random(4, x, choir_dims(-1), 2, 0, &d), CHOIR_ERR_SHAPE, "negative");
+    assert_says(choir_dataset_random_tokens(4, 0, 5, 0, &d), CHOIR_ERR_ARGUMENT, "not 0 and 5");
+    assert_says(choir_dataset_random_tokens(4, 5, 0, 0, &d), CHOIR_ERR_ARGUMENT, "not 5 and 0");
     assert_null(d);
 }
 
@@ -305,5 +312,6 @@ int main(void)
         cmocka_unit_test(random_tokens),
         cmocka_unit_test(random_refusals),
     };
-    return cmocka_run_group_tests_name("text and random datasets", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name(
+        "text and random datasets", tests, make_folder, remove_folder);
 }

@@ -13,11 +13,11 @@
 
 static char folder[] = "/tmp/choir-tokenizer-XXXXXX";
 
-#define assert_says(status, expected, text)                                                        \
-    do {                                                                                           \
-        assert_int_equal(status, expected);                                                        \
-        if (!strstr(choir_error_message(), text))                                                  \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                       \
+#define assert_says(status, expected, text)                                                    \
+    do {                                                                                       \
+        assert_int_equal(status, expected);                                                    \
+        if (!strstr(choir_error_message(), text))                                              \
+            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
     } while (0)
 
 static const char *in_folder(const char *name)
@@ -50,7 +50,10 @@ static int remove_folder(void **state)
 static void characters(void **state)
 {
     (void)state;
-    const char *text = "b\xc3\xa9" "a\n" "\xf0\x9f\x8e\xb5" "b\xe2\x82\xac"; /* b é a \n 🎵 b € */
+    const char *text = "b\xc3\xa9"
+                       "a\n"
+                       "\xf0\x9f\x8e\xb5"
+                       "b\xe2\x82\xac"; /* b é a \n 🎵 b € */
     choir_tokenizer *t;
     assert_int_equal(choir_tokenizer_chars(text, strlen(text), &t), CHOIR_OK);
     assert_int_equal(choir_tokenizer_size(t), 6);
@@ -79,9 +82,10 @@ static void outside_the_vocabulary(void **state)
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
     assert_says(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, &count), CHOIR_ERR_RANGE,
         "line 3 has the character 'z' (U+007A), which is not among the tokenizer's 3");
-    assert_says(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, &count), CHOIR_ERR_RANGE, "(U+00E9)");
-    assert_says(choir_tokenizer_encode(t, "\r", 1, ids, &count), CHOIR_ERR_RANGE,
-        "character U+000D");
+    assert_says(
+        choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, &count), CHOIR_ERR_RANGE, "(U+00E9)");
+    assert_says(
+        choir_tokenizer_encode(t, "\r", 1, ids, &count), CHOIR_ERR_RANGE, "character U+000D");
     assert_says(choir_tokenizer_encode(t, "a\xff", 2, ids, &count), CHOIR_ERR_FORMAT,
         "byte 0xff at offset 1");
     assert_int_equal(count, -5);
@@ -95,12 +99,18 @@ static void utf8(void **state)
     static const char *const good[] = {"\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80",
         "\xed\x9f\xbf", "\xee\x80\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
     static const char *const bad[] = {
-        "\x80", "\xbf", "\xfe", "\xff", "\xf8\x88\x80\x80\x80", /* no lead bytes */
+        "\x80", "\xbf", "\xfe", "\xff", "\xf8\x88\x80\x80\x80",     /* no lead bytes */
         "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", /* overlong */
-        "\xed\xa0\x80", "\xed\xbf\xbf", /* surrogates */
+        "\xed\xa0\x80", "\xed\xbf\xbf",                             /* surrogates */
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf7\xbf\xbf\xbf", /* past U+10FFFF */
-        "\xc3", "\xe2\x82", "\xf0\x9f\x8e", /* cut short */
-        "\xc3" "a", "\xe2\x82" "a", "\xf0\x9f" "a\xb5", "\xc3\xc3", /* no continuation */
+        "\xc3", "\xe2\x82", "\xf0\x9f\x8e",                         /* cut short */
+        "\xc3"
+        "a",
+        "\xe2\x82"
+        "a",
+        "\xf0\x9f"
+        "a\xb5",
+        "\xc3\xc3", /* no continuation */
     };
     choir_tokenizer *t;
     int64_t id, count;
@@ -131,7 +141,11 @@ static void bytes(void **state)
     assert_int_equal(choir_tokenizer_size(t), 256);
     int64_t ids[4], count;
     static const int64_t expected[] = {0, 255, 'a', 0x80};
-    assert_int_equal(choir_tokenizer_encode(t, "\0\xff" "a\x80", 4, ids, &count), CHOIR_OK);
+    assert_int_equal(choir_tokenizer_encode(t,
+                         "\0\xff"
+                         "a\x80",
+                         4, ids, &count),
+        CHOIR_OK);
     assert_int_equal(count, 4);
     assert_memory_equal(ids, expected, sizeof expected);
     assert_string_equal(choir_tokenizer_decode(t, 'q'), "q");
@@ -143,7 +157,8 @@ static void bytes(void **state)
 static void saved_and_loaded(void **state)
 {
     (void)state;
-    const char text[] = "\0\n\"\\/ \x7f\xc2\x80\xed\x9f\xbf\xf4\x8f\xbf\xbfz"; /* \0 at both ends */
+    const char text[] =
+        "\0\n\"\\/ \x7f\xc2\x80\xed\x9f\xbf\xf4\x8f\xbf\xbfz"; /* \0 at both ends */
     const char *path = in_folder("tokens.json");
     choir_tokenizer *t, *u;
     assert_int_equal(choir_tokenizer_chars(text, sizeof text, &t), CHOIR_OK);
@@ -236,7 +251,8 @@ static void saving_fails(void **state)
     (void)state;
     choir_tokenizer *t;
     assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_says(choir_tokenizer_save(t, in_folder("no/such.json")), CHOIR_ERR_IO, "No such file");
+    assert_says(
+        choir_tokenizer_save(t, in_folder("no/such.json")), CHOIR_ERR_IO, "No such file");
     const char *taken = in_folder("taken");
     assert_int_equal(mkdir(taken, 0700), 0);
     assert_says(choir_tokenizer_save(t, taken), CHOIR_ERR_IO, "directory");
