@@ -1,12 +1,12 @@
 /* Checkpoint folders: whole or not at all.
  *
- * Each moment of a save leaves one complete checkpoint under `latest`: the new folder is finished and on
- * the disk before it gets its name, and a link moves by one rename. Saving a step that is there already
- * exchanges the two folders at once; where the file system cannot, the old one is .old-STEP for a moment,
- * and readers and the next save know to look there. */
+ * Each moment of a save leaves one complete checkpoint under `latest`: the new folder is
+ * finished and on the disk before it gets its name, and a link moves by one rename. Saving a
+ * step that is there already exchanges the two folders at once; where the file system
+ * cannot, the old one is .old-STEP for a moment, and readers and the next save know to look
+ * there. */
 #include "checkpoint/checkpoint.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 
-/* --- folders ------------------------------------------------------------------------------------ */
+/* --- folders ------------------------------------------------------------------------------ */
 
 static bool starts_with(const char *text, const char *start)
 {
@@ -87,8 +87,8 @@ static void unlink_ours(const char *dir, const char *name, void *arg)
     free(path);
 }
 
-/* Removes a checkpoint's folder; one that holds anything else stays, with that. The state goes first, so
- * that half of a checkpoint never looks like a whole one. */
+/* Removes a checkpoint's folder; one that holds anything else stays, with that. The state
+ * goes first, so that half of a checkpoint never looks like a whole one. */
 static void remove_folder(const char *path)
 {
     struct stat info;
@@ -101,7 +101,7 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-/* --- leftovers and old steps -------------------------------------------------------------------- */
+/* --- leftovers and old steps -------------------------------------------------------------- */
 
 static void clean_entry(const char *dir, const char *name, void *arg)
 {
@@ -155,7 +155,7 @@ static void prune(const char *dir)
     walk(dir, prune_entry, &kept);
 }
 
-/* --- saving ------------------------------------------------------------------------------------- */
+/* --- saving ------------------------------------------------------------------------------- */
 
 static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
 {
@@ -230,7 +230,8 @@ static choir_status move_link(const char *dir, const char *name, const char *ste
     return status;
 }
 
-/* One save at a time: a second would remove the first one's work. A lock dies with its process. */
+/* One save at a time: a second would remove the first one's work. A lock dies with its
+ * process. */
 static choir_status lock_folder(const char *dir, int *fd)
 {
     *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -290,7 +291,7 @@ choir_status choir__checkpoint_save(const char *dir, const choir__train_state *s
     return status;
 }
 
-/* --- finding ------------------------------------------------------------------------------------ */
+/* --- finding ------------------------------------------------------------------------------ */
 
 static bool is_weights_file(const char *path)
 {
@@ -343,7 +344,7 @@ choir_status choir__checkpoint_find(const char *path, char *found)
         path);
 }
 
-/* --- loading ------------------------------------------------------------------------------------ */
+/* --- loading ------------------------------------------------------------------------------ */
 
 static choir_status no_state(const char *path)
 {
@@ -366,8 +367,8 @@ choir_status choir__checkpoint_state(const char *folder, choir__train_state *sta
     return status;
 }
 
-/* One file of the folder: verified, opened, and matched with the list. Since it is whole, what does not
- * fit was made for something else: made_for says for what. */
+/* One file of the folder: verified, opened, and matched with the list. Since it is whole,
+ * what does not fit was made for something else: made_for says for what. */
 static choir_status match_file(const char *folder, const json_t *files, const char *name,
     choir__named_list *list, const char *what, const char *made_for, choir__st_file **file)
 {

@@ -1,7 +1,7 @@
 /* Files that appear whole or not at all, and what a file's bytes hash to.
  *
- * A draft is a temporary file beside its target. It becomes the target by one rename, after its bytes are
- * on the disk; until then, and whatever fails, the target is what it was. */
+ * A draft is a temporary file beside its target. It becomes the target by one rename, after
+ * its bytes are on the disk; until then, and whatever fails, the target is what it was. */
 #ifndef CHOIR_FILE_H
 #define CHOIR_FILE_H
 
@@ -15,8 +15,8 @@ typedef struct choir__draft {
 /* Errors: io, naming the target and the cause. */
 choir_status choir__draft_open(choir__draft *draft, const char *path);
 choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
-/* Ends the draft: puts it in the target's place if status is OK, else removes it. Returns status, or the
- * error met on the way. */
+/* Ends the draft: puts it in the target's place if status is OK, else removes it. Returns
+ * status, or the error met on the way. */
 choir_status choir__draft_close(choir__draft *draft, choir_status status);
 
 /* The whole of a small file at once. */

@@ -1,9 +1,10 @@
 /* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes.
  *
- *     {"__metadata__": {...strings...}, "NAME": {"dtype": "F32", "shape": [...], "data_offsets": [a, b]}}
+ *     {"__metadata__": {...strings...},
+ *      "NAME": {"dtype": "F32", "shape": [...], "data_offsets": [a, b]}}
  *
- * https://github.com/huggingface/safetensors; the header is checked in full before anything is
- * allocated from what it says. */
+ * https://github.com/huggingface/safetensors; the header is checked in full before anything
+ * is allocated from what it says. */
 #ifndef CHOIR_SAFETENSORS_H
 #define CHOIR_SAFETENSORS_H
 
@@ -14,7 +15,8 @@ typedef struct choir__st_tensor {
     char *name;
     choir_dtype dtype;
     choir_shape shape;
-    const void *data; /* row-major, little-endian; in the file's mapping when reading */
+    const void *data; /* row-major, little-endian; when reading, in the file's mapping, at any
+                         address: others' files need not align */
     size_t bytes;
 } choir__st_tensor;
 
@@ -29,8 +31,8 @@ const choir__st_tensor *choir__st_find(const choir__st_file *file, const char *n
 /* A string of the metadata, or NULL. */
 const char *choir__st_metadata(const choir__st_file *file, const char *key);
 
-/* Writes a file that appears whole or not at all: to PATH.tmp.PID, fsync, rename, fsync of the folder.
- * metadata: key, value, key, value, ..., NULL; may be NULL. */
+/* Writes a file that appears whole or not at all: to PATH.tmp.PID, fsync, rename, fsync of
+ * the folder. metadata: key, value, key, value, ..., NULL; may be NULL. */
 choir_status choir__st_write(const char *path, const choir__st_tensor *tensors, int count,
     const char *const *metadata);
 

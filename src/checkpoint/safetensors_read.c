@@ -1,8 +1,9 @@
 /* Reading safetensors: map the file, parse the header, believe nothing.
  *
- * What the header says of a tensor is checked against the file before anyone sees it: offsets lie within
- * the data, agree with dtype and shape, and together cover the data once, without overlap or hole. So a
- * truncated file, or one that lies, is an error here and never a bad read later. */
+ * What the header says of a tensor is checked against the file before anyone sees it:
+ * offsets lie within the data, agree with dtype and shape, and together cover the data once,
+ * without overlap or hole. So a truncated file, or one that lies, is an error here and never
+ * a bad read later. */
 #include "checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ struct choir__st_file {
 /* "PATH: tensor 'NAME'" of any length cut to what a message holds. */
 #define TENSOR "%s: tensor '%.200s' "
 
-/* --- one tensor ------------------------------------------------------------------------------- */
+/* --- one tensor --------------------------------------------------------------------------- */
 
 static bool dtype_by_name(const char *name, choir_dtype *dtype)
 {
@@ -56,7 +57,8 @@ static choir_status read_dtype(
     return CHOIR_OK;
 }
 
-/* Also t->bytes. Sizes of 0 count as 1 in the check, so that no partial product overflows either. */
+/* Also t->bytes. Sizes of 0 count as 1 in the check, so that no partial product overflows
+ * either. */
 static choir_status read_shape(
     const choir__st_file *f, choir__st_tensor *t, const json_t *shape)
 {
@@ -127,7 +129,7 @@ static choir_status read_tensor(
     return status;
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
+/* --- all of them -------------------------------------------------------------------------- */
 
 static int by_offset(const void *a, const void *b)
 {

@@ -1,5 +1,5 @@
-/* Writing safetensors: tensors by size of element, largest first, then by name, so that every tensor is
- * aligned and the same tensors give the same file. */
+/* Writing safetensors: tensors by size of element, largest first, then by name, so that
+ * every tensor is aligned and the same tensors give the same file. */
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>

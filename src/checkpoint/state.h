@@ -1,4 +1,5 @@
-/* state.json: where the training stands, and the size and SHA-256 of every other file of the folder.
+/* state.json: where the training stands, and the size and SHA-256 of every other file of the
+ * folder.
  *
  *     {"format": "choir-checkpoint", "version": 1, "model": "gpt2:...", "step": 200, ...,
  *      "files": {"model.safetensors": {"bytes": 1234, "sha256": "..."}, ...}, "sha256": "..."}
@@ -15,13 +16,15 @@
 #define CHOIR__OPTIM_FILE     "optimizer.safetensors"
 #define CHOIR__TOKENIZER_FILE "tokenizer.json"
 
-/* Writes FOLDER/state.json for the files that are there. Errors: argument (text that is not UTF-8), io. */
+/* Writes FOLDER/state.json for the files that are there. Errors: argument (text that is not
+ * UTF-8), io. */
 choir_status choir__state_write(const char *folder, const choir__train_state *state);
 
 /* Reads it. files: the object "files", which the caller decrefs. Errors: io, format. */
 choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files);
 
-/* Compares a file of the folder with its entry; name NULL: all that have one. Errors: io, format. */
+/* Compares a file of the folder with its entry; name NULL: all that have one. Errors: io,
+ * format. */
 choir_status choir__state_verify(const char *folder, const json_t *files, const char *name);
 
 #endif

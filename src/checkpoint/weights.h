@@ -1,4 +1,5 @@
-/* Named tensors on their way to and from a safetensors file: a module's, or an optimizer's state. */
+/* Named tensors on their way to and from a safetensors file: a module's, or an optimizer's
+ * state. */
 #ifndef CHOIR_WEIGHTS_H
 #define CHOIR_WEIGHTS_H
 
@@ -28,8 +29,8 @@ void choir__named_free(choir__named_list *list);
 /* finite: refuses what choir_load would. Errors: io, memory, nonfinite. */
 choir_status choir__named_save(choir__named_list *list, const char *path, bool finite);
 
-/* Finds every tensor in the file and checks that all can be restored. what: "model", for messages.
- * Errors: format, memory. */
+/* Finds every tensor in the file and checks that all can be restored. what: "model", for
+ * messages. Errors: format, memory. */
 choir_status choir__named_match(choir__named_list *list, const choir__st_file *file,
     const char *path, const char *what, bool finite);
 /* Copies what was matched. */

@@ -4,6 +4,9 @@
  * the training queue. When all stages are being copied the training thread has nothing better
  * to do, and waits for the oldest.
  *
+ * Handing over a stage at a time would cost two threads a wake-up each, more than a small step takes, so
+ * the thread sleeps until half of the stages have been used.
+ *
  * A restart begins a new generation: what was being filled for the old one is thrown away.
  *
  * Forks: whatever prefetches stands in a registry; before a fork the threads are joined, and
@@ -15,14 +18,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { DEPTH = 3, NAP_US = 100, LONG_NAP_US = 2000 };
+enum {
+    MIN_DEPTH = 3,
+    MAX_DEPTH = 64,
+    STAGED_BYTES = 1 << 20, /* small micro-batches are prepared further ahead */
+    NAP_US = 100,
+    LONG_NAP_US = 2000
+};
 
 struct choir__prefetch {
     choir__fill_fn *fill;
     void *arg;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    choir__stage stages[DEPTH];
+    choir__stage stages[MAX_DEPTH];
+    int depth;
     int64_t ahead;       /* position to fill next */
     uint64_t generation; /* counts restarts */
     pthread_t thread;
@@ -36,17 +46,17 @@ static _Thread_local bool is_ours; /* this thread prefetches */
 
 /* --- filling ------------------------------------------------------------------------------ */
 
-/* A stage to fill, or NULL; *copying: one may be free soon. Under lock. */
-static choir__stage *find_free(choir__prefetch *p, bool *copying)
+/* A stage to fill, or NULL; *copying: how many may be free soon. Under lock. */
+static choir__stage *find_free(choir__prefetch *p, int *copying)
 {
-    *copying = false;
-    for (int i = 0; i < DEPTH; i++) {
+    *copying = 0;
+    for (int i = 0; i < p->depth; i++) {
         choir__stage *s = &p->stages[i];
         if (s->state == CHOIR__COPYING && choir__event_done(s->copied))
             s->state = CHOIR__FREE;
         if (s->state == CHOIR__FREE)
             return s;
-        *copying |= s->state == CHOIR__COPYING;
+        *copying += s->state == CHOIR__COPYING;
     }
     return NULL;
 }
@@ -85,12 +95,12 @@ static void *prepare(void *arg)
     is_ours = true;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
-        bool copying;
+        int copying;
         choir__stage *s = find_free(p, &copying);
         if (s) {
             fill_next(p, s);
             us = NAP_US;
-        } else if (copying) {
+        } else if (copying >= p->depth / 2) {
             nap(p, us);
             us = us < LONG_NAP_US ? 2 * us : us;
         } else
@@ -204,10 +214,12 @@ choir_status choir__prefetch_new(
     choir__prefetch *p = choir__calloc(1, sizeof *p);
     p->fill = fill;
     p->arg = arg;
+    size_t fit = STAGED_BYTES / (x_bytes + y_bytes + 1);
+    p->depth = (int)(fit < MIN_DEPTH ? MIN_DEPTH : fit > MAX_DEPTH ? MAX_DEPTH : fit);
     pthread_mutex_init(&p->lock, NULL);
     init_condition(p);
     enter_registry(p);
-    for (int i = 0; i < DEPTH; i++) {
+    for (int i = 0; i < p->depth; i++) {
         choir__stage *s = &p->stages[i];
         s->x = aligned_alloc(64, (x_bytes + 64) & ~(size_t)63);
         s->y = aligned_alloc(64, (y_bytes + 64) & ~(size_t)63);
@@ -215,7 +227,7 @@ choir_status choir__prefetch_new(
             choir__prefetch_free(p);
             return choir__error(CHOIR_ERR_MEMORY,
                 "no host memory for %d micro-batches of %zu bytes: choose a smaller batch",
-                DEPTH, x_bytes + y_bytes);
+                p->depth, x_bytes + y_bytes);
         }
     }
     *prefetch = p;
@@ -230,7 +242,7 @@ void choir__prefetch_free(choir__prefetch *p)
     pthread_mutex_lock(&p->lock);
     stop(p);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < DEPTH; i++) {
+    for (int i = 0; i < p->depth; i++) {
         choir__stage *s = &p->stages[i];
         if (s->state == CHOIR__COPYING)
             choir__event_wait(s->copied);
@@ -250,7 +262,7 @@ static void restart(choir__prefetch *p, int64_t position)
 {
     p->generation++;
     p->ahead = position;
-    for (int i = 0; i < DEPTH; i++)
+    for (int i = 0; i < p->depth; i++)
         if (p->stages[i].state == CHOIR__READY)
             p->stages[i].state = CHOIR__FREE;
     pthread_cond_broadcast(&p->changed);
@@ -265,7 +277,7 @@ void choir__prefetch_restart(choir__prefetch *p, int64_t position)
 
 static choir__stage *find_ready(choir__prefetch *p, int64_t position)
 {
-    for (int i = 0; i < DEPTH; i++)
+    for (int i = 0; i < p->depth; i++)
         if (p->stages[i].state == CHOIR__READY && p->stages[i].position == position)
             return &p->stages[i];
     return NULL;
@@ -275,7 +287,7 @@ static choir__stage *find_ready(choir__prefetch *p, int64_t position)
 static choir__stage *oldest_copy(choir__prefetch *p)
 {
     choir__stage *oldest = &p->stages[0];
-    for (int i = 0; i < DEPTH; i++) {
+    for (int i = 0; i < p->depth; i++) {
         if (p->stages[i].state != CHOIR__COPYING)
             return NULL;
         if (p->stages[i].copied.seq < oldest->copied.seq)
@@ -300,7 +312,7 @@ static choir_status finish_copy(choir__prefetch *p, choir__stage *s)
 static choir_status await(choir__prefetch *p, int64_t position, choir__stage **ready)
 {
     while (!(*ready = find_ready(p, position))) {
-        bool copying;
+        int copying;
         choir__stage *s = oldest_copy(p);
         if (s) {
             choir_status status = finish_copy(p, s);
@@ -332,6 +344,10 @@ void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__even
     pthread_mutex_lock(&p->lock);
     stage->copied = event;
     stage->state = CHOIR__COPYING;
-    pthread_cond_broadcast(&p->changed);
+    int used = 0;
+    for (int i = 0; i < p->depth; i++)
+        used += p->stages[i].state == CHOIR__COPYING || p->stages[i].state == CHOIR__FREE;
+    if (used >= p->depth / 2)
+        pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }

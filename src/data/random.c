@@ -1,15 +1,21 @@
 /* Random data, for benchmarks and tests: sample i is a pure function of (seed, i).
  *
  * Philox's key is the seed with a name for x or y, its counter (i, block of four numbers).
- * Normal values are Box and Muller's: two from two uniform ones, in f64 and rounded once. */
+ * Normal values come from a table, drawn once by Box and Muller (two from two uniform ones, in f64 and
+ * rounded once): a stretch of it from a place that Philox gives, so that a sample costs a copy and a
+ * benchmark measures training, not drawing. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
 
+enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; at most so many from one place */
+
 typedef struct random_dataset {
     choir_dataset base;
+    float *table; /* (TABLE + STRETCH): its start again behind its end; NULL without normal values */
     int64_t length;
     int64_t x_count, y_count;
     int64_t range; /* of integers */
@@ -23,24 +29,34 @@ static int64_t random_length(const choir_dataset *self)
 
 static void random_free(choir_dataset *self)
 {
+    free(((random_dataset *)self)->table);
     free(self);
 }
 
-static void normal_values(uint64_t key, int64_t sample, float *out, int64_t count)
+static float *draw_table(uint64_t seed)
 {
-    uint32_t bits[4];
-    double z[4];
-    for (int64_t i = 0; i < count; i++) {
-        if (i % 4 == 0) {
-            choir__philox(key, (uint64_t)sample, (uint64_t)i / 4, bits);
-            for (int pair = 0; pair < 4; pair += 2) {
-                double radius = sqrt(-2 * log((bits[pair] + 1.0) * 0x1p-32)); /* of (0, 1] */
-                double angle = 2 * M_PI * 0x1p-32 * bits[pair + 1];
-                z[pair] = radius * cos(angle);
-                z[pair + 1] = radius * sin(angle);
-            }
-        }
-        out[i] = (float)z[i % 4];
+    float *table = choir__alloc((TABLE + STRETCH) * sizeof *table);
+    uint64_t key = choir__key(seed, "data.table");
+    for (int i = 0; i < TABLE; i += 2) {
+        uint32_t bits[4];
+        choir__philox(key, 0, (uint64_t)i / 2, bits);
+        double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* of (0, 1] */
+        double angle = 2 * M_PI * 0x1p-32 * bits[1];
+        table[i] = (float)(radius * cos(angle));
+        table[i + 1] = (float)(radius * sin(angle));
+    }
+    memcpy(table + TABLE, table, STRETCH * sizeof *table);
+    return table;
+}
+
+static void normal_values(const random_dataset *d, uint64_t key, int64_t sample, float *out,
+    int64_t count)
+{
+    for (int64_t i = 0; i < count; i += STRETCH) {
+        uint32_t bits[4];
+        choir__philox(key, (uint64_t)sample, (uint64_t)i / STRETCH, bits);
+        size_t n = (size_t)choir__min(STRETCH, count - i);
+        memcpy(out + i, d->table + bits[0] % TABLE, n * sizeof *out);
     }
 }
 
@@ -61,11 +77,11 @@ static void integer_values(
 static choir_status random_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     random_dataset *d = (random_dataset *)self;
-    normal_values(d->x_key, index, x, d->x_count);
+    normal_values(d, d->x_key, index, x, d->x_count);
     if (d->base.classes)
         integer_values(d->y_key, index, d->range, 0, y, d->y_count);
     else
-        normal_values(d->y_key, index, y, d->y_count);
+        normal_values(d, d->y_key, index, y, d->y_count);
     return CHOIR_OK;
 }
 
@@ -102,6 +118,8 @@ static choir_status make(
     d->x_count = (int64_t)(x_bytes / choir_dtype_size(base.x_dtype));
     d->y_count = (int64_t)(y_bytes / choir_dtype_size(base.y_dtype));
     d->range = base.classes;
+    if (base.x_dtype == CHOIR_F32)
+        d->table = draw_table(seed);
     d->x_key = choir__key(seed, "data.x");
     d->y_key = choir__key(seed, "data.y");
     *dataset = &d->base;

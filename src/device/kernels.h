@@ -266,7 +266,7 @@ typedef struct choir__k_dropout {
 
 /* Initial values: element i from word i%4 of philox(key, 0, (first + i)/4) (first a multiple of 4).
  * UNIFORM: a + (b - a) unit. NORMAL: mean a, deviation b, Box-Muller on the words (0,1) and (2,3):
- * r cos, r sin of each pair, in f64, with u = 1 - unit under the logarithm. */
+ * r cos, r sin of each pair, with u = 1 - unit under the logarithm. */
 typedef struct choir__k_random {
     void *y;
     int64_t n;

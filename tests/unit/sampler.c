@@ -51,7 +51,7 @@ static void as_pytorch_deals(void **state)
     }
 }
 
-/* 10 over 4 in batches of 8: two of each replica a batch, the second filled up from the front. */
+/* 10 over 4 in batches of 8: two of each replica a batch, the second filled up. */
 static void last_batch_is_filled(void **state)
 {
     (void)state;

@@ -99,8 +99,8 @@ static void longest_context(void **state)
     d = NULL;
     assert_says(choir_dataset_text_memory("hundred", text, 100, 10, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT,
-        "hundred has 10 tokens in its validation split, fewer than the context of 10 + 1; choose a"
-        " smaller context");
+        "hundred has 10 tokens in its validation split, fewer than the context of 10 + 1;"
+        " choose a smaller context");
     assert_says(choir_dataset_text_memory("hundred", text, 100, 90, CHOIR_VALIDATION, &t, &d),
         CHOIR_ERR_ARGUMENT, "90 tokens in its training split");
     assert_says(choir_dataset_text_memory("hundred", text, 100, INT64_MAX, CHOIR_TRAIN, &t, &d),
@@ -213,7 +213,7 @@ static void shakespeare(void **state)
     choir_tokenizer_free(t);
 }
 
-/* --- random data ---------------------------------------------------------------------------- */
+/* --- random data -------------------------------------------------------------------------- */
 
 static void random_values(void **state)
 {
