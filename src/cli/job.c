@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "tensor/tensor.h"
 
-enum { RANDOM_SAMPLES = 1 << 16 };
+enum { RANDOM_SAMPLES = 1 << 16, RANDOM_BATCHES = 4 }; /* to train on; batches to validate on */
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -20,7 +20,7 @@ static choir_status open_random(choir__job *j)
     choir_dataset **sets[2] = {&j->train, &j->validation};
     choir_status status = CHOIR_OK;
     for (int s = 0; s < 2 && status == CHOIR_OK; s++) {
-        int64_t count = s ? RANDOM_SAMPLES / 64 : RANDOM_SAMPLES;
+        int64_t count = s ? RANDOM_BATCHES * j->batch_size : RANDOM_SAMPLES;
         if (i->task == CHOIR__LANGUAGE)
             status = choir_dataset_random_tokens(count, i->input.dim[0], i->classes,
                 j->seed + (uint64_t)s, sets[s]);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -842,6 +843,61 @@ static void killed_while_saving(void **state)
     }
 }
 
+/* Goes on by a step, saving it twice, under the eyes of a tracer. */
+static int save_traced(void)
+{
+    job j = job_open(TOY, ADAMW);
+    int step = there(at("calls/latest")) ? (int)load(at("calls"), &j) : 0;
+    train(&j, step, step + 1);
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+        _exit(NOT_PERMITTED);
+    raise(SIGSTOP);
+    save(at("calls"), &j, step + 1, true);
+    save(at("calls"), &j, step + 1, false);
+    _exit(0);
+}
+
+/* Lets the child make so many system calls, then kills it; its status as waitpid has it. */
+static int kill_after(pid_t child, int calls)
+{
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    for (int i = 0; i < 2 * calls && WIFSTOPPED(status); i++) { /* stops at entry and at exit */
+        assert_int_equal(ptrace(PTRACE_SYSCALL, child, NULL, NULL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+    }
+    if (WIFSTOPPED(status)) {
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+    }
+    return status;
+}
+
+/* A save killed after its first system call, its second, ...: what chance may not find. */
+static void killed_after_every_call(void **state)
+{
+    (void)state;
+    int64_t step = 1;
+    job j = job_open(TOY, ADAMW);
+    for (int calls = 1, status = 0; !WIFEXITED(status) || calls == 1; calls++) {
+        save(at("calls"), &j, step, true); /* clears up, so that every child does the same */
+        status = kill_after(start("--save-traced", -1), calls);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_PERMITTED) {
+            print_message("skipped: no permission to trace\n");
+            skip();
+        }
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        int64_t now = load(at("calls"), &j);
+        assert_true(now == step || now == step + 1);
+        assert_true(load(at("calls/best"), &j) <= now);
+        step = now;
+        assert_true(calls < 5000);
+    }
+    save(at("calls"), &j, step + 1, true);
+    assert_int_equal(entries(at("calls")), 3); /* nothing was left behind */
+    job_close(&j);
+}
+
 int main(int argc, char **argv)
 {
     static char path[PATH_MAX];
@@ -868,13 +924,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(limited_files),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(killed_while_saving),
+        cmocka_unit_test(killed_after_every_call),
     };
     if (readlink("/proc/self/exe", path, sizeof path - 1) < 0)
         return 1;
     self = path;
     if (argc == 3) { /* one of our own children */
         snprintf(root, sizeof root, "%s", argv[2]);
-        return !strcmp(argv[1], "--fill-disk") ? fill_disk() : save_forever();
+        return !strcmp(argv[1], "--fill-disk")     ? fill_disk()
+               : !strcmp(argv[1], "--save-traced") ? save_traced()
+                                                   : save_forever();
     }
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
