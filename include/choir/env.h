@@ -34,6 +34,11 @@ void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
 choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dataset *dataset,
     int64_t batch_size);
 
+/** The same over the training split of a folder of IDX files (choir_dataset_idx), which goes with the run.
+ *  Never NULL; errors stick to the run. */
+choir_loader *choir_mnist(choir_scope *run, const char *folder, const choir_env *env,
+    int64_t batch_size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -204,6 +204,8 @@ static choir_status open_devices(trainer *t)
     if (j->threads > 1)
         status = choir_device_set_threads(t->env.device, (int)j->threads);
     choir_device_set_limit(t->env.device, (size_t)j->mem_cap);
+    if (t->env.world > 1)
+        choir__device_bind_thread(t->env.device);
     return status;
 }
 

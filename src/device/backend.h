@@ -12,6 +12,10 @@ typedef struct choir__backend {
     /* Fills in queue, pool, kernels, reference and backend; name, kind and index are set. */
     choir_status (*open)(choir_device *device);
     choir_status (*set_threads)(choir_device *device, int threads);
+    /* Ties the calling thread to the device's cores. */
+    void (*bind_thread)(choir_device *device);
+    /* What decides the bits of its results besides the program: instruction set, libraries, threads. */
+    void (*signature)(const choir_device *device, char *text, size_t bytes);
 } choir__backend;
 
 extern const choir__backend choir__cpu_backend;

@@ -25,6 +25,11 @@ static const choir__backend *backend_named(const char *kind, size_t length)
     return NULL;
 }
 
+static const choir__backend *backend_of(const choir_device *device)
+{
+    return backend_named(device->kind, strlen(device->kind));
+}
+
 int choir_device_count(const char *kind)
 {
     const choir__backend *backend = backend_named(kind, strlen(kind));
@@ -90,6 +95,15 @@ choir_status choir_device_sync(choir_device *device)
 
 choir_status choir_device_set_threads(choir_device *device, int threads)
 {
-    const choir__backend *backend = backend_named(device->kind, strlen(device->kind));
-    return backend->set_threads(device, threads);
+    return backend_of(device)->set_threads(device, threads);
+}
+
+void choir__device_bind_thread(choir_device *device)
+{
+    backend_of(device)->bind_thread(device);
+}
+
+void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNATURE])
+{
+    backend_of(device)->signature(device, text, CHOIR__SIGNATURE);
 }

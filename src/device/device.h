@@ -44,6 +44,14 @@ static inline const choir__kernels *choir__device_kernels(const choir_device *de
 /* The device new work goes to when nobody says: cpu:0, or the one a launcher assigned. */
 choir_device *choir__device_default(void);
 
+/* Ties the calling thread to the device's cores: for a process that a launcher gave this device. */
+void choir__device_bind_thread(choir_device *device);
+
+/* What decides the bits of its results besides the program, "cpu avx512, oneDNN 2.6.3, 1 thread(s)":
+ * ranks compare it. */
+enum { CHOIR__SIGNATURE = 128 };
+void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNATURE]);
+
 /* --- memory: a stream-ordered caching pool (pool.c) -------------------------------------------- */
 
 /* A block of a pool. Freed blocks are given out again at once: the device's queue is in order, so

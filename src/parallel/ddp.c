@@ -206,6 +206,22 @@ static void hash_tensor(const char *name, choir_tensor *t, void *arg)
     free(text);
 }
 
+/* Machines that compute other bits would drift apart unseen. */
+static choir_status check_same_machine(ddp *d)
+{
+    int world = choir_group_world(d->group);
+    char mine[CHOIR__SIGNATURE] = "", *all = choir__calloc((size_t)world, sizeof mine);
+    choir__device_signature(d->base.run->device, mine);
+    choir_status status = choir_group_all_gather(d->group, mine, all, sizeof mine);
+    for (int r = 0; r < world && status == CHOIR_OK; r++)
+        if (strcmp(all + (size_t)r * sizeof mine, mine))
+            status = choir__error(CHOIR_ERR_MISMATCH,
+                "ddp: rank %d computes with %s, this one with %s: their bits would differ", r,
+                all + (size_t)r * sizeof mine, mine);
+    free(all);
+    return status;
+}
+
 static choir_status check_same_model(ddp *d)
 {
     int world = choir_group_world(d->group);
@@ -256,7 +272,9 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     book->reducer = d;
     book->reducer_ops = &reducer_ops;
     d->base.run->micro_first = lo;
-    choir_status status = check_same_model(d);
+    choir_status status = check_same_machine(d);
+    if (status == CHOIR_OK)
+        status = check_same_model(d);
     if (status == CHOIR_OK)
         status = choir_device_sync(d->base.run->device);
     struct broadcast b = {d, status};

@@ -61,3 +61,19 @@ choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dat
     choir_env_micro(env, &opts.micro_first, &opts.micro_count);
     return choir_loader_new(run, dataset, opts);
 }
+
+static void free_dataset(void *dataset)
+{
+    choir_dataset_free(dataset);
+}
+
+choir_loader *choir_mnist(choir_scope *run, const char *folder, const choir_env *env,
+    int64_t batch_size)
+{
+    choir_dataset *dataset = NULL;
+    choir_status status = choir_dataset_idx(folder, CHOIR_TRAIN, &dataset);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    choir__on_close(run, free_dataset, dataset); /* after the loader, which is registered later */
+    return choir_env_loader(run, env, dataset, batch_size);
+}

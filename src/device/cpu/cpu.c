@@ -4,35 +4,48 @@
  * list when there are more devices than cores. A device of one core is run by whoever waits for it;
  * one of several is run by its worker alone, because OpenMP's threads belong to the thread that
  * entered it. The instruction set is chosen once: the widest the machine has, or CHOIR_ISA. */
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <oneapi/dnnl/dnnl.h>
 
 #include "device/backend.h"
 #include "device/cpu/context.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static int allowed_cores(int cores[CPU_SETSIZE])
+/* The cores this process may use, as they were at the first question: later on a launcher may have tied
+ * the asking thread to one of them. */
+static struct {
+    pthread_once_t once;
+    int list[CPU_SETSIZE], count;
+} cores = {.once = PTHREAD_ONCE_INIT};
+
+static void find_cores(void)
 {
     cpu_set_t set;
-    int count = 0;
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         CPU_ZERO(&set);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &set))
-            cores[count++] = i;
-    if (!count)
-        cores[count++] = 0;
-    return count;
+            cores.list[cores.count++] = i;
+    if (!cores.count)
+        cores.list[cores.count++] = 0;
+}
+
+static int allowed_cores(void)
+{
+    pthread_once(&cores.once, find_cores);
+    return cores.count;
 }
 
 static int count_devices(void)
 {
     const char *wanted = getenv("CHOIR_CPU_DEVICES");
-    int cores[CPU_SETSIZE], n = wanted ? atoi(wanted) : 0;
-    return n > 0 ? n : allowed_cores(cores);
+    int n = wanted ? atoi(wanted) : 0;
+    return n > 0 ? n : allowed_cores();
 }
 
 static void *get_memory(size_t bytes)
@@ -80,13 +93,13 @@ const char *choir_cpu_isa(void)
 
 static void start_queue(choir_device *device, int threads)
 {
-    int all[CPU_SETSIZE], cores[CPU_SETSIZE], count = allowed_cores(all);
+    int own[CPU_SETSIZE], count = allowed_cores();
     for (int i = 0; i < threads; i++)
-        cores[i] = all[(device->index * threads + i) % count];
+        own[i] = cores.list[(device->index * threads + i) % count];
     device->backend = choir__cpu_context_new(threads);
     device->queue = choir__queue_new((choir__queue_opts){
         .name = device->name,
-        .cores = cores,
+        .cores = own,
         .core_count = threads,
         .worker_only = threads > 1,
         .enter = choir__cpu_context_enter,
@@ -117,9 +130,28 @@ static choir_status set_threads(choir_device *device, int threads)
     return CHOIR_OK;
 }
 
+static void bind_thread(choir_device *device)
+{
+    cpu_set_t set;
+    int threads = choir__cpu_context_threads(device->backend), count = allowed_cores();
+    CPU_ZERO(&set);
+    for (int i = 0; i < threads; i++)
+        CPU_SET(cores.list[(device->index * threads + i) % count], &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void signature(const choir_device *device, char *text, size_t bytes)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, bytes, "cpu %s, oneDNN %d.%d.%d, %d thread(s)", choir_cpu_isa(), v->major,
+        v->minor, v->patch, choir__cpu_context_threads(device->backend));
+}
+
 const choir__backend choir__cpu_backend = {
     .kind = "cpu",
     .count = count_devices,
     .open = open_cpu,
     .set_threads = set_threads,
+    .bind_thread = bind_thread,
+    .signature = signature,
 };

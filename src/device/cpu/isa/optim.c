@@ -120,5 +120,5 @@ void KERNEL(grad_norm)(const choir__k_grad_norm *k)
     float norm = (float)sqrt(tree_sum(k->rows, rows));
     *k->norm = norm;
     float clip = k->max_norm / (norm + 1e-6f);
-    *k->clip = k->max_norm > 0 && clip < 1.0f ? clip : 1.0f;
+    *k->clip = k->max_norm > 0 && !(clip >= 1.0f) ? clip : 1.0f; /* NaN stays */
 }
