@@ -49,12 +49,13 @@ void choir__set_rank_label(int rank)
 
 choir_status choir__verror(choir_status status, const char *format, va_list args)
 {
-    char text[sizeof message]; /* the arguments may point into message itself */
-    int used = 0;
+    char text[sizeof message], label[32] = ""; /* the arguments may point into message itself */
     if (rank_label >= 0)
-        used = snprintf(text, sizeof text, "rank %d: ", rank_label);
-    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
-    memcpy(message, text, sizeof text);
+        snprintf(label, sizeof label, "rank %d: ", rank_label);
+    vsnprintf(text, sizeof text, format, args);
+    if (!strncmp(text, label, strlen(label))) /* a sentence told again has its label */
+        label[0] = '\0';
+    snprintf(message, sizeof message, "%s%.*s", label, (int)(sizeof message - sizeof label), text);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* Out of memory: find the largest micro-batch that fits, by trying. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <choir/autograd.h>
@@ -41,13 +42,16 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     return status == CHOIR_OK;
 }
 
-/* The fewest micro-batches that divide the batch and are no larger than `most` samples. */
-static int64_t cut_for(const choir__job *j, int64_t most)
+/* The fewest micro-batches that divide the batch and with which a whole step fits: more of them also mean
+ * more partial sums of gradients. 0: there is no such cut. */
+static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
-    for (int64_t m = j->microbatches; m <= j->batch_size; m++)
-        if (j->batch_size % m == 0 && j->batch_size / m <= most)
+    for (int64_t m = j->microbatches + 1; m <= j->batch_size; m++) {
+        int64_t n = j->batch_size / m, a_rank = (m + j->nproc - 1) / j->nproc;
+        if (j->batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
             return m;
-    return j->batch_size;
+    }
+    return 0;
 }
 
 choir_status choir__explain_memory(const choir__job *j, choir_device *device, int64_t micro_count)
@@ -67,8 +71,12 @@ choir_status choir__explain_memory(const choir__job *j, choir_device *device, in
             "%s; not even a micro-batch of one sample fits: a smaller model or a larger --mem-cap "
             "would",
             first);
-    return choir__error(CHOIR_ERR_MEMORY,
-        "%s; the largest micro-batch that fits is %lld sample%s, this one has %lld: "
-        "--microbatches %lld would do",
-        first, (long long)low, low > 1 ? "s" : "", (long long)asked, (long long)cut_for(j, low));
+    int64_t cut = cut_for(j, device, low);
+    char *advice = cut ? choir__format("--microbatches %lld", (long long)cut)
+                       : choir__format("--batch-size %lld", (long long)(low * j->microbatches));
+    choir__error(CHOIR_ERR_MEMORY,
+        "%s; the largest micro-batch that fits is %lld sample%s, this one has %lld: %s would do",
+        first, (long long)low, low > 1 ? "s" : "", (long long)asked, advice);
+    free(advice);
+    return CHOIR_ERR_MEMORY;
 }

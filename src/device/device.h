@@ -61,7 +61,10 @@ typedef struct choir__block choir__block;
 
 choir__pool *choir__pool_new(const choir__memory_ops *ops);
 void choir__pool_free(choir__pool *pool);
-bool choir__pool_idle(const choir__pool *pool); /* no block of it is in use */
+
+/* A pool that hands out no more, but some of whose blocks are still in use; freed with the list. */
+void choir__pool_retire(choir__pool *pool, choir__pool **list);
+void choir__pools_free(choir__pool **list);
 
 /* NULL when the system or the cap refuses; the caller writes the message. 64-byte aligned. */
 choir__block *choir__block_new(choir_device *device, size_t bytes);

@@ -30,8 +30,8 @@ struct choir__pool {
     const choir__memory_ops *ops;
     pthread_mutex_t lock;
     choir__block *cached[CLASSES];
+    choir__pool *next;      /* in a list of retired ones */
     choir__block *awaiting; /* free, but for readers in other queues */
-    int64_t out;            /* blocks handed out */
     choir__pool *counts;    /* whose counters are used: itself, or the pool it was split from */
     size_t live, peak, reserved, limit; /* under counts->lock */
 };
@@ -134,9 +134,21 @@ void choir__pool_free(choir__pool *pool)
     free(pool);
 }
 
-bool choir__pool_idle(const choir__pool *pool)
+void choir__pool_retire(choir__pool *pool, choir__pool **list)
 {
-    return pool->out == 0;
+    if (!pool)
+        return;
+    pool->next = *list;
+    *list = pool;
+}
+
+void choir__pools_free(choir__pool **list)
+{
+    while (*list) {
+        choir__pool *pool = *list;
+        *list = pool->next;
+        choir__pool_free(pool);
+    }
 }
 
 static choir__block *fresh(choir__pool *pool, int class)
@@ -174,7 +186,6 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     }
     if (block)
         count(pool, (ptrdiff_t)block->bytes, 0);
-    pool->out += block != NULL;
     pthread_mutex_unlock(&pool->lock);
     return block;
 }
@@ -186,7 +197,6 @@ void choir__block_free(choir__block *block)
     choir__pool *pool = block->pool;
     pthread_mutex_lock(&pool->lock);
     count(pool, -(ptrdiff_t)block->bytes, 0);
-    pool->out--;
     if (block->reader_count) {
         block->next = pool->awaiting;
         pool->awaiting = block;

@@ -117,6 +117,7 @@ choir_status choir_scope_close(choir_scope *scope)
     }
     choir_device_sync(scope->device);
     choir__storage_unref(scope->step_storage);
+    choir__pools_free(&scope->retired);
     choir__scopes_free(&scope->spare);
     choir__arena_free(&scope->arena);
     free(scope);

@@ -26,10 +26,7 @@ static void forget(void *arg)
     choir_device_sync(run->device);
     choir__recording_free(r->recording);
     choir__scopes_free(&run->recorded);
-    /* Tensors kept from the recorded step may still live in its pool, which then outlives it; the
-     * system takes it back at exit. */
-    if (r->pool && choir__pool_idle(r->pool))
-        choir__pool_free(r->pool);
+    choir__pool_retire(r->pool, &run->retired);
     r->recording = NULL;
     r->pool = NULL;
     r->calls = 0;

@@ -134,6 +134,7 @@ struct choir_scope {
     choir__storage *step_storage;
     uint64_t next_step;   /* choir_step's counter */
     struct choir__replay *replay;
+    choir__pool *retired;  /* of recordings: what was kept from them may still live there */
     choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
     struct choir__param *params; /* newest first: autograd/book.h */
     struct choir__book *books;   /* gradients of this run's parameters: autograd/book.h */

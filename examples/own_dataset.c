@@ -1,0 +1,41 @@
+/* Your own dataset: a struct that begins with choir_dataset, and two functions. Here: two spirals. */
+#include <math.h>
+#include <stdio.h>
+#include <choir/choir.h>
+
+static int64_t length(const choir_dataset *self)
+{
+    return self->classes * 256;
+}
+
+static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    int64_t spiral = *(int64_t *)y = index % self->classes;
+    float r = (float)index / 512, angle = 8 * r + 3.14159f * (float)spiral;
+    ((float *)x)[0] = 2 * r * cosf(angle);
+    ((float *)x)[1] = 2 * r * sinf(angle);
+    return CHOIR_OK;
+}
+
+int main(void)
+{
+    const choir_dataset_ops ops = {.length = length, .get = get};
+    choir_dataset spirals = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, .classes = 2};
+    choir_scope *run = choir_scope_open(NULL, 42);
+    choir_loader_opts order = {.batch_size = 128, .microbatches = 1, .shuffle = true};
+    choir_loader *data = choir_loader_new(run, &spirals, order); /* a thread prepares batches */
+    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 2, 64), choir_nn_tanh(run),
+        choir_nn_linear(run, 64, 64), choir_nn_tanh(run), choir_nn_linear(run, 64, 2));
+    choir_optim *opt = choir_adamw(run, net, (choir_adamw_opts){1e-2f, 0.9f, 0.999f, 1e-8f, 0});
+    for (int step = 0; step <= 500; step++) {
+        choir_batch b; /* x (128, 2), y (128) */
+        choir_scope *s = choir_step_open(run, (uint64_t)step);
+        choir_check(choir_loader_next(data, s, &b));
+        choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
+        choir_check(choir_backward(loss));
+        choir_check(choir_optim_step(opt));
+        step % 100 ? (void)0 : (void)printf("step %3d  loss %.4f\n", step, choir_item(loss));
+        choir_check(choir_scope_close(s));
+    }
+    return choir_scope_close(run);
+}

@@ -1,0 +1,175 @@
+# What the tests of the command share. CHOIR names the command; each test works in a folder of its own.
+# A check is a function; `check NAME` runs it, and `finish` says how many failed. Exit 77: skipped.
+# shellcheck shell=bash
+set -u
+export LC_ALL=C
+CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
+work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
+gpt=gpt2:layers=1,heads=2,width=16,context=16
+checks=0
+failures=0
+started_pid=
+
+clean_up() {
+    [ -n "$started_pid" ] && kill -KILL -- "-$started_pid" 2>/dev/null
+    mountpoint -q "$work/small" 2>/dev/null && umount "$work/small"
+    chmod -R u+w "$work" 2>/dev/null
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+[ -x "$CHOIR" ] || skip "there is no command $CHOIR"
+cd "$work" || exit 1
+
+fail() {
+    echo "FAILED in ${current:-?}: $*"
+    failures=$((failures + 1))
+    return 1
+}
+
+check() {
+    current=$1
+    checks=$((checks + 1))
+    "$@"
+}
+
+finish() {
+    echo "$checks checks, $failures failures"
+    [ "$failures" -eq 0 ]
+    exit
+}
+
+# --- running the command ------------------------------------------------------------------------
+
+# choir ARG...: in time, or it is killed.
+choir() {
+    timeout -k 2 "${LIMIT:-60}" "$CHOIR" "$@"
+}
+
+# good ARG...: exits 0 and says nothing on standard error; what it wrote is in $work/out.
+good() {
+    choir "$@" >out 2>err
+    local status=$?
+    [ $status -eq 0 ] || { fail "status $status of: choir $*: $(cat err)"; return 1; }
+    [ ! -s err ] || fail "standard error of: choir $*: $(cat err)"
+}
+
+# bad STATUS PATTERN ARG...: exits with STATUS, writes one line that starts with "choir" and matches
+# PATTERN on standard error, and nothing on standard output.
+bad() {
+    local want=$1 pattern=$2
+    shift 2
+    choir "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status -eq "$want" ] || fail "status $status, not $want, of: choir $*: $(cat err)"
+    [ ! -s out ] || fail "standard output of: choir $*: $(head -c 300 out)"
+    is_one_line "$pattern" || fail "standard error of: choir $*: '$(cat err)', not '$pattern'"
+}
+
+# is_one_line PATTERN: err is one whole line from choir that matches.
+is_one_line() {
+    [ "$(wc -l <err)" -eq 1 ] && grep -q '^choir' err && grep -qE -e "$1" err
+}
+
+# start ARG...: in the background and in a process group of its own, with signals as a terminal's
+# shell sets them (a script's `&` alone would ignore SIGINT). Sets started_pid.
+start() {
+    set -m
+    "$CHOIR" "$@" >out 2>err </dev/null &
+    started_pid=$!
+    set +m
+}
+
+# await SECONDS COMMAND...: until the command is true; false if it does not come true in time.
+await() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.02
+    done
+}
+
+is_gone() { ! kill -0 "$1" 2>/dev/null || [ "$(ps -o stat= -p "$1" | head -c 1)" = Z ]; }
+group_is_gone() { [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]; }
+
+# ended SECONDS: waits for what was started; sets `status`, 124 if it had to be killed.
+ended() {
+    local pid=$started_pid
+    if await "$1" is_gone "$pid"; then
+        wait "$pid" 2>/dev/null
+        status=$?
+    else
+        fail "still running after $1 s: choir"
+        status=124
+    fi
+    kill -KILL -- "-$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    started_pid=
+}
+
+# --- what it wrote ------------------------------------------------------------------------------
+
+# steps_of FILE [FIRST]: "step bits" a line, from step FIRST on.
+steps_of() {
+    sed -n 's/.*"event":"step","step":\([0-9]*\),.*"loss_bits":"\(0x[0-9a-f]*\)".*/\1 \2/p' "$1" |
+        awk -v first="${2:-1}" '$1 >= first'
+}
+
+# field NAME FILE: its value in the summary (or in a lone line).
+field() {
+    grep -v -e '"event":"step"' "$2" | tail -n 1 |
+        sed -n 's/.*"'"$1"'":"\{0,1\}\([^",}]*\).*/\1/p'
+}
+
+# same_run A B [FIRST]: the same bits on every step from FIRST on, and the same weights.
+same_run() {
+    [ -n "$(steps_of "$1" "${3:-1}")" ] || { fail "$1 has no steps"; return 1; }
+    [ "$(steps_of "$1" "${3:-1}")" = "$(steps_of "$2" "${3:-1}")" ] ||
+        { fail "$1 and $2 differ in loss_bits"; return 1; }
+    [ -n "$(field weights_sha256 "$1")" ] &&
+        [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] ||
+        { fail "$1 and $2 differ in weights_sha256"; return 1; }
+}
+
+# --- data ---------------------------------------------------------------------------------------
+
+# make_text FILE LINES: readable, and the same each time.
+make_text() {
+    awk -v n="$2" 'BEGIN {
+        split("the sea sings of a small boat and one grey gull under rain", word, " ")
+        for (i = 0; i < n; i++) {
+            x = (x * 1103515245 + 12345) % 2147483648
+            line = word[x % 13 + 1]
+            for (j = 1; j < 6; j++) {
+                x = (x * 1103515245 + 12345) % 2147483648
+                line = line " " word[int(x / 64) % 13 + 1]
+            }
+            print line "."
+        }
+    }' >"$1"
+}
+
+# be32 N: four bytes, the highest first, as printf escapes.
+be32() {
+    printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \
+        $(($1 >> 8 & 255)) $(($1 & 255))
+}
+
+# make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their labels.
+make_idx() {
+    mkdir -p "$1"
+    local images="$1/$2-images-idx3-ubyte" labels="$1/$2-labels-idx1-ubyte"
+    printf '%b' "\\x00\\x00\\x08\\x03$(be32 "$3")$(be32 12)$(be32 12)" >"$images"
+    printf '%b' "\\x00\\x00\\x08\\x01$(be32 "$3")" >"$labels"
+    awk -v n="$3" 'BEGIN { for (i = 0; i < n; i++) for (p = 0; p < 144; p++)
+        printf "\\x%02x", (p % 12 == i % 10) ? 255 - p % 7 : (i * p) % 31 }' |
+        { IFS= read -r text; printf '%b' "$text"; } >>"$images"
+    awk -v n="$3" 'BEGIN { for (i = 0; i < n; i++) printf "\\x%02x", i % 10 }' |
+        { IFS= read -r text; printf '%b' "$text"; } >>"$labels"
+}

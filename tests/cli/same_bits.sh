@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The same cut into micro-batches gives the same bits, whoever computes them: one process, or 1 to 4
+# ranks in lockstep.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+
+# train FILE ARG...
+train() {
+    local file=$1
+    shift
+    good train --json --microbatches 4 --batch-size 24 --steps 6 "$@" && mv out "$file"
+}
+
+# agree ARG...: single and ddp, on 1 to 4 ranks.
+agree() {
+    train single --strategy single "$@" || return
+    for ranks in 1 2 3 4; do
+        train "ddp$ranks" --strategy ddp --nproc $ranks "$@" && same_run single "ddp$ranks"
+        [ "$(field eval_loss single)" = "$(field eval_loss "ddp$ranks")" ] ||
+            fail "eval_loss on $ranks ranks: $*"
+        [ "$(field world "ddp$ranks")" = $ranks ] || fail "world on $ranks ranks: $*"
+    done
+}
+
+threads_are_one_by_default() {
+    train default --model mlp:in=20,hidden=33,classes=7 random
+    train one --model mlp:in=20,hidden=33,classes=7 --threads 1 random
+    same_run default one
+}
+
+small_buckets_change_nothing() {
+    train single --strategy single --model "$gpt" text
+    train buckets --strategy ddp:bucket_cap_mb=0.001,first_bucket_mb=0.001 --nproc 3 \
+        --model "$gpt" text
+    same_run single buckets
+}
+
+# The check can fail: other seeds and other cuts do give other bits.
+others_differ() {
+    train first --model "$gpt" text
+    train other --model "$gpt" --seed 43 text
+    [ "$(steps_of first)" != "$(steps_of other)" ] || fail "another seed, the same loss_bits"
+    [ "$(field weights_sha256 first)" != "$(field weights_sha256 other)" ] ||
+        fail "another seed, the same weights"
+}
+
+check agree --model toy random
+check agree --model mlp:in=20,hidden=33,classes=7 --optimizer sgd:momentum=0.9 --lr 0.1 random
+check agree --model cnn:width=4,image=12 random
+check agree --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
+check threads_are_one_by_default
+check small_buckets_change_nothing
+check others_differ
+finish
