@@ -45,6 +45,9 @@ choir_status choir_scope_status(const choir_scope *scope);
 /** Forgets the error: the program goes on with the next step. */
 void choir_scope_clear(choir_scope *scope);
 
+/** A scope inside `parent` in which nothing is recorded for backward: for evaluation. Closed like any. */
+choir_scope *choir_no_grad(choir_scope *parent);
+
 /** Turns recording for backward on or off; returns what it was. New scopes inherit it. */
 bool choir_set_grad(choir_scope *scope, bool on);
 

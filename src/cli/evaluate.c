@@ -97,8 +97,7 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
     int64_t samples = choir_dataset_length(data);
     choir_status status = CHOIR_OK;
     for (int64_t i = lo; i < hi && status == CHOIR_OK; i++) {
-        choir_scope *step = choir_step_open(run, 0);
-        choir_set_grad(step, false);
+        choir_scope *step = choir_no_grad(run);
         status = run_batch(step, net, info, data, i * batch,
             choir__min(batch, samples - i * batch), &s[i]);
         choir_status closed = choir_scope_close(step);

@@ -58,8 +58,7 @@ static int64_t draw(const float *scores, int64_t n, double temperature, int64_t 
 static choir_status next_scores(choir_scope *run, choir_module *net, const int64_t *ids, int64_t t,
     float *scores, int64_t vocabulary)
 {
-    choir_scope *step = choir_step_open(run, 0);
-    choir_set_grad(step, false);
+    choir_scope *step = choir_no_grad(run);
     choir_tensor *out = choir_forward(net, choir_from(step, CHOIR_I64, choir_dims(1, t), ids));
     choir_tensor *last = choir_narrow(out, 1, t - 1, 1); /* (1, 1, V) */
     choir_status status = choir_read(last, scores, (size_t)vocabulary * sizeof *scores);

@@ -149,6 +149,13 @@ void choir_scope_clear(choir_scope *scope)
     choir__queue_clear(scope->device->queue);
 }
 
+choir_scope *choir_no_grad(choir_scope *parent)
+{
+    choir_scope *s = open_child(parent, CHOIR__MICRO);
+    s->grad = false;
+    return s;
+}
+
 bool choir_set_grad(choir_scope *scope, bool on)
 {
     bool was = scope->grad;

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# A job that stops and goes on ends where one that never stopped does, to the bit; and what was saved
+# can be evaluated and written with.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+one=(--microbatches 4 --batch-size 24)
+
+# job FILE ARG...: gpt2 with dropout, so that random numbers have to go on, too.
+job() {
+    local file=$1
+    shift
+    good train --json "${one[@]}" --model "$gpt,dropout=0.1" "$@" text && mv out "$file"
+}
+
+# goes_on STRATEGY-OF-THE-FIRST-HALF STRATEGY-OF-THE-SECOND [ARG...]; words within are split.
+goes_on() {
+    local first second
+    read -ra first <<<"$1"
+    read -ra second <<<"$2"
+    shift 2
+    rm -rf saved
+    job whole --steps 20 "$@" || return
+    # The first half must know of all 20 steps only where the schedule does: cosine:steps=20.
+    job half --steps 10 --strategy "${first[@]}" --save saved "$@" || return
+    job rest --steps 20 --strategy "${second[@]}" --resume saved "$@" || return
+    same_run whole rest 11
+    [ "$(steps_of rest | wc -l)" -eq 10 ] || fail "not 10 steps but $(steps_of rest | wc -l)"
+    [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
+}
+
+# Batch norm's running statistics and momentum are part of what goes on.
+cnn_goes_on() {
+    local args=(--json "${one[@]}" --model cnn:width=4,image=12 --optimizer sgd:momentum=0.9)
+    rm -rf saved
+    good train "${args[@]}" --steps 8 random && mv out whole
+    good train "${args[@]}" --steps 4 --strategy ddp --nproc 2 --save saved random
+    good train "${args[@]}" --steps 8 --strategy ddp --nproc 3 --resume saved random && mv out rest
+    same_run whole rest 5
+    [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
+}
+
+# Going on in the folder itself, from a step in the middle that --save-every left there.
+goes_on_in_place() {
+    rm -rf saved
+    job whole --steps 12
+    job half --steps 8 --save saved --save-every 3
+    job rest --steps 12 --resume saved --save saved
+    same_run whole rest 9
+    [ "$(readlink saved/latest)" = step-00000012 ] || fail "latest is $(readlink saved/latest)"
+    good eval --json saved text
+    [ "$(field step out)" = 12 ] || fail "eval of step $(field step out)"
+}
+
+wrong_resumes_are_errors() {
+    rm -rf saved
+    job half --steps 4 --save saved
+    bad 1 'model' train --json "${one[@]}" --steps 8 --resume saved --model toy random
+    bad 1 'model' train --json "${one[@]}" --steps 8 --resume saved \
+        --model gpt2:layers=2,heads=2,width=16,context=16,dropout=0.1 text
+    bad 1 'batch-size 24' train --json --batch-size 48 --microbatches 4 --steps 8 --resume saved \
+        --model "$gpt,dropout=0.1" text
+    bad 1 'microbatches 4' train --json --batch-size 24 --microbatches 2 --steps 8 --resume saved \
+        --model "$gpt,dropout=0.1" text
+    bad 1 'optimizer' train --json "${one[@]}" --steps 8 --optimizer sgd --resume saved \
+        --model "$gpt,dropout=0.1" text
+    bad 1 '4 steps already' train --json "${one[@]}" --steps 4 --resume saved \
+        --model "$gpt,dropout=0.1" text
+    bad 1 '4 steps already' train --json "${one[@]}" --steps 3 --strategy ddp --nproc 2 \
+        --resume saved --model "$gpt,dropout=0.1" text
+    bad 1 'no checkpoint' train --json "${one[@]}" --resume nowhere --model "$gpt" text
+}
+
+# A high rate makes the later steps worse: the best is an early one, and it is kept.
+best_is_kept() {
+    rm -rf saved
+    job run --steps 16 --lr 0.3 --eval-every 2 --save saved --save-every 4
+    local best low
+    best=$(readlink saved/best)
+    low=$(sed -n 's/.*"event":"eval","step":\([0-9]*\),"loss":\([0-9.e+-]*\).*/\2 \1/p' run |
+        { cat; echo "$(field eval_loss run) 16"; } | sort -g | head -n 1)
+    [ "$best" = "$(printf 'step-%08d' "${low#* }")" ] || fail "best is $best, the lowest $low"
+    good eval --json saved/best text
+    [ "$(field loss out | cut -c 1-7)" = "$(cut -c 1-7 <<<"$low")" ] ||
+        fail "best evaluates to $(field loss out), it was $low"
+    [ "$(find saved -name 'step-*' | wc -l)" -le 2 ] || fail "old steps stay: $(ls saved)"
+}
+
+# The batches of train's validation are micro-batches of 6 samples: so are these.
+eval_agrees() {
+    rm -rf saved images
+    job run --steps 5 --save saved --strategy ddp --nproc 2
+    good eval --json --batch-size 6 saved text
+    [ "$(field loss out)" = "$(field eval_loss run)" ] ||
+        fail "eval says $(field loss out), train said $(field eval_loss run)"
+    make_idx images train 60
+    make_idx images t10k 20
+    good train --json --batch-size 12 --steps 5 --model cnn:width=4 --save pictures images
+    mv out run
+    good eval --json --batch-size 12 pictures images
+    [ "$(field loss out)" = "$(field eval_loss run)" ] ||
+        fail "eval says $(field loss out), train said $(field eval_loss run), of images"
+    good eval pictures images
+    grep -q 'loss .*accuracy' out || fail "eval writes $(cat out)"
+}
+
+generate_writes() {
+    rm -rf saved
+    job run --steps 5 --save saved
+    good generate saved --tokens 80 --prompt 'the sea' --seed 1 && mv out first
+    good generate saved --tokens 80 --prompt 'the sea' --seed 1 && mv out again
+    good generate saved --tokens 80 --prompt 'the sea' --seed 2 && mv out other
+    cmp -s first again || fail "the same seed, another text"
+    ! cmp -s first other || fail "another seed, the same text"
+    [ "$(head -c 7 first)" = 'the sea' ] || fail "it does not begin with the prompt"
+    [ "$(wc -c <first)" -eq 88 ] || fail "$(wc -c <first) bytes, not the prompt, 80 and a newline"
+    good generate saved --tokens 5 --temperature 0
+    bad 1 'é|character|token' generate saved --prompt 'é'
+    bad 2 'tokens' generate saved --tokens 0
+}
+
+check goes_on single single
+check goes_on single single --schedule cosine:steps=20,warmup=4
+check goes_on 'ddp --nproc 2' single
+check goes_on 'ddp --nproc 2' 'ddp --nproc 3' --schedule cosine:steps=20 --clip 1
+check goes_on single 'ddp --nproc 4'
+check cnn_goes_on
+check goes_on_in_place
+check wrong_resumes_are_errors
+check best_is_kept
+check eval_agrees
+check generate_writes
+finish
