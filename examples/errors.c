@@ -5,15 +5,16 @@
 int main(void)
 {
     choir_scope *run = choir_scope_open(NULL, 42);
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 8, 16), choir_nn_relu(run),
-        choir_nn_linear(run, 16, 2));
+    choir_module *net = choir_nn_sequential(
+        run, choir_nn_linear(run, 8, 16), choir_nn_relu(run), choir_nn_linear(run, 16, 2));
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     const int64_t widths[] = {8, 7, 8};
 
     for (int step = 0; step < 3; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
         choir_tensor *x = choir_randn(s, choir_dims(4, widths[step]), "x");
-        choir_tensor *y = choir_forward(net, x); /* never NULL: a failed op's result is poisoned, */
+        choir_tensor *y =
+            choir_forward(net, x); /* never NULL: a failed op's result is poisoned, */
         choir_tensor *loss = choir_mean(choir_square(y)); /* and later ops pass it through */
 
         choir_status status = choir_backward(loss); /* reports the first error of the step */

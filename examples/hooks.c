@@ -1,41 +1,42 @@
-/* Hooks: looking at what goes through a module forward, and at gradients on their way back. */
+/* Hooks: looking at what goes through a module, and at gradients on their way back. */
 #include <stdio.h>
 #include <choir/choir.h>
 
-static double rms(choir_tensor *t)
+static void show(const char *what, const char *where, choir_tensor *t)
 {
-    return choir_item(choir_sqrt(choir_mean(choir_square(t))));
+    printf("%-8s  %-8s  rms %.4f\n", what, where,
+        choir_item(choir_sqrt(choir_mean(choir_square(t)))));
 }
 
-static void on_forward(choir_module *module, choir_tensor *out, void *arg)
+static void on_forward(choir_module *module, choir_tensor *out, void *what)
 {
-    (void)arg;
-    printf("forward   %-10s output rms %.4f\n", module->path, rms(out));
+    show(what, module->path, out);
 }
 
-static void on_backward(choir_module *module, choir_tensor *grad_out, void *arg)
+static void on_backward(choir_module *module, choir_tensor *grad_out, void *what)
 {
-    (void)arg;
-    printf("backward  %-10s gradient rms %.4f\n", module->path, rms(grad_out));
+    (void)what;
+    show("backward", module->path, grad_out);
 }
 
 static void on_grad(choir_tensor *t, choir_tensor *grad, void *name)
 {
     (void)t;
-    printf("gradient  %-10s rms %.4f\n", (const char *)name, rms(grad));
+    show("gradient", name, grad);
 }
 
 int main(void)
 {
     choir_scope *run = choir_scope_open(NULL, 42), *s = choir_step_open(run, 0);
-    choir_module *a = choir_nn_linear(run, 8, 16), *b = choir_nn_linear(run, 16, 1);
-    choir_module *net = choir_nn_sequential(run, a, choir_nn_tanh(run), b);
-    choir_module_hooks both = {.after_forward = on_forward, .before_backward = on_backward};
-    choir_module_hook(a, both, NULL);
-    choir_module_hook(b, both, NULL);
-    choir_on_grad(choir_module_find(net, "0.weight"), on_grad, "0.weight");
-    choir_tensor *x = choir_randn(s, choir_dims(4, 8), "x"), *y = choir_randn(s, choir_dims(4, 1), "y");
-    choir_check(choir_backward(choir_mse_loss(choir_forward(net, x), y)));
+    choir_module *net =
+        choir_nn_sequential(run, choir_nn_linear(run, 8, 16), choir_nn_tanh(run));
+    choir_module *last = choir_nn_linear(run, 16, 1),
+                 *all = choir_nn_sequential(run, net, last);
+    choir_module_hooks hooks = {.after_forward = on_forward, .before_backward = on_backward};
+    choir_module_hook(net, hooks, "forward"), choir_module_hook(last, hooks, "forward");
+    choir_on_grad(choir_module_find(all, "1.weight"), on_grad, "1.weight");
+    choir_tensor *x = choir_randn(s, choir_dims(4, 8), "x");
+    choir_check(choir_backward(choir_mean(choir_square(choir_forward(all, x)))));
     choir_check(choir_scope_close(s));
-    return choir_scope_close(run);
+    choir_check(choir_scope_close(run));
 }

@@ -1,19 +1,16 @@
-/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER  (2 ranks and random images without) */
+/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER  (without: 2, and random images) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
 
-static int train(int rank, int world, void *folder)
+static int train(int rank, int world, void *arg)
 {
     choir_env env; /* this process's rank, group and device */
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 42);
-    choir_dataset *images;
-    choir_check(folder ? choir_dataset_idx(folder, CHOIR_TRAIN, &images)
-                       : choir_dataset_random(256, choir_dims(1, 28, 28), CHOIR_SCALAR, 10, 7, &images));
-    choir_loader *data = choir_env_loader(run, &env, images, 48); /* 48: of all ranks together */
-    choir_module *net = choir_nn_sequential(run, choir_nn_flatten(run), choir_nn_linear(run, 784, 128),
-        choir_nn_relu(run), choir_nn_linear(run, 128, 10));
+    choir_loader *data = choir_env_loader(run, &env, arg, 48); /* 48: of all ranks together */
+    choir_module *net = choir_nn_sequential(run, choir_nn_flatten(run),
+        choir_nn_linear(run, 784, 128), choir_nn_relu(run), choir_nn_linear(run, 128, 10));
     net = choir_ddp(run, net, env.group, choir_ddp_defaults());
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     choir_check(choir_scope_status(run));
@@ -24,20 +21,22 @@ static int train(int rank, int world, void *folder)
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss)); /* gradients are averaged while it runs */
         choir_check(choir_optim_step(opt));
-        float mean = (float)choir_item(loss); /* of this rank; then of all */
-        choir_check(choir_group_all_reduce(env.group, &mean, 1, CHOIR_F32, CHOIR_MEAN));
+        double mean = choir_item(loss); /* of this rank; then of all */
+        choir_check(choir_group_all_reduce(env.group, &mean, 1, CHOIR_F64, CHOIR_MEAN));
         if (rank == 0 && step % 50 == 0)
-            printf("%d ranks  step %3d  loss %.4f\n", world, step, (double)mean);
+            printf("%d ranks  step %3d  loss %.4f\n", world, step, mean);
         choir_check(choir_scope_close(s));
     }
     choir_check(choir_scope_close(run));
-    choir_dataset_free(images);
     choir_env_free(&env);
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, argc > 2 ? argv[2] : NULL));
-    return 0;
+    choir_dataset *images; /* the processes are forks: they share its memory */
+    choir_shape shape = choir_dims(1, 28, 28);
+    choir_check(argc > 2 ? choir_dataset_idx(argv[2], CHOIR_TRAIN, &images)
+                         : choir_dataset_random(240, shape, CHOIR_SCALAR, 10, 7, &images));
+    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, images));
 }

@@ -19,14 +19,17 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 
 int main(void)
 {
-    const choir_dataset_ops ops = {.length = length, .get = get};
-    choir_dataset spirals = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, .classes = 2};
+    const choir_dataset_ops ops = {length, get, NULL};
+    choir_dataset spirals = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 2};
     choir_scope *run = choir_scope_open(NULL, 42);
-    choir_loader_opts order = {.batch_size = 128, .microbatches = 1, .shuffle = true};
-    choir_loader *data = choir_loader_new(run, &spirals, order); /* a thread prepares batches */
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 2, 64), choir_nn_tanh(run),
-        choir_nn_linear(run, 64, 64), choir_nn_tanh(run), choir_nn_linear(run, 64, 2));
-    choir_optim *opt = choir_adamw(run, net, (choir_adamw_opts){1e-2f, 0.9f, 0.999f, 1e-8f, 0});
+    choir_loader *data =
+        choir_loader_new(run, &spirals, (choir_loader_opts){128, 1, .shuffle = true});
+    choir_module *net =
+        choir_nn_sequential(run, choir_nn_linear(run, 2, 64), choir_nn_relu(run),
+            choir_nn_linear(run, 64, 64), choir_nn_relu(run), choir_nn_linear(run, 64, 2));
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    choir_optim *opt = choir_adamw(run, net, hp);
     for (int step = 0; step <= 500; step++) {
         choir_batch b; /* x (128, 2), y (128) */
         choir_scope *s = choir_step_open(run, (uint64_t)step);
@@ -34,8 +37,9 @@ int main(void)
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss));
         choir_check(choir_optim_step(opt));
-        step % 100 ? (void)0 : (void)printf("step %3d  loss %.4f\n", step, choir_item(loss));
+        if (step % 100 == 0)
+            printf("step %3d  loss %.4f\n", step, choir_item(loss));
         choir_check(choir_scope_close(s));
     }
-    return choir_scope_close(run);
+    choir_check(choir_scope_close(run));
 }

@@ -28,7 +28,8 @@ int main(void)
     choir_module_param(&p->base, "bias", &p->bias, choir_dims(4), choir_init_constant(0.1));
     printf("%lld parameters\n", (long long)choir_module_param_count(&p->base));
 
-    choir_tensor *a = choir_randn(s, choir_dims(2, 3), "a"), *b = choir_randn(s, choir_dims(2, 5), "b");
+    choir_tensor *a = choir_randn(s, choir_dims(2, 3), "a"),
+                 *b = choir_randn(s, choir_dims(2, 5), "b");
     choir_print(choir_forward(&p->base, a, b)); /* half of it dropped: only the bias is left */
     choir_module_train(&p->base, false);        /* eval mode, of this and all inside */
     choir_print(choir_forward(&p->base, a, b));

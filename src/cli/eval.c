@@ -83,7 +83,8 @@ int choir__cli_eval(int argc, char **argv)
     int64_t batch = 32, batches = 0;
     bool json = false;
     opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+    int which = 0;
+    for (int id; (id = getopt_long(argc, argv, ":", known, &which)) != -1;) {
         bool good = true;
         switch (id) {
         case 'b': good = choir__parse_int(optarg, 1, 1 << 24, &batch); break;
@@ -91,10 +92,10 @@ int choir__cli_eval(int argc, char **argv)
         case 'j': json = true; break;
         case 'h': help(); return CHOIR__EXIT_OK;
         case ':': return choir__cli_usage("eval", "%s wants a value", argv[optind - 1]);
-        default: return choir__cli_usage("eval", "there is no option '%s'", argv[optind - 1]);
+        default: return choir__cli_unknown("eval", argv);
         }
         if (!good)
-            return choir__cli_usage("eval", "%s %s makes no sense", argv[optind - 2], optarg);
+            return choir__cli_usage("eval", "--%s %s makes no sense", known[which].name, optarg);
     }
     if (optind >= argc || optind + 2 < argc)
         return choir__cli_usage("eval", "a CHECKPOINT is wanted, and perhaps DATA");

@@ -124,7 +124,8 @@ static int parse(struct request *r, int argc, char **argv, bool *done)
         {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     *r = (struct request){NULL, "", 200, 40, 42, 0.8};
     opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+    int which = 0;
+    for (int id; (id = getopt_long(argc, argv, ":", known, &which)) != -1;) {
         bool good = true;
         switch (id) {
         case 'p': r->prompt = optarg; break;
@@ -134,10 +135,10 @@ static int parse(struct request *r, int argc, char **argv, bool *done)
         case 't': good = choir__parse_float(optarg, 0, 1000, &r->temperature); break;
         case 'h': help(); *done = true; return CHOIR__EXIT_OK;
         case ':': return choir__cli_usage("generate", "%s wants a value", argv[optind - 1]);
-        default: return choir__cli_usage("generate", "there is no option '%s'", argv[optind - 1]);
+        default: return choir__cli_unknown("generate", argv);
         }
         if (!good)
-            return choir__cli_usage("generate", "%s %s makes no sense", argv[optind - 2], optarg);
+            return choir__cli_usage("generate", "--%s %s makes no sense", known[which].name, optarg);
     }
     if (optind + 1 != argc)
         return choir__cli_usage("generate", "one CHECKPOINT is wanted");

@@ -38,7 +38,7 @@ int choir__cli_info(int argc, char **argv)
             return CHOIR__EXIT_OK;
         }
         if (id != 'j')
-            return choir__cli_usage("info", "there is no option '%s'", argv[optind - 1]);
+            return choir__cli_unknown("info", argv);
         json = true;
     }
     if (optind < argc)

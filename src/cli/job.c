@@ -1,10 +1,12 @@
 /* From options to parts: data, model, optimizer, and whether their sizes fit. */
 #include "cli/job.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/options.h"
 #include "cli/cli.h"
@@ -117,9 +119,32 @@ static choir_status check_sizes(choir__job *j)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "the data has %lld samples to train on, fewer than a batch of %lld",
             (long long)samples, (long long)j->batch_size);
-    if (!j->steps)
-        j->steps = j->epochs ? j->epochs * (samples / j->batch_size) : 1000;
+    if (!j->steps && !j->epochs)
+        j->steps = 1000;
+    if (!j->steps && __builtin_mul_overflow(j->epochs, samples / j->batch_size, &j->steps))
+        return choir__error(CHOIR_ERR_ARGUMENT, "--epochs %lld are too many steps to count",
+            (long long)j->epochs);
     return CHOIR_OK;
+}
+
+/* That checkpoints cannot be written is to be known before the first step, not after the last. */
+static choir_status make_save_folder(const char *path)
+{
+    struct stat s;
+    int why = ENOENT;
+    char *part = choir__strdup(path);
+    for (char *slash = part; *part && slash;) {
+        if ((slash = strchr(slash + 1, '/')))
+            *slash = '\0';
+        why = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (slash)
+            *slash = '/';
+    }
+    free(part);
+    if (stat(path, &s) == 0)
+        why = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
+    return why ? choir__error(CHOIR_ERR_IO, "--save %s: cannot write there: %s", path, strerror(why))
+               : CHOIR_OK;
 }
 
 choir_status choir__job_prepare(choir__job *j)
@@ -146,7 +171,9 @@ choir_status choir__job_prepare(choir__job *j)
     }
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
-    return status == CHOIR_OK ? check_sizes(j) : status;
+    if (status == CHOIR_OK)
+        status = check_sizes(j);
+    return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;
 }
 
 void choir__job_free(choir__job *j)

@@ -1,6 +1,8 @@
 /* choir COMMAND ...: finds the command and runs it. */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,8 +43,24 @@ int choir__cli_usage(const char *command, const char *format, ...)
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "\nTry 'choir %s --help'.\n", command);
+    fprintf(stderr, "; 'choir %s --help' tells more\n", command);
     return CHOIR__EXIT_USAGE;
+}
+
+int choir__cli_unknown(const char *command, char **argv)
+{
+    const char *next = argv[optind]; /* getopt stays at a word as -xy, whose x it did not know */
+    bool inside = next && next[0] == '-' && next[1] == optopt && optopt;
+    return choir__cli_usage(command, "there is no option '%s'", inside ? next : argv[optind - 1]);
+}
+
+choir_status choir__cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
+        errno ? strerror(errno) : "some of it was lost");
 }
 
 const char *choir__cli_own_text(void)
@@ -66,26 +84,34 @@ static void help(FILE *out)
                  "  choir train --strategy ddp --nproc 2 --steps 500\n");
 }
 
+/* What was not written was not done. */
+static int written(int status)
+{
+    if (status == CHOIR__EXIT_OK && choir__cli_flush() != CHOIR_OK)
+        return choir__cli_fail();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct timespec cpu; /* what exec and linking took, before main: CPU time is close to it */
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
     if (argc < 2) {
-        help(stderr);
+        fprintf(stderr, "choir: a command is wanted; 'choir --help' lists them\n");
         return CHOIR__EXIT_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         help(stdout);
-        return CHOIR__EXIT_OK;
+        return written(CHOIR__EXIT_OK);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("choir %s\n", CHOIR_VERSION);
-        return CHOIR__EXIT_OK;
+        return written(CHOIR__EXIT_OK);
     }
     for (size_t i = 0; i < CHOIR_COUNT(commands); i++)
         if (!strcmp(argv[1], commands[i].name))
-            return commands[i].run(argc - 1, argv + 1);
+            return written(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "choir: there is no command '%s'; 'choir --help' lists them\n", argv[1]);
     return CHOIR__EXIT_USAGE;
 }

@@ -1,4 +1,5 @@
 /* choir train's options: reading them, and saying what is wrong with them. */
+#include <ctype.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,15 +214,21 @@ static int parse_devices(choir__job *j)
         const char *colon = memchr(at, ':', length);
         char *end = NULL;
         long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
-        if (end && *end == '-')
+        if (end && *end == '-' && isdigit((unsigned char)end[1]))
             high = strtol(end + 1, &end, 10);
-        if (!colon || end != at + length || low < 0 || high < low)
+        if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) || end != at + length ||
+            high < low || high > 1 << 20)
             return choir__cli_usage("train", "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted",
                 text);
+        if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
+            return choir__cli_usage("train", "--devices %s: at most %d devices fit", text,
+                (int)CHOIR_COUNT(j->device_names));
         for (long i = low; i <= high; i++)
             add_device(j, at, (size_t)(colon - at), i);
         at += length + (at[length] == ',');
     }
+    if (!j->device_count)
+        return choir__cli_usage("train", "--devices names no device");
     for (int i = 0; i < j->device_count; i++)
         if (!choir_device_find(j->device_names[i]))
             return choir__cli_fail();
@@ -243,7 +250,7 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
             return CHOIR__EXIT_OK;
         }
         if (id == '?')
-            return choir__cli_usage("train", "there is no option '%s'", argv[optind - 1]);
+            return choir__cli_unknown("train", argv);
         if (id == ':')
             return choir__cli_usage("train", "%s wants a value", argv[optind - 1]);
         int status = set_option(j, id, optarg);

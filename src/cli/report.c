@@ -53,7 +53,6 @@ void choir__report_start(choir__report *r, const choir__job *job, int64_t first_
 {
     *r = (choir__report){.job = job, .first = first_step, .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO)};
-    r->step_s = choir__calloc((size_t)(job->steps - first_step) + 1, sizeof *r->step_s);
     if (job->json || job->quiet)
         return;
     printf("%s: %lld parameters, %s on %d rank%s, %lld micro-batch%s of %lld %s\n",
@@ -74,9 +73,9 @@ static void progress(choir__report *r, int64_t step, float loss, double seconds)
     r->last_line = choir__now();
     if (r->terminal)
         printf("\r\033[K");
-    printf("step %lld/%lld  loss %.4f  %.0f %s/s  %d:%02d left", (long long)step,
+    printf("step %lld/%lld  loss %.4f  %.0f %s/s  %lld:%02d left", (long long)step,
         (long long)r->job->steps, (double)loss, items_of(r) / seconds, items_name(r),
-        (int)rest / 60, (int)rest % 60);
+        (long long)rest / 60, (int)((long long)rest % 60));
     r->line_open = r->terminal;
     if (!r->terminal)
         printf("\n");
@@ -90,6 +89,8 @@ void choir__report_step(choir__report *r, int64_t step, float loss, double secon
     memcpy(&bits, &loss, sizeof bits);
     if (!r->steps)
         r->first_step_s = choir__cli_uptime();
+    if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
+        r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
     r->step_s[r->steps++] = seconds;
     if (r->job->quiet && !r->job->json)
         return;

@@ -58,6 +58,8 @@ static int run_rank(int rank, int world, void *arg)
     (void)world;
     catch_signals();
     choir_status status = choir__train_rank(r->job);
+    if (status == CHOIR_OK)
+        status = choir__cli_flush();
     if (status != CHOIR_OK)
         post(r->board, status);
     return exit_status(status);

@@ -34,6 +34,7 @@ typedef struct trainer {
     choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
     float *gathered;       /* of all ranks, padded to the longest run */
     int64_t step;          /* done */
+    bool saved;            /* by this process, or by rank 0 while it was there */
     double best, last_eval, started, busy_before;
     choir__report report;
 } trainer;
@@ -122,7 +123,10 @@ static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 static choir_status save(trainer *t, float loss, bool best)
 {
     const choir__job *j = t->job;
-    if (!j->save || t->env.rank != 0)
+    if (!j->save)
+        return CHOIR_OK;
+    t->saved = true;
+    if (t->env.rank != 0)
         return CHOIR_OK;
     choir__train_state s = {.step = t->step, .position = t->step * t->env.microbatches,
         .seed = j->seed, .batch_size = j->batch_size, .microbatches = j->microbatches,
@@ -298,8 +302,8 @@ static choir_status train(trainer *t)
             status = between_steps(t, loss);
         if (status == CHOIR_OK && interrupted)
             return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld%s%s",
-                (long long)t->step, t->job->save ? "; the last checkpoint is in " : "",
-                t->job->save ? t->job->save : "");
+                (long long)t->step, t->saved ? "; the last checkpoint is in " : "",
+                t->saved ? t->job->save : "");
     }
     return status == CHOIR_OK ? finish(t, loss) : status;
 }

@@ -1,55 +1,16 @@
 /* Ranks that die, leave, disagree or fall silent: an answer that names them, soon, on all
  * others; and nothing left behind. Times are upper bounds of seconds, for slow machines. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "fault/notes.h"
+
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#include <choir/group.h>
 
-#include "base/base.h"
 #include "comm/group.h"
 #include "multi/ranks.h"
-
-static void nap(double seconds)
-{
-    struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
-    nanosleep(&t, NULL);
-}
-
-/* Where the ranks of a test leave word for it: anonymous memory that forks share. */
-typedef struct notes {
-    choir_status status[8];
-    char message[8][512];
-    double seconds[8]; /* from the death to the news of it */
-    double died_at;
-    pid_t pid[8];
-} notes;
-
-static notes *new_notes(void)
-{
-    notes *n = mmap(NULL, sizeof *n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(n != MAP_FAILED);
-    return n;
-}
-
-static void note(notes *n, int rank, choir_status status)
-{
-    n->status[rank] = status;
-    snprintf(n->message[rank], sizeof n->message[rank], "%s", choir_error_message());
-    n->seconds[rank] = choir__now() - n->died_at;
-}
 
 /* --- death --- */
 
@@ -315,89 +276,7 @@ static void test_mismatch(void **state)
     munmap(n, sizeof *n);
 }
 
-/* --- choir_spawn --- */
-
-static int exits_with_3(int rank, int world, void *arg)
-{
-    (void)arg;
-    if (rank == world - 1)
-        return 3;
-    nap(60);
-    return 0;
-}
-
-static void test_exit_status(void **state)
-{
-    double start = choir__now();
-    (void)state;
-    assert_int_equal(choir_spawn(3, exits_with_3, NULL), CHOIR_ERR_PEER_LOST);
-    assert_non_null(strstr(choir_error_message(), "rank 2 (pid "));
-    assert_non_null(strstr(choir_error_message(), "exited with status 3"));
-    assert_true(choir__now() - start < 10); /* the others were stopped */
-    errno = 0;
-    assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
-    assert_int_equal(choir_spawn(0, exits_with_3, NULL), CHOIR_ERR_ARGUMENT);
-}
-
-static int knows_itself(int rank, int world, void *arg)
-{
-    (void)arg;
-    CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("LOCAL_RANK")) == rank);
-    CHECK(atoi(getenv("WORLD_SIZE")) == world && atoi(getenv("LOCAL_WORLD_SIZE")) == world);
-    CHECK(strlen(getenv("CHOIR_JOB")) == 32);
-    CHECK(getpgrp() == *(pid_t *)arg);
-    return 0;
-}
-
-static void test_environment(void **state)
-{
-    pid_t group = getpgrp();
-    (void)state;
-    assert_int_equal(choir_spawn(4, knows_itself, &group), CHOIR_OK);
-}
-
-static volatile sig_atomic_t stopped;
-
-static void stop(int number)
-{
-    (void)number;
-    stopped = 1;
-}
-
-static int waits_for_signal(int rank, int world, void *arg)
-{
-    (void)world;
-    signal(SIGTERM, stop);
-    ((notes *)arg)->pid[rank] = getpid();
-    while (!stopped)
-        nap(0.02);
-    return 7;
-}
-
-/* Runs choir_spawn in a process of its own; its exit status is minus the result. */
-static pid_t spawner(int world, choir_spawn_fn *fn, notes *n)
-{
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(-choir_spawn(world, fn, n));
-    for (int r = 0; r < world; r++)
-        while (!*(volatile pid_t *)&n->pid[r])
-            nap(0.01);
-    return pid;
-}
-
-static void test_signal_passed_on(void **state)
-{
-    int status;
-    notes *n = new_notes();
-    (void)state;
-    pid_t pid = spawner(3, waits_for_signal, n);
-    kill(pid, SIGTERM);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), -CHOIR_ERR_INTERRUPTED);
-    munmap(n, sizeof *n);
-}
+/* --- nothing left behind --- */
 
 /* Names in this process's network namespace and files that could have been left behind. */
 static int traces(void)
@@ -474,9 +353,6 @@ int main(void)
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_exit_status),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_signal_passed_on),
         cmocka_unit_test(test_nothing_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

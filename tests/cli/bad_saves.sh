@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Memory and disks that are too small, folders that may not be written, checkpoints that are damaged:
+# one clear line, and what was saved before stays good.
+. "$(dirname "$0")/lib.sh"
+LIMIT=30
+
+make_text text 200
+lm=(--batch-size 24 --model "$gpt")
+
+# --- memory -------------------------------------------------------------------------------------
+
+# out_of_memory FILE ARG...: train fails, and says so in one line.
+out_of_memory() {
+    choir train --json --steps 5 "${lm[@]}" "$@" text >out 2>err
+    local status=$?
+    [ $status -eq 1 ] && is_one_line 'out of memory|no memory' || {
+        fail "status $status of train $*: $(cat err)"
+        return 1
+    }
+    ! grep -qE 'rank [0-9]+: rank' err || fail "said twice: $(cat err)"
+    ! grep -q summary out || fail "a summary in spite of: $(cat err)"
+}
+
+# advice_works CAP M ARG...: cut into M micro-batches, it does not fit; with the --microbatches that is
+# advised (or the --batch-size, if no cut of this one would do), it does.
+advice_works() {
+    local cap=$1 cut=$2 advice
+    shift 2
+    out_of_memory --mem-cap "$cap" --microbatches "$cut" "$@" || return
+    is_one_line 'largest micro-batch that fits is [0-9]+ sample' || fail "advice: $(cat err)"
+    advice=$(sed -n 's/.*: \(--[a-z-]* [0-9]*\) would do$/\1/p' err)
+    [ -n "$advice" ] || { fail "no advice in: $(cat err)"; return; }
+    # shellcheck disable=SC2086 # an option and its value; the last of two counts
+    good train --json --steps 5 "${lm[@]}" --mem-cap "$cap" --microbatches "$cut" "$@" $advice \
+        text || return
+    local peak limit
+    peak=$(grep -o '"peak_bytes":[0-9]*' out | sed 's/.*://' | sort -n | tail -n 1)
+    limit=$(numfmt --from=iec "$cap")
+    [ "$peak" -le "$limit" ] || fail "a peak of $peak bytes under a cap of $limit"
+}
+
+caps_too_small_for_anything() {
+    for cap in 1 1K 20K; do
+        out_of_memory --mem-cap $cap && { is_one_line 'one sample' || fail "cap $cap: $(cat err)"; }
+    done
+    out_of_memory --mem-cap 20K --strategy ddp --nproc 3 &&
+        { is_one_line 'one sample' || fail "$(cat err)"; }
+    good train --json --steps 5 "${lm[@]}" --mem-cap 1G text
+}
+
+# --- disks --------------------------------------------------------------------------------------
+
+job() {
+    choir train --json --microbatches 2 "${lm[@]}" "$@" text >out 2>err
+}
+
+unwritable_folders() {
+    : >file
+    bad_save 'save' --save ''
+    bad_save 'file' --save file
+    bad_save 'file' --save file/below
+    bad_save '/proc' --save /proc/nowhere
+    [ "$(id -u)" -eq 0 ] && return
+    mkdir -m 555 locked
+    bad_save 'locked' --save locked/run
+}
+
+# bad_save PATTERN ARG...
+bad_save() {
+    local pattern=$1
+    shift
+    job --steps 3 "$@"
+    local status=$?
+    [ $status -eq 1 ] && is_one_line "$pattern" || fail "status $status of $*: $(cat err)"
+    ! grep -q summary out || fail "a summary in spite of: $(cat err)"
+    # Known before the first step: nobody trains for hours to learn it.
+    ! grep -q '"event":"step"' out || fail "found out only after $(grep -c step out) steps: $*"
+}
+
+# before_stays FOLDER STEP: the save failed in one line; the checkpoint of STEP is whole.
+before_stays() {
+    is_one_line "$1.*(No space|too large|untouched)" || fail "standard error: $(cat err)"
+    [ -z "$(leftovers "$1")" ] || fail "left over: $(leftovers "$1")"
+    good eval --json "$1" text
+    [ "$(field step out)" = "$2" ] || fail "the checkpoint is of step $(field step out), not $2"
+}
+
+leftovers() { find "$1" -name '.new-*' -o -name '*.tmp*' -o -name '.link-*' -o -name '.old-*'; }
+
+full_disk() {
+    mkdir small
+    mount -t tmpfs -o size=256k tmpfs small 2>/dev/null || { echo 'no tmpfs may be mounted'; return; }
+    job --steps 2 --save small/run || fail "a first save: $(cat err)"
+    head -c 1M /dev/zero >small/filler 2>/dev/null
+    job --steps 4 --save small/run --resume small/run && fail 'saved to a full disk'
+    before_stays small/run 2
+    job --steps 4 --save small/run --resume small/run --strategy ddp --nproc 2 && fail 'saved'
+    before_stays small/run 2
+    rm small/filler
+    job --steps 4 --save small/run --resume small/run || fail "with room again: $(cat err)"
+    umount small
+}
+
+largest_file() {
+    job --steps 2 --save limited || fail "a first save: $(cat err)"
+    (ulimit -f 8 && job --steps 4 --save limited --resume limited) && fail 'saved beyond ulimit -f'
+    before_stays limited 2
+}
+
+# --- damage -------------------------------------------------------------------------------------
+
+# damaged PATTERN: the checkpoint in `broken` is refused by all that read one.
+damaged() {
+    bad 1 "$1" eval --json broken text
+    bad 1 "$1" generate broken
+    bad 1 "$1" train --json --microbatches 2 "${lm[@]}" --steps 9 --resume broken text
+    bad 1 "$1" train --json --microbatches 2 "${lm[@]}" --steps 9 --strategy ddp --nproc 2 \
+        --resume broken text
+}
+
+# damage FILE COMMAND: on a copy of a good checkpoint, where $f is its file.
+damage() {
+    rm -rf broken
+    cp -a saved broken
+    f=broken/step-00000002/$1
+    eval "$2"
+    damaged "$1"
+}
+
+damaged_checkpoints() {
+    job --steps 2 --save saved || fail "$(cat err)"
+    for file in model.safetensors optimizer.safetensors tokenizer.json state.json; do
+        damage $file 'truncate -s -10 $f'
+        damage $file ': >$f'
+        damage $file 'printf x | dd of=$f bs=1 seek=150 conv=notrunc status=none'
+        damage $file 'head -c 400 /dev/urandom >$f'
+    done
+    damage model.safetensors 'rm $f'
+    damage state.json 'rm $f'
+    damage optimizer.safetensors 'rm $f; mkdir $f'
+    damage model.safetensors 'printf "%b" "\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x7f" |
+        dd of=$f bs=1 conv=notrunc status=none'
+}
+
+not_a_checkpoint() {
+    rm -rf broken && mkdir broken && damaged 'broken is no checkpoint'
+    ln -s step-00000009 broken/latest && damaged 'latest'
+    rm -rf broken && : >broken && damaged 'broken is no checkpoint'
+    rm -rf broken && damaged 'no checkpoint broken'
+}
+
+other_checkpoints() {
+    good train --json --steps 2 --save toys random
+    bad 1 'toy' eval --json toys text
+    bad 1 'toy' generate toys
+    rm -rf broken
+    cp -a saved broken # a model's weights under another one's state
+    good train --json --microbatches 2 --batch-size 24 --steps 2 --save others \
+        --model gpt2:layers=2,heads=2,width=16,context=16 text
+    cp others/step-00000002/model.safetensors broken/step-00000002
+    damaged 'model.safetensors'
+    bad 1 nowhere eval --json saved nowhere
+    bad 1 "saved" eval --json saved saved
+}
+
+check caps_too_small_for_anything
+check advice_works 200K 1
+check advice_works 400K 1
+check advice_works 1M 1
+check advice_works 300K 2 --strategy ddp --nproc 2
+check unwritable_folders
+check full_disk
+check largest_file
+check damaged_checkpoints
+check not_a_checkpoint
+check other_checkpoints
+finish

@@ -1,0 +1,226 @@
+/* Damaged files, weights that are not numbers, another process at it, a full disk: each is told
+ * from what is whole, and none costs more than the save at hand. */
+#include "checkpoint_fixture.h"
+
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* --- damage ------------------------------------------------------------------------------- */
+
+/* state and load refuse, naming the file, and the module is as it was. */
+static void assert_damaged(const char *folder, const char *name, job *j, const char *before)
+{
+    choir__train_state s;
+    assert_int_not_equal(choir__checkpoint_state(folder, &s), CHOIR_OK);
+    assert_says(name);
+    assert_int_not_equal(choir__checkpoint_load(folder, j->net, j->opt), CHOIR_OK);
+    assert_says(name);
+    assert_string_equal(sha(j->net), before);
+}
+
+static void damage(const char *folder, const char *name, job *j)
+{
+    size_t bytes;
+    char path[512], before[65];
+    memcpy(before, sha(j->net), sizeof before);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unsigned char *whole = slurp(path, &bytes);
+    for (size_t n = 0; n < bytes; n += bytes / 16) {
+        spit(path, whole, n);
+        assert_damaged(folder, name, j, before);
+        whole[n] ^= 0x55;
+        spit(path, whole, bytes);
+        assert_damaged(folder, name, j, before);
+        whole[n] ^= 0x55;
+    }
+    whole[bytes] = 'x';
+    spit(path, whole, bytes + 1);
+    assert_damaged(folder, name, j, before);
+    assert_int_equal(unlink(path), 0);
+    assert_damaged(folder, name, j, before);
+    spit(path, whole, bytes);
+    free(whole);
+}
+
+static void damaged_files(void **state)
+{
+    (void)state;
+    job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
+    char found[PATH_MAX];
+    train(&a, 0, 1);
+    save(at("damage"), &a, 1, false);
+    ok(choir__checkpoint_find(at("damage"), found));
+    damage(found, "model.safetensors", &b);
+    damage(found, "optimizer.safetensors", &b);
+    damage(found, "state.json", &b);
+    assert_int_equal(load(at("damage"), &b), 1);
+    job_close(&a);
+    job_close(&b);
+}
+
+/* A flipped bit of the state is noticed, or changes nothing that it says. */
+static void every_flip_of_state(void **state)
+{
+    (void)state;
+    job j = job_open(TOY, SGD_PLAIN);
+    size_t bytes;
+    char found[PATH_MAX], path[PATH_MAX + 16];
+    choir__train_state want = {0};
+    save(at("flip"), &j, 1, false);
+    ok(choir__checkpoint_find(at("flip"), found));
+    ok(choir__checkpoint_state(found, &want));
+    snprintf(path, sizeof path, "%s/state.json", found);
+    unsigned char *whole = slurp(path, &bytes);
+    for (size_t bit = 0; bit < 8 * bytes; bit++) {
+        choir__train_state got = {0};
+        whole[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        spit(path, whole, bytes);
+        if (choir__checkpoint_state(found, &got) == CHOIR_OK) {
+            assert_string_equal(got.model, want.model);
+            assert_int_equal(got.step, want.step);
+            assert_true(got.seed == want.seed && got.best_loss == want.best_loss);
+        } else {
+            assert_says("state.json");
+        }
+        whole[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    free(whole);
+    job_close(&j);
+}
+
+/* --- saves that are refused ----------------------------------------------------------- */
+
+/* A diverged model does not replace the last that can be loaded. */
+static void refuses_nonfinite(void **state)
+{
+    (void)state;
+    job j = job_open(TOY, ADAMW);
+    save(at("nan"), &j, 1, false);
+    float bias[2] = {0, NAN};
+    ok(choir_write(choir_module_find(j.net, "2.bias"), bias, sizeof bias));
+    choir__train_state s = state_of(&j, 2);
+    assert_int_equal(
+        choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true), CHOIR_ERR_NONFINITE);
+    assert_says("'2.bias' (2) holds nan, as f32, at index 1");
+    assert_says("the checkpoint before is untouched");
+    assert_int_equal(load(at("nan"), &j), 1);
+    assert_int_equal(entries(at("nan")), 2);
+    job_close(&j);
+}
+
+static void one_at_a_time(void **state)
+{
+    (void)state;
+    job j = job_open(TOY, ADAMW);
+    save(at("lock"), &j, 1, false);
+    int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    choir__train_state s = state_of(&j, 2);
+    assert_int_equal(
+        choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
+    assert_says("another process is saving");
+    close(fd);
+    save(at("lock"), &j, 2, false);
+    touch(at("file"));
+    assert_int_equal(
+        choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
+    assert_says("Not a directory");
+    job_close(&j);
+}
+
+/* --- full disks --------------------------------------------------------------------------- */
+
+/* At every limit on the size of files, the save fails cleanly or succeeds. */
+static void limited_files(void **state)
+{
+    (void)state;
+    struct rlimit old;
+    job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
+    int64_t last = 1;
+    save(at("limit"), &a, 1, true);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    for (int limit = 0; limit < 3000; limit += 50) {
+        choir__train_state s = state_of(&a, 2 + limit);
+        struct rlimit low = {(rlim_t)limit, old.rlim_max};
+        train(&a, limit, limit + 1);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+        choir_status status =
+            choir__checkpoint_save(at("limit"), &s, a.net, a.opt, NULL, false);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        if (status == CHOIR_OK) {
+            last = s.step;
+        } else {
+            assert_int_equal(status, CHOIR_ERR_IO);
+            assert_says("File too large; the checkpoint before is untouched");
+        }
+        assert_int_equal(load(at("limit"), &b), last);
+        assert_int_equal(entries(at("limit")), last == 1 ? 3 : 4);
+    }
+    assert_int_equal(last, 2 + 2950);
+    job_close(&a);
+    job_close(&b);
+}
+
+/* In a process of its own, on a small file system of its own that fills up. */
+static int fill_disk(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", root, "tmpfs", 0, "size=96k") != 0)
+        return NOT_PERMITTED;
+    job a = job_open(TOY, ADAMW);
+    int saved = 0, refused = 0;
+    for (int k = 1; k <= 16; k++) {
+        choir__train_state s = state_of(&a, k);
+        char found[PATH_MAX];
+        if (choir__checkpoint_save(at("run"), &s, a.net, a.opt, NULL, false) == CHOIR_OK) {
+            saved++;
+        } else {
+            if (!strstr(choir_error_message(),
+                    "No space left on device; the checkpoint before is untouched"))
+                return 1;
+            refused++;
+        }
+        if (choir__checkpoint_find(at("run"), found) != CHOIR_OK ||
+            choir__checkpoint_load(found, a.net, a.opt) != CHOIR_OK)
+            return 2;
+        FILE *f = fopen(at("filler-%d", k), "wb");
+        for (int i = 0; f && i < 8000; i++)
+            fputc('x', f);
+        if (f)
+            fclose(f);
+    }
+    job_close(&a);
+    return saved && refused ? 0 : 3;
+}
+
+static void full_disk(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = start("--fill-disk", -1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NOT_PERMITTED) {
+        print_message("skipped: no permission to mount a tmpfs\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(every_flip_of_state),
+        cmocka_unit_test(refuses_nonfinite),
+        cmocka_unit_test(one_at_a_time),
+        cmocka_unit_test(limited_files),
+        cmocka_unit_test(full_disk),
+    };
+    if (started_for(argc, argv, "--fill-disk"))
+        return fill_disk();
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,117 @@
+/* A dataset that counts, and the loader's batches of it held against the sampler's order. */
+#ifndef CHOIR_TEST_LOADER_FIXTURE_H
+#define CHOIR_TEST_LOADER_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <choir/data.h>
+#include <choir/ops.h>
+#include "base/base.h"
+#include "data/sampler.h"
+#include "tensor/tensor.h"
+
+#define assert_says(status, expected, text)                                                    \
+    do {                                                                                       \
+        assert_int_equal(status, expected);                                                    \
+        if (!strstr(choir_error_message(), text))                                              \
+            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
+    } while (0)
+
+/* A user's dataset: x (2) f32 = index, -index; y () i64 = index. */
+typedef struct counting {
+    choir_dataset base;
+    int64_t length;
+    atomic_int slow_us;          /* get takes this long */
+    _Atomic int64_t fails_at;    /* -1: nowhere */
+    atomic_bool without_message; /* when it fails */
+    atomic_int calls, freed;
+} counting;
+
+static inline int64_t counting_length(const choir_dataset *self)
+{
+    return ((const counting *)self)->length;
+}
+
+static inline choir_status counting_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    counting *c = (counting *)self;
+    c->calls++;
+    if (index == c->fails_at)
+        return c->without_message
+                   ? CHOIR_ERR_IO
+                   : choir__error(CHOIR_ERR_FORMAT, "picture %d is torn", (int)index);
+    if (c->slow_us)
+        usleep((unsigned)c->slow_us);
+    ((float *)x)[0] = (float)index;
+    ((float *)x)[1] = -(float)index;
+    *(int64_t *)y = index;
+    return CHOIR_OK;
+}
+
+static inline void counting_free(choir_dataset *self)
+{
+    ((counting *)self)->freed++;
+}
+
+static const choir_dataset_ops counting_ops = {
+    .length = counting_length, .get = counting_get, .free = counting_free};
+
+static inline counting count_to(int64_t length)
+{
+    return (counting){
+        .base = {&counting_ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 0},
+        .length = length,
+        .fails_at = -1};
+}
+
+enum { B = 4, M = 2, EACH = B / M };
+
+static inline choir_loader_opts options(void)
+{
+    choir_loader_opts o = choir_loader_defaults();
+    o.batch_size = B;
+    o.microbatches = M;
+    o.seed = 3;
+    return o;
+}
+
+/* Reads batch and asserts that it is micro-batch `position` of a rank with all of them. */
+static inline void check_batch(choir_batch batch, int64_t length, int64_t position)
+{
+    choir__sampler s;
+    float x[EACH * 2];
+    int64_t y[EACH];
+    assert_int_equal(choir__sampler_init(&s, length, M, B, 3, true, true), CHOIR_OK);
+    assert_int_equal(choir_read(batch.x, x, sizeof x), CHOIR_OK);
+    assert_int_equal(choir_read(batch.y, y, sizeof y), CHOIR_OK);
+    for (int64_t j = 0; j < EACH; j++) {
+        int64_t index = choir__sampler_at(&s, position / M, position % M, j);
+        assert_int_equal(y[j], index);
+        assert_true(x[2 * j] == (float)index && x[2 * j + 1] == -(float)index);
+    }
+    choir__sampler_free(&s);
+}
+
+static inline void next_is(
+    choir_loader *loader, choir_scope *run, int64_t length, int64_t position)
+{
+    choir_batch batch;
+    assert_int_equal(choir_loader_position(loader), position);
+    choir_scope *step = choir_step_open(run, (uint64_t)position);
+    assert_int_equal(choir_loader_next(loader, step, &batch), CHOIR_OK);
+    assert_int_equal(choir_tensor_ndim(batch.x), 2);
+    assert_int_equal(choir_tensor_size(batch.x, 0), EACH);
+    assert_int_equal(choir_tensor_ndim(batch.y), 1);
+    assert_int_equal(choir_tensor_dtype(batch.y), CHOIR_I64);
+    assert_ptr_equal(choir_tensor_scope(batch.x), step);
+    check_batch(batch, length, position);
+    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+}
+
+#endif

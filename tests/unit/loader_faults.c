@@ -1,0 +1,239 @@
+/* The loader when things fail: bad samples, options and scopes are told where they are wanted, and
+ * closing or forking at any time leaves neither a thread waiting nor a sample lost. */
+#include "loader_fixture.h"
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include "device/queue.h"
+
+/* A bad sample fails the step that wants it, no earlier one; then all can go on. */
+static void failing_sample(void **state)
+{
+    (void)state;
+    counting data = count_to(22);
+    choir__sampler s;
+    assert_int_equal(choir__sampler_init(&s, 22, M, B, 3, true, true), CHOIR_OK);
+    data.fails_at = choir__sampler_at(&s, 1, 1, 1); /* in micro-batch 3 */
+    choir__sampler_free(&s);
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, options());
+    for (int64_t position = 0; position < 3; position++)
+        next_is(loader, run, 22, position);
+    for (int again = 0; again < 3; again++) {
+        choir_batch b;
+        choir_scope *step = choir_step_open(run, 3);
+        data.without_message = again == 1;
+        choir_status status = choir_loader_next(loader, step, &b);
+        if (again == 0) /* prepared before without_message was known */
+            assert_says(status, CHOIR_ERR_FORMAT, "is torn");
+        else
+            assert_int_not_equal(status, CHOIR_OK);
+        choir_relu(b.x); /* passes through */
+        assert_int_equal(choir_loader_position(loader), 3);
+        assert_int_not_equal(choir_scope_close(step), CHOIR_OK);
+    }
+    choir_loader_seek(loader, 4); /* over it */
+    next_is(loader, run, 22, 4);
+    data.fails_at = -1; /* mended */
+    choir_loader_seek(loader, 3);
+    next_is(loader, run, 22, 3);
+    next_is(loader, run, 22, 4);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+/* A status alone: the loader says which sample it was. */
+static void failing_silently(void **state)
+{
+    (void)state;
+    counting data = count_to(22);
+    choir_loader_opts o = options();
+    o.shuffle = false;
+    data.fails_at = 2;
+    data.without_message = true;
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, o);
+    choir_scope *step = choir_step_open(run, 0);
+    choir_batch b;
+    assert_says(choir_loader_next(loader, step, &b), CHOIR_ERR_IO, "sample 2 of the dataset");
+    choir_scope_close(step);
+    data.fails_at = -1; /* mended: taking it again tries again, at the latest the second time */
+    choir_status status = CHOIR_ERR_IO;
+    for (int again = 0; again < 2 && status != CHOIR_OK; again++) {
+        step = choir_step_open(run, 0);
+        status = choir_loader_next(loader, step, &b);
+        choir_scope_close(step);
+    }
+    assert_int_equal(status, CHOIR_OK);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+static void bad_options(void **state)
+{
+    (void)state;
+    counting data = count_to(10), nothing = count_to(0), strange = count_to(10),
+             deep = count_to(10), huge = count_to(10);
+    strange.base.y_dtype = (choir_dtype)99;
+    deep.base.x_shape = (choir_shape){.ndim = CHOIR_MAX_DIMS};
+    huge.base.x_shape = choir_dims(INT64_MAX / 64, 3);
+    const struct {
+        choir_dataset *data;
+        int64_t batch, m, first, count;
+        choir_status status;
+        const char *says;
+    } bad[] = {
+        {&data.base, 0, 1, 0, 0, CHOIR_ERR_ARGUMENT, "batch size of 0"},
+        {&data.base, 4, 3, 0, 0, CHOIR_ERR_ARGUMENT, "a batch of 4 does not divide into 3"},
+        {&data.base, 12, 3, 0, 0, CHOIR_ERR_ARGUMENT,
+            "10 samples are fewer than a batch of 12"},
+        {&data.base, 4, 0, 0, 0, CHOIR_ERR_ARGUMENT, "0 micro-batches"},
+        {&data.base, 4, 2, 2, 1, CHOIR_ERR_ARGUMENT, "1 micro-batches from number 2 on"},
+        {&data.base, 4, 2, 0, 3, CHOIR_ERR_ARGUMENT, "3 micro-batches from number 0 on"},
+        {&data.base, 4, 2, 1, 0, CHOIR_ERR_ARGUMENT, "2 micro-batches from number 1 on"},
+        {&data.base, 4, 2, -1, 1, CHOIR_ERR_ARGUMENT, "from number -1 on"},
+        {&data.base, 4, 2, 1, -1, CHOIR_ERR_ARGUMENT, "-1 micro-batches"},
+        {&data.base, 4, 2, INT64_MAX, INT64_MAX, CHOIR_ERR_ARGUMENT, "the batch has 2"},
+        {&nothing.base, 4, 2, 0, 0, CHOIR_ERR_ARGUMENT, "0 samples"},
+        {NULL, 4, 2, 0, 0, CHOIR_ERR_ARGUMENT, "needs a dataset"},
+        {&strange.base, 4, 2, 0, 0, CHOIR_ERR_DTYPE, "y has no known dtype (99)"},
+        {&deep.base, 4, 2, 0, 0, CHOIR_ERR_SHAPE, "x of 6 dimensions"},
+        {&huge.base, 4, 2, 0, 0, CHOIR_ERR_SHAPE, "x is that large"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        choir_loader_opts o = choir_loader_defaults();
+        o.batch_size = bad[i].batch;
+        o.microbatches = bad[i].m;
+        o.micro_first = bad[i].first;
+        o.micro_count = bad[i].count;
+        choir_scope *run = choir_scope_open(NULL, 1);
+        choir_loader *loader = choir_loader_new(run, bad[i].data, o);
+        assert_non_null(loader);
+        assert_says(choir_scope_status(run), bad[i].status, bad[i].says);
+        choir_scope_clear(run); /* the loader stays what it is */
+        choir_batch b;
+        choir_scope *step = choir_step_open(run, 0);
+        assert_says(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);
+        choir_scope_close(step);
+        assert_int_equal(choir_loader_batches(loader), 0);
+        choir_loader_seek(loader, 5);
+        choir_scope_close(run);
+    }
+}
+
+/* A failed step takes no batch. */
+static void failed_scope(void **state)
+{
+    (void)state;
+    counting data = count_to(10);
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, options());
+    choir_scope *step = choir_step_open(run, 0);
+    choir_matmul(choir_zeros(step, CHOIR_F32, choir_dims(2, 3)),
+        choir_zeros(step, CHOIR_F32, choir_dims(2, 3)));
+    choir_batch b;
+    assert_int_equal(choir_loader_next(loader, step, &b), CHOIR_ERR_SHAPE);
+    assert_int_equal(choir_loader_position(loader), 0);
+    choir_scope_close(step);
+    next_is(loader, run, 10, 0);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+/* --- life --------------------------------------------------------------------------------- */
+
+/* Closed while the thread is busy, while copies wait in the queue, and without having begun. */
+static void closed_at_any_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        counting data = count_to(22);
+        data.slow_us = i % 3 * 100;
+        choir_scope *run = choir_scope_open(NULL, 1);
+        choir_loader *a = choir_loader_new(run, &data.base, options());
+        choir_loader_new(run, &data.base, options());
+        for (int n = 0; n < i % 5; n++) {
+            choir_scope *step = choir_step_open(run, 0);
+            choir_batch b;
+            assert_int_equal(choir_loader_next(a, step, &b), CHOIR_OK);
+            assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        }
+        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    }
+}
+
+/* Both sides of a fork go on where they were. */
+static void forks(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: the thread sanitizer follows no threads started after a fork\n");
+    skip();
+#endif
+    counting data = count_to(22);
+    data.slow_us = 200;
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, options());
+    for (int64_t position = 0; position < 5; position++)
+        next_is(loader, run, 22, position);
+    for (int round = 0; round < 3; round++) {
+        choir__queues_quiesce();
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            choir_batch b;
+            int64_t y[EACH];
+            choir__sampler s;
+            bool good = choir__sampler_init(&s, 22, M, B, 3, true, true) == CHOIR_OK;
+            for (int64_t p = 5 + round; good && p < 30; p++) {
+                choir_scope *step = choir_step_open(run, 0);
+                good = choir_loader_next(loader, step, &b) == CHOIR_OK &&
+                       choir_read(b.y, y, sizeof y) == CHOIR_OK &&
+                       y[1] == choir__sampler_at(&s, p / M, p % M, 1);
+                choir_scope_close(step);
+            }
+            good = choir_scope_close(run) == CHOIR_OK && good;
+            _exit(good ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        next_is(loader, run, 22, 5 + round);
+    }
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+static choir_status forking_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    pid_t child = fork(); /* as for a decoder */
+    if (child == 0)
+        _exit(0);
+    if (child < 0 || waitpid(child, NULL, 0) != child)
+        return choir__error(CHOIR_ERR_IO, "no fork");
+    return counting_get(self, index, x, y);
+}
+
+static void forks_within_get(void **state)
+{
+    (void)state;
+    static const choir_dataset_ops ops = {.length = counting_length, .get = forking_get};
+    counting data = count_to(22);
+    data.base.ops = &ops;
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_loader *loader = choir_loader_new(run, &data.base, options());
+    for (int64_t position = 0; position < 6; position++)
+        next_is(loader, run, 22, position);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failing_sample),
+        cmocka_unit_test(failing_silently),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(failed_scope),
+        cmocka_unit_test(closed_at_any_time),
+        cmocka_unit_test(forks),
+        cmocka_unit_test(forks_within_get),
+    };
+    return cmocka_run_group_tests_name("loader_faults", tests, NULL, NULL);
+}
