@@ -1,5 +1,5 @@
-/* The yardstick: the f32 rate of one matrix product of 1024 x 1024 x 1024 on one core, through the same
- * kernel that training uses. Prints GFLOP/s, the median of a second of runs. */
+/* The yardstick: the f32 rate of one matrix product of 1024 x 1024 x 1024 on one core, through
+ * the same kernel that training uses. Prints GFLOP/s, the median of a second of runs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,8 +25,20 @@ int main(void)
 {
     choir_device *device = choir_device_find("cpu:0");
     float *a = matrix(), *b = matrix(), *c = matrix();
-    choir__k_matmul args = {.a = a, .b = b, .c = c, .batch0 = 1, .batch1 = 1, .m = N, .n = N,
-        .k = N, .a_row = N, .a_col = 1, .b_row = N, .b_col = 1, .c_row = N, .dtype = CHOIR_F32};
+    choir__k_matmul args = {.a = a,
+        .b = b,
+        .c = c,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = N,
+        .n = N,
+        .k = N,
+        .a_row = N,
+        .a_col = 1,
+        .b_row = N,
+        .b_col = 1,
+        .c_row = N,
+        .dtype = CHOIR_F32};
     double times[RUNS];
     for (int i = 0; i < RUNS; i++) {
         double start = choir__now();

@@ -1,4 +1,4 @@
-/* Devices work at the same time, each with its own queue, memory and figures:  ./devices COUNT */
+/* Devices work at the same time, each with its own queue and memory:  ./devices COUNT */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>

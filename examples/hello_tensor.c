@@ -1,4 +1,5 @@
-/* Tensors, ops, and a gradient: y = mean((x w + 1)^2), with dy/dw worked out by hand beside it. */
+/* Tensors, ops, and a gradient: y = mean((x w + 1)^2), with dy/dw worked out by hand beside it.
+ */
 #include <stdio.h>
 #include <choir/choir.h>
 

@@ -1,4 +1,4 @@
-/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER  (without: 2, and random images) */
+/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -13,7 +13,6 @@ static int train(int rank, int world, void *arg)
         choir_nn_linear(run, 784, 128), choir_nn_relu(run), choir_nn_linear(run, 128, 10));
     net = choir_ddp(run, net, env.group, choir_ddp_defaults());
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
-    choir_check(choir_scope_status(run));
     for (int step = 0; step <= 200; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
         choir_batch b; /* x (48/world, 1, 28, 28), y (48/world) */
@@ -34,9 +33,9 @@ static int train(int rank, int world, void *arg)
 
 int main(int argc, char **argv)
 {
-    choir_dataset *images; /* the processes are forks: they share its memory */
-    choir_shape shape = choir_dims(1, 28, 28);
-    choir_check(argc > 2 ? choir_dataset_idx(argv[2], CHOIR_TRAIN, &images)
-                         : choir_dataset_random(240, shape, CHOIR_SCALAR, 10, 7, &images));
-    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, images));
+    static choir_dataset *set; /* the processes are forks: they share its memory */
+    choir_check(argc > 2
+                    ? choir_dataset_idx(argv[2], CHOIR_TRAIN, &set)
+                    : choir_dataset_random(240, choir_dims(784), CHOIR_SCALAR, 10, 7, &set));
+    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, set));
 }

@@ -1,4 +1,4 @@
-/* A two-layer network on MNIST:  ./mnist_mlp FOLDER  (of IDX files; without one: random images) */
+/* A two-layer network on MNIST:  ./mnist_mlp FOLDER  (without: random images) */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -22,7 +22,8 @@ int main(int argc, char **argv)
         choir_batch b; /* x (64, 1, 28, 28), y (64) */
         choir_check(choir_loader_next(data, s, &b));
         choir_tensor *out = choir_forward(net, b.x), *loss = choir_cross_entropy(out, b.y);
-        int64_t guess[64], truth[64], right = 0;
+        int64_t guess[64], truth[64];
+        int right = 0;
         choir_check(choir_read(choir_argmax(out), guess, sizeof guess));
         choir_check(choir_read(b.y, truth, sizeof truth));
         for (int i = 0; i < 64; i++)
@@ -30,8 +31,7 @@ int main(int argc, char **argv)
         choir_check(choir_backward(loss)); /* from here on out's memory is gone */
         choir_check(choir_optim_step(opt));
         if (step % 50 == 0)
-            printf("step %3d  loss %.4f  right %lld/64\n", step, choir_item(loss),
-                (long long)right);
+            printf("step %3d  loss %.4f  right %d/64\n", step, choir_item(loss), right);
         choir_check(choir_scope_close(s));
     }
     choir_check(choir_scope_close(run));

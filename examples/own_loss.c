@@ -1,4 +1,4 @@
-/* Your own loss is a function of ops: Huber's (1964), which a few wild points do not carry away. */
+/* Your own loss is a function of ops: Huber's (1964), robust against wild points. */
 #include <stdio.h>
 #include <choir/choir.h>
 

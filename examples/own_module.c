@@ -1,4 +1,5 @@
-/* Your own module: a struct that begins with choir_module. This one has two inputs and dropout. */
+/* Your own module: a struct that begins with choir_module. This one has two inputs and dropout.
+ */
 #include <stdio.h>
 #include <choir/choir.h>
 

@@ -1,4 +1,4 @@
-/* A step as a function: called twice, recorded once, then its kernels run without calling it. */
+/* A step as a function: called twice, recorded, then replayed without calling it. */
 #include <stdio.h>
 #include <time.h>
 #include <choir/choir.h>

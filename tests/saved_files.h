@@ -1,4 +1,5 @@
-/* What the tests of saving share: files as wholes, folders as counts, and what an error said. */
+/* What the tests of saving share: files as wholes, folders as counts, and what an error said.
+ */
 #ifndef CHOIR_TEST_SAVED_FILES_H
 #define CHOIR_TEST_SAVED_FILES_H
 

@@ -1,5 +1,5 @@
-/* MPI_Allreduce over sizes, measured as `choir bench all_reduce --json` measures Choir's, and printed
- * in the same lines.
+/* MPI_Allreduce over sizes, measured as `choir bench all_reduce --json` measures Choir's, and
+ * printed in the same lines.
  *
  *   mpicc -O2 mpi_all_reduce.c -o mpi_all_reduce
  *   mpirun --bind-to core -n 2 ./mpi_all_reduce [MIN [MAX [FACTOR]]]       (bytes)

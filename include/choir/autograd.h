@@ -1,8 +1,8 @@
 /* Backward: gradients of a scope's tape.
  *
- * The gradient of a parameter is the sum over the micro-batches since the last optimizer step, in the
- * fixed binary tree, times one over their number: the first backward after a step overwrites, later
- * ones are further leaves. There is no zero_grad.
+ * The gradient of a parameter is the sum over the micro-batches since the last optimizer step,
+ * in the fixed binary tree, times one over their number: the first backward after a step
+ * overwrites, later ones are further leaves. There is no zero_grad.
  *
  * Threads: those of the scope. */
 #ifndef CHOIR_AUTOGRAD_H
@@ -14,11 +14,13 @@
 extern "C" {
 #endif
 
-/** Walks loss's tape and leaves gradients in parameters and in leaves that require them. loss is one
- *  value. Consumes the tape. Under DDP it is collective. Reports the scope's error, if any. */
+/** Walks loss's tape and leaves gradients in parameters and in leaves that require them. loss
+ * is one value. Consumes the tape. Under DDP it is collective. Reports the scope's error, if
+ * any. */
 choir_status choir_backward(choir_tensor *loss);
 
-/** Called when t's gradient is complete in a backward: t, its gradient of this micro-batch, arg. */
+/** Called when t's gradient is complete in a backward: t, its gradient of this micro-batch,
+ * arg. */
 typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 
 /** Adds a hook to a tensor or a parameter; it lives as long as t. */
@@ -32,8 +34,8 @@ void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg);
  *         tolerance * max(1, |numeric|).
  */
 typedef choir_tensor *choir_check_fn(choir_tensor *const *inputs, int count, void *arg);
-choir_status choir_gradcheck(choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg,
-    double tolerance);
+choir_status choir_gradcheck(
+    choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg, double tolerance);
 
 #ifdef __cplusplus
 }

@@ -1,14 +1,16 @@
-/* Data: datasets, the order they are taken in, and a loader that prepares the next batch while this
- * one trains.
+/* Data: datasets, the order they are taken in, and a loader that prepares the next batch while
+ * this one trains.
  *
  * A dataset has a length and gives sample i; a user's own is a struct whose first member is
- * choir_dataset with a table of two functions. The order is the same on every machine: DistributedSampler
- * over the job's M micro-batches (shared/SEMANTICS: permutation of torch.randperm seeded with seed +
- * epoch, padded from the front to a multiple of M, replica m takes entries m, m + M, ...). Micro-batch m
- * of step k holds replica m's next B/M samples, so the cut of the batch does not depend on the ranks.
+ * choir_dataset with a table of two functions. The order is the same on every machine:
+ * DistributedSampler over the job's M micro-batches (shared/SEMANTICS: permutation of
+ * torch.randperm seeded with seed + epoch, padded from the front to a multiple of M, replica m
+ * takes entries m, m + M, ...). Micro-batch m of step k holds replica m's next B/M samples, so
+ * the cut of the batch does not depend on the ranks.
  *
- * Threads: a dataset's get may be called from the loader's thread; everything else from the thread of
- * the run. Collective: none of these; every rank opens its own loader over the same data. */
+ * Threads: a dataset's get may be called from the loader's thread; everything else from the
+ * thread of the run. Collective: none of these; every rank opens its own loader over the same
+ * data. */
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 
@@ -37,27 +39,29 @@ struct choir_dataset {
 int64_t choir_dataset_length(const choir_dataset *dataset);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
-/* --- tokens ----------------------------------------------------------------------------------- */
+/* --- tokens --- */
 
 typedef struct choir_tokenizer choir_tokenizer;
 
-/** One token a distinct character (UTF-8) of text, in code-point order. Errors: format (not UTF-8). */
+/** One token a distinct character (UTF-8) of text, in code-point order. Errors: format (not
+ * UTF-8). */
 choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokenizer **tokenizer);
 /** One token a byte: 256 of them. */
 choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer);
 void choir_tokenizer_free(choir_tokenizer *tokenizer);
 
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
-/** ids: room for `bytes` of them; *count: how many there are. Error: range, naming the character. */
+/** ids: room for `bytes` of them; *count: how many there are. Error: range, naming the
+ * character. */
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, int64_t *count);
-/** The text of one token, '\0'-terminated; NULL outside the vocabulary. Owned by the tokenizer. */
+/** The text of one token, '\0'-terminated; NULL outside the vocabulary. Not to be freed. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
 /** As JSON: {"type":"chars","vocab":["\n"," ",...]} or {"type":"bytes"}. */
 choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *path);
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
 
-/* --- datasets --------------------------------------------------------------------------------- */
+/* --- datasets --- */
 
 typedef enum choir_split { CHOIR_TRAIN, CHOIR_VALIDATION } choir_split;
 
@@ -66,8 +70,9 @@ typedef enum choir_split { CHOIR_TRAIN, CHOIR_VALIDATION } choir_split;
  *
  * The last tenth of the file is the validation split. Training windows start at every position;
  * validation windows follow one another, so an epoch reads each token once.
- * *tokenizer NULL: characters of the whole file (bytes if it is not UTF-8), returned there for the
- * caller to free; else it is used. Errors: io, format, argument (shorter than the context; empty).
+ * *tokenizer NULL: characters of the whole file (bytes if it is not UTF-8), returned there for
+ * the caller to free; else it is used. Errors: io, format, argument (shorter than the context;
+ * empty).
  */
 choir_status choir_dataset_text(const char *path, int64_t context, choir_split split,
     choir_tokenizer **tokenizer, choir_dataset **dataset);
@@ -77,16 +82,16 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
     int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 /**
- * A folder of IDX files, *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz (MNIST's format):
- * x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
+ * A folder of IDX files, *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz (MNIST's
+ * format): x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
  *
  * With a train-* and a t10k-* pair these are the splits; with one pair its last tenth is the
  * validation split. Errors: io, format (headers that lie, truncated data), naming the file.
  */
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset);
 
-/** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0; sample i depends on
- *  (seed, i) alone. */
+/** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0; sample i
+ * depends on (seed, i) alone. */
 choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, int64_t classes,
     uint64_t seed, choir_dataset **dataset);
 
@@ -94,7 +99,7 @@ choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, 
 choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset);
 
-/* --- the loader ------------------------------------------------------------------------------- */
+/* --- the loader --- */
 
 typedef struct choir_loader choir_loader;
 
@@ -104,24 +109,25 @@ typedef struct choir_batch {
 } choir_batch;
 
 typedef struct choir_loader_opts {
-    int64_t batch_size;    /* of the global batch; M must divide it */
-    int64_t microbatches;  /* M, of the whole job; default 1 */
-    int64_t micro_first;   /* this rank's run of micro-batches: [first, first + count) */
-    int64_t micro_count;   /* 0: all M */
-    bool shuffle;          /* default true; false: in order */
-    bool drop_last;        /* default true: an epoch is whole batches; false: the last is filled up
-                              from the front, as DistributedSampler pads */
+    int64_t batch_size;   /* of the global batch; M must divide it */
+    int64_t microbatches; /* M, of the whole job; default 1 */
+    int64_t micro_first;  /* this rank's run of micro-batches: [first, first + count) */
+    int64_t micro_count;  /* 0: all M */
+    bool shuffle;         /* default true; false: in order */
+    bool drop_last; /* default true: an epoch is whole batches; false: the last is filled up
+                       from the front, as DistributedSampler pads */
     uint64_t seed;
 } choir_loader_opts;
 
 choir_loader_opts choir_loader_defaults(void);
 
-/** The loader borrows the dataset. Freed when the run closes. Never NULL; errors stick to the run:
- *  argument (M does not divide the batch, fewer samples than a batch, ...). */
-choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_loader_opts opts);
+/** The loader borrows the dataset. Freed when the run closes. Never NULL; errors stick to the
+ * run: argument (M does not divide the batch, fewer samples than a batch, ...). */
+choir_loader *choir_loader_new(
+    choir_scope *run, choir_dataset *dataset, choir_loader_opts opts);
 
-/** The next micro-batch of this rank, in scope, an open step or micro-batch. In a recorded step each
- *  replay receives the next one. Goes on into the next epoch by itself. */
+/** The next micro-batch of this rank, in scope, an open step or micro-batch. In a recorded step
+ * each replay receives the next one. Goes on into the next epoch by itself. */
 choir_status choir_loader_next(choir_loader *loader, choir_scope *scope, choir_batch *batch);
 
 /** Micro-batches of this rank from the start of the job; where the next one comes from. */

@@ -1,12 +1,13 @@
 /* Devices: memory, an in-order queue of work, and a table of kernels.
  *
  * cpu:0 ... cpu:N-1 are groups of cores (one core each unless threads says more), each with a
- * queue, a worker thread, a caching allocator and statistics. Work is enqueued with its arguments
- * by value and returns at once; reading a value on the host waits. CHOIR_CPU_DEVICES=8 in the
- * environment makes eight devices however few the cores, so everything about many devices can be
- * tried on a laptop.
+ * queue, a worker thread, a caching allocator and statistics. Work is enqueued with its
+ * arguments by value and returns at once; reading a value on the host waits.
+ * CHOIR_CPU_DEVICES=8 in the environment makes eight devices however few the cores, so
+ * everything about many devices can be tried on a laptop.
  *
- * Threads: any thread may call these; one thread at a time should issue work into one device. */
+ * Threads: any thread may call these; one thread at a time should issue work into one device.
+ */
 #ifndef CHOIR_DEVICE_H
 #define CHOIR_DEVICE_H
 

@@ -8,22 +8,23 @@
 extern "C" {
 #endif
 
-/* name, bytes, the name safetensors gives it. f64 runs on the slow reference kernels: for checks. */
-#define CHOIR_DTYPE_LIST(X)                                                                        \
-    X(F32, "f32", 4, "F32")                                                                        \
-    X(F64, "f64", 8, "F64")                                                                        \
-    X(BF16, "bf16", 2, "BF16")                                                                     \
-    X(F16, "f16", 2, "F16")                                                                        \
-    X(I64, "i64", 8, "I64")                                                                        \
-    X(I32, "i32", 4, "I32")                                                                        \
-    X(U8, "u8", 1, "U8")                                                                           \
+/* name, bytes, the name safetensors gives it. f64 runs on the slow reference kernels: for
+ * checks. */
+#define CHOIR_DTYPE_LIST(X)                                                                    \
+    X(F32, "f32", 4, "F32")                                                                    \
+    X(F64, "f64", 8, "F64")                                                                    \
+    X(BF16, "bf16", 2, "BF16")                                                                 \
+    X(F16, "f16", 2, "F16")                                                                    \
+    X(I64, "i64", 8, "I64")                                                                    \
+    X(I32, "i32", 4, "I32")                                                                    \
+    X(U8, "u8", 1, "U8")                                                                       \
     X(BOOL, "bool", 1, "BOOL")
 
 typedef enum choir_dtype {
 #define X(name, text, bytes, safetensors) CHOIR_##name,
     CHOIR_DTYPE_LIST(X)
 #undef X
-    CHOIR_DTYPE_COUNT
+        CHOIR_DTYPE_COUNT
 } choir_dtype;
 
 /** "f32"; "?" for a value outside the list. */

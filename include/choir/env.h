@@ -1,5 +1,6 @@
-/* The place of this process in a job: rank, group, device. It is what a launcher (choir run, choir_spawn)
- * put into the environment: RANK, WORLD_SIZE, LOCAL_RANK; a program started by hand is alone.
+/* The place of this process in a job: rank, group, device. It is what a launcher (choir run,
+ * choir_spawn) put into the environment: RANK, WORLD_SIZE, LOCAL_RANK; a program started by
+ * hand is alone.
  *
  * Threads: the main thread. Collective: choir_env_init, with more than one rank. */
 #ifndef CHOIR_ENV_H
@@ -15,9 +16,11 @@ extern "C" {
 
 typedef struct choir_env {
     int rank, world, local_rank;
-    choir_group *group;   /* of all ranks; owned by this struct */
-    choir_device *device; /* cpu:(local_rank), around the list when there are more ranks than cores */
-    int64_t microbatches; /* the cut of the global batch; a multiple is accumulation. Default: world */
+    choir_group *group; /* of all ranks; owned by this struct */
+    choir_device
+        *device; /* cpu:(local_rank), around the list when there are more ranks than cores */
+    int64_t microbatches; /* the cut of the global batch; a multiple is accumulation. Default:
+                             world */
 } choir_env;
 
 /** Errors: argument (of the environment), those of choir_group_open. */
@@ -31,13 +34,13 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed);
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
 
 /** A loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
-choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dataset *dataset,
-    int64_t batch_size);
+choir_loader *choir_env_loader(
+    choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size);
 
-/** The same over the training split of a folder of IDX files (choir_dataset_idx), which goes with the run.
- *  Never NULL; errors stick to the run. */
-choir_loader *choir_mnist(choir_scope *run, const char *folder, const choir_env *env,
-    int64_t batch_size);
+/** The same over the training split of a folder of IDX files (choir_dataset_idx), which goes
+ * with the run. Never NULL; errors stick to the run. */
+choir_loader *choir_mnist(
+    choir_scope *run, const char *folder, const choir_env *env, int64_t batch_size);
 
 #ifdef __cplusplus
 }

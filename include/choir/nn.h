@@ -1,7 +1,8 @@
 /* Modules: parameters, the modules they are made of, and a forward function.
  *
- * A user's own model is a struct whose first member is choir_module, a forward function, and children
- * and parameters registered by field, so that Choir can name, walk, shard and save them:
+ * A user's own model is a struct whose first member is choir_module, a forward function, and
+ * children and parameters registered by field, so that Choir can name, walk, shard and save
+ * them:
  *
  *     typedef struct net { choir_module base; choir_module *fc1, *fc2; } net;
  *
@@ -15,9 +16,10 @@
  *     net *n = choir_module_new(run, &net_class);
  *     choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 784, 256));
  *
- * Modules and parameters belong to the run they were made in, which frees them. Initial values depend
- * on the run's seed, the parameter's full name ("fc1.weight") and the index alone; they are drawn when
- * the finished tree is first used. Constructors never return NULL: errors stick to the run.
+ * Modules and parameters belong to the run they were made in, which frees them. Initial values
+ * depend on the run's seed, the parameter's full name ("fc1.weight") and the index alone; they
+ * are drawn when the finished tree is first used. Constructors never return NULL: errors stick
+ * to the run.
  *
  * Threads: those of the run. Collective: none of these. */
 #ifndef CHOIR_NN_H
@@ -35,20 +37,20 @@ typedef struct choir_module choir_module;
 typedef choir_tensor *choir_forward_fn(choir_module *self, choir_tensor *const *in, int count);
 
 typedef struct choir_module_class {
-    const char *name;          /* for messages */
-    size_t size;               /* of the struct whose first member is choir_module */
+    const char *name; /* for messages */
+    size_t size;      /* of the struct whose first member is choir_module */
     choir_forward_fn *forward;
 } choir_module_class;
 
 struct choir_module {
     const choir_module_class *type;
     choir_scope *run;
-    bool training;             /* train mode; true at first */
-    const char *path;          /* "blocks.0.attn", once the tree is in use */
+    bool training;    /* train mode; true at first */
+    const char *path; /* "blocks.0.attn", once the tree is in use */
     choir_module *parent;
     struct choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
-    const char *name;          /* within its parent */
+    const char *name; /* within its parent */
     bool ready;
 };
 
@@ -56,8 +58,8 @@ struct choir_module {
 void *choir_module_new(choir_scope *run, const choir_module_class *type);
 
 /** Makes child a part of self under name and stores it in *field. */
-void choir_module_child(choir_module *self, const char *name, choir_module **field,
-    choir_module *child);
+void choir_module_child(
+    choir_module *self, const char *name, choir_module **field, choir_module *child);
 
 /** How a parameter starts: uniform in [a, b), normal of mean a and deviation b, or all a. */
 typedef struct choir_init {
@@ -73,19 +75,19 @@ choir_init choir_init_normal(double mean, double deviation);
 void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, choir_init init);
 
-/** Makes *field another name for a parameter of a module already registered (tied weights). It is
- *  saved once, under its first name. */
-void choir_module_tie(choir_module *self, const char *name, choir_tensor **field,
-    choir_tensor *param);
+/** Makes *field another name for a parameter of a module already registered (tied weights). It
+ * is saved once, under its first name. */
+void choir_module_tie(
+    choir_module *self, const char *name, choir_tensor **field, choir_tensor *param);
 
-/** Adds an f32 buffer: saved with the parameters, not trained; under DDP it follows rank 0's. */
+/** Adds an f32 buffer: saved with the parameters, not trained; under DDP, rank 0's. */
 void choir_module_buffer(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, double value);
 
 /** choir_forward(module, x, ...): runs hooks and the module's forward function. */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
-#define choir_forward(module, ...)                                                                 \
-    choir_forward_n(module, (choir_tensor *[]){__VA_ARGS__},                                       \
+#define choir_forward(module, ...)                                                             \
+    choir_forward_n(module, (choir_tensor *[]){__VA_ARGS__},                                   \
         sizeof((choir_tensor *[]){__VA_ARGS__}) / sizeof(choir_tensor *))
 
 /** Train mode or eval mode, for the module and all inside it. */
@@ -97,16 +99,17 @@ void choir_module_freeze(choir_module *module, bool frozen);
 /** The parameter or buffer by its full name; NULL if there is none. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);
 
-/** Calls visit for every parameter (and buffer, if buffers), once each, in order of registration. */
+/** Calls visit for every parameter (and buffer, if buffers), once each, in order of
+ * registration. */
 typedef void choir_visit_fn(const char *name, choir_tensor *t, void *arg);
 void choir_module_visit(choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
 /** Trainable elements. */
 int64_t choir_module_param_count(choir_module *module);
 
-/** Called around forward: before with in (out NULL), after with out; and around backward: when the
- *  gradient of the output has arrived (grad_out), when that of the first input that requires one has
- *  been made (grad_in). Any may be NULL. */
+/** Called around forward: before with in (out NULL), after with out; and around backward: when
+ * the gradient of the output has arrived (grad_out), when that of the first input that requires
+ * one has been made (grad_in). Any may be NULL. */
 typedef struct choir_module_hooks {
     void (*before_forward)(choir_module *module, choir_tensor *const *in, int count, void *arg);
     void (*after_forward)(choir_module *module, choir_tensor *out, void *arg);
@@ -116,21 +119,22 @@ typedef struct choir_module_hooks {
 
 void choir_module_hook(choir_module *module, choir_module_hooks hooks, void *arg);
 
-/* --- layers: PyTorch's of the same name, with its default initialisation -------------------------- */
+/* --- layers: PyTorch's of the same name, with its default initialisation --- */
 
 /** x W^T + b: (..., in) -> (..., out). */
 choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out);
-choir_module *choir_nn_linear_with(choir_scope *run, int64_t in, int64_t out, bool bias,
-    choir_init weight);
+choir_module *choir_nn_linear_with(
+    choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight);
 
 /** (N, in, H, W) -> (N, out, OH, OW), square kernel. */
-choir_module *choir_nn_conv2d(choir_scope *run, int64_t in, int64_t out, int kernel,
-    choir_conv_opts opts);
+choir_module *choir_nn_conv2d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
 choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride);
 choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride);
 
 /** ids i64 (...) -> (..., width). */
-choir_module *choir_nn_embedding(choir_scope *run, int64_t count, int64_t width, choir_init init);
+choir_module *choir_nn_embedding(
+    choir_scope *run, int64_t count, int64_t width, choir_init init);
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
 /** (N, C, ...): momentum 0.1, eps 1e-5. */
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels);
@@ -144,13 +148,13 @@ choir_module *choir_nn_flatten(choir_scope *run);
 
 /** choir_nn_sequential(run, a, b, ...): b(a(x)). Children are named "0", "1", ... */
 choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts, int count);
-#define choir_nn_sequential(run, ...)                                                              \
-    choir_nn_sequential_n(run, (choir_module *[]){__VA_ARGS__},                                    \
+#define choir_nn_sequential(run, ...)                                                          \
+    choir_nn_sequential_n(run, (choir_module *[]){__VA_ARGS__},                                \
         sizeof((choir_module *[]){__VA_ARGS__}) / sizeof(choir_module *))
 
-/** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), then x + mlp(ln(x)), tanh GELU. */
-choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads, bool causal,
-    float dropout, double residual_deviation);
+/** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. */
+choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
+    bool causal, float dropout, double residual_deviation);
 
 #ifdef __cplusplus
 }

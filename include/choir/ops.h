@@ -1,8 +1,9 @@
 /* Ops on tensors: what PyTorch's functions of the same names compute.
  *
- * Floating operands are f32, or bf16/f16 (computed in f32, rounded once at the end), or f64 (slow:
- * for checks). All are differentiable in their floating operands unless said. Shapes broadcast as
- * NumPy's where two operands meet. Errors: shape, dtype, device, scope. Collective: none.
+ * Floating operands are f32, or bf16/f16 (computed in f32, rounded once at the end), or f64
+ * (slow: for checks). All are differentiable in their floating operands unless said. Shapes
+ * broadcast as NumPy's where two operands meet. Errors: shape, dtype, device, scope.
+ * Collective: none.
  *
  * Threads: those of the operands' scope. */
 #ifndef CHOIR_OPS_H
@@ -55,18 +56,21 @@ choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *
 choir_tensor *choir_softmax(choir_tensor *x);
 choir_tensor *choir_log_softmax(choir_tensor *x);
 
-/** softmax(q k^T / sqrt(D)) v, per head (Vaswani et al., 2017). q, k, v (B, H, T, D), any strides
- *  with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ... t. */
+/** softmax(q k^T / sqrt(D)) v, per head (Vaswani et al., 2017). q, k, v (B, H, T, D), any
+ * strides with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ... t. */
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal);
 
-/** The same with q, k and v as the thirds of one tensor qkv (B, T, 3C), C = heads * D -> (B, T, C). */
+/** The same with q, k and v as the thirds of one tensor qkv (B, T, 3C), C = heads * D -> (B, T,
+ * C). */
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal);
 
-/** (x - mean) / sqrt(var + eps) * gamma + beta over the last dimension; gamma, beta (C) or NULL. */
-choir_tensor *choir_layer_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
+/** (x - mean) / sqrt(var + eps) * gamma + beta over the last dimension; gamma, beta (C) or
+ * NULL. */
+choir_tensor *choir_layer_norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
 
-/** Over all dimensions but 1 of x (N, C, ...). training: by the batch's statistics, and the running
- *  ones (C) move by momentum (on micro-batch 0 alone); else by the running ones. */
+/** Over all dimensions but 1 of x (N, C, ...). training: by the batch's statistics, and the
+ * running ones (C) move by momentum (on micro-batch 0 alone); else by the running ones. */
 choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, bool training, float momentum,
     float eps);
@@ -86,15 +90,15 @@ choir_conv_opts choir_conv_defaults(void); /* 1, 0, 1, 1 */
 
 /** x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) or NULL -> (N, O, OH, OW). Images are
  *  logically NCHW and channels-last in memory. */
-choir_tensor *choir_conv2d(choir_tensor *x, choir_tensor *weight, choir_tensor *bias,
-    choir_conv_opts opts);
+choir_tensor *choir_conv2d(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding);
 choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding);
 
-/* --- losses: (), the mean over what counts -------------------------------------------------------- */
+/* --- losses: (), the mean over what counts --- */
 
 typedef struct choir_cross_entropy_opts {
-    int64_t ignore_index; /* rows with this target do not count; default -100 */
+    int64_t ignore_index;  /* rows with this target do not count; default -100 */
     float label_smoothing; /* in [0, 1]; default 0 */
 } choir_cross_entropy_opts;
 
@@ -112,8 +116,8 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  * Gradient: logits only.  Execution error: range, a target outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
-choir_tensor *choir_cross_entropy_with(choir_tensor *logits, choir_tensor *target,
-    choir_cross_entropy_opts opts);
+choir_tensor *choir_cross_entropy_with(
+    choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 
 /** -mean over rows of x[r, target[r]]; x (..., C) log-probabilities. */
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
@@ -121,7 +125,7 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 /** mean (x - y)^2; no gradient for y. */
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
-/* --- ops with a user's own gradient -------------------------------------------------------------- */
+/* --- ops with a user's own gradient --- */
 
 /** Both functions are made of choir ops, which record nothing while they run. */
 typedef struct choir_custom_op {
@@ -134,8 +138,8 @@ typedef struct choir_custom_op {
 } choir_custom_op;
 
 /** arg must live as long as the scope. */
-choir_tensor *choir_custom(const choir_custom_op *op, choir_tensor *const *in, int count,
-    const void *arg);
+choir_tensor *choir_custom(
+    const choir_custom_op *op, choir_tensor *const *in, int count, const void *arg);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,8 @@
  *
  * 0 is success, negatives are failures, grouped by what died: an argument, this step, a peer,
  * the process. The first function to notice a failure writes one sentence for people, kept per
- * thread (choir_error_message) and, for work in a scope, in that scope; callers pass the code on.
+ * thread (choir_error_message) and, for work in a scope, in that scope; callers pass the code
+ * on.
  *
  * Threads: choir_error_message belongs to the calling thread; the rest is pure. */
 #ifndef CHOIR_STATUS_H
@@ -12,29 +13,29 @@
 extern "C" {
 #endif
 
-#define CHOIR_STATUS_LIST(X)                                                                       \
-    X(OK, 0, "success")                                                                            \
-    /* an argument: the call was wrong and nothing happened */                                     \
-    X(ERR_ARGUMENT, -1, "invalid argument")                                                        \
-    X(ERR_SHAPE, -2, "shapes do not fit")                                                          \
-    X(ERR_DTYPE, -3, "wrong data type")                                                            \
-    X(ERR_DEVICE, -4, "wrong or missing device")                                                   \
-    X(ERR_SCOPE, -5, "tensors of unrelated or closed scopes")                                      \
-    X(ERR_UNSUPPORTED, -6, "not supported")                                                        \
-    X(ERR_IO, -7, "file or system call failed")                                                    \
-    X(ERR_FORMAT, -8, "malformed file")                                                            \
-    X(ERR_END, -9, "no more data")                                                                 \
-    /* this step: the run may go on with the next */                                               \
-    X(ERR_MEMORY, -20, "out of memory")                                                            \
-    X(ERR_NONFINITE, -21, "a value is not finite")                                                 \
-    X(ERR_RANGE, -22, "an index is out of range")                                                  \
-    X(ERR_STATE, -23, "called in the wrong state")                                                 \
-    /* a peer: the group is lost */                                                                \
-    X(ERR_PEER_LOST, -40, "a peer died")                                                           \
-    X(ERR_TIMEOUT, -41, "a peer did not answer in time")                                           \
-    X(ERR_MISMATCH, -42, "ranks disagree")                                                         \
-    /* the process */                                                                              \
-    X(ERR_INTERRUPTED, -60, "interrupted")                                                         \
+#define CHOIR_STATUS_LIST(X)                                                                   \
+    X(OK, 0, "success")                                                                        \
+    /* an argument: the call was wrong and nothing happened */                                 \
+    X(ERR_ARGUMENT, -1, "invalid argument")                                                    \
+    X(ERR_SHAPE, -2, "shapes do not fit")                                                      \
+    X(ERR_DTYPE, -3, "wrong data type")                                                        \
+    X(ERR_DEVICE, -4, "wrong or missing device")                                               \
+    X(ERR_SCOPE, -5, "tensors of unrelated or closed scopes")                                  \
+    X(ERR_UNSUPPORTED, -6, "not supported")                                                    \
+    X(ERR_IO, -7, "file or system call failed")                                                \
+    X(ERR_FORMAT, -8, "malformed file")                                                        \
+    X(ERR_END, -9, "no more data")                                                             \
+    /* this step: the run may go on with the next */                                           \
+    X(ERR_MEMORY, -20, "out of memory")                                                        \
+    X(ERR_NONFINITE, -21, "a value is not finite")                                             \
+    X(ERR_RANGE, -22, "an index is out of range")                                              \
+    X(ERR_STATE, -23, "called in the wrong state")                                             \
+    /* a peer: the group is lost */                                                            \
+    X(ERR_PEER_LOST, -40, "a peer died")                                                       \
+    X(ERR_TIMEOUT, -41, "a peer did not answer in time")                                       \
+    X(ERR_MISMATCH, -42, "ranks disagree")                                                     \
+    /* the process */                                                                          \
+    X(ERR_INTERRUPTED, -60, "interrupted")                                                     \
     X(ERR_INTERNAL, -61, "internal error")
 
 typedef enum choir_status {

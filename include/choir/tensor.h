@@ -1,11 +1,11 @@
 /* Tensors: shaped, strided views of device memory.
  *
- * A tensor belongs to a scope, which frees it; handles are never freed one by one. Ops return new
- * tensors at once, while the device works behind; choir_item and choir_read wait. Ops never return
- * NULL: see scope.h on errors. Shapes are outermost first.
+ * A tensor belongs to a scope, which frees it; handles are never freed one by one. Ops return
+ * new tensors at once, while the device works behind; choir_item and choir_read wait. Ops never
+ * return NULL: see scope.h on errors. Shapes are outermost first.
  *
- * Backward frees the memory of intermediate results as it consumes them: what is wanted afterwards is
- * kept with choir_keep before.
+ * Backward frees the memory of intermediate results as it consumes them: what is wanted
+ * afterwards is kept with choir_keep before.
  *
  * Threads: those of the tensor's scope. */
 #ifndef CHOIR_TENSOR_H
@@ -26,8 +26,14 @@ typedef struct choir_shape {
     int64_t dim[CHOIR_MAX_DIMS];
 } choir_shape;
 
-#define choir_dims(...)                                                                            \
-    (choir_shape){sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), {__VA_ARGS__}}
+#define choir_dims(...)                                                                        \
+    (choir_shape)                                                                              \
+    {                                                                                          \
+        sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),                                    \
+        {                                                                                      \
+            __VA_ARGS__                                                                        \
+        }                                                                                      \
+    }
 
 /** The shape (): one value. */
 #define CHOIR_SCALAR ((choir_shape){0, {0}})
@@ -41,18 +47,19 @@ choir_dtype choir_tensor_dtype(const choir_tensor *t);
 choir_device *choir_tensor_device(const choir_tensor *t);
 choir_scope *choir_tensor_scope(const choir_tensor *t);
 
-/* --- making ----------------------------------------------------------------------------------- */
+/* --- making --- */
 
 choir_tensor *choir_zeros(choir_scope *scope, choir_dtype dtype, choir_shape shape);
-choir_tensor *choir_full(choir_scope *scope, choir_dtype dtype, choir_shape shape, double value);
+choir_tensor *choir_full(
+    choir_scope *scope, choir_dtype dtype, choir_shape shape, double value);
 
 /** A copy of host memory: count(shape) values of dtype, row-major. */
-choir_tensor *choir_from(choir_scope *scope, choir_dtype dtype, choir_shape shape,
-    const void *data);
+choir_tensor *choir_from(
+    choir_scope *scope, choir_dtype dtype, choir_shape shape, const void *data);
 
-/** Uniform in [low, high), or normal; keyed by the run's seed, the step and `name`. f32, f64. */
-choir_tensor *choir_rand(choir_scope *scope, choir_shape shape, const char *name, double low,
-    double high);
+/** Uniform in [low, high), or normal; keyed by the run's seed, step and `name`. f32. */
+choir_tensor *choir_rand(
+    choir_scope *scope, choir_shape shape, const char *name, double low, double high);
 choir_tensor *choir_randn(choir_scope *scope, choir_shape shape, const char *name);
 
 /** Asks for t's gradient: t must be a leaf of f32 or f64. Returns t. */
@@ -62,7 +69,7 @@ choir_tensor *choir_require_grad(choir_tensor *t);
  *  last optimizer step; NULL if there is none. For parameters under a group: collective. */
 choir_tensor *choir_grad(choir_tensor *t);
 
-/* --- reading: these wait ------------------------------------------------------------------------ */
+/* --- reading: these wait --- */
 
 /** The value of a tensor of one element; NaN on error. */
 double choir_item(const choir_tensor *t);
@@ -70,13 +77,13 @@ double choir_item(const choir_tensor *t);
 /** Copies all of t, row-major, in its own dtype. bytes must be count * size. */
 choir_status choir_read(const choir_tensor *t, void *data, size_t bytes);
 
-/** Overwrites t from host memory, in place. Error: state, if t is saved for a backward to come. */
+/** Overwrites t from host memory, in place. A backward that had saved it then fails. */
 choir_status choir_write(choir_tensor *t, const void *data, size_t bytes);
 
 /** Prints shape, dtype, device and, shortened, the values, as PyTorch does. */
 void choir_print(const choir_tensor *t);
 
-/* --- views: no copy, unless said ---------------------------------------------------------------- */
+/* --- views: no copy, unless said --- */
 
 /** One dimension may be -1. Copies if the memory order asks for it. */
 choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape);

@@ -1,10 +1,10 @@
 /* The walk: from the loss back over the tape.
  *
- * First a look at the whole graph: which records the loss depends on, and how often each parameter is
- * used. Then the records in reverse: an op's backward receives the gradient of its result and gives
- * those of its inputs through the sink, which puts a parameter's into its book and adds up the rest. A
- * record's result and what it saved are needed by nobody further back, so their memory goes as soon as
- * the record is done. */
+ * First a look at the whole graph: which records the loss depends on, and how often each
+ * parameter is used. Then the records in reverse: an op's backward receives the gradient of its
+ * result and gives those of its inputs through the sink, which puts a parameter's into its book
+ * and adds up the rest. A record's result and what it saved are needed by nobody further back,
+ * so their memory goes as soon as the record is done. */
 #include <choir/autograd.h>
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void call_hooks(choir_tensor *t, choir_tensor *grad)
         h->call(t, grad, h->arg);
 }
 
-/* --- the look --------------------------------------------------------------------------------- */
+/* --- the look --- */
 
 static void mark_reached(choir_tensor *loss)
 {
@@ -108,7 +108,7 @@ static choir_status begin(choir_tensor *loss)
     return CHOIR_OK;
 }
 
-/* --- the sink --------------------------------------------------------------------------------- */
+/* --- the sink --- */
 
 static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
 {
@@ -166,8 +166,8 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
         x->grad = g;
 }
 
-static bool give_rows(choir__sink *sink, choir__record *r, int i, choir_tensor *ids,
-    choir_tensor *rows)
+static bool give_rows(
+    choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows)
 {
     choir_tensor *x = r->in[i];
     (void)sink;
@@ -179,7 +179,7 @@ static bool give_rows(choir__sink *sink, choir__record *r, int i, choir_tensor *
     return true;
 }
 
-/* --- the walk --------------------------------------------------------------------------------- */
+/* --- the walk --- */
 
 static choir_status check_versions(const choir__record *r)
 {

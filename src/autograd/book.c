@@ -1,4 +1,5 @@
-/* The book's bookkeeping of one step: leaves, sums, the end. See book.h; the layout is layout.c's. */
+/* The book's bookkeeping of one step: leaves, sums, the end. See book.h; the layout is
+ * layout.c's. */
 #include "autograd/book.h"
 
 #include <stdlib.h>
@@ -62,7 +63,7 @@ void choir__books_close(void *arg)
         choir__book_free(run->books);
 }
 
-/* --- one backward ----------------------------------------------------------------------------- */
+/* --- one backward --- */
 
 static void start_step(choir__book *book)
 {
@@ -147,8 +148,11 @@ static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 {
     size_t at = book->buckets[bucket].offset;
     choir__k_add_scaled args = {.a = (char *)book->level[a] + at,
-        .b = b < 0 ? NULL : (char *)book->level[b] + at, .y = (char *)book->level[a] + at,
-        .n = book->buckets[bucket].count, .scale = scale, .dtype = CHOIR_F32};
+        .b = b < 0 ? NULL : (char *)book->level[b] + at,
+        .y = (char *)book->level[a] + at,
+        .n = book->buckets[bucket].count,
+        .scale = scale,
+        .dtype = CHOIR_F32};
     choir__launch(book->device, CHOIR_F32, add_scaled, &args);
 }
 
@@ -186,8 +190,8 @@ void choir__book_done(choir__param *param, int use)
 
 static void fill_slot(choir__book *book, choir__param *param, choir__slot *slot)
 {
-    choir__k_fill args = {.y = slot_data(book, slot, book->top), .n = param->tensor->count,
-        .dtype = CHOIR_F32};
+    choir__k_fill args = {
+        .y = slot_data(book, slot, book->top), .n = param->tensor->count, .dtype = CHOIR_F32};
     choir__launch(book->device, CHOIR_F32, fill, &args);
 }
 
@@ -204,7 +208,8 @@ choir_status choir__book_end_leaf(choir__book *book)
             if (p->slots[u].done || p->slots[u].by_rows)
                 continue;
             bool had = p->has_grad;
-            fill_slot(book, p, &p->slots[u]); /* no gradient is a gradient of zero to the sums */
+            fill_slot(
+                book, p, &p->slots[u]); /* no gradient is a gradient of zero to the sums */
             choir__book_done(p, u);
             p->has_grad = had;
         }
@@ -214,18 +219,18 @@ choir_status choir__book_end_leaf(choir__book *book)
     return CHOIR_OK;
 }
 
-/* --- the end of a step ------------------------------------------------------------------------ */
+/* --- the end of a step --- */
 
-static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot, float *y,
-    bool accumulate, float scale)
+static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot,
+    float *y, bool accumulate, float scale)
 {
     int64_t total = book->total ? book->total : book->leaves;
     choir__leaf_rows *all = slot->rows;
     choir_status status = CHOIR_OK;
     if (book->reducer) {
         all = choir__calloc((size_t)total, sizeof *all);
-        status = book->reducer_ops->gather_rows(book->reducer, book, slot,
-            p->tensor->shape.dim[1] * (int64_t)sizeof(float), all);
+        status = book->reducer_ops->gather_rows(
+            book->reducer, book, slot, p->tensor->shape.dim[1] * (int64_t)sizeof(float), all);
     }
     if (status == CHOIR_OK)
         status = choir__launch_rows(book->device, all, total, y, p->tensor, accumulate, scale);
@@ -249,8 +254,12 @@ static choir_status add_uses(choir__book *book, choir__param *p, float scale)
         if (slot->by_rows) {
             status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
         } else if (u != first) {
-            choir__k_add_scaled args = {.a = y, .b = slot_data(book, slot, 0), .y = y,
-                .n = p->tensor->count, .scale = 1, .dtype = CHOIR_F32};
+            choir__k_add_scaled args = {.a = y,
+                .b = slot_data(book, slot, 0),
+                .y = y,
+                .n = p->tensor->count,
+                .scale = 1,
+                .dtype = CHOIR_F32};
             choir__launch(book->device, CHOIR_F32, add_scaled, &args);
         }
     }

@@ -1,16 +1,18 @@
-/* The gradient book: where a set of parameters keeps its gradients, over micro-batches and ranks.
+/* The gradient book: where a set of parameters keeps its gradients, over micro-batches and
+ * ranks.
  *
- * Parameters are laid out once, in flat buckets; a backward writes a parameter's gradient straight into
- * its slot. A parameter used twice in a micro-batch has two slots, since the gradient tree is one a
- * use. The micro-batches of a step are the leaves of a fixed tree (comm/pattern/tree.h); the book keeps
- * a stack of partial sums, each level one buffer a bucket, and adds two as soon as they are siblings.
+ * Parameters are laid out once, in flat buckets; a backward writes a parameter's gradient
+ * straight into its slot. A parameter used twice in a micro-batch has two slots, since the
+ * gradient tree is one a use. The micro-batches of a step are the leaves of a fixed tree
+ * (comm/pattern/tree.h); the book keeps a stack of partial sums, each level one buffer a
+ * bucket, and adds two as soon as they are siblings.
  *
  *     level 0   [ bucket 0 | bucket 1 | ... ]    leaves 0-3, summed
  *     level 1   [ bucket 0 | bucket 1 | ... ]    leaf 4: being written by this backward
  *
- * When the step's leaves are done, choir__book_finish folds the stack, or a reducer (DDP) does so over
- * all ranks; then the uses of a parameter are added in forward order, and all is scaled by one over the
- * number of micro-batches. What is then at level 0 is the gradient.
+ * When the step's leaves are done, choir__book_finish folds the stack, or a reducer (DDP) does
+ * so over all ranks; then the uses of a parameter are added in forward order, and all is scaled
+ * by one over the number of micro-batches. What is then at level 0 is the gradient.
  *
  * Lookup tables give rows instead: (ids, rows) are kept until the step ends and added there. */
 #ifndef CHOIR_BOOK_H
@@ -23,9 +25,9 @@ typedef struct choir__book choir__book;
 
 typedef struct choir__slot { /* one use of one parameter */
     int bucket;
-    int64_t at;   /* elements into the bucket */
-    bool done;    /* written by this backward */
-    bool by_rows; /* this use gives rows, not a dense gradient */
+    int64_t at;             /* elements into the bucket */
+    bool done;              /* written by this backward */
+    bool by_rows;           /* this use gives rows, not a dense gradient */
     choir__leaf_rows *rows; /* one a local leaf */
 } choir__slot;
 
@@ -38,30 +40,31 @@ struct choir__param {
     uint32_t rows_uses; /* bit u: use u gives rows */
     choir__slot *slots;
     int slot_count;
-    bool has_grad;      /* since the last step */
-    choir_tensor *grad; /* view of level 0, of the run's scope */
+    bool has_grad;         /* since the last step */
+    choir_tensor *grad;    /* view of level 0, of the run's scope */
     choir__storage *dense; /* final gradient of a parameter whose uses all give rows */
-    int init_kind; /* of choir_init: how its values are drawn, see nn/module.c */
+    int init_kind;         /* of choir_init: how its values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;
 };
 
 typedef struct choir__bucket {
-    int64_t count;       /* elements, a multiple of 16 */
-    int pending;         /* slots this backward has yet to write */
-    bool shared;         /* holds parameters of several uses: scaled after those are added */
-    bool reduced;        /* handed to the reducer */
-    size_t offset;       /* bytes into a level */
+    int64_t count; /* elements, a multiple of 16 */
+    int pending;   /* slots this backward has yet to write */
+    bool shared;   /* holds parameters of several uses: scaled after those are added */
+    bool reduced;  /* handed to the reducer */
+    size_t offset; /* bytes into a level */
 } choir__bucket;
 
 /* Reduction over ranks: what DDP adds to a book. */
 typedef struct choir__reducer_ops {
-    /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error noted. */
+    /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error
+     * noted. */
     void *(*alloc)(void *reducer, size_t bytes, int levels);
     /* All local leaves of a bucket are in its nodes (choir__tree_nodes of this rank's run). */
     void (*bucket_ready)(void *reducer, choir__book *book, int bucket);
-    /* Makes the device wait until every bucket is reduced, and gathers rows: fills `all` with the
-     * rows of all leaves of the job. */
+    /* Makes the device wait until every bucket is reduced, and gathers rows: fills `all` with
+     * the rows of all leaves of the job. */
     choir_status (*finish)(void *reducer, choir__book *book);
     choir_status (*gather_rows)(void *reducer, choir__book *book, choir__slot *slot,
         int64_t row_bytes, choir__leaf_rows *all);
@@ -79,7 +82,7 @@ struct choir__book {
     int count;
     choir__bucket *buckets;
     int bucket_count;
-    unsigned layout;      /* changes when gradients move */
+    unsigned layout; /* changes when gradients move */
     size_t level_bytes;
     void *level[CHOIR__MAX_LEVELS];
     choir__storage *level_storage[CHOIR__MAX_LEVELS]; /* NULL with a reducer */
@@ -100,7 +103,7 @@ choir__book *choir__book_new(choir_scope *run, choir__param **params, int count)
 /* Takes parameters out of their books (before they are given to another). */
 void choir__book_free(choir__book *book);
 
-/* --- during a backward (backward.c) ------------------------------------------------------------- */
+/* --- during a backward (backward.c) --- */
 
 /* The tape's uses are counted in params: lays out or checks, and opens a leaf. */
 choir_status choir__book_begin_leaf(choir__book *book);
@@ -109,7 +112,7 @@ void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir
 void choir__book_done(choir__param *param, int use);
 choir_status choir__book_end_leaf(choir__book *book);
 
-/* --- after it ----------------------------------------------------------------------------------- */
+/* --- after it --- */
 
 /* Completes the gradients of the step; idempotent until the next backward. */
 choir_status choir__book_finish(choir__book *book);

@@ -61,12 +61,12 @@ static choir_status check_input(choir_check_fn *f, choir_tensor *const *inputs, 
     return status;
 }
 
-choir_status choir_gradcheck(choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg,
-    double tolerance)
+choir_status choir_gradcheck(
+    choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg, double tolerance)
 {
     if (count < 1 || count > CHOIR__MAX_IN)
-        return choir__error(CHOIR_ERR_ARGUMENT, "gradcheck: %d inputs; from 1 to %d", count,
-            CHOIR__MAX_IN);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "gradcheck: %d inputs; from 1 to %d", count, CHOIR__MAX_IN);
     choir_status status = choir_backward(f(inputs, count, arg));
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         if (!inputs[i]->requires_grad)

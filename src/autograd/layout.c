@@ -1,7 +1,8 @@
-/* Buckets, as DDP cuts them: parameters in reverse order of registration, which is about the order in
- * which backward finishes them; a bucket closes once its size reaches the cap (overshoot allowed),
- * the first at a smaller one so that its reduction starts early. Parameters of several uses go to a
- * bucket of their own kind, because they are scaled only after the uses have been added. */
+/* Buckets, as DDP cuts them: parameters in reverse order of registration, which is about the
+ * order in which backward finishes them; a bucket closes once its size reaches the cap
+ * (overshoot allowed), the first at a smaller one so that its reduction starts early.
+ * Parameters of several uses go to a bucket of their own kind, because they are scaled only
+ * after the uses have been added. */
 #include "autograd/layout.h"
 
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static void make_slots(choir__param *p)
         p->slots[u].by_rows = u < 32 && (p->rows_uses >> u & 1);
 }
 
-/* Puts the parameters that are `shared` (of several uses), or those that are not, into buckets. */
+/* Puts the parameters that are `shared` (of several uses), or the others, into buckets. */
 static void fill_buckets(choir__book *book, bool shared)
 {
     choir__bucket *open = NULL;
@@ -138,9 +139,8 @@ static choir_status one_level(choir__book *book, int level)
 {
     choir__storage *s = choir__storage_new(book->device, book->level_bytes);
     if (!s)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for gradients, %zu bytes", choir_device_name(book->device),
-            book->level_bytes);
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
+            choir_device_name(book->device), book->level_bytes);
     book->level_storage[level] = s;
     book->level[level] = s->data;
     return CHOIR_OK;

@@ -12,7 +12,7 @@ static int rank_label = -1;
 const char *choir_status_name(choir_status status)
 {
     switch (status) {
-#define X(name, value, text)                                                                       \
+#define X(name, value, text)                                                                   \
     case CHOIR_##name: return "CHOIR_" #name;
         CHOIR_STATUS_LIST(X)
 #undef X
@@ -23,7 +23,7 @@ const char *choir_status_name(choir_status status)
 const char *choir_status_text(choir_status status)
 {
     switch (status) {
-#define X(name, value, text)                                                                       \
+#define X(name, value, text)                                                                   \
     case CHOIR_##name: return text;
         CHOIR_STATUS_LIST(X)
 #undef X
@@ -55,7 +55,8 @@ choir_status choir__verror(choir_status status, const char *format, va_list args
     vsnprintf(text, sizeof text, format, args);
     if (!strncmp(text, label, strlen(label))) /* a sentence told again has its label */
         label[0] = '\0';
-    snprintf(message, sizeof message, "%s%.*s", label, (int)(sizeof message - sizeof label), text);
+    snprintf(
+        message, sizeof message, "%s%.*s", label, (int)(sizeof message - sizeof label), text);
     return status;
 }
 

@@ -60,8 +60,8 @@ static choir_status unknown_key(const char *what, const char *key, const choir__
 {
     char list[512] = "";
     for (const choir__option *o = known; o->key; o++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
-            o->key);
+        snprintf(
+            list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", o->key);
     return choir__error(CHOIR_ERR_ARGUMENT, "%s has no option '%s'%s%s", what, key,
         *list ? "; it has " : "", list);
 }
@@ -69,7 +69,8 @@ static choir_status unknown_key(const char *what, const char *key, const choir__
 static bool set(const choir__option *o, const char *value)
 {
     switch (o->type) {
-    case CHOIR__INT: return choir__parse_int(value, (int64_t)o->low, (int64_t)o->high, o->value);
+    case CHOIR__INT:
+        return choir__parse_int(value, (int64_t)o->low, (int64_t)o->high, o->value);
     case CHOIR__FLOAT: return choir__parse_float(value, o->low, o->high, o->value);
     case CHOIR__FLAG:
         *(bool *)o->value = !strcmp(value, "1") || !strcmp(value, "true");
@@ -91,14 +92,15 @@ static choir_status parse_pair(char *pair, const char *what, const choir__option
         if (set(o, value))
             return CHOIR_OK;
         if (o->type == CHOIR__INT || o->type == CHOIR__FLOAT)
-            return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s is not a number from %g to %g", what,
-                pair, value, o->low, o->high);
+            return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s is not a number from %g to %g",
+                what, pair, value, o->low, o->high);
         return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s makes no sense", what, pair, value);
     }
     return unknown_key(what, pair, known);
 }
 
-choir_status choir__options_parse(const char *text, const char *what, const choir__option *known)
+choir_status choir__options_parse(
+    const char *text, const char *what, const choir__option *known)
 {
     const char *colon = strchr(text, ':');
     if (!colon || !colon[1])

@@ -1,6 +1,6 @@
-/* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
- * as 1, 2, 3", SC'11). A number is a pure function of a key and a counter, so dropout masks and
- * initial weights are the same whoever computes them, in whatever order. */
+/* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as
+ * easy as 1, 2, 3", SC'11). A number is a pure function of a key and a counter, so dropout
+ * masks and initial weights are the same whoever computes them, in whatever order. */
 #ifndef CHOIR_RNG_H
 #define CHOIR_RNG_H
 

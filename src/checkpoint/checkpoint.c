@@ -22,7 +22,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 
-/* --- folders ------------------------------------------------------------------------------ */
+/* --- folders --- */
 
 static bool starts_with(const char *text, const char *start)
 {
@@ -101,7 +101,7 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-/* --- leftovers and old steps -------------------------------------------------------------- */
+/* --- leftovers and old steps --- */
 
 static void clean_entry(const char *dir, const char *name, void *arg)
 {
@@ -155,7 +155,7 @@ static void prune(const char *dir)
     walk(dir, prune_entry, &kept);
 }
 
-/* --- saving ------------------------------------------------------------------------------- */
+/* --- saving --- */
 
 static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
 {
@@ -291,7 +291,7 @@ choir_status choir__checkpoint_save(const char *dir, const choir__train_state *s
     return status;
 }
 
-/* --- finding ------------------------------------------------------------------------------ */
+/* --- finding --- */
 
 static bool is_weights_file(const char *path)
 {
@@ -344,7 +344,7 @@ choir_status choir__checkpoint_find(const char *path, char *found)
         path);
 }
 
-/* --- loading ------------------------------------------------------------------------------ */
+/* --- loading --- */
 
 static choir_status no_state(const char *path)
 {

@@ -17,15 +17,15 @@
 #include <choir/data.h>
 
 typedef struct choir__train_state {
-    char model[512];        /* in full: "gpt2:layers=4,..." */
-    int64_t step;           /* steps done */
-    int64_t position;       /* micro-batches of the job consumed so far */
+    char model[512];  /* in full: "gpt2:layers=4,..." */
+    int64_t step;     /* steps done */
+    int64_t position; /* micro-batches of the job consumed so far */
     uint64_t seed;
     int64_t batch_size, microbatches;
     int64_t optimizer_steps;
-    char optimizer[256];    /* as given: "adamw:beta2=0.99" */
+    char optimizer[256];               /* as given: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
-    choir_shape input, output; /* of a sample: what the model was built for */
+    choir_shape input, output;         /* of a sample: what the model was built for */
     int64_t classes;
     int task;
 } choir__train_state;

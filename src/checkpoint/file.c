@@ -100,7 +100,7 @@ choir_status choir__sync_path(const char *path)
     return status;
 }
 
-/* --- hashes ------------------------------------------------------------------------------- */
+/* --- hashes --- */
 
 void choir__hex(const unsigned char *hash, char *hex)
 {

@@ -33,7 +33,7 @@ const char *choir__st_metadata(const choir__st_file *file, const char *key);
 
 /* Writes a file that appears whole or not at all: to PATH.tmp.PID, fsync, rename, fsync of
  * the folder. metadata: key, value, key, value, ..., NULL; may be NULL. */
-choir_status choir__st_write(const char *path, const choir__st_tensor *tensors, int count,
-    const char *const *metadata);
+choir_status choir__st_write(
+    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata);
 
 #endif

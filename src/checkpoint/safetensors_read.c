@@ -31,7 +31,7 @@ struct choir__st_file {
 /* "PATH: tensor 'NAME'" of any length cut to what a message holds. */
 #define TENSOR "%s: tensor '%.200s' "
 
-/* --- one tensor --------------------------------------------------------------------------- */
+/* --- one tensor --- */
 
 static bool dtype_by_name(const char *name, choir_dtype *dtype)
 {
@@ -129,7 +129,7 @@ static choir_status read_tensor(
     return status;
 }
 
-/* --- all of them -------------------------------------------------------------------------- */
+/* --- all of them --- */
 
 static int by_offset(const void *a, const void *b)
 {

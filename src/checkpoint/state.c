@@ -15,7 +15,7 @@ enum { VERSION = 1, MAX_STATE = 1 << 20 };
 static const char *const file_names[] = {
     CHOIR__MODEL_FILE, CHOIR__OPTIM_FILE, CHOIR__TOKENIZER_FILE};
 
-/* --- the fields --------------------------------------------------------------------------- */
+/* --- the fields --- */
 
 typedef enum field_type { TEXT, COUNT, TASK, SEED, NUMBER, SHAPE } field_type;
 
@@ -49,7 +49,7 @@ static const field fields[] = {
     FIELD(task, TASK),
 };
 
-/* --- out ---------------------------------------------------------------------------------- */
+/* --- out --- */
 
 static json_t *shape_json(const choir_shape *shape)
 {
@@ -132,7 +132,7 @@ choir_status choir__state_write(const char *folder, const choir__train_state *st
     return status;
 }
 
-/* --- in ----------------------------------------------------------------------------------- */
+/* --- in --- */
 
 static bool read_shape(const json_t *array, choir_shape *shape)
 {

@@ -11,7 +11,7 @@
 #include "checkpoint/file.h"
 #include "tensor/tensor.h"
 
-/* --- the list ----------------------------------------------------------------------------- */
+/* --- the list --- */
 
 void choir__named_add(const char *name, choir_tensor *t, void *arg)
 {
@@ -63,7 +63,7 @@ static choir_status get_host(choir__named_list *list, size_t bytes, const char *
     return CHOIR_OK;
 }
 
-/* --- out ---------------------------------------------------------------------------------- */
+/* --- out --- */
 
 static choir_status check_finite(
     const char *path, const choir__st_tensor *t, choir_status code);
@@ -124,7 +124,7 @@ choir_status choir__weights_sha256(choir_module *module, char hex[65])
     return status;
 }
 
-/* --- in ----------------------------------------------------------------------------------- */
+/* --- in --- */
 
 /* out[n] = elements first, first + 1, ... of t as f32. The file may hold them at any
  * address. */

@@ -189,7 +189,8 @@ void choir__group_broadcast_issue(choir_group *group, void *data, size_t bytes, 
     issue(group, run_broadcast, (task){.data = data, .bytes = bytes, .root = root});
 }
 
-void choir__group_all_gather_issue(choir_group *group, const void *mine, void *all, size_t bytes)
+void choir__group_all_gather_issue(
+    choir_group *group, const void *mine, void *all, size_t bytes)
 {
     issue(group, run_all_gather, (task){.data = all, .mine = mine, .bytes = bytes});
 }

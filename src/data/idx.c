@@ -49,7 +49,7 @@ typedef struct idx_dataset {
     float value[256];      /* of a pixel */
 } idx_dataset;
 
-/* --- one file ----------------------------------------------------------------------------- */
+/* --- one file --- */
 
 static choir_status read_failed(gzFile file, const char *path)
 {
@@ -186,7 +186,7 @@ static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
     return status;
 }
 
-/* --- a pair of files ---------------------------------------------------------------------- */
+/* --- a pair of files --- */
 
 /* folder/name, or folder/name.gz when only that is there. */
 static char *path_of(const char *folder, const char *name, const char *kind)
@@ -222,7 +222,7 @@ static choir_status read_pair(const char *folder, const char *name, idx_pair *pa
     return status;
 }
 
-/* --- a folder of pairs -------------------------------------------------------------------- */
+/* --- a folder of pairs --- */
 
 typedef struct found {
     bool train, t10k;
@@ -336,7 +336,7 @@ static choir_status open_one(
     return CHOIR_OK;
 }
 
-/* --- the dataset -------------------------------------------------------------------------- */
+/* --- the dataset --- */
 
 static int64_t idx_length(const choir_dataset *self)
 {

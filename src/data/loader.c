@@ -27,7 +27,7 @@ struct choir_loader {
     int64_t position;             /* of the next micro-batch */
 };
 
-/* --- filling ------------------------------------------------------------------------------ */
+/* --- filling --- */
 
 static choir_status get_sample(choir_loader *l, int64_t index, void *x, void *y)
 {
@@ -53,7 +53,7 @@ static choir_status fill(void *arg, int64_t position, void *x, void *y)
     return status;
 }
 
-/* --- life --------------------------------------------------------------------------------- */
+/* --- life --- */
 
 choir_loader_opts choir_loader_defaults(void)
 {
@@ -133,7 +133,7 @@ choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_l
     return l;
 }
 
-/* --- delivering --------------------------------------------------------------------------- */
+/* --- delivering --- */
 
 /* Where a micro-batch goes. In the scope's arena: a recorded step comes here at each replay. */
 typedef struct delivery {
@@ -205,7 +205,7 @@ choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch 
     return CHOIR_OK;
 }
 
-/* --- where it stands ---------------------------------------------------------------------- */
+/* --- where it stands --- */
 
 int64_t choir_loader_position(const choir_loader *loader)
 {

@@ -4,8 +4,8 @@
  * the training queue. When all stages are being copied the training thread has nothing better
  * to do, and waits for the oldest.
  *
- * Handing over a stage at a time would cost two threads a wake-up each, more than a small step takes, so
- * the thread sleeps until half of the stages have been used.
+ * Handing over a stage at a time would cost two threads a wake-up each, more than a small step
+ * takes, so the thread sleeps until half of the stages have been used.
  *
  * A restart begins a new generation: what was being filled for the old one is thrown away.
  *
@@ -44,7 +44,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__prefetch *registry;
 static _Thread_local bool is_ours; /* this thread prefetches */
 
-/* --- filling ------------------------------------------------------------------------------ */
+/* --- filling --- */
 
 /* A stage to fill, or NULL; *copying: how many may be free soon. Under lock. */
 static choir__stage *find_free(choir__prefetch *p, int *copying)
@@ -110,7 +110,7 @@ static void *prepare(void *arg)
     return NULL;
 }
 
-/* --- the thread --------------------------------------------------------------------------- */
+/* --- the thread --- */
 
 /* Signals are the program's: the thread takes none. Under lock. */
 static bool start(choir__prefetch *p)
@@ -206,7 +206,7 @@ static void leave_registry(choir__prefetch *p)
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* --- life --------------------------------------------------------------------------------- */
+/* --- life --- */
 
 choir_status choir__prefetch_new(
     choir__fill_fn *fill, void *arg, size_t x_bytes, size_t y_bytes, choir__prefetch **prefetch)
@@ -255,7 +255,7 @@ void choir__prefetch_free(choir__prefetch *p)
     free(p);
 }
 
-/* --- taking ------------------------------------------------------------------------------- */
+/* --- taking --- */
 
 /* Under lock. */
 static void restart(choir__prefetch *p, int64_t position)

@@ -1,9 +1,9 @@
 /* Random data, for benchmarks and tests: sample i is a pure function of (seed, i).
  *
  * Philox's key is the seed with a name for x or y, its counter (i, block of four numbers).
- * Normal values come from a table, drawn once by Box and Muller (two from two uniform ones, in f64 and
- * rounded once): a stretch of it from a place that Philox gives, so that a sample costs a copy and a
- * benchmark measures training, not drawing. */
+ * Normal values come from a table, drawn once by Box and Muller (two from two uniform ones, in
+ * f64 and rounded once): a stretch of it from a place that Philox gives, so that a sample costs
+ * a copy and a benchmark measures training, not drawing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; at most so many from one
 
 typedef struct random_dataset {
     choir_dataset base;
-    float *table; /* (TABLE + STRETCH): its start again behind its end; NULL without normal values */
+    float *table; /* (TABLE + STRETCH): its start again behind its end; NULL without normal
+                     values */
     int64_t length;
     int64_t x_count, y_count;
     int64_t range; /* of integers */
@@ -49,8 +50,8 @@ static float *draw_table(uint64_t seed)
     return table;
 }
 
-static void normal_values(const random_dataset *d, uint64_t key, int64_t sample, float *out,
-    int64_t count)
+static void normal_values(
+    const random_dataset *d, uint64_t key, int64_t sample, float *out, int64_t count)
 {
     for (int64_t i = 0; i < count; i += STRETCH) {
         uint32_t bits[4];

@@ -22,7 +22,7 @@ struct choir_tokenizer {
     int32_t ascii[ASCII];      /* id, or -1 */
 };
 
-/* --- UTF-8 -------------------------------------------------------------------------------- */
+/* --- UTF-8 --- */
 
 /* The length of the character at s and its code point; 0: this is not UTF-8. */
 static int decode(const char *text, const char *end, uint32_t *code)
@@ -95,7 +95,7 @@ static choir_status not_utf8(const char *name, const char *text, const char *at)
         name ? " is " : "", (unsigned char)*at, (long long)(at - text), line_of(text, at));
 }
 
-/* --- making ------------------------------------------------------------------------------- */
+/* --- making --- */
 
 /* Takes code, ascending. */
 static choir_tokenizer *make(uint32_t *code, int64_t size)
@@ -163,7 +163,7 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* --- using -------------------------------------------------------------------------------- */
+/* --- using --- */
 
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer)
 {
@@ -230,7 +230,7 @@ const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id)
     return id >= 0 && id < tokenizer->size ? tokenizer->text[id] : NULL;
 }
 
-/* --- as JSON ------------------------------------------------------------------------------ */
+/* --- as JSON --- */
 
 static char *to_json(const choir_tokenizer *t)
 {

@@ -14,7 +14,8 @@ typedef struct choir__backend {
     choir_status (*set_threads)(choir_device *device, int threads);
     /* Ties the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
-    /* What decides the bits of its results besides the program: instruction set, libraries, threads. */
+    /* What decides the bits of its results besides the program: instruction set, libraries,
+     * threads. */
     void (*signature)(const choir_device *device, char *text, size_t bytes);
 } choir__backend;
 

@@ -1,7 +1,7 @@
 /* The registry of backends, and of the devices found in them.
  *
- * A backend counts its devices and opens one by index; devices are opened when first asked for and
- * live as long as the process. */
+ * A backend counts its devices and opens one by index; devices are opened when first asked for
+ * and live as long as the process. */
 #include "device/device.h"
 
 #include <pthread.h>
@@ -61,8 +61,8 @@ choir_device *choir_device_find(const char *name)
     size_t length = colon ? (size_t)(colon - name) : strlen(name);
     const choir__backend *backend = backend_named(name, length);
     if (!backend) {
-        choir__error(CHOIR_ERR_DEVICE, "no devices of kind '%.*s' here: 'choir info' lists them",
-            (int)length, name);
+        choir__error(CHOIR_ERR_DEVICE,
+            "no devices of kind '%.*s' here: 'choir info' lists them", (int)length, name);
         return NULL;
     }
     char *end = "";

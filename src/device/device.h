@@ -1,6 +1,7 @@
 /* A device as the layers above see it: memory, a queue, a kernel table.
  *
- * Backends fill in `struct choir_device` (see cpu/cpu.c) and stand in the registry of device.c. */
+ * Backends fill in `struct choir_device` (see cpu/cpu.c) and stand in the registry of device.c.
+ */
 #ifndef CHOIR_DEVICE_INTERNAL_H
 #define CHOIR_DEVICE_INTERNAL_H
 
@@ -30,39 +31,41 @@ struct choir_device {
 };
 
 /* The table that serves tensors of a dtype. */
-static inline const choir__kernels *choir__device_kernels(const choir_device *device,
-    choir_dtype dtype)
+static inline const choir__kernels *choir__device_kernels(
+    const choir_device *device, choir_dtype dtype)
 {
     return dtype == CHOIR_F64 ? device->reference : device->kernels;
 }
 
 /* Enqueues a kernel with its arguments: choir__launch(device, dtype, relu, &args). */
-#define choir__launch(device, dtype, kernel, args)                                                 \
-    choir__queue_issue((device)->queue,                                                            \
+#define choir__launch(device, dtype, kernel, args)                                             \
+    choir__queue_issue((device)->queue,                                                        \
         (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
 
 /* The device new work goes to when nobody says: cpu:0, or the one a launcher assigned. */
 choir_device *choir__device_default(void);
 
-/* Ties the calling thread to the device's cores: for a process that a launcher gave this device. */
+/* Ties the calling thread to the device's cores: for a process that a launcher gave this
+ * device. */
 void choir__device_bind_thread(choir_device *device);
 
-/* What decides the bits of its results besides the program, "cpu avx512, oneDNN 2.6.3, 1 thread(s)":
- * ranks compare it. */
+/* What decides the bits of its results besides the program, "cpu avx512, oneDNN 2.6.3, 1
+ * thread(s)": ranks compare it. */
 enum { CHOIR__SIGNATURE = 128 };
 void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNATURE]);
 
-/* --- memory: a stream-ordered caching pool (pool.c) -------------------------------------------- */
+/* --- memory: a stream-ordered caching pool (pool.c) --- */
 
-/* A block of a pool. Freed blocks are given out again at once: the device's queue is in order, so
- * a later user's work runs after the earlier one's. A block that other queues read carries their
- * events and returns to the pool only after them. */
+/* A block of a pool. Freed blocks are given out again at once: the device's queue is in order,
+ * so a later user's work runs after the earlier one's. A block that other queues read carries
+ * their events and returns to the pool only after them. */
 typedef struct choir__block choir__block;
 
 choir__pool *choir__pool_new(const choir__memory_ops *ops);
 void choir__pool_free(choir__pool *pool);
 
-/* A pool that hands out no more, but some of whose blocks are still in use; freed with the list. */
+/* A pool that hands out no more, but some of whose blocks are still in use; freed with the
+ * list. */
 void choir__pool_retire(choir__pool *pool, choir__pool **list);
 void choir__pools_free(choir__pool **list);
 
@@ -74,8 +77,9 @@ void *choir__block_data(const choir__block *block);
 /* queue will have read the block by event: it is not given out again before. */
 void choir__block_used_by(choir__block *block, choir__event event);
 
-/* Makes pool the device's; NULL: a fresh one that shares the old one's counters. Returns the old one.
- * While a recording is made, blocks come from a pool that belongs to it: see choir_step. */
+/* Makes pool the device's; NULL: a fresh one that shares the old one's counters. Returns the
+ * old one. While a recording is made, blocks come from a pool that belongs to it: see
+ * choir_step. */
 choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool);
 
 #endif

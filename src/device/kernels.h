@@ -1,9 +1,10 @@
 /* The kernel table: what a backend fills in, and nothing above device/ knows who did.
  *
- * A kernel takes one struct of arguments by value (a task's arguments) and only reads and writes
- * the memory named there: it neither allocates nor waits. Pointers are device pointers. dtype names
- * the type of all floating operands unless a field says otherwise; kernels compute in f32 (sums
- * that need it in f64), or wholly in f64 for CHOIR_F64, which the reference kernels alone offer.
+ * A kernel takes one struct of arguments by value (a task's arguments) and only reads and
+ * writes the memory named there: it neither allocates nor waits. Pointers are device pointers.
+ * dtype names the type of all floating operands unless a field says otherwise; kernels compute
+ * in f32 (sums that need it in f64), or wholly in f64 for CHOIR_F64, which the reference
+ * kernels alone offer.
  *
  * "Rows" are the leading dimensions flattened, "cols" the last one, contiguous. Images are
  * channels-last: (N, H, W, C) in memory. Outputs never alias inputs unless a field says so. */
@@ -15,7 +16,7 @@
 
 enum { CHOIR__MAX_DIMS = 6 };
 
-/* A strided operand: the shape stands in the arguments; stride 0 broadcasts. Units: elements. */
+/* A strided operand: the shape is in the arguments; stride 0 broadcasts. In elements. */
 typedef struct choir__strided {
     void *p;
     int64_t stride[CHOIR__MAX_DIMS];
@@ -41,8 +42,19 @@ typedef struct choir__k_copy {
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
  * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). AFFINE is a x + b. */
 typedef enum choir__unary_op {
-    CHOIR__NEG, CHOIR__EXP, CHOIR__LOG, CHOIR__SQRT, CHOIR__TANH, CHOIR__SIGMOID, CHOIR__RELU,
-    CHOIR__GELU, CHOIR__GELU_TANH, CHOIR__SQUARE, CHOIR__ABS, CHOIR__AFFINE, CHOIR__UNARY_COUNT
+    CHOIR__NEG,
+    CHOIR__EXP,
+    CHOIR__LOG,
+    CHOIR__SQRT,
+    CHOIR__TANH,
+    CHOIR__SIGMOID,
+    CHOIR__RELU,
+    CHOIR__GELU,
+    CHOIR__GELU_TANH,
+    CHOIR__SQUARE,
+    CHOIR__ABS,
+    CHOIR__AFFINE,
+    CHOIR__UNARY_COUNT
 } choir__unary_op;
 
 /* y[i] = op(x[i]); y may be x. */
@@ -67,7 +79,11 @@ typedef struct choir__k_unary_backward {
 } choir__k_unary_backward;
 
 typedef enum choir__binary_op {
-    CHOIR__ADD, CHOIR__SUB, CHOIR__MUL, CHOIR__DIV, CHOIR__BINARY_COUNT
+    CHOIR__ADD,
+    CHOIR__SUB,
+    CHOIR__MUL,
+    CHOIR__DIV,
+    CHOIR__BINARY_COUNT
 } choir__binary_op;
 
 /* y = a op b, broadcast by strides; y is contiguous (its strides are those of shape) or has the
@@ -122,8 +138,8 @@ typedef struct choir__k_matmul {
     choir_dtype dtype;
 } choir__k_matmul;
 
-/* Softmax over rows: y = softmax(scale x). causal: row r sees columns 0 ... r % period (the rest
- * come out 0). y may be x. log: y = log softmax. */
+/* Softmax over rows: y = softmax(scale x). causal: row r sees columns 0 ... r % period (the
+ * rest come out 0). y may be x. log: y = log softmax. */
 typedef struct choir__k_softmax {
     const void *x;
     void *y;
@@ -169,10 +185,10 @@ typedef struct choir__k_layer_norm_weights {
     choir_dtype dtype;
 } choir__k_layer_norm_weights;
 
-/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015). train: the batch's
- * mean and biased variance are used and written to mean, rstd; when update is set the running
- * ones become (1 - momentum) old + momentum new, the variance unbiased there. eval: the running
- * ones are used (mean, rstd are written too). gamma, beta may be NULL. */
+/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015). train: the
+ * batch's mean and biased variance are used and written to mean, rstd; when update is set the
+ * running ones become (1 - momentum) old + momentum new, the variance unbiased there. eval: the
+ * running ones are used (mean, rstd are written too). gamma, beta may be NULL. */
 typedef struct choir__k_batch_norm {
     const void *x, *gamma, *beta;
     void *y, *mean, *rstd, *running_mean, *running_var;
@@ -200,11 +216,11 @@ typedef struct choir__k_embedding {
     choir_dtype dtype;
 } choir__k_embedding;
 
-/* The gradient of an embedding out of `leaves` micro-batches: leaf l holds ids[l] (counts[l]) and
- * rows[l] (counts[l], cols). For each id: a leaf's rows are added in order, the leaves in the fixed
- * tree over all of them (absent: 0), times scale; then y[id] = (y[id] if accumulate, else 0) + that.
- * Rows of y that no id names: 0, or unchanged with accumulate. y (rows, cols) f32/f64.
- * leaf pointers live in host-visible memory until the kernel has run. */
+/* The gradient of an embedding out of `leaves` micro-batches: leaf l holds ids[l] (counts[l])
+ * and rows[l] (counts[l], cols). For each id: a leaf's rows are added in order, the leaves in
+ * the fixed tree over all of them (absent: 0), times scale; then y[id] = (y[id] if accumulate,
+ * else 0) + that. Rows of y that no id names: 0, or unchanged with accumulate. y (rows, cols)
+ * f32/f64. leaf pointers live in host-visible memory until the kernel has run. */
 typedef struct choir__k_embedding_backward {
     const int64_t *const *ids;
     const void *const *grads;
@@ -217,11 +233,11 @@ typedef struct choir__k_embedding_backward {
     choir_dtype dtype;
 } choir__k_embedding_backward;
 
-/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64; label smoothing s mixes
- * the target with the uniform distribution: (1-s) nll + s mean_c nll_c. Rows whose target is
- * ignore_index count for nothing. loss () = mean over the counted rows (0 if none); lse (rows) =
- * log sum exp; count () the rows counted, as the dtype. A target outside [0, cols) fails the
- * queue. */
+/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64; label smoothing s
+ * mixes the target with the uniform distribution: (1-s) nll + s mean_c nll_c. Rows whose target
+ * is ignore_index count for nothing. loss () = mean over the counted rows (0 if none); lse
+ * (rows) = log sum exp; count () the rows counted, as the dtype. A target outside [0, cols)
+ * fails the queue. */
 typedef struct choir__k_cross_entropy {
     const void *logits;
     const int64_t *targets;
@@ -241,8 +257,8 @@ typedef struct choir__k_cross_entropy_backward {
     choir_dtype dtype;
 } choir__k_cross_entropy_backward;
 
-/* Negative log likelihood of log-probabilities (rows, cols): loss () = -mean x[r, target[r]] over
- * the rows not ignored; backward writes all of gx. */
+/* Negative log likelihood of log-probabilities (rows, cols): loss () = -mean x[r, target[r]]
+ * over the rows not ignored; backward writes all of gx. */
 typedef struct choir__k_nll {
     const void *x, *gloss; /* gloss: backward */
     const int64_t *targets;
@@ -252,8 +268,9 @@ typedef struct choir__k_nll {
 } choir__k_nll;
 
 /* y[i] = x[i] * keep / (1 - p), keep drawn by Philox: element i is kept iff
- * unit(word i%4 of philox(key, hi = *step, lo = i/4)) >= p. The same call on gy is the backward.
- * step is read on the device, so a recorded step draws anew each replay. y may be x. */
+ * unit(word i%4 of philox(key, hi = *step, lo = i/4)) >= p. The same call on gy is the
+ * backward. step is read on the device, so a recorded step draws anew each replay. y may be x.
+ */
 typedef struct choir__k_dropout {
     const void *x;
     void *y;
@@ -264,9 +281,9 @@ typedef struct choir__k_dropout {
     choir_dtype dtype;
 } choir__k_dropout;
 
-/* Initial values: element i from word i%4 of philox(key, 0, (first + i)/4) (first a multiple of 4).
- * UNIFORM: a + (b - a) unit. NORMAL: mean a, deviation b, Box-Muller on the words (0,1) and (2,3):
- * r cos, r sin of each pair, with u = 1 - unit under the logarithm. */
+/* Initial values: element i from word i%4 of philox(key, 0, (first + i)/4) (first a multiple of
+ * 4). UNIFORM: a + (b - a) unit. NORMAL: mean a, deviation b, Box-Muller on the words (0,1) and
+ * (2,3): r cos, r sin of each pair, with u = 1 - unit under the logarithm. */
 typedef struct choir__k_random {
     void *y;
     int64_t n;
@@ -305,7 +322,8 @@ typedef struct choir__k_conv_backward_weight {
 } choir__k_conv_backward_weight;
 
 /* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) keeps where in the window
- * (kh * KW + kw) the first maximum was. Average divides by the whole window, padding counted. */
+ * (kh * KW + kw) the first maximum was. Average divides by the whole window, padding counted.
+ */
 typedef struct choir__k_pool {
     const void *x;
     void *y;
@@ -328,24 +346,24 @@ typedef struct choir__k_pool_backward {
 typedef struct choir__opt_entry {
     float *param;
     const float *grad;
-    float *m, *v;   /* SGD: m is the momentum buffer, v unused */
+    float *m, *v; /* SGD: m is the momentum buffer, v unused */
     int64_t n, row;
-    int group;      /* whose hyper-parameters */
+    int group; /* whose hyper-parameters */
 } choir__opt_entry;
 
 /* A group's numbers of this step, in device memory. */
 typedef struct choir__opt_hyper {
     float lr, beta1, beta2, eps, weight_decay;
     float momentum, dampening;
-    float step_size, rsqrt_bias2; /* Adam: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
+    float step_size, rsqrt_bias2;       /* Adam: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
     int32_t nesterov, decoupled, first; /* first: the first step of SGD's momentum */
 } choir__opt_hyper;
 
 /* For each entry, with g = grad * *clip (clip NULL: 1). f32.
- *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g + momentum m : m;
- *         p -= lr g       (no momentum: p -= lr g)
- *   Adam: decoupled ? p -= lr wd p : g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;
- *         p -= step_size m / (sqrt(v) rsqrt_bias2 + eps) */
+ *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g +
+ * momentum m : m; p -= lr g       (no momentum: p -= lr g) Adam: decoupled ? p -= lr wd p : g
+ * += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g; p -= step_size m / (sqrt(v)
+ * rsqrt_bias2 + eps) */
 typedef struct choir__k_optim {
     const choir__opt_entry *entries;
     int64_t count;
@@ -353,9 +371,9 @@ typedef struct choir__k_optim {
     const float *clip;
 } choir__k_optim;
 
-/* norm () f32 = sqrt(sum of squares of all gradients): f64 sums a row of dimension 0, joined by the
- * fixed tree over all rows in entry order. clip () f32 = min(1, max_norm / (norm + 1e-6)), 1 when
- * max_norm <= 0. rows: scratch, one double a row. */
+/* norm () f32 = sqrt(sum of squares of all gradients): f64 sums a row of dimension 0, joined by
+ * the fixed tree over all rows in entry order. clip () f32 = min(1, max_norm / (norm + 1e-6)),
+ * 1 when max_norm <= 0. rows: scratch, one double a row. */
 typedef struct choir__k_grad_norm {
     const choir__opt_entry *entries;
     int64_t count;
@@ -371,13 +389,15 @@ typedef struct choir__k_store {
     unsigned char data[240];
 } choir__k_store;
 
-#define CHOIR__KERNEL_LIST(X)                                                                      \
-    X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)          \
-    X(matmul) X(softmax) X(softmax_backward) X(layer_norm) X(layer_norm_backward)                  \
-    X(layer_norm_weights) X(batch_norm) X(batch_norm_backward) X(embedding)                        \
-    X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)        \
-    X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)            \
+/* clang-format off */
+#define CHOIR__KERNEL_LIST(X)                                                                  \
+    X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)      \
+    X(matmul) X(softmax) X(softmax_backward) X(layer_norm) X(layer_norm_backward)              \
+    X(layer_norm_weights) X(batch_norm) X(batch_norm_backward) X(embedding)                    \
+    X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
+    X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(grad_norm) X(store)
+/* clang-format on */
 
 typedef choir__k_nll choir__k_nll_backward;
 typedef choir__k_optim choir__k_sgd;

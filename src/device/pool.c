@@ -1,13 +1,14 @@
 /* The caching pool: free lists by size class.
  *
- * Sizes round up to one of four steps an octave (at most 25 % over), so freed blocks fit again. A
- * freed block goes to the head of its class's list and is the next one given out: it is warm in the
- * cache. Because a device runs its queue in order, a block may be handed out as soon as its owner lets
- * go of it on the host, though the device may still be reading it: the new owner's work comes later.
- * Only readers in *other* queues need care; their events wait with the block.
+ * Sizes round up to one of four steps an octave (at most 25 % over), so freed blocks fit again.
+ * A freed block goes to the head of its class's list and is the next one given out: it is warm
+ * in the cache. Because a device runs its queue in order, a block may be handed out as soon as
+ * its owner lets go of it on the host, though the device may still be reading it: the new
+ * owner's work comes later. Only readers in *other* queues need care; their events wait with
+ * the block.
  *
- * When the system or the cap says no, cached blocks of other classes are given back and the request
- * is tried once more. Live bytes and their peak are counted by what was handed out. */
+ * When the system or the cap says no, cached blocks of other classes are given back and the
+ * request is tried once more. Live bytes and their peak are counted by what was handed out. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static int class_of(size_t bytes)
     int octave = 63 - __builtin_clzll(bytes - 1) - 6; /* 64 << octave < bytes */
     int class = 4 * octave;
     while (class_bytes(class) < bytes)
-        class++;
+        class ++;
     return class;
 }
 

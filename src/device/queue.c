@@ -3,11 +3,11 @@
  *     issued    tasks copied into the ring          (grows under issue_lock)
  *     finished  tasks whose function has returned   (grows under the runner's lock)
  *
- * A place in the queue is a value of `issued`; it has been reached when `finished` has caught up.
- * Whoever holds `running` executes tasks; a waiter takes it if it is free, else sleeps until
- * `finished` reaches what it waits for. The worker sleeps while there is nothing to do; once woken it
- * lets NAP pass before it takes an idle queue, because a host that issues work usually waits for it
- * soon and then runs it itself. */
+ * A place in the queue is a value of `issued`; it has been reached when `finished` has caught
+ * up. Whoever holds `running` executes tasks; a waiter takes it if it is free, else sleeps
+ * until `finished` reaches what it waits for. The worker sleeps while there is nothing to do;
+ * once woken it lets NAP pass before it takes an idle queue, because a host that issues work
+ * usually waits for it soon and then runs it itself. */
 #include "device/queue.h"
 
 #include <pthread.h>
@@ -35,17 +35,17 @@ struct choir__queue {
     choir__queue_opts opts;
     char name[32];
     unsigned char *ring;
-    size_t write;       /* under issue_lock */
+    size_t write;        /* under issue_lock */
     _Atomic size_t read; /* by the runner */
     pthread_mutex_t issue_lock;
     _Atomic uint64_t issued, finished;
     atomic_int running;
     /* waiters */
-    atomic_uint done;             /* futex: bumped when wake_at is reached */
-    _Atomic uint64_t wake_at;     /* the nearest place somebody sleeps for */
+    atomic_uint done;         /* futex: bumped when wake_at is reached */
+    _Atomic uint64_t wake_at; /* the nearest place somebody sleeps for */
     /* worker */
     pthread_t worker;
-    bool started;        /* under issue_lock */
+    bool started; /* under issue_lock */
     atomic_bool asleep, stop;
     atomic_uint bell;
     /* failure */
@@ -60,13 +60,13 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__queue *registry;
 static _Thread_local choir__queue *current;
 
-/* --- running ---------------------------------------------------------------------------------- */
+/* --- running --- */
 
 static bool try_running(choir__queue *q)
 {
     int free = 0;
     return !atomic_load_explicit(&q->running, memory_order_relaxed) &&
-        atomic_compare_exchange_strong(&q->running, &free, 1);
+           atomic_compare_exchange_strong(&q->running, &free, 1);
 }
 
 static uint64_t finished(choir__queue *q)
@@ -137,7 +137,7 @@ static void wait_for(choir__queue *q, uint64_t place)
     }
 }
 
-/* --- the worker ------------------------------------------------------------------------------- */
+/* --- the worker --- */
 
 static void pin(const choir__queue *q)
 {
@@ -203,10 +203,10 @@ static void stop_worker(choir__queue *q)
     q->started = false;
 }
 
-/* --- issuing ---------------------------------------------------------------------------------- */
+/* --- issuing --- */
 
-/* Where `bytes` contiguous bytes can be written, or NULL while the ring is too full. The ring is
- * empty when write == read, and is never filled so far that the two would meet. */
+/* Where `bytes` contiguous bytes can be written, or NULL while the ring is too full. The ring
+ * is empty when write == read, and is never filled so far that the two would meet. */
 static task *reserve(choir__queue *q, size_t bytes)
 {
     size_t read = atomic_load_explicit(&q->read, memory_order_acquire);
@@ -251,7 +251,7 @@ void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, 
     choir__queue_issue_raw(queue, fn, args, bytes);
 }
 
-/* --- events ----------------------------------------------------------------------------------- */
+/* --- events --- */
 
 choir__event choir__queue_record(choir__queue *queue)
 {
@@ -277,8 +277,8 @@ choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event
 {
     if (!event.queue)
         return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
-    if (event.queue != queue && !(choir__event_done(event) &&
-            choir__queue_status(event.queue) == CHOIR_OK))
+    if (event.queue != queue &&
+        !(choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK))
         choir__queue_issue_raw(queue, wait_task, &event, sizeof event);
     return CHOIR_OK;
 }
@@ -308,7 +308,7 @@ choir_status choir__queue_wait(choir__queue *queue)
     return choir__queue_status(queue);
 }
 
-/* --- failure ---------------------------------------------------------------------------------- */
+/* --- failure --- */
 
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
 {
@@ -347,7 +347,7 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
     };
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- life --- */
 
 choir__queue *choir__queue_new(choir__queue_opts opts)
 {

@@ -1,11 +1,12 @@
 /* In-order queues of work, and events between them.
  *
- * A task is a function and a small block of arguments, copied in when it is issued. One runner at a
- * time executes a queue's tasks, in order. *Whoever waits for a queue runs it*: choir__queue_wait
- * executes the outstanding tasks on the calling thread if nobody else is at it. A worker thread
- * serves the queue when nobody waits; it lets a moment pass before it steps in, so the common
- * "issue a step, then read the loss" never crosses between threads. Queues whose work needs the
- * worker's own thread pool (a device of several cores) are run by the worker alone.
+ * A task is a function and a small block of arguments, copied in when it is issued. One runner
+ * at a time executes a queue's tasks, in order. *Whoever waits for a queue runs it*:
+ * choir__queue_wait executes the outstanding tasks on the calling thread if nobody else is at
+ * it. A worker thread serves the queue when nobody waits; it lets a moment pass before it steps
+ * in, so the common "issue a step, then read the loss" never crosses between threads. Queues
+ * whose work needs the worker's own thread pool (a device of several cores) are run by the
+ * worker alone.
  *
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *
@@ -24,11 +25,12 @@ typedef struct choir__queue choir__queue;
 typedef void choir__task(const void *args);
 
 typedef struct choir__queue_opts {
-    const char *name;   /* for traces and messages */
-    const int *cores;   /* the worker's cores */
-    int core_count;     /* 0: anywhere */
-    bool worker_only;   /* tasks need the worker's thread: nobody else may run them */
-    void (*enter)(void *arg); /* called on a thread each time it becomes the runner; may be NULL */
+    const char *name; /* for traces and messages */
+    const int *cores; /* the worker's cores */
+    int core_count;   /* 0: anywhere */
+    bool worker_only; /* tasks need the worker's thread: nobody else may run them */
+    void (*enter)(
+        void *arg); /* called on a thread each time it becomes the runner; may be NULL */
     void *arg;
 } choir__queue_opts;
 
@@ -47,7 +49,7 @@ typedef struct choir__event {
 
 choir__event choir__queue_record(choir__queue *queue);
 
-/* Makes tasks issued to queue from now on wait for the event. Error: state, if never recorded. */
+/* Makes tasks issued to queue from now on wait for it. Error: state, if never recorded. */
 choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
 
 /* Host side: waits for the event; returns the sticky error of its queue. */

@@ -1,8 +1,9 @@
 /* A recording: the list of tasks, events, waits and host calls that one step made, in order.
  *
- * Replaying issues the same list again. Tasks keep their arguments, so the memory they name must stay
- * theirs: whoever records keeps it (choir_step gives the step a pool of its own). Places in queues
- * differ from replay to replay, so events are numbered, and waits name the number. */
+ * Replaying issues the same list again. Tasks keep their arguments, so the memory they name
+ * must stay theirs: whoever records keeps it (choir_step gives the step a pool of its own).
+ * Places in queues differ from replay to replay, so events are numbered, and waits name the
+ * number. */
 #include "device/recording.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ enum kind { TASK, EVENT, WAIT, HOST };
 
 typedef struct entry {
     enum kind kind;
-    uint32_t bytes;  /* TASK: of arguments, which follow in `args` at args_at */
+    uint32_t bytes; /* TASK: of arguments, which follow in `args` at args_at */
     size_t args_at;
     choir__queue *queue;
     union {
@@ -47,8 +48,8 @@ static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
     return e;
 }
 
-void choir__recording_note_task(choir__queue *queue, choir__task *fn, const void *args,
-    size_t bytes)
+void choir__recording_note_task(
+    choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
 {
     choir__recording *r = open_recording;
     if (!r)
@@ -73,8 +74,7 @@ void choir__recording_note_event(choir__event event)
     if (!r)
         return;
     append(r, EVENT, event.queue)->as.event = r->event_count;
-    r->events =
-        choir__realloc(r->events, (size_t)(r->event_count + 1) * sizeof *r->events);
+    r->events = choir__realloc(r->events, (size_t)(r->event_count + 1) * sizeof *r->events);
     r->events[r->event_count++] = event;
 }
 
@@ -124,9 +124,13 @@ choir_status choir__recording_replay(choir__recording *r)
         entry *e = &r->entries[i];
         choir_status status = CHOIR_OK;
         switch (e->kind) {
-        case TASK: choir__queue_issue_raw(e->queue, e->as.fn, r->args + e->args_at, e->bytes); break;
+        case TASK:
+            choir__queue_issue_raw(e->queue, e->as.fn, r->args + e->args_at, e->bytes);
+            break;
         case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
-        case WAIT: status = choir__queue_wait_event_raw(e->queue, r->events[e->as.event]); break;
+        case WAIT:
+            status = choir__queue_wait_event_raw(e->queue, r->events[e->as.event]);
+            break;
         case HOST: status = e->as.host.fn(e->as.host.arg); break;
         }
         if (status != CHOIR_OK)

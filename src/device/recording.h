@@ -5,13 +5,14 @@
 #include "device/queue.h"
 
 /* Nothing happens unless a recording is open on this thread. */
-void choir__recording_note_task(choir__queue *queue, choir__task *fn, const void *args,
-    size_t bytes);
+void choir__recording_note_task(
+    choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 void choir__recording_note_event(choir__event event);
 void choir__recording_note_wait(choir__queue *queue, choir__event event);
 
 /* The unrecorded halves of issue and wait_event: what a replay calls. */
-void choir__queue_issue_raw(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
+void choir__queue_issue_raw(
+    choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "nn/module.h"
 
-/* PyTorch's default for linear and convolution: kaiming_uniform(a = sqrt 5), which is uniform in
+/* PyTorch's default for linear and convolution: kaiming_uniform(a = sqrt 5), which is uniform
+ * in
  * +-1/sqrt(fan_in), for weights and biases. */
 static choir_init fan_in_init(int64_t fan_in)
 {
@@ -22,7 +23,7 @@ static bool positive(choir_scope *run, const char *layer, int64_t a, int64_t b)
     return false;
 }
 
-/* --- linear ----------------------------------------------------------------------------------- */
+/* --- linear --- */
 
 typedef struct linear {
     choir_module base;
@@ -38,8 +39,8 @@ static choir_tensor *linear_forward(choir_module *self, choir_tensor *const *in,
 
 static const choir_module_class linear_class = {"linear", sizeof(linear), linear_forward};
 
-choir_module *choir_nn_linear_with(choir_scope *run, int64_t in, int64_t out, bool bias,
-    choir_init weight)
+choir_module *choir_nn_linear_with(
+    choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight)
 {
     linear *l = choir_module_new(run, &linear_class);
     if (!positive(run, "linear", in, out))
@@ -56,7 +57,7 @@ choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
     return choir_nn_linear_with(run, in, out, true, fan_in_init(in > 0 ? in : 1));
 }
 
-/* --- convolution and pooling ------------------------------------------------------------------ */
+/* --- convolution and pooling --- */
 
 typedef struct conv {
     choir_module base;
@@ -73,8 +74,8 @@ static choir_tensor *conv_forward(choir_module *self, choir_tensor *const *in, i
 
 static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward};
 
-choir_module *choir_nn_conv2d(choir_scope *run, int64_t in, int64_t out, int kernel,
-    choir_conv_opts opts)
+choir_module *choir_nn_conv2d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
 {
     conv *c = choir_module_new(run, &conv_class);
     int groups = opts.groups > 0 ? opts.groups : 1;
@@ -82,8 +83,8 @@ choir_module *choir_nn_conv2d(choir_scope *run, int64_t in, int64_t out, int ker
         in = out = kernel = groups = 1;
     c->opts = opts;
     choir_init init = fan_in_init(in / groups * kernel * kernel);
-    choir_module_param(&c->base, "weight", &c->weight,
-        choir_dims(out, in / groups, kernel, kernel), init);
+    choir_module_param(
+        &c->base, "weight", &c->weight, choir_dims(out, in / groups, kernel, kernel), init);
     choir__set_channels_last(c->weight);
     choir_module_param(&c->base, "bias", &c->bias, choir_dims(out), init);
     return &c->base;
@@ -111,8 +112,8 @@ static choir_tensor *avg_pool_forward(choir_module *self, choir_tensor *const *i
 static const choir_module_class max_pool_class = {"max_pool2d", sizeof(pool), max_pool_forward};
 static const choir_module_class avg_pool_class = {"avg_pool2d", sizeof(pool), avg_pool_forward};
 
-static choir_module *new_pool(choir_scope *run, const choir_module_class *type, int kernel,
-    int stride)
+static choir_module *new_pool(
+    choir_scope *run, const choir_module_class *type, int kernel, int stride)
 {
     pool *p = choir_module_new(run, type);
     p->kernel = kernel;
@@ -130,7 +131,7 @@ choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride)
     return new_pool(run, &avg_pool_class, kernel, stride);
 }
 
-/* --- embedding -------------------------------------------------------------------------------- */
+/* --- embedding --- */
 
 typedef struct embedding {
     choir_module base;
@@ -146,7 +147,8 @@ static choir_tensor *embedding_forward(choir_module *self, choir_tensor *const *
 static const choir_module_class embedding_class = {
     "embedding", sizeof(embedding), embedding_forward};
 
-choir_module *choir_nn_embedding(choir_scope *run, int64_t count, int64_t width, choir_init init)
+choir_module *choir_nn_embedding(
+    choir_scope *run, int64_t count, int64_t width, choir_init init)
 {
     embedding *e = choir_module_new(run, &embedding_class);
     if (!positive(run, "embedding", count, width))
@@ -160,7 +162,7 @@ choir_tensor *choir__embedding_table(choir_module *module)
     return ((embedding *)module)->weight;
 }
 
-/* --- norms ------------------------------------------------------------------------------------ */
+/* --- norms --- */
 
 typedef struct layer_norm {
     choir_module base;
@@ -182,7 +184,8 @@ choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
     layer_norm *l = choir_module_new(run, &layer_norm_class);
     if (!positive(run, "layer_norm", width, 1))
         width = 1;
-    choir_module_param(&l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
+    choir_module_param(
+        &l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
     choir_module_param(&l->base, "bias", &l->bias, choir_dims(width), choir_init_constant(0));
     return &l->base;
 }
@@ -216,7 +219,7 @@ choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels)
     return &b->base;
 }
 
-/* --- dropout ---------------------------------------------------------------------------------- */
+/* --- dropout --- */
 
 typedef struct dropout {
     choir_module base;
@@ -236,12 +239,12 @@ choir_module *choir_nn_dropout(choir_scope *run, float p)
     dropout *d = choir_module_new(run, &dropout_class);
     d->p = p;
     if (!(p >= 0 && p < 1))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "dropout: the probability %g is not in [0, 1)",
-            (double)p);
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "dropout: the probability %g is not in [0, 1)", (double)p);
     return &d->base;
 }
 
-/* --- functions as modules --------------------------------------------------------------------- */
+/* --- functions as modules --- */
 
 typedef struct function {
     choir_module base;
@@ -254,7 +257,8 @@ static choir_tensor *function_forward(choir_module *self, choir_tensor *const *i
     return ((function *)self)->call(in[0]);
 }
 
-static const choir_module_class function_class = {"function", sizeof(function), function_forward};
+static const choir_module_class function_class = {
+    "function", sizeof(function), function_forward};
 
 static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_tensor *))
 {
@@ -293,7 +297,7 @@ choir_module *choir_nn_flatten(choir_scope *run)
     return new_function(run, flatten_images);
 }
 
-/* --- sequential ------------------------------------------------------------------------------- */
+/* --- sequential --- */
 
 typedef struct sequential {
     choir_module base;

@@ -1,7 +1,7 @@
 /* The module tree: registration, names, initial values, forward with its hooks.
  *
- * Children are built before their parents, so names are known only when the tree is complete: the first
- * use of a root names everything in it and draws the initial values. */
+ * Children are built before their parents, so names are known only when the tree is complete:
+ * the first use of a root names everything in it and draws the initial values. */
 #include "nn/module.h"
 
 #include <stdlib.h>
@@ -25,8 +25,8 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type)
     return m;
 }
 
-static choir__module_entry *add_entry(choir_module *self, choir__entry_kind kind,
-    const char *name, void *field)
+static choir__module_entry *add_entry(
+    choir_module *self, choir__entry_kind kind, const char *name, void *field)
 {
     choir__module_entry *e = choir__arena_get(&self->run->arena, sizeof *e);
     e->kind = kind;
@@ -38,8 +38,8 @@ static choir__module_entry *add_entry(choir_module *self, choir__entry_kind kind
     return *link = e;
 }
 
-void choir_module_child(choir_module *self, const char *name, choir_module **field,
-    choir_module *child)
+void choir_module_child(
+    choir_module *self, const char *name, choir_module **field, choir_module *child)
 {
     choir__module_entry *e = add_entry(self, CHOIR__CHILD, name, field);
     e->child = *field = child;
@@ -81,21 +81,21 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     run->params = p;
 }
 
-void choir_module_tie(choir_module *self, const char *name, choir_tensor **field,
-    choir_tensor *param)
+void choir_module_tie(
+    choir_module *self, const char *name, choir_tensor **field, choir_tensor *param)
 {
     add_entry(self, CHOIR__TIED, name, field)->tensor = param;
     *field = param;
 }
 
-void choir_module_buffer(choir_module *self, const char *name, choir_tensor **field,
-    choir_shape shape, double value)
+void choir_module_buffer(
+    choir_module *self, const char *name, choir_tensor **field, choir_shape shape, double value)
 {
     *field = choir_full(self->run, CHOIR_F32, shape, value);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
 
-/* --- names and initial values ------------------------------------------------------------------- */
+/* --- names and initial values --- */
 
 static char *join(choir_scope *run, const char *path, const char *name)
 {
@@ -117,9 +117,13 @@ static void draw(choir__param *p)
         choir__launch_fill(t, p->init_a);
         return;
     }
-    choir__k_random args = {.y = choir__data(t), .n = t->count,
-        .key = choir__key(t->scope->seed, p->name), .a = p->init_a, .b = p->init_b,
-        .normal = p->init_kind == CHOIR_INIT_NORMAL, .dtype = CHOIR_F32};
+    choir__k_random args = {.y = choir__data(t),
+        .n = t->count,
+        .key = choir__key(t->scope->seed, p->name),
+        .a = p->init_a,
+        .b = p->init_b,
+        .normal = p->init_kind == CHOIR_INIT_NORMAL,
+        .dtype = CHOIR_F32};
     choir__launch(choir__device_of(t), CHOIR_F32, random, &args);
 }
 
@@ -148,7 +152,7 @@ void choir__module_ready(choir_module *m)
         name_tree(m, "");
 }
 
-/* --- forward ---------------------------------------------------------------------------------- */
+/* --- forward --- */
 
 struct backward_hook {
     choir_module *module;
@@ -174,8 +178,8 @@ static choir_tensor *hooked(choir_module *module, choir_tensor *t,
     choir_tensor *y = choir__tensor_alias(t->scope, t);
     choir__record *r = choir__record_op(&hook_op, y, &t, 1);
     if (r)
-        choir__record_attrs(r, &(struct backward_hook){module, call, arg},
-            sizeof(struct backward_hook));
+        choir__record_attrs(
+            r, &(struct backward_hook){module, call, arg}, sizeof(struct backward_hook));
     return r ? y : t;
 }
 
@@ -206,8 +210,8 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (!m->ready)
         choir__module_ready(m);
     if (count < 1 || count > CHOIR__MAX_IN)
-        return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d", count,
-            CHOIR__MAX_IN);
+        return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
+            count, CHOIR__MAX_IN);
     return m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
 }
 
@@ -221,7 +225,7 @@ void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
     *link = h;
 }
 
-/* --- walks ------------------------------------------------------------------------------------ */
+/* --- walks --- */
 
 void choir_module_train(choir_module *m, bool training)
 {
@@ -249,8 +253,8 @@ static void visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
         } else if (e->kind == CHOIR__PARAM) {
             fn(e->tensor->param->name, e->tensor, arg);
         } else if (e->kind == CHOIR__BUFFER && buffers) {
-            char *name = *m->path ? choir__format("%s.%s", m->path, e->name)
-                                  : choir__strdup(e->name);
+            char *name =
+                *m->path ? choir__format("%s.%s", m->path, e->name) : choir__strdup(e->name);
             fn(name, e->tensor, arg);
             free(name);
         }

@@ -21,14 +21,15 @@ typedef struct choir__module_entry {
     struct choir__module_entry *next;
 } choir__module_entry;
 
-/* Names every module and parameter of the tree by its path, and draws initial values. Any use of the
- * module calls it; idempotent. */
+/* Names every module and parameter of the tree by its path, and draws initial values. Any use
+ * of the module calls it; idempotent. */
 void choir__module_ready(choir_module *root);
 
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
-/* Trainable and frozen parameters in order of registration, each once; the caller frees the list. */
+/* Trainable and frozen parameters in order of registration, each once; the caller frees the
+ * list. */
 choir__param **choir__module_params(choir_module *module, int *count);
 
 #endif

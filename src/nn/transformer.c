@@ -1,4 +1,4 @@
-/* The transformer block of GPT-2 (Radford et al., 2019), under its published parameter names. */
+/* The transformer block of GPT-2 (Radford et al., 2019), under its published names. */
 #include <stdio.h>
 
 #include "nn/module.h"
@@ -14,8 +14,8 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 {
     attention *a = (attention *)self;
     (void)count;
-    choir_tensor *qkv = choir_forward(a->c_attn, in[0]);               /* (B, T, 3C) */
-    choir_tensor *y = choir_self_attention(qkv, a->heads, a->causal);  /* (B, T, C) */
+    choir_tensor *qkv = choir_forward(a->c_attn, in[0]);              /* (B, T, 3C) */
+    choir_tensor *y = choir_self_attention(qkv, a->heads, a->causal); /* (B, T, C) */
     return choir_forward(a->dropout, choir_forward(a->c_proj, y));
 }
 
@@ -28,11 +28,12 @@ static choir_module *new_attention(choir_scope *run, int64_t width, int heads, b
     attention *a = choir_module_new(run, &attention_class);
     a->heads = heads;
     a->causal = causal;
-    choir_init init = choir_init_normal(0, 0.02), last = choir_init_normal(0, residual_deviation);
+    choir_init init = choir_init_normal(0, 0.02),
+               last = choir_init_normal(0, residual_deviation);
     choir_module_child(&a->base, "c_attn", &a->c_attn,
         choir_nn_linear_with(run, width, 3 * width, true, init));
-    choir_module_child(&a->base, "c_proj", &a->c_proj,
-        choir_nn_linear_with(run, width, width, true, last));
+    choir_module_child(
+        &a->base, "c_proj", &a->c_proj, choir_nn_linear_with(run, width, width, true, last));
     choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, dropout));
     return &a->base;
 }
@@ -52,13 +53,14 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
 
 static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward};
 
-static choir_module *new_mlp(choir_scope *run, int64_t width, float dropout,
-    double residual_deviation)
+static choir_module *new_mlp(
+    choir_scope *run, int64_t width, float dropout, double residual_deviation)
 {
     mlp *m = choir_module_new(run, &mlp_class);
-    choir_init init = choir_init_normal(0, 0.02), last = choir_init_normal(0, residual_deviation);
-    choir_module_child(&m->base, "c_fc", &m->c_fc,
-        choir_nn_linear_with(run, width, 4 * width, true, init));
+    choir_init init = choir_init_normal(0, 0.02),
+               last = choir_init_normal(0, residual_deviation);
+    choir_module_child(
+        &m->base, "c_fc", &m->c_fc, choir_nn_linear_with(run, width, 4 * width, true, init));
     choir_module_child(&m->base, "c_proj", &m->c_proj,
         choir_nn_linear_with(run, 4 * width, width, true, last));
     choir_module_child(&m->base, "dropout", &m->dropout, choir_nn_dropout(run, dropout));
@@ -81,20 +83,21 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
 
 static const choir_module_class block_class = {"block", sizeof(block), block_forward};
 
-choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads, bool causal,
-    float dropout, double residual_deviation)
+choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
+    bool causal, float dropout, double residual_deviation)
 {
     block *b = choir_module_new(run, &block_class);
     if (heads < 1 || width < 1 || width % heads) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "transformer: a width of %lld does not divide into %d heads", (long long)width, heads);
+            "transformer: a width of %lld does not divide into %d heads", (long long)width,
+            heads);
         width = heads = 1;
     }
     choir_module_child(&b->base, "ln_1", &b->ln_1, choir_nn_layer_norm(run, width));
     choir_module_child(&b->base, "attn", &b->attn,
         new_attention(run, width, heads, causal, dropout, residual_deviation));
     choir_module_child(&b->base, "ln_2", &b->ln_2, choir_nn_layer_norm(run, width));
-    choir_module_child(&b->base, "mlp", &b->mlp,
-        new_mlp(run, width, dropout, residual_deviation));
+    choir_module_child(
+        &b->base, "mlp", &b->mlp, new_mlp(run, width, dropout, residual_deviation));
     return &b->base;
 }

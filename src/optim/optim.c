@@ -1,9 +1,9 @@
 /* Optimizers: one kernel call for all parameters.
  *
- * The kernel reads a table of entries (parameter, gradient, state), laid out once and again when
- * gradients move, and a table of the groups' numbers, written in queue order by each step. The part of a
- * step that the host decides (count it, look up the schedule, correct the biases) is a host call, so a
- * recorded step goes through it at each replay. */
+ * The kernel reads a table of entries (parameter, gradient, state), laid out once and again
+ * when gradients move, and a table of the groups' numbers, written in queue order by each step.
+ * The part of a step that the host decides (count it, look up the schedule, correct the biases)
+ * is a host call, so a recorded step goes through it at each replay. */
 #include <choir/optim.h>
 
 #include <math.h>
@@ -49,7 +49,7 @@ struct choir_optim {
     choir__storage *norm_rows;
 };
 
-/* --- making one ------------------------------------------------------------------------------- */
+/* --- making one --- */
 
 choir_sgd_opts choir_sgd_defaults(void)
 {
@@ -85,8 +85,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const state *)a)->param->name, ((const state *)b)->param->name);
 }
 
-static choir_optim *new_optim(choir_scope *run, choir_module *module, enum kind how, float lr,
-    float weight_decay)
+static choir_optim *new_optim(
+    choir_scope *run, choir_module *module, enum kind how, float lr, float weight_decay)
 {
     choir_optim *o = choir__calloc(1, sizeof *o);
     o->run = run;
@@ -107,7 +107,8 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, enum kind 
     for (int i = 0; i < count; i++)
         o->states[i].param = params[i];
     free(params);
-    qsort(o->states, (size_t)count, sizeof *o->states, by_name); /* norms add up in name order */
+    qsort(
+        o->states, (size_t)count, sizeof *o->states, by_name); /* norms add up in name order */
     choir__on_close(run, close_optim, o);
     if (!(lr >= 0))
         choir__poison(run, CHOIR_ERR_ARGUMENT, "optimizer: a learning rate of %g", (double)lr);
@@ -121,13 +122,13 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
     o->dampening = opts.dampening;
     o->nesterov = opts.nesterov;
     if (opts.nesterov && (opts.momentum <= 0 || opts.dampening != 0))
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "sgd: Nesterov needs a momentum above 0 and no dampening");
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "sgd: Nesterov needs a momentum above 0 and no dampening");
     return o;
 }
 
-static choir_optim *new_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts,
-    bool decoupled)
+static choir_optim *new_adam(
+    choir_scope *run, choir_module *module, choir_adamw_opts opts, bool decoupled)
 {
     choir_optim *o = new_optim(run, module, ADAM, opts.lr, opts.weight_decay);
     o->beta1 = opts.beta1;
@@ -150,8 +151,8 @@ choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opt
     return new_adam(run, module, opts, true);
 }
 
-choir_status choir_optim_group(choir_optim *o, choir_match_fn *match, void *arg, float lr,
-    float weight_decay)
+choir_status choir_optim_group(
+    choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)
 {
     if (o->group_count == MAX_GROUPS)
         return choir__error(CHOIR_ERR_ARGUMENT, "optimizer: more than %d groups", MAX_GROUPS);
@@ -184,7 +185,7 @@ void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
     o->schedule = schedule;
 }
 
-/* --- state and the table of entries ------------------------------------------------------------- */
+/* --- state and the table of entries --- */
 
 static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
 {
@@ -239,9 +240,13 @@ static choir_status lay_out(choir_optim *o)
         int64_t first = t->shape.ndim && t->shape.dim[0] ? t->shape.dim[0] : 1;
         if (choir_scope_status(o->run) != CHOIR_OK)
             return choir_scope_status(o->run);
-        o->table[o->entry_count++] = (choir__opt_entry){.param = choir__data(t), .grad = grad,
-            .m = data_or_null(s->m), .v = data_or_null(s->v), .n = t->count,
-            .row = t->count / first, .group = s->group};
+        o->table[o->entry_count++] = (choir__opt_entry){.param = choir__data(t),
+            .grad = grad,
+            .m = data_or_null(s->m),
+            .v = data_or_null(s->v),
+            .n = t->count,
+            .row = t->count / first,
+            .group = s->group};
         rows += first;
     }
     if (!o->entries)
@@ -253,23 +258,28 @@ static choir_status lay_out(choir_optim *o)
     if (!o->entries || !o->hyper || !o->norm_rows)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the optimizer",
             choir_device_name(o->run->device));
-    choir__launch_upload(o->run->device, o->entries->data, o->table,
-        (size_t)o->entry_count * sizeof *o->table);
+    choir__launch_upload(
+        o->run->device, o->entries->data, o->table, (size_t)o->entry_count * sizeof *o->table);
     o->layout = layout;
     return CHOIR_OK;
 }
 
-/* --- a step ----------------------------------------------------------------------------------- */
+/* --- a step --- */
 
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 {
     double scale = o->base_lr != 0 ? (double)choir_optim_lr(o) / (double)o->base_lr : 0;
     choir__opt_hyper h = {
         .lr = (float)((double)o->groups[g].lr * scale),
-        .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .eps = o->eps,
         .weight_decay = o->groups[g].weight_decay,
-        .momentum = o->momentum, .dampening = o->dampening, .nesterov = o->nesterov,
-        .decoupled = o->decoupled, .first = o->steps == 0,
+        .momentum = o->momentum,
+        .dampening = o->dampening,
+        .nesterov = o->nesterov,
+        .decoupled = o->decoupled,
+        .first = o->steps == 0,
     };
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
@@ -288,8 +298,8 @@ static choir_status decide(void *arg)
     choir__opt_hyper hyper[MAX_GROUPS];
     for (int g = 0; g < o->group_count; g++)
         hyper[g] = hyper_of(o, g);
-    choir__launch_upload(o->run->device, o->hyper->data, hyper,
-        (size_t)o->group_count * sizeof *hyper);
+    choir__launch_upload(
+        o->run->device, o->hyper->data, hyper, (size_t)o->group_count * sizeof *hyper);
     o->steps++;
     for (int i = 0; i < o->count; i++)
         o->states[i].param->tensor->storage->version++;
@@ -314,8 +324,11 @@ static choir_status finish_books(choir_optim *o)
 
 static void launch_norm(choir_optim *o)
 {
-    choir__k_grad_norm args = {.entries = o->entries->data, .count = o->entry_count,
-        .rows = o->norm_rows->data, .norm = choir__data(o->norm), .clip = choir__data(o->clip),
+    choir__k_grad_norm args = {.entries = o->entries->data,
+        .count = o->entry_count,
+        .rows = o->norm_rows->data,
+        .norm = choir__data(o->norm),
+        .clip = choir__data(o->clip),
         .max_norm = o->max_norm};
     choir__launch(o->run->device, CHOIR_F32, grad_norm, &args);
 }
@@ -333,8 +346,10 @@ choir_status choir_optim_step(choir_optim *o)
         return choir__scope_fail(o->run, status);
     if (o->norm)
         launch_norm(o);
-    choir__k_optim args = {.entries = o->entries->data, .count = o->entry_count,
-        .hyper = o->hyper->data, .clip = o->norm ? choir__data(o->clip) : NULL};
+    choir__k_optim args = {.entries = o->entries->data,
+        .count = o->entry_count,
+        .hyper = o->hyper->data,
+        .clip = o->norm ? choir__data(o->clip) : NULL};
     if (o->kind == SGD)
         choir__launch(o->run->device, CHOIR_F32, sgd, &args);
     else
@@ -358,10 +373,10 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
     return o->norm;
 }
 
-/* --- for checkpoints -------------------------------------------------------------------------- */
+/* --- for checkpoints --- */
 
-static void visit_state(const char *kind_name, const state *s, choir_tensor *t,
-    choir_visit_fn *visit, void *arg)
+static void visit_state(
+    const char *kind_name, const state *s, choir_tensor *t, choir_visit_fn *visit, void *arg)
 {
     char *name = choir__format("%s.%s", kind_name, s->param->name);
     visit(name, t, arg);

@@ -1,9 +1,10 @@
-/* DDP: a reducer for the gradient book, and a module that broadcasts buffers before it forwards.
+/* DDP: a reducer for the gradient book, and a module that broadcasts buffers before it
+ * forwards.
  *
- * The book's levels are allocated in shared memory, so a bucket that backward has filled is already where
- * the peers can read it. bucket_ready queues its reduction behind an event of the device; the device
- * waits for the group's event only when the optimizer wants the gradients. Everything is queued, nothing
- * waits on the host, so a recorded step replays it. */
+ * The book's levels are allocated in shared memory, so a bucket that backward has filled is
+ * already where the peers can read it. bucket_ready queues its reduction behind an event of the
+ * device; the device waits for the group's event only when the optimizer wants the gradients.
+ * Everything is queued, nothing waits on the host, so a recorded step replays it. */
 #include <choir/ddp.h>
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ typedef struct ddp {
     choir_module *module;
     choir_group *group;
     choir__shared *shared; /* the book's levels */
-    uint64_t synced; /* one more than the step whose buffers are rank 0's */
+    uint64_t synced;       /* one more than the step whose buffers are rank 0's */
 } ddp;
 
 choir_ddp_opts choir_ddp_defaults(void)
@@ -41,7 +42,7 @@ static void device_waits(const ddp *d, const choir_device *device)
     choir__queue_wait_event(device->queue, choir__queue_record(group_queue(d)));
 }
 
-/* --- the reducer ------------------------------------------------------------------------------ */
+/* --- the reducer --- */
 
 static void *alloc_levels(void *reducer, size_t bytes, int levels)
 {
@@ -90,13 +91,15 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
     size_t part = leaf_bytes * (size_t)longest;
     choir__storage *buffer = choir__storage_new(book->device, part * (size_t)(world + 1));
     if (!buffer)
-        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the ranks' embedding gradients",
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for the ranks' embedding gradients",
             choir_device_name(book->device));
     char *mine = buffer->data, *theirs = mine + part;
     for (int64_t l = 0; l < book->leaves; l++) {
         char *leaf = mine + (size_t)l * leaf_bytes;
         choir__launch_bytes(book->device, leaf, slot->rows[l].ids_data, ids_bytes);
-        choir__launch_bytes(book->device, leaf + ids_bytes, slot->rows[l].grads_data, rows_bytes);
+        choir__launch_bytes(
+            book->device, leaf + ids_bytes, slot->rows[l].grads_data, rows_bytes);
     }
     group_waits(d, book->device);
     choir__group_all_gather_issue(d->group, mine, theirs, part);
@@ -110,7 +113,8 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
                 .ids_data = leaf, .grads_data = leaf + ids_bytes, .count = n};
         }
     }
-    /* The group's queue has read it by the time the device goes on, so the device's order is enough. */
+    /* The group's queue has read it by the time the device goes on, so the device's order is
+     * enough. */
     choir__storage_unref(buffer);
     return CHOIR_OK;
 }
@@ -152,7 +156,7 @@ static const choir__reducer_ops reducer_ops = {
     .free = free_reducer,
 };
 
-/* --- the module ------------------------------------------------------------------------------- */
+/* --- the module --- */
 
 static void broadcast_buffer(const char *name, choir_tensor *t, void *arg)
 {
@@ -168,8 +172,8 @@ static void count_buffer(const char *name, choir_tensor *t, void *arg)
     *(int *)arg += !t->param;
 }
 
-/* Buffers are rank 0's before each forward. They change once a step (on micro-batch 0), so the first
- * forward of a step brings them all. */
+/* Buffers are rank 0's before each forward. They change once a step (on micro-batch 0), so the
+ * first forward of a step brings them all. */
 static void sync_buffers(ddp *d, choir_scope *scope)
 {
     int buffers = 0;
@@ -194,7 +198,7 @@ static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, in
 
 static const choir_module_class ddp_class = {"ddp", sizeof(ddp), ddp_forward};
 
-/* --- construction ----------------------------------------------------------------------------- */
+/* --- construction --- */
 
 /* Ranks must hold the same parameters in the same order: names and shapes, hashed. */
 static void hash_tensor(const char *name, choir_tensor *t, void *arg)
@@ -246,8 +250,7 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
     struct broadcast *b = arg;
     (void)name;
     if (b->status == CHOIR_OK)
-        b->status =
-            choir_group_broadcast(b->ddp->group, choir__data(t), t->storage->bytes, 0);
+        b->status = choir_group_broadcast(b->ddp->group, choir__data(t), t->storage->bytes, 0);
 }
 
 static choir_status take_over(ddp *d, choir_ddp_opts opts)
@@ -256,7 +259,8 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     int64_t total = opts.microbatches ? opts.microbatches : world, lo, hi;
     if (total < world)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)total, world);
+            "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,
+            world);
     choir__param **params = choir__module_params(d->module, &count);
     for (int i = 0; i < count; i++)
         if (params[i]->book)
@@ -283,8 +287,8 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     return b.status;
 }
 
-choir_module *choir_ddp(choir_scope *run, choir_module *module, choir_group *group,
-    choir_ddp_opts opts)
+choir_module *choir_ddp(
+    choir_scope *run, choir_module *module, choir_group *group, choir_ddp_opts opts)
 {
     ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;

@@ -13,8 +13,8 @@ choir_status choir_env_init(choir_env *env)
     choir_status status = choir_group_open(choir_group_defaults(), &group);
     if (status != CHOIR_OK)
         return status;
-    *env = (choir_env){.rank = choir_group_rank(group), .world = choir_group_world(group),
-        .group = group};
+    *env = (choir_env){
+        .rank = choir_group_rank(group), .world = choir_group_world(group), .group = group};
     const char *local = getenv("LOCAL_RANK");
     env->local_rank = local ? atoi(local) : env->rank;
     env->microbatches = env->world;
@@ -51,8 +51,8 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
     return run;
 }
 
-choir_loader *choir_env_loader(choir_scope *run, const choir_env *env, choir_dataset *dataset,
-    int64_t batch_size)
+choir_loader *choir_env_loader(
+    choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size)
 {
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch_size;
@@ -67,13 +67,14 @@ static void free_dataset(void *dataset)
     choir_dataset_free(dataset);
 }
 
-choir_loader *choir_mnist(choir_scope *run, const char *folder, const choir_env *env,
-    int64_t batch_size)
+choir_loader *choir_mnist(
+    choir_scope *run, const char *folder, const choir_env *env, int64_t batch_size)
 {
     choir_dataset *dataset = NULL;
     choir_status status = choir_dataset_idx(folder, CHOIR_TRAIN, &dataset);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
-    choir__on_close(run, free_dataset, dataset); /* after the loader, which is registered later */
+    choir__on_close(
+        run, free_dataset, dataset); /* after the loader, which is registered later */
     return choir_env_loader(run, env, dataset, batch_size);
 }

@@ -2,16 +2,17 @@
  *
  *     S = q k^T / sqrt(D)      P = softmax(S)      y = P v
  *
- * q, k and v may be three tensors (B, H, T, D) or the thirds of one (B, T, 3C); either way a head is a
- * strided matrix, and nothing is copied. P (B, H, T, T) is kept for backward:
+ * q, k and v may be three tensors (B, H, T, D) or the thirds of one (B, T, 3C); either way a
+ * head is a strided matrix, and nothing is copied. P (B, H, T, T) is kept for backward:
  *
- *     gv = P^T gy     gP = gy v^T     gS = P (gP - rowsum(gP P)) / sqrt(D)     gq = gS k     gk = gS^T q */
+ *     gv = P^T gy     gP = gy v^T     gS = P (gP - rowsum(gP P)) / sqrt(D)     gq = gS k     gk
+ * = gS^T q */
 #include <math.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
 
-/* --- softmax over rows ------------------------------------------------------------------------ */
+/* --- softmax over rows --- */
 
 static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -19,12 +20,18 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    choir_tensor *out =
-        choir__is_contiguous(gx) ? gx : choir__tensor_new(sink->scope, choir__device_of(y),
-                                            y->dtype, y->shape);
-    choir__k_softmax_backward args = {.y = choir__data(y), .gy = choir__data(gy),
-        .gx = choir__data(out), .rows = choir__rows(y), .cols = choir__cols(y), .period = 1,
-        .scale = 1, .log = *(const bool *)r->attrs, .dtype = y->dtype};
+    choir_tensor *out = choir__is_contiguous(gx) ? gx
+                                                 : choir__tensor_new(sink->scope,
+                                                       choir__device_of(y), y->dtype, y->shape);
+    choir__k_softmax_backward args = {.y = choir__data(y),
+        .gy = choir__data(gy),
+        .gx = choir__data(out),
+        .rows = choir__rows(y),
+        .cols = choir__cols(y),
+        .period = 1,
+        .scale = 1,
+        .log = *(const bool *)r->attrs,
+        .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, softmax_backward, &args);
     sink->give(sink, r, 0, out);
 }
@@ -45,8 +52,13 @@ static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
-    choir__k_softmax args = {.x = choir__data(dense), .y = choir__data(y),
-        .rows = choir__rows(x), .cols = choir__cols(x), .period = 1, .scale = 1, .log = logarithm,
+    choir__k_softmax args = {.x = choir__data(dense),
+        .y = choir__data(y),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .period = 1,
+        .scale = 1,
+        .log = logarithm,
         .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, softmax, &args);
     choir__record *r = choir__record_op(&softmax_op, y, &x, 1);
@@ -67,7 +79,7 @@ choir_tensor *choir_log_softmax(choir_tensor *x)
     return softmax("log_softmax", x, true);
 }
 
-/* --- heads: strided matrices, B x H of them ---------------------------------------------------- */
+/* --- heads: strided matrices, B x H of them --- */
 
 struct heads {
     void *p;
@@ -105,12 +117,26 @@ static void product(choir_device *device, choir_dtype dtype, struct sizes n, str
     int64_t inner)
 {
     choir__k_matmul args = {
-        .a = a.p, .b = b.p, .c = c.p, .batch0 = n.b, .batch1 = n.h,
-        .m = rows, .n = cols, .k = inner,
-        .a_row = a_turned ? 1 : a.t, .a_col = a_turned ? a.t : 1,
-        .b_row = b_turned ? 1 : b.t, .b_col = b_turned ? b.t : 1, .c_row = c.t,
-        .a_batch0 = a.b, .a_batch1 = a.h, .b_batch0 = b.b, .b_batch1 = b.h,
-        .c_batch0 = c.b, .c_batch1 = c.h, .dtype = dtype,
+        .a = a.p,
+        .b = b.p,
+        .c = c.p,
+        .batch0 = n.b,
+        .batch1 = n.h,
+        .m = rows,
+        .n = cols,
+        .k = inner,
+        .a_row = a_turned ? 1 : a.t,
+        .a_col = a_turned ? a.t : 1,
+        .b_row = b_turned ? 1 : b.t,
+        .b_col = b_turned ? b.t : 1,
+        .c_row = c.t,
+        .a_batch0 = a.b,
+        .a_batch1 = a.h,
+        .b_batch0 = b.b,
+        .b_batch1 = b.h,
+        .c_batch0 = c.b,
+        .c_batch1 = c.h,
+        .dtype = dtype,
     };
     choir__launch(device, dtype, matmul, &args);
 }
@@ -128,8 +154,14 @@ static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dty
     if (p->poisoned)
         return p;
     product(device, dtype, n, scores_of(p), q, false, k, true, n.t, n.s, n.d);
-    choir__k_softmax args = {.x = choir__data(p), .y = choir__data(p), .rows = n.b * n.h * n.t,
-        .cols = n.s, .period = n.t, .scale = scale_of(n), .causal = n.causal, .dtype = dtype};
+    choir__k_softmax args = {.x = choir__data(p),
+        .y = choir__data(p),
+        .rows = n.b * n.h * n.t,
+        .cols = n.s,
+        .period = n.t,
+        .scale = scale_of(n),
+        .causal = n.causal,
+        .dtype = dtype};
     choir__launch(device, dtype, softmax, &args);
     product(device, dtype, n, y, scores_of(p), false, v, false, n.t, n.d, n.s);
     return p;
@@ -145,15 +177,21 @@ static void backward(choir_scope *scope, choir_tensor *p, struct sizes n, struct
         return;
     product(device, p->dtype, n, gv, scores_of(p), true, gy, false, n.s, n.d, n.t);
     product(device, p->dtype, n, scores_of(gp), gy, false, v, true, n.t, n.s, n.d);
-    choir__k_softmax_backward args = {.y = choir__data(p), .gy = choir__data(gp),
-        .gx = choir__data(gp), .rows = n.b * n.h * n.t, .cols = n.s, .period = n.t,
-        .scale = scale_of(n), .causal = n.causal, .dtype = p->dtype};
+    choir__k_softmax_backward args = {.y = choir__data(p),
+        .gy = choir__data(gp),
+        .gx = choir__data(gp),
+        .rows = n.b * n.h * n.t,
+        .cols = n.s,
+        .period = n.t,
+        .scale = scale_of(n),
+        .causal = n.causal,
+        .dtype = p->dtype};
     choir__launch(device, p->dtype, softmax_backward, &args);
     product(device, p->dtype, n, gq, scores_of(gp), false, k, false, n.t, n.d, n.s);
     product(device, p->dtype, n, gk, scores_of(gp), true, q, false, n.s, n.d, n.t);
 }
 
-/* --- three tensors ---------------------------------------------------------------------------- */
+/* --- three tensors --- */
 
 static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -175,9 +213,9 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
 static const choir__op attention_op = {
     .name = "attention", .backward = attention_backward, .reads_in = 7};
 
-/* (B, H, T, D) whose memory is (B, T, H, D): the transpose that follows attention is then free. */
-static choir_tensor *by_position(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    struct sizes n)
+/* (B, H, T, D) whose memory is (B, T, H, D): the transpose that follows is then free. */
+static choir_tensor *by_position(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, struct sizes n)
 {
     choir_tensor *y = choir__tensor_new(scope, device, dtype, choir_dims(n.b, n.h, n.t, n.d));
     int64_t stride[4] = {n.t * n.h * n.d, n.d, n.h * n.d, 1};
@@ -224,7 +262,7 @@ choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v,
     return choir__as_stored(y, stored);
 }
 
-/* --- one packed tensor ------------------------------------------------------------------------ */
+/* --- one packed tensor --- */
 
 static struct heads packed_rows(const choir_tensor *y, struct sizes n) /* (B, T, C) */
 {
@@ -257,12 +295,12 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         return poisoned;
     choir_shape shape = in->shape;
     if (shape.ndim != 3 || heads < 1 || shape.dim[2] % (3 * heads))
-        return choir__shape_error("self_attention", scope, &in, 1,
-            "wants (B, T, 3C) with C a multiple of the heads");
+        return choir__shape_error(
+            "self_attention", scope, &in, 1, "wants (B, T, 3C) with C a multiple of the heads");
     int64_t c = shape.dim[2] / 3;
     struct sizes n = {shape.dim[0], heads, shape.dim[1], shape.dim[1], c / heads, causal};
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in), in->dtype,
-        choir_dims(shape.dim[0], shape.dim[1], c));
+    choir_tensor *y = choir__tensor_new(
+        scope, choir__device_of(in), in->dtype, choir_dims(shape.dim[0], shape.dim[1], c));
     if (y->poisoned)
         return y;
     choir_tensor *p = forward(scope, choir__device_of(in), in->dtype, n, third_of(in, n, 0),

@@ -29,8 +29,8 @@ static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 static const choir__op custom_op = {
     .name = "custom", .backward = custom_backward, .reads_in = (1u << CHOIR__MAX_IN) - 1};
 
-choir_tensor *choir_custom(const choir_custom_op *op, choir_tensor *const *in, int count,
-    const void *arg)
+choir_tensor *choir_custom(
+    const choir_custom_op *op, choir_tensor *const *in, int count, const void *arg)
 {
     choir_tensor *poisoned;
     choir_scope *scope = choir__begin(op->name, in, count, &poisoned);

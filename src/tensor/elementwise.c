@@ -3,7 +3,7 @@
 
 #include "tensor/tensor.h"
 
-/* --- unary ------------------------------------------------------------------------------------ */
+/* --- unary --- */
 
 struct unary {
     choir__unary_op op;
@@ -13,7 +13,7 @@ struct unary {
 static bool backward_reads_output(choir__unary_op op)
 {
     return op == CHOIR__EXP || op == CHOIR__SQRT || op == CHOIR__TANH || op == CHOIR__SIGMOID ||
-        op == CHOIR__RELU;
+           op == CHOIR__RELU;
 }
 
 static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -28,8 +28,13 @@ static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
         gy = g;
     }
     choir_tensor *out = choir__same_layout(gx, y) ? gx : choir__tensor_like(sink->scope, y);
-    choir__k_unary_backward args = {.y = choir__data(y), .gy = choir__data(gy),
-        .gx = choir__data(out), .n = y->count, .a = u->a, .b = u->b, .op = u->op,
+    choir__k_unary_backward args = {.y = choir__data(y),
+        .gy = choir__data(gy),
+        .gx = choir__data(out),
+        .n = y->count,
+        .a = u->a,
+        .b = u->b,
+        .op = u->op,
         .dtype = y->dtype};
     if (!backward_reads_output(u->op) && r->saved[1])
         args.x = choir__data(r->saved[1]);
@@ -50,14 +55,19 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s", name,
-            choir_dtype_name(x->dtype));
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
+            name, choir_dtype_name(x->dtype));
     choir_tensor *dense = choir__is_dense(x) ? x : choir_contiguous(x);
     choir_tensor *y = choir__tensor_like(scope, dense);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
-    choir__k_unary args = {.x = choir__data(dense), .y = choir__data(y), .n = y->count, .a = u.a,
-        .b = u.b, .op = u.op, .dtype = y->dtype};
+    choir__k_unary args = {.x = choir__data(dense),
+        .y = choir__data(y),
+        .n = y->count,
+        .a = u.a,
+        .b = u.b,
+        .op = u.op,
+        .dtype = y->dtype};
     choir__launch(choir__device_of(x), y->dtype, unary, &args);
     bool reads_y = backward_reads_output(u.op);
     choir__record *r =
@@ -135,7 +145,7 @@ choir_tensor *choir_scale(choir_tensor *x, double a)
     return choir_affine(x, a, 0);
 }
 
-/* --- binary, with broadcasting ---------------------------------------------------------------- */
+/* --- binary, with broadcasting --- */
 
 static bool broadcast(choir_shape a, choir_shape b, choir_shape *out)
 {
@@ -159,11 +169,15 @@ static choir__strided stretched(const choir_tensor *t, choir_shape shape)
     return s;
 }
 
-static void launch_binary(choir_tensor *y, choir__binary_op op, const choir_tensor *a,
-    const choir_tensor *b)
+static void launch_binary(
+    choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b)
 {
-    choir__k_binary args = {.y = stretched(y, y->shape), .a = stretched(a, y->shape),
-        .b = stretched(b, y->shape), .ndim = y->shape.ndim, .op = op, .dtype = y->dtype};
+    choir__k_binary args = {.y = stretched(y, y->shape),
+        .a = stretched(a, y->shape),
+        .b = stretched(b, y->shape),
+        .ndim = y->shape.ndim,
+        .op = op,
+        .dtype = y->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
     if (choir__same_layout(a, y) && choir__same_layout(b, y) && choir__is_dense(y)) {
         args.ndim = 1;
@@ -203,8 +217,11 @@ static choir_tensor *negated(choir_scope *scope, choir_tensor *x)
         choir__launch_copy(y, x);
         x = y;
     }
-    choir__k_unary args = {.x = choir__data(x), .y = choir__data(y), .n = y->count,
-        .op = CHOIR__NEG, .dtype = y->dtype};
+    choir__k_unary args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .n = y->count,
+        .op = CHOIR__NEG,
+        .dtype = y->dtype};
     choir__launch(choir__device_of(x), y->dtype, unary, &args);
     return y;
 }
@@ -221,8 +238,8 @@ static void mul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     for (int i = 0; i < 2; i++)
         if (choir__wanted(r, i))
-            give_summed(r, i,
-                product(sink->scope, CHOIR__MUL, gy, r->in[1 - i], gy->shape), sink);
+            give_summed(
+                r, i, product(sink->scope, CHOIR__MUL, gy, r->in[1 - i], gy->shape), sink);
 }
 
 /* d(a/b) = da / b - db (a/b) / b */

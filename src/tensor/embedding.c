@@ -1,17 +1,16 @@
 /* Lookup tables, and dropout. */
 #include "tensor/tensor.h"
 
-/* --- embedding -------------------------------------------------------------------------------- */
+/* --- embedding --- */
 
-choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf, int64_t leaves,
-    void *y, const choir_tensor *table, bool accumulate, float scale)
+choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
+    int64_t leaves, void *y, const choir_tensor *table, bool accumulate, float scale)
 {
     /* The lists of pointers live in device memory of their own, ordered like any other. */
     size_t each = (size_t)leaves * sizeof(int64_t);
     choir__storage *lists = choir__storage_new(device, 3 * each);
     if (!lists)
-        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s",
-            choir_device_name(device));
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s", choir_device_name(device));
     char *ids = lists->data, *grads = ids + each, *counts = grads + each;
     for (int64_t l = 0; l < leaves; l++) {
         size_t at = (size_t)l * sizeof(int64_t);
@@ -19,9 +18,15 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
         choir__launch_upload(device, grads + at, &leaf[l].grads_data, sizeof(void *));
         choir__launch_upload(device, counts + at, &leaf[l].count, sizeof(int64_t));
     }
-    choir__k_embedding_backward args = {.ids = (const void *)ids, .grads = (const void *)grads,
-        .counts = (const void *)counts, .leaves = leaves, .y = y, .rows = table->shape.dim[0],
-        .cols = table->shape.dim[1], .scale = scale, .accumulate = accumulate,
+    choir__k_embedding_backward args = {.ids = (const void *)ids,
+        .grads = (const void *)grads,
+        .counts = (const void *)counts,
+        .leaves = leaves,
+        .y = y,
+        .rows = table->shape.dim[0],
+        .cols = table->shape.dim[1],
+        .scale = scale,
+        .accumulate = accumulate,
         .dtype = table->dtype};
     choir__launch(device, table->dtype, embedding_backward, &args);
     choir__storage_unref(lists);
@@ -58,7 +63,8 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     if (!scope)
         return poisoned;
     if (table->shape.ndim != 2 || ids->dtype != CHOIR_I64 || ids->shape.ndim >= CHOIR_MAX_DIMS)
-        return choir__shape_error("embedding", scope, in, 2, "wants a table (V, C) and i64 ids");
+        return choir__shape_error(
+            "embedding", scope, in, 2, "wants a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
     shape.dim[shape.ndim++] = table->shape.dim[1];
     choir_tensor *dense_ids = choir__dense_rows(scope, ids);
@@ -66,9 +72,13 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), in[0]->dtype, shape);
     if (y->poisoned || dense_ids->poisoned || rows->poisoned)
         return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
-    choir__k_embedding args = {.table = choir__data(rows), .ids = choir__data(dense_ids),
-        .y = choir__data(y), .n = ids->count, .rows = table->shape.dim[0],
-        .cols = table->shape.dim[1], .dtype = y->dtype};
+    choir__k_embedding args = {.table = choir__data(rows),
+        .ids = choir__data(dense_ids),
+        .y = choir__data(y),
+        .n = ids->count,
+        .rows = table->shape.dim[0],
+        .cols = table->shape.dim[1],
+        .dtype = y->dtype};
     choir__launch(choir__device_of(table), y->dtype, embedding, &args);
     choir__record *r = choir__record_op(&embedding_op, y, in, 1);
     if (r)
@@ -76,7 +86,7 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     return choir__as_stored(y, stored);
 }
 
-/* --- dropout: the mask is drawn again in backward, never stored ---------------------------------- */
+/* --- dropout: the mask is drawn again in backward, never stored --- */
 
 struct dropout {
     uint64_t key;
@@ -85,15 +95,20 @@ struct dropout {
 
 static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct dropout *d)
 {
-    choir__k_dropout args = {.x = choir__data(x), .y = choir__data(y),
-        .step = y->scope->run->step_word, .n = y->count, .key = d->key, .p = d->p,
+    choir__k_dropout args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .step = y->scope->run->step_word,
+        .n = y->count,
+        .key = d->key,
+        .p = d->p,
         .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, dropout, &args);
 }
 
 static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *gx = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, gy->shape);
+    choir_tensor *gx =
+        choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, gy->shape);
     gy = choir__dense_rows(sink->scope, gy);
     if (gx->poisoned || gy->poisoned)
         return;

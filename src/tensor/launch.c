@@ -1,4 +1,4 @@
-/* Launches on whole tensors, nothing recorded: copies, fills, sums that ops and backward share. */
+/* Launches on whole tensors, nothing recorded: copies, fills and sums that ops share. */
 #include <string.h>
 
 #include "tensor/tensor.h"
@@ -14,8 +14,11 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
 {
     if (y->count == 0)
         return;
-    choir__k_copy args = {.y = strided(y), .x = strided(x), .ndim = y->shape.ndim,
-        .y_dtype = y->dtype, .x_dtype = x->dtype};
+    choir__k_copy args = {.y = strided(y),
+        .x = strided(x),
+        .ndim = y->shape.ndim,
+        .y_dtype = y->dtype,
+        .x_dtype = x->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
     if (choir__same_layout(x, y) && choir__is_dense(x)) { /* any order will do: take it flat */
         args.ndim = 1;
@@ -29,7 +32,8 @@ void choir__launch_fill(choir_tensor *y, double value)
 {
     if (y->count == 0)
         return;
-    choir__k_fill args = {.y = choir__data(y), .n = y->count, .value = value, .dtype = y->dtype};
+    choir__k_fill args = {
+        .y = choir__data(y), .n = y->count, .value = value, .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, fill, &args);
 }
 
@@ -47,15 +51,23 @@ void choir__launch_upload(choir_device *device, void *y, const void *data, size_
 
 void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes)
 {
-    choir__k_copy args = {.y = {.p = y, .stride = {1}}, .x = {.p = (void *)x, .stride = {1}},
-        .shape = {(int64_t)bytes}, .ndim = 1, .y_dtype = CHOIR_U8, .x_dtype = CHOIR_U8};
+    choir__k_copy args = {.y = {.p = y, .stride = {1}},
+        .x = {.p = (void *)x, .stride = {1}},
+        .shape = {(int64_t)bytes},
+        .ndim = 1,
+        .y_dtype = CHOIR_U8,
+        .x_dtype = CHOIR_U8};
     choir__launch(device, CHOIR_F32, copy, &args);
 }
 
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
 {
-    choir__k_binary args = {.y = strided(y), .a = strided(a), .b = strided(b),
-        .ndim = y->shape.ndim, .op = CHOIR__ADD, .dtype = y->dtype};
+    choir__k_binary args = {.y = strided(y),
+        .a = strided(a),
+        .b = strided(b),
+        .ndim = y->shape.ndim,
+        .op = CHOIR__ADD,
+        .dtype = y->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
     if (y->count)
         choir__launch(choir__device_of(y), y->dtype, binary, &args);
@@ -77,15 +89,20 @@ static choir_tensor *launch_sum(choir_scope *scope, choir_tensor *x, int64_t row
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
     if (y->poisoned)
         return y;
-    choir__k_sum args = {.x = choir__data(x), .y = choir__data(y), .rows = rows, .cols = cols,
-        .scale = 1, .over_rows = over_rows, .dtype = x->dtype};
+    choir__k_sum args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .rows = rows,
+        .cols = cols,
+        .scale = 1,
+        .over_rows = over_rows,
+        .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, sum, &args);
     return y;
 }
 
 /* x with the dimensions of `moved` (a bit mask) last, row-major. */
-static choir_tensor *move_last(choir_scope *scope, choir_tensor *x, unsigned moved,
-    int64_t *kept_count)
+static choir_tensor *move_last(
+    choir_scope *scope, choir_tensor *x, unsigned moved, int64_t *kept_count)
 {
     choir_tensor *view = choir__tensor_alias(scope, x);
     int at = 0;
@@ -123,6 +140,7 @@ choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape sha
     }
     int64_t kept;
     choir_tensor *rows = move_last(scope, x, summed, &kept);
-    return rows->poisoned ? rows
-                          : launch_sum(scope, rows, kept, kept ? x->count / kept : 0, false, shape);
+    return rows->poisoned
+               ? rows
+               : launch_sum(scope, rows, kept, kept ? x->count / kept : 0, false, shape);
 }

@@ -1,11 +1,13 @@
 /* Matrix products: matmul and the linear layer's, by the one strided kernel.
  *
- * A transposed operand is a view with its strides exchanged, so backward passes copy nothing. */
+ * A transposed operand is a view with its strides exchanged, so backward passes copy nothing.
+ */
 #include <string.h>
 
 #include "tensor/tensor.h"
 
-/* A matrix, or a batch of them: element (i, j) of matrix b at p[b * batch + i * row + j * col]. */
+/* A matrix, or a batch of them: element (i, j) of matrix b at p[b * batch + i * row + j * col].
+ */
 struct matrix {
     void *p;
     int64_t batch, row, col;
@@ -21,10 +23,23 @@ static void launch(choir_tensor *c, struct matrix mc, struct matrix a, struct ma
     const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     choir__k_matmul args = {
-        .a = a.p, .b = b.p, .bias = bias, .c = mc.p,
-        .batch0 = 1, .batch1 = batch, .m = m, .n = n, .k = k,
-        .a_row = a.row, .a_col = a.col, .b_row = b.row, .b_col = b.col, .c_row = mc.row,
-        .a_batch1 = a.batch, .b_batch1 = b.batch, .c_batch1 = mc.batch,
+        .a = a.p,
+        .b = b.p,
+        .bias = bias,
+        .c = mc.p,
+        .batch0 = 1,
+        .batch1 = batch,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a_row = a.row,
+        .a_col = a.col,
+        .b_row = b.row,
+        .b_col = b.col,
+        .c_row = mc.row,
+        .a_batch1 = a.batch,
+        .b_batch1 = b.batch,
+        .c_batch1 = mc.batch,
         .dtype = c->dtype,
     };
     choir__launch(choir__device_of(c), c->dtype, matmul, &args);
@@ -35,7 +50,7 @@ static struct matrix rows_of(const choir_tensor *t) /* contiguous, as (rows, col
     return (struct matrix){choir__data(t), 0, choir__cols(t), 1};
 }
 
-/* --- linear ----------------------------------------------------------------------------------- */
+/* --- linear --- */
 
 static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -59,8 +74,13 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     }
     choir_tensor *gb = sink->dest(sink, r, 2);
     if (gb) {
-        choir__k_sum args = {.x = choir__data(gy), .y = choir__data(gb), .rows = choir__rows(gy),
-            .cols = choir__cols(gy), .scale = 1, .over_rows = true, .dtype = gy->dtype};
+        choir__k_sum args = {.x = choir__data(gy),
+            .y = choir__data(gb),
+            .rows = choir__rows(gy),
+            .cols = choir__cols(gy),
+            .scale = 1,
+            .over_rows = true,
+            .dtype = gy->dtype};
         choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
         sink->give(sink, r, 2, gb);
     }
@@ -82,10 +102,11 @@ choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *
     choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
     if (!scope)
         return poisoned;
-    if (weight->shape.ndim != 2 || x->shape.ndim < 1 || choir__cols(x) != weight->shape.dim[1] ||
+    if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
+        choir__cols(x) != weight->shape.dim[1] ||
         (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[0])))
-        return choir__shape_error("linear", scope, in, 3,
-            "wants x (..., in), weight (out, in), bias (out)");
+        return choir__shape_error(
+            "linear", scope, in, 3, "wants x (..., in), weight (out, in), bias (out)");
     if (in[0]->dtype != in[1]->dtype || (bias && in[2]->dtype != in[0]->dtype))
         return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
     choir_tensor *rows = choir__dense_rows(scope, in[0]), *w = choir__dense_rows(scope, in[1]);
@@ -102,7 +123,7 @@ choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *
     return choir__as_stored(y, stored);
 }
 
-/* --- matmul ----------------------------------------------------------------------------------- */
+/* --- matmul --- */
 
 /* The matrices of t, made row-major unless a transpose will do. */
 static choir_tensor *as_matrices(choir_scope *scope, choir_tensor *t, struct matrix *m)
@@ -130,7 +151,8 @@ static void matmul_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     choir_tensor *a = r->in[0], *b = r->in[1];
     struct matrix ma, mb, mg, mo;
     if (as_matrices(sink->scope, gy, &mg)->poisoned ||
-        as_matrices(sink->scope, a, &ma)->poisoned || as_matrices(sink->scope, b, &mb)->poisoned)
+        as_matrices(sink->scope, a, &ma)->poisoned ||
+        as_matrices(sink->scope, b, &mb)->poisoned)
         return;
     int64_t k = choir__cols(a), n = choir__cols(b), m = a->shape.dim[a->shape.ndim - 2];
     int64_t batch = batch_of(a->shape);
@@ -140,7 +162,8 @@ static void matmul_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
         batch = 1;
     }
     if (choir__wanted(r, 0)) {
-        choir_tensor *ga = choir__tensor_new(sink->scope, choir__device_of(a), a->dtype, a->shape);
+        choir_tensor *ga =
+            choir__tensor_new(sink->scope, choir__device_of(a), a->dtype, a->shape);
         mo = (struct matrix){ga->poisoned ? NULL : choir__data(ga), m * k, k, 1};
         if (ga->poisoned)
             return;
@@ -148,7 +171,8 @@ static void matmul_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
         sink->give(sink, r, 0, ga);
     }
     if (choir__wanted(r, 1)) {
-        choir_tensor *gb = choir__tensor_new(sink->scope, choir__device_of(b), b->dtype, b->shape);
+        choir_tensor *gb =
+            choir__tensor_new(sink->scope, choir__device_of(b), b->dtype, b->shape);
         mo = (struct matrix){gb->poisoned ? NULL : choir__data(gb), k * n, n, 1};
         if (gb->poisoned)
             return;
@@ -168,13 +192,13 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
     if (!scope)
         return poisoned;
     choir_shape sa = a->shape, sb = b->shape, shape = sa;
-    bool fits = sa.ndim >= 2 && sb.ndim >= 2 && choir__cols(a) == sb.dim[sb.ndim - 2] &&
-        (sb.ndim == 2 ||
-            (sa.ndim == sb.ndim &&
-                !memcmp(sa.dim, sb.dim, (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
+    bool fits =
+        sa.ndim >= 2 && sb.ndim >= 2 && choir__cols(a) == sb.dim[sb.ndim - 2] &&
+        (sb.ndim == 2 || (sa.ndim == sb.ndim && !memcmp(sa.dim, sb.dim,
+                                                    (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
     if (!fits || in[0]->dtype != in[1]->dtype)
         return choir__shape_error("matmul", scope, in, 2,
-            "wants (..., M, K) by (..., K, N) of one dtype, leading dimensions equal, or by (K, N)");
+            "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), in[0]->dtype, shape);
     struct matrix ma, mb;

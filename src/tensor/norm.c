@@ -13,7 +13,7 @@ static void *data_or_null(const choir_tensor *t)
     return t ? choir__data(t) : NULL;
 }
 
-/* --- layer norm ------------------------------------------------------------------------------- */
+/* --- layer norm --- */
 
 static void layer_norm_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -21,10 +21,15 @@ static void layer_norm_backward_input(choir__record *r, choir_tensor *gy, choir_
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    choir__k_layer_norm_backward args = {.x = choir__data(x), .gamma = data_or_null(r->in[1]),
-        .mean = choir__data(r->saved[1]), .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy), .gx = choir__data(gx), .rows = choir__rows(x),
-        .cols = choir__cols(x), .dtype = x->dtype};
+    choir__k_layer_norm_backward args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[1]),
+        .mean = choir__data(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .gx = choir__data(gx),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, layer_norm_backward, &args);
     sink->give(sink, r, 0, gx);
 }
@@ -36,10 +41,15 @@ static void layer_norm_backward_weight(choir__record *r, choir_tensor *gy, choir
     if (!ggamma && !gbeta)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    choir__k_layer_norm_weights args = {.x = choir__data(x), .mean = choir__data(r->saved[1]),
-        .rstd = choir__data(r->saved[2]), .gy = choir__data(gy),
-        .ggamma = data_or_null(ggamma), .gbeta = data_or_null(gbeta), .rows = choir__rows(x),
-        .cols = choir__cols(x), .dtype = x->dtype};
+    choir__k_layer_norm_weights args = {.x = choir__data(x),
+        .mean = choir__data(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .ggamma = data_or_null(ggamma),
+        .gbeta = data_or_null(gbeta),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
@@ -54,28 +64,36 @@ static const choir__op layer_norm_op = {
     .reads_in = 3,
 };
 
-choir_tensor *choir_layer_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps)
+choir_tensor *choir_layer_norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps)
 {
     choir_dtype stored = x->dtype;
-    choir_tensor *poisoned, *in[3] = {choir_contiguous(choir__as_computed(x)),
-        gamma ? choir__as_computed(gamma) : NULL, beta ? choir__as_computed(beta) : NULL};
+    choir_tensor *poisoned,
+        *in[3] = {choir_contiguous(choir__as_computed(x)),
+            gamma ? choir__as_computed(gamma) : NULL, beta ? choir__as_computed(beta) : NULL};
     choir_scope *scope = choir__begin("layer_norm", in, 3, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0];
     if (x->shape.ndim < 1 || !fits_channels(in[1], choir__cols(x), x->dtype) ||
         !fits_channels(in[2], choir__cols(x), x->dtype))
-        return choir__shape_error("layer_norm", scope, in, 3,
-            "wants x (..., C), gamma (C), beta (C)");
+        return choir__shape_error(
+            "layer_norm", scope, in, 3, "wants x (..., C), gamma (C), beta (C)");
     choir_device *device = choir__device_of(x);
     choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
     choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
     choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
     if (y->poisoned || mean->poisoned || rstd->poisoned)
         return y->poisoned ? y : mean->poisoned ? mean : rstd;
-    choir__k_layer_norm args = {.x = choir__data(x), .gamma = data_or_null(in[1]),
-        .beta = data_or_null(in[2]), .y = choir__data(y), .mean = choir__data(mean),
-        .rstd = choir__data(rstd), .rows = choir__rows(x), .cols = choir__cols(x), .eps = eps,
+    choir__k_layer_norm args = {.x = choir__data(x),
+        .gamma = data_or_null(in[1]),
+        .beta = data_or_null(in[2]),
+        .y = choir__data(y),
+        .mean = choir__data(mean),
+        .rstd = choir__data(rstd),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .eps = eps,
         .dtype = x->dtype};
     choir__launch(device, x->dtype, layer_norm, &args);
     choir__record *r = choir__record_op(&layer_norm_op, y, in, 3);
@@ -87,7 +105,7 @@ choir_tensor *choir_layer_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
     return choir__as_stored(y, stored);
 }
 
-/* --- batch norm: rows are N * H * W, columns are channels ---------------------------------------- */
+/* --- batch norm: rows are N * H * W, columns are channels --- */
 
 void choir__set_channels_last(choir_tensor *t)
 {
@@ -123,11 +141,18 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
     gy = choir__channels_last(sink->scope, gy);
     if (gx->poisoned || gy->poisoned)
         return;
-    choir__k_batch_norm_backward args = {.x = choir__data(x), .gamma = data_or_null(r->in[1]),
-        .mean = choir__data(r->saved[1]), .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy), .gx = choir__data(gx), .ggamma = data_or_null(ggamma),
-        .gbeta = data_or_null(gbeta), .cols = x->shape.dim[1],
-        .rows = x->count / x->shape.dim[1], .train = *(const bool *)r->attrs, .dtype = x->dtype};
+    choir__k_batch_norm_backward args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[1]),
+        .mean = choir__data(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .gx = choir__data(gx),
+        .ggamma = data_or_null(ggamma),
+        .gbeta = data_or_null(gbeta),
+        .cols = x->shape.dim[1],
+        .rows = x->count / x->shape.dim[1],
+        .train = *(const bool *)r->attrs,
+        .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, batch_norm_backward, &args);
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
@@ -160,11 +185,20 @@ choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
     choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
     if (rows->poisoned || y->poisoned || mean->poisoned || rstd->poisoned)
         return rows->poisoned ? rows : y->poisoned ? y : mean->poisoned ? mean : rstd;
-    choir__k_batch_norm args = {.x = choir__data(rows), .gamma = data_or_null(gamma),
-        .beta = data_or_null(beta), .y = choir__data(y), .mean = choir__data(mean),
-        .rstd = choir__data(rstd), .running_mean = choir__data(running_mean),
-        .running_var = choir__data(running_var), .rows = x->count / c, .cols = c, .eps = eps,
-        .momentum = momentum, .train = training, .update = training && scope->micro == 0,
+    choir__k_batch_norm args = {.x = choir__data(rows),
+        .gamma = data_or_null(gamma),
+        .beta = data_or_null(beta),
+        .y = choir__data(y),
+        .mean = choir__data(mean),
+        .rstd = choir__data(rstd),
+        .running_mean = choir__data(running_mean),
+        .running_var = choir__data(running_var),
+        .rows = x->count / c,
+        .cols = c,
+        .eps = eps,
+        .momentum = momentum,
+        .train = training,
+        .update = training && scope->micro == 0,
         .dtype = x->dtype};
     choir__launch(device, x->dtype, batch_norm, &args);
     choir__record *r = choir__record_op(&batch_norm_op, y, in, 3);

@@ -16,8 +16,8 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     return NULL;
 }
 
-choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
-    choir_tensor **poisoned)
+choir_scope *choir__begin(
+    const char *op, choir_tensor *const *in, int count, choir_tensor **poisoned)
 {
     if ((*poisoned = first_bad(op, in, count)))
         return NULL;
@@ -32,7 +32,8 @@ choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
             continue;
         if (scope->kind == CHOIR__RUN && scope->grad && in[i]->requires_grad) {
             *poisoned = choir__poison(scope, CHOIR_ERR_SCOPE,
-                "%s: an op on parameters alone has no step to live in; lift one with choir_in", op);
+                "%s: an op on parameters alone has no step to live in; lift one with choir_in",
+                op);
             return NULL;
         }
         if (choir__device_of(in[i]) != choir__device_of(in[0])) {
@@ -46,8 +47,8 @@ choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
     return scope;
 }
 
-choir__record *choir__record_op(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
-    int count)
+choir__record *choir__record_op(
+    const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count)
 {
     choir_scope *scope = out->scope;
     bool wanted = false;
@@ -86,15 +87,16 @@ bool choir__wanted(const choir__record *r, int i)
     return i < r->count && r->in[i] && r->in[i]->requires_grad;
 }
 
-choir_tensor *choir__shape_error(const char *op, choir_scope *scope, choir_tensor *const *in,
-    int count, const char *why)
+choir_tensor *choir__shape_error(
+    const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why)
 {
     char text[400];
     int used = 0;
     for (int i = 0; i < count; i++)
         if (in[i] && used < (int)sizeof text)
-            used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", used ? ", " : "",
-                choir_dtype_name(in[i]->dtype), choir__shape_text(in[i]->shape));
+            used +=
+                snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", used ? ", " : "",
+                    choir_dtype_name(in[i]->dtype), choir__shape_text(in[i]->shape));
     return choir__poison(scope, CHOIR_ERR_SHAPE, "%s: %s, on %s: %s", op, text,
         choir_device_name(choir__device_of(in[0])), why);
 }

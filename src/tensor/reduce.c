@@ -21,16 +21,16 @@ static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 static const choir__op sum_op = {.name = "sum", .backward = sum_backward};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
-static choir_tensor *sum(const char *name, choir_tensor *x, choir_shape with_ones,
-    choir_shape out)
+static choir_tensor *sum(
+    const char *name, choir_tensor *x, choir_shape with_ones, choir_shape out)
 {
     choir_tensor *poisoned;
     choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64)
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s", name,
-            choir_dtype_name(x->dtype));
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
+            name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__sum_to(scope, x, with_ones);
     if (y->poisoned)
         return y;
@@ -96,8 +96,11 @@ choir_tensor *choir_argmax(choir_tensor *x)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), CHOIR_I64, shape);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
-    choir__k_max_rows args = {.x = choir__data(dense), .index = choir__data(y),
-        .rows = choir__rows(x), .cols = choir__cols(x), .dtype = x->dtype};
+    choir__k_max_rows args = {.x = choir__data(dense),
+        .index = choir__data(y),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, max_rows, &args);
     return y;
 }

@@ -1,8 +1,9 @@
 /* Scopes: open, close, and the first error.
  *
- * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones, arena and
- * all, for the next. The step's number also lies in device memory (step_word), written in queue order
- * when a step opens, because kernels of a recorded step must see the number of the replay. */
+ * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones,
+ * arena and all, for the next. The step's number also lies in device memory (step_word),
+ * written in queue order when a step opens, because kernels of a recorded step must see the
+ * number of the replay. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,8 +208,8 @@ choir_scope *choir__join(choir_tensor *const *in, int count)
     return innermost;
 }
 
-/* How often a name has drawn random numbers in this scope: counted by name, so that what other modules
- * do (or do not, on another pipeline stage) changes nothing. */
+/* How often a name has drawn random numbers in this scope: counted by name, so that what other
+ * modules do (or do not, on another pipeline stage) changes nothing. */
 static uint64_t count_call(choir_scope *scope, uint64_t name)
 {
     choir__calls *c = scope->calls;

@@ -1,9 +1,10 @@
 /* choir_step: a step as a function, run twice, recorded once, then replayed.
  *
- * The first two calls let everything that is made lazily be made (state of optimizers, layouts of
- * gradients, primitives). The third runs under a recording, with a memory pool of its own, so that the
- * addresses in the list stay good: nobody else is ever given that memory. Scopes that close while
- * recording keep their arenas, since host calls of the list point into them. */
+ * The first two calls let everything that is made lazily be made (state of optimizers, layouts
+ * of gradients, primitives). The third runs under a recording, with a memory pool of its own,
+ * so that the addresses in the list stay good: nobody else is ever given that memory. Scopes
+ * that close while recording keep their arenas, since host calls of the list point into them.
+ */
 #include <stdlib.h>
 
 #include "tensor/tensor.h"

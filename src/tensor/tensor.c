@@ -5,7 +5,7 @@
 
 #include "tensor/tensor.h"
 
-/* --- shapes ----------------------------------------------------------------------------------- */
+/* --- shapes --- */
 
 int64_t choir__shape_count(choir_shape shape)
 {
@@ -35,7 +35,8 @@ const char *choir__shape_text(choir_shape shape)
 
 bool choir__is_float(choir_dtype dtype)
 {
-    return dtype == CHOIR_F32 || dtype == CHOIR_F64 || dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+    return dtype == CHOIR_F32 || dtype == CHOIR_F64 || dtype == CHOIR_BF16 ||
+           dtype == CHOIR_F16;
 }
 
 void choir__set_row_major(choir_tensor *t)
@@ -87,7 +88,7 @@ bool choir__same_layout(const choir_tensor *a, const choir_tensor *b)
     return true;
 }
 
-/* --- handles ---------------------------------------------------------------------------------- */
+/* --- handles --- */
 
 choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_shape shape)
 {
@@ -120,16 +121,17 @@ static choir_tensor *give_memory(choir_tensor *t, choir_device *device)
     size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
     t->storage = choir__storage_new(device, bytes);
     if (!t->storage) {
-        choir__poison(t->scope, CHOIR_ERR_MEMORY, "out of memory on %s for %s %s, %zu bytes: %s",
-            choir_device_name(device), choir_dtype_name(t->dtype), choir__shape_text(t->shape),
-            bytes, memory_advice(device));
+        choir__poison(t->scope, CHOIR_ERR_MEMORY,
+            "out of memory on %s for %s %s, %zu bytes: %s", choir_device_name(device),
+            choir_dtype_name(t->dtype), choir__shape_text(t->shape), bytes,
+            memory_advice(device));
         t->poisoned = true;
     }
     return t;
 }
 
-choir_tensor *choir__tensor_new(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    choir_shape shape)
+choir_tensor *choir__tensor_new(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape)
 {
     return give_memory(choir__tensor_bare(scope, dtype, shape), device);
 }
@@ -154,12 +156,11 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)
     return t;
 }
 
-choir_tensor *choir__tensor_wrap(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    choir_shape shape, void *data)
+choir_tensor *choir__tensor_wrap(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data)
 {
     choir_tensor *t = choir__tensor_bare(scope, dtype, shape);
-    t->storage =
-        choir__storage_wrap(device, data, (size_t)t->count * choir_dtype_size(dtype));
+    t->storage = choir__storage_wrap(device, data, (size_t)t->count * choir_dtype_size(dtype));
     return t;
 }
 
@@ -217,7 +218,7 @@ choir_scope *choir_tensor_scope(const choir_tensor *t)
     return t->scope;
 }
 
-/* --- making ----------------------------------------------------------------------------------- */
+/* --- making --- */
 
 static bool valid_shape(choir_scope *scope, choir_shape shape, choir_tensor **poisoned)
 {
@@ -251,8 +252,8 @@ choir_tensor *choir_zeros(choir_scope *scope, choir_dtype dtype, choir_shape sha
     return choir_full(scope, dtype, shape, 0);
 }
 
-choir_tensor *choir_from(choir_scope *scope, choir_dtype dtype, choir_shape shape,
-    const void *data)
+choir_tensor *choir_from(
+    choir_scope *scope, choir_dtype dtype, choir_shape shape, const void *data)
 {
     choir_tensor *t;
     if (!valid_shape(scope, shape, &t))
@@ -263,8 +264,8 @@ choir_tensor *choir_from(choir_scope *scope, choir_dtype dtype, choir_shape shap
     return t;
 }
 
-static choir_tensor *random_tensor(choir_scope *scope, choir_shape shape, const char *name,
-    double a, double b, bool normal)
+static choir_tensor *random_tensor(
+    choir_scope *scope, choir_shape shape, const char *name, double a, double b, bool normal)
 {
     choir_tensor *t;
     if (!valid_shape(scope, shape, &t))
@@ -272,14 +273,19 @@ static choir_tensor *random_tensor(choir_scope *scope, choir_shape shape, const 
     t = choir__tensor_new(scope, scope->device, CHOIR_F32, shape);
     if (t->poisoned)
         return t;
-    choir__k_random args = {.y = choir__data(t), .n = t->count, .a = a, .b = b,
-        .key = choir__scope_key(scope, name) + scope->step, .normal = normal, .dtype = t->dtype};
+    choir__k_random args = {.y = choir__data(t),
+        .n = t->count,
+        .a = a,
+        .b = b,
+        .key = choir__scope_key(scope, name) + scope->step,
+        .normal = normal,
+        .dtype = t->dtype};
     choir__launch(scope->device, t->dtype, random, &args);
     return t;
 }
 
-choir_tensor *choir_rand(choir_scope *scope, choir_shape shape, const char *name, double low,
-    double high)
+choir_tensor *choir_rand(
+    choir_scope *scope, choir_shape shape, const char *name, double low, double high)
 {
     return random_tensor(scope, shape, name, low, high, false);
 }
@@ -301,7 +307,7 @@ choir_tensor *choir_require_grad(choir_tensor *t)
     return t;
 }
 
-/* --- reading and writing ------------------------------------------------------------------------ */
+/* --- reading and writing --- */
 
 static choir_status readable(const choir_tensor *t, const char *what)
 {
@@ -322,11 +328,13 @@ choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
     if (status != CHOIR_OK)
         return status;
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
-        return choir__error(CHOIR_ERR_ARGUMENT, "choir_read: %zu bytes asked of %s %s, which has %zu",
-            bytes, choir_dtype_name(t->dtype), choir__shape_text(t->shape),
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_read: %zu bytes asked of %s %s, which has %zu", bytes,
+            choir_dtype_name(t->dtype), choir__shape_text(t->shape),
             (size_t)t->count * choir_dtype_size(t->dtype));
     choir_device *device = choir__device_of(t);
-    choir_tensor host = {.scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
+    choir_tensor host = {
+        .scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
     choir__storage memory = {.refs = 1, .device = device, .data = data, .bytes = bytes};
     host.storage = &memory;
     choir__set_row_major(&host);
@@ -346,8 +354,8 @@ double choir_item(const choir_tensor *t)
     choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
     choir_status status = readable(t, "choir_item");
     if (status == CHOIR_OK) {
-        choir__storage memory = {.refs = 1, .device = choir__device_of(t), .data = &value,
-            .bytes = sizeof value};
+        choir__storage memory = {
+            .refs = 1, .device = choir__device_of(t), .data = &value, .bytes = sizeof value};
         host.storage = &memory;
         choir__set_row_major(&host);
         choir__launch_copy(&host, t);
@@ -364,8 +372,9 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
     if (status != CHOIR_OK)
         return status;
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
-        return choir__error(CHOIR_ERR_ARGUMENT, "choir_write: %zu bytes for %s %s, which has %zu",
-            bytes, choir_dtype_name(t->dtype), choir__shape_text(t->shape),
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_write: %zu bytes for %s %s, which has %zu", bytes,
+            choir_dtype_name(t->dtype), choir__shape_text(t->shape),
             (size_t)t->count * choir_dtype_size(t->dtype));
     choir_device *device = choir__device_of(t);
     t->storage->version++;
@@ -375,7 +384,8 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
         choir__launch(device, t->dtype, store, &args);
         return CHOIR_OK;
     }
-    choir_tensor host = {.scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
+    choir_tensor host = {
+        .scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
     choir__storage memory = {.refs = 1, .device = device, .data = (void *)data, .bytes = bytes};
     host.storage = &memory;
     choir__set_row_major(&host);

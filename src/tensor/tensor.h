@@ -1,10 +1,10 @@
 /* Inside tensors and scopes.
  *
- * A tensor is a handle in its scope's arena: shape, strides, and a counted reference to storage. An op
- * makes its result with choir__result, launches kernels on it, and, when a gradient may be wanted,
- * leaves a record on the scope's tape with what its backward needs. Backward functions live beside
- * their op and speak to autograd only through a sink: where input i's gradient should be written, and
- * that it has been. */
+ * A tensor is a handle in its scope's arena: shape, strides, and a counted reference to
+ * storage. An op makes its result with choir__result, launches kernels on it, and, when a
+ * gradient may be wanted, leaves a record on the scope's tape with what its backward needs.
+ * Backward functions live beside their op and speak to autograd only through a sink: where
+ * input i's gradient should be written, and that it has been. */
 #ifndef CHOIR_TENSOR_INTERNAL_H
 #define CHOIR_TENSOR_INTERNAL_H
 
@@ -13,7 +13,7 @@
 #include "base/arena.h"
 #include "device/device.h"
 
-/* --- storage ---------------------------------------------------------------------------------- */
+/* --- storage --- */
 
 typedef struct choir__storage {
     _Atomic int refs;
@@ -24,12 +24,13 @@ typedef struct choir__storage {
     size_t bytes;
 } choir__storage;
 
-choir__storage *choir__storage_new(choir_device *device, size_t bytes); /* NULL: out of memory */
+choir__storage *choir__storage_new(
+    choir_device *device, size_t bytes); /* NULL: out of memory */
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
 choir__storage *choir__storage_ref(choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
 
-/* --- tensors ---------------------------------------------------------------------------------- */
+/* --- tensors --- */
 
 typedef struct choir__record choir__record;
 typedef struct choir__param choir__param;
@@ -55,8 +56,8 @@ struct choir_tensor {
 choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_shape shape);
 
 /* Row-major and uninitialised; poisoned, with the error noted, when memory runs out. */
-choir_tensor *choir__tensor_new(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    choir_shape shape);
+choir_tensor *choir__tensor_new(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape);
 
 /* As x in dtype, shape and memory order (dense orders; else row-major). */
 choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x);
@@ -65,10 +66,11 @@ choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x);
 choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
 
 /* A tensor over memory that is somebody else's. */
-choir_tensor *choir__tensor_wrap(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    choir_shape shape, void *data);
+choir_tensor *choir__tensor_wrap(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data);
 
-void choir__tensor_release(choir_tensor *t); /* lets go of the memory; the handle stays, freed */
+void choir__tensor_release(
+    choir_tensor *t); /* lets go of the memory; the handle stays, freed */
 
 void *choir__data(const choir_tensor *t);
 bool choir__is_contiguous(const choir_tensor *t);
@@ -98,7 +100,7 @@ static inline int64_t choir__rows(const choir_tensor *t)
     return cols ? t->count / cols : 0;
 }
 
-/* --- scopes ----------------------------------------------------------------------------------- */
+/* --- scopes --- */
 
 typedef enum choir__scope_kind { CHOIR__RUN, CHOIR__STEP, CHOIR__MICRO } choir__scope_kind;
 
@@ -127,17 +129,17 @@ struct choir_scope {
     uint64_t seed, step;
     int64_t micro;
     choir__calls *calls; /* numbers the random ops of this scope, by name */
-    choir_scope *spare; /* closed scopes kept for the next step */
+    choir_scope *spare;  /* closed scopes kept for the next step */
     /* of a run */
-    int64_t micro_first;  /* of the steps of this rank */
-    uint64_t *step_word;  /* the step's number in device memory, for kernels */
+    int64_t micro_first; /* of the steps of this rank */
+    uint64_t *step_word; /* the step's number in device memory, for kernels */
     choir__storage *step_storage;
-    uint64_t next_step;   /* choir_step's counter */
+    uint64_t next_step; /* choir_step's counter */
     struct choir__replay *replay;
     choir__pool *retired;  /* of recordings: what was kept from them may still live there */
     choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
-    struct choir__param *params; /* newest first: autograd/book.h */
-    struct choir__book *books;   /* gradients of this run's parameters: autograd/book.h */
+    struct choir__param *params;   /* newest first: autograd/book.h */
+    struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
 };
 
@@ -152,7 +154,8 @@ choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char 
 /* Notes choir_error_message() as the scope's error. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
 
-/* fn(arg) when the scope closes, before its tensors are released; the last one noted is called first. */
+/* fn(arg) when the scope closes, before its tensors are released; the last one noted is called
+ * first. */
 void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg);
 
 /* The innermost of the operands' scopes, or NULL with the error noted in the first one's. */
@@ -161,7 +164,7 @@ choir_scope *choir__join(choir_tensor *const *in, int count);
 /* A random key for the next call by this name in this scope. */
 uint64_t choir__scope_key(choir_scope *scope, const char *name);
 
-/* --- ops -------------------------------------------------------------------------------------- */
+/* --- ops --- */
 
 enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 4 };
 
@@ -169,8 +172,8 @@ typedef struct choir__sink choir__sink;
 
 typedef struct choir__op {
     const char *name;
-    /* Either backward, or backward_input and backward_weight: the part before this stage can go on
-     * (zero-bubble schedules run the second later). gy: the gradient of the result. */
+    /* Either backward, or backward_input and backward_weight: the part before this stage can go
+     * on (zero-bubble schedules run the second later). gy: the gradient of the result. */
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
@@ -194,14 +197,14 @@ struct choir__record {
 
 /* Autograd's side of a backward function. */
 struct choir__sink {
-    /* Where in[i]'s gradient goes: a contiguous-or-dense tensor laid out as in[i], uninitialised;
-     * NULL when nobody wants it. */
+    /* Where in[i]'s gradient goes: a contiguous-or-dense tensor laid out as in[i],
+     * uninitialised; NULL when nobody wants it. */
     choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
     /* g is in[i]'s gradient: what dest returned, or any tensor of the same shape. */
     void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
     /* For lookup tables: the gradient as rows (n, C) of ids (n). False: it wants it dense. */
-    bool (*give_rows)(choir__sink *sink, choir__record *r, int i, choir_tensor *ids,
-        choir_tensor *rows);
+    bool (*give_rows)(
+        choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows);
     choir_scope *scope; /* scratch tensors of backward live here */
 };
 
@@ -209,20 +212,20 @@ bool choir__wanted(const choir__record *r, int i);
 
 /* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
  * *poisoned. */
-choir_scope *choir__begin(const char *op, choir_tensor *const *in, int count,
-    choir_tensor **poisoned);
+choir_scope *choir__begin(
+    const char *op, choir_tensor *const *in, int count, choir_tensor **poisoned);
 
-/* A record on the scope's tape, or NULL when no gradient will be wanted (then save nothing). Marks
- * out as requiring one. */
-choir__record *choir__record_op(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
-    int count);
+/* A record on the scope's tape, or NULL when no gradient will be wanted (then save nothing).
+ * Marks out as requiring one. */
+choir__record *choir__record_op(
+    const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count);
 
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
 /* Says which op of which shapes failed. */
-choir_tensor *choir__shape_error(const char *op, choir_scope *scope, choir_tensor *const *in,
-    int count, const char *why);
+choir_tensor *choir__shape_error(
+    const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why);
 
 /* bf16 and f16 operands as f32, recorded; others as they are. */
 choir_tensor *choir__as_computed(choir_tensor *x);
@@ -237,10 +240,10 @@ typedef struct choir__leaf_rows {
 } choir__leaf_rows;
 
 /* y, laid out as table: = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows. */
-choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf, int64_t leaves,
-    void *y, const choir_tensor *table, bool accumulate, float scale);
+choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
+    int64_t leaves, void *y, const choir_tensor *table, bool accumulate, float scale);
 
-/* --- launches on tensors, nothing recorded ------------------------------------------------------ */
+/* --- launches on tensors, nothing recorded --- */
 
 void choir__launch_copy(choir_tensor *y, const choir_tensor *x); /* any layout, any dtype */
 /* y on its device = x on another: ordered after x's work, and x's memory before its reuse. */

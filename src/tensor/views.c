@@ -23,7 +23,7 @@ static bool fix_dim(const choir_tensor *x, int *dim)
     return *dim >= 0 && *dim < x->shape.ndim;
 }
 
-/* --- reshape ---------------------------------------------------------------------------------- */
+/* --- reshape --- */
 
 static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -84,7 +84,7 @@ choir_tensor *choir_flatten(choir_tensor *x, int first)
     return choir_reshape(x, shape);
 }
 
-/* --- permute ---------------------------------------------------------------------------------- */
+/* --- permute --- */
 
 static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -136,15 +136,15 @@ choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
     return choir_permute(x, order);
 }
 
-/* --- narrow and cat --------------------------------------------------------------------------- */
+/* --- narrow and cat --- */
 
 struct slice {
     int dim;
     int64_t start;
 };
 
-static choir_tensor *slice_of(choir_scope *scope, choir_tensor *x, int dim, int64_t start,
-    int64_t length)
+static choir_tensor *slice_of(
+    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
 {
     choir_tensor *y = choir__tensor_alias(scope, x);
     y->shape.dim[dim] = length;
@@ -207,8 +207,8 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
     if (!scope)
         return poisoned;
     if (count > CHOIR__MAX_IN)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "cat: %d parts; at most %d at once", count,
-            CHOIR__MAX_IN);
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "cat: %d parts; at most %d at once",
+            count, CHOIR__MAX_IN);
     if (!fix_dim(parts[0], &dim))
         return bad_dim("cat", parts[0], dim);
     choir_shape shape = parts[0]->shape;
@@ -217,8 +217,8 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
         shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
         other.dim[dim] = parts[0]->shape.dim[dim];
         if (!choir__same_shape(other, parts[0]->shape) || parts[i]->dtype != parts[0]->dtype)
-            return choir__shape_error("cat", scope, parts, count,
-                "parts must agree but for the joined dimension");
+            return choir__shape_error(
+                "cat", scope, parts, count, "parts must agree but for the joined dimension");
     }
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(parts[0]), parts[0]->dtype, shape);
@@ -234,7 +234,7 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
     return y;
 }
 
-/* --- expand ----------------------------------------------------------------------------------- */
+/* --- expand --- */
 
 static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -264,7 +264,7 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
     return y;
 }
 
-/* --- copies into another order, dtype or device ----------------------------------------------- */
+/* --- copies into another order, dtype or device --- */
 
 static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -322,8 +322,8 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     choir__strided sx = {.p = choir__data(x)}, sy = {.p = choir__data(y)};
     memcpy(sx.stride, x->stride, sizeof sx.stride);
     memcpy(sy.stride, y->stride, sizeof sy.stride);
-    choir__k_copy args = {.y = sy, .x = sx, .ndim = y->shape.ndim, .y_dtype = y->dtype,
-        .x_dtype = x->dtype};
+    choir__k_copy args = {
+        .y = sy, .x = sx, .ndim = y->shape.ndim, .y_dtype = y->dtype, .x_dtype = x->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
     choir__launch(to, CHOIR_F32, copy, &args);
     if (x->storage->block) /* its owner may let go of x before `to` has read it */
@@ -344,12 +344,13 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     return y;
 }
 
-/* --- keep and in ------------------------------------------------------------------------------ */
+/* --- keep and in --- */
 
 choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
 {
     choir_tensor *kept = choir__tensor_alias(scope, t);
-    kept->kept = true; /* backward spares it, even when a hook kept it in the scope being walked */
+    kept->kept =
+        true; /* backward spares it, even when a hook kept it in the scope being walked */
     if (t->poisoned)
         choir__scope_fail(scope, choir_scope_status(t->scope));
     return kept;

@@ -1,5 +1,6 @@
-/* Damaged files, weights that are not numbers, another process at it, a full disk: each is told
- * from what is whole, and none costs more than the save at hand. */
+/* Checkpoints and damage: a file that is not whole is refused and named, and a save that cannot
+ * be - weights that are not numbers, another process at it, a full disk - leaves the one
+ * before. */
 #include "checkpoint_fixture.h"
 
 #include <sched.h>
@@ -91,7 +92,7 @@ static void every_flip_of_state(void **state)
     job_close(&j);
 }
 
-/* --- saves that are refused ----------------------------------------------------------- */
+/* --- saves that are refused --------------------------------------------------------------- */
 
 /* A diverged model does not replace the last that can be loaded. */
 static void refuses_nonfinite(void **state)

@@ -3,7 +3,6 @@
 #include "fault/notes.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

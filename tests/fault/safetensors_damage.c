@@ -1,5 +1,6 @@
-/* Safetensors files that lie, break off or have flipped bits, and disks that are full: the reader
- * says so and never looks outside of the file; the writer leaves the old one. */
+/* Safetensors files that lie, break off or have flipped bits: the reader says so, and never
+ * looks outside of the file. And disks that are full: the writer says so, and the old file
+ * stays. */
 #include "safetensors_fixture.h"
 
 #include <sys/resource.h>
@@ -31,7 +32,7 @@ static void full_disk(void **state)
     free(before);
 }
 
-/* --- reading lies --------------------------------------------------------------------- */
+/* --- reading lies ------------------------------------------------------------------------- */
 
 /* It fails as malformed, and the message has the path and `part`. */
 static void assert_refused(const char *part)

@@ -1,5 +1,5 @@
-/* choir_spawn when its ranks fail or it is told to stop: the others are stopped, the caller is told
- * why, and ranks know who they are. */
+/* choir_spawn: its ranks know who they are, and when one fails or the caller is told to stop,
+ * all are stopped and the status says why. */
 #include "fault/notes.h"
 
 #include <errno.h>

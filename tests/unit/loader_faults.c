@@ -1,5 +1,6 @@
-/* The loader when things fail: bad samples, options and scopes are told where they are wanted, and
- * closing or forking at any time leaves neither a thread waiting nor a sample lost. */
+/* The loader when things go wrong: a bad sample fails the step that wants it and no other, bad
+ * options say what is bad, and closing or forking at any time loses neither thread nor sample.
+ */
 #include "loader_fixture.h"
 
 #include <stdio.h>

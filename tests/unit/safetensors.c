@@ -1,8 +1,6 @@
-/* The safetensors format: what we write is what the format says, and what others write by it is
- * read. */
+/* The safetensors format: what we write is what the format says, and we read what others write
+ * by it. Files that lie are in fault/safetensors_damage.c. */
 #include "safetensors_fixture.h"
-
-#include <sys/stat.h>
 
 static const char *const metadata[] = {"step", "12", "note", "caf\xC3\xA9", NULL};
 

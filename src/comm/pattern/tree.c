@@ -26,7 +26,7 @@ int choir__tree_nodes(int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES
 int choir__tree_siblings(choir__node left, choir__node right)
 {
     return left.leaves == right.leaves && left.start + left.leaves == right.start &&
-        left.start % (2 * left.leaves) == 0;
+           left.start % (2 * left.leaves) == 0;
 }
 
 float choir__tree_sum(const float *values, int64_t n, float scale)

@@ -1,5 +1,5 @@
-/* What CPU kernels keep between calls: one context a device, current on whichever thread runs the
- * device's queue. oneDNN's primitives and their scratch memory live here. */
+/* What CPU kernels keep between calls: one context a device, current on whichever thread runs
+ * the device's queue. oneDNN's primitives and their scratch memory live here. */
 #ifndef CHOIR_CPU_CONTEXT_H
 #define CHOIR_CPU_CONTEXT_H
 

@@ -1,9 +1,10 @@
 /* CPU devices: groups of the cores this process may use.
  *
- * Device i takes `threads` cores (one, unless told otherwise) from core i * threads on, around the
- * list when there are more devices than cores. A device of one core is run by whoever waits for it;
- * one of several is run by its worker alone, because OpenMP's threads belong to the thread that
- * entered it. The instruction set is chosen once: the widest the machine has, or CHOIR_ISA. */
+ * Device i takes `threads` cores (one, unless told otherwise) from core i * threads on, around
+ * the list when there are more devices than cores. A device of one core is run by whoever waits
+ * for it; one of several is run by its worker alone, because OpenMP's threads belong to the
+ * thread that entered it. The instruction set is chosen once: the widest the machine has, or
+ * CHOIR_ISA. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,8 +17,8 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* The cores this process may use, as they were at the first question: later on a launcher may have tied
- * the asking thread to one of them. */
+/* The cores this process may use, as they were at the first question: later on a launcher may
+ * have tied the asking thread to one of them. */
 static struct {
     pthread_once_t once;
     int list[CPU_SETSIZE], count;

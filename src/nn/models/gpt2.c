@@ -1,7 +1,7 @@
-/* GPT-2 (Radford et al., 2019): token and position embeddings, pre-norm blocks, a final norm, and a head
- * tied to the token embedding. Initial values as published: normal of deviation 0.02, the layers that
- * write to the residual stream scaled down by sqrt(2 layers). Parameter names are those of its
- * published weights. */
+/* GPT-2 (Radford et al., 2019): token and position embeddings, pre-norm blocks, a final norm,
+ * and a head tied to the token embedding. Initial values as published: normal of deviation
+ * 0.02, the layers that write to the residual stream scaled down by sqrt(2 layers). Parameter
+ * names are those of its published weights. */
 #include <math.h>
 #include <stdio.h>
 
@@ -46,8 +46,9 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
             "gpt2: wants ids (B, T) with T up to its context of %lld, not %s",
             (long long)g->context, choir__shape_text(choir_tensor_shape(ids)));
-    choir_tensor *where = choir_forward(g->wpe, positions(choir_tensor_scope(ids), t)); /* (T, C) */
-    choir_tensor *x = choir_add(choir_forward(g->wte, ids), where);          /* (B, T, C) */
+    choir_tensor *where =
+        choir_forward(g->wpe, positions(choir_tensor_scope(ids), t)); /* (T, C) */
+    choir_tensor *x = choir_add(choir_forward(g->wte, ids), where);   /* (B, T, C) */
     x = choir_forward(g->drop, x);
     for (int i = 0; i < g->layers; i++)
         x = choir_forward(g->h[i], x);
@@ -62,9 +63,10 @@ static choir_module *new_gpt2(choir_scope *run, const struct sizes *s)
     g->layers = (int)s->layers;
     g->context = s->context;
     choir_init init = choir_init_normal(0, 0.02);
-    choir_module_child(&g->base, "wte", &g->wte, choir_nn_embedding(run, s->vocab, s->width, init));
-    choir_module_child(&g->base, "wpe", &g->wpe,
-        choir_nn_embedding(run, s->context, s->width, init));
+    choir_module_child(
+        &g->base, "wte", &g->wte, choir_nn_embedding(run, s->vocab, s->width, init));
+    choir_module_child(
+        &g->base, "wpe", &g->wpe, choir_nn_embedding(run, s->context, s->width, init));
     choir_module_child(&g->base, "drop", &g->drop, choir_nn_dropout(run, (float)s->dropout));
     for (int i = 0; i < g->layers; i++) {
         char name[32];
@@ -102,8 +104,8 @@ static choir_status describe(const char *text, choir__model_info *info)
         return status;
     if (s.vocab && info->classes > s.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model gpt2: vocab=%lld is too small for the data's %lld tokens", (long long)s.vocab,
-            (long long)info->classes);
+            "model gpt2: vocab=%lld is too small for the data's %lld tokens",
+            (long long)s.vocab, (long long)info->classes);
     if (s.vocab)
         info->classes = s.vocab;
     if (!info->classes)
@@ -118,8 +120,8 @@ static choir_status describe(const char *text, choir__model_info *info)
     return CHOIR_OK;
 }
 
-static choir_status build(const char *text, choir_scope *run, choir__model_info *info,
-    choir_module **module)
+static choir_status build(
+    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
 {
     struct sizes s;
     choir_status status = parse(text, &s);

@@ -32,7 +32,9 @@ choir_status choir__model_find(const char *text, const choir__model_spec **spec)
     return choir__error(CHOIR_ERR_ARGUMENT, "there is no model '%s'; there are %s", name, list);
 }
 
-choir_tensor *choir__model_loss(const choir__model_info *info, choir_tensor *out, choir_tensor *y)
+choir_tensor *choir__model_loss(
+    const choir__model_info *info, choir_tensor *out, choir_tensor *y)
 {
-    return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y) : choir_cross_entropy(out, y);
+    return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)
+                                           : choir_cross_entropy(out, y);
 }

@@ -1,17 +1,19 @@
-/* Models by name: "gpt2:layers=4,width=128" becomes a module and what a trainer must know of it. */
+/* Models by name: "gpt2:layers=4,width=128" becomes a module and what a trainer must know of
+ * it. */
 #ifndef CHOIR_MODELS_H
 #define CHOIR_MODELS_H
 
 #include <choir/nn.h>
 
-/* What the data looks like; a model fills in what the data leaves open (0), and checks the rest. */
+/* What the data looks like; a model fills in what the data leaves open (0), and checks the
+ * rest. */
 typedef struct choir__model_info {
     enum { CHOIR__REGRESSION, CHOIR__CLASSIFICATION, CHOIR__LANGUAGE } task;
-    choir_shape input;     /* of one sample; LANGUAGE: (context) */
-    choir_shape output;    /* REGRESSION: of one sample's target */
-    int64_t classes;       /* or the vocabulary */
-    int64_t items;         /* a sample counts for: tokens for language models, else 1 */
-    char config[512];      /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
+    choir_shape input;  /* of one sample; LANGUAGE: (context) */
+    choir_shape output; /* REGRESSION: of one sample's target */
+    int64_t classes;    /* or the vocabulary */
+    int64_t items;      /* a sample counts for: tokens for language models, else 1 */
+    char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
 } choir__model_info;
 
 typedef struct choir__model_spec {
@@ -19,8 +21,8 @@ typedef struct choir__model_spec {
     /* First what the data must be like (input, context): before any data is opened. */
     choir_status (*describe)(const char *text, choir__model_info *info);
     /* Then the module. */
-    choir_status (*build)(const char *text, choir_scope *run, choir__model_info *info,
-        choir_module **module);
+    choir_status (*build)(
+        const char *text, choir_scope *run, choir__model_info *info, choir_module **module);
 } choir__model_spec;
 
 /* The registry, ended by a NULL name. */
@@ -30,7 +32,8 @@ extern const choir__model_spec *const choir__models[];
 choir_status choir__model_find(const char *text, const choir__model_spec **spec);
 
 /* One micro-batch's loss: cross entropy, or mean squared error for REGRESSION. */
-choir_tensor *choir__model_loss(const choir__model_info *info, choir_tensor *out, choir_tensor *y);
+choir_tensor *choir__model_loss(
+    const choir__model_info *info, choir_tensor *out, choir_tensor *y);
 
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
     choir__model_gpt2;

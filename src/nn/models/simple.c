@@ -5,7 +5,7 @@
 #include "nn/models/models.h"
 #include "nn/module.h"
 
-/* --- toy: linear(in, hidden), relu, linear(hidden, out), mean squared error ----------------------- */
+/* --- toy: linear(in, hidden), relu, linear(hidden, out), mean squared error --- */
 
 struct toy {
     int64_t in, hidden, out;
@@ -15,7 +15,8 @@ static choir_status parse_toy(const char *text, struct toy *t)
 {
     *t = (struct toy){10, 10, 5};
     choir__option known[] = {{"in", CHOIR__INT, &t->in, 1, 1e6},
-        {"hidden", CHOIR__INT, &t->hidden, 1, 1e6}, {"out", CHOIR__INT, &t->out, 1, 1e6}, {NULL}};
+        {"hidden", CHOIR__INT, &t->hidden, 1, 1e6}, {"out", CHOIR__INT, &t->out, 1, 1e6},
+        {NULL}};
     return choir__options_parse(text, "model toy", known);
 }
 
@@ -32,8 +33,8 @@ static choir_status describe_toy(const char *text, choir__model_info *info)
     return status;
 }
 
-static choir_status build_toy(const char *text, choir_scope *run, choir__model_info *info,
-    choir_module **module)
+static choir_status build_toy(
+    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
 {
     struct toy t;
     choir_status status = parse_toy(text, &t);
@@ -52,7 +53,7 @@ const choir__model_spec choir__model_toy = {
     .build = build_toy,
 };
 
-/* --- mlp: `layers` hidden layers ---------------------------------------------------------------- */
+/* --- mlp: `layers` hidden layers --- */
 
 struct mlp {
     int64_t in, hidden, layers, classes;
@@ -71,9 +72,8 @@ static choir_status parse_mlp(const char *text, struct mlp *m)
 static choir_status reconcile(const char *model, choir__model_info *info, int64_t classes)
 {
     if (classes && info->classes > classes)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s has %lld classes, the data %lld", model, (long long)classes,
-            (long long)info->classes);
+        return choir__error(CHOIR_ERR_ARGUMENT, "model %s has %lld classes, the data %lld",
+            model, (long long)classes, (long long)info->classes);
     if (classes)
         info->classes = classes;
     if (!info->classes)
@@ -97,7 +97,8 @@ static choir_status describe_mlp(const char *text, choir__model_info *info)
     if (!info->input.ndim)
         info->input = choir_dims(m.in ? m.in : 784);
     status = reconcile("mlp", info, m.classes);
-    snprintf(info->config, sizeof info->config, "mlp:in=%lld,hidden=%lld,layers=%lld,classes=%lld",
+    snprintf(info->config, sizeof info->config,
+        "mlp:in=%lld,hidden=%lld,layers=%lld,classes=%lld",
         (long long)choir__shape_count(info->input), (long long)m.hidden, (long long)m.layers,
         (long long)info->classes);
     return status;
@@ -105,8 +106,8 @@ static choir_status describe_mlp(const char *text, choir__model_info *info)
 
 enum { MAX_PARTS = 2 + 2 * 64 + 1 };
 
-static choir_status build_mlp(const char *text, choir_scope *run, choir__model_info *info,
-    choir_module **module)
+static choir_status build_mlp(
+    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
 {
     struct mlp m;
     choir_module *parts[MAX_PARTS];
@@ -134,7 +135,7 @@ const choir__model_spec choir__model_mlp = {
     .build = build_mlp,
 };
 
-/* --- cnn: two stages of convolution, batch norm, ReLU, pooling; dropout; a linear layer ------------- */
+/* --- cnn: two stages of convolution, batch norm, ReLU, pooling; dropout; a linear layer --- */
 
 struct cnn {
     int64_t width, channels, image, classes;
@@ -145,8 +146,8 @@ static choir_status parse_cnn(const char *text, struct cnn *c)
 {
     *c = (struct cnn){16, 1, 28, 0, 0.25};
     choir__option known[] = {{"width", CHOIR__INT, &c->width, 1, 4096},
-        {"channels", CHOIR__INT, &c->channels, 1, 4096}, {"image", CHOIR__INT, &c->image, 4, 4096},
-        {"classes", CHOIR__INT, &c->classes, 2, 1e7},
+        {"channels", CHOIR__INT, &c->channels, 1, 4096},
+        {"image", CHOIR__INT, &c->image, 4, 4096}, {"classes", CHOIR__INT, &c->classes, 2, 1e7},
         {"dropout", CHOIR__FLOAT, &c->dropout, 0, 0.99}, {NULL}};
     return choir__options_parse(text, "model cnn", known);
 }
@@ -171,8 +172,8 @@ static choir_status describe_cnn(const char *text, choir__model_info *info)
     return status;
 }
 
-static choir_status build_cnn(const char *text, choir_scope *run, choir__model_info *info,
-    choir_module **module)
+static choir_status build_cnn(
+    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
 {
     struct cnn c;
     choir_status status = parse_cnn(text, &c);
@@ -181,18 +182,14 @@ static choir_status build_cnn(const char *text, choir_scope *run, choir__model_i
     choir_conv_opts same = choir_conv_defaults();
     same.padding = 1;
     int64_t h = info->input.dim[1] / 2 / 2, w = info->input.dim[2] / 2 / 2;
-    *module = choir_nn_sequential(run,
-        choir_nn_conv2d(run, info->input.dim[0], c.width, 3, same),
-        choir_nn_batch_norm(run, c.width),
-        choir_nn_relu(run),
-        choir_nn_max_pool2d(run, 2, 2),
-        choir_nn_conv2d(run, c.width, 2 * c.width, 3, same),
-        choir_nn_batch_norm(run, 2 * c.width),
-        choir_nn_relu(run),
-        choir_nn_max_pool2d(run, 2, 2),
-        choir_nn_flatten(run),
-        choir_nn_dropout(run, (float)c.dropout),
-        choir_nn_linear(run, 2 * c.width * h * w, info->classes));
+    *module =
+        choir_nn_sequential(run, choir_nn_conv2d(run, info->input.dim[0], c.width, 3, same),
+            choir_nn_batch_norm(run, c.width), choir_nn_relu(run),
+            choir_nn_max_pool2d(run, 2, 2), choir_nn_conv2d(run, c.width, 2 * c.width, 3, same),
+            choir_nn_batch_norm(run, 2 * c.width), choir_nn_relu(run),
+            choir_nn_max_pool2d(run, 2, 2), choir_nn_flatten(run),
+            choir_nn_dropout(run, (float)c.dropout),
+            choir_nn_linear(run, 2 * c.width * h * w, info->classes));
     return choir_scope_status(run);
 }
 

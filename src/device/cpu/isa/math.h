@@ -1,8 +1,8 @@
 /* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their
- * bits depend on no library and no instruction set. Within about 2 ulp (v_phi 8); inf, NaN and denormals
- * come out as in C. Polynomials are summed in pairs (Estrin): a short chain is what keeps the
- * units busy. Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd ed., 6.2)
- * for erfc. */
+ * bits depend on no library and no instruction set. Within about 2 ulp (v_phi 8); inf, NaN and
+ * denormals come out as in C. Polynomials are summed in pairs (Estrin): a short chain is what
+ * keeps the units busy. Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd
+ * ed., 6.2) for erfc. */
 #ifndef CHOIR_ISA_MATH_H
 #define CHOIR_ISA_MATH_H
 

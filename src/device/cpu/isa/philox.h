@@ -1,6 +1,6 @@
-/* Philox on vectors: the rounds run on a vector of counters, one a 64-bit lane, where the products live;
- * only a lane's lower half means anything until the end. Lane l has counter (l / 2) + (l % 2) W/4, so that
- * pairing the words up leaves them in the order of the elements. */
+/* Philox on vectors: the rounds run on a vector of counters, one a 64-bit lane, where the
+ * products live; only a lane's lower half means anything until the end. Lane l has counter (l /
+ * 2) + (l % 2) W/4, so that pairing the words up leaves them in the order of the elements. */
 #ifndef CHOIR_ISA_PHILOX_H
 #define CHOIR_ISA_PHILOX_H
 

@@ -1,7 +1,8 @@
 /* Initial values: uniform, or normal by Box and Muller, a vector at a time.
  *
- * Words (0, 1) of a block give elements 0 and 1: r cos t and r sin t = r cos(t - pi/2), so both lanes of a
- * pair compute the same thing from the pair's words, the odd one a quarter turn back. */
+ * Words (0, 1) of a block give elements 0 and 1: r cos t and r sin t = r cos(t - pi/2), so both
+ * lanes of a pair compute the same thing from the pair's words, the odd one a quarter turn
+ * back. */
 #include "device/cpu/isa/math.h"
 #include "device/cpu/isa/philox.h"
 
@@ -18,7 +19,8 @@ INLINE ivec odds(ivec words)
     return (ivec)(w >> 32 | (w & ~(uint64_t)0xffffffff));
 }
 
-/* cos(2 pi u), |u| <= 1: folded to a quarter turn, then sin's Taylor series to x^11 (6e-8 at pi/2). */
+/* cos(2 pi u), |u| <= 1: folded to a quarter turn, then sin's Taylor series to x^11 (6e-8 at
+ * pi/2). */
 INLINE vec v_cos_turn(vec u)
 {
     vec a = v_abs(u - v_round(u)); /* [0, 1/2] */
@@ -34,7 +36,8 @@ INLINE vec v_cos_turn(vec u)
 
 INLINE vec normal(ivec words)
 {
-    const vec quarter_back = __builtin_convertvector((ivec)((lvec){0} + (1ull << 32)), vec) * -0.25f;
+    const vec quarter_back =
+        __builtin_convertvector((ivec)((lvec){0} + (1ull << 32)), vec) * -0.25f;
     vec r = v_sqrt(v_log(1.0f - v_unit(evens(words))) * -2.0f);
     return r * v_cos_turn(v_unit(odds(words)) + quarter_back);
 }

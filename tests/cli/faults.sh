@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Ranks and supervisors that are killed, stopped or interrupted: the rest ends soon, says which one it
+# was, and leaves nothing behind but a whole checkpoint.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 200
+endless=(train --steps 100000000 --json --log-every 20 --batch-size 24 --microbatches 3)
+toy=(--model toy random)
+lm=(--model "$gpt" text)
+
+# begin RANKS ARG...: a job of so many ranks in the background, some steps in; `ranks` holds their pids.
+begin() {
+    local world=$1
+    shift
+    rm -rf out
+    shared=$(ls /dev/shm)
+    if [ "$world" -eq 1 ]; then
+        start "${endless[@]}" "$@"
+    else
+        start "${endless[@]}" --strategy ddp --nproc "$world" "$@"
+    fi
+    await 20 test -s out || fail "no steps: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    [ "$world" -eq 1 ] || [ ${#ranks[@]} -eq "$world" ] || fail "${#ranks[@]} ranks, not $world"
+}
+
+# over GROUP SECONDS: nothing of it remains soon after; no file in /dev/shm either.
+over() {
+    await "$2" group_is_gone "$1" ||
+        fail "processes remain: $(ps -eo pgid=,pid=,stat=,args= | awk -v g="$1" '$1 == g')"
+    [ "$(ls /dev/shm)" = "$shared" ] || fail "/dev/shm has $(ls /dev/shm), it had $shared"
+}
+
+# whole FOLDER: the latest checkpoint loads, and nothing half-made lies beside it.
+whole() {
+    local left
+    left=$(find "$1" -name '.*' ! -path "$1" -o -name '*.tmp*')
+    [ -z "$left" ] || fail "left over: $left"
+    good eval --json "$1" text
+    [ "$(field step out)" -ge 1 ] || fail "evaluated: $(cat out)"
+}
+
+# --- ranks --------------------------------------------------------------------------------------
+
+# killed_rank SIGNAL N ARG...: the N-th rank dies of it.
+killed_rank() {
+    local signal=$1 n=$2 group victim
+    shift 2
+    begin 3 "$@"
+    group=$started_pid victim=${ranks[$n]}
+    kill "-$signal" "$victim"
+    await 8 is_gone "$group" || fail "the others go on after SIG$signal of a rank"
+    over "$group" 1
+    ended 1
+    [ "$status" -eq 1 ] || fail "status $status after SIG$signal of a rank"
+    is_one_line "rank [0-2] \\(pid $victim\\).*SIG$signal" ||
+        fail "standard error after SIG$signal of rank $n, pid $victim: $(cat err)"
+}
+
+# A rank that is stopped is noticed after --timeout; the supervisor then ends it for good.
+stopped_rank() {
+    local group
+    begin 3 --timeout 2 "${toy[@]}"
+    group=$started_pid
+    kill -STOP "${ranks[1]}"
+    await 15 is_gone "$group" || fail 'the others wait for ever for a stopped rank'
+    over "$group" 1
+    ended 1
+    [ "$status" -eq 1 ] || fail "status $status after SIGSTOP of a rank"
+    is_one_line 'rank 1\b' || fail "standard error after SIGSTOP of rank 1: $(cat err)"
+}
+
+# --- interruptions ------------------------------------------------------------------------------
+
+# interrupted TO RANKS SIGNAL: TO is `one` (the first process alone) or `all` (as Ctrl-C does).
+interrupted() {
+    local to=$1 world=$2 signal=$3 group
+    rm -rf saved
+    begin "$world" --save saved --save-every 10 "${lm[@]}"
+    await 20 test -e saved/latest || fail 'no checkpoint'
+    group=$started_pid
+    if [ "$to" = all ]; then
+        kill "-$signal" -- "-$group"
+    else
+        kill "-$signal" "$group"
+    fi
+    await 5 is_gone "$group" || fail "goes on after SIG$signal"
+    over "$group" 1
+    ended 1
+    [ "$status" -eq 130 ] || fail "status $status after SIG$signal to $to of $world ranks"
+    is_one_line 'interrupted.*saved' || fail "standard error: $(cat err)"
+    whole saved
+}
+
+# Nothing was saved yet: nothing is said of a checkpoint.
+interrupted_early() {
+    rm -rf saved
+    begin 2 --save saved "${lm[@]}"
+    kill -INT "$started_pid"
+    ended 5
+    [ "$status" -eq 130 ] || fail "status $status"
+    is_one_line 'interrupted after step [0-9]*$' || fail "standard error: $(cat err)"
+}
+
+killed_supervisor() {
+    local group
+    begin 3 "${toy[@]}"
+    group=$started_pid
+    kill -KILL "$group"
+    over "$group" 2
+    ended 1
+    [ "$status" -eq 137 ] || fail "status $status after SIGKILL"
+}
+
+# --- killed while saving ------------------------------------------------------------------------
+
+# Ten times, at another moment each: what `latest` names is whole, and steps only go up.
+killed_while_saving() {
+    local before=0 step
+    rm -rf saved
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        local from=()
+        [ "$i" -gt 1 ] && from=(--resume saved)
+        rm -f out
+        start "${endless[@]}" --strategy ddp --nproc $((1 + i % 2)) --save saved --save-every 1 \
+            "${from[@]}" "${lm[@]}"
+        await 20 new_step $before || fail "no new checkpoint: $(cat err)"
+        sleep "0.0$(((i * 37) % 100))"
+        kill -KILL -- "-$started_pid"
+        ended 5
+        good eval --json saved text || { ls -la saved; return; }
+        step=$(field step out)
+        [ "$step" -gt "$before" ] || fail "step $step after step $before"
+        before=$step
+    done
+    good train --json --batch-size 24 --microbatches 3 --steps $((before + 2)) --save saved \
+        --resume saved "${lm[@]}"
+    whole saved
+}
+
+# new_step N: the latest checkpoint is of a later step.
+new_step() {
+    local name
+    name=$(readlink saved/latest) && [ "$((10#${name#step-}))" -gt "$1" ]
+}
+
+check killed_rank KILL 0 "${toy[@]}"
+check killed_rank KILL 2 "${lm[@]}"
+check killed_rank SEGV 1 "${lm[@]}"
+check stopped_rank
+check interrupted one 1 INT
+check interrupted one 3 INT
+check interrupted all 3 INT
+check interrupted one 2 TERM
+check interrupted all 1 TERM
+check interrupted_early
+check killed_supervisor
+check killed_while_saving
+finish
