@@ -3,7 +3,7 @@
  *
  * A dataset has a length and gives sample i; a user's own is a struct whose first member is
  * choir_dataset with a table of two functions. The order is the same on every machine:
- * DistributedSampler over the job's M micro-batches (shared/SEMANTICS: permutation of
+ * DistributedSampler over the job's M micro-batches (the permutation of
  * torch.randperm seeded with seed + epoch, padded from the front to a multiple of M, replica m
  * takes entries m, m + M, ...). Micro-batch m of step k holds replica m's next B/M samples, so
  * the cut of the batch does not depend on the ranks.

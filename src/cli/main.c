@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,9 +50,11 @@ int choir__cli_usage(const char *command, const char *format, ...)
 
 int choir__cli_unknown(const char *command, char **argv)
 {
-    const char *next = argv[optind]; /* getopt stays at a word as -xy, whose x it did not know */
+    const char *next =
+        argv[optind]; /* getopt stays at a word as -xy, whose x it did not know */
     bool inside = next && next[0] == '-' && next[1] == optopt && optopt;
-    return choir__cli_usage(command, "there is no option '%s'", inside ? next : argv[optind - 1]);
+    return choir__cli_usage(
+        command, "there is no option '%s'", inside ? next : argv[optind - 1]);
 }
 
 choir_status choir__cli_flush(void)
@@ -63,14 +66,20 @@ choir_status choir__cli_flush(void)
         errno ? strerror(errno) : "some of it was lost");
 }
 
+/* Beside the command: bin/../share where it is installed, build/share where it was built. */
 const char *choir__cli_own_text(void)
 {
-    static const char *const places[] = {CHOIR_TEXT_INSTALL, CHOIR_TEXT_BUILD};
-    for (size_t i = 0; i < CHOIR_COUNT(places); i++)
-        if (access(places[i], R_OK) == 0)
-            return places[i];
-    choir__error(CHOIR_ERR_IO, "the text that comes with Choir is missing (%s); name a text file",
-        places[0]);
+    static const char *const places[] = {"../share/choir/choir.txt", "share/choir/choir.txt"};
+    static char path[PATH_MAX + 32];
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    for (size_t i = 0; i < CHOIR_COUNT(places) && length > 0; i++) {
+        strcpy(path + length, places[i]);
+        if (access(path, R_OK) == 0)
+            return path;
+    }
+    choir__error(CHOIR_ERR_IO, "the text that comes with Choir is missing; name a text file");
     return NULL;
 }
 

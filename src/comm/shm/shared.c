@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,7 +35,7 @@ struct choir__shared {
     char *at[CHOIR__MAX_WORLD];
 };
 
-/* MemAvailable in bytes; SIZE_MAX if nobody knows. */
+/* MemAvailable in bytes; where /proc is missing, what is free, which is less. */
 static size_t memory_available(void)
 {
     char line[128];
@@ -45,6 +46,9 @@ static size_t memory_available(void)
         known = sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1;
     if (f)
         fclose(f);
+    struct sysinfo free;
+    if (!known && sysinfo(&free) == 0)
+        return (size_t)(free.freeram + free.bufferram) * free.mem_unit;
     return known ? (size_t)kib * 1024 : SIZE_MAX;
 }
 
