@@ -36,6 +36,5 @@ int main(void)
 {
     static choir_dataset *points;
     choir_check(choir_dataset_random(2048, choir_dims(64), CHOIR_SCALAR, 10, 7, &points));
-    train(points, 1), train(points, 4), train(points, 4),
-        train(points, 16); /* M = 4: same bits */
+    train(points, 1), train(points, 4), train(points, 4), train(points, 16);
 }

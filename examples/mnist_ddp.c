@@ -1,14 +1,14 @@
-/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER */
+/* mnist_mlp on several processes:  ./mnist_ddp RANKS FOLDER  (without: 2, random images) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
 
-static int train(int rank, int world, void *arg)
+static int train(int rank, int world, void *images)
 {
     choir_env env; /* this process's rank, group and device */
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 42);
-    choir_loader *data = choir_env_loader(run, &env, arg, 48); /* 48: of all ranks together */
+    choir_loader *data = choir_env_loader(run, &env, images, 48); /* 48: of all ranks */
     choir_module *net = choir_nn_sequential(run, choir_nn_flatten(run),
         choir_nn_linear(run, 784, 128), choir_nn_relu(run), choir_nn_linear(run, 128, 10));
     net = choir_ddp(run, net, env.group, choir_ddp_defaults());
@@ -33,9 +33,8 @@ static int train(int rank, int world, void *arg)
 
 int main(int argc, char **argv)
 {
-    static choir_dataset *set; /* the processes are forks: they share its memory */
-    choir_check(argc > 2
-                    ? choir_dataset_idx(argv[2], CHOIR_TRAIN, &set)
-                    : choir_dataset_random(240, choir_dims(784), CHOIR_SCALAR, 10, 7, &set));
-    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, set));
+    static choir_dataset *d; /* the processes are forks: they share its memory */
+    choir_check(argc > 2 ? choir_dataset_idx(argv[2], CHOIR_TRAIN, &d)
+                         : choir_dataset_random(240, choir_dims(784), CHOIR_SCALAR, 10, 7, &d));
+    choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 2, train, d));
 }

@@ -1,16 +1,16 @@
-/* Your own dataset: a struct that begins with choir_dataset. Here: points on two spirals. */
+/* Your own dataset: a struct that begins with choir_dataset. Here: two spirals. */
 #include <math.h>
 #include <stdio.h>
 #include <choir/choir.h>
 
 static int64_t length(const choir_dataset *self)
 {
-    return self->classes * 256;
+    return self->classes * 128;
 }
 
 static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 {
-    float r = (float)index / 256, angle = 3 * r + 3.14159f * (float)(index % self->classes);
+    float r = (float)index / 128, angle = 3 * r + 3.14159f * (float)(index % self->classes);
     *(int64_t *)y = index % self->classes;
     ((float *)x)[0] = r * cosf(angle), ((float *)x)[1] = r * sinf(angle);
     return CHOIR_OK;
@@ -19,17 +19,15 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 int main(void)
 {
     const choir_dataset_ops ops = {.length = length, .get = get};
-    choir_dataset spirals = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 2};
+    choir_dataset set = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 2};
     choir_scope *run = choir_scope_open(NULL, 42);
-    choir_loader_opts order = choir_loader_defaults();
-    order.batch_size = 128;
-    choir_loader *data = choir_loader_new(run, &spirals, order);
+    choir_loader *data = choir_loader_new(run, &set, (choir_loader_opts){64, 1, .shuffle = 1});
     choir_module *net = choir_nn_sequential(
         run, choir_nn_linear(run, 2, 256), choir_nn_relu(run), choir_nn_linear(run, 256, 2));
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     for (int step = 0; step <= 1000; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
-        choir_batch b; /* x (128, 2), y (128) */
+        choir_batch b; /* x (64, 2), y (64) */
         choir_check(choir_loader_next(data, s, &b));
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss));

@@ -1,20 +1,18 @@
-/* The promise: at M micro-batches a step, 1, 2 and 3 processes compute the same bits. */
+/* The promise: at six micro-batches a step, 1, 2 and 3 processes compute the same bits. */
 #include <stdio.h>
 #include <choir/choir.h>
-
-enum { M = 6 };
 
 static int train(int rank, int world, void *name)
 {
     choir_env env;
     choir_check(choir_env_init(&env));
-    env.microbatches = M;
-    int64_t first, count; /* this rank's: a contiguous run of the M */
+    env.microbatches = 6; /* of all ranks together */
+    int64_t first, count; /* this rank's: a contiguous run of them */
     choir_env_micro(&env, &first, &count);
     choir_scope *run = choir_run_open(&env, 42);
     choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 10, 32),
         choir_nn_dropout(run, 0.1f), choir_nn_linear(run, 32, 10));
-    net = choir_ddp(run, net, env.group, (choir_ddp_opts){25, 1, M});
+    net = choir_ddp(run, net, env.group, (choir_ddp_opts){25, 1, 6});
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     for (int step = 0; step <= 50; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
@@ -27,7 +25,7 @@ static int train(int rank, int world, void *name)
                 printf("%d ranks, step %2d, loss %a\n", world, step, choir_item(loss));
             choir_check(choir_scope_close(micro));
         }
-        choir_check(choir_optim_step(opt)); /* out of the mean over all M */
+        choir_check(choir_optim_step(opt)); /* out of the mean over the six */
         choir_check(choir_scope_close(s));
     }
     choir_check(choir_scope_close(run));

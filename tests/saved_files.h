@@ -1,5 +1,4 @@
-/* What the tests of saving share: files as wholes, folders as counts, and what an error said.
- */
+/* What the tests of saving share: whole files, how full a folder is, what an error said. */
 #ifndef CHOIR_TEST_SAVED_FILES_H
 #define CHOIR_TEST_SAVED_FILES_H
 

@@ -37,6 +37,8 @@ static void catch_signals(void)
 static void post(board *b, choir_status status)
 {
     int free = 0;
+    if (status == CHOIR_ERR_PEER_LOST) /* the consequence of what happened to the peer */
+        return;
     if (!atomic_compare_exchange_strong(&b->claimed, &free, 1))
         return;
     b->status = status;
@@ -76,7 +78,7 @@ static int run_ranks(const choir__job *job)
     choir_status status = choir_spawn(job->nproc, run_rank, &r);
     /* What a rank wrote says more than that it exited, but a lost peer was killed by something the
      * supervisor saw. */
-    if (status != CHOIR_OK && atomic_load(&b->written) && b->status != CHOIR_ERR_PEER_LOST) {
+    if (status != CHOIR_OK && atomic_load(&b->written)) {
         status = b->status;
         choir__set_message(b->message);
     }

@@ -41,11 +41,17 @@ typedef struct trainer {
 
 static volatile sig_atomic_t interrupted;
 
+/* A second one means at once. What comes within a second is the first one again: a signal to the
+ * whole process group reaches a rank directly and by way of the supervisor. */
 void choir__train_interrupt(int signal)
 {
+    static double first;
+    double now = choir__now();
     (void)signal;
-    if (interrupted)
+    if (interrupted && now - first > 1)
         _exit(130);
+    if (!interrupted)
+        first = now;
     interrupted = 1;
 }
 
@@ -195,10 +201,25 @@ static choir_status resume(trainer *t)
 
 /* --- the whole job ---------------------------------------------------------------------------- */
 
+/* As choir_env_init does, with the job's timeout. */
+static choir_status open_group(trainer *t)
+{
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = t->job->timeout;
+    choir_status status = choir_group_open(opts, &t->env.group);
+    if (status != CHOIR_OK)
+        return status;
+    const char *local = getenv("LOCAL_RANK");
+    t->env.rank = choir_group_rank(t->env.group);
+    t->env.world = choir_group_world(t->env.group);
+    t->env.local_rank = local ? atoi(local) : t->env.rank;
+    return CHOIR_OK;
+}
+
 static choir_status open_devices(trainer *t)
 {
     const choir__job *j = t->job;
-    choir_status status = choir_env_init(&t->env);
+    choir_status status = open_group(t);
     if (status != CHOIR_OK)
         return status;
     t->env.microbatches = j->microbatches;

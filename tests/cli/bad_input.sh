@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whatever is wrong ends in one clear line, in time, and with the status that says whose fault it was:
-# 2 for wrong usage, 1 for the rest.
+# Whatever is wrong ends in one clear line, in time, and with the status that says whose fault
+# it was: 2 for wrong usage, 1 for the rest.
 . "$(dirname "$0")/lib.sh"
 LIMIT=20
 
@@ -11,7 +11,7 @@ small=(--batch-size 12 --steps 4 --json)
 lm=(train "${small[@]}" --model "$gpt")
 toy=(train "${small[@]}" --model toy random)
 
-# --- data ---------------------------------------------------------------------------------------
+# --- data -------------------------------------------------------------------------------------
 
 texts() {
     printf 'short' >short
@@ -57,7 +57,7 @@ idx_folders() {
     bad 1 'mlp' train "${small[@]}" --model mlp:in=100 images
 }
 
-# --- options ------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------
 
 names() {
     bad 2 'frob' frob
@@ -125,7 +125,7 @@ sizes() {
     bad 1 'epochs' train --json --batch-size 1 --epochs 2251799813685247 random
 }
 
-# --- while it runs ------------------------------------------------------------------------------
+# --- while it runs ----------------------------------------------------------------------------
 
 # failed PATTERN ARG...: as bad, but steps have been reported by then, all of them finite.
 failed() {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Memory and disks that are too small, folders that may not be written, checkpoints that are damaged:
-# one clear line, and what was saved before stays good.
+# Memory and disks that are too small, folders that may not be written, checkpoints that are
+# damaged: one clear line, and what was saved before stays good.
 . "$(dirname "$0")/lib.sh"
 LIMIT=30
 
 make_text text 200
 lm=(--batch-size 24 --model "$gpt")
 
-# --- memory -------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------
 
 # out_of_memory FILE ARG...: train fails, and says so in one line.
 out_of_memory() {
@@ -21,8 +21,8 @@ out_of_memory() {
     ! grep -q summary out || fail "a summary in spite of: $(cat err)"
 }
 
-# advice_works CAP M ARG...: cut into M micro-batches, it does not fit; with the --microbatches that is
-# advised (or the --batch-size, if no cut of this one would do), it does.
+# advice_works CAP M ARG...: cut into M micro-batches, it does not fit; with the --microbatches
+# that is advised (or the --batch-size, if no cut of this one would do), it does.
 advice_works() {
     local cap=$1 cut=$2 advice
     shift 2
@@ -48,7 +48,7 @@ caps_too_small_for_anything() {
     good train --json --steps 5 "${lm[@]}" --mem-cap 1G text
 }
 
-# --- disks --------------------------------------------------------------------------------------
+# --- disks ------------------------------------------------------------------------------------
 
 job() {
     choir train --json --microbatches 2 "${lm[@]}" "$@" text >out 2>err
@@ -89,7 +89,8 @@ leftovers() { find "$1" -name '.new-*' -o -name '*.tmp*' -o -name '.link-*' -o -
 
 full_disk() {
     mkdir small
-    mount -t tmpfs -o size=256k tmpfs small 2>/dev/null || { echo 'no tmpfs may be mounted'; return; }
+    mount -t tmpfs -o size=256k tmpfs small 2>/dev/null ||
+        { echo 'no tmpfs may be mounted: no full disk'; return; }
     job --steps 2 --save small/run || fail "a first save: $(cat err)"
     head -c 1M /dev/zero >small/filler 2>/dev/null
     job --steps 4 --save small/run --resume small/run && fail 'saved to a full disk'
@@ -107,7 +108,7 @@ largest_file() {
     before_stays limited 2
 }
 
-# --- damage -------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------
 
 # damaged PATTERN: the checkpoint in `broken` is refused by all that read one.
 damaged() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks and supervisors that are killed, stopped or interrupted: the rest ends soon, says which one it
-# was, and leaves nothing behind but a whole checkpoint.
+# Ranks and supervisors that are killed, stopped or interrupted: the rest ends soon, says which
+# one it was, and leaves nothing behind but a whole checkpoint.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 200
@@ -8,7 +8,8 @@ endless=(train --steps 100000000 --json --log-every 20 --batch-size 24 --microba
 toy=(--model toy random)
 lm=(--model "$gpt" text)
 
-# begin RANKS ARG...: a job of so many ranks in the background, some steps in; `ranks` holds their pids.
+# begin RANKS ARG...: a job of so many ranks in the background, some steps in; `ranks` holds
+# their pids.
 begin() {
     local world=$1
     shift
@@ -40,7 +41,7 @@ whole() {
     [ "$(field step out)" -ge 1 ] || fail "evaluated: $(cat out)"
 }
 
-# --- ranks --------------------------------------------------------------------------------------
+# --- ranks ------------------------------------------------------------------------------------
 
 # killed_rank SIGNAL N ARG...: the N-th rank dies of it.
 killed_rank() {
@@ -70,7 +71,7 @@ stopped_rank() {
     is_one_line 'rank 1\b' || fail "standard error after SIGSTOP of rank 1: $(cat err)"
 }
 
-# --- interruptions ------------------------------------------------------------------------------
+# --- interruptions ----------------------------------------------------------------------------
 
 # interrupted TO RANKS SIGNAL: TO is `one` (the first process alone) or `all` (as Ctrl-C does).
 interrupted() {
@@ -112,7 +113,7 @@ killed_supervisor() {
     [ "$status" -eq 137 ] || fail "status $status after SIGKILL"
 }
 
-# --- killed while saving ------------------------------------------------------------------------
+# --- killed while saving ----------------------------------------------------------------------
 
 # Ten times, at another moment each: what `latest` names is whole, and steps only go up.
 killed_while_saving() {
@@ -146,7 +147,7 @@ new_step() {
 
 check killed_rank KILL 0 "${toy[@]}"
 check killed_rank KILL 2 "${lm[@]}"
-check killed_rank SEGV 1 "${lm[@]}"
+check killed_rank ABRT 1 "${lm[@]}"
 check stopped_rank
 check interrupted one 1 INT
 check interrupted one 3 INT

@@ -1,5 +1,6 @@
-# What the tests of the command share. CHOIR names the command; each test works in a folder of its own.
-# A check is a function; `check NAME` runs it, and `finish` says how many failed. Exit 77: skipped.
+# What the tests of the command share. CHOIR names the command; each test works in a folder of
+# its own. A check is a function; `check NAME` runs it, and `finish` says how many failed. Exit
+# 77: skipped.
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
@@ -44,7 +45,7 @@ finish() {
     exit
 }
 
-# --- running the command ------------------------------------------------------------------------
+# --- running the command ----------------------------------------------------------------------
 
 # choir ARG...: in time, or it is killed.
 choir() {
@@ -59,8 +60,8 @@ good() {
     [ ! -s err ] || fail "standard error of: choir $*: $(cat err)"
 }
 
-# bad STATUS PATTERN ARG...: exits with STATUS, writes one line that starts with "choir" and matches
-# PATTERN on standard error, and nothing on standard output.
+# bad STATUS PATTERN ARG...: exits with STATUS, writes one line that starts with "choir" and
+# matches PATTERN on standard error, and nothing on standard output.
 bad() {
     local want=$1 pattern=$2
     shift 2
@@ -76,8 +77,8 @@ is_one_line() {
     [ "$(wc -l <err)" -eq 1 ] && grep -q '^choir' err && grep -qE -e "$1" err
 }
 
-# start ARG...: in the background and in a process group of its own, with signals as a terminal's
-# shell sets them (a script's `&` alone would ignore SIGINT). Sets started_pid.
+# start ARG...: in the background and in a process group of its own, with signals as a
+# terminal's shell sets them (a script's `&` alone would ignore SIGINT). Sets started_pid.
 start() {
     set -m
     "$CHOIR" "$@" >out 2>err </dev/null &
@@ -113,7 +114,7 @@ ended() {
     started_pid=
 }
 
-# --- what it wrote ------------------------------------------------------------------------------
+# --- what it wrote ----------------------------------------------------------------------------
 
 # steps_of FILE [FIRST]: "step bits" a line, from step FIRST on.
 steps_of() {
@@ -137,7 +138,7 @@ same_run() {
         { fail "$1 and $2 differ in weights_sha256"; return 1; }
 }
 
-# --- data ---------------------------------------------------------------------------------------
+# --- data -------------------------------------------------------------------------------------
 
 # make_text FILE LINES: readable, and the same each time.
 make_text() {
@@ -161,7 +162,8 @@ be32() {
         $(($1 >> 8 & 255)) $(($1 & 255))
 }
 
-# make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their labels.
+# make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their
+# labels.
 make_idx() {
     mkdir -p "$1"
     local images="$1/$2-images-idx3-ubyte" labels="$1/$2-labels-idx1-ubyte"

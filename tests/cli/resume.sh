@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A job that stops and goes on ends where one that never stopped does, to the bit; and what was saved
-# can be evaluated and written with.
+# A job that stops and goes on ends where one that never stopped does, to the bit; and what was
+# saved can be evaluated and written with.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same cut into micro-batches gives the same bits, whoever computes them: one process, or 1 to 4
-# ranks in lockstep.
+# The same cut into micro-batches gives the same bits, whoever computes them: one process, or 1
+# to 4 ranks in lockstep.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300

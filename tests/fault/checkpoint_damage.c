@@ -1,6 +1,5 @@
 /* Checkpoints and damage: a file that is not whole is refused and named, and a save that cannot
- * be - weights that are not numbers, another process at it, a full disk - leaves the one
- * before. */
+ * be (weights not numbers, another process at it, a full disk) leaves the one before. */
 #include "checkpoint_fixture.h"
 
 #include <sched.h>

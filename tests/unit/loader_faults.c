@@ -1,6 +1,5 @@
 /* The loader when things go wrong: a bad sample fails the step that wants it and no other, bad
- * options say what is bad, and closing or forking at any time loses neither thread nor sample.
- */
+ * options say what is bad, closing or forking at any time loses neither thread nor sample. */
 #include "loader_fixture.h"
 
 #include <stdio.h>

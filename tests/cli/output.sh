@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# What is printed: for programs, the JSON that CLI.md promises, and nothing else; for people,
+# help with an example, lines on a pipe and a progress line on a terminal.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 200
+lm=(train --steps 6 --batch-size 12 --microbatches 3 --model "$gpt")
+
+# --- JSON -------------------------------------------------------------------------------------
+
+# is_json: each line of standard input is one JSON object.
+is_json() {
+    if command -v jq >/dev/null; then
+        jq -es 'all(type == "object")' >/dev/null 2>&1
+    else
+        ! grep -qvE '^\{"[a-z_]+":.*\}$'
+    fi
+}
+
+# keys: the keys of an object a line, values and nested keys in their place.
+keys() { sed -E 's/"([a-z_0-9]+)":/<\1>/g; s/[^<>]*<([a-z_0-9]+)>[^<>[]*/\1 /g'; }
+
+json_of_train() {
+    good "${lm[@]}" --json --eval-every 2 --eval-batches 2 --strategy ddp --nproc 2 text
+    while IFS= read -r line; do
+        is_json <<<"$line" || fail "no JSON: $line"
+    done <out
+    [ "$(grep -c '"event":"step"' out)" -eq 6 ] || fail "$(grep -c '"step"' out) steps"
+    [ "$(grep '"event":"step"' out | keys | sort -u)" = \
+        'event step loss loss_bits items_per_s grad_norm ' ] || fail "a step: $(head -n 1 out)"
+    [ "$(grep '"event":"eval"' out | keys | sort -u)" = 'event step loss accuracy ' ] ||
+        fail "an eval: $(grep eval out)"
+    [ "$(grep '"event":"eval"' out | sed 's/.*"step":\([0-9]*\).*/\1/' | tr '\n' ' ')" = '2 4 ' ] ||
+        fail "evals: $(grep '"eval"' out)"
+    tail -n 1 out | grep -q '^{"event":"summary"' || fail "the last line is $(tail -n 1 out)"
+    [ "$(grep -c summary out)" -eq 1 ] || fail 'more than one summary'
+}
+
+json_of_summary() {
+    good "${lm[@]}" --json --strategy ddp --nproc 2 text
+    local key last device
+    device='{"device":"cpu:[0-9]+","peak_bytes":[0-9]+,"busy":[0-9.]+,"comm_bytes":[0-9]+}'
+    tail -n 1 out >summary
+    for key in model strategy world microbatches steps parameters final_loss eval_loss \
+        step_ms_median items_per_s first_step_s weights_sha256 devices; do
+        grep -q "\"$key\":" summary || fail "no $key in $(cat summary)"
+    done
+    grep -qE "\"devices\":\\[$device,$device\\]}\$" summary || fail "devices: $(cat summary)"
+    [ "$(field world out) $(field microbatches out) $(field steps out) $(field strategy out)" = \
+        '2 3 6 ddp' ] || fail "$(cat summary)"
+    grep -qE '"weights_sha256":"[0-9a-f]{64}"' summary || fail "weights_sha256: $(cat summary)"
+    last=$(grep '"event":"step"' out | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/')
+    [ "$(field final_loss out)" = "$last" ] ||
+        fail "final_loss $(field final_loss out), the last step's $last"
+    [ "$(steps_of out | tail -n 1)" = "6 $(bits_of "$last")" ] ||
+        fail "the loss $last has other bits than $(steps_of out | tail -n 1)"
+}
+
+# bits_of X: of a positive float of nine digits, as loss_bits has them.
+bits_of() {
+    awk -v x="$1" 'BEGIN {
+        while (x >= 2) { x /= 2; e++ }
+        while (x < 1) { x *= 2; e-- }
+        printf "0x%08x", (127 + e) * 8388608 + int((x - 1) * 8388608 + 0.5)
+    }'
+}
+
+# Regressions have no accuracy; and the other commands' JSON.
+json_of_others() {
+    good train --steps 2 --json random
+    grep -q '"eval_accuracy":null' out || fail "accuracy of a regression: $(tail -n 1 out)"
+    is_json <out || fail "$(cat out)"
+    good train --steps 2 --json --save saved --model mlp:in=20,hidden=8,classes=3 random
+    is_json <out || fail "$(cat out)"
+    good info --json
+    is_json <out && grep -q '"version":.*"backends":\[.*"devices":\[' out || fail "$(cat out)"
+    good "${lm[@]}" --json --save saved_text text
+    good eval --json saved_text text
+    is_json <out && [ "$(wc -l <out)" -eq 1 ] || fail "eval: $(cat out)"
+    good bench all_reduce -n 2 --max 4K --json
+    is_json <out && grep -q '"busbw_gbs":' out || fail "bench: $(cat out)"
+}
+
+log_every_thins_out() {
+    good "${lm[@]}" --json --log-every 4 text
+    [ "$(steps_of out | cut -d ' ' -f 1 | tr '\n' ' ')" = '4 6 ' ] || fail "steps: $(steps_of out)"
+    good "${lm[@]}" --log-every 2 text
+    [ "$(grep -c '^step ' out)" -eq 3 ] || fail "lines of --log-every 2 in 6 steps: $(cat out)"
+}
+
+# --- text -------------------------------------------------------------------------------------
+
+text_on_a_pipe() {
+    good train --steps 200 --lr 0.01 --batch-size 24 --model "$gpt" --log-every 50 text
+    grep -q $'[\r\033]' out && fail 'control characters on a pipe'
+    head -n 1 out | grep -qE 'gpt2:.*[0-9]+ parameters' || fail "the first line: $(head -n 1 out)"
+    sed -n 's/^step .*loss \([0-9.]*\).*/\1/p' out >losses
+    [ "$(wc -l <losses)" -ge 3 ] || fail "lines of steps: $(cat out)"
+    awk 'NR == 1 { first = $1 } END { exit !($1 < 0.8 * first) }' losses ||
+        fail "the loss does not fall: $(tr '\n' ' ' <losses)"
+    grep -q 'left$' out || fail 'no time left'
+    sed -n '/What it writes/,$p' out >sample
+    [ "$(wc -c <sample)" -gt 250 ] || fail "no sample: $(cat out)"
+}
+
+quiet_is_quiet() {
+    good "${lm[@]}" --quiet --eval-every 2 --save quiet text
+    [ "$(wc -l <out)" -eq 1 ] && grep -q '^6 steps: loss ' out || fail "--quiet: $(cat out)"
+    good "${lm[@]}" --quiet --strategy ddp --nproc 2 text
+    [ "$(wc -l <out)" -eq 1 ] || fail "--quiet on 2 ranks: $(cat out)"
+}
+
+text_on_a_terminal() {
+    command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
+    timeout 60 script -qefc "$CHOIR train --steps 400 --model $gpt text" typescript \
+        >/dev/null 2>&1 </dev/null || fail "status $? on a terminal"
+    grep -q $'\r\033\\[K' typescript || fail 'no line is rewritten'
+    tr '\r' '\n' <typescript | grep -qE 'step [0-9]+/400 .*loss [0-9.]+.* [0-9]+:[0-9]{2} left' ||
+        fail "no progress: $(head -c 500 typescript)"
+    grep -q '400 steps: loss' typescript || fail "no last line: $(tail -n 5 typescript)"
+}
+
+help_has_an_example() {
+    good --help
+    grep -q 'choir train ' out || fail 'no example in choir --help'
+    for command in $(sed -n 's/^  \([a-z]*\)  .*/\1/p' out); do
+        good "$command" --help || continue
+        head -n 1 out | grep -q "^Usage: choir $command" || fail "$command: $(head -n 1 out)"
+        sed -n '/Example/,$p' out | grep -q "choir $command" || fail "$command has no example"
+    done
+    good --version
+    grep -qE '^choir [0-9]+\.[0-9]+' out || fail "--version: $(cat out)"
+    good info
+    grep -q 'cpu:0' out || fail "info: $(cat out)"
+}
+
+# Every option that CLI.md names for train and this build has is in its help.
+help_lists_the_options() {
+    good train --help
+    for option in model strategy devices nproc backend timeout batch-size microbatches steps \
+        epochs optimizer lr schedule weight-decay clip mem-cap eval-every eval-batches seed save \
+        save-every resume threads json quiet log-every; do
+        grep -q -e "--$option" out || fail "--$option is not in the help"
+    done
+}
+
+check json_of_train
+check json_of_summary
+check json_of_others
+check log_every_thins_out
+check text_on_a_pipe
+check quiet_is_quiet
+check text_on_a_terminal
+check help_has_an_example
+check help_lists_the_options
+finish

@@ -1,0 +1,386 @@
+/* Backward over whole graphs: sums where a tensor is used twice, hooks, what may not change before it,
+ * and the tree over micro-batches, bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+#include "comm/pattern/tree.h"
+#include "nn/module.h"
+
+static choir_scope *run, *step;
+
+static int open_scopes(void **state)
+{
+    (void)state;
+    run = choir_scope_open(NULL, 5);
+    step = choir_step_open(run, 0);
+    return 0;
+}
+
+static int close_scopes(void **state)
+{
+    (void)state;
+    choir_scope_clear(step);
+    choir_scope_clear(run);
+    choir_scope_close(step);
+    choir_scope_close(run);
+    return 0;
+}
+
+static choir_tensor *vector(const float *values, int64_t n)
+{
+    return choir_require_grad(choir_from(step, CHOIR_F32, choir_dims(n), values));
+}
+
+static void assert_values(choir_tensor *t, const float *want, int n, double tolerance)
+{
+    float got[64];
+    assert_non_null(t);
+    assert_int_equal(choir_read(t, got, (size_t)n * sizeof(float)), CHOIR_OK);
+    for (int i = 0; i < n; i++)
+        assert_true(fabs((double)got[i] - (double)want[i]) <= tolerance);
+}
+
+/* --- graphs --------------------------------------------------------------------------------------- */
+
+static void test_used_twice(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2, 3}, 3);
+    (void)state;
+    assert_int_equal(choir_backward(choir_sum(choir_mul(x, x))), CHOIR_OK);
+    assert_values(choir_grad(x), (float[]){2, 4, 6}, 3, 0);
+    choir_tensor *y = vector((float[]){1, 2, 3}, 3);
+    assert_int_equal(choir_backward(choir_sum(choir_add(choir_add(y, y), y))), CHOIR_OK);
+    assert_values(choir_grad(y), (float[]){3, 3, 3}, 3, 0);
+}
+
+static void test_diamond(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2, 3}, 3), *c = vector((float[]){5, 6, 7}, 3);
+    choir_tensor *h = choir_square(x), *left = choir_scale(h, 2), *right = choir_mul(h, c);
+    (void)state;
+    assert_int_equal(choir_backward(choir_sum(choir_sub(choir_add(left, right), h))), CHOIR_OK);
+    assert_values(choir_grad(x), (float[]){12, 28, 48}, 3, 0); /* 2x (2 + c - 1) */
+    assert_values(choir_grad(c), (float[]){1, 4, 9}, 3, 0);
+}
+
+static void test_layouts_meet(void **state)
+{
+    choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 3, 4, 4), "x"));
+    choir_tensor *w = choir_from(step, CHOIR_F32, choir_dims(3, 3, 1, 1),
+        (float[]){1, 0, 0, 0, 1, 0, 0, 0, 1}); /* convolution by the identity */
+    choir_tensor *m = choir_randn(step, choir_dims(2, 3, 4, 4), "m");
+    choir_tensor *mt = choir_transpose(m, 0, 1);
+    float g[96], ms[96];
+    (void)state;
+    choir_tensor *conv = choir_mul(choir_conv2d(x, w, NULL, choir_conv_defaults()), m);
+    choir_tensor *turned = choir_mul(choir_transpose(x, 0, 1), mt), *plain = choir_mul(x, m);
+    choir_tensor *loss = choir_add(choir_add(choir_sum(conv), choir_sum(turned)), choir_sum(plain));
+    assert_int_equal(choir_backward(loss), CHOIR_OK);
+    assert_int_equal(choir_read(choir_grad(x), g, sizeof g), CHOIR_OK);
+    assert_int_equal(choir_read(m, ms, sizeof ms), CHOIR_OK);
+    for (int i = 0; i < 96; i++)
+        assert_true(fabsf(g[i] - 3 * ms[i]) < 1e-5f);
+}
+
+static void test_no_grad(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2);
+    (void)state;
+    assert_true(choir_set_grad(step, false));
+    choir_tensor *y = choir_sum(choir_exp(x));
+    assert_false(choir_set_grad(step, true));
+    assert_int_equal(choir_backward(y), CHOIR_ERR_STATE);
+    choir_scope_clear(step);
+    choir_scope *quiet = choir_no_grad(step);
+    choir_tensor *z = choir_sum(choir_in(quiet, x));
+    assert_true(choir_item(z) == 3);
+    assert_int_equal(choir_backward(z), CHOIR_ERR_STATE);
+    choir_scope_close(quiet);
+}
+
+static void test_loss_must_be_one_value(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_backward(choir_exp(vector((float[]){1, 2}, 2))), CHOIR_ERR_SHAPE);
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
+}
+
+static void test_mse_gives_nothing_to_the_target(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2), *y = vector((float[]){3, 5}, 2);
+    (void)state;
+    assert_int_equal(choir_backward(choir_mse_loss(x, y)), CHOIR_OK);
+    assert_values(choir_grad(x), (float[]){-2, -3}, 2, 0);
+    assert_null(choir_grad(y));
+}
+
+/* --- changed in place ------------------------------------------------------------------------------- */
+
+static void change(choir_tensor *t, choir_tensor *loss)
+{
+    float other[2] = {7, 8};
+    choir_status written = choir_write(t, other, sizeof other);
+    choir_status status = choir_backward(loss);
+    assert_true(written == CHOIR_ERR_STATE || status == CHOIR_ERR_STATE);
+}
+
+static void test_changed_input(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2), *y = vector((float[]){1, 2}, 2);
+    (void)state;
+    change(y, choir_sum(choir_mul(x, y)));
+}
+
+static void test_changed_where_nobody_reads(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2), *y = choir_sum(choir_add(x, x));
+    (void)state;
+    assert_int_equal(choir_write(x, (float[]){7, 8}, 8), CHOIR_OK);
+    assert_int_equal(choir_backward(y), CHOIR_OK);
+}
+
+static void test_changed_output(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2), *y = choir_exp(x), *loss = choir_sum(y);
+    (void)state;
+    change(y, loss); /* exp's backward reads its result */
+}
+
+static void test_changed_target(void **state)
+{
+    int64_t one[2] = {0, 1}, other[2] = {1, 1};
+    choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 2), "x"));
+    choir_tensor *y = choir_from(step, CHOIR_I64, choir_dims(2), one);
+    choir_tensor *loss = choir_cross_entropy(x, y);
+    (void)state;
+    choir_status written = choir_write(y, other, sizeof other);
+    assert_true(written == CHOIR_ERR_STATE || choir_backward(loss) == CHOIR_ERR_STATE);
+}
+
+/* --- hooks --------------------------------------------------------------------------------------- */
+
+static struct {
+    int calls;
+    int order[8];
+    float value[8];
+} seen;
+
+static void hook(choir_tensor *t, choir_tensor *grad, void *arg)
+{
+    float g[2] = {NAN};
+    assert_int_equal(choir_tensor_count(t), 2);
+    assert_int_equal(choir_read(grad, g, sizeof g), CHOIR_OK);
+    seen.order[seen.calls] = (int)(intptr_t)arg;
+    seen.value[seen.calls++] = g[0];
+}
+
+static void test_hooks(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2), *h = choir_scale(x, 3), *y = choir_scale(h, 5);
+    (void)state;
+    seen.calls = 0;
+    choir_on_grad(h, hook, (void *)2);
+    choir_on_grad(h, hook, (void *)3);
+    choir_on_grad(y, hook, (void *)1);
+    assert_int_equal(choir_backward(choir_sum(choir_add(y, h))), CHOIR_OK);
+    assert_int_equal(seen.calls, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(seen.order[i], i + 1);
+    assert_true(seen.value[0] == 1 && seen.value[1] == 6 && seen.value[2] == 6);
+}
+
+static void test_hook_of_a_leaf(void **state)
+{
+    choir_tensor *x = vector((float[]){1, 2}, 2);
+    (void)state;
+    seen.calls = 0;
+    choir_on_grad(x, hook, (void *)1);
+    assert_int_equal(choir_backward(choir_sum(choir_add(choir_scale(x, 3), x))), CHOIR_OK);
+    assert_int_equal(seen.calls, 1);
+    assert_true(seen.value[0] == 4);
+}
+
+/* --- parameters ------------------------------------------------------------------------------------ */
+
+enum { IN = 3, OUT = 2, ROWS = 4 };
+
+static choir_tensor *batch(choir_scope *scope, int index)
+{
+    float x[ROWS * IN];
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = sinf((float)(i + 100 * index)) * (float)(1 + index);
+    return choir_from(scope, CHOIR_F32, choir_dims(ROWS, IN), x);
+}
+
+static void micro_backward(choir_module *net, int index)
+{
+    choir_scope *m = choir_micro_open(step, index);
+    choir_tensor *loss = choir_mean(choir_square(choir_forward(net, batch(m, index))));
+    assert_int_equal(choir_backward(loss), CHOIR_OK);
+    assert_int_equal(choir_scope_close(m), CHOIR_OK);
+}
+
+static void test_accumulation_is_the_tree(void **state)
+{
+    float alone[9][IN * OUT], leaves[9], got[IN * OUT];
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        choir_module *net = choir_nn_linear(run, IN, OUT);
+        micro_backward(net, i);
+        choir_tensor *g = choir_grad(choir_module_find(net, "weight"));
+        assert_int_equal(choir_read(g, alone[i], sizeof alone[i]), CHOIR_OK);
+    }
+    for (int m = 1; m <= 9; m++) {
+        choir_module *net = choir_nn_linear(run, IN, OUT);
+        choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
+        for (int i = 0; i < m; i++)
+            micro_backward(net, i);
+        choir_tensor *g = choir_grad(choir_module_find(net, "weight"));
+        assert_int_equal(choir_read(g, got, sizeof got), CHOIR_OK);
+        for (int e = 0; e < IN * OUT; e++) {
+            for (int i = 0; i < m; i++)
+                leaves[i] = alone[i][e];
+            float want = choir__tree_sum(leaves, m, 1.0f / (float)m);
+            assert_memory_equal(&want, &got[e], sizeof want);
+        }
+        assert_int_equal(choir_optim_step(opt), CHOIR_OK);
+    }
+}
+
+static void test_looking_does_not_end_the_step(void **state)
+{
+    float a[IN * OUT], both[IN * OUT], late[IN * OUT];
+    choir_module *net = choir_nn_linear(run, IN, OUT), *other = choir_nn_linear(run, IN, OUT);
+    choir_tensor *w = choir_module_find(net, "weight");
+    (void)state;
+    micro_backward(other, 0);
+    micro_backward(other, 1);
+    assert_int_equal(choir_read(choir_grad(choir_module_find(other, "weight")), both, sizeof both),
+        CHOIR_OK);
+    micro_backward(net, 0);
+    assert_int_equal(choir_read(choir_grad(w), a, sizeof a), CHOIR_OK);
+    micro_backward(net, 1); /* no optimizer has stepped: a second leaf, as the header says */
+    assert_int_equal(choir_read(choir_grad(w), late, sizeof late), CHOIR_OK);
+    assert_memory_equal(both, late, sizeof both);
+}
+
+static void test_frozen(void **state)
+{
+    choir_module *a = choir_nn_linear(run, IN, IN), *b = choir_nn_linear(run, IN, OUT);
+    choir_module *net = choir_nn_sequential(run, a, b);
+    (void)state;
+    choir_module_freeze(a, true);
+    micro_backward(net, 0);
+    assert_null(choir_grad(choir_module_find(net, "0.weight")));
+    assert_non_null(choir_grad(choir_module_find(net, "1.weight")));
+    choir_module_freeze(a, false);
+    choir_scope_close(step);
+    step = choir_step_open(run, 1);
+    choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
+    assert_int_equal(choir_optim_step(opt), CHOIR_OK);
+    micro_backward(net, 0);
+    assert_non_null(choir_grad(choir_module_find(net, "0.weight")));
+}
+
+/* --- tables ------------------------------------------------------------------------------------ */
+
+static choir_tensor *lookup(choir_module *table, int index)
+{
+    int64_t ids[4] = {index % 5, (index + 2) % 5, index % 5, 4};
+    return choir_forward(table, choir_from(step, CHOIR_I64, choir_dims(4), ids));
+}
+
+static void test_rows_equal_dense(void **state)
+{
+    float rows[5 * 4], dense[5 * 4];
+    int64_t ids[4] = {1, 3, 1, 4};
+    choir_module *table = choir_nn_embedding(run, 5, 4, choir_init_normal(0, 1));
+    choir_module *linear = choir_nn_linear(run, 2, 2); /* so that there is a bucket, too */
+    choir_module *net = choir_nn_sequential(run, table, linear);
+    choir_tensor *w = choir_module_find(net, "0.weight");
+    (void)state;
+    choir_tensor *leaf = choir_require_grad(choir_add(choir_zeros(step, CHOIR_F32,
+        choir_dims(5, 4)), choir_keep(step, w)));
+    choir_tensor *y = choir_from(step, CHOIR_I64, choir_dims(4), ids);
+    choir_tensor *again = choir_from(step, CHOIR_I64, choir_dims(4), ids);
+    assert_int_equal(choir_backward(choir_sum(choir_square(choir_embedding(w, y)))), CHOIR_OK);
+    assert_int_equal(choir_backward(choir_sum(choir_square(choir_embedding(leaf, again)))), CHOIR_OK);
+    assert_int_equal(choir_read(choir_grad(w), rows, sizeof rows), CHOIR_OK);
+    assert_int_equal(choir_read(choir_grad(leaf), dense, sizeof dense), CHOIR_OK);
+    assert_memory_equal(rows, dense, sizeof rows);
+}
+
+static void test_nothing_but_tables(void **state)
+{
+    choir_module *table = choir_nn_embedding(run, 5, 4, choir_init_normal(0, 1));
+    float got[20], want[20] = {0};
+    (void)state;
+    for (int i = 0; i < 5; i++) { /* five micro-batches: ids 4, i, i, i + 2 */
+        assert_int_equal(choir_backward(choir_sum(lookup(table, i))), CHOIR_OK);
+        for (int c = 0; c < 4; c++) {
+            want[4 * (i % 5) + c] += 2;
+            want[4 * ((i + 2) % 5) + c] += 1;
+            want[4 * 4 + c] += 1;
+        }
+    }
+    for (int i = 0; i < 20; i++)
+        want[i] /= 5;
+    assert_values(choir_grad(choir_module_find(table, "weight")), want, 20, 1e-6);
+    (void)got;
+}
+
+static void test_a_table_used_otherwise(void **state)
+{
+    choir_module *table = choir_nn_embedding(run, 5, 4, choir_init_normal(0, 1));
+    choir_module *linear = choir_nn_linear_with(run, 4, 5, false, choir_init_normal(0, 1));
+    choir_module *net = choir_nn_sequential(run, table, linear);
+    choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
+    choir_tensor *w = choir_module_find(net, "0.weight"), *v = choir_module_find(net, "1.weight");
+    float ones[20], zeros[20] = {0};
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        ones[i] = 1;
+    choir_tensor *both = choir_add(choir_sum(lookup(table, 0)), choir_sum(choir_in(step, v)));
+    assert_int_equal(choir_backward(both), CHOIR_OK);
+    assert_values(choir_grad(v), ones, 20, 0);
+    assert_int_equal(choir_optim_step(opt), CHOIR_OK);
+    choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1, 4)); /* now as a linear's weight */
+    both = choir_add(choir_sum(choir_linear(x, w, NULL)), choir_sum(choir_in(step, v)));
+    assert_int_equal(choir_backward(both), CHOIR_OK);
+    assert_values(choir_grad(v), ones, 20, 0);
+    assert_values(choir_grad(w), zeros, 20, 0);
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
+    const struct CMUnitTest tests[] = {
+        TEST(test_used_twice),
+        TEST(test_diamond),
+        TEST(test_layouts_meet),
+        TEST(test_no_grad),
+        TEST(test_loss_must_be_one_value),
+        TEST(test_mse_gives_nothing_to_the_target),
+        TEST(test_changed_input),
+        TEST(test_changed_where_nobody_reads),
+        TEST(test_changed_output),
+        TEST(test_changed_target),
+        TEST(test_hooks),
+        TEST(test_hook_of_a_leaf),
+        TEST(test_accumulation_is_the_tree),
+        TEST(test_looking_does_not_end_the_step),
+        TEST(test_frozen),
+        TEST(test_rows_equal_dense),
+        TEST(test_nothing_but_tables),
+        TEST(test_a_table_used_otherwise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

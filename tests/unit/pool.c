@@ -1,0 +1,188 @@
+/* The caching pool: size classes, reuse, the cap, readers in other queues, and what it counts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+static choir_device *cpu0, *cpu1;
+
+static int find_devices(void **state)
+{
+    (void)state;
+    setenv("CHOIR_CPU_DEVICES", "4", 1);
+    cpu0 = choir_device_find("cpu:0");
+    cpu1 = choir_device_find("cpu:1");
+    return !cpu0 || !cpu1;
+}
+
+static choir_device_stats stats_of(choir_device *device)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(device, &stats);
+    return stats;
+}
+
+static void test_size_classes(void **state)
+{
+    (void)state;
+    for (size_t bytes = 0; bytes < 3 << 20; bytes = bytes < 200 ? bytes + 1 : bytes * 9 / 8 + 13) {
+        size_t before = stats_of(cpu0).bytes_now;
+        choir__block *block = choir__block_new(cpu0, bytes);
+        assert_non_null(block);
+        size_t taken = stats_of(cpu0).bytes_now - before;
+        assert_true(taken >= bytes && taken >= 64);
+        assert_true(bytes <= 64 || taken <= bytes + bytes / 4 + 16); /* 25 % over, at most */
+        assert_int_equal((uintptr_t)choir__block_data(block) % 64, 0);
+        memset(choir__block_data(block), 1, bytes);
+        choir__block_free(block);
+        assert_int_equal(stats_of(cpu0).bytes_now, before);
+    }
+    assert_null(choir__block_new(cpu0, SIZE_MAX));
+    assert_null(choir__block_new(cpu0, SIZE_MAX / 2));
+    choir__block_free(NULL);
+}
+
+static void test_reuse(void **state)
+{
+    (void)state;
+    choir__block *a = choir__block_new(cpu0, 5000), *b = choir__block_new(cpu0, 5000);
+    void *pa = choir__block_data(a), *pb = choir__block_data(b);
+    assert_ptr_not_equal(pa, pb);
+    choir__block_free(a);
+    choir__block_free(b);
+    size_t reserved = stats_of(cpu0).bytes_reserved;
+    a = choir__block_new(cpu0, 4990); /* the same class; the last one freed comes first */
+    b = choir__block_new(cpu0, 5000);
+    assert_ptr_equal(choir__block_data(a), pb);
+    assert_ptr_equal(choir__block_data(b), pa);
+    assert_int_equal(stats_of(cpu0).bytes_reserved, reserved);
+    choir__block_free(a);
+    choir__block_free(b);
+}
+
+static void test_peak(void **state)
+{
+    (void)state;
+    choir_device_reset_peak(cpu0);
+    size_t now = stats_of(cpu0).bytes_now;
+    assert_int_equal(stats_of(cpu0).bytes_peak, now);
+    choir__block_free(choir__block_new(cpu0, 1 << 20));
+    assert_int_equal(stats_of(cpu0).bytes_now, now);
+    assert_int_equal(stats_of(cpu0).bytes_peak, now + (1 << 20));
+    choir_device_reset_peak(cpu0);
+    assert_int_equal(stats_of(cpu0).bytes_peak, now);
+}
+
+/* --- the cap -------------------------------------------------------------------------------------- */
+
+static void test_cap(void **state)
+{
+    choir_device *fresh = choir_device_find("cpu:2"); /* with nothing cached */
+    (void)state;
+    choir_scope *run = choir_scope_open(fresh, 1);
+    size_t cap = stats_of(fresh).bytes_now + (3 << 20);
+    choir_device_set_limit(fresh, cap);
+    assert_int_equal(stats_of(fresh).bytes_limit, cap);
+    choir_scope *step = choir_step_open(run, 0);
+    choir_tensor *small = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
+    assert_int_equal(choir_scope_status(step), CHOIR_OK);
+    choir_zeros(step, CHOIR_F32, choir_dims(3, 1 << 18));
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_MEMORY);
+    const char *message = choir_error_message();
+    assert_non_null(strstr(message, choir_device_name(fresh)));
+    assert_non_null(strstr(message, "3145728 bytes"));
+    assert_non_null(strstr(message, "(3, 262144)"));
+    choir_scope_clear(step);
+    assert_true(choir_item(choir_sum(small)) == 0);
+    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    step = choir_step_open(run, 1); /* what is cached in other classes is given back for it */
+    choir_zeros(step, CHOIR_F32, choir_dims(10 << 16));
+    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    assert_true(stats_of(fresh).bytes_reserved <= cap);
+    choir_device_set_limit(fresh, 0);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+static void slow(const void *args)
+{
+    (void)args;
+    usleep(50000);
+}
+
+static void test_cap_waits_for_readers(void **state)
+{
+    choir_device *fresh = choir_device_find("cpu:3");
+    (void)state;
+    choir_scope *run = choir_scope_open(fresh, 1), *step = choir_step_open(run, 0);
+    choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
+    choir__queue_issue(cpu1->queue, slow, NULL, 0);
+    choir_to(x, cpu1);
+    assert_int_equal(choir_scope_close(step), CHOIR_OK); /* x goes once cpu:1 has read it */
+    choir_device_set_limit(fresh, stats_of(fresh).bytes_now + (3 << 19));
+    step = choir_step_open(run, 1);
+    choir_zeros(step, CHOIR_F32, choir_dims(5 << 16));
+    choir_status status = choir_scope_close(step);
+    choir_device_set_limit(fresh, 0);
+    choir_scope_close(run);
+    assert_int_equal(choir_device_sync(cpu1), CHOIR_OK);
+    assert_int_equal(status, CHOIR_OK);
+}
+
+/* --- readers in other queues ----------------------------------------------------------------------- */
+
+static void test_readers_delay_reuse(void **state)
+{
+    (void)state;
+    choir__block *a = choir__block_new(cpu0, 7777);
+    void *p = choir__block_data(a);
+    choir__queue_issue(cpu1->queue, slow, NULL, 0);
+    choir__block_used_by(a, choir__queue_record(cpu1->queue));
+    choir__block_free(a);
+    choir__block *b = choir__block_new(cpu0, 7777); /* cpu:1 is still reading a */
+    assert_ptr_not_equal(choir__block_data(b), p);
+    assert_int_equal(choir_device_sync(cpu1), CHOIR_OK);
+    choir__block *c = choir__block_new(cpu0, 7777);
+    assert_ptr_equal(choir__block_data(c), p);
+    choir__block_free(b);
+    choir__block_free(c);
+}
+
+static void test_moves_between_devices(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(cpu0, 1);
+    for (int i = 0; i < 300; i++) { /* a block reused too early would show another step's number */
+        choir_scope *step = choir_step_open(run, (uint64_t)i);
+        choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(3000), i);
+        choir_tensor *there = choir_to(x, cpu1), *back = choir_to(choir_scale(there, 2), cpu0);
+        choir_tensor *kept = i % 10 == 0 ? choir_keep(run, choir_mean(back)) : NULL;
+        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        if (kept)
+            assert_true(choir_item(kept) == 2.0 * i);
+    }
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_size_classes),
+        cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_cap),
+        cmocka_unit_test(test_cap_waits_for_readers),
+        cmocka_unit_test(test_readers_delay_reuse),
+        cmocka_unit_test(test_moves_between_devices),
+    };
+    return cmocka_run_group_tests(tests, find_devices, NULL);
+}
