@@ -242,7 +242,7 @@ static int bench_rank(int rank, int world, void *arg)
         free(s.data);
     choir__shared_free(s.shared);
     choir_group_free(s.group);
-    return all_wrong != 0;
+    return all_wrong != 0 || choir__cli_flush() != CHOIR_OK;
 }
 
 /* --- the command line --- */

@@ -15,29 +15,74 @@ static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample
     return choir_zeros(s, dtype, shape);
 }
 
-/* One whole step of micro-batches of n samples, on a run of its own. */
+typedef struct trial {
+    const choir__job *job;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    int64_t micro_count, n;
+} trial;
+
+static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor **out)
+{
+    const choir_dataset *d = t->job->train;
+    choir_tensor *x = zeros(scope, d->x_dtype, d->x_shape, t->n);
+    choir_tensor *y = zeros(scope, d->y_dtype, d->y_shape, t->n);
+    *out = choir_forward(t->net, x);
+    return choir__model_loss(&t->job->info, *out, y);
+}
+
+static choir_status trial_step(choir_scope *step, void *arg)
+{
+    trial *t = arg;
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < t->micro_count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *out, *loss = trial_loss(t, micro, &out);
+        status = choir_backward(loss);
+        choir_keep(t->run, loss);
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status == CHOIR_OK ? choir_optim_step(t->optim) : status;
+}
+
+/* As training does: steps until one is recorded, then an evaluation beside it. */
+static choir_status try_steps(choir_scope *run, trial *t)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < 3 && status == CHOIR_OK; i++) {
+        status = choir_step(run, trial_step, t);
+        if (status == CHOIR_OK)
+            status = choir_device_sync(run->device);
+    }
+    if (status != CHOIR_OK)
+        return status;
+    choir_scope *step = choir_no_grad(run);
+    choir_tensor *out;
+    trial_loss(t, step, &out);
+    if (t->job->info.task != CHOIR__REGRESSION)
+        choir_argmax(out);
+    status = choir_scope_status(step);
+    choir_status closed = choir_scope_close(step);
+    return status == CHOIR_OK ? closed : status;
+}
+
+/* Whether micro-batches of n samples fit, on a run of its own. */
 static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
     choir_scope *run = choir_scope_open(device, j->seed);
     choir__model_info info = j->info;
-    choir_module *net;
-    choir_optim *optim;
-    choir_status status = j->spec->build(j->info.config, run, &info, &net);
+    trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
+    choir_status status = j->spec->build(j->info.config, run, &info, &t.net);
     if (status == CHOIR_OK)
-        status = choir__job_optimizer(j, run, net, &optim);
-    choir_scope *step = choir_step_open(run, 0);
-    for (int64_t m = 0; m < micro_count && status == CHOIR_OK; m++) {
-        choir_scope *micro = choir_micro_open(step, m);
-        choir_tensor *x = zeros(micro, j->train->x_dtype, j->train->x_shape, n);
-        choir_tensor *y = zeros(micro, j->train->y_dtype, j->train->y_shape, n);
-        status = choir_backward(choir__model_loss(&info, choir_forward(net, x), y));
-        choir_scope_close(micro);
-    }
+        status = choir__job_optimizer(j, run, t.net, &t.optim);
+    if (status == CHOIR_OK && j->strategy_is_ddp) /* for its buckets */
+        choir_zeros(run, CHOIR_F32, choir_dims(choir_module_param_count(t.net)));
     if (status == CHOIR_OK)
-        status = choir_optim_step(optim);
+        status = choir_scope_status(run);
     if (status == CHOIR_OK)
-        status = choir_device_sync(device);
-    choir_scope_close(step);
+        status = try_steps(run, &t);
     choir_scope_close(run);
     return status == CHOIR_OK;
 }

@@ -186,6 +186,10 @@ static choir_status resume(trainer *t)
             "%s was trained with --batch-size %lld --microbatches %lld; the bits go on only with the "
             "same",
             found, (long long)s.batch_size, (long long)s.microbatches);
+    if (s.seed != t->job->seed)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with --seed %llu; the bits go on only with the same", found,
+            (unsigned long long)s.seed);
     if (s.step >= t->job->steps)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s has done %lld steps already; --steps %lld asks "
                                                 "for no more",

@@ -64,6 +64,9 @@ typedef struct choir__block choir__block;
 choir__pool *choir__pool_new(const choir__memory_ops *ops);
 void choir__pool_free(choir__pool *pool);
 
+/* Gives what the device's pool has cached back to the system. */
+void choir__pool_trim(choir_device *device);
+
 /* A pool that hands out no more, but some of whose blocks are still in use; freed with the
  * list. */
 void choir__pool_retire(choir__pool *pool, choir__pool **list);

@@ -125,6 +125,28 @@ static void trim(choir__pool *pool)
         }
 }
 
+/* What nobody uses goes back to the system. A recording's own pool keeps what it has: its list
+ * names those addresses at every replay. The pool that it was split from can let go. Under
+ * pool->lock. */
+static void make_room(choir__pool *pool)
+{
+    choir__pool *idle = pool->counts;
+    if (idle != pool)
+        pthread_mutex_lock(&idle->lock);
+    collect(idle);
+    trim(idle);
+    if (idle != pool)
+        pthread_mutex_unlock(&idle->lock);
+}
+
+void choir__pool_trim(choir_device *device)
+{
+    choir__queue_wait(device->queue); /* tasks in it may still read what is cached */
+    pthread_mutex_lock(&device->pool->lock);
+    make_room(device->pool);
+    pthread_mutex_unlock(&device->pool->lock);
+}
+
 void choir__pool_free(choir__pool *pool)
 {
     if (!pool)
@@ -182,7 +204,7 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     else if (!(block = fresh(pool, class))) {
         /* What is cached may still be read by tasks in the queue: let them finish first. */
         choir__queue_wait(device->queue);
-        trim(pool);
+        make_room(pool);
         block = fresh(pool, class);
     }
     if (block)

@@ -49,6 +49,7 @@ static choir_status run_once(struct choir__replay *r, choir_scope *step)
 static choir_status record(struct choir__replay *r, choir_scope *step)
 {
     choir_device *device = r->run->device;
+    choir__pool_trim(device); /* what the steps before have cached is about to be had twice */
     choir__pool *shared = choir__pool_swap(device, NULL);
     r->recording = choir__recording_open();
     choir_status status = run_once(r, step);
