@@ -3,6 +3,7 @@
  * The gradient of a parameter is the sum over the micro-batches since the last optimizer step,
  * in the fixed binary tree, times one over their number: the first backward after a step
  * overwrites, later ones are further leaves. There is no zero_grad.
+ * Other leaves (choir_require_grad) add up what each backward gives, as PyTorch's do.
  *
  * Threads: those of the scope. */
 #ifndef CHOIR_AUTOGRAD_H

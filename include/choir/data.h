@@ -37,6 +37,8 @@ struct choir_dataset {
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
+/** Sample `index` into x and y, as ops->get. Error: range. */
+choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
 /* --- tokens --- */

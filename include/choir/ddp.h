@@ -21,7 +21,8 @@ extern "C" {
 typedef struct choir_ddp_opts {
     double bucket_cap_mb;   /* a bucket closes once it has this many MiB; default 25 */
     double first_bucket_mb; /* the first, which starts reducing early; default 1 */
-    int64_t microbatches;   /* of the global batch, over all ranks; default 0: one a rank */
+    int64_t microbatches;   /* of the global batch, over all ranks; default 0: the run's (see
+                               choir_run_open), else one a rank */
 } choir_ddp_opts;
 
 choir_ddp_opts choir_ddp_defaults(void);

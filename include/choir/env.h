@@ -33,6 +33,11 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed);
 /** This rank's contiguous run of env->microbatches: [*first, *first + *count). */
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
 
+/** The job's loss out of the losses of this rank's micro-batches (as many as choir_env_micro
+ * says): summed over all micro-batches in their fixed tree, times one over their number.
+ * Collective. */
+choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean);
+
 /** A loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
 choir_loader *choir_env_loader(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size);

@@ -43,6 +43,11 @@ choir_status choir_scope_close(choir_scope *scope);
 /** The first error noted in the scope or in an ancestor; see choir_error_message(). */
 choir_status choir_scope_status(const choir_scope *scope);
 
+/** For a user's own modules and ops: notes an error in the scope (the first stays), with a
+ * sentence formatted as by printf, and returns a poisoned tensor. */
+choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /** Forgets the error: the program goes on with the next step. */
 void choir_scope_clear(choir_scope *scope);
 

@@ -67,6 +67,8 @@ choir_status choir_gradcheck(
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "gradcheck: %d inputs; from 1 to %d", count, CHOIR__MAX_IN);
+    for (int i = 0; i < count; i++)
+        inputs[i]->grad = NULL; /* an earlier backward's would be added to */
     choir_status status = choir_backward(f(inputs, count, arg));
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         if (!inputs[i]->requires_grad)

@@ -1,6 +1,6 @@
-/* Evaluation: the dataset in order, a batch at a time, the batches dealt out to the ranks in contiguous
- * runs. Each batch's sums are gathered and added in order in f64, so the number of ranks changes
- * nothing. */
+/* Evaluation: the dataset in order, a batch at a time, the batches dealt out to the ranks in
+ * contiguous runs. Each batch's sums are gathered and added in order in f64, so the number of
+ * ranks changes nothing. */
 #include "cli/evaluate.h"
 
 #include <math.h>
@@ -10,12 +10,12 @@
 #include "tensor/tensor.h"
 
 typedef struct sums {
-    double loss;    /* mean times rows */
+    double loss; /* mean times rows */
     double correct, rows;
 } sums;
 
-static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape sample, int64_t n,
-    const void *data)
+static choir_tensor *batch_of(
+    choir_scope *scope, choir_dtype dtype, choir_shape sample, int64_t n, const void *data)
 {
     choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
     for (int i = 0; i < sample.ndim; i++)
@@ -38,15 +38,18 @@ static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
     return status;
 }
 
-static choir_status run_batch(choir_scope *step, choir_module *net, const choir__model_info *info,
-    choir_dataset *data, int64_t first, int64_t n, sums *s)
+static choir_status run_batch(choir_scope *step, choir_module *net,
+    const choir__model_info *info, choir_dataset *data, int64_t first, int64_t n, sums *s)
 {
-    size_t x_bytes = (size_t)choir__shape_count(data->x_shape) * choir_dtype_size(data->x_dtype);
-    size_t y_bytes = (size_t)choir__shape_count(data->y_shape) * choir_dtype_size(data->y_dtype);
+    size_t x_bytes =
+        (size_t)choir__shape_count(data->x_shape) * choir_dtype_size(data->x_dtype);
+    size_t y_bytes =
+        (size_t)choir__shape_count(data->y_shape) * choir_dtype_size(data->y_dtype);
     char *x = choir__alloc(x_bytes * (size_t)n + 1), *y = choir__alloc(y_bytes * (size_t)n + 1);
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < n && status == CHOIR_OK; i++)
-        status = data->ops->get(data, first + i, x + (size_t)i * x_bytes, y + (size_t)i * y_bytes);
+        status = choir_dataset_get(
+            data, first + i, x + (size_t)i * x_bytes, y + (size_t)i * y_bytes);
     if (status == CHOIR_OK) {
         choir_tensor *tx = batch_of(step, data->x_dtype, data->x_shape, n, x);
         choir_tensor *ty = batch_of(step, data->y_dtype, data->y_shape, n, y);
@@ -98,8 +101,8 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
     choir_status status = CHOIR_OK;
     for (int64_t i = lo; i < hi && status == CHOIR_OK; i++) {
         choir_scope *step = choir_no_grad(run);
-        status = run_batch(step, net, info, data, i * batch,
-            choir__min(batch, samples - i * batch), &s[i]);
+        status = run_batch(
+            step, net, info, data, i * batch, choir__min(batch, samples - i * batch), &s[i]);
         choir_status closed = choir_scope_close(step);
         status = status == CHOIR_OK ? closed : status;
     }

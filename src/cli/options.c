@@ -43,15 +43,40 @@ static void help(void)
         "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
         "Output\n"
         "  --json, --quiet, --log-every N\n\n"
-        "On a CPU bf16 saves memory, not time: f32 products are the faster ones here.\n\n"
+        "Everything is f32: on CPUs without matrix units bf16 would save memory, not time.\n\n"
         "Example: two ranks in lockstep, with checkpoints:\n"
         "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/first shakespeare.txt\n");
 }
 
 enum option_id {
-    MODEL = 256, STRATEGY, DEVICES, NPROC, BACKEND, TIMEOUT, BATCH_SIZE, MICROBATCHES, STEPS, EPOCHS,
-    OPTIMIZER, LR, SCHEDULE, WEIGHT_DECAY, CLIP, MEM_CAP, EVAL_EVERY, EVAL_BATCHES, SEED, SAVE,
-    SAVE_EVERY, RESUME, THREADS, JSON, QUIET, LOG_EVERY, BYTES, HELP
+    MODEL = 256,
+    STRATEGY,
+    DEVICES,
+    NPROC,
+    BACKEND,
+    TIMEOUT,
+    BATCH_SIZE,
+    MICROBATCHES,
+    STEPS,
+    EPOCHS,
+    OPTIMIZER,
+    LR,
+    SCHEDULE,
+    WEIGHT_DECAY,
+    CLIP,
+    MEM_CAP,
+    EVAL_EVERY,
+    EVAL_BATCHES,
+    SEED,
+    SAVE,
+    SAVE_EVERY,
+    RESUME,
+    THREADS,
+    JSON,
+    QUIET,
+    LOG_EVERY,
+    BYTES,
+    HELP
 };
 
 static const struct option known[] = {
@@ -155,8 +180,8 @@ static int set_option(choir__job *j, int id, const char *text)
             option_name(id), text, (long long)low);
     double *number = number_of(j, id);
     if (number && !choir__parse_float(text, 0, 1e12, number))
-        return choir__cli_usage("train", "--%s %s: a number of at least 0 is wanted",
-            option_name(id), text);
+        return choir__cli_usage(
+            "train", "--%s %s: a number of at least 0 is wanted", option_name(id), text);
     if (word_of(j, id))
         *word_of(j, id) = text;
     if (flag_of(j, id))
@@ -180,11 +205,13 @@ static int parse_strategy(choir__job *j)
         return choir__cli_usage("train", "%s", choir_error_message());
     j->strategy_is_ddp = !strcmp(name, "ddp");
     if (!j->strategy_is_ddp && strcmp(name, "single"))
-        return choir__cli_usage("train", "there is no strategy '%s'; there are single, ddp", name);
+        return choir__cli_usage(
+            "train", "there is no strategy '%s'; there are single, ddp", name);
     choir__option options[] = {
         {"bucket_cap_mb", CHOIR__FLOAT, &j->ddp.bucket_cap_mb, 1e-6, 1e6},
         {"first_bucket_mb", CHOIR__FLOAT, &j->ddp.first_bucket_mb, 1e-6, 1e6}, {NULL}};
-    if (choir__options_parse(j->strategy, j->strategy_is_ddp ? "strategy ddp" : "strategy single",
+    if (choir__options_parse(j->strategy,
+            j->strategy_is_ddp ? "strategy ddp" : "strategy single",
             j->strategy_is_ddp ? options : options + 2) != CHOIR_OK)
         return choir__cli_usage("train", "%s", choir_error_message());
     if (!j->strategy_is_ddp && j->nproc > 1)
@@ -216,10 +243,10 @@ static int parse_devices(choir__job *j)
         long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
         if (end && *end == '-' && isdigit((unsigned char)end[1]))
             high = strtol(end + 1, &end, 10);
-        if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) || end != at + length ||
-            high < low || high > 1 << 20)
-            return choir__cli_usage("train", "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted",
-                text);
+        if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) ||
+            end != at + length || high < low || high > 1 << 20)
+            return choir__cli_usage(
+                "train", "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted", text);
         if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
             return choir__cli_usage("train", "--devices %s: at most %d devices fit", text,
                 (int)CHOIR_COUNT(j->device_names));
@@ -237,9 +264,16 @@ static int parse_devices(choir__job *j)
 
 int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
 {
-    *j = (choir__job){.strategy = "single", .optimizer = "adamw", .schedule = "constant",
-        .batch_size = 32, .lr = 1e-3, .weight_decay = -1, .timeout = 1800, .seed = 42,
-        .threads = 1, .ddp = choir_ddp_defaults()};
+    *j = (choir__job){.strategy = "single",
+        .optimizer = "adamw",
+        .schedule = "constant",
+        .batch_size = 32,
+        .lr = 1e-3,
+        .weight_decay = -1,
+        .timeout = 1800,
+        .seed = 42,
+        .threads = 1,
+        .ddp = choir_ddp_defaults()};
     *done = false;
     opterr = 0;
     optind = 1;

@@ -1,7 +1,8 @@
 /* One rank's training loop.
  *
- * A step is a function handed to choir_step, which records it and replays it; between steps the host
- * reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates and saves. */
+ * A step is a function handed to choir_step, which records it and replays it; between steps the
+ * host reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates
+ * and saves. */
 #include "cli/trainer.h"
 
 #include <limits.h>
@@ -32,7 +33,7 @@ typedef struct trainer {
     choir_loader *loader;
     int64_t micro_first, micro_count;
     choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
-    float *gathered;       /* of all ranks, padded to the longest run */
+    float *read;           /* and on the host */
     int64_t step;          /* done */
     bool saved;            /* by this process, or by rank 0 while it was there */
     double best, last_eval, started, busy_before;
@@ -41,8 +42,8 @@ typedef struct trainer {
 
 static volatile sig_atomic_t interrupted;
 
-/* A second one means at once. What comes within a second is the first one again: a signal to the
- * whole process group reaches a rank directly and by way of the supervisor. */
+/* A second one means at once. What comes within a second is the first one again: a signal to
+ * the whole process group reaches a rank directly and by way of the supervisor. */
 void choir__train_interrupt(int signal)
 {
     static double first;
@@ -55,7 +56,8 @@ void choir__train_interrupt(int signal)
     interrupted = 1;
 }
 
-/* --- a step ----------------------------------------------------------------------------------- */
+/* --- a step
+ * ----------------------------------------------------------------------------------- */
 
 static choir_status step_body(choir_scope *step, void *arg)
 {
@@ -77,24 +79,12 @@ static choir_status step_body(choir_scope *step, void *arg)
     return status == CHOIR_OK ? choir_optim_step(t->optim) : status;
 }
 
-/* The job's loss: the micro-batches' in their tree, times one over their number. */
 static choir_status gather_loss(trainer *t, float *loss)
 {
-    int world = t->env.world;
-    int64_t total = t->env.microbatches, each = (total + world - 1) / world;
-    float *mine = t->gathered, *all = t->gathered + each;
     for (int64_t m = 0; m < t->micro_count; m++)
-        mine[m] = (float)choir_item(t->losses[m]);
+        t->read[m] = (float)choir_item(t->losses[m]);
     choir_status status = choir_device_sync(t->run->device);
-    if (status == CHOIR_OK)
-        status = choir_group_all_gather(t->env.group, mine, all, (size_t)each * sizeof *mine);
-    for (int r = 0; r < world; r++) { /* close the gaps; runs only get shorter */
-        int64_t lo, hi;
-        choir__tree_run(total, r, world, &lo, &hi);
-        memmove(all + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
-    }
-    *loss = choir__tree_sum(all, total, 1.0f / (float)total);
-    return status;
+    return status == CHOIR_OK ? choir_env_mean(&t->env, t->read, loss) : status;
 }
 
 static choir_status one_step(trainer *t, float *loss)
@@ -113,12 +103,14 @@ static choir_status one_step(trainer *t, float *loss)
             (double)*loss, (long long)t->step);
     if (t->env.rank == 0) {
         choir_tensor *norm = choir_optim_grad_norm(t->optim);
-        choir__report_step(&t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
+        choir__report_step(
+            &t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
     }
     return CHOIR_OK;
 }
 
-/* --- validation and checkpoints ------------------------------------------------------------------- */
+/* --- validation and checkpoints
+ * ------------------------------------------------------------------- */
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
@@ -134,11 +126,19 @@ static choir_status save(trainer *t, float loss, bool best)
     t->saved = true;
     if (t->env.rank != 0)
         return CHOIR_OK;
-    choir__train_state s = {.step = t->step, .position = t->step * t->env.microbatches,
-        .seed = j->seed, .batch_size = j->batch_size, .microbatches = j->microbatches,
-        .optimizer_steps = choir_optim_steps(t->optim), .loss = (double)loss,
-        .eval_loss = t->last_eval, .best_loss = t->best, .input = j->info.input,
-        .output = j->info.output, .classes = j->info.classes, .task = (int)j->info.task};
+    choir__train_state s = {.step = t->step,
+        .position = t->step * t->env.microbatches,
+        .seed = j->seed,
+        .batch_size = j->batch_size,
+        .microbatches = j->microbatches,
+        .optimizer_steps = choir_optim_steps(t->optim),
+        .loss = (double)loss,
+        .eval_loss = t->last_eval,
+        .best_loss = t->best,
+        .input = j->info.input,
+        .output = j->info.output,
+        .classes = j->info.classes,
+        .task = (int)j->info.task};
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     choir_status status =
@@ -191,8 +191,9 @@ static choir_status resume(trainer *t)
             "%s was trained with --seed %llu; the bits go on only with the same", found,
             (unsigned long long)s.seed);
     if (s.step >= t->job->steps)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s has done %lld steps already; --steps %lld asks "
-                                                "for no more",
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has done %lld steps already; --steps %lld asks "
+            "for no more",
             found, (long long)s.step, (long long)t->job->steps);
     status = choir__checkpoint_load(found, t->net, t->optim);
     t->step = s.step;
@@ -203,7 +204,8 @@ static choir_status resume(trainer *t)
     return status;
 }
 
-/* --- the whole job ---------------------------------------------------------------------------- */
+/* --- the whole job
+ * ---------------------------------------------------------------------------- */
 
 /* As choir_env_init does, with the job's timeout. */
 static choir_status open_group(trainer *t)
@@ -250,13 +252,12 @@ static choir_status build(trainer *t)
     t->model = t->net;
     if (j->strategy_is_ddp) {
         choir_ddp_opts opts = j->ddp;
-        opts.microbatches = j->microbatches;
         t->model = choir_ddp(t->run, t->net, t->env.group, opts);
     }
     status = choir__job_optimizer(j, t->run, t->model, &t->optim);
     t->loader = choir_env_loader(t->run, &t->env, j->train, j->batch_size);
     t->losses = choir__calloc((size_t)t->micro_count, sizeof(choir_tensor *));
-    t->gathered = choir__calloc((size_t)(t->env.microbatches + t->env.world) * 2 + 2, sizeof(float));
+    t->read = choir__calloc((size_t)t->micro_count, sizeof(float));
     t->best = t->last_eval = (double)NAN;
     if (status == CHOIR_OK)
         status = choir_scope_status(t->run);
@@ -283,8 +284,8 @@ static choir_status sample(trainer *t)
         t->job->quiet || t->env.rank != 0)
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
-    choir_status status = choir__generate(t->run, t->net, &t->job->info, t->job->tokenizer, NULL,
-        0, SAMPLE_TOKENS, 0.8, 40);
+    choir_status status = choir__generate(
+        t->run, t->net, &t->job->info, t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40);
     printf("\n");
     return status;
 }
@@ -347,7 +348,7 @@ choir_status choir__train_rank(const choir__job *job)
     choir_scope_close(t.run);
     choir_env_free(&t.env);
     free(t.losses);
-    free(t.gathered);
+    free(t.read);
     if (status == CHOIR_ERR_MEMORY && device)
         status = choir__explain_memory(job, device, micro_count);
     return status;

@@ -13,6 +13,15 @@ int64_t choir_dataset_length(const choir_dataset *dataset)
     return dataset->ops->length(dataset);
 }
 
+choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y)
+{
+    int64_t length = choir_dataset_length(dataset);
+    if (index < 0 || index >= length)
+        return choir__error(CHOIR_ERR_RANGE, "sample %lld of a dataset of %lld",
+            (long long)index, (long long)length);
+    return dataset->ops->get(dataset, index, x, y);
+}
+
 void choir_dataset_free(choir_dataset *dataset)
 {
     if (dataset && dataset->ops->free)

@@ -256,7 +256,8 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
 static choir_status take_over(ddp *d, choir_ddp_opts opts)
 {
     int world = choir_group_world(d->group), rank = choir_group_rank(d->group), count;
-    int64_t total = opts.microbatches ? opts.microbatches : world, lo, hi;
+    int64_t asked = opts.microbatches ? opts.microbatches : d->base.run->micro_total, lo, hi;
+    int64_t total = asked ? asked : world;
     if (total < world)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/pattern/tree.h"
 #include "tensor/tensor.h"
@@ -48,7 +49,28 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
     int64_t count;
     choir_scope *run = choir_scope_open(env->device, seed);
     choir_env_micro(env, &run->micro_first, &count);
+    run->micro_total = env->microbatches;
     return run;
+}
+
+choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
+{
+    int64_t total = env->microbatches, each = (total + env->world - 1) / env->world, first,
+            count;
+    float *mine = choir__calloc((size_t)(each * (env->world + 1)), sizeof *mine),
+          *all = mine + each;
+    choir_env_micro(env, &first, &count);
+    memcpy(mine, losses, (size_t)count * sizeof *mine);
+    choir_status status =
+        choir_group_all_gather(env->group, mine, all, (size_t)each * sizeof *mine);
+    for (int r = 0; r < env->world; r++) { /* close the gaps: runs only get shorter */
+        int64_t lo, hi;
+        choir__tree_run(total, r, env->world, &lo, &hi);
+        memmove(all + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
+    }
+    *mean = choir__tree_sum(all, total, 1.0f / (float)total);
+    free(mine);
+    return status;
 }
 
 choir_loader *choir_env_loader(

@@ -52,7 +52,7 @@ static void embedding_backward(choir__record *r, choir_tensor *gy, choir__sink *
 }
 
 static const choir__op embedding_op = {
-    .name = "embedding", .backward = embedding_backward, .rows_in = 1};
+    .name = "embedding", .backward = embedding_backward, .reads_in = 2, .rows_in = 1};
 
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
 {
@@ -80,7 +80,7 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
         .cols = table->shape.dim[1],
         .dtype = y->dtype};
     choir__launch(choir__device_of(table), y->dtype, embedding, &args);
-    choir__record *r = choir__record_op(&embedding_op, y, in, 1);
+    choir__record *r = choir__record_op(&embedding_op, y, in, 2);
     if (r)
         r->saved[0] = dense_ids;
     return choir__as_stored(y, stored);

@@ -44,7 +44,7 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
 }
 
 static const choir__op cross_entropy_op = {
-    .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 1};
+    .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 3};
 
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
@@ -77,7 +77,7 @@ choir_tensor *choir_cross_entropy_with(
         .smoothing = o.label_smoothing,
         .dtype = x->dtype};
     choir__launch(device, x->dtype, cross_entropy, &args);
-    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 1);
+    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 2);
     if (r) {
         choir__record_attrs(r, &o, sizeof o);
         r->saved[0] = targets;
@@ -111,7 +111,7 @@ static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op nll_op = {.name = "nll_loss", .backward = nll_backward};
+static const choir__op nll_op = {.name = "nll_loss", .backward = nll_backward, .reads_in = 2};
 
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 {
@@ -137,7 +137,7 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
         .ignore_index = -100,
         .dtype = loss->dtype};
     choir__launch(choir__device_of(x), loss->dtype, nll, &args);
-    choir__record *r = choir__record_op(&nll_op, loss, in, 1);
+    choir__record *r = choir__record_op(&nll_op, loss, in, 2);
     if (r) {
         r->saved[0] = targets;
         r->saved[1] = count;

@@ -173,15 +173,31 @@ choir_status choir__scope_fail(choir_scope *scope, choir_status status)
     return status;
 }
 
+static choir_tensor *poison(
+    choir_scope *scope, choir_status status, const char *format, va_list args)
+{
+    choir__verror(status, format, args);
+    choir__scope_fail(scope, status);
+    choir_tensor *t = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+    t->poisoned = true;
+    return t;
+}
+
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    choir__verror(status, format, args);
+    choir_tensor *t = poison(scope, status, format, args);
     va_end(args);
-    choir__scope_fail(scope, status);
-    choir_tensor *t = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
-    t->poisoned = true;
+    return t;
+}
+
+choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    choir_tensor *t = poison(scope, status, format, args);
+    va_end(args);
     return t;
 }
 

@@ -132,6 +132,7 @@ struct choir_scope {
     choir_scope *spare;  /* closed scopes kept for the next step */
     /* of a run */
     int64_t micro_first; /* of the steps of this rank */
+    int64_t micro_total; /* of the job, if a launcher said; else 0 */
     uint64_t *step_word; /* the step's number in device memory, for kernels */
     choir__storage *step_storage;
     uint64_t next_step; /* choir_step's counter */

@@ -1,4 +1,5 @@
-/* Every differentiable op against central differences, in f64 (which runs the reference kernels). */
+/* Every differentiable op against central differences, in f64 (which runs the reference
+ * kernels). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,13 +30,15 @@ static int close_scopes(void **state)
     return 0;
 }
 
-/* Random f64, kept away from the kinks and poles of the ops below when positive is asked for. */
+/* Random f64, kept away from the kinks and poles of the ops below when positive is asked for.
+ */
 static choir_tensor *leaf(choir_shape shape, bool positive)
 {
     char name[32];
     static int number;
     snprintf(name, sizeof name, "leaf %d", number++);
-    choir_tensor *t = positive ? choir_rand(step, shape, name, 0.5, 2) : choir_randn(step, shape, name);
+    choir_tensor *t =
+        positive ? choir_rand(step, shape, name, 0.5, 2) : choir_randn(step, shape, name);
     bool grad = choir_set_grad(step, false);
     t = choir_cast(t, CHOIR_F64);
     choir_set_grad(step, grad);
@@ -62,7 +65,8 @@ static void check(choir_check_fn *f, choir_tensor **in, int count, void *arg)
     assert_int_equal(status, CHOIR_OK);
 }
 
-/* --- unary ------------------------------------------------------------------------------------ */
+/* --- unary
+ * ------------------------------------------------------------------------------------ */
 
 typedef choir_tensor *unary_fn(choir_tensor *x);
 
@@ -135,7 +139,8 @@ static void unary_ops(void **state)
     }
 }
 
-/* --- binary, broadcasting ---------------------------------------------------------------------- */
+/* --- binary, broadcasting
+ * ---------------------------------------------------------------------- */
 
 typedef choir_tensor *binary_fn(choir_tensor *a, choir_tensor *b);
 
@@ -165,13 +170,15 @@ static void matrix_products(void **state)
     binary_fn *f = choir_matmul;
     choir_tensor *flat[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(4, 5), false)};
     check(apply_binary, flat, 2, &f);
-    choir_tensor *batched[2] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(2, 4, 5), false)};
+    choir_tensor *batched[2] = {
+        leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(2, 4, 5), false)};
     check(apply_binary, batched, 2, &f);
     choir_tensor *shared[2] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(4, 5), false)};
     check(apply_binary, shared, 2, &f);
 }
 
-/* --- layers ----------------------------------------------------------------------------------- */
+/* --- layers
+ * ----------------------------------------------------------------------------------- */
 
 static choir_tensor *apply_linear(choir_tensor *const *in, int count, void *arg)
 {
@@ -182,8 +189,8 @@ static choir_tensor *apply_linear(choir_tensor *const *in, int count, void *arg)
 static void linear(void **state)
 {
     (void)state;
-    choir_tensor *in[3] = {
-        leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(5, 4), false), leaf(choir_dims(5), false)};
+    choir_tensor *in[3] = {leaf(choir_dims(2, 3, 4), false), leaf(choir_dims(5, 4), false),
+        leaf(choir_dims(5), false)};
     check(apply_linear, in, 3, NULL);
     choir_tensor *no_bias[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(5, 4), false)};
     check(apply_linear, no_bias, 2, NULL);
@@ -221,7 +228,8 @@ static void attention(void **state)
 static choir_tensor *apply_layer_norm(choir_tensor *const *in, int count, void *arg)
 {
     (void)arg;
-    return weigh(choir_layer_norm(in[0], count > 1 ? in[1] : NULL, count > 2 ? in[2] : NULL, 1e-5f));
+    return weigh(
+        choir_layer_norm(in[0], count > 1 ? in[1] : NULL, count > 2 ? in[2] : NULL, 1e-5f));
 }
 
 static choir_tensor *apply_batch_norm(choir_tensor *const *in, int count, void *arg)
@@ -236,15 +244,15 @@ static choir_tensor *apply_batch_norm(choir_tensor *const *in, int count, void *
 static void norms(void **state)
 {
     (void)state;
-    choir_tensor *in[3] = {
-        leaf(choir_dims(2, 3, 5), false), leaf(choir_dims(5), false), leaf(choir_dims(5), false)};
+    choir_tensor *in[3] = {leaf(choir_dims(2, 3, 5), false), leaf(choir_dims(5), false),
+        leaf(choir_dims(5), false)};
     check(apply_layer_norm, in, 3, NULL);
     choir_tensor *bare = leaf(choir_dims(3, 5), false);
     check(apply_layer_norm, &bare, 1, NULL);
     for (int training = 0; training < 2; training++) {
         bool flag = training;
-        choir_tensor *image[3] = {leaf(choir_dims(2, 3, 4, 2), false), leaf(choir_dims(3), true),
-            leaf(choir_dims(3), false)};
+        choir_tensor *image[3] = {leaf(choir_dims(2, 3, 4, 2), false),
+            leaf(choir_dims(3), true), leaf(choir_dims(3), false)};
         check(apply_batch_norm, image, 3, &flag);
     }
 }
@@ -307,7 +315,8 @@ static void lookups(void **state)
     check(apply_dropout, &x, 1, NULL);
 }
 
-/* --- losses ----------------------------------------------------------------------------------- */
+/* --- losses
+ * ----------------------------------------------------------------------------------- */
 
 static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, void *arg)
 {
@@ -331,6 +340,27 @@ static choir_tensor *apply_mse(choir_tensor *const *in, int count, void *arg)
     return choir_mse_loss(in[0], in[1]);
 }
 
+/* Index tensors used twice: backward of one op must leave them to the other. */
+static choir_tensor *apply_shared_indices(choir_tensor *const *in, int count, void *arg)
+{
+    static const int64_t ids[] = {1, 0, 2};
+    (void)count, (void)arg;
+    choir_scope *s = choir_tensor_scope(in[0]);
+    choir_tensor *i = choir_from(s, CHOIR_I64, choir_dims(3), ids);
+    choir_tensor *x =
+        choir_add(choir_embedding(in[0], i), choir_embedding(in[1], i)); /* (3, 4) */
+    choir_tensor *nll = choir_nll_loss(choir_log_softmax(x), i);
+    return choir_add(choir_add(choir_cross_entropy(x, i), choir_cross_entropy(x, i)), nll);
+}
+
+static void shared_indices(void **state)
+{
+    (void)state;
+    choir_tensor *in[2] = {leaf(choir_dims(3, 4), false), leaf(choir_dims(3, 4), false)};
+    check(apply_shared_indices, in, 2, NULL);
+    check(apply_shared_indices, in, 2, NULL); /* and again, on leaves that have a gradient */
+}
+
 static void losses(void **state)
 {
     (void)state;
@@ -346,7 +376,8 @@ static void losses(void **state)
     check(apply_mse, in, 2, NULL);
 }
 
-/* --- a user's own op --------------------------------------------------------------------------- */
+/* --- a user's own op
+ * --------------------------------------------------------------------------- */
 
 static choir_tensor *cube(choir_tensor *const *in, int count, const void *arg)
 {
@@ -381,15 +412,25 @@ static void custom(void **state)
     choir_tensor *x = leaf(choir_dims(3, 2), false);
     check(apply_custom, &x, 1, (void *)&right);
     x = leaf(choir_dims(3, 2), false); /* the check can fail */
-    assert_int_equal(choir_gradcheck(apply_custom, &x, 1, (void *)&wrong, 1e-6), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(
+        choir_gradcheck(apply_custom, &x, 1, (void *)&wrong, 1e-6), CHOIR_ERR_ARGUMENT);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
-        T(unary_ops), T(binary_ops), T(matrix_products), T(linear), T(attention), T(norms),
-        T(convolutions), T(lookups), T(losses), T(custom),
+        T(unary_ops),
+        T(binary_ops),
+        T(matrix_products),
+        T(linear),
+        T(attention),
+        T(norms),
+        T(convolutions),
+        T(lookups),
+        T(losses),
+        T(shared_indices),
+        T(custom),
 #undef T
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,286 @@
+/* Modules: names, order, ties, modes, hooks, initial values; a user's own module as nn.h shows it; and
+ * half-precision operands of the ops that layers are made of. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+static choir_scope *run, *step;
+
+static int open_scopes(void **state)
+{
+    (void)state;
+    run = choir_scope_open(NULL, 5);
+    step = choir_step_open(run, 0);
+    return 0;
+}
+
+static int close_scopes(void **state)
+{
+    (void)state;
+    choir_scope_clear(step);
+    choir_scope_clear(run);
+    choir_scope_close(step);
+    choir_scope_close(run);
+    return 0;
+}
+
+/* --- a user's own ------------------------------------------------------------------------------ */
+
+typedef struct net {
+    choir_module base;
+    choir_module *fc1, *fc2;
+    choir_tensor *scale, *tied, *steps;
+} net;
+
+static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    net *n = (net *)self;
+    choir_tensor *x = choir_mul(choir_forward(n->fc1, in[0]), n->scale);
+    if (count == 2)
+        x = choir_add(x, in[1]);
+    return choir_forward(n->fc2, choir_relu(x));
+}
+
+static const choir_module_class net_class = {"net", sizeof(net), net_forward};
+
+static net *new_net(choir_scope *scope)
+{
+    net *n = choir_module_new(scope, &net_class);
+    choir_module_param(&n->base, "scale", &n->scale, choir_dims(4), choir_init_constant(2));
+    choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(scope, 3, 4));
+    choir_module_child(&n->base, "fc2", &n->fc2,
+        choir_nn_sequential(scope, choir_nn_linear(scope, 4, 4), choir_nn_relu(scope),
+            choir_nn_batch_norm(scope, 4)));
+    choir_module_buffer(&n->base, "steps", &n->steps, choir_dims(1), 9);
+    choir_module_tie(&n->base, "also", &n->tied, n->scale);
+    return n;
+}
+
+struct names {
+    char text[1024];
+    int count;
+};
+
+static void list(const char *name, choir_tensor *t, void *arg)
+{
+    struct names *names = arg;
+    assert_non_null(t);
+    strcat(strcat(names->text, name), " ");
+    names->count++;
+}
+
+static void test_names_and_order(void **state)
+{
+    net *n = new_net(run);
+    struct names params = {{0}}, all = {{0}};
+    (void)state;
+    choir_module_visit(&n->base, false, list, &params);
+    assert_string_equal(params.text,
+        "scale fc1.weight fc1.bias fc2.0.weight fc2.0.bias fc2.2.weight fc2.2.bias ");
+    choir_module_visit(&n->base, true, list, &all); /* tied once, buffers in their places */
+    assert_string_equal(all.text, "scale fc1.weight fc1.bias fc2.0.weight fc2.0.bias fc2.2.weight "
+                                  "fc2.2.bias fc2.2.running_mean fc2.2.running_var steps ");
+    assert_string_equal(n->fc2->path, "fc2");
+    assert_ptr_equal(choir_module_find(&n->base, "scale"), n->scale);
+    assert_ptr_equal(n->tied, n->scale);
+    assert_true(choir_item(choir_module_find(&n->base, "steps")) == 9);
+    assert_null(choir_module_find(&n->base, "fc3.weight"));
+    assert_null(choir_module_find(&n->base, ""));
+    assert_int_equal(choir_module_param_count(&n->base), 4 + 12 + 4 + 16 + 4 + 4 + 4);
+}
+
+static void test_forward(void **state)
+{
+    net *n = new_net(run);
+    (void)state;
+    choir_tensor *x = choir_randn(step, choir_dims(6, 3), "x");
+    choir_tensor *y = choir_forward(&n->base, x);
+    assert_int_equal(choir_tensor_size(y, 0), 6);
+    assert_int_equal(choir_tensor_size(y, -1), 4);
+    choir_tensor *z = choir_forward(&n->base, x, choir_zeros(step, CHOIR_F32, choir_dims(4)));
+    assert_int_equal(choir_backward(choir_sum(choir_add(y, z))), CHOIR_OK);
+    assert_non_null(choir_grad(n->scale));
+}
+
+/* --- initial values ------------------------------------------------------------------------------- */
+
+static void test_initial_values(void **state)
+{
+    float a[16], b[16], c[16];
+    choir_scope *same = choir_scope_open(NULL, 5), *another = choir_scope_open(NULL, 6);
+    (void)state;
+    choir_nn_linear(same, 9, 9); /* other things made before change nothing */
+    choir_module *other = choir_nn_sequential(same, choir_nn_linear(same, 4, 4),
+        choir_nn_linear(same, 7, 7));
+    net *x = new_net(run), *z = new_net(another), *wrapped = new_net(same);
+    choir_module_child(&wrapped->base, "more", &(choir_module *){NULL}, other);
+    assert_int_equal(choir_read(choir_module_find(&x->base, "fc2.0.weight"), a, sizeof a), CHOIR_OK);
+    assert_int_equal(choir_read(choir_module_find(&z->base, "fc2.0.weight"), b, sizeof b), CHOIR_OK);
+    assert_memory_not_equal(a, b, sizeof a);
+    choir_tensor *t = choir_module_find(&wrapped->base, "fc2.0.weight");
+    assert_int_equal(choir_read(t, b, sizeof b), CHOIR_OK);
+    assert_memory_equal(a, b, sizeof a);
+    t = choir_module_find(&wrapped->base, "more.0.weight");
+    assert_int_equal(choir_read(t, c, sizeof c), CHOIR_OK);
+    assert_memory_not_equal(a, c, sizeof a);
+    for (int i = 0; i < 16; i++)
+        assert_true(fabsf(a[i]) <= 0.5f); /* 1/sqrt(4) */
+    assert_int_equal(choir_scope_close(same), CHOIR_OK);
+    assert_int_equal(choir_scope_close(another), CHOIR_OK);
+}
+
+static void test_bad_layers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        choir_module *m = i == 0 ? choir_nn_linear(run, 0, 4)
+            : i == 1             ? choir_nn_embedding(run, 4, -1, choir_init_constant(0))
+            : i == 2             ? choir_nn_dropout(run, 1.5f)
+            : i == 3             ? choir_nn_conv2d(run, 3, 4, 0, choir_conv_defaults())
+                                 : choir_nn_transformer_block(run, 10, 3, true, 0, 0.02);
+        assert_non_null(m);
+        assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+        choir_scope_clear(run);
+    }
+}
+
+/* --- modes --------------------------------------------------------------------------------------- */
+
+static void test_train_and_eval(void **state)
+{
+    choir_module *m = choir_nn_sequential(run, choir_nn_flatten(run), choir_nn_dropout(run, 0.5f));
+    choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(10, 10, 10), 1);
+    (void)state;
+    assert_true(m->training);
+    double sum = choir_item(choir_sum(choir_forward(m, x)));
+    assert_true(sum > 800 && sum < 1200 && sum != 1000);
+    choir_module_train(m, false);
+    assert_true(choir_item(choir_sum(choir_forward(m, x))) == 1000);
+    choir_module_train(m, true);
+    assert_true(choir_item(choir_sum(choir_forward(m, x))) != 1000);
+}
+
+static void test_freeze(void **state)
+{
+    net *n = new_net(run);
+    (void)state;
+    choir_module_freeze(n->fc1, true);
+    assert_int_equal(choir_module_param_count(&n->base), 4 + 16 + 4 + 4 + 4);
+    choir_tensor *y = choir_forward(&n->base, choir_randn(step, choir_dims(6, 3), "x"));
+    assert_int_equal(choir_backward(choir_mean(choir_square(y))), CHOIR_OK);
+    assert_null(choir_grad(choir_module_find(&n->base, "fc1.weight")));
+    assert_non_null(choir_grad(n->scale));
+    choir_module_freeze(&n->base, false);
+    assert_int_equal(choir_module_param_count(&n->base), 48);
+}
+
+static void test_a_module_used_twice(void **state)
+{
+    choir_module *shared = choir_nn_linear(run, 4, 4);
+    choir_module *m = choir_nn_sequential(run, shared, choir_nn_tanh(run), shared);
+    struct names params = {{0}};
+    (void)state;
+    if (choir_scope_status(run) != CHOIR_OK)
+        return; /* refused: as good */
+    choir_module_visit(m, false, list, &params); /* "once each": an optimizer steps them once */
+    assert_int_equal(params.count, 2);
+}
+
+/* --- hooks --------------------------------------------------------------------------------------- */
+
+static char trace[64];
+
+static void before(choir_module *m, choir_tensor *const *in, int count, void *arg)
+{
+    assert_true(m && in[0] && count == 1);
+    strcat(strcat(trace, arg), "< ");
+}
+
+static void after(choir_module *m, choir_tensor *out, void *arg)
+{
+    assert_true(m && out);
+    strcat(strcat(trace, arg), "> ");
+}
+
+static void grad_out(choir_module *m, choir_tensor *g, void *arg)
+{
+    assert_true(m && choir_tensor_size(g, 1) == 4);
+    strcat(strcat(trace, arg), "<< ");
+}
+
+static void grad_in(choir_module *m, choir_tensor *g, void *arg)
+{
+    assert_true(m && choir_tensor_size(g, 1) == 4);
+    strcat(strcat(trace, arg), ">> ");
+}
+
+static void test_hooks(void **state)
+{
+    choir_module *a = choir_nn_linear(run, 4, 4), *b = choir_nn_linear(run, 4, 4);
+    choir_module *m = choir_nn_sequential(run, a, b);
+    choir_module_hooks all = {before, after, grad_out, grad_in}, some = {.after_forward = after};
+    (void)state;
+    trace[0] = '\0';
+    choir_module_hook(a, all, "a");
+    choir_module_hook(b, all, "b");
+    choir_module_hook(b, some, "c");
+    choir_tensor *x = choir_require_grad(choir_randn(step, choir_dims(2, 4), "x"));
+    assert_int_equal(choir_backward(choir_sum(choir_forward(m, x))), CHOIR_OK);
+    assert_string_equal(trace, "a< a> b< b> c> b<< b>> a<< a>> ");
+}
+
+/* --- half precision -------------------------------------------------------------------------------- */
+
+static void assert_near(choir_tensor *half, choir_tensor *full, double relative)
+{
+    float a[64], b[64];
+    size_t bytes = (size_t)choir_tensor_count(full) * sizeof *a;
+    assert_int_equal(choir_read(choir_cast(half, CHOIR_F32), a, bytes), CHOIR_OK);
+    assert_int_equal(choir_read(full, b, bytes), CHOIR_OK);
+    for (size_t i = 0; i < bytes / sizeof *a; i++)
+        assert_true(fabs((double)a[i] - (double)b[i]) <= relative * fmax(fabs((double)b[i]), 0.5));
+}
+
+static void test_half(void **state)
+{
+    static const choir_dtype dtypes[] = {CHOIR_BF16, CHOIR_F16};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        double tolerance = i ? 1.0 / 512 : 1.0 / 64;
+        choir_tensor *x = choir_rand(step, choir_dims(4, 6), "x", -1, 1), *xh = choir_cast(x, dtypes[i]);
+        choir_tensor *w = choir_rand(step, choir_dims(5, 6), "w", -1, 1), *wh = choir_cast(w, dtypes[i]);
+        assert_int_equal(choir_tensor_dtype(choir_linear(xh, wh, NULL)), dtypes[i]);
+        assert_near(choir_add(xh, xh), choir_add(x, x), tolerance);
+        assert_near(choir_linear(xh, wh, NULL), choir_linear(x, w, NULL), 4 * tolerance);
+        assert_near(choir_matmul(xh, choir_transpose(wh, 0, 1)),
+            choir_matmul(x, choir_transpose(w, 0, 1)), 4 * tolerance);
+        assert_near(choir_softmax(xh), choir_softmax(x), tolerance);
+        choir_tensor *leaf = choir_require_grad(choir_rand(step, choir_dims(4, 6), "l", -1, 1));
+        choir_tensor *loss = choir_sum(choir_softmax(choir_cast(leaf, dtypes[i])));
+        assert_int_equal(choir_backward(choir_cast(loss, CHOIR_F32)), CHOIR_OK);
+        assert_int_equal(choir_tensor_dtype(choir_grad(leaf)), CHOIR_F32);
+    }
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
+    const struct CMUnitTest tests[] = {
+        TEST(test_names_and_order),
+        TEST(test_forward),
+        TEST(test_initial_values),
+        TEST(test_bad_layers),
+        TEST(test_train_and_eval),
+        TEST(test_freeze),
+        TEST(test_a_module_used_twice),
+        TEST(test_hooks),
+        TEST(test_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
