@@ -43,7 +43,8 @@ static void help(void)
         "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
         "Output\n"
         "  --json, --quiet, --log-every N\n\n"
-        "Everything is f32: on CPUs without matrix units bf16 would save memory, not time.\n\n"
+        "Training is in f32. Whether bf16 would save time as well as memory depends on the CPU:\n"
+        "docs/benchmarks.md has numbers.\n\n"
         "Example: two ranks in lockstep, with checkpoints:\n"
         "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/first shakespeare.txt\n");
 }
