@@ -7,8 +7,9 @@ text=${TEXT:-../shared/data/text/tinyshakespeare.txt}
 [ -f "$text" ] || { echo "skipped: there is no $text; name one with TEXT=FILE"; exit 0; }
 for strategy in "single" "ddp --nproc 2"; do
     # shellcheck disable=SC2086
-    choir train --model gpt2:layers=4,heads=4,width=128,context=64 --batch-size 12 --microbatches 2 \
-        --steps 2000 --optimizer adamw:beta2=0.99 --lr 1e-3 --schedule cosine:warmup=100,min_lr=1e-4 \
+    choir train --model gpt2:layers=4,heads=4,width=128,context=64 --batch-size 12 \
+        --microbatches 2 --steps 2000 --optimizer adamw:beta2=0.99 --lr 1e-3 \
+        --schedule cosine:warmup=100,min_lr=1e-4 \
         --strategy $strategy --json --log-every 1000000 "$text" | tail -1 >/tmp/choir-shakespeare.$$
     printf '%-14s validation loss %.4f   %.2f ms a step   weights %.16s\n' "$strategy" \
         "$(field eval_loss </tmp/choir-shakespeare.$$)" \

@@ -48,12 +48,13 @@ workload toy toy 20 20000 0
 
 # Two ranks on two cores, the batch a rank unchanged
 for _ in $(seq "$rounds"); do
-    $one choir train --json --log-every 1000000 --model "$nano" --batch-size 12 --steps 200 random |
-        tail -1 | field items_per_s >>"$out/single"
+    $one choir train --json --log-every 1000000 --model "$nano" --batch-size 12 --steps 200 \
+        random | tail -1 | field items_per_s >>"$out/single"
     train --model "$nano" --batch-size 24 --steps 200 --strategy ddp --nproc 2 random |
         field items_per_s >>"$out/two"
 done
-printf 'nano   two ranks: %.2f times one\n' "$(calc "$(median <"$out/two") / $(median <"$out/single")")"
+one_rank=$(median <"$out/single") two_ranks=$(median <"$out/two")
+printf 'nano   two ranks: %.2f times one\n' "$(calc "$two_ranks / $one_rank")"
 
 # From process start to the end of the first step
 for _ in $(seq 5); do

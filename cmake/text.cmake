@@ -1,5 +1,5 @@
-# The text that comes with Choir: build/share/choir/choir.txt, gathered from the project's own sources
-# and guides. The command finds it where it was built or where it was installed.
+# The text that comes with Choir: build/share/choir/choir.txt, gathered from the project's own
+# sources and guides. The command finds it where it was built or where it was installed.
 set(CHOIR_TEXT ${PROJECT_BINARY_DIR}/share/choir/choir.txt)
 file(GLOB_RECURSE text_parts CONFIGURE_DEPENDS include/*.h src/*.c)
 file(GLOB text_guides CONFIGURE_DEPENDS docs/*.md README.md)

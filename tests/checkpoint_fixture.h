@@ -57,7 +57,7 @@ static inline void ok(choir_status status)
         fail_msg("%s: %s", choir_status_name(status), choir_error_message());
 }
 
-/* --- a small training job ----------------------------------------------------------------- */
+/* --- a small training job --- */
 
 typedef struct job {
     choir_scope *run;
@@ -163,7 +163,7 @@ static inline int64_t load(const char *path, job *j)
     return s.step;
 }
 
-/* --- processes of their own --------------------------------------------------------------- */
+/* --- processes of their own --- */
 
 enum { NOT_PERMITTED = 77 }; /* such a process's exit status where it may not do its work */
 

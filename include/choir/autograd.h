@@ -21,7 +21,8 @@ extern "C" {
 choir_status choir_backward(choir_tensor *loss);
 
 /** Called when t's gradient is complete in a backward: t, its gradient of this micro-batch,
- * arg. */
+ *  arg. A parameter used several times: once a use, with that use's gradient; grad is NULL for
+ *  a lookup table, whose gradient stays rows until the step ends. */
 typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 
 /** Adds a hook to a tensor or a parameter; it lives as long as t. */

@@ -122,7 +122,7 @@ choir_tensor *choir_cross_entropy_with(
 /** -mean over rows of x[r, target[r]]; x (..., C) log-probabilities. */
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 
-/** mean (x - y)^2; no gradient for y. */
+/** mean (x - y)^2. */
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
 /* --- ops with a user's own gradient --- */

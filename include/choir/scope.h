@@ -74,7 +74,8 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  * and arg is recorded as a list of kernel calls, and later calls replay the list without
  * calling fn: fn must do the same work every step and decide nothing on the host. Inputs come
  * from memory that stays (a loader's batch, a tensor of the run); results leave through
- * choir_keep, whose memory each replay writes anew.
+ * choir_keep, whose memory each replay writes anew. Inside, choir_item and choir_read are
+ * errors once it is recorded, as are random tensors and other devices.
  */
 choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
 

@@ -66,7 +66,8 @@ choir_tensor *choir_randn(choir_scope *scope, choir_shape shape, const char *nam
 choir_tensor *choir_require_grad(choir_tensor *t);
 
 /** The gradient choir_backward left for a leaf or a parameter, over all micro-batches since the
- *  last optimizer step; NULL if there is none. For parameters under a group: collective. */
+ * last optimizer step; NULL if there is none. Looking at a parameter's completes it: the next
+ * backward starts anew. For parameters under a group: collective. */
 choir_tensor *choir_grad(choir_tensor *t);
 
 /* --- reading: these wait --- */

@@ -37,14 +37,30 @@ static void call_hooks(choir_tensor *t, choir_tensor *grad)
 
 /* --- the look --- */
 
-static void mark_reached(choir_tensor *loss)
+static void unmark(choir_tensor *loss)
+{
+    for (choir_scope *s = loss->scope; s; s = s->parent)
+        for (choir__record *r = s->tape; r; r = r->next)
+            r->reached = false;
+}
+
+static choir_status mark_reached(choir_tensor *loss)
 {
     loss->producer->reached = true;
     for (choir_scope *s = loss->scope; s; s = s->parent)
         for (choir__record *r = s->tape_tail; r; r = r->previous)
-            for (int i = 0; r->reached && i < r->count; i++)
-                if (r->in[i] && r->in[i]->producer)
-                    r->in[i]->producer->reached = true;
+            for (int i = 0; r->reached && i < r->count; i++) {
+                choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
+                if (producer && producer->op == &consumed) {
+                    unmark(loss);
+                    return choir__error(CHOIR_ERR_STATE,
+                        "backward: operand %d of %s is part of a graph that was walked before",
+                        i, r->op->name);
+                }
+                if (producer)
+                    producer->reached = true;
+            }
+    return CHOIR_OK;
 }
 
 /* Numbers the uses of each parameter in forward order; outer scopes come first. */
@@ -90,7 +106,9 @@ static void book_the_rest(choir_scope *run)
 static choir_status begin(choir_tensor *loss)
 {
     choir_scope *run = loss->scope->run;
-    mark_reached(loss);
+    choir_status marked = mark_reached(loss);
+    if (marked != CHOIR_OK)
+        return marked;
     book_the_rest(run);
     for (choir__book *b = run->books; b; b = b->next) {
         b->touched = false;
@@ -183,6 +201,12 @@ static bool give_rows(
 
 static choir_status check_versions(const choir__record *r)
 {
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (r->saved[i] == r->out && r->out->storage &&
+            r->out->storage->version != r->out_version)
+            return choir__error(CHOIR_ERR_STATE,
+                "backward of %s: its result was changed in place after the forward pass",
+                r->op->name);
     for (int i = 0; i < r->count; i++)
         if (r->op->reads_in >> i & 1 && r->in[i] && r->in[i]->storage &&
             r->in[i]->storage->version != r->version[i])
@@ -268,6 +292,22 @@ static choir_status walk(choir_tensor *loss)
     return CHOIR_OK;
 }
 
+/* Leaves have no record whose turn would come: theirs is when the walk is over. */
+static void finish_leaves(choir_tensor *loss)
+{
+    for (choir_scope *s = loss->scope; s; s = s->parent)
+        for (choir_tensor *t = s->tensors; t; t = t->next)
+            if (t->grad && !t->producer && !t->param) {
+                if (t->grad->scope !=
+                    t->scope) { /* the leaf outlives the scope of the backward */
+                    bool owned = t->grad->grad_owned;
+                    t->grad = choir__tensor_alias(t->scope, t->grad);
+                    t->grad->grad_owned = owned;
+                }
+                call_hooks(t, t->grad);
+            }
+}
+
 static choir_status end(choir_scope *run)
 {
     for (choir__book *b = run->books; b; b = b->next)
@@ -310,6 +350,8 @@ choir_status choir_backward(choir_tensor *loss)
     }
     if (status == CHOIR_OK)
         status = walk(loss);
+    if (status == CHOIR_OK)
+        finish_leaves(loss);
     if (status == CHOIR_OK)
         status = end(loss->scope->run);
     if (status != CHOIR_OK)

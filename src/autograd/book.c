@@ -68,7 +68,7 @@ void choir__books_close(void *arg)
 static void start_step(choir__book *book)
 {
     drop_rows(book);
-    book->finished = false;
+    book->finished = book->consumed = false;
     book->leaves = 0;
     book->top = 0;
     for (int i = 0; i < book->count; i++)
@@ -307,7 +307,7 @@ choir_status choir__book_finish(choir__book *book)
 
 void choir__book_consume(choir__book *book)
 {
-    book->finished = true;
+    book->finished = book->consumed = true;
 }
 
 float *choir__param_grad_data(choir__param *p)

@@ -90,7 +90,7 @@ struct choir__book {
     int top;
     int64_t first, planned; /* this rank's leaves; planned 0: as many as come */
     int64_t leaves, total;  /* done here since the step; in the job (0: leaves) */
-    bool finished, touched;
+    bool finished, touched, laid_out, consumed;
     const choir__reducer_ops *reducer_ops;
     void *reducer;
     size_t bucket_cap, first_cap; /* bytes */

@@ -36,11 +36,12 @@ void choir__layout_free(choir__book *book)
     free(book->buckets);
     book->buckets = NULL;
     book->bucket_count = 0;
+    book->laid_out = false;
 }
 
 static bool fits(const choir__book *book, const choir__param **odd)
 {
-    if (!book->bucket_count)
+    if (!book->laid_out)
         return false;
     for (int i = 0; i < book->count; i++) {
         const choir__param *p = book->params[i];
@@ -49,7 +50,11 @@ static bool fits(const choir__book *book, const choir__param **odd)
             *odd = p;
             return false;
         }
-        if (p->tensor->requires_grad && p->slot_count == 0) {
+        uint32_t rows = 0;
+        for (int u = 0; u < p->slot_count; u++)
+            rows |= (uint32_t)p->slots[u].by_rows << (u < 32 ? u : 31);
+        if ((p->tensor->requires_grad && p->slot_count == 0) ||
+            (p->uses > 0 && rows & ~p->rows_uses)) {
             *odd = p;
             return false;
         }
@@ -103,6 +108,7 @@ static choir_status lay_out(choir__book *book)
         book->level_bytes += (size_t)book->buckets[b].count * sizeof(float);
     }
     book->layout++;
+    book->laid_out = true;
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
         bool all_rows = p->slot_count > 0;

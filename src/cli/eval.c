@@ -14,34 +14,35 @@
 
 static void help(void)
 {
-    printf("Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
-           "The loss and accuracy of a saved model over the validation split of DATA (a text file\n"
-           "or a folder of IDX files; left out: the text that comes with Choir).\n\n"
-           "  --batch-size N       samples at a time (default 32)\n"
-           "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
-           "  --json               one JSON object\n\n"
-           "Example:\n  choir eval runs/first shakespeare.txt\n");
+    printf(
+        "Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
+        "The loss and accuracy of a saved model over the validation split of DATA (a text file\n"
+        "or a folder of IDX files; left out: the text that comes with Choir).\n\n"
+        "  --batch-size N       samples at a time (default 32)\n"
+        "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
+        "  --json               one JSON object\n\n"
+        "Example:\n  choir eval runs/first shakespeare.txt\n");
 }
 
 static choir_status open_data(const choir__saved *s, const char *path, choir_dataset **data)
 {
     choir_tokenizer *tokenizer = s->tokenizer;
     if (s->info.task == CHOIR__REGRESSION)
-        return choir__error(CHOIR_ERR_ARGUMENT, "the model %s has no data but random numbers",
-            s->info.config);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "the model %s has no data but random numbers", s->info.config);
     if (s->info.task == CHOIR__LANGUAGE) {
         if (!path)
             path = choir__cli_own_text();
-        return path ? choir_dataset_text(path, s->info.input.dim[0], CHOIR_VALIDATION, &tokenizer,
-                          data)
+        return path ? choir_dataset_text(
+                          path, s->info.input.dim[0], CHOIR_VALIDATION, &tokenizer, data)
                     : CHOIR_ERR_IO;
     }
     if (!path)
         return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of IDX files to evaluate on");
     choir_status status = choir_dataset_idx(path, CHOIR_VALIDATION, data);
     if (status == CHOIR_OK && !choir__same_shape((*data)->x_shape, s->info.input))
-        return choir__error(CHOIR_ERR_SHAPE, "the images of %s are %s, the model takes %s", path,
-            choir__shape_text((*data)->x_shape), choir__shape_text(s->info.input));
+        return choir__error(CHOIR_ERR_SHAPE, "the images of %s are %s, the model takes %s",
+            path, choir__shape_text((*data)->x_shape), choir__shape_text(s->info.input));
     return status;
 }
 
@@ -53,12 +54,13 @@ static void report(const choir__saved *s, const choir__score *score, bool json)
             (long long)s->step, score->loss, score->accuracy, (long long)score->samples);
         return;
     }
-    printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%\n", s->info.config,
-        (long long)s->step, (long long)score->samples, score->loss, 100 * score->accuracy);
+    printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%\n",
+        s->info.config, (long long)s->step, (long long)score->samples, score->loss,
+        100 * score->accuracy);
 }
 
-static choir_status evaluate(const char *checkpoint, const char *path, int64_t batch,
-    int64_t batches, bool json)
+static choir_status evaluate(
+    const char *checkpoint, const char *path, int64_t batch, int64_t batches, bool json)
 {
     choir__saved s;
     choir__score score;
@@ -95,7 +97,8 @@ int choir__cli_eval(int argc, char **argv)
         default: return choir__cli_unknown("eval", argv);
         }
         if (!good)
-            return choir__cli_usage("eval", "--%s %s makes no sense", known[which].name, optarg);
+            return choir__cli_usage(
+                "eval", "--%s %s makes no sense", known[which].name, optarg);
     }
     if (optind >= argc || optind + 2 < argc)
         return choir__cli_usage("eval", "a CHECKPOINT is wanted, and perhaps DATA");

@@ -31,8 +31,10 @@ static float kth_largest(const float *scores, int64_t n, int64_t k)
     return value;
 }
 
-/* Draws from softmax(scores / temperature) over the top_k (0: all); temperature 0: the largest. */
-static int64_t draw(const float *scores, int64_t n, double temperature, int64_t top_k, float unit)
+/* Draws from softmax(scores / temperature) over the top_k (0: all); temperature 0: the largest.
+ */
+static int64_t draw(
+    const float *scores, int64_t n, double temperature, int64_t top_k, float unit)
 {
     float floor_score = top_k && top_k < n ? kth_largest(scores, n, top_k) : -INFINITY;
     int64_t best = 0;
@@ -55,8 +57,8 @@ static int64_t draw(const float *scores, int64_t n, double temperature, int64_t 
 }
 
 /* The scores (V) of what follows ids (t). */
-static choir_status next_scores(choir_scope *run, choir_module *net, const int64_t *ids, int64_t t,
-    float *scores, int64_t vocabulary)
+static choir_status next_scores(choir_scope *run, choir_module *net, const int64_t *ids,
+    int64_t t, float *scores, int64_t vocabulary)
 {
     choir_scope *step = choir_no_grad(run);
     choir_tensor *out = choir_forward(net, choir_from(step, CHOIR_I64, choir_dims(1, t), ids));
@@ -67,8 +69,8 @@ static choir_status next_scores(choir_scope *run, choir_module *net, const int64
 }
 
 choir_status choir__generate(choir_scope *run, choir_module *net, const choir__model_info *info,
-    const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count, int64_t count,
-    double temperature, int64_t top_k)
+    const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
+    int64_t count, double temperature, int64_t top_k)
 {
     int64_t context = info->input.dim[0], n = info->classes, used = choir__max(prompt_count, 1);
     int64_t *ids = choir__calloc((size_t)(used + count), sizeof *ids); /* no prompt: token 0 */
@@ -96,18 +98,19 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir__m
     return status;
 }
 
-/* --- the command ------------------------------------------------------------------------------ */
+/* --- the command --- */
 
 static void help(void)
 {
-    printf("Usage: choir generate [OPTION]... CHECKPOINT\n\n"
-           "Writes text with a saved language model. CHECKPOINT is what choir train --save made.\n\n"
-           "  --prompt TEXT        what the text begins with\n"
-           "  --tokens N           how many to write (default 200)\n"
-           "  --temperature X      0 takes the likeliest (default 0.8)\n"
-           "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
-           "  --seed N             (default 42)\n\n"
-           "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
+    printf(
+        "Usage: choir generate [OPTION]... CHECKPOINT\n\n"
+        "Writes text with a saved language model. CHECKPOINT is what choir train --save made.\n\n"
+        "  --prompt TEXT        what the text begins with\n"
+        "  --tokens N           how many to write (default 200)\n"
+        "  --temperature X      0 takes the likeliest (default 0.8)\n"
+        "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
+        "  --seed N             (default 42)\n\n"
+        "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
 }
 
 struct request {
@@ -133,12 +136,16 @@ static int parse(struct request *r, int argc, char **argv, bool *done)
         case 'k': good = choir__parse_int(optarg, 0, 1 << 30, &r->top_k); break;
         case 's': good = choir__parse_int(optarg, 0, INT64_MAX, &r->seed); break;
         case 't': good = choir__parse_float(optarg, 0, 1000, &r->temperature); break;
-        case 'h': help(); *done = true; return CHOIR__EXIT_OK;
+        case 'h':
+            help();
+            *done = true;
+            return CHOIR__EXIT_OK;
         case ':': return choir__cli_usage("generate", "%s wants a value", argv[optind - 1]);
         default: return choir__cli_unknown("generate", argv);
         }
         if (!good)
-            return choir__cli_usage("generate", "--%s %s makes no sense", known[which].name, optarg);
+            return choir__cli_usage(
+                "generate", "--%s %s makes no sense", known[which].name, optarg);
     }
     if (optind + 1 != argc)
         return choir__cli_usage("generate", "one CHECKPOINT is wanted");

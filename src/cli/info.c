@@ -18,8 +18,9 @@ static void help(void)
 static void print_json(int devices)
 {
     const dnnl_version_t *v = dnnl_version();
-    printf("{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",\"shm\"],"
-           "\"devices\":[",
+    printf(
+        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",\"shm\"],"
+        "\"devices\":[",
         CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa());
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
@@ -49,9 +50,10 @@ int choir__cli_info(int argc, char **argv)
         return CHOIR__EXIT_OK;
     }
     const dnnl_version_t *v = dnnl_version();
-    printf("choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (device), shm (group)\n"
-           "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
-           "others)\n",
+    printf(
+        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (device), shm (group)\n"
+        "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
+        "others)\n",
         CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, devices - 1);
     return CHOIR__EXIT_OK;
 }

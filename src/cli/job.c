@@ -14,7 +14,7 @@
 
 enum { RANDOM_SAMPLES = 1 << 16, RANDOM_BATCHES = 4 }; /* to train on; batches to validate on */
 
-/* --- data ------------------------------------------------------------------------------------- */
+/* --- data --- */
 
 static choir_status open_random(choir__job *j)
 {
@@ -24,8 +24,8 @@ static choir_status open_random(choir__job *j)
     for (int s = 0; s < 2 && status == CHOIR_OK; s++) {
         int64_t count = s ? RANDOM_BATCHES * j->batch_size : RANDOM_SAMPLES;
         if (i->task == CHOIR__LANGUAGE)
-            status = choir_dataset_random_tokens(count, i->input.dim[0], i->classes,
-                j->seed + (uint64_t)s, sets[s]);
+            status = choir_dataset_random_tokens(
+                count, i->input.dim[0], i->classes, j->seed + (uint64_t)s, sets[s]);
         else
             status = choir_dataset_random(count, i->input,
                 i->task == CHOIR__REGRESSION ? i->output : CHOIR_SCALAR,
@@ -43,8 +43,8 @@ static choir_status open_text(choir__job *j, const char *path)
     if (status == CHOIR_OK)
         status = choir_dataset_text(path, context, CHOIR_TRAIN, &j->tokenizer, &j->train);
     if (status == CHOIR_OK)
-        status = choir_dataset_text(path, context, CHOIR_VALIDATION, &j->tokenizer,
-            &j->validation);
+        status =
+            choir_dataset_text(path, context, CHOIR_VALIDATION, &j->tokenizer, &j->validation);
     if (status == CHOIR_OK)
         j->info.classes = choir_tokenizer_size(j->tokenizer);
     return status;
@@ -80,8 +80,8 @@ choir_status choir__job_open_data(choir__job *j)
         return open_random(j);
     if (j->info.task == CHOIR__REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s trains on random data alone: choir train --model %s random", j->spec->name,
-            j->model);
+            "model %s trains on random data alone: choir train --model %s random",
+            j->spec->name, j->model);
     if (language && is_folder(j))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s wants a text file, and %s is a folder", j->spec->name, j->data);
@@ -95,7 +95,7 @@ choir_status choir__job_open_data(choir__job *j)
     return path ? open_text(j, path) : CHOIR_ERR_IO;
 }
 
-/* --- sizes ------------------------------------------------------------------------------------ */
+/* --- sizes --- */
 
 static choir_status check_sizes(choir__job *j)
 {
@@ -127,7 +127,8 @@ static choir_status check_sizes(choir__job *j)
     return CHOIR_OK;
 }
 
-/* That checkpoints cannot be written is to be known before the first step, not after the last. */
+/* That checkpoints cannot be written is to be known before the first step, not after the last.
+ */
 static choir_status make_save_folder(const char *path)
 {
     struct stat s;
@@ -143,7 +144,8 @@ static choir_status make_save_folder(const char *path)
     free(part);
     if (stat(path, &s) == 0)
         why = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
-    return why ? choir__error(CHOIR_ERR_IO, "--save %s: cannot write there: %s", path, strerror(why))
+    return why ? choir__error(
+                     CHOIR_ERR_IO, "--save %s: cannot write there: %s", path, strerror(why))
                : CHOIR_OK;
 }
 
@@ -151,11 +153,12 @@ choir_status choir__job_prepare(choir__job *j)
 {
     char text[512];
     if (!j->model)
-        j->model = is_random(j)  ? "toy"
-            : is_folder(j) ? "cnn"
-                           : "gpt2:layers=4,heads=4,width=128,context=64";
+        j->model = is_random(j)   ? "toy"
+                   : is_folder(j) ? "cnn"
+                                  : "gpt2:layers=4,heads=4,width=128,context=64";
     choir_status status = choir__model_find(j->model, &j->spec);
-    /* IDX images say what a sample is before the model is described; a text needs the context first. */
+    /* IDX images say what a sample is before the model is described; a text needs the context
+     * first. */
     if (status == CHOIR_OK && is_folder(j) && strcmp(j->spec->name, "gpt2") &&
         strcmp(j->spec->name, "toy"))
         status = open_idx(j);
@@ -183,7 +186,7 @@ void choir__job_free(choir__job *j)
     choir_tokenizer_free(j->tokenizer);
 }
 
-/* --- optimizer and schedule --------------------------------------------------------------------- */
+/* --- optimizer and schedule --- */
 
 struct recipe {
     enum { SGD, ADAM, ADAMW } kind;
@@ -198,21 +201,24 @@ static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
     double momentum = 0, dampening = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
     bool nesterov = false;
     choir__option sgd[] = {{"momentum", CHOIR__FLOAT, &momentum, 0, 1},
-        {"dampening", CHOIR__FLOAT, &dampening, 0, 1}, {"nesterov", CHOIR__FLAG, &nesterov, 0, 0},
-        {NULL}};
+        {"dampening", CHOIR__FLOAT, &dampening, 0, 1},
+        {"nesterov", CHOIR__FLAG, &nesterov, 0, 0}, {NULL}};
     choir__option adam[] = {{"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
-        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &eps, 0, 1}, {NULL}};
+        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &eps, 0, 1},
+        {NULL}};
     choir_status status = choir__options_name(j->optimizer, name, sizeof name);
     if (status != CHOIR_OK)
         return status;
     bool is_sgd = !strcmp(name, "sgd");
     if (!is_sgd && strcmp(name, "adam") && strcmp(name, "adamw"))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "there is no optimizer '%s'; there are sgd, adam, adamw", name);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "there is no optimizer '%s'; there are sgd, adam, adamw", name);
     r->kind = is_sgd ? SGD : !strcmp(name, "adam") ? ADAM : ADAMW;
     status = choir__options_parse(j->optimizer, "the optimizer", is_sgd ? sgd : adam);
-    r->sgd = (choir_sgd_opts){.lr = (float)j->lr, .momentum = (float)momentum,
-        .dampening = (float)dampening, .nesterov = nesterov};
+    r->sgd = (choir_sgd_opts){.lr = (float)j->lr,
+        .momentum = (float)momentum,
+        .dampening = (float)dampening,
+        .nesterov = nesterov};
     r->adam = r->kind == ADAM ? choir_adam_defaults() : choir_adamw_defaults();
     r->adam.lr = (float)j->lr;
     r->adam.beta1 = (float)beta1;
@@ -239,8 +245,12 @@ static choir_status parse_schedule(const choir__job *j, struct recipe *r)
         return status;
     for (int i = 0; i < (int)CHOIR_COUNT(names); i++)
         if (!strcmp(names[i], name)) {
-            r->schedule = (choir_schedule){.kind = i, .warmup = warmup, .steps = steps,
-                .min_lr = (float)min_lr, .step_size = size, .gamma = (float)gamma};
+            r->schedule = (choir_schedule){.kind = i,
+                .warmup = warmup,
+                .steps = steps,
+                .min_lr = (float)min_lr,
+                .step_size = size,
+                .gamma = (float)gamma};
             return CHOIR_OK;
         }
     return choir__error(CHOIR_ERR_ARGUMENT,
@@ -254,8 +264,8 @@ choir_status choir__job_check_optimizer(const choir__job *j)
     return status == CHOIR_OK ? parse_schedule(j, &r) : status;
 }
 
-choir_status choir__job_optimizer(const choir__job *j, choir_scope *run, choir_module *net,
-    choir_optim **optim)
+choir_status choir__job_optimizer(
+    const choir__job *j, choir_scope *run, choir_module *net, choir_optim **optim)
 {
     struct recipe r;
     choir_status status = parse_optimizer(j, &r);
@@ -263,9 +273,9 @@ choir_status choir__job_optimizer(const choir__job *j, choir_scope *run, choir_m
         status = parse_schedule(j, &r);
     if (status != CHOIR_OK)
         return status;
-    *optim = r.kind == SGD ? choir_sgd(run, net, r.sgd)
-        : r.kind == ADAM   ? choir_adam(run, net, r.adam)
-                           : choir_adamw(run, net, r.adam);
+    *optim = r.kind == SGD    ? choir_sgd(run, net, r.sgd)
+             : r.kind == ADAM ? choir_adam(run, net, r.adam)
+                              : choir_adamw(run, net, r.adam);
     choir_optim_schedule(*optim, r.schedule);
     if (j->clip > 0 || j->json)
         choir_optim_clip(*optim, (float)j->clip);

@@ -12,7 +12,7 @@ typedef struct choir__job {
     const char *data; /* NULL: the text that comes with Choir */
     const char *model, *strategy, *optimizer, *schedule, *devices;
     const char *save, *resume;
-    int nproc;        /* ranks; 1 for single */
+    int nproc; /* ranks; 1 for single */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
@@ -42,8 +42,8 @@ void choir__job_free(choir__job *job);
 choir_status choir__job_open_data(choir__job *job);
 
 /* The optimizer and schedule the job names. */
-choir_status choir__job_optimizer(const choir__job *job, choir_scope *run, choir_module *net,
-    choir_optim **optim);
+choir_status choir__job_optimizer(
+    const choir__job *job, choir_scope *run, choir_module *net, choir_optim **optim);
 choir_status choir__job_check_optimizer(const choir__job *job);
 
 #endif

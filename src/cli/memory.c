@@ -87,8 +87,8 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     return status == CHOIR_OK;
 }
 
-/* The fewest micro-batches that divide the batch and with which a whole step fits: more of them also mean
- * more partial sums of gradients. 0: there is no such cut. */
+/* The fewest micro-batches that divide the batch and with which a whole step fits: more of them
+ * also mean more partial sums of gradients. 0: there is no such cut. */
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->microbatches + 1; m <= j->batch_size; m++) {
@@ -99,7 +99,8 @@ static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
     return 0;
 }
 
-choir_status choir__explain_memory(const choir__job *j, choir_device *device, int64_t micro_count)
+choir_status choir__explain_memory(
+    const choir__job *j, choir_device *device, int64_t micro_count)
 {
     char first[512];
     int64_t asked = j->batch_size / j->microbatches, low = 0, high = asked;

@@ -1,4 +1,5 @@
-/* Lines of JSON, or a progress line that is rewritten on a terminal and thinned out elsewhere. */
+/* Lines of JSON, or a progress line that is rewritten on a terminal and thinned out elsewhere.
+ */
 #include "cli/report.h"
 
 #include <math.h>
@@ -48,10 +49,12 @@ static void end_line(choir__report *r)
     r->line_open = false;
 }
 
-void choir__report_start(choir__report *r, const choir__job *job, int64_t first_step,
-    int64_t parameters)
+void choir__report_start(
+    choir__report *r, const choir__job *job, int64_t first_step, int64_t parameters)
 {
-    *r = (choir__report){.job = job, .first = first_step, .started = choir__now(),
+    *r = (choir__report){.job = job,
+        .first = first_step,
+        .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO)};
     if (job->json || job->quiet)
         return;
@@ -82,8 +85,8 @@ static void progress(choir__report *r, int64_t step, float loss, double seconds)
     fflush(stdout);
 }
 
-void choir__report_step(choir__report *r, int64_t step, float loss, double seconds,
-    double grad_norm)
+void choir__report_step(
+    choir__report *r, int64_t step, float loss, double seconds, double grad_norm)
 {
     uint32_t bits;
     memcpy(&bits, &loss, sizeof bits);
@@ -165,8 +168,9 @@ static void summary_json(choir__report *r, int64_t parameters, float loss,
     printf("{\"event\":\"summary\",");
     print_string("model", r->job->info.config);
     print_string("strategy", r->job->strategy);
-    printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld", r->job->nproc,
-        (long long)r->job->microbatches, (long long)r->job->steps, (long long)parameters);
+    printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
+        r->job->nproc, (long long)r->job->microbatches, (long long)r->job->steps,
+        (long long)parameters);
     print_number("final_loss", (double)loss);
     print_number("eval_loss", score->loss);
     print_number("eval_accuracy", score->accuracy);

@@ -19,11 +19,11 @@ typedef struct choir__report {
     double first_step_s;
 } choir__report;
 
-void choir__report_start(choir__report *r, const choir__job *job, int64_t first_step,
-    int64_t parameters);
+void choir__report_start(
+    choir__report *r, const choir__job *job, int64_t first_step, int64_t parameters);
 /* Step `step` (from 1) is done. grad_norm: NaN if not measured. */
-void choir__report_step(choir__report *r, int64_t step, float loss, double seconds,
-    double grad_norm);
+void choir__report_step(
+    choir__report *r, int64_t step, float loss, double seconds, double grad_norm);
 void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best);
 void choir__report_saved(choir__report *r, int64_t step, const char *dir);
 void choir__report_summary(choir__report *r, int64_t parameters, float loss,

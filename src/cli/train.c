@@ -1,7 +1,8 @@
 /* choir train: one process, or a supervisor of several ranks.
  *
- * Options, data and model are checked before any rank is started, so wrong input is one sentence.
- * Ranks report their first failure on a board in shared memory; the supervisor prints it once. */
+ * Options, data and model are checked before any rank is started, so wrong input is one
+ * sentence. Ranks report their first failure on a board in shared memory; the supervisor prints
+ * it once. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -48,9 +49,9 @@ static void post(board *b, choir_status status)
 
 static int exit_status(choir_status status)
 {
-    return status == CHOIR_OK ? CHOIR__EXIT_OK
-        : status == CHOIR_ERR_INTERRUPTED ? 130
-                                          : CHOIR__EXIT_FAILED;
+    return status == CHOIR_OK                ? CHOIR__EXIT_OK
+           : status == CHOIR_ERR_INTERRUPTED ? 130
+                                             : CHOIR__EXIT_FAILED;
 }
 
 static int run_rank(int rank, int world, void *arg)
@@ -76,8 +77,8 @@ static int run_ranks(const choir__job *job)
     }
     ranks r = {job, b};
     choir_status status = choir_spawn(job->nproc, run_rank, &r);
-    /* What a rank wrote says more than that it exited, but a lost peer was killed by something the
-     * supervisor saw. */
+    /* What a rank wrote says more than that it exited, but a lost peer was killed by something
+     * the supervisor saw. */
     if (status != CHOIR_OK && atomic_load(&b->written)) {
         status = b->status;
         choir__set_message(b->message);

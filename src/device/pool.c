@@ -115,6 +115,14 @@ static void collect(choir__pool *pool)
     }
 }
 
+static void wait_for_readers(choir__pool *pool)
+{
+    for (choir__block *block = pool->awaiting; block; block = block->next)
+        for (int i = 0; i < block->reader_count; i++)
+            choir__event_wait(block->readers[i]);
+    collect(pool);
+}
+
 static void trim(choir__pool *pool)
 {
     for (int c = 0; c < CLASSES; c++)
@@ -151,7 +159,7 @@ void choir__pool_free(choir__pool *pool)
 {
     if (!pool)
         return;
-    collect(pool);
+    wait_for_readers(pool);
     trim(pool);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
@@ -161,6 +169,8 @@ void choir__pool_retire(choir__pool *pool, choir__pool **list)
 {
     if (!pool)
         return;
+    wait_for_readers(pool);
+    trim(pool); /* the device has been waited for */
     pool->next = *list;
     *list = pool;
 }
@@ -204,6 +214,7 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     else if (!(block = fresh(pool, class))) {
         /* What is cached may still be read by tasks in the queue: let them finish first. */
         choir__queue_wait(device->queue);
+        wait_for_readers(pool);
         make_room(pool);
         block = fresh(pool, class);
     }
@@ -236,6 +247,11 @@ void *choir__block_data(const choir__block *block)
 
 void choir__block_used_by(choir__block *block, choir__event event)
 {
+    for (int i = 0; i < block->reader_count; i++)
+        if (block->readers[i].queue == event.queue) { /* the later place is enough */
+            block->readers[i] = event;
+            return;
+        }
     size_t bytes = (size_t)(block->reader_count + 1) * sizeof *block->readers;
     block->readers = choir__realloc(block->readers, bytes);
     block->readers[block->reader_count++] = event;
@@ -254,12 +270,18 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 
 void choir_device_set_limit(choir_device *device, size_t bytes)
 {
-    device->pool->counts->limit = bytes;
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    pool->limit = bytes;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void choir_device_reset_peak(choir_device *device)
 {
-    device->pool->counts->peak = device->pool->counts->live;
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    pool->peak = pool->live;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void choir_device_get_stats(choir_device *device, choir_device_stats *stats)

@@ -340,10 +340,12 @@ void choir__queue_clear(choir__queue *queue)
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 {
+    uint64_t done =
+        finished(queue); /* first: what is issued meanwhile is not finished before it */
     return (choir__queue_stats){
         .busy_s = (double)atomic_load(&queue->busy_ns) * 1e-9,
         .issued = atomic_load(&queue->issued),
-        .finished = finished(queue),
+        .finished = done,
     };
 }
 

@@ -41,6 +41,10 @@ static choir__module_entry *add_entry(
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child)
 {
+    if (child->parent)
+        choir__poison(self->run, CHOIR_ERR_ARGUMENT,
+            "module: '%s' is already a part of another, as '%s'; choir_module_tie shares weights",
+            name, child->name);
     choir__module_entry *e = add_entry(self, CHOIR__CHILD, name, field);
     e->child = *field = child;
     child->parent = self;
@@ -173,7 +177,7 @@ static const choir__op hook_op = {.name = "module hook", .backward = hook_backwa
 static choir_tensor *hooked(choir_module *module, choir_tensor *t,
     void (*call)(choir_module *, choir_tensor *, void *), void *arg)
 {
-    if (!call || t->poisoned || !t->requires_grad || t->scope->kind == CHOIR__RUN)
+    if (!call || t->poisoned || t->freed || !t->requires_grad || t->scope->kind == CHOIR__RUN)
         return t;
     choir_tensor *y = choir__tensor_alias(t->scope, t);
     choir__record *r = choir__record_op(&hook_op, y, &t, 1);

@@ -268,7 +268,8 @@ static choir_status lay_out(choir_optim *o)
 
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 {
-    double scale = o->base_lr != 0 ? (double)choir_optim_lr(o) / (double)o->base_lr : 0;
+    double base = o->base_lr != 0 ? (double)o->base_lr : 1; /* a base of 0 has no proportion */
+    double scale = o->base_lr != 0 || o->lr != 0 ? (double)choir_optim_lr(o) / base : 1;
     choir__opt_hyper h = {
         .lr = (float)((double)o->groups[g].lr * scale),
         .beta1 = o->beta1,
@@ -314,7 +315,7 @@ static choir_status finish_books(choir_optim *o)
         choir__book *book = o->states[i].param->book;
         if (i && book == o->states[i - 1].param->book)
             continue;
-        any |= book->leaves > 0;
+        any |= book->leaves > 0 && !book->consumed;
         status = choir__book_finish(book);
     }
     if (status == CHOIR_OK && !any)

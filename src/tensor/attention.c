@@ -235,7 +235,7 @@ choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v,
     if (sq.ndim != 4 || sk.ndim != 4 || !choir__same_shape(sk, v->shape) ||
         sq.dim[0] != sk.dim[0] || sq.dim[1] != sk.dim[1] || sq.dim[3] != sk.dim[3] ||
         (causal && sq.dim[2] != sk.dim[2]) || in[0]->dtype != in[1]->dtype ||
-        in[0]->dtype != in[2]->dtype)
+        in[0]->dtype != in[2]->dtype || !choir__is_float(in[0]->dtype))
         return choir__shape_error("attention", scope, in, 3,
             "wants q (B, H, T, D), k and v (B, H, S, D) of one dtype, S = T if causal");
     struct sizes n = {sq.dim[0], sq.dim[1], sq.dim[2], sk.dim[2], sq.dim[3], causal};
@@ -294,7 +294,8 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
     if (!scope)
         return poisoned;
     choir_shape shape = in->shape;
-    if (shape.ndim != 3 || heads < 1 || shape.dim[2] % (3 * heads))
+    if (shape.ndim != 3 || !choir__is_float(in->dtype) || heads < 1 ||
+        shape.dim[2] % (3 * heads))
         return choir__shape_error(
             "self_attention", scope, &in, 1, "wants (B, T, 3C) with C a multiple of the heads");
     int64_t c = shape.dim[2] / 3;

@@ -88,7 +88,8 @@ choir_tensor *choir_conv2d(
             "conv2d: stride %d, padding %d, dilation %d, groups %d make no sense", o.stride,
             o.padding, o.dilation, o.groups);
     if (sx.ndim != 4 || sw.ndim != 4 || sx.dim[1] != sw.dim[1] * o.groups ||
-        sw.dim[0] % o.groups || weight->dtype != x->dtype ||
+        sw.dim[0] % o.groups || weight->dtype != x->dtype || sw.dim[2] < 1 || sw.dim[3] < 1 ||
+        (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || (bias && bias->dtype != x->dtype) ||
         (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != sw.dim[0])))
         return choir__shape_error("conv2d", scope, in, 3,
             "wants x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
@@ -166,8 +167,8 @@ static choir_tensor *pool2d(
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape;
-    if (sx.ndim != 4 || kernel < 1 || kernel > 15 || stride < 1 || padding < 0 ||
-        padding > kernel / 2)
+    if (sx.ndim != 4 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || kernel < 1 ||
+        kernel > 15 || stride < 1 || padding < 0 || padding > kernel / 2)
         return choir__shape_error(name, scope, &x, 1,
             "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
     struct pool p = {.max = max,

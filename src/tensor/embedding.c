@@ -62,7 +62,8 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_scope *scope = choir__begin("embedding", in, 2, &poisoned);
     if (!scope)
         return poisoned;
-    if (table->shape.ndim != 2 || ids->dtype != CHOIR_I64 || ids->shape.ndim >= CHOIR_MAX_DIMS)
+    if (table->shape.ndim != 2 || !choir__is_float(table->dtype) || ids->dtype != CHOIR_I64 ||
+        ids->shape.ndim >= CHOIR_MAX_DIMS)
         return choir__shape_error(
             "embedding", scope, in, 2, "wants a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
@@ -95,14 +96,23 @@ struct dropout {
 
 static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct dropout *d)
 {
+    choir_device *device = choir__device_of(y);
+    const uint64_t *step = y->scope->run->step_word;
+    if (device != y->scope->run->device) { /* that word may be a step further on by then */
+        choir_tensor *word = choir__tensor_new(y->scope, device, CHOIR_I64, CHOIR_SCALAR);
+        if (word->poisoned)
+            return;
+        choir__launch_upload(device, choir__data(word), &y->scope->step, sizeof *step);
+        step = choir__data(word);
+    }
     choir__k_dropout args = {.x = choir__data(x),
         .y = choir__data(y),
-        .step = y->scope->run->step_word,
+        .step = step,
         .n = y->count,
         .key = d->key,
         .p = d->p,
         .dtype = y->dtype};
-    choir__launch(choir__device_of(y), y->dtype, dropout, &args);
+    choir__launch(device, y->dtype, dropout, &args);
 }
 
 static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -129,6 +139,9 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     choir_scope *scope = choir__begin("dropout", &x, 1, &poisoned);
     if (!scope)
         return poisoned;
+    if (!choir__is_float(x->dtype))
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "dropout: wants a floating tensor, not %s",
+            choir_dtype_name(x->dtype));
     if (!(p > 0 && p < 1))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "dropout: the probability %g is not in [0, 1)", (double)p);

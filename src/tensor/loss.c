@@ -11,7 +11,7 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
 {
     choir_shape rows = in[0]->shape;
     rows.ndim--;
-    if (in[0]->shape.ndim < 1 || in[1]->dtype != CHOIR_I64 ||
+    if (in[0]->shape.ndim < 1 || !choir__is_float(in[0]->dtype) || in[1]->dtype != CHOIR_I64 ||
         in[1]->count != choir__rows(in[0]) || choir__cols(in[0]) < 1 ||
         (in[1]->shape.ndim != 1 && !choir__same_shape(in[1]->shape, rows))) {
         choir__shape_error(op, scope, in, 2, "wants scores (..., C) and i64 targets (...)");

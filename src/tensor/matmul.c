@@ -107,7 +107,8 @@ choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *
         (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[0])))
         return choir__shape_error(
             "linear", scope, in, 3, "wants x (..., in), weight (out, in), bias (out)");
-    if (in[0]->dtype != in[1]->dtype || (bias && in[2]->dtype != in[0]->dtype))
+    if (!choir__is_float(in[0]->dtype) || in[0]->dtype != in[1]->dtype ||
+        (bias && in[2]->dtype != in[0]->dtype))
         return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
     choir_tensor *rows = choir__dense_rows(scope, in[0]), *w = choir__dense_rows(scope, in[1]);
     choir_shape shape = x->shape;
@@ -196,7 +197,7 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
         sa.ndim >= 2 && sb.ndim >= 2 && choir__cols(a) == sb.dim[sb.ndim - 2] &&
         (sb.ndim == 2 || (sa.ndim == sb.ndim && !memcmp(sa.dim, sb.dim,
                                                     (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
-    if (!fits || in[0]->dtype != in[1]->dtype)
+    if (!fits || !choir__is_float(in[0]->dtype) || in[0]->dtype != in[1]->dtype)
         return choir__shape_error("matmul", scope, in, 2,
             "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);

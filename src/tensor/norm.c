@@ -75,7 +75,8 @@ choir_tensor *choir_layer_norm(
     if (!scope)
         return poisoned;
     x = in[0];
-    if (x->shape.ndim < 1 || !fits_channels(in[1], choir__cols(x), x->dtype) ||
+    if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
+        !fits_channels(in[1], choir__cols(x), x->dtype) ||
         !fits_channels(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(
             "layer_norm", scope, in, 3, "wants x (..., C), gamma (C), beta (C)");
@@ -174,7 +175,8 @@ choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
     if (!scope)
         return poisoned;
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
-    if (c < 1 || !fits_channels(gamma, c, x->dtype) || !fits_channels(beta, c, x->dtype) ||
+    if (c < 1 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) ||
+        !fits_channels(gamma, c, x->dtype) || !fits_channels(beta, c, x->dtype) ||
         !fits_channels(running_mean, c, x->dtype) || !fits_channels(running_var, c, x->dtype) ||
         !running_mean || !running_var)
         return choir__shape_error("batch_norm", scope, in, 3,

@@ -60,6 +60,7 @@ choir__record *choir__record_op(
     r->op = op;
     r->scope = scope;
     r->out = out;
+    r->out_version = out->storage->version;
     r->count = count;
     for (int i = 0; i < count; i++) {
         r->in[i] = in[i];

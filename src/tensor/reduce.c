@@ -88,7 +88,7 @@ choir_tensor *choir_argmax(choir_tensor *x)
     choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
     if (!scope)
         return poisoned;
-    if (x->shape.ndim < 1 || choir__cols(x) < 1)
+    if (x->shape.ndim < 1 || choir__cols(x) < 1 || !choir__is_float(x->dtype))
         return choir__shape_error("argmax", scope, &x, 1, "nothing to choose from");
     choir_tensor *dense = choir__dense_rows(scope, x);
     choir_shape shape = x->shape;

@@ -100,6 +100,11 @@ choir_status choir_scope_close(choir_scope *scope)
         c->fn(c->arg);
     }
     choir_status status = choir_scope_status(scope);
+    if (scope->kind == CHOIR__RUN) {
+        choir_status last = choir_device_sync(scope->device);
+        if (status == CHOIR_OK)
+            status = last;
+    }
     if (status == CHOIR_OK)
         status = choir__queue_status(scope->device->queue);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
@@ -219,6 +224,7 @@ choir_scope *choir__join(choir_tensor *const *in, int count)
             choir__error(CHOIR_ERR_SCOPE,
                 "operands of unrelated scopes; choir_keep moves a tensor out of its own");
             choir__scope_fail(innermost, CHOIR_ERR_SCOPE);
+            choir__scope_fail(in[0]->scope, CHOIR_ERR_SCOPE); /* the result is of it */
             return NULL;
         }
     return innermost;

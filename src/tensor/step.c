@@ -76,7 +76,8 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
     uint64_t number = run->next_step++;
     if (r->recording) {
         choir__store_step(run, number);
-        return choir__recording_replay(r->recording);
+        choir_status status = choir__recording_replay(r->recording);
+        return status != CHOIR_OK ? status : choir__queue_status(run->device->queue);
     }
     choir_scope *step = choir_step_open(run, number);
     return r->calls++ < WARM_UP ? run_once(r, step) : record(r, step);

@@ -259,8 +259,13 @@ choir_tensor *choir_from(
     if (!valid_shape(scope, shape, &t))
         return t;
     t = choir__tensor_new(scope, scope->device, dtype, shape);
-    if (!t->poisoned)
-        choir_write(t, data, (size_t)t->count * choir_dtype_size(dtype));
+    if (t->poisoned)
+        return t;
+    choir_status status = choir_write(t, data, (size_t)t->count * choir_dtype_size(dtype));
+    if (status != CHOIR_OK) {
+        choir__scope_fail(scope, status);
+        t->poisoned = true;
+    }
     return t;
 }
 
@@ -270,6 +275,9 @@ static choir_tensor *random_tensor(
     choir_tensor *t;
     if (!valid_shape(scope, shape, &t))
         return t;
+    if (choir__recording_active())
+        return choir__poison(scope, CHOIR_ERR_STATE,
+            "'%s': random tensors would be the same in every replay of a recorded step", name);
     t = choir__tensor_new(scope, scope->device, CHOIR_F32, shape);
     if (t->poisoned)
         return t;
@@ -309,6 +317,17 @@ choir_tensor *choir_require_grad(choir_tensor *t)
 
 /* --- reading and writing --- */
 
+/* Copies from and to the host's memory would be made again at each replay, wherever that is
+ * then. */
+static choir_status unrecorded(const char *what)
+{
+    if (!choir__recording_active())
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_STATE,
+        "%s: a recorded step touches no host memory; choir_keep the tensor, and read it after the step",
+        what);
+}
+
 static choir_status readable(const choir_tensor *t, const char *what)
 {
     choir_status status = choir_scope_status(t->scope);
@@ -325,6 +344,8 @@ static choir_status readable(const choir_tensor *t, const char *what)
 choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
 {
     choir_status status = readable(t, "choir_read");
+    if (status == CHOIR_OK)
+        status = unrecorded("choir_read");
     if (status != CHOIR_OK)
         return status;
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
@@ -353,6 +374,8 @@ double choir_item(const choir_tensor *t)
     }
     choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
     choir_status status = readable(t, "choir_item");
+    if (status == CHOIR_OK)
+        status = unrecorded("choir_item");
     if (status == CHOIR_OK) {
         choir__storage memory = {
             .refs = 1, .device = choir__device_of(t), .data = &value, .bytes = sizeof value};
@@ -384,6 +407,8 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
         choir__launch(device, t->dtype, store, &args);
         return CHOIR_OK;
     }
+    if ((status = unrecorded("choir_write")) != CHOIR_OK)
+        return status;
     choir_tensor host = {
         .scope = t->scope, .dtype = t->dtype, .shape = t->shape, .count = t->count};
     choir__storage memory = {.refs = 1, .device = device, .data = (void *)data, .bytes = bytes};

@@ -187,7 +187,7 @@ struct choir__record {
     choir_scope *scope;
     choir_tensor *out;
     choir_tensor *in[CHOIR__MAX_IN];
-    uint32_t version[CHOIR__MAX_IN];
+    uint32_t version[CHOIR__MAX_IN], out_version;
     int use[CHOIR__MAX_IN]; /* of parameters: which use of the micro-batch, in forward order */
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];

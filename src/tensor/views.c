@@ -39,13 +39,15 @@ static bool infer(choir_shape *shape, int64_t count)
 {
     int unknown = -1;
     int64_t known = 1;
+    if (shape->ndim < 0 || shape->ndim > CHOIR_MAX_DIMS)
+        return false;
     for (int i = 0; i < shape->ndim; i++) {
         if (shape->dim[i] == -1 && unknown < 0)
             unknown = i;
         else if (shape->dim[i] < 0)
             return false;
-        else
-            known *= shape->dim[i];
+        else if (__builtin_mul_overflow(known, shape->dim[i], &known))
+            return false;
     }
     if (unknown >= 0) {
         if (known == 0 || count % known)
@@ -64,6 +66,9 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
     if (!y)
         return poisoned;
     choir_shape asked = shape;
+    if (shape.ndim < 0 || shape.ndim > CHOIR_MAX_DIMS)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE, "reshape: %d dimensions; at most %d",
+            shape.ndim, CHOIR_MAX_DIMS);
     if (!infer(&shape, x->count))
         return choir__poison(x->scope, CHOIR_ERR_SHAPE, "reshape: %s does not fit into %s",
             choir__shape_text(x->shape), choir__shape_text(asked));
@@ -76,6 +81,10 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 choir_tensor *choir_flatten(choir_tensor *x, int first)
 {
     choir_shape shape = x->shape;
+    if (first < 0)
+        first += shape.ndim;
+    if (first < 0)
+        return bad_dim("flatten", x, first);
     if (x->poisoned || first >= shape.ndim)
         return x;
     for (int i = first + 1; i < shape.ndim; i++)
@@ -255,6 +264,9 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
         fits = have == shape.dim[i] || have == 1;
         y->stride[i] = have == 1 ? 0 : x->stride[i - missing];
     }
+    int64_t count = 1;
+    for (int i = 0; i < shape.ndim && fits; i++)
+        fits = !__builtin_mul_overflow(count, shape.dim[i], &count) && count < INT64_MAX / 16;
     if (!fits)
         return choir__poison(x->scope, CHOIR_ERR_SHAPE, "expand: %s does not stretch to %s",
             choir__shape_text(x->shape), choir__shape_text(shape));
@@ -336,6 +348,11 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     choir_scope *scope = choir__begin("to", &x, 1, &poisoned);
     if (!scope || choir__device_of(x) == device)
         return scope ? x : poisoned;
+    if (!device)
+        return choir__poison(scope, CHOIR_ERR_DEVICE, "to: there is no such device");
+    if (choir__recording_active()) /* memory of other devices is not kept for the replays */
+        return choir__poison(scope, CHOIR_ERR_UNSUPPORTED,
+            "to: a recorded step stays on its run's device; run it by choir_step_open");
     choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
     if (y->poisoned)
         return y;
@@ -351,7 +368,7 @@ choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
     choir_tensor *kept = choir__tensor_alias(scope, t);
     kept->kept =
         true; /* backward spares it, even when a hook kept it in the scope being walked */
-    if (t->poisoned)
+    if (t->poisoned && choir_scope_status(t->scope) != CHOIR_OK)
         choir__scope_fail(scope, choir_scope_status(t->scope));
     return kept;
 }
@@ -370,6 +387,9 @@ choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
         if (!s)
             return choir__poison(scope, CHOIR_ERR_SCOPE,
                 "choir_in: the tensor's scope does not enclose this one");
+    if (t->freed && !t->poisoned)
+        return choir__poison(scope, CHOIR_ERR_STATE,
+            "choir_in: backward has freed this tensor; choir_keep it before");
     choir__record_op(&in_op, lifted, &t, 1);
     return lifted;
 }

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* --- damage ------------------------------------------------------------------------------- */
+/* --- damage --- */
 
 /* state and load refuse, naming the file, and the module is as it was. */
 static void assert_damaged(const char *folder, const char *name, job *j, const char *before)
@@ -91,7 +91,7 @@ static void every_flip_of_state(void **state)
     job_close(&j);
 }
 
-/* --- saves that are refused --------------------------------------------------------------- */
+/* --- saves that are refused --- */
 
 /* A diverged model does not replace the last that can be loaded. */
 static void refuses_nonfinite(void **state)
@@ -131,7 +131,7 @@ static void one_at_a_time(void **state)
     job_close(&j);
 }
 
-/* --- full disks --------------------------------------------------------------------------- */
+/* --- full disks --- */
 
 /* At every limit on the size of files, the save fails cleanly or succeeds. */
 static void limited_files(void **state)

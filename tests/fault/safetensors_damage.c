@@ -32,7 +32,7 @@ static void full_disk(void **state)
     free(before);
 }
 
-/* --- reading lies ------------------------------------------------------------------------- */
+/* --- reading lies --- */
 
 /* It fails as malformed, and the message has the path and `part`. */
 static void assert_refused(const char *part)

@@ -1,5 +1,5 @@
-/* What backward lets go of, and what it must not: tensors that others still need, memory that comes
- * back, graphs that were walked before. */
+/* What backward lets go of, and what it must not: tensors that others still need, memory that
+ * comes back, graphs that were walked before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,14 +13,6 @@
 
 #include "device/device.h"
 #include "nn/module.h"
-
-/* What does not hold yet is tried when CHOIR_OPEN_BUGS names the test, or is "all". */
-static void open_bug(const char *test)
-{
-    const char *wanted = getenv("CHOIR_OPEN_BUGS");
-    if (!wanted || (strcmp(wanted, test) && strcmp(wanted, "all")))
-        skip();
-}
 
 static choir_scope *run, *step;
 
@@ -50,11 +42,12 @@ static choir_tensor *leaf(choir_scope *scope, int64_t n, const char *name)
 static size_t live(void)
 {
     choir_device_stats stats;
-    choir_device_get_stats(choir_tensor_device(choir_zeros(step, CHOIR_F32, CHOIR_SCALAR)), &stats);
+    choir_device_get_stats(
+        choir_tensor_device(choir_zeros(step, CHOIR_F32, CHOIR_SCALAR)), &stats);
     return stats.bytes_now;
 }
 
-/* --- memory -------------------------------------------------------------------------------------- */
+/* --- memory --- */
 
 static void test_activations_are_freed(void **state)
 {
@@ -99,8 +92,8 @@ static void test_keep_survives(void **state)
 
 static void test_no_growth(void **state)
 {
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 16, 32), choir_nn_relu(run),
-        choir_nn_layer_norm(run, 32), choir_nn_linear(run, 32, 4));
+    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 16, 32),
+        choir_nn_relu(run), choir_nn_layer_norm(run, 32), choir_nn_linear(run, 32, 4));
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     choir_device_stats stats[2];
     choir_device *device = choir_device_find("cpu:0");
@@ -110,7 +103,8 @@ static void test_no_growth(void **state)
         int64_t ids[8] = {0, 1, 2, 3, 0, 1, 2, 3};
         choir_tensor *y = choir_from(s, CHOIR_I64, choir_dims(8), ids);
         choir_tensor *x = choir_randn(s, choir_dims(8, 16), "x");
-        assert_int_equal(choir_backward(choir_cross_entropy(choir_forward(net, x), y)), CHOIR_OK);
+        assert_int_equal(
+            choir_backward(choir_cross_entropy(choir_forward(net, x), y)), CHOIR_OK);
         assert_int_equal(choir_optim_step(opt), CHOIR_OK);
         assert_int_equal(choir_scope_close(s), CHOIR_OK);
         if (i == 10)
@@ -121,7 +115,7 @@ static void test_no_growth(void **state)
     assert_int_equal(stats[0].bytes_reserved, stats[1].bytes_reserved);
 }
 
-/* --- what others still need ------------------------------------------------------------------------ */
+/* --- what others still need --- */
 
 static void test_targets_and_ids_stay(void **state)
 {
@@ -164,7 +158,7 @@ static void test_two_tables_of_one_id(void **state)
     assert_memory_equal(g, want, sizeof g);
 }
 
-/* --- walked before --------------------------------------------------------------------------------- */
+/* --- walked before --- */
 
 static void test_second_backward(void **state)
 {
@@ -180,7 +174,6 @@ static void test_shared_part_walked_before(void **state)
     choir_tensor *x = leaf(step, 4, "x"), *w = leaf(step, 4, "w"), *h = choir_tanh(x);
     choir_tensor *first = choir_sum(h), *second = choir_sum(choir_add(h, w));
     (void)state;
-    open_bug("shared_part_walked_before");
     assert_int_equal(choir_backward(first), CHOIR_OK);
     assert_int_equal(choir_backward(second), CHOIR_ERR_STATE); /* h's way to x is gone */
 }
@@ -190,7 +183,6 @@ static void test_shared_values_walked_before(void **state)
     choir_tensor *x = leaf(step, 4, "x"), *w = leaf(step, 4, "w"), *h = choir_tanh(x);
     choir_tensor *first = choir_sum(h), *second = choir_sum(choir_mul(h, w));
     (void)state;
-    open_bug("shared_values_walked_before");
     assert_int_equal(choir_backward(first), CHOIR_OK);
     assert_int_equal(choir_backward(second), CHOIR_ERR_STATE); /* h is gone, and mul needs it */
 }
@@ -199,7 +191,6 @@ static void test_lifting_what_is_freed(void **state)
 {
     choir_tensor *x = leaf(step, 4, "x"), *h = choir_tanh(x);
     (void)state;
-    open_bug("lifting_what_is_freed");
     assert_int_equal(choir_backward(choir_sum(h)), CHOIR_OK);
     choir_scope *micro = choir_micro_open(step, 0);
     choir_relu(choir_in(micro, h));
@@ -207,14 +198,13 @@ static void test_lifting_what_is_freed(void **state)
     choir_scope_close(micro);
 }
 
-/* --- leaves that outlive the scope ------------------------------------------------------------------ */
+/* --- leaves that outlive the scope --- */
 
 static void test_leaf_of_the_run(void **state)
 {
     choir_tensor *x = leaf(run, 4, "x");
     float g[4], want[4] = {3, 3, 3, 3};
     (void)state;
-    open_bug("leaf_of_the_run");
     for (int i = 0; i < 3; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         choir_tensor *y = choir_scale(choir_in(s, x), 3);
@@ -237,7 +227,6 @@ static void test_leaf_of_the_step_under_micros(void **state)
     choir_tensor *x = leaf(step, 4, "x");
     float g[4];
     (void)state;
-    open_bug("leaf_of_the_step_under_micros");
     for (int i = 0; i < 2; i++) {
         choir_scope *m = choir_micro_open(step, i);
         assert_int_equal(choir_backward(choir_sum(choir_scale(choir_in(m, x), 3))), CHOIR_OK);

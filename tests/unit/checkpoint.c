@@ -8,7 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "tensor/tensor.h"
 
-/* --- weights ------------------------------------------------------------------------------ */
+/* --- weights --- */
 
 static void weights_round_trip(void **state)
 {
@@ -151,7 +151,7 @@ static void load_converts(void **state)
     job_close(&j);
 }
 
-/* --- checkpoints -------------------------------------------------------------------------- */
+/* --- checkpoints --- */
 
 /* Training through a checkpoint gives the bits of training without one. */
 static void training_goes_on(void **state)

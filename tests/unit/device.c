@@ -1,5 +1,5 @@
-/* Devices: the registry, eight of them on however few cores, threads, and figures that other threads
- * may ask for. */
+/* Devices: the registry, eight of them on however few cores, threads, and figures that other
+ * threads may ask for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,14 +15,6 @@
 #include <choir/choir.h>
 
 #include "device/device.h"
-
-/* What does not hold yet is tried when CHOIR_OPEN_BUGS names the test, or is "all". */
-static void open_bug(const char *test)
-{
-    const char *wanted = getenv("CHOIR_OPEN_BUGS");
-    if (!wanted || (strcmp(wanted, test) && strcmp(wanted, "all")))
-        skip();
-}
 
 static int eight_devices(void **state)
 {
@@ -40,8 +32,8 @@ static void test_registry(void **state)
     assert_string_equal(choir_device_name(d), "cpu:7");
     assert_ptr_equal(choir_device_find("cpu:7"), d);
     assert_ptr_equal(choir_device_find("cpu"), choir_device_find("cpu:0"));
-    static const char *const wrong[] = {"cpu:8", "cpu:-1", "cpu:", "cpu:x", "cpu:1x", "abacus:0", "",
-        "cp:0", "cpu0", "cpu:99999999999999999999", "cpu:4294967296"};
+    static const char *const wrong[] = {"cpu:8", "cpu:-1", "cpu:", "cpu:x", "cpu:1x",
+        "abacus:0", "", "cp:0", "cpu0", "cpu:99999999999999999999", "cpu:4294967296"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_null(choir_device_find(wrong[i]));
         assert_true(*choir_error_message());
@@ -53,15 +45,15 @@ static void test_registry(void **state)
     assert_true(!strcmp(isa, "baseline") || !strcmp(isa, "avx2") || !strcmp(isa, "avx512"));
 }
 
-/* --- work ----------------------------------------------------------------------------------------- */
+/* --- work --- */
 
 /* Trains a little; returns the bits of a weight. */
 static float work_on(choir_device *device, int steps, atomic_int *failed)
 {
     float w[32 * 16] = {0};
     choir_scope *run = choir_scope_open(device, 3);
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 16, 32), choir_nn_tanh(run),
-        choir_nn_dropout(run, 0.1f), choir_nn_linear(run, 32, 4));
+    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 16, 32),
+        choir_nn_tanh(run), choir_nn_dropout(run, 0.1f), choir_nn_linear(run, 32, 4));
     choir_optim *opt = choir_adam(run, net, choir_adam_defaults());
     for (int i = 0; i < steps; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
@@ -122,7 +114,8 @@ static void test_across_devices(void **state)
 {
     choir_scope *run = choir_scope_open(choir_device_find("cpu:1"), 3);
     choir_scope *step = choir_step_open(run, 0);
-    choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(100), 2)), *y = x;
+    choir_tensor *x = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(100), 2)),
+                 *y = x;
     char name[16];
     float g[100];
     (void)state;
@@ -147,7 +140,6 @@ static void test_across_devices(void **state)
 /* Dropout away from the run's device is drawn for the step it was issued in. */
 static void test_dropout_elsewhere(void **state)
 {
-    open_bug("dropout_elsewhere");
     choir_device *here = choir_device_find("cpu:0"), *there = choir_device_find("cpu:3");
     float a[64], b[64];
     (void)state;
@@ -168,7 +160,7 @@ static void test_dropout_elsewhere(void **state)
     assert_memory_equal(a, b, sizeof a);
 }
 
-/* --- threads -------------------------------------------------------------------------------------- */
+/* --- threads --- */
 
 static void matmul_on(choir_device *device, float c[70 * 90])
 {
@@ -197,7 +189,7 @@ static void test_threads(void **state)
     assert_int_equal(choir_device_set_threads(fresh, 1), CHOIR_ERR_STATE);
 }
 
-/* --- figures --------------------------------------------------------------------------------------- */
+/* --- figures --- */
 
 static atomic_bool stop;
 
@@ -219,7 +211,6 @@ static void *issue_for_long(void *arg)
 
 static void test_queue_figures(void **state)
 {
-    open_bug("queue_figures");
     choir__queue *q = choir__queue_new((choir__queue_opts){.name = "figures"});
     pthread_t other;
     bool ordered = true;
@@ -257,8 +248,7 @@ static void test_figures_from_another_thread(void **state)
         good &= stats.tasks >= last.tasks;
         good &= stats.bytes_reserved >= stats.bytes_now;
         last = stats;
-        if (getenv("CHOIR_OPEN_BUGS")) /* takes no lock yet */
-            choir_device_reset_peak(d);
+        choir_device_reset_peak(d);
     }
     pthread_join(w.thread, NULL);
     assert_int_equal(w.failed, 0);

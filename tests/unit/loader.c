@@ -153,7 +153,7 @@ static void filled_up(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* --- recorded steps ----------------------------------------------------------------------- */
+/* --- recorded steps --- */
 
 typedef struct recorded {
     choir_loader *loader;

@@ -137,7 +137,7 @@ static void failed_scope(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* --- life --------------------------------------------------------------------------------- */
+/* --- life --- */
 
 /* Closed while the thread is busy, while copies wait in the queue, and without having begun. */
 static void closed_at_any_time(void **state)

@@ -1,5 +1,5 @@
-/* Optimizers against the formulas in double, groups, clipping, schedules at their edges, and what is an
- * error. */
+/* Optimizers against the formulas in double, groups, clipping, schedules at their edges, and
+ * what is an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,6 @@
 #include <choir/choir.h>
 
 enum { N = 12, STEPS = 5 };
-
-/* What does not hold yet is tried when CHOIR_OPEN_BUGS names the test, or is "all". */
-static void open_bug(const char *test)
-{
-    const char *wanted = getenv("CHOIR_OPEN_BUGS");
-    if (!wanted || (strcmp(wanted, test) && strcmp(wanted, "all")))
-        skip();
-}
 
 static choir_scope *run;
 
@@ -38,15 +30,15 @@ static int close_run(void **state)
     return 0;
 }
 
-/* --- the formulas, as PyTorch documents them ----------------------------------------------------- */
+/* --- the formulas, as PyTorch documents them --- */
 
 struct formula {
     bool adam, decoupled, nesterov;
     double lr, momentum, dampening, decay, b1, b2, eps;
 };
 
-static void reference_step(const struct formula *f, int t, double *p, const double *grad, double *m,
-    double *v)
+static void reference_step(
+    const struct formula *f, int t, double *p, const double *grad, double *m, double *v)
 {
     for (int i = 0; i < N; i++) {
         double g = grad[i];
@@ -132,8 +124,10 @@ static void test_sgd(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
         choir_module *net = weight();
-        struct formula f = {.lr = (double)opts[i].lr, .momentum = (double)opts[i].momentum,
-            .dampening = (double)opts[i].dampening, .decay = (double)opts[i].weight_decay,
+        struct formula f = {.lr = (double)opts[i].lr,
+            .momentum = (double)opts[i].momentum,
+            .dampening = (double)opts[i].dampening,
+            .decay = (double)opts[i].weight_decay,
             .nesterov = opts[i].nesterov};
         compare(&f, net, choir_sgd(run, net, opts[i]));
     }
@@ -147,8 +141,12 @@ static void test_adam(void **state)
         choir_adamw_opts o = decoupled ? choir_adamw_defaults() : choir_adam_defaults();
         o.lr = 0.02f;
         o.weight_decay = 0.1f;
-        struct formula f = {.adam = true, .decoupled = decoupled, .lr = (double)o.lr,
-            .decay = (double)o.weight_decay, .b1 = (double)o.beta1, .b2 = (double)o.beta2,
+        struct formula f = {.adam = true,
+            .decoupled = decoupled,
+            .lr = (double)o.lr,
+            .decay = (double)o.weight_decay,
+            .b1 = (double)o.beta1,
+            .b2 = (double)o.beta2,
             .eps = (double)o.eps};
         compare(&f, net, decoupled ? choir_adamw(run, net, o) : choir_adam(run, net, o));
     }
@@ -162,9 +160,9 @@ static void test_bad_options(void **state)
         choir_sgd_opts nesterov = {.lr = 1, .nesterov = true};
         choir_adamw_opts a = choir_adam_defaults();
         a.beta2 = 1;
-        choir_optim *o = i < 2 ? choir_sgd(run, weight(), s)
-            : i == 2           ? choir_sgd(run, weight(), nesterov)
-                               : choir_adam(run, weight(), a);
+        choir_optim *o = i < 2    ? choir_sgd(run, weight(), s)
+                         : i == 2 ? choir_sgd(run, weight(), nesterov)
+                                  : choir_adam(run, weight(), a);
         assert_non_null(o);
         assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
         choir_scope_clear(run);
@@ -187,13 +185,13 @@ static void test_two_steps_of_one_backward(void **state)
     choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
     float g[N];
     (void)state;
-    open_bug("two_steps_of_one_backward");
     gradient(0, g, NULL);
     assert_int_equal(step_with(net, opt, 0, g), CHOIR_OK);
-    assert_int_equal(choir_optim_step(opt), CHOIR_ERR_STATE); /* "no backward since the last step" */
+    assert_int_equal(
+        choir_optim_step(opt), CHOIR_ERR_STATE); /* "no backward since the last step" */
 }
 
-/* --- groups --------------------------------------------------------------------------------------- */
+/* --- groups --- */
 
 static bool is_bias(const char *name, const choir_tensor *t, void *arg)
 {
@@ -202,7 +200,8 @@ static bool is_bias(const char *name, const choir_tensor *t, void *arg)
 }
 
 /* The change of weight and bias by one SGD step whose gradients are all one. */
-static void changes(choir_optim *opt, choir_module *net, int step, float *of_weight, float *of_bias)
+static void changes(
+    choir_optim *opt, choir_module *net, int step, float *of_weight, float *of_bias)
 {
     choir_tensor *w = choir_module_find(net, "weight"), *b = choir_module_find(net, "bias");
     float before[2][2], after[2][2];
@@ -222,8 +221,6 @@ static void test_groups(void **state)
     (void)state;
     for (int base_is_zero = 0; base_is_zero < 2; base_is_zero++) {
         float w, b;
-        if (base_is_zero)
-            open_bug("groups");
         choir_module *net = choir_nn_linear_with(run, 1, 2, true, choir_init_constant(0));
         choir_sgd_opts o = {.lr = base_is_zero ? 0 : 0.5f};
         choir_optim *opt = choir_sgd(run, net, o);
@@ -239,7 +236,7 @@ static void test_groups(void **state)
     }
 }
 
-/* --- clipping -------------------------------------------------------------------------------------- */
+/* --- clipping --- */
 
 static void test_clip(void **state)
 {
@@ -277,7 +274,7 @@ static void test_norm_that_is_no_number(void **state)
     assert_true(isnan(choir_item(choir_optim_grad_norm(opt))));
 }
 
-/* --- state ----------------------------------------------------------------------------------------- */
+/* --- state --- */
 
 static void append(const char *name, choir_tensor *t, void *arg)
 {
@@ -302,7 +299,7 @@ static void test_state_names(void **state)
     assert_int_equal(choir_optim_steps(adam), 17);
 }
 
-/* --- schedules ------------------------------------------------------------------------------------- */
+/* --- schedules --- */
 
 static void at(choir_schedule s, int64_t t, double want)
 {
@@ -314,7 +311,8 @@ static void at(choir_schedule s, int64_t t, double want)
 static void test_schedules(void **state)
 {
     choir_schedule cosine = choir_schedule_cosine(4, 14, 0.1f);
-    choir_schedule linear = choir_schedule_linear(0, 10, 0), step = choir_schedule_step(3, 0.5f);
+    choir_schedule linear = choir_schedule_linear(0, 10, 0),
+                   step = choir_schedule_step(3, 0.5f);
     double min = (double)0.1f;
     (void)state;
     at(choir_schedule_constant(), 0, 0.5);

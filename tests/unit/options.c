@@ -97,7 +97,8 @@ static void test_bytes(void **state)
     assert_true(choir__parse_bytes("17", &n) && n == 17);
     assert_true(choir__parse_bytes("3K", &n) && n == 3 << 10);
     assert_true(choir__parse_bytes("2G", &n) && n == INT64_C(2) << 30);
-    static const char *const bad[] = {"", "K", "-1", "1KB", "1T", "9223372036854775807K", "1 K"};
+    static const char *const bad[] = {
+        "", "K", "-1", "1KB", "1T", "9223372036854775807K", "1 K"};
     for (size_t i = 0; i < CHOIR_COUNT(bad); i++)
         assert_false(choir__parse_bytes(bad[i], &n));
 }

@@ -1,4 +1,5 @@
-/* The caching pool: size classes, reuse, the cap, readers in other queues, and what it counts. */
+/* The caching pool: size classes, reuse, the cap, readers in other queues, and what it counts.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,14 +14,6 @@
 
 #include "device/device.h"
 #include "tensor/tensor.h"
-
-/* What does not hold yet is tried when CHOIR_OPEN_BUGS names the test, or is "all". */
-static void open_bug(const char *test)
-{
-    const char *wanted = getenv("CHOIR_OPEN_BUGS");
-    if (!wanted || (strcmp(wanted, test) && strcmp(wanted, "all")))
-        skip();
-}
 
 static choir_device *cpu0, *cpu1;
 
@@ -43,7 +36,8 @@ static choir_device_stats stats_of(choir_device *device)
 static void test_size_classes(void **state)
 {
     (void)state;
-    for (size_t bytes = 0; bytes < 3 << 20; bytes = bytes < 200 ? bytes + 1 : bytes * 9 / 8 + 13) {
+    for (size_t bytes = 0; bytes < 3 << 20;
+         bytes = bytes < 200 ? bytes + 1 : bytes * 9 / 8 + 13) {
         size_t before = stats_of(cpu0).bytes_now;
         choir__block *block = choir__block_new(cpu0, bytes);
         assert_non_null(block);
@@ -91,7 +85,7 @@ static void test_peak(void **state)
     assert_int_equal(stats_of(cpu0).bytes_peak, now);
 }
 
-/* --- the cap -------------------------------------------------------------------------------------- */
+/* --- the cap --- */
 
 static void test_cap(void **state)
 {
@@ -131,7 +125,6 @@ static void test_cap_waits_for_readers(void **state)
 {
     choir_device *fresh = choir_device_find("cpu:3");
     (void)state;
-    open_bug("cap_waits_for_readers");
     choir_scope *run = choir_scope_open(fresh, 1), *step = choir_step_open(run, 0);
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
     choir__queue_issue(cpu1->queue, slow, NULL, 0);
@@ -147,7 +140,7 @@ static void test_cap_waits_for_readers(void **state)
     assert_int_equal(status, CHOIR_OK);
 }
 
-/* --- readers in other queues ----------------------------------------------------------------------- */
+/* --- readers in other queues --- */
 
 static void test_readers_delay_reuse(void **state)
 {
@@ -170,7 +163,8 @@ static void test_moves_between_devices(void **state)
 {
     (void)state;
     choir_scope *run = choir_scope_open(cpu0, 1);
-    for (int i = 0; i < 300; i++) { /* a block reused too early would show another step's number */
+    for (int i = 0; i < 300;
+         i++) { /* a block reused too early would show another step's number */
         choir_scope *step = choir_step_open(run, (uint64_t)i);
         choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(3000), i);
         choir_tensor *there = choir_to(x, cpu1), *back = choir_to(choir_scale(there, 2), cpu0);

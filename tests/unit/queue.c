@@ -1,5 +1,5 @@
-/* Queues: order, events, back-pressure, sticky failure, quiesce and fork; and many threads at once, for
- * ThreadSanitizer. Recordings are in step.c. */
+/* Queues: order, events, back-pressure, sticky failure, quiesce and fork; and many threads at
+ * once, for ThreadSanitizer. Recordings are in step.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void assert_sequence(const struct log *log, int count)
         assert_int_equal(log->entry[i], i);
 }
 
-/* --- order and events --------------------------------------------------------------------------- */
+/* --- order and events --- */
 
 static void test_order(void **state)
 {
@@ -165,7 +165,7 @@ static void test_who_runs(void **state)
     choir__queue_free(w);
 }
 
-/* --- the ring ----------------------------------------------------------------------------------- */
+/* --- the ring --- */
 
 enum { ISSUERS = 4, EACH = 40000 };
 
@@ -233,7 +233,7 @@ static void test_ring_under_pressure(void **state)
     }
 }
 
-/* --- failure ------------------------------------------------------------------------------------ */
+/* --- failure --- */
 
 static void test_failure_sticks(void **state)
 {
@@ -272,7 +272,8 @@ static void test_failure_reaches_waiting_queues(void **state)
     assert_int_equal(choir__queue_wait(b), CHOIR_ERR_RANGE);
     assert_string_equal(choir_error_message(), "entry 7 is bad");
     assert_int_equal(log.count, 0);
-    choir__queue_clear(b); /* a still has it: an event that is done already carries it over, too */
+    choir__queue_clear(
+        b); /* a still has it: an event that is done already carries it over, too */
     assert_int_equal(choir__queue_wait_event(b, choir__queue_record(a)), CHOIR_OK);
     assert_int_equal(choir__queue_wait(b), CHOIR_ERR_RANGE);
     choir__queue_clear(a);
@@ -283,7 +284,7 @@ static void test_failure_reaches_waiting_queues(void **state)
     choir__queue_free(b);
 }
 
-/* --- quiesce and fork --------------------------------------------------------------------------- */
+/* --- quiesce and fork --- */
 
 static void test_quiesce_and_fork(void **state)
 {
@@ -314,7 +315,7 @@ static void test_quiesce_and_fork(void **state)
     choir__queue_free(w);
 }
 
-/* --- many threads -------------------------------------------------------------------------------- */
+/* --- many threads --- */
 
 enum { QUEUES = 4, THREADS = 6, ROUNDS = 1500 };
 

@@ -1,5 +1,5 @@
-/* Recordings, and choir_step, which records and replays a whole step: the same bits as the step run
- * eagerly, whatever happens around it. */
+/* Recordings, and choir_step, which records and replays a whole step: the same bits as the step
+ * run eagerly, whatever happens around it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,21 +14,13 @@
 #include "device/device.h"
 #include "tensor/tensor.h"
 
-/* What does not hold yet is tried when CHOIR_OPEN_BUGS names the test, or is "all". */
-static void open_bug(const char *test)
-{
-    const char *wanted = getenv("CHOIR_OPEN_BUGS");
-    if (!wanted || (strcmp(wanted, test) && strcmp(wanted, "all")))
-        skip();
-}
-
 static int eight_devices(void **state)
 {
     (void)state;
     return setenv("CHOIR_CPU_DEVICES", "8", 1);
 }
 
-/* --- recordings of queues ------------------------------------------------------------------------- */
+/* --- recordings of queues --- */
 
 struct log {
     int count;
@@ -112,7 +104,7 @@ static void test_recording(void **state)
     choir__recording_free(NULL);
 }
 
-/* --- a training step ---------------------------------------------------------------------------- */
+/* --- a training step --- */
 
 enum { STEPS = 12, BATCH = 6, WIDTH = 5 };
 
@@ -153,8 +145,7 @@ static choir_status train(choir_scope *step, void *arg)
     j->calls++;
     if (j->fail != CHOIR_OK)
         return choir__error(j->fail, "asked to fail");
-    choir_tensor *loss =
-        choir_cross_entropy(choir_forward(j->net, choir_in(step, j->x)), j->y);
+    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, choir_in(step, j->x)), j->y);
     j->loss = choir_keep(j->run, loss);
     choir_status status = choir_backward(loss);
     return status != CHOIR_OK ? status : choir_optim_step(j->opt);
@@ -226,7 +217,6 @@ static void test_changing_functions_does_not_grow(void **state)
     choir_device_stats stats[2];
     struct job j;
     (void)state;
-    open_bug("changing_functions_does_not_grow");
     open_job(&j);
     for (int i = 0; i < 400; i++) {
         assert_int_equal(choir_step(j.run, i / 4 % 2 ? other : train, &j), CHOIR_OK);
@@ -282,7 +272,6 @@ static void test_execution_error_in_replay(void **state)
     int64_t bad[BATCH] = {0, 1, 99, 0, 0, 0};
     choir_status status = CHOIR_OK;
     (void)state;
-    open_bug("execution_error_in_replay");
     open_job(&j);
     for (int i = 0; i < 4; i++)
         assert_int_equal(choir_step(j.run, train, &j), CHOIR_OK);
@@ -294,7 +283,7 @@ static void test_execution_error_in_replay(void **state)
     assert_int_equal(status, CHOIR_ERR_RANGE);
 }
 
-/* --- what a list of kernel calls cannot hold ------------------------------------------------------ */
+/* --- what a list of kernel calls cannot hold --- */
 
 static choir_status draw(choir_scope *step, void *arg)
 {
@@ -308,7 +297,6 @@ static void test_random_tensors(void **state)
     struct job a, b;
     choir_status status = CHOIR_OK;
     (void)state;
-    open_bug("random_tensors");
     open_job(&a);
     open_job(&b);
     for (int i = 0; i < 6 && status == CHOIR_OK; i++) {
@@ -333,7 +321,6 @@ static void test_reading_inside(void **state)
 {
     struct job j;
     (void)state;
-    open_bug("reading_inside");
     open_job(&j);
     choir_status status = CHOIR_OK;
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
@@ -358,7 +345,6 @@ static void test_two_devices(void **state)
     float v[BATCH * WIDTH];
     choir_status status = CHOIR_OK;
     (void)state;
-    open_bug("two_devices");
     open_job(&j);
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);

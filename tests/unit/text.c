@@ -213,7 +213,7 @@ static void shakespeare(void **state)
     choir_tokenizer_free(t);
 }
 
-/* --- random data -------------------------------------------------------------------------- */
+/* --- random data --- */
 
 static void random_values(void **state)
 {

@@ -1,4 +1,5 @@
-/* A program outside the repository: fits y = 2 x0 - x1 + 3 with nothing but what is installed. */
+/* A program outside the repository: fits y = 2 x0 - x1 + 3 with nothing but what is installed.
+ */
 #include <stdio.h>
 #include <choir/choir.h>
 
