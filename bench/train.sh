@@ -64,5 +64,6 @@ done
 printf 'toy    two ranks, process start to the end of the first step: %.1f ms\n' \
     "$(calc "1000 * $(median <"$out/first")")"
 if have_torch; then
-    printf '       PyTorch: %.0f ms\n' "$(calc "1000 * $(torch toy --world 2 | field first_step_s)")"
+    theirs=$(torch toy --world 2 | field first_step_s)
+    printf '       PyTorch: %.0f ms\n' "$(calc "1000 * $theirs")"
 fi

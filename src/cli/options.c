@@ -16,7 +16,7 @@ static void help(void)
         "Trains a model. DATA is a text file (language models), a folder of IDX files (MNIST's\n"
         "format), or 'random'; left out: a text that comes with Choir.\n\n"
         "Model and data\n"
-        "  --model NAME[:key=value,...]     one of these (default: a small gpt2, or by the data)\n");
+        "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
         printf("        %-8s %s\n", choir__models[i]->name, choir__models[i]->help);
     printf(

@@ -99,7 +99,7 @@ static choir_status one_step(trainer *t, float *loss)
     t->step++;
     if (!isfinite(*loss))
         return choir__error(CHOIR_ERR_NONFINITE,
-            "the loss is %g at step %lld; a lower --lr, a --schedule with warm-up, or --clip may help",
+            "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
             (double)*loss, (long long)t->step);
     if (t->env.rank == 0) {
         choir_tensor *norm = choir_optim_grad_norm(t->optim);
@@ -183,8 +183,7 @@ static choir_status resume(trainer *t)
             t->job->info.config);
     if (s.batch_size != t->job->batch_size || s.microbatches != t->job->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with --batch-size %lld --microbatches %lld; the bits go on only with the "
-            "same",
+            "%s was trained with --batch-size %lld --microbatches %lld: go on with the same",
             found, (long long)s.batch_size, (long long)s.microbatches);
     if (s.seed != t->job->seed)
         return choir__error(CHOIR_ERR_ARGUMENT,

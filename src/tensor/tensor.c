@@ -324,7 +324,7 @@ static choir_status unrecorded(const char *what)
     if (!choir__recording_active())
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_STATE,
-        "%s: a recorded step touches no host memory; choir_keep the tensor, and read it after the step",
+        "%s: a recorded step touches no host memory; choir_keep it, and read it after the step",
         what);
 }
 
