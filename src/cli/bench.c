@@ -14,6 +14,7 @@
 #include <string.h>
 #include <choir/group.h>
 
+#include "cli/cli.h"
 #include "base/base.h"
 #include "comm/group.h"
 
