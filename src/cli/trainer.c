@@ -206,25 +206,12 @@ static choir_status resume(trainer *t)
 /* --- the whole job
  * ---------------------------------------------------------------------------- */
 
-/* As choir_env_init does, with the job's timeout. */
-static choir_status open_group(trainer *t)
-{
-    choir_group_opts opts = choir_group_defaults();
-    opts.timeout_s = t->job->timeout;
-    choir_status status = choir_group_open(opts, &t->env.group);
-    if (status != CHOIR_OK)
-        return status;
-    const char *local = getenv("LOCAL_RANK");
-    t->env.rank = choir_group_rank(t->env.group);
-    t->env.world = choir_group_world(t->env.group);
-    t->env.local_rank = local ? atoi(local) : t->env.rank;
-    return CHOIR_OK;
-}
-
 static choir_status open_devices(trainer *t)
 {
     const choir__job *j = t->job;
-    choir_status status = open_group(t);
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = j->timeout;
+    choir_status status = choir_env_init_with(&t->env, opts);
     if (status != CHOIR_OK)
         return status;
     t->env.microbatches = j->microbatches;

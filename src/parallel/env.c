@@ -10,8 +10,13 @@
 
 choir_status choir_env_init(choir_env *env)
 {
+    return choir_env_init_with(env, choir_group_defaults());
+}
+
+choir_status choir_env_init_with(choir_env *env, choir_group_opts opts)
+{
     choir_group *group;
-    choir_status status = choir_group_open(choir_group_defaults(), &group);
+    choir_status status = choir_group_open(opts, &group);
     if (status != CHOIR_OK)
         return status;
     *env = (choir_env){

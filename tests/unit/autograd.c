@@ -11,28 +11,9 @@
 
 #include <choir/choir.h>
 
+#include "scopes_fixture.h"
 #include "comm/pattern/tree.h"
 #include "nn/module.h"
-
-static choir_scope *run, *step;
-
-static int open_scopes(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 5);
-    step = choir_step_open(run, 0);
-    return 0;
-}
-
-static int close_scopes(void **state)
-{
-    (void)state;
-    choir_scope_clear(step);
-    choir_scope_clear(run);
-    choir_scope_close(step);
-    choir_scope_close(run);
-    return 0;
-}
 
 static choir_tensor *vector(const float *values, int64_t n)
 {

@@ -11,28 +11,9 @@
 
 #include <choir/choir.h>
 
+#include "scopes_fixture.h"
 #include "device/device.h"
 #include "nn/module.h"
-
-static choir_scope *run, *step;
-
-static int open_scopes(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 5);
-    step = choir_step_open(run, 0);
-    return 0;
-}
-
-static int close_scopes(void **state)
-{
-    (void)state;
-    choir_scope_clear(step);
-    choir_scope_clear(run);
-    choir_scope_close(step);
-    choir_scope_close(run);
-    return 0;
-}
 
 static choir_tensor *leaf(choir_scope *scope, int64_t n, const char *name)
 {

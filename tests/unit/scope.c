@@ -11,27 +11,8 @@
 
 #include <choir/choir.h>
 
+#include "scopes_fixture.h"
 #include "tensor/tensor.h"
-
-static choir_scope *run, *step;
-
-static int open_scopes(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 5);
-    step = choir_step_open(run, 0);
-    return 0;
-}
-
-static int close_scopes(void **state)
-{
-    (void)state;
-    choir_scope_clear(step);
-    choir_scope_clear(run);
-    choir_scope_close(step);
-    choir_scope_close(run);
-    return 0;
-}
 
 static choir_tensor *zeros(choir_scope *scope, choir_shape shape)
 {

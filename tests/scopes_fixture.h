@@ -1,0 +1,28 @@
+/* A run and its first step, opened before and closed after each test; errors a test has made
+ * are forgotten. */
+#ifndef CHOIR_SCOPES_FIXTURE_H
+#define CHOIR_SCOPES_FIXTURE_H
+
+#include <choir/choir.h>
+
+static choir_scope *run, *step;
+
+static inline int open_scopes(void **state)
+{
+    (void)state;
+    run = choir_scope_open(NULL, 5);
+    step = choir_step_open(run, 0);
+    return 0;
+}
+
+static inline int close_scopes(void **state)
+{
+    (void)state;
+    choir_scope_clear(step);
+    choir_scope_clear(run);
+    choir_scope_close(step);
+    choir_scope_close(run);
+    return 0;
+}
+
+#endif
