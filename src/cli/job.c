@@ -2,6 +2,7 @@
 #include "cli/job.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
 #include "tensor/tensor.h"
 
@@ -149,14 +151,53 @@ static choir_status make_save_folder(const char *path)
                : CHOIR_OK;
 }
 
+/* A folder that holds a run is gone on with, not written over. */
+static choir_status check_save_folder(const choir__job *j)
+{
+    char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
+    const char *rank = getenv("RANK");
+    if ((j->launched && strcmp(rank, "0")) || choir__checkpoint_find(j->save, old) != CHOIR_OK)
+        return CHOIR_OK;
+    if (j->resume && choir__checkpoint_find(j->resume, resumed) == CHOIR_OK &&
+        realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--save %s holds a run already: go on with it by --resume %s, or name another folder",
+        j->save, j->save);
+}
+
+/* What a resumed run need not be told again. */
+static choir_status take_from_resumed(choir__job *j)
+{
+    char found[PATH_MAX];
+    choir__train_state s;
+    if (!j->resume || (j->model && j->microbatches))
+        return CHOIR_OK;
+    choir_status status = choir__checkpoint_find(j->resume, found);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_state(found, &s);
+    if (status != CHOIR_OK)
+        return status;
+    if (!j->model)
+        j->model = strcpy(j->resumed_model, s.model);
+    if (!j->microbatches)
+        j->microbatches = s.microbatches;
+    return CHOIR_OK;
+}
+
 choir_status choir__job_prepare(choir__job *j)
 {
     char text[512];
+    choir_status status = take_from_resumed(j);
+    if (status == CHOIR_OK && j->save)
+        status = check_save_folder(j);
+    if (status != CHOIR_OK)
+        return status;
     if (!j->model)
         j->model = is_random(j)   ? "toy"
                    : is_folder(j) ? "cnn"
                                   : "gpt2:layers=4,heads=4,width=128,context=64";
-    choir_status status = choir__model_find(j->model, &j->spec);
+    status = choir__model_find(j->model, &j->spec);
     /* IDX images say what a sample is before the model is described; a text needs the context
      * first. */
     if (status == CHOIR_OK && is_folder(j) && strcmp(j->spec->name, "gpt2") &&

@@ -20,7 +20,8 @@ typedef struct choir__job {
     bool json, quiet, bytes;
     bool strategy_is_ddp;
     choir_ddp_opts ddp;
-    bool launched; /* by a launcher: RANK is set, join */
+    char resumed_model[512]; /* the model of --resume, where none is named */
+    bool launched;           /* by a launcher: RANK is set, join */
 
     /* The data and the model, opened before any rank starts: wrong input ends here, once. */
     const choir__model_spec *spec;

@@ -26,7 +26,8 @@ static void help(void)
         "  --seed N                         everything random follows from it (default 42)\n\n"
         "Devices\n"
         "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1]\n"
-        "  --nproc N                        ranks to start for ddp\n"
+        "  --nproc N                        ranks to start for ddp (default: one a device\n"
+        "                                   named by --devices, else 1)\n"
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
         "  --threads N                      cores a device (default 1)\n"
         "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
@@ -263,6 +264,31 @@ static int parse_devices(choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
+/* Names and their options, as far as they can be judged without any data: wrong usage. */
+static int check_words(choir__job *j)
+{
+    const choir__model_spec *spec;
+    choir__model_info info = {0};
+    choir_status status = j->model ? choir__model_find(j->model, &spec) : CHOIR_OK;
+    if (status == CHOIR_OK && j->model)
+        status = spec->describe(j->model, &info);
+    if (status == CHOIR_OK)
+        status = choir__job_check_optimizer(j);
+    return status == CHOIR_OK ? CHOIR__EXIT_OK
+                              : choir__cli_usage("train", "%s", choir_error_message());
+}
+
+/* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
+static void count_ranks(choir__job *j)
+{
+    const char *world = getenv("WORLD_SIZE");
+    int64_t n;
+    if (j->launched && j->strategy_is_ddp && world && choir__parse_int(world, 1, 64, &n))
+        j->nproc = (int)n;
+    if (!j->nproc)
+        j->nproc = j->strategy_is_ddp && j->devices ? j->device_count : 1;
+}
+
 int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
 {
     *j = (choir__job){.strategy = "single",
@@ -297,8 +323,11 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
     if (optind < argc)
         return choir__cli_usage("train", "one DATA is enough: '%s'", argv[optind]);
     j->launched = getenv("RANK") != NULL;
-    if (!j->nproc)
-        j->nproc = 1;
     int status = parse_strategy(j);
-    return status == CHOIR__EXIT_OK ? parse_devices(j) : status;
+    if (status == CHOIR__EXIT_OK)
+        status = parse_devices(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_words(j);
+    count_ranks(j);
+    return status;
 }

@@ -35,7 +35,6 @@ typedef struct trainer {
     choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
     float *read;           /* and on the host */
     int64_t step;          /* done */
-    bool saved;            /* by this process, or by rank 0 while it was there */
     double best, last_eval, started, busy_before;
     choir__report report;
 } trainer;
@@ -100,7 +99,7 @@ static choir_status one_step(trainer *t, float *loss)
     if (!isfinite(*loss))
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
-            (double)*loss, (long long)t->step);
+            fabs((double)*loss), (long long)t->step);
     if (t->env.rank == 0) {
         choir_tensor *norm = choir_optim_grad_norm(t->optim);
         choir__report_step(
@@ -123,7 +122,6 @@ static choir_status save(trainer *t, float loss, bool best)
     const choir__job *j = t->job;
     if (!j->save)
         return CHOIR_OK;
-    t->saved = true;
     if (t->env.rank != 0)
         return CHOIR_OK;
     choir__train_state s = {.step = t->step,
@@ -298,6 +296,29 @@ static choir_status finish(trainer *t, float loss)
     return status == CHOIR_OK ? sample(t) : status;
 }
 
+/* Whether any rank was interrupted: all stop after the same step, and what is saved is whole.
+ */
+static bool stop_asked(trainer *t)
+{
+    int32_t asked = interrupted;
+    if (t->env.world > 1)
+        choir_group_all_reduce(t->env.group, &asked, 1, CHOIR_I32, CHOIR_MAX);
+    return asked;
+}
+
+static choir_status stop(trainer *t, float loss)
+{
+    choir_status status = save(t, loss, false);
+    if (status == CHOIR_OK)
+        status =
+            choir_group_barrier(t->env.group); /* nobody leaves while rank 0 still writes */
+    if (status != CHOIR_OK)
+        return status;
+    return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",
+        (long long)t->step, t->job->save ? "saved to " : "nothing is saved without --save",
+        t->job->save ? t->job->save : "");
+}
+
 static choir_status train(trainer *t)
 {
     choir_status status = choir_device_sync(t->run->device);
@@ -312,10 +333,8 @@ static choir_status train(trainer *t)
         status = one_step(t, &loss);
         if (status == CHOIR_OK)
             status = between_steps(t, loss);
-        if (status == CHOIR_OK && interrupted)
-            return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld%s%s",
-                (long long)t->step, t->saved ? "; the last checkpoint is in " : "",
-                t->saved ? t->job->save : "");
+        if (status == CHOIR_OK && t->step < t->job->steps && stop_asked(t))
+            return stop(t, loss);
     }
     return status == CHOIR_OK ? finish(t, loss) : status;
 }

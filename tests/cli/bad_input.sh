@@ -69,17 +69,17 @@ names() {
     bad 2 'frob' train "${small[@]}" --strategy ddp:frob=1 random
     bad 2 'frob' train "${small[@]}" --strategy single:frob=1 random
     bad 2 'two' train "${small[@]}" random two
-    bad 1 'frob' train "${small[@]}" --model frob random
-    bad 1 'frob' train "${small[@]}" --model toy:frob=1 random
-    bad 1 'hidden' train "${small[@]}" --model toy:hidden random
-    bad 1 'hidden' train "${small[@]}" --model toy:hidden=many random
-    bad 1 'hidden' train "${small[@]}" --model toy:hidden=0 random
-    bad 1 'heads' train "${small[@]}" --model gpt2:layers=1,heads=3,width=16,context=16 text
-    bad 1 'frob' "${toy[@]}" --optimizer frob
-    bad 1 'frob' "${toy[@]}" --optimizer adamw:frob=1
-    bad 1 'beta1' "${toy[@]}" --optimizer adamw:beta1=2
-    bad 1 'frob' "${toy[@]}" --schedule frob
-    bad 1 'warmup' "${toy[@]}" --schedule cosine:warmup=-1
+    bad 2 'frob' train "${small[@]}" --model frob random
+    bad 2 'frob' train "${small[@]}" --model toy:frob=1 random
+    bad 2 'hidden' train "${small[@]}" --model toy:hidden random
+    bad 2 'hidden' train "${small[@]}" --model toy:hidden=many random
+    bad 2 'hidden' train "${small[@]}" --model toy:hidden=0 random
+    bad 2 'heads' train "${small[@]}" --model gpt2:layers=1,heads=3,width=16,context=16 text
+    bad 2 'frob' "${toy[@]}" --optimizer frob
+    bad 2 'frob' "${toy[@]}" --optimizer adamw:frob=1
+    bad 2 'beta1' "${toy[@]}" --optimizer adamw:beta1=2
+    bad 2 'frob' "${toy[@]}" --schedule frob
+    bad 2 'warmup' "${toy[@]}" --schedule cosine:warmup=-1
     bad 2 'frob' "${toy[@]}" --backend frob
     bad 2 'checkpoint|CHECKPOINT' eval
     bad 2 'frob' eval --frob nowhere

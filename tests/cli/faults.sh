@@ -93,14 +93,15 @@ interrupted() {
     whole saved
 }
 
-# Nothing was saved yet: nothing is said of a checkpoint.
+# Before the first checkpoint: one is made.
 interrupted_early() {
     rm -rf saved
     begin 2 --save saved "${lm[@]}"
     kill -INT "$started_pid"
     ended 5
     [ "$status" -eq 130 ] || fail "status $status"
-    is_one_line 'interrupted after step [0-9]*$' || fail "standard error: $(cat err)"
+    is_one_line 'interrupted after step [0-9]*; saved to saved$' || fail "standard error: $(cat err)"
+    whole saved
 }
 
 killed_supervisor() {

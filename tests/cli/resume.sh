@@ -119,6 +119,24 @@ generate_writes() {
     bad 2 'tokens' generate saved --tokens 0
 }
 
+# A folder that holds a run is gone on with, or left alone.
+not_written_over() {
+    rm -rf saved
+    job half --steps 4 --save saved
+    bad 1 'holds a run' train --json "${one[@]}" --steps 2 --save saved --model "$gpt" text
+    good eval --json saved text
+    [ "$(field step out)" = 4 ] || fail "step $(field step out) is left, not 4"
+}
+
+# What the checkpoint knows need not be said again.
+model_is_remembered() {
+    rm -rf saved
+    job whole --steps 8
+    job half --steps 4 --save saved
+    good train --json --batch-size 24 --steps 8 --resume saved text && mv out rest
+    same_run whole rest 5
+}
+
 check goes_on single single
 check goes_on single single --schedule cosine:steps=20,warmup=4
 check goes_on 'ddp --nproc 2' single
@@ -126,6 +144,8 @@ check goes_on 'ddp --nproc 2' 'ddp --nproc 3' --schedule cosine:steps=20 --clip 
 check goes_on single 'ddp --nproc 4'
 check cnn_goes_on
 check goes_on_in_place
+check not_written_over
+check model_is_remembered
 check wrong_resumes_are_errors
 check best_is_kept
 check eval_agrees
