@@ -100,7 +100,8 @@ interrupted_early() {
     kill -INT "$started_pid"
     ended 5
     [ "$status" -eq 130 ] || fail "status $status"
-    is_one_line 'interrupted after step [0-9]*; saved to saved$' || fail "standard error: $(cat err)"
+    is_one_line 'interrupted after step [0-9]*; saved to saved$' ||
+        fail "standard error: $(cat err)"
     whole saved
 }
 
