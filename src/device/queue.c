@@ -171,7 +171,7 @@ static void *work(void *arg)
             continue;
         }
         if (!q->opts.worker_only) /* let a host that is about to wait have it */
-            choir__futex_wait(&q->bell, atomic_load(&q->bell), NAP_US);
+            choir__futex_wait(&q->bell, atomic_load(&q->bell), q->opts.patience_us);
         if (finished(q) < issued && try_running(q))
             run_until(q, issued);
     }
@@ -357,6 +357,8 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     q->opts = opts;
     strncpy(q->name, opts.name ? opts.name : "queue", sizeof q->name - 1);
     q->opts.name = q->name;
+    if (!q->opts.patience_us)
+        q->opts.patience_us = NAP_US;
     if (opts.core_count > 0) {
         int *cores = choir__alloc((size_t)opts.core_count * sizeof *cores);
         q->opts.cores = memcpy(cores, opts.cores, (size_t)opts.core_count * sizeof *cores);

@@ -29,6 +29,7 @@ typedef struct choir__queue_opts {
     const int *cores; /* the worker's cores */
     int core_count;   /* 0: anywhere */
     bool worker_only; /* tasks need the worker's thread: nobody else may run them */
+    int patience_us;  /* how long the worker leaves tasks to a waiter; 0: a millisecond */
     void (*enter)(
         void *arg); /* called on a thread each time it becomes the runner; may be NULL */
     void *arg;
