@@ -55,8 +55,7 @@ void choir__train_interrupt(int signal)
     interrupted = 1;
 }
 
-/* --- a step
- * ----------------------------------------------------------------------------------- */
+/* --- a step --- */
 
 static choir_status step_body(choir_scope *step, void *arg)
 {
@@ -108,8 +107,7 @@ static choir_status one_step(trainer *t, float *loss)
     return CHOIR_OK;
 }
 
-/* --- validation and checkpoints
- * ------------------------------------------------------------------- */
+/* --- validation and checkpoints --- */
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
@@ -201,8 +199,7 @@ static choir_status resume(trainer *t)
     return status;
 }
 
-/* --- the whole job
- * ---------------------------------------------------------------------------- */
+/* --- the whole job --- */
 
 static choir_status open_devices(trainer *t)
 {

@@ -65,8 +65,7 @@ static void check(choir_check_fn *f, choir_tensor **in, int count, void *arg)
     assert_int_equal(status, CHOIR_OK);
 }
 
-/* --- unary
- * ------------------------------------------------------------------------------------ */
+/* --- unary --- */
 
 typedef choir_tensor *unary_fn(choir_tensor *x);
 
@@ -139,8 +138,7 @@ static void unary_ops(void **state)
     }
 }
 
-/* --- binary, broadcasting
- * ---------------------------------------------------------------------- */
+/* --- binary, broadcasting --- */
 
 typedef choir_tensor *binary_fn(choir_tensor *a, choir_tensor *b);
 
@@ -177,8 +175,7 @@ static void matrix_products(void **state)
     check(apply_binary, shared, 2, &f);
 }
 
-/* --- layers
- * ----------------------------------------------------------------------------------- */
+/* --- layers --- */
 
 static choir_tensor *apply_linear(choir_tensor *const *in, int count, void *arg)
 {
@@ -315,8 +312,7 @@ static void lookups(void **state)
     check(apply_dropout, &x, 1, NULL);
 }
 
-/* --- losses
- * ----------------------------------------------------------------------------------- */
+/* --- losses --- */
 
 static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, void *arg)
 {
@@ -376,8 +372,7 @@ static void losses(void **state)
     check(apply_mse, in, 2, NULL);
 }
 
-/* --- a user's own op
- * --------------------------------------------------------------------------- */
+/* --- a user's own op --- */
 
 static choir_tensor *cube(choir_tensor *const *in, int count, const void *arg)
 {
