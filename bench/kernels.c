@@ -151,44 +151,31 @@ static void bench_rows(int64_t rows, int64_t cols)
         .n = n, .key = 42, .p = 0.1f);
 }
 
-/* Scores of attention: (B, H, T, T). */
+/* q, k and v are the thirds of (B, T, 3C); y (B, T, C). FLOPs of all keys, seen or not. */
 static void bench_attention(int64_t b, int64_t h, int64_t t, int64_t hd)
 {
     char size[64];
-    int64_t rows = b * h * t, n = rows * t, c = h * hd;
+    int64_t c = h * hd, rows = b * h * t;
     snprintf(size, sizeof size, "%lldx%lldx%lld hd %lld", (long long)b, (long long)h,
         (long long)t, (long long)hd);
-    BYTES("softmax causal", softmax, size, 8 * n, n, .x = floats(n), .y = floats(n),
-        .rows = rows, .cols = t, .period = t, .scale = 0.125f, .causal = true);
-    BYTES("softmax_backward", softmax_backward, size, 12 * n, n, .y = floats(n),
-        .gy = floats(n), .gx = floats(n), .rows = rows, .cols = t, .period = t, .scale = 0.125f,
-        .causal = true);
-    /* q, k, v are views into (B, T, 3C); the scores (B, H, T, T); the output (B, T, C). */
-    double flops = 2.0 * (double)n * (double)hd;
-    FLOPS("q k^T (views)", matmul, size, flops, .a = floats(3 * b * t * c),
-        .b = floats(3 * b * t * c), .c = floats(n), .batch0 = b, .batch1 = h, .m = t, .n = t,
-        .k = hd, .a_row = 3 * c, .a_col = 1, .b_row = 1, .b_col = 3 * c, .c_row = t,
-        .a_batch0 = 3 * t * c, .a_batch1 = hd, .b_batch0 = 3 * t * c, .b_batch1 = hd,
-        .c_batch0 = h * t * t, .c_batch1 = t * t);
-    FLOPS("scores v (views)", matmul, size, flops, .a = floats(n), .b = floats(3 * b * t * c),
-        .c = floats(b * t * c), .batch0 = b, .batch1 = h, .m = t, .n = hd, .k = t, .a_row = t,
-        .a_col = 1, .b_row = 3 * c, .b_col = 1, .c_row = c, .a_batch0 = h * t * t,
-        .a_batch1 = t * t, .b_batch0 = 3 * t * c, .b_batch1 = hd, .c_batch0 = t * c,
-        .c_batch1 = hd);
-    FLOPS("scores^T g (views)", matmul, size, flops, .a = floats(n), .b = floats(b * t * c),
-        .c = floats(3 * b * t * c), .batch0 = b, .batch1 = h, .m = t, .n = hd, .k = t,
-        .a_row = 1, .a_col = t, .b_row = c, .b_col = 1, .c_row = 3 * c, .a_batch0 = h * t * t,
-        .a_batch1 = t * t, .b_batch0 = t * c, .b_batch1 = hd, .c_batch0 = 3 * t * c,
-        .c_batch1 = hd);
-    FLOPS("q k^T (packed)", matmul, size, flops, .a = floats(b * t * c), .b = floats(b * t * c),
-        .c = floats(n), .batch0 = 1, .batch1 = b * h, .m = t, .n = t, .k = hd, .a_row = hd,
-        .a_col = 1, .b_row = 1, .b_col = hd, .c_row = t, .a_batch1 = t * hd, .b_batch1 = t * hd,
-        .c_batch1 = t * t);
-    int64_t s[4] = {t * 3 * c, hd, 3 * c, 1};
-    BYTES("copy head view", copy, size, 8 * b * t * c, b * t * c,
-        .x = {floats(3 * b * t * c), {s[0], s[1], s[2], s[3]}},
-        .y = {floats(b * t * c), {h * t * hd, t * hd, hd, 1}}, .shape = {b, h, t, hd},
-        .ndim = 4);
+    BYTES("softmax", softmax, size, 8 * rows * t, rows * t, .x = floats(rows * t),
+        .y = floats(rows * t), .rows = rows, .cols = t);
+    BYTES("softmax_backward", softmax_backward, size, 12 * rows * t, rows * t,
+        .y = floats(rows * t), .gy = floats(rows * t), .gx = floats(rows * t), .rows = rows,
+        .cols = t);
+    double flops = 4.0 * (double)rows * (double)t * (double)hd;
+    choir__attention_shape n = {
+        .b = b, .h = h, .g = h, .t = t, .s = t, .d = hd, .scale = 0.125f, .causal = true};
+    choir__heads x = {floats(3 * b * t * c), t * 3 * c, hd, 3 * c};
+    choir__heads y = {floats(b * t * c), t * c, hd, c};
+    float *lse = floats(rows);
+    for (int64_t i = 0; i < rows; i++)
+        lse[i] = 100; /* so that exp() sees what it would */
+    FLOPS("attention causal", attention, size, flops, .q = x, .k = x, .v = x, .y = y,
+        .lse = floats(rows), .n = n);
+    choir__heads g = {floats(3 * b * t * c), t * 3 * c, hd, 3 * c};
+    FLOPS("attention_backward causal", attention_backward, size, 2.5 * flops, .q = x, .k = x,
+        .v = x, .gy = y, .gq = g, .gk = g, .gv = g, .lse = lse, .n = n);
 }
 
 /* A linear layer's three products: y = x W^T + b, gx = gy W, gW = gy^T x. W is (n, k). */

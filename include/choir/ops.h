@@ -60,6 +60,24 @@ choir_tensor *choir_log_softmax(choir_tensor *x);
  * strides with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ... t. */
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal);
 
+typedef struct choir_attention_opts {
+    bool causal;        /* query t sees keys 0 ... t */
+    int64_t window;     /* with causal: the last `window` of those alone; 0: all */
+    float scale;        /* of the scores; 0: 1/sqrt(D) */
+    choir_tensor *bias; /* NULL, or added to the scores: (P, H or 1, Tq or 1, Tk), of q's
+                           dtype; sample b takes b % P; -INFINITY hides a key */
+} choir_attention_opts;
+
+choir_attention_opts choir_attention_defaults(void);
+
+/** softmax(scale q k^T + bias) v. q (B, H, Tq, D), k and v (B, G, Tk, D), G a divisor of H:
+ * head h reads head h / (H/G) of k and v (grouped-query attention, Ainslie et al., 2023); any
+ * strides with a contiguous last dimension -> (B, H, Tq, D), in memory (B, Tq, H, D), so that
+ * transposing it back is a view. The scores are never there as a whole: memory grows with Tq
+ * and Tk, not with their product. Gradient: q, k, v, bias. */
+choir_tensor *choir_attention_with(
+    choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts);
+
 /** The same with q, k and v as the thirds of one tensor qkv (B, T, 3C), C = heads * D -> (B, T,
  * C). */
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal);

@@ -138,26 +138,66 @@ typedef struct choir__k_matmul {
     choir_dtype dtype;
 } choir__k_matmul;
 
-/* Softmax over rows: y = softmax(scale x). causal: row r sees columns 0 ... r % period (the
- * rest come out 0). y may be x. log: y = log softmax. */
+/* Softmax over rows. y may be x. log: y = log softmax. */
 typedef struct choir__k_softmax {
     const void *x;
     void *y;
-    int64_t rows, cols, period;
-    float scale;
-    bool causal, log;
+    int64_t rows, cols;
+    bool log;
     choir_dtype dtype;
 } choir__k_softmax;
 
-/* gx = scale * y (gy - sum_c gy y); log: gx = scale * (gy - exp(y) sum_c gy). gx may be gy. */
+/* gx = y (gy - sum_c gy y); log: gx = gy - exp(y) sum_c gy. gx may be gy. */
 typedef struct choir__k_softmax_backward {
     const void *y, *gy;
     void *gx;
-    int64_t rows, cols, period;
-    float scale;
-    bool causal, log;
+    int64_t rows, cols;
+    bool log;
     choir_dtype dtype;
 } choir__k_softmax_backward;
+
+/* Heads: for each batch b and head h a matrix of rows t, whose columns are contiguous. */
+typedef struct choir__heads {
+    void *p;
+    int64_t b, h, t; /* strides, in elements */
+} choir__heads;
+
+/* What attention is of: queries (B, H, T, D), keys and values (B, G, S, D); head h reads head
+ * h / (H / G) of those. Query t sees the keys from max(0, t - window + 1) (window 0: from 0)
+ * up to t if causal, else to S - 1. */
+typedef struct choir__attention_shape {
+    int64_t b, h, g, t, s, d, window;
+    float scale;
+    bool causal;
+} choir__attention_shape;
+
+/* Added to the scaled scores: sample b, head h, query t, key s has element
+ * (b % samples) * stride[0] + h * stride[1] + t * stride[2] + s. p NULL: none. */
+typedef struct choir__attention_bias {
+    void *p;
+    int64_t samples, stride[3];
+} choir__attention_bias;
+
+/* y = softmax(scale q k^T + bias) v, head by head and a block of queries at a time: no more
+ * than a block's scores are ever there. lse (B, H, T): log sum exp of each query's scores. */
+typedef struct choir__k_attention {
+    choir__heads q, k, v, y;
+    choir__attention_bias bias;
+    void *lse;
+    choir__attention_shape n;
+    choir_dtype dtype;
+} choir__k_attention;
+
+/* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T));
+ * gq = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
+ * gbias.p NULL: not wanted. */
+typedef struct choir__k_attention_backward {
+    choir__heads q, k, v, gy, gq, gk, gv;
+    choir__attention_bias bias, gbias;
+    const void *lse;
+    choir__attention_shape n;
+    choir_dtype dtype;
+} choir__k_attention_backward;
 
 /* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased
  * (Ba et al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). */
@@ -392,8 +432,9 @@ typedef struct choir__k_store {
 /* clang-format off */
 #define CHOIR__KERNEL_LIST(X)                                                                  \
     X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)      \
-    X(matmul) X(softmax) X(softmax_backward) X(layer_norm) X(layer_norm_backward)              \
-    X(layer_norm_weights) X(batch_norm) X(batch_norm_backward) X(embedding)                    \
+    X(matmul) X(softmax) X(softmax_backward) X(attention) X(attention_backward)                \
+    X(layer_norm) X(layer_norm_backward) X(layer_norm_weights)                                 \
+    X(batch_norm) X(batch_norm_backward) X(embedding)                                          \
     X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(grad_norm) X(store)

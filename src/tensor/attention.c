@@ -1,12 +1,8 @@
-/* Softmax, and scaled dot-product attention made of it and two batched products.
+/* Softmax, and scaled dot-product attention.
  *
- *     S = q k^T / sqrt(D)      P = softmax(S)      y = P v
- *
- * q, k and v may be three tensors (B, H, T, D) or the thirds of one (B, T, 3C); either way a
- * head is a strided matrix, and nothing is copied. P (B, H, T, T) is kept for backward:
- *
- *     gv = P^T gy     gP = gy v^T     gS = P (gP - rowsum(gP P)) / sqrt(D)     gq = gS k     gk
- * = gS^T q */
+ * Attention is one kernel forward and one backward. q, k and v may be three tensors (B, H, T,
+ * D) or the thirds of one (B, T, 3C); either way a head is a strided matrix. What is kept for
+ * backward is the log sum exp of each query's scores; the scores are computed again. */
 #include <math.h>
 #include <string.h>
 
@@ -28,8 +24,6 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
         .gx = choir__data(out),
         .rows = choir__rows(y),
         .cols = choir__cols(y),
-        .period = 1,
-        .scale = 1,
         .log = *(const bool *)r->attrs,
         .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, softmax_backward, &args);
@@ -56,8 +50,6 @@ static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
         .y = choir__data(y),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
-        .period = 1,
-        .scale = 1,
         .log = logarithm,
         .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, softmax, &args);
@@ -79,207 +71,256 @@ choir_tensor *choir_log_softmax(choir_tensor *x)
     return softmax("log_softmax", x, true);
 }
 
-/* --- heads: strided matrices, B x H of them --- */
+/* --- attention: what its two forms share --- */
 
-struct heads {
-    void *p;
-    int64_t b, h, t; /* strides: batch, head, position */
+struct operands {
+    choir__heads q, k, v;
+    choir__attention_bias bias;
+    choir__attention_shape n;
 };
 
-struct sizes {
-    int64_t b, h, t, s, d; /* batch, heads, queries, keys, width of a head */
-    bool causal;
-};
-
-static struct heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
+static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
 {
-    return (struct heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
+    return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
-/* The third number `which` of packed (B, T, 3C), C = H D. */
-static struct heads third_of(const choir_tensor *qkv, struct sizes n, int which)
-{
-    int64_t width = 3 * n.h * n.d;
-    char *p = choir__data(qkv);
-    p += (size_t)(which * n.h * n.d) * choir_dtype_size(qkv->dtype);
-    return (struct heads){p, n.t * width, n.d, width};
-}
-
-static struct heads scores_of(const choir_tensor *p) /* (B, H, T, S), contiguous */
-{
-    int64_t t = p->shape.dim[2], s = p->shape.dim[3];
-    return (struct heads){choir__data(p), p->shape.dim[1] * t * s, t * s, s};
-}
-
-/* c = a b over all heads; a_turned, b_turned: the operand's transpose is meant. */
-static void product(choir_device *device, choir_dtype dtype, struct sizes n, struct heads c,
-    struct heads a, bool a_turned, struct heads b, bool b_turned, int64_t rows, int64_t cols,
-    int64_t inner)
-{
-    choir__k_matmul args = {
-        .a = a.p,
-        .b = b.p,
-        .c = c.p,
-        .batch0 = n.b,
-        .batch1 = n.h,
-        .m = rows,
-        .n = cols,
-        .k = inner,
-        .a_row = a_turned ? 1 : a.t,
-        .a_col = a_turned ? a.t : 1,
-        .b_row = b_turned ? 1 : b.t,
-        .b_col = b_turned ? b.t : 1,
-        .c_row = c.t,
-        .a_batch0 = a.b,
-        .a_batch1 = a.h,
-        .b_batch0 = b.b,
-        .b_batch1 = b.h,
-        .c_batch0 = c.b,
-        .c_batch1 = c.h,
-        .dtype = dtype,
-    };
-    choir__launch(device, dtype, matmul, &args);
-}
-
-static float scale_of(struct sizes n)
-{
-    return (float)(1.0 / sqrt((double)n.d));
-}
-
-/* y = softmax(q k^T / sqrt(D)) v; returns P. */
+/* Returns log sum exp (B, H, T). */
 static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    struct sizes n, struct heads q, struct heads k, struct heads v, struct heads y)
+    const struct operands *x, choir__heads y)
 {
-    choir_tensor *p = choir__tensor_new(scope, device, dtype, choir_dims(n.b, n.h, n.t, n.s));
-    if (p->poisoned)
-        return p;
-    product(device, dtype, n, scores_of(p), q, false, k, true, n.t, n.s, n.d);
-    choir__k_softmax args = {.x = choir__data(p),
-        .y = choir__data(p),
-        .rows = n.b * n.h * n.t,
-        .cols = n.s,
-        .period = n.t,
-        .scale = scale_of(n),
-        .causal = n.causal,
+    choir_tensor *lse =
+        choir__tensor_new(scope, device, dtype, choir_dims(x->n.b, x->n.h, x->n.t));
+    if (lse->poisoned || !lse->count)
+        return lse;
+    choir__k_attention args = {.q = x->q,
+        .k = x->k,
+        .v = x->v,
+        .y = y,
+        .bias = x->bias,
+        .lse = choir__data(lse),
+        .n = x->n,
         .dtype = dtype};
-    choir__launch(device, dtype, softmax, &args);
-    product(device, dtype, n, y, scores_of(p), false, v, false, n.t, n.d, n.s);
-    return p;
+    choir__launch(device, dtype, attention, &args);
+    return lse;
 }
 
-static void backward(choir_scope *scope, choir_tensor *p, struct sizes n, struct heads q,
-    struct heads k, struct heads v, struct heads gy, struct heads gq, struct heads gk,
-    struct heads gv)
+static void backward(const struct operands *x, const choir_tensor *lse, choir__heads gy,
+    const choir__heads g[3], choir__attention_bias gbias)
 {
-    choir_device *device = choir__device_of(p);
-    choir_tensor *gp = choir__tensor_like(scope, p);
-    if (gp->poisoned)
-        return;
-    product(device, p->dtype, n, gv, scores_of(p), true, gy, false, n.s, n.d, n.t);
-    product(device, p->dtype, n, scores_of(gp), gy, false, v, true, n.t, n.s, n.d);
-    choir__k_softmax_backward args = {.y = choir__data(p),
-        .gy = choir__data(gp),
-        .gx = choir__data(gp),
-        .rows = n.b * n.h * n.t,
-        .cols = n.s,
-        .period = n.t,
-        .scale = scale_of(n),
-        .causal = n.causal,
-        .dtype = p->dtype};
-    choir__launch(device, p->dtype, softmax_backward, &args);
-    product(device, p->dtype, n, gq, scores_of(gp), false, k, false, n.t, n.d, n.s);
-    product(device, p->dtype, n, gk, scores_of(gp), true, q, false, n.s, n.d, n.t);
+    choir__k_attention_backward args = {.q = x->q,
+        .k = x->k,
+        .v = x->v,
+        .gy = gy,
+        .gq = g[0],
+        .gk = g[1],
+        .gv = g[2],
+        .bias = x->bias,
+        .gbias = gbias,
+        .lse = choir__data(lse),
+        .n = x->n,
+        .dtype = lse->dtype};
+    if (lse->count)
+        choir__launch(choir__device_of(lse), lse->dtype, attention_backward, &args);
 }
 
-/* --- three tensors --- */
+/* --- three tensors, and a bias --- */
+
+enum { Q, K, V, BIAS, OPERANDS };
+
+static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 1, S) */
+{
+    const int64_t *dim = x->shape.dim;
+    return (choir__attention_bias){choir__data(x), dim[0],
+        {x->stride[0], dim[1] > 1 ? x->stride[1] : 0, dim[2] > 1 ? x->stride[2] : 0}};
+}
+
+static struct operands operands_of(
+    choir_tensor *const x[OPERANDS], const choir__attention_shape *n)
+{
+    struct operands o = {heads_of(x[Q]), heads_of(x[K]), heads_of(x[V]), {0}, *n};
+    if (x[BIAS])
+        o.bias = bias_of(x[BIAS]);
+    return o;
+}
+
+/* Laid out as x is in memory, so that the views behind it cost its gradient no copy. */
+static choir_tensor *gradient_like(choir_scope *scope, choir_tensor *x)
+{
+    choir_tensor *g = choir__tensor_like(scope, x);
+    if (g->poisoned || g->stride[3] == 1)
+        return g;
+    return choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+}
 
 static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    const struct sizes *n = r->attrs;
-    choir_tensor *g[3];
+    struct operands x = operands_of(r->saved, r->attrs);
+    choir_tensor *g[OPERANDS] = {0};
+    choir__heads gx[3] = {{0}};
+    choir__attention_bias gbias = {0};
     if (gy->stride[3] != 1)
         gy = choir__dense_rows(sink->scope, gy);
-    for (int i = 0; i < 3; i++)
-        g[i] = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, r->in[i]->shape);
-    if (g[0]->poisoned || g[1]->poisoned || g[2]->poisoned)
-        return;
-    backward(sink->scope, r->saved[0], *n, heads_of(r->saved[1]), heads_of(r->saved[2]),
-        heads_of(r->saved[3]), heads_of(gy), heads_of(g[0]), heads_of(g[1]), heads_of(g[2]));
-    for (int i = 0; i < 3; i++)
-        if (choir__wanted(r, i))
+    for (int i = 0; i < r->count; i++) {
+        if (!choir__wanted(r, i))
+            continue;
+        g[i] = i == BIAS ? choir__tensor_new(
+                               sink->scope, choir__device_of(gy), gy->dtype, r->in[i]->shape)
+                         : gradient_like(sink->scope, r->in[i]);
+        if (g[i]->poisoned)
+            return;
+        if (i < BIAS)
+            gx[i] = heads_of(g[i]);
+    }
+    if (g[BIAS]) {
+        choir__launch_fill(g[BIAS], 0);
+        gbias = bias_of(g[BIAS]);
+    }
+    backward(&x, r->saved[OPERANDS], heads_of(gy), gx, gbias);
+    for (int i = 0; i < r->count; i++)
+        if (g[i])
             sink->give(sink, r, i, g[i]);
 }
 
 static const choir__op attention_op = {
-    .name = "attention", .backward = attention_backward, .reads_in = 7};
+    .name = "attention", .backward = attention_backward, .reads_in = 15};
 
 /* (B, H, T, D) whose memory is (B, T, H, D): the transpose that follows is then free. */
-static choir_tensor *by_position(
-    choir_scope *scope, choir_device *device, choir_dtype dtype, struct sizes n)
+static choir_tensor *by_position(choir_scope *scope, choir_device *device, choir_dtype dtype,
+    const choir__attention_shape *n)
 {
-    choir_tensor *y = choir__tensor_new(scope, device, dtype, choir_dims(n.b, n.h, n.t, n.d));
-    int64_t stride[4] = {n.t * n.h * n.d, n.d, n.h * n.d, 1};
+    choir_tensor *y =
+        choir__tensor_new(scope, device, dtype, choir_dims(n->b, n->h, n->t, n->d));
+    int64_t stride[4] = {n->t * n->h * n->d, n->d, n->h * n->d, 1};
     memcpy(y->stride, stride, sizeof stride);
     return y;
 }
 
-choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
+static const char *wrong_operands(choir_tensor *const *in, choir_attention_opts opts)
+{
+    choir_shape q = in[Q]->shape, k = in[K]->shape;
+    if (q.ndim != 4 || k.ndim != 4 || !choir__same_shape(k, in[V]->shape) ||
+        q.dim[0] != k.dim[0] || q.dim[3] != k.dim[3])
+        return "wants q (B, H, T, D), k and v (B, G, S, D)";
+    if (!k.dim[1] || q.dim[1] % k.dim[1])
+        return "the heads of k and v must divide those of q";
+    if (in[Q]->dtype != in[K]->dtype || in[Q]->dtype != in[V]->dtype ||
+        !choir__is_float(in[Q]->dtype))
+        return "wants floating q, k and v of one dtype";
+    if (opts.causal && q.dim[2] != k.dim[2])
+        return "causal attention wants as many keys as queries";
+    if (opts.window < 0 || (opts.window && !opts.causal))
+        return "a window is positive, and of causal attention";
+    if (!k.dim[2])
+        return "wants a key";
+    return NULL;
+}
+
+static const char *wrong_bias(choir_tensor *const *in)
+{
+    if (!in[BIAS])
+        return NULL;
+    choir_shape q = in[Q]->shape, bias = in[BIAS]->shape;
+    if (bias.ndim != 4 || !bias.dim[0] || q.dim[0] % bias.dim[0] ||
+        (bias.dim[1] != 1 && bias.dim[1] != q.dim[1]) ||
+        (bias.dim[2] != 1 && bias.dim[2] != q.dim[2]) || bias.dim[3] != in[K]->shape.dim[2])
+        return "wants a bias (P, H or 1, T or 1, S), P a divisor of the batch";
+    return in[BIAS]->dtype == in[Q]->dtype ? NULL : "wants a bias of q's dtype";
+}
+
+choir_attention_opts choir_attention_defaults(void)
+{
+    return (choir_attention_opts){0};
+}
+
+choir_tensor *choir_attention_with(
+    choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts)
 {
     choir_dtype stored = q->dtype;
-    choir_tensor *poisoned;
-    choir_tensor *in[3] = {choir__as_computed(q), choir__as_computed(k), choir__as_computed(v)};
-    choir_scope *scope = choir__begin("attention", in, 3, &poisoned);
+    choir_tensor *poisoned, *x[OPERANDS] = {0};
+    choir_tensor *in[OPERANDS] = {choir__as_computed(q), choir__as_computed(k),
+        choir__as_computed(v), opts.bias ? choir__as_computed(opts.bias) : NULL};
+    int count = opts.bias ? OPERANDS : BIAS;
+    choir_scope *scope = choir__begin("attention", in, count, &poisoned);
     if (!scope)
         return poisoned;
-    choir_shape sq = q->shape, sk = k->shape;
-    if (sq.ndim != 4 || sk.ndim != 4 || !choir__same_shape(sk, v->shape) ||
-        sq.dim[0] != sk.dim[0] || sq.dim[1] != sk.dim[1] || sq.dim[3] != sk.dim[3] ||
-        (causal && sq.dim[2] != sk.dim[2]) || in[0]->dtype != in[1]->dtype ||
-        in[0]->dtype != in[2]->dtype || !choir__is_float(in[0]->dtype))
-        return choir__shape_error("attention", scope, in, 3,
-            "wants q (B, H, T, D), k and v (B, H, S, D) of one dtype, S = T if causal");
-    struct sizes n = {sq.dim[0], sq.dim[1], sq.dim[2], sk.dim[2], sq.dim[3], causal};
-    choir_tensor *x[3], *y = by_position(scope, choir__device_of(q), in[0]->dtype, n);
-    if (y->poisoned)
-        return y;
-    for (int i = 0; i < 3; i++) {
+    const char *wrong = wrong_operands(in, opts);
+    if (wrong || (wrong = wrong_bias(in)))
+        return choir__shape_error("attention", scope, in, count, wrong);
+    const int64_t *dq = q->shape.dim, *dk = k->shape.dim;
+    choir__attention_shape n = {.b = dq[0],
+        .h = dq[1],
+        .g = dk[1],
+        .t = dq[2],
+        .s = dk[2],
+        .d = dq[3],
+        .window = opts.window,
+        .scale = opts.scale != 0 ? opts.scale : (float)(1.0 / sqrt((double)dq[3])),
+        .causal = opts.causal};
+    choir_tensor *y = by_position(scope, choir__device_of(q), in[Q]->dtype, &n);
+    for (int i = 0; i < count && !y->poisoned; i++) {
         x[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
         if (x[i]->poisoned)
             return x[i];
     }
-    choir_tensor *p = forward(scope, choir__device_of(q), in[0]->dtype, n, heads_of(x[0]),
-        heads_of(x[1]), heads_of(x[2]), heads_of(y));
-    if (p->poisoned)
-        return p;
-    choir__record *r = choir__record_op(&attention_op, y, in, 3);
+    if (y->poisoned)
+        return y;
+    struct operands o = operands_of(x, &n);
+    choir_tensor *lse = forward(scope, choir__device_of(q), in[Q]->dtype, &o, heads_of(y));
+    if (lse->poisoned)
+        return lse;
+    choir__record *r = choir__record_op(&attention_op, y, in, count);
     if (r) {
         choir__record_attrs(r, &n, sizeof n);
-        r->saved[0] = p;
-        memcpy(&r->saved[1], x, sizeof x);
+        memcpy(r->saved, x, sizeof x);
+        r->saved[OPERANDS] = lse;
     } else {
-        choir__tensor_release(p);
+        choir__tensor_release(lse);
     }
     return choir__as_stored(y, stored);
 }
 
+choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
+{
+    choir_attention_opts opts = choir_attention_defaults();
+    opts.causal = causal;
+    return choir_attention_with(q, k, v, opts);
+}
+
 /* --- one packed tensor --- */
 
-static struct heads packed_rows(const choir_tensor *y, struct sizes n) /* (B, T, C) */
+/* The third number `which` of packed (B, T, 3C), C = H D. */
+static choir__heads third_of(
+    const choir_tensor *qkv, const choir__attention_shape *n, int which)
 {
-    int64_t width = n.h * n.d;
-    return (struct heads){choir__data(y), n.t * width, n.d, width};
+    int64_t width = 3 * n->h * n->d;
+    char *p = choir__data(qkv);
+    p += (size_t)(which * n->h * n->d) * choir_dtype_size(qkv->dtype);
+    return (choir__heads){p, n->t * width, n->d, width};
+}
+
+static choir__heads packed_rows(
+    const choir_tensor *y, const choir__attention_shape *n) /* (B, T, C) */
+{
+    int64_t width = n->h * n->d;
+    return (choir__heads){choir__data(y), n->t * width, n->d, width};
+}
+
+static struct operands thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
+{
+    return (struct operands){
+        third_of(qkv, n, 0), third_of(qkv, n, 1), third_of(qkv, n, 2), {0}, *n};
 }
 
 static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    const struct sizes *n = r->attrs;
-    choir_tensor *qkv = r->saved[1], *g = sink->dest(sink, r, 0);
+    const choir__attention_shape *n = r->attrs;
+    choir_tensor *g = sink->dest(sink, r, 0);
     if (!g)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    backward(sink->scope, r->saved[0], *n, third_of(qkv, *n, 0), third_of(qkv, *n, 1),
-        third_of(qkv, *n, 2), packed_rows(gy, *n), third_of(g, *n, 0), third_of(g, *n, 1),
-        third_of(g, *n, 2));
+    struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
+    backward(&x, r->saved[1], packed_rows(gy, n), (choir__heads[]){gx.q, gx.k, gx.v},
+        (choir__attention_bias){0});
     sink->give(sink, r, 0, g);
 }
 
@@ -299,22 +340,29 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         return choir__shape_error(
             "self_attention", scope, &in, 1, "wants (B, T, 3C) with C a multiple of the heads");
     int64_t c = shape.dim[2] / 3;
-    struct sizes n = {shape.dim[0], heads, shape.dim[1], shape.dim[1], c / heads, causal};
+    choir__attention_shape n = {.b = shape.dim[0],
+        .h = heads,
+        .g = heads,
+        .t = shape.dim[1],
+        .s = shape.dim[1],
+        .d = c / heads,
+        .scale = (float)(1.0 / sqrt((double)(c / heads))),
+        .causal = causal};
     choir_tensor *y = choir__tensor_new(
         scope, choir__device_of(in), in->dtype, choir_dims(shape.dim[0], shape.dim[1], c));
     if (y->poisoned)
         return y;
-    choir_tensor *p = forward(scope, choir__device_of(in), in->dtype, n, third_of(in, n, 0),
-        third_of(in, n, 1), third_of(in, n, 2), packed_rows(y, n));
-    if (p->poisoned)
-        return p;
+    struct operands x = thirds_of(in, &n);
+    choir_tensor *lse = forward(scope, choir__device_of(in), in->dtype, &x, packed_rows(y, &n));
+    if (lse->poisoned)
+        return lse;
     choir__record *r = choir__record_op(&self_attention_op, y, &in, 1);
     if (r) {
         choir__record_attrs(r, &n, sizeof n);
-        r->saved[0] = p;
-        r->saved[1] = in;
+        r->saved[0] = in;
+        r->saved[1] = lse;
     } else {
-        choir__tensor_release(p);
+        choir__tensor_release(lse);
     }
     return choir__as_stored(y, stored);
 }

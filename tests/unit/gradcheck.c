@@ -222,6 +222,34 @@ static void attention(void **state)
     check(apply_attention, cross, 3, &full);
 }
 
+/* Grouped heads, a window, other keys than queries, a bias in each of its forms. */
+static choir_tensor *apply_attention_with(choir_tensor *const *in, int count, void *arg)
+{
+    choir_attention_opts opts = *(choir_attention_opts *)arg;
+    opts.bias = count > 3 ? in[3] : NULL;
+    choir_tensor *k = choir_transpose(in[1], 1, 2), *v = choir_transpose(in[2], 1, 2);
+    return weigh(choir_attention_with(in[0], k, v, opts));
+}
+
+static void attention_options(void **state)
+{
+    static const choir_attention_opts opts[] = {
+        {0}, {.causal = true, .scale = 0.7f}, {.causal = true, .window = 2}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(opts) * 4; i++) {
+        choir_attention_opts o = opts[i / 4];
+        bool padded = i % 4 == 1;
+        int64_t keys = o.causal ? 5 : 6; /* k and v (B, S, G, D) */
+        choir_tensor *in[4] = {leaf(choir_dims(2, 4, 5, 3), false),
+            leaf(choir_dims(2, keys, 2, 3), false), leaf(choir_dims(2, keys, 2, 3), false),
+            leaf(padded       ? choir_dims(2, 1, 1, keys)
+                 : i % 4 == 2 ? choir_dims(1, 4, 5, keys)
+                              : choir_dims(2, 4, 1, keys),
+                false)};
+        check(apply_attention_with, in, i % 4 ? 4 : 3, &o);
+    }
+}
+
 static choir_tensor *apply_layer_norm(choir_tensor *const *in, int count, void *arg)
 {
     (void)arg;
@@ -420,6 +448,7 @@ int main(void)
         T(matrix_products),
         T(linear),
         T(attention),
+        T(attention_options),
         T(norms),
         T(convolutions),
         T(lookups),

@@ -208,6 +208,15 @@ static void test_bad_shapes(void **state)
     BAD(choir_softmax(choir_zeros(step, CHOIR_F32, CHOIR_SCALAR)));
     BAD(choir_attention(F(1, 2, 3, 4), F(1, 2, 3, 5), F(1, 2, 3, 5), false));
     BAD(choir_attention(F(1, 2, 3, 4), F(1, 2, 5, 4), F(1, 2, 5, 4), true));
+    choir_attention_opts o = choir_attention_defaults();
+    BAD(choir_attention_with(F(1, 3, 4, 2), F(1, 2, 4, 2), F(1, 2, 4, 2), o));
+    BAD(choir_attention_with(F(1, 2, 4, 2), F(1, 2, 0, 2), F(1, 2, 0, 2), o));
+    o.window = 2;
+    BAD(choir_attention_with(F(1, 2, 4, 2), F(1, 2, 4, 2), F(1, 2, 4, 2), o));
+    o = (choir_attention_opts){.bias = F(2, 1, 1, 3)};
+    BAD(choir_attention_with(F(2, 2, 4, 2), F(2, 2, 4, 2), F(2, 2, 4, 2), o));
+    o.bias = F(3, 2, 4, 4);
+    BAD(choir_attention_with(F(2, 2, 4, 2), F(2, 2, 4, 2), F(2, 2, 4, 2), o));
     BAD(choir_self_attention(F(2, 3, 7), 1, true));
     BAD(choir_self_attention(F(2, 3, 6), 0, true));
     BAD(choir_layer_norm(F(2, 3), F(2), NULL, 1e-5f));

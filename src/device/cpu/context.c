@@ -1,4 +1,4 @@
-/* A context is a thread count, a block of scratch memory that only grows, and oneDNN's
+/* A context is a thread count, two blocks of scratch memory that only grow, and oneDNN's
  * primitives. It belongs to a device; at any time one thread, the queue's runner, has it as its
  * current one. */
 #include "device/cpu/context.h"
@@ -9,10 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct block {
+    void *p;
+    size_t bytes;
+};
+
 struct choir__cpu_context {
     int threads;
-    void *scratch;
-    size_t scratch_bytes;
+    struct block scratch, workspace;
     choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
 };
 
@@ -35,7 +39,8 @@ void choir__cpu_context_free(choir__cpu_context *context)
     if (current == context)
         current = NULL;
     choir__onednn_free(context->onednn);
-    free(context->scratch);
+    free(context->scratch.p);
+    free(context->workspace.p);
     free(context);
 }
 
@@ -78,16 +83,26 @@ int choir__cpu_context_threads(const choir__cpu_context *context)
     return context->threads;
 }
 
+static void *at_least(struct block *block, size_t bytes)
+{
+    if (bytes > block->bytes) {
+        free(block->p);
+        block->bytes = (bytes + 4095) & ~(size_t)4095;
+        block->p = aligned_alloc(64, block->bytes);
+        if (!block->p)
+            block->p = choir__alloc(SIZE_MAX); /* says so and ends the process */
+    }
+    return block->p;
+}
+
 void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes)
 {
-    if (bytes > context->scratch_bytes) {
-        free(context->scratch);
-        context->scratch_bytes = (bytes + 4095) & ~(size_t)4095;
-        context->scratch = aligned_alloc(64, context->scratch_bytes);
-        if (!context->scratch)
-            context->scratch = choir__alloc(SIZE_MAX); /* says so and ends the process */
-    }
-    return context->scratch;
+    return at_least(&context->scratch, bytes);
+}
+
+void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes)
+{
+    return at_least(&context->workspace, bytes);
 }
 
 choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)

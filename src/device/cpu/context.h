@@ -21,6 +21,9 @@ int choir__cpu_context_threads(const choir__cpu_context *context);
 /* Scratch memory of at least so many bytes, 64-byte aligned, valid until the next call. */
 void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes);
 
+/* The same for a kernel that is made of others: theirs is choir__cpu_scratch. */
+void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes);
+
 /* The kernel tables: the slow obvious one, and the fast one for an instruction set. */
 extern const choir__kernels choir__cpu_reference;
 const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */

@@ -1,7 +1,4 @@
-/* Reference kernels that reduce rows or columns: sums, maxima, and softmax.
- *
- * In a causal softmax row r is a query at position r % period and sees the columns up to its
- * own; visible() is that count, and everything beyond it is neither read nor anything but 0. */
+/* Reference kernels that reduce rows or columns: sums, maxima, and softmax. */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_sum(const choir__k_sum *k)
@@ -33,29 +30,18 @@ void choir__reference_max_rows(const choir__k_max_rows *k)
     }
 }
 
-static int64_t visible(bool causal, int64_t row, int64_t period, int64_t cols)
-{
-    return causal ? choir__min(row % period + 1, cols) : cols;
-}
-
 void choir__reference_softmax(const choir__k_softmax *k)
 {
-    double scale = (double)k->scale;
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
-        int64_t seen = visible(k->causal, r, k->period, k->cols);
         double top = -INFINITY, sum = 0;
-        for (int64_t c = 0; c < seen; c++)
-            top = fmax(top, scale * get(k->x, first + c, k->dtype));
-        for (int64_t c = 0; c < seen; c++)
-            sum += exp(scale * get(k->x, first + c, k->dtype) - top);
+        for (int64_t c = 0; c < k->cols; c++)
+            top = fmax(top, get(k->x, first + c, k->dtype));
+        for (int64_t c = 0; c < k->cols; c++)
+            sum += exp(get(k->x, first + c, k->dtype) - top);
         for (int64_t c = 0; c < k->cols; c++) {
-            double y = 0;
-            if (c < seen) {
-                double x = scale * get(k->x, first + c, k->dtype) - top;
-                y = k->log ? x - log(sum) : exp(x) / sum;
-            }
-            put(k->y, first + c, k->dtype, y);
+            double x = get(k->x, first + c, k->dtype) - top;
+            put(k->y, first + c, k->dtype, k->log ? x - log(sum) : exp(x) / sum);
         }
     }
 }
@@ -64,20 +50,14 @@ void choir__reference_softmax_backward(const choir__k_softmax_backward *k)
 {
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
-        int64_t seen = visible(k->causal, r, k->period, k->cols);
         double sum = 0;
-        for (int64_t c = 0; c < seen; c++) {
+        for (int64_t c = 0; c < k->cols; c++) {
             double gy = get(k->gy, first + c, k->dtype);
             sum += k->log ? gy : gy * get(k->y, first + c, k->dtype);
         }
         for (int64_t c = 0; c < k->cols; c++) {
-            double gx = 0;
-            if (c < seen) {
-                double gy = get(k->gy, first + c, k->dtype);
-                double y = get(k->y, first + c, k->dtype);
-                gx = (double)k->scale * (k->log ? gy - exp(y) * sum : y * (gy - sum));
-            }
-            put(k->gx, first + c, k->dtype, gx);
+            double gy = get(k->gy, first + c, k->dtype), y = get(k->y, first + c, k->dtype);
+            put(k->gx, first + c, k->dtype, k->log ? gy - exp(y) * sum : y * (gy - sum));
         }
     }
 }
