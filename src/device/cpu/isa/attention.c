@@ -76,7 +76,8 @@ static void gather(
     const float *from = row_of(x, b, h, t);
     to->rows = x->t == d ? from : to->space;
     for (int64_t r = 0; r < rows && x->t != d; r++)
-        memcpy(to->space + r * d, from + r * x->t, (size_t)d * sizeof *from);
+        for (int64_t c = 0; c < d; c += W)
+            v_put(to->space + r * d + c, v_get(from + r * x->t + c, d - c), d - c);
 }
 
 /* c (m, n) = a (m, k) b (k, n); strides of a row and a column. */
@@ -132,8 +133,8 @@ static void clear(float *y, int64_t from, int64_t to)
 
 /* --- forward --- */
 
-/* s[0, n) becomes softmax(scale s + bias); returns log sum exp. */
-INLINE float softmax_row(float *s, const float *bias, int64_t n, float scale)
+/* s[0, n) becomes softmax(scale s + bias); log sum exp is *top + log of what is returned. */
+INLINE float softmax_row(float *s, const float *bias, int64_t n, float scale, float *top)
 {
     vec max[L], sum[L] = {{0}}, low = v_set(-INFINITY);
     LANES(j) max[j] = low;
@@ -148,19 +149,19 @@ INLINE float softmax_row(float *s, const float *bias, int64_t n, float scale)
             }
             max[j] = v_max(max[j], v_keep(z, left, low));
         }
-    float top = lanes_max(max), factor = bias ? 1 : scale;
+    float most = *top = lanes_max(max), factor = bias ? 1 : scale;
     for (int64_t c = 0; c < n; c += 16)
         LANES(j)
         {
             int64_t at = c + j * W, left = n - at;
-            vec e = v_exp_below(v_get(s + at, left) * factor - top);
+            vec e = v_exp_below(v_get(s + at, left) * factor - most);
             v_put(s + at, e, left);
             sum[j] += v_keep(e, left, (vec){0});
         }
     float total = lanes_sum(sum), inverse = 1.0f / total;
     for (int64_t c = 0; c < n; c += W)
         v_put(s + c, v_get(s + c, n - c) * inverse, n - c);
-    return top + v_log(v_set(total))[0];
+    return total;
 }
 
 /* Rows r of scores s (rows, keys): queries t + r of head (b, h). */
@@ -168,16 +169,18 @@ static void probabilities(const choir__k_attention *k, float *s, span keys, int6
     int64_t b, int64_t h, int64_t t)
 {
     int64_t width = keys.to - keys.from;
-    float *lse = (float *)k->lse + (b * k->n.h + h) * k->n.t;
-    for (int64_t r = t; r < t + rows; r++, s += width) {
-        span seen = seen_by(&k->n, r);
-        const float *bias = bias_row(&k->bias, b, h, r);
-        int64_t from = seen.from - keys.from, to = seen.to - keys.from;
-        lse[r] = bias ? softmax_row(s + from, bias + seen.from, to - from, k->n.scale)
-                      : softmax_row(s + from, NULL, to - from, k->n.scale);
+    float *lse = (float *)k->lse + (b * k->n.h + h) * k->n.t + t, total[QUERIES];
+    for (int64_t r = 0; r < rows; r++, s += width) {
+        span seen = seen_by(&k->n, t + r);
+        const float *bias = bias_row(&k->bias, b, h, t + r);
+        int64_t from = seen.from - keys.from, n = seen.to - seen.from;
+        total[r] = bias ? softmax_row(s + from, bias + seen.from, n, k->n.scale, &lse[r])
+                        : softmax_row(s + from, NULL, n, k->n.scale, &lse[r]);
         clear(s, 0, from);
-        clear(s, to, width);
+        clear(s, from + n, width);
     }
+    for (int64_t r = 0; r < rows; r += W)
+        v_put(lse + r, v_get(lse + r, rows - r) + v_log(v_get(total + r, rows - r)), rows - r);
 }
 
 static void forward_head(const choir__k_attention *k, work *w, int64_t b, int64_t h)
