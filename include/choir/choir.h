@@ -17,6 +17,7 @@
 #include <choir/data.h>
 #include <choir/checkpoint.h>
 #include <choir/group.h>
+#include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>
 

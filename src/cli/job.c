@@ -151,6 +151,16 @@ static choir_status make_save_folder(const char *path)
                : CHOIR_OK;
 }
 
+static choir_status check_trace_file(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return choir__error(
+            CHOIR_ERR_IO, "--trace %s: cannot write there: %s", path, strerror(errno));
+    fclose(f);
+    return CHOIR_OK;
+}
+
 /* A folder that holds a run is gone on with, not written over. */
 static choir_status check_save_folder(const choir__job *j)
 {
@@ -217,6 +227,8 @@ choir_status choir__job_prepare(choir__job *j)
         status = choir__job_check_optimizer(j);
     if (status == CHOIR_OK)
         status = check_sizes(j);
+    if (status == CHOIR_OK && j->trace)
+        status = check_trace_file(j->trace);
     return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;
 }
 

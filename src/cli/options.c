@@ -43,7 +43,9 @@ static void help(void)
         "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
         "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
         "Output\n"
-        "  --json, --quiet, --log-every N\n\n"
+        "  --json, --quiet, --log-every N\n"
+        "  --trace FILE                     which kernel ran when, for ui.perfetto.dev, and a\n"
+        "                                   profile at the end; rank R > 0 writes FILE.R\n\n"
         "Training is in f32. Whether bf16 would save time as well as memory depends on the CPU:\n"
         "docs/benchmarks.md has numbers.\n\n"
         "Example: two ranks in lockstep, with checkpoints:\n"
@@ -77,6 +79,7 @@ enum option_id {
     JSON,
     QUIET,
     LOG_EVERY,
+    TRACE,
     BYTES,
     HELP
 };
@@ -108,6 +111,7 @@ static const struct option known[] = {
     {"json", no_argument, NULL, JSON},
     {"quiet", no_argument, NULL, QUIET},
     {"log-every", required_argument, NULL, LOG_EVERY},
+    {"trace", required_argument, NULL, TRACE},
     {"bytes", no_argument, NULL, BYTES},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
@@ -165,6 +169,7 @@ static const char **word_of(choir__job *j, int id)
     case SCHEDULE: return &j->schedule;
     case SAVE: return &j->save;
     case RESUME: return &j->resume;
+    case TRACE: return &j->trace;
     default: return NULL;
     }
 }

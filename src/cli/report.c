@@ -210,6 +210,33 @@ void choir__report_summary(choir__report *r, int64_t parameters, float loss,
     fflush(stdout);
 }
 
+static void profile_json(choir_trace *trace, int64_t steps, double matmul_rate)
+{
+    int count;
+    const choir_trace_line *line = choir_trace_profile(trace, &count);
+    printf("{\"event\":\"profile\",\"steps\":%lld,\"matmul_gflops\":%.6g,\"kernels\":[",
+        (long long)steps, matmul_rate * 1e-9);
+    for (int i = 0; i < count; i++)
+        printf("%s{\"name\":\"%s\",\"size\":\"%s\",\"calls\":%lld,\"ms\":%.6g,\"gflop\":%.6g}",
+            i ? "," : "", line[i].name, line[i].shape, (long long)line[i].calls,
+            line[i].seconds * 1e3, line[i].flops * 1e-9);
+    printf("]}\n");
+}
+
+void choir__report_profile(
+    choir__report *r, choir_trace *trace, int64_t steps, double matmul_rate)
+{
+    end_line(r);
+    if (r->job->json) {
+        profile_json(trace, steps, matmul_rate);
+    } else if (!r->job->quiet) {
+        printf("Profile of %lld steps; a matrix product of 1024 runs at %.1f GFLOP/s.\n",
+            (long long)steps, matmul_rate * 1e-9);
+        choir_trace_print(trace, stdout, matmul_rate);
+    }
+    fflush(stdout);
+}
+
 void choir__report_free(choir__report *r)
 {
     end_line(r);

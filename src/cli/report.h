@@ -2,6 +2,7 @@
 #ifndef CHOIR_REPORT_H
 #define CHOIR_REPORT_H
 
+#include <choir/trace.h>
 #include "cli/evaluate.h"
 
 typedef struct choir__device_figures {
@@ -29,6 +30,9 @@ void choir__report_saved(choir__report *r, int64_t step, const char *dir);
 void choir__report_summary(choir__report *r, int64_t parameters, float loss,
     const choir__score *score, const char *sha256, const choir__device_figures *devices,
     int device_count);
+/* Where the time went: steps are those that the trace has seen. */
+void choir__report_profile(
+    choir__report *r, choir_trace *trace, int64_t steps, double matmul_rate);
 void choir__report_free(choir__report *r);
 
 #endif

@@ -37,6 +37,7 @@ typedef struct trainer {
     int64_t step;          /* done */
     double best, last_eval, started, busy_before;
     choir__report report;
+    choir_trace *trace; /* NULL without --trace */
 } trainer;
 
 static volatile sig_atomic_t interrupted;
@@ -95,6 +96,11 @@ static choir_status one_step(trainer *t, float *loss)
     if (status != CHOIR_OK)
         return status;
     t->step++;
+    if (t->trace) {
+        char name[32];
+        snprintf(name, sizeof name, "step %lld", (long long)t->step);
+        choir_trace_span(t->trace, name, start, start + seconds);
+    }
     if (!isfinite(*loss))
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
@@ -105,6 +111,35 @@ static choir_status one_step(trainer *t, float *loss)
             &t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
     }
     return CHOIR_OK;
+}
+
+/* --- the trace --- */
+
+static void start_trace(trainer *t)
+{
+    if (!t->job->trace)
+        return;
+    t->trace = choir_trace_new(0);
+    choir_trace_device(t->trace, t->run->device);
+    choir_trace_group(t->trace, t->env.group);
+}
+
+/* Writes it before validation, which is not training. */
+static choir_status end_trace(trainer *t, int64_t steps)
+{
+    char path[PATH_MAX];
+    if (!t->trace)
+        return CHOIR_OK;
+    int rank = t->env.rank;
+    snprintf(path, sizeof path, rank ? "%s.%d" : "%s", t->job->trace, rank);
+    choir_trace_stop(t->trace);
+    choir_status status = choir_trace_write(t->trace, path, rank);
+    if (rank == 0 && status == CHOIR_OK)
+        choir__report_profile(
+            &t->report, t->trace, steps, choir_trace_matmul_rate(t->run->device));
+    choir_trace_free(t->trace);
+    t->trace = NULL;
+    return status;
 }
 
 /* --- validation and checkpoints --- */
@@ -278,6 +313,8 @@ static choir_status finish(trainer *t, float loss)
     choir__device_figures *figures = choir__calloc((size_t)t->env.world, sizeof *figures);
     choir_status status = gather_figures(t, figures);
     if (status == CHOIR_OK)
+        status = end_trace(t, t->report.steps);
+    if (status == CHOIR_OK)
         status = evaluate(t, 0, &score);
     bool best = status == CHOIR_OK && !(score.loss >= t->best);
     t->last_eval = score.loss;
@@ -326,6 +363,7 @@ static choir_status train(trainer *t)
     t->started = choir__now();
     if (t->env.rank == 0)
         choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
+    start_trace(t);
     while (status == CHOIR_OK && t->step < t->job->steps) {
         status = one_step(t, &loss);
         if (status == CHOIR_OK)
@@ -346,6 +384,7 @@ choir_status choir__train_rank(const choir__job *job)
         status = train(&t);
     choir_device *device = t.env.device;
     int64_t micro_count = t.micro_count;
+    choir_trace_free(t.trace);
     choir__report_free(&t.report);
     choir_scope_close(t.run);
     choir_env_free(&t.env);

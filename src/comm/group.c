@@ -11,6 +11,7 @@
 #include "comm/group.h"
 #include "comm/shm/reduce.h"
 #include "comm/shm/shm.h"
+#include "device/trace.h"
 
 /* A rank often has one core, which its device is using: reducing in the background of a short
  * backward costs more in switches (3 % of a step of 22 ms) than it hides. Long steps do get it.
@@ -275,4 +276,21 @@ choir_status choir__shared_new(choir_group *group, size_t bytes, choir__shared *
     return failed   ? failed
            : status ? choir__error(status, "%s", group->shm->message)
                     : CHOIR_OK;
+}
+
+/* --- traces --- */
+
+static const char *name_of(choir__task *fn)
+{
+    return fn == run_barrier       ? "barrier"
+           : fn == run_broadcast   ? "broadcast"
+           : fn == run_all_gather  ? "all_gather"
+           : fn == run_all_reduce  ? "all_reduce"
+           : fn == run_tree_reduce ? "tree_reduce"
+                                   : "share";
+}
+
+void choir_trace_group(choir_trace *trace, choir_group *group)
+{
+    choir__trace_queue(trace, "collectives", group->queue, name_of);
 }

@@ -53,6 +53,8 @@ struct choir__queue {
     char message[512];
     _Atomic uint64_t busy_ns;
     double waited_s; /* by the runner: time inside waits for other queues */
+    choir__observer *_Atomic observer;
+    void *observer_arg;
     choir__queue *next;
 };
 
@@ -74,6 +76,20 @@ static uint64_t finished(choir__queue *q)
     return atomic_load_explicit(&q->finished, memory_order_acquire);
 }
 
+static void wait_task(const void *args);
+
+static void run_task(choir__queue *q, const task *t)
+{
+    choir__observer *observer = atomic_load_explicit(&q->observer, memory_order_acquire);
+    if (!observer || t->fn == wait_task) {
+        t->fn(t->args);
+        return;
+    }
+    double start = choir__now();
+    t->fn(t->args);
+    observer(q->observer_arg, t->fn, t->args, start, choir__now());
+}
+
 static void run_next(choir__queue *q)
 {
     size_t at = atomic_load_explicit(&q->read, memory_order_relaxed);
@@ -83,7 +99,7 @@ static void run_next(choir__queue *q)
         t = (task *)q->ring;
     }
     if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK)
-        t->fn(t->args);
+        run_task(q, t);
     atomic_store_explicit(&q->read, at + t->bytes, memory_order_release);
     uint64_t now = atomic_load_explicit(&q->finished, memory_order_relaxed) + 1;
     atomic_store(&q->finished, now);
@@ -347,6 +363,13 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
         .issued = atomic_load(&queue->issued),
         .finished = done,
     };
+}
+
+void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)
+{
+    wait_for(queue, atomic_load(&queue->issued));
+    queue->observer_arg = arg;
+    atomic_store_explicit(&queue->observer, fn, memory_order_release);
 }
 
 /* --- life --- */

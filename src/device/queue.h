@@ -75,6 +75,14 @@ typedef struct choir__queue_stats {
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue);
 
+/* Called on the runner after each task but waits for other queues, with when it ran
+ * (choir__now()). */
+typedef void choir__observer(
+    void *arg, choir__task *fn, const void *args, double start, double end);
+
+/* From now on; NULL: nobody watches. The queue is drained first. */
+void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
+
 /* Drains every queue and joins all workers, before a fork; they start anew on demand. */
 void choir__queues_quiesce(void);
 

@@ -1,0 +1,319 @@
+/* A trace watches queues. Each task that has run is added to the line of its kind (name and
+ * shape), and, while there is room, kept as an event.
+ *
+ * A queue's tasks come one at a time, but several queues at once: a lock guards the tables.
+ * Times are those of the runner; a device's line may hold a page fault or another process's
+ * turn as well as its kernel. */
+#include "device/trace.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/work.h"
+
+enum { MAX_QUEUES = 64, EVENTS = 1000000, RATE_SIZE = 1024, RATE_RUNS = 15 };
+
+typedef struct line {
+    choir_trace_line public;
+    char name[48], shape[64];
+    int track;
+    choir__task *fn;
+} line;
+
+typedef struct event {
+    double start, end;
+    int line, track; /* line -1: a span of the host */
+    char name[32];
+} event;
+
+typedef struct track {
+    struct choir_trace *trace;
+    int index;
+    char name[32];
+    choir__queue *queue;        /* NULL: the host, or watched no more */
+    const choir_device *device; /* or */
+    const char *(*name_of)(choir__task *fn);
+} track;
+
+struct choir_trace {
+    pthread_mutex_t lock;
+    track tracks[MAX_QUEUES];
+    int track_count;
+    line *lines;
+    int line_count;
+    event *events;
+    size_t event_count, event_room, event_limit;
+    double born;
+    choir_trace_line *sorted;
+};
+
+choir_trace *choir_trace_new(size_t events)
+{
+    choir_trace *t = choir__calloc(1, sizeof *t);
+    pthread_mutex_init(&t->lock, NULL);
+    t->event_limit = events ? events : EVENTS;
+    t->born = choir__now();
+    t->tracks[0] = (track){.trace = t, .name = "host"};
+    t->track_count = 1;
+    return t;
+}
+
+void choir_trace_stop(choir_trace *t)
+{
+    for (int i = 1; i < t->track_count; i++)
+        if (t->tracks[i].queue)
+            choir__queue_observe(t->tracks[i].queue, NULL, NULL);
+    for (int i = 1; i < t->track_count; i++)
+        t->tracks[i].queue = NULL;
+}
+
+void choir_trace_free(choir_trace *t)
+{
+    if (!t)
+        return;
+    choir_trace_stop(t);
+    pthread_mutex_destroy(&t->lock);
+    free(t->lines);
+    free(t->events);
+    free(t->sorted);
+    free(t);
+}
+
+/* --- collecting --- */
+
+static int line_for(choir_trace *t, const track *from, choir__task *fn, const choir__work *work)
+{
+    for (int i = 0; i < t->line_count; i++)
+        if (t->lines[i].fn == fn && t->lines[i].track == from->index &&
+            !strcmp(t->lines[i].shape, work->shape))
+            return i;
+    if (!(t->line_count & (t->line_count - 1))) /* 0 or a power of two: full */
+        t->lines = choir__realloc(t->lines, (size_t)(2 * t->line_count + 1) * sizeof *t->lines);
+    line *l = &t->lines[t->line_count];
+    *l = (line){.track = from->index, .fn = fn};
+    snprintf(l->name, sizeof l->name, "%s", work->name ? work->name : "other");
+    snprintf(l->shape, sizeof l->shape, "%s", work->shape);
+    return t->line_count++;
+}
+
+static event *new_event(choir_trace *t)
+{
+    if (t->event_count == t->event_limit)
+        return NULL;
+    if (t->event_count == t->event_room) {
+        t->event_room = t->event_room ? 2 * t->event_room : 4096;
+        t->events = choir__realloc(t->events, t->event_room * sizeof *t->events);
+    }
+    return &t->events[t->event_count++];
+}
+
+static void observe(void *arg, choir__task *fn, const void *args, double start, double end)
+{
+    track *from = arg;
+    choir_trace *t = from->trace;
+    choir__work work = {0};
+    if (from->device)
+        work = choir__work_of(from->device, fn, args);
+    else
+        work.name = from->name_of(fn);
+    pthread_mutex_lock(&t->lock);
+    int i = line_for(t, from, fn, &work);
+    line *l = &t->lines[i];
+    l->public.calls++;
+    l->public.seconds += end - start;
+    l->public.flops += work.flops;
+    event *e = new_event(t);
+    if (e)
+        *e = (event){.start = start, .end = end, .line = i, .track = from->index};
+    pthread_mutex_unlock(&t->lock);
+}
+
+static track *new_track(choir_trace *t, const char *name, choir__queue *queue)
+{
+    if (t->track_count == MAX_QUEUES)
+        return NULL;
+    track *k = &t->tracks[t->track_count];
+    *k = (track){.trace = t, .index = t->track_count++, .queue = queue};
+    snprintf(k->name, sizeof k->name, "%s", name);
+    return k;
+}
+
+void choir_trace_device(choir_trace *t, choir_device *device)
+{
+    track *k = new_track(t, choir_device_name(device), device->queue);
+    if (!k)
+        return;
+    k->device = device;
+    choir__queue_observe(device->queue, observe, k);
+}
+
+void choir__trace_queue(choir_trace *t, const char *name, choir__queue *queue,
+    const char *(*name_of)(choir__task *fn))
+{
+    track *k = new_track(t, name, queue);
+    if (!k)
+        return;
+    k->name_of = name_of;
+    choir__queue_observe(queue, observe, k);
+}
+
+double choir_trace_now(void)
+{
+    return choir__now();
+}
+
+void choir_trace_span(choir_trace *t, const char *name, double start, double end)
+{
+    pthread_mutex_lock(&t->lock);
+    event *e = new_event(t);
+    if (e) {
+        *e = (event){.start = start, .end = end, .line = -1};
+        snprintf(e->name, sizeof e->name, "%s", name);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* --- the profile --- */
+
+static void wait_for_all(choir_trace *t)
+{
+    for (int i = 1; i < t->track_count; i++)
+        if (t->tracks[i].queue)
+            choir__queue_wait(t->tracks[i].queue);
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = ((const choir_trace_line *)a)->seconds,
+           y = ((const choir_trace_line *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+const choir_trace_line *choir_trace_profile(choir_trace *t, int *count)
+{
+    wait_for_all(t);
+    pthread_mutex_lock(&t->lock);
+    *count = t->line_count;
+    t->sorted = choir__realloc(t->sorted, (size_t)(*count + 1) * sizeof *t->sorted);
+    for (int i = 0; i < *count; i++) {
+        t->sorted[i] = t->lines[i].public;
+        t->sorted[i].name = t->lines[i].name;
+        t->sorted[i].shape = t->lines[i].shape;
+    }
+    qsort(t->sorted, (size_t)*count, sizeof *t->sorted, by_seconds);
+    pthread_mutex_unlock(&t->lock);
+    return t->sorted;
+}
+
+static void print_rate(FILE *out, double flops, double seconds, double matmul_rate)
+{
+    double rate = seconds > 0 ? flops / seconds : 0;
+    if (flops > 0)
+        fprintf(out, "  %8.1f", rate * 1e-9);
+    if (flops > 0 && matmul_rate > 0)
+        fprintf(out, "  %5.0f %%", 100 * rate / matmul_rate);
+    fprintf(out, "\n");
+}
+
+void choir_trace_print(choir_trace *t, FILE *out, double matmul_rate)
+{
+    int count;
+    const choir_trace_line *lines = choir_trace_profile(t, &count);
+    double seconds = 0, flops = 0;
+    for (int i = 0; i < count; i++)
+        seconds += lines[i].seconds, flops += lines[i].flops;
+    fprintf(out, "%-24s %-32s %9s %11s %7s  %8s%s\n", "kernel", "size", "calls", "ms", "share",
+        "GFLOP/s", matmul_rate > 0 ? "  of the matmul rate" : "");
+    for (int i = 0; i < count; i++) {
+        fprintf(out, "%-24s %-32s %9lld %11.3f %6.1f%%", lines[i].name, lines[i].shape,
+            (long long)lines[i].calls, lines[i].seconds * 1e3,
+            seconds > 0 ? 100 * lines[i].seconds / seconds : 0);
+        print_rate(out, lines[i].flops, lines[i].seconds, matmul_rate);
+    }
+    fprintf(out, "%-57s %9s %11.3f %6.1f%%", "all", "", seconds * 1e3, 100.0);
+    print_rate(out, flops, seconds, matmul_rate);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double choir_trace_matmul_rate(choir_device *device)
+{
+    enum { N = RATE_SIZE };
+    choir__block *block = choir__block_new(device, 3 * sizeof(float) * N * N);
+    if (!block)
+        return 0;
+    float *p = choir__block_data(block);
+    double times[RATE_RUNS];
+    choir__k_fill fill = {.y = p, .n = 2 * N * N, .value = 1, .dtype = CHOIR_F32};
+    choir__k_matmul product = {.a = p,
+        .b = p + N * N,
+        .c = p + 2 * N * N,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = N,
+        .n = N,
+        .k = N,
+        .a_row = N,
+        .a_col = 1,
+        .b_row = N,
+        .b_col = 1,
+        .c_row = N,
+        .dtype = CHOIR_F32};
+    choir__launch(device, CHOIR_F32, fill, &fill);
+    for (int i = 0; i < RATE_RUNS; i++) {
+        choir__queue_wait(device->queue);
+        double start = choir__now();
+        choir__launch(device, CHOIR_F32, matmul, &product);
+        choir__queue_wait(device->queue);
+        times[i] = choir__now() - start;
+    }
+    choir__block_free(block);
+    qsort(times, RATE_RUNS, sizeof *times, ascending);
+    return 2.0 * N * N * N / times[RATE_RUNS / 2];
+}
+
+/* --- the trace --- */
+
+static void write_event(FILE *f, const choir_trace *t, const event *e, int rank)
+{
+    const line *l = e->line >= 0 ? &t->lines[e->line] : NULL;
+    fprintf(f,
+        ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
+        l ? l->name : e->name, rank, e->track, e->start * 1e6, (e->end - e->start) * 1e6);
+    if (l && l->shape[0])
+        fprintf(f, ",\"args\":{\"size\":\"%s\",\"gflop\":%.6g}", l->shape,
+            l->public.flops / (double)l->public.calls * 1e-9);
+    fprintf(f, "}");
+}
+
+choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
+{
+    wait_for_all(t);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return choir__error(CHOIR_ERR_IO, "trace: cannot write %s: %s", path, strerror(errno));
+    pthread_mutex_lock(&t->lock);
+    fprintf(f,
+        "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
+        rank, rank);
+    for (int i = 0; i < t->track_count; i++)
+        fprintf(f,
+            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
+            "\"args\":{\"name\":\"%s\"}}",
+            rank, i, t->tracks[i].name);
+    for (size_t i = 0; i < t->event_count; i++)
+        write_event(f, t, &t->events[i], rank);
+    fprintf(f, "\n]}\n");
+    pthread_mutex_unlock(&t->lock);
+    bool failed = ferror(f);
+    return fclose(f) || failed ? choir__error(CHOIR_ERR_IO, "trace: writing %s failed: %s",
+                                     path, strerror(errno))
+                               : CHOIR_OK;
+}

@@ -1,0 +1,110 @@
+/* A task is recognised by its function, found in the device's two kernel tables. FLOPs are
+ * counted from the arguments by the textbook: 2 for a multiplication and an addition, of what
+ * the result needs. What a kernel computes on top of that (attention's scores once more for
+ * backward) is its own affair and does not count. */
+#include "device/work.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef void describe_fn(const void *args, choir__work *work);
+
+static void describe_matmul(const void *args, choir__work *work)
+{
+    const choir__k_matmul *k = args;
+    int64_t batch = k->batch0 * k->batch1;
+    work->flops = 2.0 * (double)batch * (double)k->m * (double)k->n * (double)k->k;
+    int used =
+        batch > 1 ? snprintf(work->shape, sizeof work->shape, "%lldx", (long long)batch) : 0;
+    snprintf(work->shape + used, sizeof work->shape - (size_t)used, "%lldx%lldx%lld",
+        (long long)k->m, (long long)k->n, (long long)k->k);
+}
+
+static void describe_conv_shape(const choir__conv_shape *s, choir__work *work)
+{
+    work->flops = 2.0 * (double)(s->n * s->oh * s->ow) * (double)s->o *
+                  (double)(s->kh * s->kw * (s->c / s->groups));
+    snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld to %lld, %lldx%lld/%lld",
+        (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)s->o,
+        (long long)s->kh, (long long)s->kw, (long long)s->stride_h);
+}
+
+static void describe_conv(const void *args, choir__work *work)
+{
+    describe_conv_shape(&((const choir__k_conv *)args)->s, work);
+}
+
+static void describe_conv_backward_input(const void *args, choir__work *work)
+{
+    describe_conv_shape(&((const choir__k_conv_backward_input *)args)->s, work);
+}
+
+static void describe_conv_backward_weight(const void *args, choir__work *work)
+{
+    describe_conv_shape(&((const choir__k_conv_backward_weight *)args)->s, work);
+}
+
+/* Pairs of a query and a key that it sees. */
+static double pairs(const choir__attention_shape *n)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < n->t; t++) {
+        int64_t from = n->window ? choir__max(0, t - n->window + 1) : 0;
+        sum += (double)((n->causal ? choir__min(n->s, t + 1) : n->s) - from);
+    }
+    return sum * (double)(n->b * n->h);
+}
+
+static void describe_attention_shape(
+    const choir__attention_shape *n, double factor, choir__work *work)
+{
+    work->flops = factor * pairs(n) * (double)n->d;
+    snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld%s", (long long)n->b,
+        (long long)n->h, (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
+}
+
+static void describe_attention(const void *args, choir__work *work)
+{
+    describe_attention_shape(&((const choir__k_attention *)args)->n, 4, work);
+}
+
+static void describe_attention_backward(const void *args, choir__work *work)
+{
+    describe_attention_shape(&((const choir__k_attention_backward *)args)->n, 8, work);
+}
+
+static describe_fn *describer(const char *name)
+{
+    static const struct {
+        const char *name;
+        describe_fn *fn;
+    } known[] = {{"matmul", describe_matmul}, {"conv", describe_conv},
+        {"conv_backward_input", describe_conv_backward_input},
+        {"conv_backward_weight", describe_conv_backward_weight},
+        {"attention", describe_attention}, {"attention_backward", describe_attention_backward}};
+    for (size_t i = 0; i < CHOIR_COUNT(known); i++)
+        if (!strcmp(known[i].name, name))
+            return known[i].fn;
+    return NULL;
+}
+
+static const char *name_in(const choir__kernels *table, choir__task *fn)
+{
+#define X(kernel)                                                                              \
+    if ((choir__task *)table->kernel == fn)                                                    \
+        return #kernel;
+    CHOIR__KERNEL_LIST(X)
+#undef X
+    return NULL;
+}
+
+choir__work choir__work_of(const choir_device *device, choir__task *fn, const void *args)
+{
+    choir__work work = {.name = name_in(device->kernels, fn)};
+    if (!work.name)
+        work.name = name_in(device->reference, fn);
+    describe_fn *describe = work.name ? describer(work.name) : NULL;
+    if (describe)
+        describe(args, &work);
+    return work;
+}
