@@ -53,7 +53,8 @@ static choir_status run_batch(choir_scope *step, choir_module *net,
     if (status == CHOIR_OK) {
         choir_tensor *tx = batch_of(step, data->x_dtype, data->x_shape, n, x);
         choir_tensor *ty = batch_of(step, data->y_dtype, data->y_shape, n, y);
-        choir_tensor *out = choir_forward(net, tx), *loss = choir__model_loss(info, out, ty);
+        choir_tensor *out = choir__model_forward(info, net, tx, ty);
+        choir_tensor *loss = choir__model_loss(info, out, ty);
         s->rows = info->task == CHOIR__REGRESSION ? (double)n : (double)choir_tensor_count(ty);
         s->loss = choir_item(loss) * s->rows;
         status = choir_scope_status(step);

@@ -30,7 +30,7 @@ static choir_status open_random(choir__job *j)
                 count, i->input.dim[0], i->classes, j->seed + (uint64_t)s, sets[s]);
         else
             status = choir_dataset_random(count, i->input,
-                i->task == CHOIR__REGRESSION ? i->output : CHOIR_SCALAR,
+                i->task == CHOIR__CLASSIFICATION ? CHOIR_SCALAR : i->output,
                 i->task == CHOIR__REGRESSION ? 0 : i->classes, j->seed + (uint64_t)s, sets[s]);
     }
     return status;

@@ -28,7 +28,7 @@ static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor
     const choir_dataset *d = t->job->train;
     choir_tensor *x = zeros(scope, d->x_dtype, d->x_shape, t->n);
     choir_tensor *y = zeros(scope, d->y_dtype, d->y_shape, t->n);
-    *out = choir_forward(t->net, x);
+    *out = choir__model_forward(&t->job->info, t->net, x, y);
     return choir__model_loss(&t->job->info, *out, y);
 }
 

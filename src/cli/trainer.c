@@ -67,7 +67,7 @@ static choir_status step_body(choir_scope *step, void *arg)
         choir_batch b;
         status = choir_loader_next(t->loader, micro, &b);
         if (status == CHOIR_OK) {
-            choir_tensor *out = choir_forward(t->model, b.x);
+            choir_tensor *out = choir__model_forward(&t->job->info, t->model, b.x, b.y);
             choir_tensor *loss = choir__model_loss(&t->job->info, out, b.y);
             status = choir_backward(loss);
             t->losses[m] = choir_keep(t->run, loss);

@@ -12,6 +12,7 @@ const choir__model_spec *const choir__models[] = {
     &choir__model_mlp,
     &choir__model_cnn,
     &choir__model_gpt2,
+    &choir__model_donut,
     NULL,
 };
 
@@ -32,9 +33,20 @@ choir_status choir__model_find(const char *text, const choir__model_spec **spec)
     return choir__error(CHOIR_ERR_ARGUMENT, "there is no model '%s'; there are %s", name, list);
 }
 
+choir_tensor *choir__model_forward(
+    const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
+{
+    return info->task == CHOIR__IMAGE_TO_TEXT ? choir_forward(module, x, choir__donut_input(y))
+                                              : choir_forward(module, x);
+}
+
 choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y)
 {
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    opts.ignore_index = CHOIR__DONUT_PAD;
+    if (info->task == CHOIR__IMAGE_TO_TEXT)
+        return choir_cross_entropy_with(out, y, opts);
     return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)
                                            : choir_cross_entropy(out, y);
 }

@@ -8,9 +8,14 @@
 /* What the data looks like; a model fills in what the data leaves open (0), and checks the
  * rest. */
 typedef struct choir__model_info {
-    enum { CHOIR__REGRESSION, CHOIR__CLASSIFICATION, CHOIR__LANGUAGE } task;
+    enum {
+        CHOIR__REGRESSION,
+        CHOIR__CLASSIFICATION,
+        CHOIR__LANGUAGE,
+        CHOIR__IMAGE_TO_TEXT
+    } task;
     choir_shape input;  /* of one sample; LANGUAGE: (context) */
-    choir_shape output; /* REGRESSION: of one sample's target */
+    choir_shape output; /* REGRESSION, IMAGE_TO_TEXT: of one sample's target */
     int64_t classes;    /* or the vocabulary */
     int64_t items;      /* a sample counts for: tokens for language models, else 1 */
     char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
@@ -31,11 +36,20 @@ extern const choir__model_spec *const choir__models[];
 /* The spec named before the colon; an error lists the names there are. */
 choir_status choir__model_find(const char *text, const choir__model_spec **spec);
 
+/* The module's output for a micro-batch. y, the targets, are what IMAGE_TO_TEXT is told of the
+ * text so far; else they are not looked at. */
+choir_tensor *choir__model_forward(
+    const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y);
+
 /* One micro-batch's loss: cross entropy, or mean squared error for REGRESSION. */
 choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y);
 
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
-    choir__model_gpt2;
+    choir__model_gpt2, choir__model_donut;
+
+/* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
+enum { CHOIR__DONUT_PAD = 1 };
+choir_tensor *choir__donut_input(choir_tensor *target);
 
 #endif

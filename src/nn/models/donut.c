@@ -1,0 +1,171 @@
+/* Donut (Kim et al., 2022): a document's image, seen by a Swin encoder, is told as tokens by a
+ * BART decoder. Parameter names are those of transformers' VisionEncoderDecoderModel.
+ *
+ * Training predicts each token from the image and the tokens before it: the decoder's input is
+ * the target moved on by one, behind a token that starts it. Padding has a token of its own,
+ * which the loss leaves out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "nn/models/mbart.h"
+#include "nn/models/models.h"
+#include "nn/models/swin.h"
+#include "nn/module.h"
+
+enum { PAD = CHOIR__DONUT_PAD, START = 0 /* <s>, as in XLM-RoBERTa's vocabulary */ };
+
+typedef struct donut {
+    choir_module base;
+    choir_module *encoder, *decoder;
+} donut;
+
+static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    donut *d = (donut *)self;
+    if (count != 2)
+        return choir__poison(self->run, CHOIR_ERR_ARGUMENT,
+            "donut: wants an image and the tokens told so far, not %d inputs", count);
+    return choir_forward(d->decoder, in[1], choir_forward(d->encoder, in[0]));
+}
+
+static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward};
+
+choir_tensor *choir__donut_input(choir_tensor *target) /* (B, T) i64 */
+{
+    int64_t b = choir_tensor_size(target, 0), t = choir_tensor_size(target, 1);
+    choir_tensor *parts[2] = {
+        choir_full(choir_tensor_scope(target), CHOIR_I64, choir_dims(b, 1), START),
+        choir_narrow(target, 1, 0, t - 1)};
+    return choir_cat(parts, 2, 1);
+}
+
+struct sizes {
+    choir__swin_sizes encoder;
+    choir__mbart_sizes decoder;
+};
+
+/* "2-2-14-2", one number a stage. */
+static bool parse_stages(const char *text, int64_t values[CHOIR__SWIN_STAGES], int *stages)
+{
+    char word[64];
+    for (*stages = 0; *text && *stages < CHOIR__SWIN_STAGES; ++*stages) {
+        size_t length = strcspn(text, "-");
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        if (!choir__parse_int(word, 1, 4096, &values[*stages]))
+            return false;
+        text += length + (text[length] == '-');
+    }
+    return *stages > 0 && !*text;
+}
+
+static choir_status check(const struct sizes *s)
+{
+    const char *wrong = choir__swin_wrong(&s->encoder);
+    if (wrong)
+        return choir__error(CHOIR_ERR_ARGUMENT, "model donut: %lld x %lld pixels, %s",
+            (long long)s->encoder.height, (long long)s->encoder.width, wrong);
+    if (s->decoder.width % s->decoder.heads)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model donut: decoder_heads=%lld does not divide width=%lld",
+            (long long)s->decoder.heads, (long long)s->decoder.width);
+    return CHOIR_OK;
+}
+
+static choir_status parse(const char *text, struct sizes *s)
+{
+    char depths[64] = "2-2-14-2", heads[64] = "4-8-16-32";
+    int stages;
+    *s = (struct sizes){
+        {2560, 1920, 3, 4, 10, 128, 0, {0}, {0}, 0}, {4, 16, 1024, 4096, 768, 0, 0, 0}};
+    choir__option known[] = {{"height", CHOIR__INT, &s->encoder.height, 1, 1 << 16},
+        {"image_width", CHOIR__INT, &s->encoder.width, 1, 1 << 16},
+        {"patch", CHOIR__INT, &s->encoder.patch, 1, 64},
+        {"window", CHOIR__INT, &s->encoder.window, 1, 64},
+        {"embed", CHOIR__INT, &s->encoder.embed, 1, 4096},
+        {"depths", CHOIR__WORD, depths, 0, 0}, {"heads", CHOIR__WORD, heads, 0, 0},
+        {"layers", CHOIR__INT, &s->decoder.layers, 1, CHOIR__MBART_LAYERS},
+        {"decoder_heads", CHOIR__INT, &s->decoder.heads, 1, 1024},
+        {"width", CHOIR__INT, &s->decoder.width, 1, 1 << 16},
+        {"hidden", CHOIR__INT, &s->decoder.hidden, 1, 1 << 18},
+        {"context", CHOIR__INT, &s->decoder.context, 2, 1 << 20},
+        {"vocab", CHOIR__INT, &s->decoder.vocab, 3, 1 << 24},
+        {"dropout", CHOIR__FLOAT, &s->decoder.dropout, 0, 0.99}, {NULL}};
+    choir_status status = choir__options_parse(text, "model donut", known);
+    if (status != CHOIR_OK)
+        return status;
+    if (!parse_stages(depths, s->encoder.depth, &s->encoder.stages) ||
+        !parse_stages(heads, s->encoder.heads, &stages) || stages != s->encoder.stages)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model donut: depths=%s and heads=%s want one number for each of up to %d stages, "
+            "as 2-2-14-2",
+            depths, heads, CHOIR__SWIN_STAGES);
+    s->encoder.dropout = s->decoder.dropout;
+    s->decoder.encoder_width = choir__swin_out(&s->encoder);
+    return check(s);
+}
+
+static void print_stages(char text[64], const int64_t *values, int stages)
+{
+    text[0] = '\0';
+    for (int i = 0; i < stages; i++)
+        snprintf(text + strlen(text), 64 - strlen(text), "%s%lld", i ? "-" : "",
+            (long long)values[i]);
+}
+
+static choir_status describe(const char *text, choir__model_info *info)
+{
+    struct sizes s;
+    char depths[64], heads[64];
+    choir_status status = parse(text, &s);
+    if (status != CHOIR_OK)
+        return status;
+    if (s.decoder.vocab && info->classes > s.decoder.vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model donut: vocab=%lld is too small for the data's %lld tokens",
+            (long long)s.decoder.vocab, (long long)info->classes);
+    if (s.decoder.vocab)
+        info->classes = s.decoder.vocab;
+    if (!info->classes)
+        info->classes = 57525;
+    info->task = CHOIR__IMAGE_TO_TEXT;
+    info->input = choir_dims(3, s.encoder.height, s.encoder.width);
+    info->output = choir_dims(s.decoder.context);
+    info->items = 1;
+    print_stages(depths, s.encoder.depth, s.encoder.stages);
+    print_stages(heads, s.encoder.heads, s.encoder.stages);
+    snprintf(info->config, sizeof info->config,
+        "donut:height=%lld,image_width=%lld,patch=%lld,window=%lld,embed=%lld,depths=%s,"
+        "heads=%s,layers=%lld,decoder_heads=%lld,width=%lld,hidden=%lld,context=%lld,"
+        "vocab=%lld,dropout=%g",
+        (long long)s.encoder.height, (long long)s.encoder.width, (long long)s.encoder.patch,
+        (long long)s.encoder.window, (long long)s.encoder.embed, depths, heads,
+        (long long)s.decoder.layers, (long long)s.decoder.heads, (long long)s.decoder.width,
+        (long long)s.decoder.hidden, (long long)s.decoder.context, (long long)info->classes,
+        s.decoder.dropout);
+    return CHOIR_OK;
+}
+
+static choir_status build(
+    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+{
+    struct sizes s;
+    choir_status status = parse(text, &s);
+    if (status != CHOIR_OK)
+        return status;
+    s.decoder.vocab = info->classes;
+    donut *d = choir_module_new(run, &donut_class);
+    choir_module_child(&d->base, "encoder", &d->encoder, choir__swin_new(run, &s.encoder));
+    choir_module_child(&d->base, "decoder", &d->decoder, choir__mbart_new(run, &s.decoder));
+    *module = &d->base;
+    return choir_scope_status(run);
+}
+
+const choir__model_spec choir__model_donut = {
+    .name = "donut",
+    .help = "Donut, images to tokens: height=2560,image_width=1920,patch=4,window=10,embed=128,"
+            "depths=2-2-14-2,heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,"
+            "context=768,vocab=(the data's),dropout=0",
+    .describe = describe,
+    .build = build,
+};

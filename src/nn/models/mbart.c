@@ -1,0 +1,170 @@
+/* Pre-norm blocks of self-attention, attention to the encoder, and a two-layer network, under
+ * the names of transformers' MBartForCausalLM; the head is the token embedding. */
+#include "nn/models/mbart.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "nn/module.h"
+
+static const choir_init init = {CHOIR_INIT_NORMAL, 0, 0.02};
+
+static choir_module *linear(choir_scope *run, int64_t in, int64_t out)
+{
+    return choir_nn_linear_with(run, in, out, true, init);
+}
+
+/* --- attention: queries of x, keys and values of y --- */
+
+typedef struct attention {
+    choir_module base;
+    choir_module *k_proj, *v_proj, *q_proj, *out_proj;
+    int64_t heads;
+    bool causal;
+} attention;
+
+static choir_tensor *heads_of(choir_tensor *x, int64_t heads) /* (B, T, C) -> (B, H, T, D) */
+{
+    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
+    int64_t d = choir_tensor_size(x, 2) / heads;
+    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
+}
+
+static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    attention *a = (attention *)self;
+    choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, E) */
+    choir_attention_opts opts = choir_attention_defaults();
+    opts.causal = a->causal;
+    choir_tensor *out = choir_attention_with(heads_of(choir_forward(a->q_proj, x), a->heads),
+        heads_of(choir_forward(a->k_proj, y), a->heads),
+        heads_of(choir_forward(a->v_proj, y), a->heads), opts);
+    out = choir_reshape(choir_transpose(out, 1, 2), choir_tensor_shape(x));
+    return choir_forward(a->out_proj, out);
+}
+
+static const choir_module_class attention_class = {
+    "mbart attention", sizeof(attention), attention_forward};
+
+static choir_module *new_attention(
+    choir_scope *run, const choir__mbart_sizes *n, int64_t key_width, bool causal)
+{
+    attention *a = choir_module_new(run, &attention_class);
+    a->heads = n->heads;
+    a->causal = causal;
+    choir_module_child(&a->base, "k_proj", &a->k_proj, linear(run, key_width, n->width));
+    choir_module_child(&a->base, "v_proj", &a->v_proj, linear(run, key_width, n->width));
+    choir_module_child(&a->base, "q_proj", &a->q_proj, linear(run, n->width, n->width));
+    choir_module_child(&a->base, "out_proj", &a->out_proj, linear(run, n->width, n->width));
+    return &a->base;
+}
+
+/* --- a layer --- */
+
+typedef struct layer {
+    choir_module base;
+    choir_module *self_attn, *self_attn_layer_norm, *encoder_attn, *encoder_attn_layer_norm,
+        *fc1, *fc2, *final_layer_norm, *dropout;
+} layer;
+
+static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    layer *l = (layer *)self;
+    choir_tensor *x = in[0], *states = in[1];
+    (void)count;
+    choir_tensor *y = choir_forward(l->self_attn, choir_forward(l->self_attn_layer_norm, x));
+    x = choir_add(x, choir_forward(l->dropout, y));
+    y = choir_forward(l->encoder_attn, choir_forward(l->encoder_attn_layer_norm, x), states);
+    x = choir_add(x, choir_forward(l->dropout, y));
+    y = choir_gelu(choir_forward(l->fc1, choir_forward(l->final_layer_norm, x)));
+    return choir_add(x, choir_forward(l->dropout, choir_forward(l->fc2, y)));
+}
+
+static const choir_module_class layer_class = {"mbart layer", sizeof(layer), layer_forward};
+
+static choir_module *new_layer(choir_scope *run, const choir__mbart_sizes *n)
+{
+    layer *l = choir_module_new(run, &layer_class);
+    int64_t c = n->width;
+    choir_module_child(&l->base, "self_attn", &l->self_attn, new_attention(run, n, c, true));
+    choir_module_child(&l->base, "self_attn_layer_norm", &l->self_attn_layer_norm,
+        choir_nn_layer_norm(run, c));
+    choir_module_child(&l->base, "encoder_attn", &l->encoder_attn,
+        new_attention(run, n, n->encoder_width, false));
+    choir_module_child(&l->base, "encoder_attn_layer_norm", &l->encoder_attn_layer_norm,
+        choir_nn_layer_norm(run, c));
+    choir_module_child(&l->base, "fc1", &l->fc1, linear(run, c, n->hidden));
+    choir_module_child(&l->base, "fc2", &l->fc2, linear(run, n->hidden, c));
+    choir_module_child(
+        &l->base, "final_layer_norm", &l->final_layer_norm, choir_nn_layer_norm(run, c));
+    choir_module_child(
+        &l->base, "dropout", &l->dropout, choir_nn_dropout(run, (float)n->dropout));
+    return &l->base;
+}
+
+/* --- the decoder --- */
+
+typedef struct mbart {
+    choir_module base;
+    choir_module *embed_tokens, *embed_positions, *layernorm_embedding, *layer_norm, *dropout,
+        *layers[CHOIR__MBART_LAYERS];
+    choir_tensor *head;      /* embed_tokens's weight (V, C) again */
+    choir_tensor *positions; /* (context) i64, of the run */
+    choir__mbart_sizes n;
+} mbart;
+
+static choir_tensor *mbart_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    mbart *m = (mbart *)self;
+    choir_tensor *ids = in[0], *states = in[1];
+    choir_scope *s = choir_tensor_scope(ids);
+    if (count != 2 || choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > m->n.context)
+        return choir__poison(s, CHOIR_ERR_SHAPE,
+            "mbart: wants ids (B, T) with T up to its context of %lld, not %s",
+            (long long)m->n.context, choir__shape_text(choir_tensor_shape(ids)));
+    choir_tensor *at = choir_narrow(choir_in(s, m->positions), 0, 0, choir_tensor_size(ids, 1));
+    choir_tensor *x =
+        choir_scale(choir_forward(m->embed_tokens, ids), sqrt((double)m->n.width));
+    x = choir_add(x, choir_forward(m->embed_positions, at)); /* (B, T, C) */
+    x = choir_forward(m->dropout, choir_forward(m->layernorm_embedding, x));
+    for (int i = 0; i < m->n.layers; i++)
+        x = choir_forward(m->layers[i], x, states);
+    return choir_linear(choir_forward(m->layer_norm, x), m->head, NULL);
+}
+
+static const choir_module_class mbart_class = {"mbart", sizeof(mbart), mbart_forward};
+
+static choir_tensor *new_positions(choir_scope *run, int64_t context)
+{
+    int64_t *ids = choir__alloc((size_t)context * sizeof *ids);
+    for (int64_t i = 0; i < context; i++)
+        ids[i] = i + CHOIR__MBART_OFFSET;
+    choir_tensor *t = choir_from(run, CHOIR_I64, choir_dims(context), ids);
+    free(ids);
+    return t;
+}
+
+choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *n)
+{
+    mbart *m = choir_module_new(run, &mbart_class);
+    m->n = *n;
+    m->positions = new_positions(run, n->context);
+    choir_module_child(&m->base, "model.decoder.embed_tokens", &m->embed_tokens,
+        choir_nn_embedding(run, n->vocab, n->width, init));
+    choir_module_child(&m->base, "model.decoder.embed_positions", &m->embed_positions,
+        choir_nn_embedding(run, n->context + CHOIR__MBART_OFFSET, n->width, init));
+    for (int i = 0; i < n->layers; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "model.decoder.layers.%d", i);
+        choir_module_child(&m->base, name, &m->layers[i], new_layer(run, n));
+    }
+    choir_module_child(&m->base, "model.decoder.layernorm_embedding", &m->layernorm_embedding,
+        choir_nn_layer_norm(run, n->width));
+    choir_module_child(&m->base, "model.decoder.layer_norm", &m->layer_norm,
+        choir_nn_layer_norm(run, n->width));
+    choir_module_child(&m->base, "model.decoder.dropout", &m->dropout,
+        choir_nn_dropout(run, (float)n->dropout));
+    choir_module_tie(&m->base, "lm_head", &m->head, choir__embedding_table(m->embed_tokens));
+    return &m->base;
+}
