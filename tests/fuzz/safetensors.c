@@ -1,0 +1,21 @@
+/* safetensors: opened, and every byte of what it says it holds is read. */
+#include "fuzz.h"
+
+#include "checkpoint/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    choir__st_file *file = NULL;
+    if (choir__st_open(fuzz_write("x.safetensors", data, size), &file) != CHOIR_OK)
+        return 0;
+    volatile uint8_t sum = 0;
+    for (int i = 0; i < choir__st_count(file); i++) {
+        const choir__st_tensor *t = choir__st_get(file, i);
+        for (size_t b = 0; b < t->bytes; b++)
+            sum += ((const uint8_t *)t->data)[b];
+    }
+    choir__st_find(file, "weight");
+    choir__st_metadata(file, "format");
+    choir__st_close(file);
+    return 0;
+}
