@@ -27,6 +27,10 @@ typedef struct choir_dataset_ops {
     /** Writes sample `index` to x and y: x_shape values of x_dtype, y_shape of y_dtype. */
     choir_status (*get)(choir_dataset *self, int64_t index, void *x, void *y);
     void (*free)(choir_dataset *self); /* may be NULL */
+    /** As get, for samples that differ from epoch to epoch (augmentation): loaders call it if
+     * it is there. May be NULL. */
+    choir_status (*get_epoch)(
+        choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -34,11 +38,15 @@ struct choir_dataset {
     choir_dtype x_dtype, y_dtype;
     choir_shape x_shape, y_shape; /* of one sample */
     int64_t classes;              /* y is a class id in [0, classes); 0: it is not */
+    bool channels_last;           /* x_shape reads (C, H, W), and x is stored (H, W, C) */
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
 /** Sample `index` into x and y, as ops->get. Error: range. */
 choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y);
+/** The same as it is in this epoch. */
+choir_status choir_dataset_get_epoch(
+    choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
 /* --- tokens --- */
@@ -91,6 +99,51 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
  * validation split. Errors: io, format (headers that lie, truncated data), naming the file.
  */
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset);
+
+/** How an image's training sample is cut. Validation takes the middle. */
+typedef enum choir_crop {
+    CHOIR_CROP_AUTO, /* PADDED if the first image has the sample's size already, else RESIZED */
+    CHOIR_CROP_RESIZED, /* RandomResizedCrop: a random box of the image, resized */
+    CHOIR_CROP_PADDED,  /* RandomCrop: a random window of the image with a black border */
+    CHOIR_CROP_CENTER   /* the middle, as in validation */
+} choir_crop;
+
+typedef struct choir_image_opts {
+    int height, width; /* of a sample; 0 (the default): those of the first image */
+    choir_crop crop;
+    float scale_min, scale_max; /* RESIZED: the box's share of the area; 0.08 to 1 */
+    float ratio_min, ratio_max; /* its width to height; 3/4 to 4/3 */
+    int padding;                /* PADDED: pixels on each side; 4 */
+    int resize;       /* validation: the shorter side before the middle is cut out; 0: 256/224
+                         of the sample's size, or just that size for PADDED */
+    bool flip;        /* half of the training samples are mirrored; true */
+    bool dct_scaling; /* JPEGs are decoded at 1/2, 1/4 or 1/8 where that is enough; true */
+    float mean[3], std[3]; /* x = (pixel/255 - mean) / std; ImageNet's */
+    int64_t max_pixels;    /* of a file: more is an error, before memory is taken; 2^26 */
+    uint64_t seed;         /* of boxes and flips, with the epoch and the sample; 0 */
+} choir_image_opts;
+
+choir_image_opts choir_image_defaults(void);
+
+/**
+ * A folder of images, DIR/train/CLASS/FILE and DIR/val or DIR/test: x (3, H, W) f32, stored
+ * channels-last; y () i64, the place of CLASS among the sorted names of the training classes.
+ *
+ * Files are JPEG or PNG (.jpg .jpeg .png, either case; other names are passed over), of any
+ * colour, in name order. Without val or test, or with the classes right in DIR, every tenth
+ * file of a class is for validation. Resizing is bilinear with antialiasing, as torchvision's
+ * on PIL images; a sample depends on (seed, epoch, index) alone.
+ *
+ * A file is read when its sample is wanted; get may be called by several threads at once.
+ * Errors: io, format (no classes, an empty class, one that training has not); of a sample:
+ * io, format (damaged, cut short, too large), unsupported (built without that format), all
+ * naming the file.
+ */
+choir_status choir_dataset_images(
+    const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
+
+/** The name of a class of a folder of images; NULL: no such class, or another dataset. */
+const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 
 /** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0; sample i
  * depends on (seed, i) alone. */

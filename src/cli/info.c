@@ -15,13 +15,37 @@ static void help(void)
            "Example:\n  choir info\n");
 }
 
+/* Formats of images that are built in. */
+#ifdef CHOIR_HAVE_JPEG
+#define JPEG_NAME "jpeg"
+#else
+#define JPEG_NAME ""
+#endif
+#ifdef CHOIR_HAVE_PNG
+#define PNG_NAME "png"
+#else
+#define PNG_NAME ""
+#endif
+
+static const char *images(const char *quote, const char *none)
+{
+    static char text[64];
+    const char *names[] = {JPEG_NAME, PNG_NAME};
+    *text = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (*names[i])
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s%s%s",
+                *text ? *quote ? "," : ", " : "", quote, names[i], quote);
+    return *text ? text : none;
+}
+
 static void print_json(int devices)
 {
     const dnnl_version_t *v = dnnl_version();
     printf(
         "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",\"shm\"],"
-        "\"devices\":[",
-        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa());
+        "\"images\":[%s],\"devices\":[",
+        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(), images("\"", ""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
     printf("]}\n");
@@ -52,8 +76,10 @@ int choir__cli_info(int argc, char **argv)
     const dnnl_version_t *v = dnnl_version();
     printf(
         "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (device), shm (group)\n"
+        "images    %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
-        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, devices - 1);
+        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, images("", "none"),
+        devices - 1);
     return CHOIR__EXIT_OK;
 }

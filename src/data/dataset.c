@@ -22,6 +22,15 @@ choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, v
     return dataset->ops->get(dataset, index, x, y);
 }
 
+choir_status choir_dataset_get_epoch(
+    choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
+{
+    int64_t length = choir_dataset_length(dataset);
+    if (!dataset->ops->get_epoch || index < 0 || index >= length)
+        return choir_dataset_get(dataset, index, x, y);
+    return dataset->ops->get_epoch(dataset, epoch, index, x, y);
+}
+
 void choir_dataset_free(choir_dataset *dataset)
 {
     if (dataset && dataset->ops->free)

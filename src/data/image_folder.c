@@ -1,0 +1,414 @@
+/* Folders of images as a dataset: names are kept, files are read when their sample is wanted.
+ *
+ *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else every tenth file of a class)
+ *     DIR/CLASS/FILE
+ *
+ * get may be called by several threads: each call takes a set of buffers from a list and puts
+ * it back. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/rng.h"
+#include "data/transform.h"
+
+enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
+
+/* Names in order. */
+typedef struct names {
+    char **name;
+    int64_t count, room;
+} names;
+
+typedef struct image_file {
+    char *name;
+    int64_t class;
+} image_file;
+
+/* Buffers for one thread, while idle in a list. */
+typedef struct idle_work {
+    choir__image_work work;
+    struct idle_work *next;
+} idle_work;
+
+typedef struct image_folder {
+    choir_dataset base;
+    choir_image_opts opts;
+    bool training;
+    char *root;  /* the folder of the class folders */
+    char *first; /* the first image to train on, whose size may decide the sample's */
+    names classes;
+    image_file *files;
+    int64_t count, room;
+    choir__resample_fn *resample;
+    pthread_mutex_t lock; /* guards what follows */
+    idle_work *idle;
+} image_folder;
+
+/* --- names --- */
+
+static void add_name(names *n, const char *name)
+{
+    if (n->count == n->room) {
+        n->room = n->room ? 2 * n->room : 64;
+        n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
+    }
+    n->name[n->count++] = choir__strdup(name);
+}
+
+static void free_names(names *n)
+{
+    for (int64_t i = 0; i < n->count; i++)
+        free(n->name[i]);
+    free(n->name);
+    *n = (names){0};
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_folder_at(const char *path, const char *name)
+{
+    struct stat info;
+    char *whole = choir__format("%s/%s", path, name);
+    bool folder = stat(whole, &info) == 0 && S_ISDIR(info.st_mode);
+    free(whole);
+    return folder;
+}
+
+static bool is_image_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot &&
+           (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
+}
+
+/* The folders in a folder, or its images. */
+static choir_status list(const char *path, bool folders, names *n)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return choir__error(
+            CHOIR_ERR_IO, "%s: no folder that can be read: %s", path, strerror(errno));
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (e->d_name[0] == '.')
+            continue;
+        bool known = e->d_type == DT_DIR || e->d_type == DT_REG;
+        bool folder = known ? e->d_type == DT_DIR : is_folder_at(path, e->d_name);
+        if (folders ? folder : !folder && is_image_name(e->d_name))
+            add_name(n, e->d_name);
+    }
+    closedir(dir);
+    if (n->count)
+        qsort(n->name, (size_t)n->count, sizeof *n->name, by_name);
+    return CHOIR_OK;
+}
+
+/* --- the files of a split --- */
+
+static void add_file(image_folder *d, char *name, int64_t class)
+{
+    if (d->count == d->room) {
+        d->room = d->room ? 2 * d->room : 256;
+        d->files = choir__realloc(d->files, (size_t)d->room * sizeof *d->files);
+    }
+    d->files[d->count++] = (image_file){name, class};
+}
+
+/* held: every tenth file is for validation and the others are for training. */
+static choir_status add_class(image_folder *d, const char *class_name, int64_t class, bool held)
+{
+    names n = {0};
+    char *path = choir__format("%s/%s", d->root, class_name);
+    choir_status status = list(path, false, &n);
+    if (status == CHOIR_OK && !n.count)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: the class has no images: remove its folder, or put .jpg, .jpeg or .png files"
+            " there",
+            path);
+    for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++)
+        if (!held || (i % HOLD_OUT == HOLD_OUT - 1) != d->training) {
+            add_file(d, n.name[i], class);
+            n.name[i] = NULL;
+        }
+    free_names(&n);
+    free(path);
+    return status;
+}
+
+static int64_t find_class(const image_folder *d, const char *name)
+{
+    char **found = bsearch(
+        &name, d->classes.name, (size_t)d->classes.count, sizeof *d->classes.name, by_name);
+    return found ? found - d->classes.name : -1;
+}
+
+/* The classes of training number those of validation. */
+static choir_status add_classes(image_folder *d, bool held)
+{
+    names n = {0};
+    choir_status status = list(d->root, true, &n);
+    if (status == CHOIR_OK && !n.count)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has no folders of classes: images are looked for as CLASS/*.jpg, .jpeg, .png",
+            d->root);
+    for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++) {
+        int64_t class = find_class(d, n.name[i]);
+        status = class < 0
+                     ? choir__error(CHOIR_ERR_FORMAT,
+                           "%s/%s: there is no such class to train on", d->root, n.name[i])
+                     : add_class(d, n.name[i], class, held);
+    }
+    free_names(&n);
+    return status;
+}
+
+static choir_status find_first(image_folder *d)
+{
+    names n = {0};
+    char *path = choir__format("%s/%s", d->root, d->classes.count ? d->classes.name[0] : "");
+    choir_status status = list(path, false, &n);
+    if (n.count)
+        d->first = choir__format("%s/%s", path, n.name[0]);
+    free_names(&n);
+    free(path);
+    return status;
+}
+
+static choir_status look_into(image_folder *d, const char *folder)
+{
+    bool has_train = is_folder_at(folder, "train");
+    const char *other = is_folder_at(folder, "val")    ? "val"
+                        : is_folder_at(folder, "test") ? "test"
+                                                       : NULL;
+    bool held = !has_train || !other;
+    d->root = choir__format("%s%s", folder, has_train ? "/train" : "");
+    choir_status status = list(d->root, true, &d->classes);
+    if (status == CHOIR_OK)
+        status = find_first(d);
+    if (status == CHOIR_OK && !d->training && !held) {
+        free(d->root);
+        d->root = choir__format("%s/%s", folder, other);
+    }
+    if (status == CHOIR_OK)
+        status = add_classes(d, held);
+    if (status == CHOIR_OK && !d->count)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: no class has %d images, so none are held out to validate on: make train/CLASS"
+            " and val/CLASS",
+            folder, HOLD_OUT);
+    d->base.classes = d->classes.count;
+    return status;
+}
+
+/* --- one sample --- */
+
+static idle_work *take_work(image_folder *d)
+{
+    pthread_mutex_lock(&d->lock);
+    idle_work *w = d->idle;
+    if (w)
+        d->idle = w->next;
+    pthread_mutex_unlock(&d->lock);
+    return w ? w : choir__calloc(1, sizeof *w);
+}
+
+static void put_work(image_folder *d, idle_work *w)
+{
+    pthread_mutex_lock(&d->lock);
+    w->next = d->idle;
+    d->idle = w;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static char *path_of(const image_folder *d, int64_t index)
+{
+    const image_file *f = &d->files[index];
+    return choir__format("%s/%s/%s", d->root, d->classes.name[f->class], f->name);
+}
+
+static choir_status render(image_folder *d, choir__image_work *w, const char *path,
+    uint64_t key, const char *data, size_t bytes, float *out)
+{
+    choir__decoder *decoder = &w->decoder;
+    choir__view view;
+    choir_status status = choir__decoder_open(decoder, path, data, bytes, d->opts.max_pixels);
+    if (status != CHOIR_OK)
+        return status;
+    if (d->training)
+        status =
+            choir__view_random(&d->opts, path, decoder->width, decoder->height, key, &view);
+    else
+        view = choir__view_center(&d->opts, decoder->width, decoder->height);
+    if (status == CHOIR_OK)
+        status = choir__image_render(w, &d->opts, d->resample, &view, out);
+    choir__decoder_close(decoder);
+    return status;
+}
+
+static choir_status get_epoch(
+    choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y)
+{
+    image_folder *d = (image_folder *)self;
+    char *path = path_of(d, index), *data = NULL;
+    size_t bytes;
+    uint64_t key = choir__key(d->opts.seed, "image");
+    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
+    if (status == CHOIR_OK) {
+        idle_work *w = take_work(d);
+        key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index);
+        status = render(d, &w->work, path, key, data, bytes, x);
+        put_work(d, w);
+        *(int64_t *)y = d->files[index].class;
+    }
+    free(data);
+    free(path);
+    return status;
+}
+
+static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    return get_epoch(self, 0, index, x, y);
+}
+
+/* --- the dataset --- */
+
+static int64_t length(const choir_dataset *self)
+{
+    return ((const image_folder *)self)->count;
+}
+
+static void free_folder(choir_dataset *self)
+{
+    image_folder *d = (image_folder *)self;
+    for (int64_t i = 0; i < d->count; i++)
+        free(d->files[i].name);
+    for (idle_work *w = d->idle, *next; w; w = next) {
+        next = w->next;
+        choir__image_work_free(&w->work);
+        free(w);
+    }
+    pthread_mutex_destroy(&d->lock);
+    free_names(&d->classes);
+    free(d->files);
+    free(d->root);
+    free(d->first);
+    free(d);
+}
+
+static const choir_dataset_ops ops = {
+    .length = length, .get = get, .get_epoch = get_epoch, .free = free_folder};
+
+const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
+{
+    const image_folder *d = (const image_folder *)dataset;
+    return dataset->ops == &ops && id >= 0 && id < d->classes.count ? d->classes.name[id]
+                                                                    : NULL;
+}
+
+choir_image_opts choir_image_defaults(void)
+{
+    return (choir_image_opts){.scale_min = 0.08f,
+        .scale_max = 1,
+        .ratio_min = 3.0f / 4,
+        .ratio_max = 4.0f / 3,
+        .padding = 4,
+        .flip = true,
+        .dct_scaling = true,
+        .mean = {0.485f, 0.456f, 0.406f},
+        .std = {0.229f, 0.224f, 0.225f},
+        .max_pixels = 1 << 26};
+}
+
+static choir_status check(const choir_image_opts *o)
+{
+    bool good = o->height >= 0 && o->height <= 1 << 14 && o->width >= 0 &&
+                o->width <= 1 << 14 && !o->height == !o->width;
+    if (!good)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "samples of %d x %d pixels: from 1 to 16384 a side are wanted (both 0: as the first"
+            " image)",
+            o->width, o->height);
+    if (!(o->scale_min > 0 && o->scale_min <= o->scale_max && o->scale_max <= 1))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "boxes of %g to %g of an image: 0 < scale_min <= scale_max <= 1 is wanted",
+            (double)o->scale_min, (double)o->scale_max);
+    if (!(o->ratio_min > 0 && o->ratio_min <= o->ratio_max && o->ratio_max < 1e6f))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "ratios from %g to %g: 0 < ratio_min <= ratio_max is wanted", (double)o->ratio_min,
+            (double)o->ratio_max);
+    if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
+        return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
+            o->padding, o->resize, 1 << 14);
+    if ((unsigned)o->crop > CHOIR_CROP_CENTER)
+        return choir__error(CHOIR_ERR_ARGUMENT, "there is no crop %d", (int)o->crop);
+    for (int c = 0; c < 3; c++)
+        if (!(o->std[c] > 0))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "a standard deviation of %g: it must be above 0", (double)o->std[c]);
+    return CHOIR_OK;
+}
+
+/* Options that the first image decides. */
+static choir_status settle(image_folder *d)
+{
+    choir_image_opts *o = &d->opts;
+    if (o->height && o->crop != CHOIR_CROP_AUTO)
+        return CHOIR_OK;
+    if (!d->first)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: the first class has no images to train on", d->root);
+    choir__decoder first = {0};
+    char *data = NULL;
+    size_t bytes;
+    choir_status status = choir__read_file(d->first, FILE_LIMIT, &data, &bytes);
+    if (status == CHOIR_OK)
+        status = choir__decoder_open(&first, d->first, data, bytes, o->max_pixels);
+    if (status == CHOIR_OK) {
+        if (!o->height) {
+            o->width = first.width;
+            o->height = first.height;
+        }
+        if (o->crop == CHOIR_CROP_AUTO)
+            o->crop = first.width == o->width && first.height == o->height ? CHOIR_CROP_PADDED
+                                                                           : CHOIR_CROP_RESIZED;
+        choir__decoder_close(&first);
+        status = check(o); /* an image may be larger than a sample */
+    }
+    choir__decoder_free(&first);
+    free(data);
+    return status;
+}
+
+choir_status choir_dataset_images(
+    const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset)
+{
+    if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", folder, (int)split);
+    choir_status status = check(&opts);
+    if (status != CHOIR_OK)
+        return status;
+    image_folder *d = choir__calloc(1, sizeof *d);
+    d->base = (choir_dataset){
+        .ops = &ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64, .channels_last = true};
+    d->opts = opts;
+    d->training = split == CHOIR_TRAIN;
+    d->resample = choir__resample_find();
+    pthread_mutex_init(&d->lock, NULL);
+    status = look_into(d, folder);
+    if (status == CHOIR_OK)
+        status = settle(d);
+    if (status != CHOIR_OK) {
+        free_folder(&d->base);
+        return status;
+    }
+    d->base.x_shape = choir_dims(3, d->opts.height, d->opts.width);
+    *dataset = &d->base;
+    return CHOIR_OK;
+}

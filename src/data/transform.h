@@ -1,0 +1,36 @@
+/* What part of an image becomes a sample, and making it so. */
+#ifndef CHOIR_TRANSFORM_H
+#define CHOIR_TRANSFORM_H
+
+#include "data/image.h"
+#include "data/resample.h"
+
+/* A box of the image is resized to full_width x full_height; the sample is the window of it at
+ * (left, top), black where it reaches beyond. */
+typedef struct choir__view {
+    choir__region box;
+    int full_width, full_height, left, top;
+    bool flip;
+} choir__view;
+
+/* The view of training (random numbers keyed by `key`) or of validation (key 0 is never used).
+ * name: of the file, for messages. Error: format (too small for its crop). */
+choir_status choir__view_random(const choir_image_opts *opts, const char *name, int width,
+    int height, uint64_t key, choir__view *view);
+choir__view choir__view_center(const choir_image_opts *opts, int width, int height);
+
+/* The buffers of one image after another; zeroed at first. One thread at a time. */
+typedef struct choir__image_work {
+    choir__decoder decoder;
+    choir__axis y, x;
+    size_t y_room, x_room; /* weights that fit */
+    float *row;
+    size_t row_room;
+} choir__image_work;
+
+/* The open image's view as floats, (opts->height, opts->width, 3). Errors: format, memory. */
+choir_status choir__image_render(choir__image_work *work, const choir_image_opts *opts,
+    choir__resample_fn *resample, const choir__view *view, float *out);
+void choir__image_work_free(choir__image_work *work);
+
+#endif
