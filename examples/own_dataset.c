@@ -21,7 +21,7 @@ int main(void)
     const choir_dataset_ops ops = {.length = length, .get = get};
     choir_dataset set = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 2};
     choir_scope *run = choir_scope_open(NULL, 42);
-    choir_loader *data = choir_loader_new(run, &set, (choir_loader_opts){64, 1, .shuffle = 1});
+    choir_loader *data = choir_loader_shuffled(run, &set, 64);
     choir_module *net = choir_nn_sequential(
         run, choir_nn_linear(run, 2, 256), choir_nn_relu(run), choir_nn_linear(run, 256, 2));
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());

@@ -8,9 +8,12 @@
  * takes entries m, m + M, ...). Micro-batch m of step k holds replica m's next B/M samples, so
  * the cut of the batch does not depend on the ranks.
  *
- * Threads: a dataset's get may be called from the loader's thread; everything else from the
- * thread of the run. Collective: none of these; every rank opens its own loader over the same
- * data. */
+ * Threads: a dataset's get is called on the loader's workers, by several at once if there are
+ * several; everything else from the thread of the run. What is in a batch and the order of
+ * batches do not depend on how many workers there are. A sample that cannot be read fails the
+ * step that wants it, with its number. Workers are threads: a get that crashes ends the
+ * process, as anywhere else; one that hangs is reported after timeout_s. Collective: none of
+ * these; every rank opens its own loader over the same data. */
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 
@@ -31,6 +34,7 @@ typedef struct choir_dataset_ops {
      * it is there. May be NULL. */
     choir_status (*get_epoch)(
         choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y);
+    bool channels_last; /* x_shape reads (C, H, W), and x is stored (H, W, C) */
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -38,7 +42,6 @@ struct choir_dataset {
     choir_dtype x_dtype, y_dtype;
     choir_shape x_shape, y_shape; /* of one sample */
     int64_t classes;              /* y is a class id in [0, classes); 0: it is not */
-    bool channels_last;           /* x_shape reads (C, H, W), and x is stored (H, W, C) */
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
@@ -154,6 +157,37 @@ choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, 
 choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset);
 
+/* --- orders --- */
+
+/** torch.randperm(n) after torch.manual_seed(seed): out (n). */
+void choir_randperm(uint64_t seed, int64_t n, int64_t *out);
+
+/**
+ * PyTorch's DistributedSampler: which samples rank `rank` of `world` takes in an epoch. The
+ * permutation of torch.randperm seeded with seed + epoch (0, 1, ... without shuffle), padded
+ * from the front to a multiple of world (drop_last: cut to one), of which a rank takes every
+ * world-th from its own on. A loader does all this by itself; this is for loops of one's own.
+ */
+typedef struct choir_sampler choir_sampler;
+
+typedef struct choir_sampler_opts {
+    int64_t world, rank; /* default 1, 0 */
+    bool shuffle;        /* default true */
+    bool drop_last;      /* default false */
+    uint64_t seed;       /* default 0 */
+} choir_sampler_opts;
+
+choir_sampler_opts choir_sampler_defaults(void);
+/** Of epoch 0, over a dataset of so many samples. Errors: argument (no rank of that world, none
+ * left for a rank), memory. */
+choir_status choir_distributed_sampler(
+    int64_t samples, choir_sampler_opts opts, choir_sampler **sampler);
+void choir_sampler_set_epoch(choir_sampler *sampler, int64_t epoch);
+int64_t choir_sampler_length(const choir_sampler *sampler); /* samples of this rank an epoch */
+/** The i-th of them, 0 <= i < length; -1 beyond. */
+int64_t choir_sampler_at(const choir_sampler *sampler, int64_t i);
+void choir_sampler_free(choir_sampler *sampler); /* NULL is fine */
+
 /* --- the loader --- */
 
 typedef struct choir_loader choir_loader;
@@ -172,6 +206,10 @@ typedef struct choir_loader_opts {
     bool drop_last; /* default true: an epoch is whole batches; false: the last is filled up
                        from the front, as DistributedSampler pads */
     uint64_t seed;
+    int workers;      /* threads that read samples; 0 (the default): one. With several, get must
+                         bear being called by several at once */
+    int prefetch;     /* micro-batches prepared ahead; 0 (the default): by their size */
+    double timeout_s; /* choir_loader_next waits no longer; 0 (the default): for ever */
 } choir_loader_opts;
 
 choir_loader_opts choir_loader_defaults(void);
@@ -180,6 +218,10 @@ choir_loader_opts choir_loader_defaults(void);
  * run: argument (M does not divide the batch, fewer samples than a batch, ...). */
 choir_loader *choir_loader_new(
     choir_scope *run, choir_dataset *dataset, choir_loader_opts opts);
+
+/** For short programs: shuffled batches of a process alone, seeded by the run. */
+choir_loader *choir_loader_shuffled(
+    choir_scope *run, choir_dataset *dataset, int64_t batch_size);
 
 /** The next micro-batch of this rank, in scope, an open step or micro-batch. In a recorded step
  * each replay receives the next one. Goes on into the next epoch by itself. */

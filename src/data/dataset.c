@@ -31,6 +31,19 @@ choir_status choir_dataset_get_epoch(
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
 }
 
+/* Who reads a batch wants to know which of its samples it was. */
+choir_status choir__dataset_get_named(
+    choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
+{
+    choir__set_message("");
+    choir_status status = choir_dataset_get_epoch(dataset, epoch, index, x, y);
+    if (status == CHOIR_OK)
+        return status;
+    const char *why = choir_error_message();
+    return choir__error(status, "sample %lld of the dataset cannot be had: %s",
+        (long long)index, *why ? why : choir_status_text(status));
+}
+
 void choir_dataset_free(choir_dataset *dataset)
 {
     if (dataset && dataset->ops->free)

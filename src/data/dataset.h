@@ -10,6 +10,10 @@
  * Errors: io (naming the path and why), memory. */
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes);
 
+/* choir_dataset_get_epoch, whose error names the sample. */
+choir_status choir__dataset_get_named(
+    choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);
+
 /* Bytes of a sample (or of `count` of them), checked: errors dtype, shape. what: "x" or "y". */
 choir_status choir__sample_bytes(
     const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);

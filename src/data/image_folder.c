@@ -302,8 +302,11 @@ static void free_folder(choir_dataset *self)
     free(d);
 }
 
-static const choir_dataset_ops ops = {
-    .length = length, .get = get, .get_epoch = get_epoch, .free = free_folder};
+static const choir_dataset_ops ops = {.length = length,
+    .get = get,
+    .get_epoch = get_epoch,
+    .free = free_folder,
+    .channels_last = true};
 
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
 {
@@ -395,8 +398,7 @@ choir_status choir_dataset_images(
     if (status != CHOIR_OK)
         return status;
     image_folder *d = choir__calloc(1, sizeof *d);
-    d->base = (choir_dataset){
-        .ops = &ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64, .channels_last = true};
+    d->base = (choir_dataset){.ops = &ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64};
     d->opts = opts;
     d->training = split == CHOIR_TRAIN;
     d->resample = choir__resample_find();

@@ -2,7 +2,7 @@
  *
  *     position    p is this rank's micro-batch first + p % count of step p / count
  *     sampler     says which samples that is                                    (sampler.c)
- *     prefetch    a thread that gets them from the dataset, some ahead          (prefetch.c)
+ *     prefetch    threads that get them from the dataset, some ahead            (prefetch.c)
  *     deliver     a copy, in queue order, from the prefetched stage to the batch's tensors
  *
  * What is in a batch follows from its position alone, never from timing. */
@@ -20,37 +20,29 @@ struct choir_loader {
     choir_loader_opts opts;
     choir_status status; /* of making it: a loader that failed only says so */
     char *message;
-    choir__sampler sampler; /* used where batches are filled: on the prefetching thread */
+    choir__sampler sampler; /* used where batches are listed: one worker at a time */
     choir__prefetch *prefetch;
     choir_shape x_shape, y_shape; /* of a micro-batch */
     size_t x_bytes, y_bytes;      /* of a sample */
     int64_t position;             /* of the next micro-batch */
 };
 
-/* --- filling --- */
+/* --- filling: on the workers --- */
 
-static choir_status get_sample(choir_loader *l, int64_t index, void *x, void *y)
-{
-    choir__set_message("");
-    choir_status status = l->dataset->ops->get(l->dataset, index, x, y);
-    if (status != CHOIR_OK && !*choir_error_message())
-        choir__error(status, "sample %lld of the dataset cannot be had: %s", (long long)index,
-            choir_status_text(status));
-    return status;
-}
-
-static choir_status fill(void *arg, int64_t position, void *x, void *y)
+static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
 {
     choir_loader *l = arg;
     int64_t k = position / l->opts.micro_count;
     int64_t m = l->opts.micro_first + position % l->opts.micro_count;
-    choir_status status = CHOIR_OK;
-    for (int64_t j = 0; j < l->sampler.micro && status == CHOIR_OK; j++) {
-        status = get_sample(l, choir__sampler_at(&l->sampler, k, m, j), x, y);
-        x = (char *)x + l->x_bytes;
-        y = (char *)y + l->y_bytes;
-    }
-    return status;
+    for (int64_t j = 0; j < *count; j++)
+        index[j] = choir__sampler_at(&l->sampler, k, m, j);
+    *epoch = k / l->sampler.batches;
+}
+
+static choir_status get(void *arg, int64_t epoch, int64_t index, void *x, void *y)
+{
+    const choir_loader *l = arg;
+    return choir__dataset_get_named(l->dataset, epoch, index, x, y);
 }
 
 /* --- life --- */
@@ -82,6 +74,18 @@ static choir_status check_micros(choir_loader_opts *opts)
     return CHOIR_OK;
 }
 
+static choir_status check_workers(const choir_loader_opts *opts)
+{
+    if (opts->workers < 0 || opts->workers > CHOIR__MAX_WORKERS)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%d loader workers: from 0 to %d make sense",
+            opts->workers, CHOIR__MAX_WORKERS);
+    if (opts->prefetch < 0 || !(opts->timeout_s >= 0))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a loader cannot prefetch %d micro-batches, or wait %g s", opts->prefetch,
+            opts->timeout_s);
+    return CHOIR_OK;
+}
+
 static choir_shape batched(int64_t count, choir_shape sample)
 {
     choir_shape shape = {.ndim = sample.ndim + 1, .dim = {count}};
@@ -103,7 +107,16 @@ static choir_status start_prefetch(choir_loader *l)
     l->y_bytes = y / (size_t)l->sampler.micro;
     l->x_shape = batched(l->sampler.micro, d->x_shape);
     l->y_shape = batched(l->sampler.micro, d->y_shape);
-    return choir__prefetch_new(fill, l, x, y, &l->prefetch);
+    return choir__prefetch_new(&(choir__source){.list = list,
+                                   .get = get,
+                                   .arg = l,
+                                   .samples = l->sampler.micro,
+                                   .x_bytes = l->x_bytes,
+                                   .y_bytes = l->y_bytes,
+                                   .workers = l->opts.workers ? l->opts.workers : 1,
+                                   .depth = l->opts.prefetch,
+                                   .timeout_s = l->opts.timeout_s},
+        &l->prefetch);
 }
 
 static choir_status make(choir_loader *l)
@@ -115,6 +128,8 @@ static choir_status make(choir_loader *l)
         o->microbatches, o->batch_size, o->seed, o->shuffle, o->drop_last);
     if (status == CHOIR_OK)
         status = check_micros(o);
+    if (status == CHOIR_OK)
+        status = check_workers(o);
     return status == CHOIR_OK ? start_prefetch(l) : status;
 }
 
@@ -131,6 +146,15 @@ choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_l
         choir__scope_fail(l->run, l->status);
     }
     return l;
+}
+
+choir_loader *choir_loader_shuffled(
+    choir_scope *run, choir_dataset *dataset, int64_t batch_size)
+{
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = batch_size;
+    opts.seed = run->run->seed;
+    return choir_loader_new(run, dataset, opts);
 }
 
 /* --- delivering --- */
@@ -196,6 +220,8 @@ choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch 
     choir_tensor *y = choir__tensor_new(scope, scope->device, d->y_dtype, l->y_shape);
     if (x->poisoned || y->poisoned)
         return failed(scope, choir_scope_status(scope), batch);
+    if (d->ops->channels_last)
+        choir__set_channels_last(x);
     delivery *to = choir__arena_get(&scope->arena, sizeof *to);
     *to = (delivery){l, scope->device, choir__data(x), choir__data(y), x->count, y->count};
     status = choir__host_call(deliver, to);

@@ -1,140 +1,62 @@
-/* The thread and the stages: see prefetch.h.
+/* The training thread's side of prefetching: threads, taking, restarting. See prefetch.h.
  *
- * The thread polls the events of copies with short naps: were it to wait for one, it would run
- * the training queue. When all stages are being copied the training thread has nothing better
- * to do, and waits for the oldest.
+ * When all stages are being copied the training thread has nothing better to do, and waits for
+ * the oldest.
  *
  * Handing over a stage at a time would cost two threads a wake-up each, more than a small step
- * takes, so the thread sleeps until half of the stages have been used.
+ * takes, so workers sleep until half of the stages have been used.
  *
- * A restart begins a new generation: what was being filled for the old one is thrown away.
+ * A restart makes what is being filled stale: it is thrown away.
+ *
+ * Threads are threads: one that crashes takes the process with it, and what hangs cannot be
+ * stopped, only reported (timeout_s) and left behind.
  *
  * Forks: whatever prefetches stands in a registry; before a fork the threads are joined, and
  * after it, on both sides, started anew by the next take. */
-#include "data/prefetch.h"
+#include "data/stages.h"
 
-#include <pthread.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     MIN_DEPTH = 3,
-    MAX_DEPTH = 64,
-    STAGED_BYTES = 1 << 20, /* small micro-batches are prepared further ahead */
-    NAP_US = 100,
-    LONG_NAP_US = 2000
-};
-
-struct choir__prefetch {
-    choir__fill_fn *fill;
-    void *arg;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
-    choir__stage stages[MAX_DEPTH];
-    int depth;
-    int64_t ahead;       /* position to fill next */
-    uint64_t generation; /* counts restarts */
-    pthread_t thread;
-    bool running, stop;
-    choir__prefetch *next; /* in the registry */
+    STAGED_BYTES = 1 << 20 /* small micro-batches are prepared further ahead */
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__prefetch *registry;
-static _Thread_local bool is_ours; /* this thread prefetches */
 
-/* --- filling --- */
+/* --- the threads --- */
 
-/* A stage to fill, or NULL; *copying: how many may be free soon. Under lock. */
-static choir__stage *find_free(choir__prefetch *p, int *copying)
-{
-    *copying = 0;
-    for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
-        if (s->state == CHOIR__COPYING && choir__event_done(s->copied))
-            s->state = CHOIR__FREE;
-        if (s->state == CHOIR__FREE)
-            return s;
-        *copying += s->state == CHOIR__COPYING;
-    }
-    return NULL;
-}
-
-/* Under lock, given up while filling. A restart meanwhile makes it void. */
-static void fill_next(choir__prefetch *p, choir__stage *s)
-{
-    uint64_t generation = p->generation;
-    s->state = CHOIR__FILLING;
-    s->position = p->ahead++;
-    pthread_mutex_unlock(&p->lock);
-    choir_status status = p->fill(p->arg, s->position, s->x, s->y);
-    char *message = status == CHOIR_OK ? NULL : choir__strdup(choir_error_message());
-    pthread_mutex_lock(&p->lock);
-    free(s->message);
-    s->status = status;
-    s->message = message;
-    s->state = p->generation == generation ? CHOIR__READY : CHOIR__FREE;
-    pthread_cond_broadcast(&p->changed);
-}
-
-static void nap(choir__prefetch *p, long us)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += 1000 * us;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&p->changed, &p->lock, &t);
-}
-
-static void *prepare(void *arg)
-{
-    choir__prefetch *p = arg;
-    long us = NAP_US;
-    is_ours = true;
-    pthread_mutex_lock(&p->lock);
-    while (!p->stop) {
-        int copying;
-        choir__stage *s = find_free(p, &copying);
-        if (s) {
-            fill_next(p, s);
-            us = NAP_US;
-        } else if (copying >= p->depth / 2) {
-            nap(p, us);
-            us = us < LONG_NAP_US ? 2 * us : us;
-        } else
-            pthread_cond_wait(&p->changed, &p->lock);
-    }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
-}
-
-/* --- the thread --- */
-
-/* Signals are the program's: the thread takes none. Under lock. */
+/* Signals are the program's: the threads take none. Under lock. Whether any runs. */
 static bool start(choir__prefetch *p)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     p->stop = false;
-    p->running = pthread_create(&p->thread, NULL, prepare, p) == 0;
+    p->started = 0;
+    while (p->running < p->source.workers &&
+           pthread_create(&p->threads[p->running], NULL, choir__stages_serve, p) == 0)
+        p->running++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p->running;
 }
 
-/* Under lock, given up while the thread comes to its end. */
+/* Under lock, given up while the threads come to their ends. */
 static void stop(choir__prefetch *p)
 {
-    if (!p->running)
+    int running = p->running;
+    if (!running || p->hung)
         return;
     p->stop = true;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
+    for (int i = 0; i < running; i++)
+        pthread_join(p->threads[i], NULL);
     pthread_mutex_lock(&p->lock);
-    p->running = false;
+    p->running = 0;
 }
 
 static void init_condition(choir__prefetch *p)
@@ -146,10 +68,10 @@ static void init_condition(choir__prefetch *p)
     pthread_condattr_destroy(&attr);
 }
 
-/* A dataset may fork within get, to run a decoder, say: our thread cannot join itself. */
+/* A dataset may fork within get, to run a decoder, say: our threads cannot join themselves. */
 static void before_fork(void)
 {
-    if (is_ours)
+    if (choir__stages_is_worker())
         return;
     pthread_mutex_lock(&registry_lock);
     for (choir__prefetch *p = registry; p; p = p->next) {
@@ -160,7 +82,7 @@ static void before_fork(void)
 
 static void after_fork(bool child)
 {
-    if (is_ours)
+    if (choir__stages_is_worker())
         return;
     for (choir__prefetch *p = registry; p; p = p->next) {
         if (child)
@@ -208,30 +130,58 @@ static void leave_registry(choir__prefetch *p)
 
 /* --- life --- */
 
-choir_status choir__prefetch_new(
-    choir__fill_fn *fill, void *arg, size_t x_bytes, size_t y_bytes, choir__prefetch **prefetch)
+static int choose_depth(const choir__source *source)
+{
+    size_t bytes = (size_t)source->samples * (source->x_bytes + source->y_bytes) + 1;
+    size_t fit = STAGED_BYTES / bytes;
+    if (source->depth)
+        return (int)choir__min(source->depth, CHOIR__MAX_STAGES);
+    return (int)(fit < MIN_DEPTH           ? MIN_DEPTH
+                 : fit > CHOIR__MAX_STAGES ? CHOIR__MAX_STAGES
+                                           : fit);
+}
+
+static bool make_stage(choir__stage *s, const choir__source *source)
+{
+    size_t n = (size_t)source->samples;
+    s->x = aligned_alloc(64, (n * source->x_bytes + 64) & ~(size_t)63);
+    s->y = aligned_alloc(64, (n * source->y_bytes + 64) & ~(size_t)63);
+    s->index = calloc(n, sizeof *s->index);
+    return s->x && s->y && s->index;
+}
+
+choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch)
 {
     choir__prefetch *p = choir__calloc(1, sizeof *p);
-    p->fill = fill;
-    p->arg = arg;
-    size_t fit = STAGED_BYTES / (x_bytes + y_bytes + 1);
-    p->depth = (int)(fit < MIN_DEPTH ? MIN_DEPTH : fit > MAX_DEPTH ? MAX_DEPTH : fit);
+    p->source = *source;
+    p->depth = choose_depth(source);
+    for (int i = 0; i < CHOIR__MAX_WORKERS; i++)
+        p->reading[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
     init_condition(p);
     enter_registry(p);
-    for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
-        s->x = aligned_alloc(64, (x_bytes + 64) & ~(size_t)63);
-        s->y = aligned_alloc(64, (y_bytes + 64) & ~(size_t)63);
-        if (!s->x || !s->y) {
+    for (int i = 0; i < p->depth; i++)
+        if (!make_stage(&p->stages[i], source)) {
+            int depth = p->depth;
             choir__prefetch_free(p);
             return choir__error(CHOIR_ERR_MEMORY,
                 "no host memory for %d micro-batches of %zu bytes: choose a smaller batch",
-                p->depth, x_bytes + y_bytes);
+                depth, (size_t)source->samples * (source->x_bytes + source->y_bytes));
         }
-    }
     *prefetch = p;
     return CHOIR_OK;
+}
+
+/* A worker that hangs may wake up one day: what it looks at stays. */
+static bool leave_behind(choir__prefetch *p)
+{
+    if (!p->hung)
+        return false;
+    p->stop = true;
+    for (int i = 0; i < p->running; i++)
+        pthread_detach(p->threads[i]);
+    pthread_cond_broadcast(&p->changed);
+    return true;
 }
 
 void choir__prefetch_free(choir__prefetch *p)
@@ -241,15 +191,21 @@ void choir__prefetch_free(choir__prefetch *p)
     leave_registry(p);
     pthread_mutex_lock(&p->lock);
     stop(p);
+    bool left = leave_behind(p);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->depth; i++) {
         choir__stage *s = &p->stages[i];
         if (s->state == CHOIR__COPYING)
             choir__event_wait(s->copied);
+        if (left)
+            continue;
         free(s->x);
         free(s->y);
+        free(s->index);
         free(s->message);
     }
+    if (left)
+        return;
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -260,11 +216,17 @@ void choir__prefetch_free(choir__prefetch *p)
 /* Under lock. */
 static void restart(choir__prefetch *p, int64_t position)
 {
-    p->generation++;
     p->ahead = position;
-    for (int i = 0; i < p->depth; i++)
-        if (p->stages[i].state == CHOIR__READY)
-            p->stages[i].state = CHOIR__FREE;
+    for (int i = 0; i < p->depth; i++) {
+        choir__stage *s = &p->stages[i];
+        if (s->state == CHOIR__READY)
+            s->state = CHOIR__FREE;
+        if (s->state != CHOIR__FILLING)
+            continue;
+        s->stale = true;
+        s->next = s->count;
+        choir__stages_settle(p, s);
+    }
     pthread_cond_broadcast(&p->changed);
 }
 
@@ -308,9 +270,41 @@ static choir_status finish_copy(choir__prefetch *p, choir__stage *s)
     return status;
 }
 
+/* A sample of this micro-batch that is being read, -1 if none is. */
+static int64_t find_reading(const choir__prefetch *p, int64_t position)
+{
+    for (int i = 0; i < p->depth; i++) {
+        const choir__stage *s = &p->stages[i];
+        bool here = s->state == CHOIR__FILLING && s->position == position;
+        for (int64_t j = 0; here && j < s->next; j++)
+            for (int w = 0; w < p->running; w++)
+                if (p->reading[w] == s->index[j])
+                    return s->index[j];
+    }
+    return -1;
+}
+
+static choir_status timed_out(choir__prefetch *p, int64_t position)
+{
+    p->hung = p->busy > 0;
+    return choir__error(CHOIR_ERR_TIMEOUT,
+        "the loader had no micro-batch %lld within %g s: sample %lld of the dataset is still"
+        " being read",
+        (long long)position, p->source.timeout_s, (long long)find_reading(p, position));
+}
+
+/* Until something changes; false: not in time. Under lock. */
+static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
+{
+    if (!p->source.timeout_s)
+        return pthread_cond_wait(&p->changed, &p->lock) == 0;
+    return pthread_cond_timedwait(&p->changed, &p->lock, until) != ETIMEDOUT;
+}
+
 /* Until the stage wanted is ready. Under lock, given up while waiting. */
 static choir_status await(choir__prefetch *p, int64_t position, choir__stage **ready)
 {
+    struct timespec until = choir__stages_in(p->source.timeout_s);
     while (!(*ready = find_ready(p, position))) {
         int copying;
         choir__stage *s = oldest_copy(p);
@@ -318,10 +312,11 @@ static choir_status await(choir__prefetch *p, int64_t position, choir__stage **r
             choir_status status = finish_copy(p, s);
             if (status != CHOIR_OK)
                 return status;
-        } else if (p->running || start(p))
-            pthread_cond_wait(&p->changed, &p->lock);
-        else if ((s = find_free(p, &copying))) /* no thread to be had: do it here */
-            fill_next(p, s);
+        } else if (p->running || start(p)) {
+            if (!wait_for_change(p, &until) && !find_ready(p, position))
+                return timed_out(p, position);
+        } else
+            choir__stages_work(p, &copying); /* no threads wanted, or to be had: do it here */
     }
     return CHOIR_OK;
 }
@@ -339,15 +334,29 @@ choir_status choir__prefetch_take(choir__prefetch *p, int64_t position, choir__s
     return status;
 }
 
-void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__event event)
+/* Under lock. */
+static void wake_for_used(choir__prefetch *p)
 {
-    pthread_mutex_lock(&p->lock);
-    stage->copied = event;
-    stage->state = CHOIR__COPYING;
     int used = 0;
     for (int i = 0; i < p->depth; i++)
         used += p->stages[i].state == CHOIR__COPYING || p->stages[i].state == CHOIR__FREE;
     if (used >= p->depth / 2)
         pthread_cond_broadcast(&p->changed);
+}
+
+void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__event event)
+{
+    pthread_mutex_lock(&p->lock);
+    stage->copied = event;
+    stage->state = CHOIR__COPYING;
+    wake_for_used(p);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void choir__prefetch_done(choir__prefetch *p, choir__stage *stage)
+{
+    pthread_mutex_lock(&p->lock);
+    stage->state = CHOIR__FREE;
+    wake_for_used(p);
     pthread_mutex_unlock(&p->lock);
 }

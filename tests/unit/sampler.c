@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#include <choir/data.h>
 #include "data/sampler.h"
 
 /* From PyTorch 2.15.0, the lists of replicas 0 ... M - 1 one after another:
@@ -49,6 +50,40 @@ static void as_pytorch_deals(void **state)
                     choir__sampler_dealt(&s, r, i), known[c].lists[r * known[c].each + i]);
         choir__sampler_free(&s);
     }
+}
+
+/* The same through the public face. */
+static void public_sampler(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof known / sizeof *known; c++)
+        for (int64_t r = 0; r < known[c].m; r++) {
+            choir_sampler *s;
+            choir_sampler_opts o = choir_sampler_defaults();
+            o.world = known[c].m;
+            o.rank = r;
+            o.seed = (uint64_t)known[c].seed;
+            o.shuffle = known[c].shuffle;
+            o.drop_last = known[c].drop_last;
+            assert_int_equal(choir_distributed_sampler(known[c].n, o, &s), CHOIR_OK);
+            choir_sampler_set_epoch(s, known[c].epoch);
+            assert_int_equal(choir_sampler_length(s), known[c].each);
+            for (int64_t i = 0; i < known[c].each; i++)
+                assert_int_equal(choir_sampler_at(s, i), known[c].lists[r * known[c].each + i]);
+            assert_int_equal(choir_sampler_at(s, known[c].each), -1);
+            assert_int_equal(choir_sampler_at(s, -1), -1);
+            choir_sampler_free(s);
+        }
+    choir_sampler *s = NULL;
+    choir_sampler_opts o = choir_sampler_defaults();
+    o.rank = 1;
+    assert_int_equal(choir_distributed_sampler(3, o, &s), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "rank 1 of 1"));
+    o.world = 4;
+    o.drop_last = true;
+    assert_int_equal(choir_distributed_sampler(3, o, &s), CHOIR_ERR_ARGUMENT);
+    assert_null(s);
+    choir_sampler_free(NULL);
 }
 
 /* 10 over 4 in batches of 8: two of each replica a batch, the second filled up. */
@@ -143,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_pytorch_deals),
+        cmocka_unit_test(public_sampler),
         cmocka_unit_test(last_batch_is_filled),
         cmocka_unit_test(last_batch_is_dropped),
         cmocka_unit_test(any_order_of_asking),

@@ -1,0 +1,177 @@
+/* The workers' side of prefetching: opening stages and filling them.
+ *
+ * An idle worker polls the events of copies with short naps: were it to wait for one, it would
+ * run the training queue. Of several samples of a stage that fail the first one's error is
+ * told, whoever met it first: samples are given out in order, so all before it are read. */
+#include "data/stages.h"
+
+#include <stdlib.h>
+
+enum {
+    SHARES = 4, /* that a worker takes of a stage, about */
+    NAP_US = 100,
+    LONG_NAP_US = 2000
+};
+
+static _Thread_local bool is_ours; /* this thread is a worker */
+static _Thread_local int number;   /* and which one */
+
+bool choir__stages_is_worker(void)
+{
+    return is_ours;
+}
+
+/* --- filling: all under the lock, which is given up while the source works --- */
+
+choir__stage *choir__stages_free(choir__prefetch *p, int *copying)
+{
+    *copying = 0;
+    for (int i = 0; i < p->depth; i++) {
+        choir__stage *s = &p->stages[i];
+        if (s->state == CHOIR__COPYING && choir__event_done(s->copied))
+            s->state = CHOIR__FREE;
+        if (s->state == CHOIR__FREE)
+            return s;
+        *copying += s->state == CHOIR__COPYING;
+    }
+    return NULL;
+}
+
+/* The earliest open stage with samples to give out, or NULL. */
+static choir__stage *find_open(choir__prefetch *p)
+{
+    choir__stage *found = NULL;
+    for (int i = 0; i < p->depth; i++) {
+        choir__stage *s = &p->stages[i];
+        if (s->state == CHOIR__FILLING && s->next < s->count &&
+            (!found || s->position < found->position))
+            found = s;
+    }
+    return found;
+}
+
+void choir__stages_settle(choir__prefetch *p, choir__stage *s)
+{
+    if (s->active || (s->next < s->count && !s->stale))
+        return;
+    s->state = s->stale ? CHOIR__FREE : CHOIR__READY;
+    pthread_cond_broadcast(&p->changed);
+}
+
+static void open_stage(choir__prefetch *p, choir__stage *s)
+{
+    int64_t epoch, count = p->source.samples;
+    s->state = CHOIR__FILLING;
+    s->position = p->ahead++;
+    s->stale = false;
+    s->count = s->next = 0; /* nothing to give out yet */
+    s->active = 1;
+    p->listing = true;
+    p->busy++;
+    pthread_mutex_unlock(&p->lock);
+    p->source.list(p->source.arg, s->position, &epoch, s->index, &count);
+    pthread_mutex_lock(&p->lock);
+    p->busy--;
+    p->listing = false;
+    s->epoch = epoch;
+    s->failed = s->count = count;
+    s->active = 0;
+    s->status = CHOIR_OK;
+    if (p->running > 1)
+        pthread_cond_broadcast(&p->changed);
+    choir__stages_settle(p, s);
+}
+
+/* The samples [from, to) of a stage; the one that failed, or `to`. Without the lock. */
+static int64_t get_samples(
+    choir__prefetch *p, choir__stage *s, int64_t from, int64_t to, choir_status *status)
+{
+    const choir__source *source = &p->source;
+    int64_t j = from;
+    *status = CHOIR_OK;
+    for (; j < to && *status == CHOIR_OK; j++) {
+        p->reading[number] = s->index[j];
+        *status = source->get(source->arg, s->epoch, s->index[j],
+            (char *)s->x + (size_t)j * source->x_bytes,
+            (char *)s->y + (size_t)j * source->y_bytes);
+    }
+    p->reading[number] = -1;
+    return *status == CHOIR_OK ? to : j - 1;
+}
+
+static void fill_some(choir__prefetch *p, choir__stage *s)
+{
+    int64_t share = s->count / (SHARES * choir__max(1, p->source.workers));
+    int64_t from = s->next, to = choir__min(s->count, from + choir__max(1, share));
+    choir_status status;
+    s->next = to;
+    s->active++;
+    p->busy++;
+    pthread_mutex_unlock(&p->lock);
+    int64_t j = get_samples(p, s, from, to, &status);
+    char *message = status == CHOIR_OK ? NULL : choir__strdup(choir_error_message());
+    pthread_mutex_lock(&p->lock);
+    p->busy--;
+    s->active--;
+    if (status != CHOIR_OK && j < s->failed) {
+        free(s->message);
+        s->failed = j;
+        s->status = status;
+        s->message = message;
+        s->next = s->count; /* what comes later need not be read */
+    } else
+        free(message);
+    choir__stages_settle(p, s);
+}
+
+bool choir__stages_work(choir__prefetch *p, int *copying)
+{
+    choir__stage *s = find_open(p);
+    *copying = 0;
+    if (s)
+        fill_some(p, s);
+    else if (!p->listing && (s = choir__stages_free(p, copying)))
+        open_stage(p, s);
+    return s;
+}
+
+struct timespec choir__stages_in(double seconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double whole = (double)(int64_t)seconds;
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)(1e9 * (seconds - whole));
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+static void nap(choir__prefetch *p, long us)
+{
+    struct timespec t = choir__stages_in(1e-6 * (double)us);
+    p->napping = true;
+    pthread_cond_timedwait(&p->changed, &p->lock, &t);
+    p->napping = false;
+}
+
+void *choir__stages_serve(void *arg)
+{
+    choir__prefetch *p = arg;
+    long us = NAP_US;
+    is_ours = true;
+    pthread_mutex_lock(&p->lock);
+    number = p->started++;
+    while (!p->stop) {
+        int copying;
+        if (choir__stages_work(p, &copying))
+            us = NAP_US;
+        else if (copying >= p->depth / 2 && copying && !p->napping) {
+            nap(p, us);
+            us = us < LONG_NAP_US ? 2 * us : us;
+        } else
+            pthread_cond_wait(&p->changed, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
