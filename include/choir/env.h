@@ -44,8 +44,13 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
 choir_loader *choir_env_loader(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size);
 
-/** The same over the training split of a folder of IDX files (choir_dataset_idx), which goes
- * with the run. Never NULL; errors stick to the run. */
+/** The same with workers, prefetch and so on as opts say; micro-batches and seed are env's and
+ * the run's. */
+choir_loader *choir_env_loader_with(
+    choir_scope *run, const choir_env *env, choir_dataset *dataset, choir_loader_opts opts);
+
+/** choir_env_loader over the training split of a folder of IDX files (choir_dataset_idx), which
+ * goes with the run. Never NULL; errors stick to the run. */
 choir_loader *choir_mnist(
     choir_scope *run, const char *folder, const choir_env *env, int64_t batch_size);
 

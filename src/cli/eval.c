@@ -9,7 +9,9 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/evaluate.h"
+#include "cli/images.h"
 #include "cli/saved.h"
+#include "data/prefetch.h"
 #include "tensor/tensor.h"
 
 static void help(void)
@@ -17,9 +19,10 @@ static void help(void)
     printf(
         "Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
         "The loss and accuracy of a saved model over the validation split of DATA (a text file\n"
-        "or a folder of IDX files; left out: the text that comes with Choir).\n\n"
+        "or a folder of images; left out: the text that comes with Choir).\n\n"
         "  --batch-size N       samples at a time (default 32)\n"
         "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
+        "  --workers N          threads that read samples (default 1)\n"
         "  --json               one JSON object\n\n"
         "Example:\n  choir eval runs/first shakespeare.txt\n");
 }
@@ -38,12 +41,8 @@ static choir_status open_data(const choir__saved *s, const char *path, choir_dat
                     : CHOIR_ERR_IO;
     }
     if (!path)
-        return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of IDX files to evaluate on");
-    choir_status status = choir_dataset_idx(path, CHOIR_VALIDATION, data);
-    if (status == CHOIR_OK && !choir__same_shape((*data)->x_shape, s->info.input))
-        return choir__error(CHOIR_ERR_SHAPE, "the images of %s are %s, the model takes %s",
-            path, choir__shape_text((*data)->x_shape), choir__shape_text(s->info.input));
-    return status;
+        return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of images to evaluate on");
+    return choir__cli_open_validation(path, &s->info, data);
 }
 
 static void report(const choir__saved *s, const choir__score *score, bool json)
@@ -59,8 +58,8 @@ static void report(const choir__saved *s, const choir__score *score, bool json)
         100 * score->accuracy);
 }
 
-static choir_status evaluate(
-    const char *checkpoint, const char *path, int64_t batch, int64_t batches, bool json)
+static choir_status evaluate(const char *checkpoint, const char *path, int64_t batch,
+    int64_t batches, int workers, bool json)
 {
     choir__saved s;
     choir__score score;
@@ -69,7 +68,8 @@ static choir_status evaluate(
     if (status == CHOIR_OK)
         status = open_data(&s, path, &data);
     if (status == CHOIR_OK)
-        status = choir__evaluate(s.run, s.net, &s.info, data, batch, batches, NULL, &score);
+        status =
+            choir__evaluate(s.run, s.net, &s.info, data, batch, batches, workers, NULL, &score);
     if (status == CHOIR_OK)
         report(&s, &score, json);
     choir__saved_close(&s);
@@ -80,9 +80,10 @@ static choir_status evaluate(
 int choir__cli_eval(int argc, char **argv)
 {
     static const struct option known[] = {{"batch-size", required_argument, NULL, 'b'},
-        {"eval-batches", required_argument, NULL, 'n'}, {"json", no_argument, NULL, 'j'},
+        {"eval-batches", required_argument, NULL, 'n'},
+        {"workers", required_argument, NULL, 'w'}, {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int64_t batch = 32, batches = 0;
+    int64_t batch = 32, batches = 0, workers = 1;
     bool json = false;
     opterr = 0;
     int which = 0;
@@ -91,6 +92,7 @@ int choir__cli_eval(int argc, char **argv)
         switch (id) {
         case 'b': good = choir__parse_int(optarg, 1, 1 << 24, &batch); break;
         case 'n': good = choir__parse_int(optarg, 0, INT64_MAX / 4, &batches); break;
+        case 'w': good = choir__parse_int(optarg, 1, CHOIR__MAX_WORKERS, &workers); break;
         case 'j': json = true; break;
         case 'h': help(); return CHOIR__EXIT_OK;
         case ':': return choir__cli_usage("eval", "%s wants a value", argv[optind - 1]);
@@ -103,6 +105,7 @@ int choir__cli_eval(int argc, char **argv)
     if (optind >= argc || optind + 2 < argc)
         return choir__cli_usage("eval", "a CHECKPOINT is wanted, and perhaps DATA");
     const char *path = optind + 1 < argc ? argv[optind + 1] : NULL;
-    return evaluate(argv[optind], path, batch, batches, json) == CHOIR_OK ? CHOIR__EXIT_OK
-                                                                          : choir__cli_fail();
+    return evaluate(argv[optind], path, batch, batches, (int)workers, json) == CHOIR_OK
+               ? CHOIR__EXIT_OK
+               : choir__cli_fail();
 }

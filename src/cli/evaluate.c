@@ -7,20 +7,52 @@
 #include <stdlib.h>
 
 #include "comm/pattern/tree.h"
+#include "data/dataset.h"
+#include "data/prefetch.h"
 #include "tensor/tensor.h"
+
+enum { AHEAD = 3 }; /* batches read ahead */
 
 typedef struct sums {
     double loss; /* mean times rows */
     double correct, rows;
 } sums;
 
-static choir_tensor *batch_of(
-    choir_scope *scope, choir_dtype dtype, choir_shape sample, int64_t n, const void *data)
+/* What is read ahead: the batches from `first` on. */
+typedef struct reading {
+    choir_dataset *data;
+    int64_t first, batch, samples;
+} reading;
+
+static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
+{
+    const reading *r = arg;
+    int64_t from = (r->first + position) * r->batch;
+    *epoch = 0;
+    *count = choir__max(0, choir__min(r->batch, r->samples - from));
+    for (int64_t j = 0; j < *count; j++)
+        index[j] = from + j;
+}
+
+static choir_status get(void *arg, int64_t epoch, int64_t index, void *x, void *y)
+{
+    return choir__dataset_get_named(((const reading *)arg)->data, epoch, index, x, y);
+}
+
+static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape sample,
+    int64_t n, const void *data, bool channels_last)
 {
     choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
     for (int i = 0; i < sample.ndim; i++)
         shape.dim[i + 1] = sample.dim[i];
-    return choir_from(scope, dtype, shape, data);
+    choir_tensor *t = choir__tensor_new(scope, scope->device, dtype, shape);
+    if (t->poisoned)
+        return t;
+    if (channels_last)
+        choir__set_channels_last(t);
+    choir__launch_upload(
+        scope->device, choir__data(t), data, (size_t)t->count * choir_dtype_size(dtype));
+    return t;
 }
 
 static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
@@ -39,30 +71,19 @@ static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
 }
 
 static choir_status run_batch(choir_scope *step, choir_module *net,
-    const choir__model_info *info, choir_dataset *data, int64_t first, int64_t n, sums *s)
+    const choir__model_info *info, choir_dataset *data, const choir__stage *stage, sums *s)
 {
-    size_t x_bytes =
-        (size_t)choir__shape_count(data->x_shape) * choir_dtype_size(data->x_dtype);
-    size_t y_bytes =
-        (size_t)choir__shape_count(data->y_shape) * choir_dtype_size(data->y_dtype);
-    char *x = choir__alloc(x_bytes * (size_t)n + 1), *y = choir__alloc(y_bytes * (size_t)n + 1);
-    choir_status status = CHOIR_OK;
-    for (int64_t i = 0; i < n && status == CHOIR_OK; i++)
-        status = choir_dataset_get(
-            data, first + i, x + (size_t)i * x_bytes, y + (size_t)i * y_bytes);
-    if (status == CHOIR_OK) {
-        choir_tensor *tx = batch_of(step, data->x_dtype, data->x_shape, n, x);
-        choir_tensor *ty = batch_of(step, data->y_dtype, data->y_shape, n, y);
-        choir_tensor *out = choir__model_forward(info, net, tx, ty);
-        choir_tensor *loss = choir__model_loss(info, out, ty);
-        s->rows = info->task == CHOIR__REGRESSION ? (double)n : (double)choir_tensor_count(ty);
-        s->loss = choir_item(loss) * s->rows;
-        status = choir_scope_status(step);
-        if (status == CHOIR_OK && info->task != CHOIR__REGRESSION)
-            status = count_correct(out, ty, s);
-    }
-    free(x);
-    free(y);
+    int64_t n = stage->count;
+    choir_tensor *x =
+        batch_of(step, data->x_dtype, data->x_shape, n, stage->x, data->ops->channels_last);
+    choir_tensor *y = batch_of(step, data->y_dtype, data->y_shape, n, stage->y, false);
+    choir_tensor *out = choir__model_forward(info, net, x, y);
+    choir_tensor *loss = choir__model_loss(info, out, y);
+    s->rows = info->task == CHOIR__REGRESSION ? (double)n : (double)choir_tensor_count(y);
+    s->loss = choir_item(loss) * s->rows;
+    choir_status status = choir_scope_status(step);
+    if (status == CHOIR_OK && info->task != CHOIR__REGRESSION)
+        status = count_correct(out, y, s);
     return status;
 }
 
@@ -95,23 +116,48 @@ static choir_status gather(choir_group *group, const sums *mine, sums *all, int6
 }
 
 static choir_status run_batches(choir_scope *run, choir_module *net,
-    const choir__model_info *info, choir_dataset *data, int64_t batch, int64_t lo, int64_t hi,
-    sums *s)
+    const choir__model_info *info, choir__prefetch *ahead, reading *r, int64_t count, sums *s)
 {
-    int64_t samples = choir_dataset_length(data);
     choir_status status = CHOIR_OK;
-    for (int64_t i = lo; i < hi && status == CHOIR_OK; i++) {
+    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
+        choir__stage *stage;
+        status = choir__prefetch_take(ahead, i, &stage);
+        if (status != CHOIR_OK)
+            break;
         choir_scope *step = choir_no_grad(run);
-        status = run_batch(
-            step, net, info, data, i * batch, choir__min(batch, samples - i * batch), &s[i]);
+        status = run_batch(step, net, info, r->data, stage, &s[r->first + i]);
+        choir__prefetch_done(ahead, stage);
         choir_status closed = choir_scope_close(step);
         status = status == CHOIR_OK ? closed : status;
     }
     return status;
 }
 
+static choir_status read_batches(choir_scope *run, choir_module *net,
+    const choir__model_info *info, reading *r, int64_t count, int workers, sums *s)
+{
+    const choir_dataset *data = r->data;
+    choir__prefetch *ahead = NULL;
+    choir__source source = {.list = list,
+        .get = get,
+        .arg = r,
+        .samples = r->batch,
+        .workers = workers,
+        .depth = AHEAD};
+    choir_status status =
+        choir__sample_bytes("x", data->x_dtype, data->x_shape, 1, &source.x_bytes);
+    if (status == CHOIR_OK)
+        status = choir__sample_bytes("y", data->y_dtype, data->y_shape, 1, &source.y_bytes);
+    if (status == CHOIR_OK)
+        status = choir__prefetch_new(&source, &ahead);
+    if (status == CHOIR_OK)
+        status = run_batches(run, net, info, ahead, r, count, s);
+    choir__prefetch_free(ahead);
+    return status;
+}
+
 choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__model_info *info,
-    choir_dataset *data, int64_t batch, int64_t max_batches, choir_group *group,
+    choir_dataset *data, int64_t batch, int64_t max_batches, int workers, choir_group *group,
     choir__score *score)
 {
     int64_t samples = choir_dataset_length(data), count = (samples + batch - 1) / batch;
@@ -127,7 +173,8 @@ choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__m
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
     if (status == CHOIR_OK)
-        status = run_batches(run, net, info, data, batch, lo, hi, s);
+        status = read_batches(run, net, info,
+            &(reading){data, lo, choir__min(batch, samples), samples}, hi - lo, workers, s);
     choir_module_train(net, true);
     if (shared && status == CHOIR_OK)
         status = gather(group, s, s, count);

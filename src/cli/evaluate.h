@@ -10,11 +10,11 @@ typedef struct choir__score {
     int64_t samples;
 } choir__score;
 
-/* In order, `batch` samples at a time, at most max_batches batches (0: all). The ranks of group
- * (NULL: alone) share the batches; the result is the same bits whatever their number.
- * Collective. */
+/* In order, `batch` samples at a time, at most max_batches batches (0: all), read by `workers`
+ * threads. The ranks of group (NULL: alone) share the batches; the result is the same bits
+ * whatever their number. Collective. */
 choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__model_info *info,
-    choir_dataset *data, int64_t batch, int64_t max_batches, choir_group *group,
+    choir_dataset *data, int64_t batch, int64_t max_batches, int workers, choir_group *group,
     choir__score *score);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
+#include "cli/images.h"
 #include "tensor/tensor.h"
 
 enum { RANDOM_SAMPLES = 1 << 16, RANDOM_BATCHES = 4 }; /* to train on; batches to validate on */
@@ -52,18 +53,6 @@ static choir_status open_text(choir__job *j, const char *path)
     return status;
 }
 
-static choir_status open_idx(choir__job *j)
-{
-    choir_status status = choir_dataset_idx(j->data, CHOIR_TRAIN, &j->train);
-    if (status == CHOIR_OK)
-        status = choir_dataset_idx(j->data, CHOIR_VALIDATION, &j->validation);
-    if (status == CHOIR_OK) {
-        j->info.input = j->train->x_shape;
-        j->info.classes = choir__max(j->train->classes, j->validation->classes);
-    }
-    return status;
-}
-
 static bool is_random(const choir__job *j)
 {
     return j->data && !strcmp(j->data, "random");
@@ -89,10 +78,10 @@ choir_status choir__job_open_data(choir__job *j)
             "model %s wants a text file, and %s is a folder", j->spec->name, j->data);
     if (!language && !is_folder(j))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s wants a folder of IDX images or 'random', not %s", j->spec->name,
-            j->data ? j->data : "a text");
+            "model %s wants a folder of images (class folders or IDX files) or 'random', not %s",
+            j->spec->name, j->data ? j->data : "a text");
     if (!language)
-        return open_idx(j);
+        return choir__cli_open_pictures(j);
     const char *path = j->data ? j->data : choir__cli_own_text();
     return path ? open_text(j, path) : CHOIR_ERR_IO;
 }
@@ -208,11 +197,11 @@ choir_status choir__job_prepare(choir__job *j)
                    : is_folder(j) ? "cnn"
                                   : "gpt2:layers=4,heads=4,width=128,context=64";
     status = choir__model_find(j->model, &j->spec);
-    /* IDX images say what a sample is before the model is described; a text needs the context
+    /* Images say what a sample is before the model is described; a text needs the context
      * first. */
     if (status == CHOIR_OK && is_folder(j) && strcmp(j->spec->name, "gpt2") &&
         strcmp(j->spec->name, "toy"))
-        status = open_idx(j);
+        status = choir__cli_open_pictures(j);
     if (status == CHOIR_OK)
         status = j->spec->describe(j->model, &j->info);
     if (status == CHOIR_OK && !j->train) {

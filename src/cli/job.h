@@ -14,7 +14,7 @@ typedef struct choir__job {
     const char *save, *resume, *trace;
     int nproc; /* ranks; 1 for single */
     int64_t batch_size, microbatches, steps, epochs;
-    int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads;
+    int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
@@ -39,7 +39,8 @@ int choir__job_parse(choir__job *job, int argc, char **argv, bool *done);
 choir_status choir__job_prepare(choir__job *job);
 void choir__job_free(choir__job *job);
 
-/* Data for a model: fills in what info leaves open. split files, IDX folders or "random". */
+/* Data for a model: fills in what info leaves open. split files, folders of images or "random".
+ */
 choir_status choir__job_open_data(choir__job *job);
 
 /* The optimizer and schedule the job names. */

@@ -8,13 +8,15 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "data/prefetch.h"
 
 static void help(void)
 {
     printf(
         "Usage: choir train [OPTION]... [DATA]\n\n"
-        "Trains a model. DATA is a text file (language models), a folder of IDX files (MNIST's\n"
-        "format), or 'random'; left out: a text that comes with Choir.\n\n"
+        "Trains a model. DATA is a text file (language models), a folder of images (IDX files,\n"
+        "or train/CLASS/*.jpg and val/CLASS/*.jpg), or 'random'; left out: a text that comes with\n"
+        "Choir.\n\n"
         "Model and data\n"
         "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
@@ -23,6 +25,7 @@ static void help(void)
         "  --bytes                          tokens are bytes, not characters\n"
         "  --batch-size N                   samples of the global batch (default 32)\n"
         "  --microbatches M                 cut of the global batch (default: one a rank)\n"
+        "  --workers N                      threads that read samples, a rank (default 1)\n"
         "  --seed N                         everything random follows from it (default 42)\n\n"
         "Devices\n"
         "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1]\n"
@@ -76,6 +79,7 @@ enum option_id {
     SAVE_EVERY,
     RESUME,
     THREADS,
+    WORKERS,
     JSON,
     QUIET,
     LOG_EVERY,
@@ -108,6 +112,7 @@ static const struct option known[] = {
     {"save-every", required_argument, NULL, SAVE_EVERY},
     {"resume", required_argument, NULL, RESUME},
     {"threads", required_argument, NULL, THREADS},
+    {"workers", required_argument, NULL, WORKERS},
     {"json", no_argument, NULL, JSON},
     {"quiet", no_argument, NULL, QUIET},
     {"log-every", required_argument, NULL, LOG_EVERY},
@@ -137,6 +142,7 @@ static int64_t *integer_of(choir__job *j, int id, int64_t *low)
     case SAVE_EVERY: return &j->save_every;
     case LOG_EVERY: return &j->log_every;
     case THREADS: return &j->threads;
+    case WORKERS: return &j->workers;
     case EVAL_EVERY: return &j->eval_every;
     default: break;
     }
@@ -198,6 +204,9 @@ static int set_option(choir__job *j, int id, const char *text)
             return choir__cli_usage("train", "--nproc %s: from 1 to 64 ranks fit", text);
         j->nproc = (int)n;
     }
+    if (id == WORKERS && j->workers > CHOIR__MAX_WORKERS)
+        return choir__cli_usage(
+            "train", "--workers %s: at most %d fit", text, CHOIR__MAX_WORKERS);
     if (id == MEM_CAP && !choir__parse_bytes(text, &j->mem_cap))
         return choir__cli_usage("train", "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
     if (id == BACKEND && strcmp(text, "shm"))
@@ -305,6 +314,7 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
         .timeout = 1800,
         .seed = 42,
         .threads = 1,
+        .workers = 1,
         .ddp = choir_ddp_defaults()};
     *done = false;
     opterr = 0;

@@ -147,7 +147,8 @@ static choir_status end_trace(trainer *t, int64_t steps)
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
     return choir__evaluate(t->run, t->net, &t->job->info, t->job->validation,
-        t->job->batch_size / t->job->microbatches, batches, t->env.group, score);
+        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers, t->env.group,
+        score);
 }
 
 static choir_status save(trainer *t, float loss, bool best)
@@ -271,7 +272,10 @@ static choir_status build(trainer *t)
         t->model = choir_ddp(t->run, t->net, t->env.group, opts);
     }
     status = choir__job_optimizer(j, t->run, t->model, &t->optim);
-    t->loader = choir_env_loader(t->run, &t->env, j->train, j->batch_size);
+    choir_loader_opts loader = choir_loader_defaults();
+    loader.batch_size = j->batch_size;
+    loader.workers = (int)j->workers;
+    t->loader = choir_env_loader_with(t->run, &t->env, j->train, loader);
     t->losses = choir__calloc((size_t)t->micro_count, sizeof(choir_tensor *));
     t->read = choir__calloc((size_t)t->micro_count, sizeof(float));
     t->best = t->last_eval = (double)NAN;

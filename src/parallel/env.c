@@ -83,6 +83,12 @@ choir_loader *choir_env_loader(
 {
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch_size;
+    return choir_env_loader_with(run, env, dataset, opts);
+}
+
+choir_loader *choir_env_loader_with(
+    choir_scope *run, const choir_env *env, choir_dataset *dataset, choir_loader_opts opts)
+{
     opts.microbatches = env->microbatches;
     opts.seed = run->seed;
     choir_env_micro(env, &opts.micro_first, &opts.micro_count);
