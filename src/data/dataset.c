@@ -40,8 +40,8 @@ choir_status choir__dataset_get_named(
     if (status == CHOIR_OK)
         return status;
     const char *why = choir_error_message();
-    return choir__error(status, "sample %lld of the dataset cannot be had: %s",
-        (long long)index, *why ? why : choir_status_text(status));
+    return choir__error(status, "%s (sample %lld of the dataset)",
+        *why ? why : choir_status_text(status), (long long)index);
 }
 
 void choir_dataset_free(choir_dataset *dataset)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Real data is learnt: MNIST by a small convolutional network, Shakespeare by a small
-# transformer.
+# Real data is learnt: MNIST and CIFAR-10 by a small convolutional network, Shakespeare by a
+# small transformer.
 . "$(dirname "$0")/lib.sh"
 
 data=${CHOIR_TEST_DATA:-}
@@ -29,6 +29,14 @@ shakespeare() {
     [ "$(wc -c <out)" -ge 46 ] || fail "it writes '$(cat out)'"
 }
 
+cifar10() {
+    [ -d "$data/cifar10/train" ] || return 0
+    good train --json --model cnn --batch-size 64 --steps 150 --eval-batches 10 \
+        --workers 2 "$data/cifar10"
+    at_least "$(field eval_accuracy out)" 0.33 || fail "accuracy $(field eval_accuracy out)"
+}
+
 check mnist
+check cifar10
 check shakespeare
 finish

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Folders of images: trained on with the same bits whatever the workers and ranks, gone on with
+# in mid-epoch, evaluated; and folders and files that are not as they should be.
+corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh goes elsewhere
+. "$(dirname "$0")/lib.sh"
+
+"$CHOIR" info --json | grep -q '"images":\["jpeg","png"\]' || skip 'this build reads no images'
+
+# image KIND/NAME FILE: an input of the fuzzers without the four bytes that it begins with.
+image() { tail -c +5 "$corpus/$1" >"$2"; }
+
+# make_images FOLDER: 2 classes of 12 and 3 images of 27 by 19.
+make_images() {
+    local i split
+    for split in train val; do
+        mkdir -p "$1/$split/grey" "$1/$split/red"
+        for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+            [ $split = val ] && [ $i -gt 3 ] && break
+            image jpeg/gray "$1/$split/grey/$i.jpg"
+            case $((i % 4)) in
+            0) image jpeg/progressive "$1/$split/red/$i.JPEG" ;;
+            1) image png/rgb "$1/$split/red/$i.png" ;;
+            2) image jpeg/cmyk "$1/$split/red/$i.jpeg" ;;
+            3) image png/palette "$1/$split/red/$i.PNG" ;;
+            esac
+        done
+    done
+}
+make_images set
+job=(--model cnn:width=2 --batch-size 4 --microbatches 2 --json)
+
+same_bits() {
+    good train "${job[@]}" --steps 14 set
+    grep -q '"cnn:width=2,channels=3,image=19,classes=2,' out || fail 'it is another model'
+    mv out one
+    good train "${job[@]}" --steps 14 --workers 3 set
+    same_run one out
+    good train "${job[@]}" --steps 14 --workers 2 --strategy ddp --nproc 2 set
+    same_run one out
+}
+
+resumes_in_mid_epoch() {
+    good train "${job[@]}" --steps 8 --save half set # an epoch has 6 steps
+    good train "${job[@]}" --steps 14 --resume half --workers 4 set
+    same_run one out 9
+}
+
+sizes() {
+    good train "${job[@]}" --model cnn:width=2,image=12,channels=3 --steps 2 --save small set
+    grep -q '"cnn:width=2,channels=3,image=12,classes=2,' out || fail 'it is another model'
+    mv out run
+    good eval --json --batch-size 2 --workers 2 small set
+    [ "$(field loss out)" = "$(field eval_loss run)" ] ||
+        fail "eval says $(field loss out), train said $(field eval_loss run)"
+    good train "${job[@]}" --model mlp:hidden=4 --steps 1 set
+}
+
+bad_folders() {
+    make_images other
+    mkdir other/train/blue
+    bad 1 'other/train/blue: the class has no images' train "${job[@]}" other
+    image png/rgb other/train/blue/1.png
+    bad 1 'has 3 classes, the model 2' eval small other
+    mkdir -p hollow/train
+    bad 1 'hollow/train has no folders of classes' train "${job[@]}" hollow
+    bad 1 'wants a text file, and set is a folder' train --model gpt2 set
+    bad 2 'workers 0: a whole number' train --workers 0 set
+    bad 2 'workers 1000: at most 64' train --workers 1000 set
+    bad 1 'no class has 10 images' train "${job[@]}" set/val
+}
+
+# A file that cannot be used in the middle of an epoch ends the run, and says which.
+bad_files() {
+    local ranks
+    for ranks in 1 2; do
+        local how=(--steps 12 --workers 3)
+        [ $ranks = 2 ] && how+=(--strategy ddp --nproc 2)
+        rm -rf torn && make_images torn
+        head -c 300 set/train/grey/7.jpg >torn/train/grey/7.jpg
+        fails "torn/train/grey/7.jpg is cut short" "${how[@]}"
+        echo 'a text' >torn/train/grey/7.jpg
+        fails "torn/train/grey/7.jpg is neither a JPEG nor a PNG" "${how[@]}"
+        rm torn/train/grey/7.jpg && mkdir torn/train/grey/7.jpg # passed over
+        good train "${job[@]}" --batch-size 2 "${how[@]}" torn
+    done
+}
+fails() {
+    choir train "${job[@]}" "${@:2}" torn >out 2>err </dev/null
+    local status=$?
+    [ $status -eq 1 ] || fail "status $status: $(cat err)"
+    is_one_line "$1.*[(]sample [0-9]+ of the dataset[)]" || fail "it says '$(cat err)'"
+}
+
+check same_bits
+check resumes_in_mid_epoch
+check sizes
+check bad_folders
+check bad_files
+finish

@@ -1,0 +1,233 @@
+/* A folder of images as a dataset: splits and classes, samples that follow from (seed, epoch,
+ * index), and folders and files that are not as they should be, through the loader, too. */
+#include "image_fixture.h"
+
+#include <choir/ops.h>
+#include <choir/scope.h>
+
+/* n images in root/NAME/, 000.jpg ... */
+static void fill(const char *name, int n, int width, int height)
+{
+    for (int i = 0; i < n; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%03d.jpg", name, i);
+        write_jpeg(at(path), width + i % 3, height, photo);
+    }
+}
+
+static choir_status open_at(const char *name, choir_split split, choir_dataset **data)
+{
+    choir_image_opts o = choir_image_defaults();
+    o.seed = 9;
+    *data = NULL;
+    return choir_dataset_images(at(name), split, o, data);
+}
+
+static void splits(void **state)
+{
+    (void)state;
+    choir_dataset *train, *val;
+    int64_t y;
+    fill("s/train/cat", 5, 20, 16);
+    fill("s/train/ant", 3, 20, 16);
+    fill("s/train/.hidden", 1, 20, 16);
+    fill("s/test/cat", 2, 20, 16);
+    write_png(at("s/train/ant/zebra.PNG"), 20, 16, PNG_COLOR_TYPE_GRAY, 8, false);
+    write_bytes(at("s/train/ant/notes.txt"), "x", 1);
+    assert_int_equal(open_at("s", CHOIR_TRAIN, &train), CHOIR_OK);
+    assert_int_equal(open_at("s", CHOIR_VALIDATION, &val), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(train), 9);
+    assert_int_equal(choir_dataset_length(val), 2);
+    assert_int_equal(train->classes, 2);
+    assert_int_equal(val->classes, 2);
+    assert_string_equal(choir_dataset_class_name(train, 0), "ant");
+    assert_string_equal(choir_dataset_class_name(val, 1), "cat");
+    assert_null(choir_dataset_class_name(train, 2));
+    assert_int_equal(train->x_shape.dim[1], 16); /* the first image's */
+    assert_int_equal(train->x_shape.dim[2], 20);
+    float x[16 * 20 * 3];
+    for (int64_t i = 0; i < 9; i++) {
+        assert_int_equal(choir_dataset_get(train, i, x, &y), CHOIR_OK);
+        assert_int_equal(y, i >= 4);
+    }
+    assert_int_equal(choir_dataset_get(val, 0, x, &y), CHOIR_OK);
+    assert_int_equal(y, 1);
+    choir_dataset_free(train);
+    choir_dataset_free(val);
+}
+
+/* Without a folder for validation every tenth file is held out. */
+static void held_out(void **state)
+{
+    (void)state;
+    choir_dataset *train, *val;
+    fill("h/a", 23, 12, 12);
+    fill("h/b", 7, 12, 12);
+    assert_int_equal(open_at("h", CHOIR_TRAIN, &train), CHOIR_OK);
+    assert_int_equal(open_at("h", CHOIR_VALIDATION, &val), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(train), 21 + 7);
+    assert_int_equal(choir_dataset_length(val), 2);
+    choir_dataset_free(train);
+    choir_dataset_free(val);
+}
+
+static void keyed(void **state)
+{
+    (void)state;
+    enum { N = 12 * 12 * 3 };
+    choir_dataset *a, *b;
+    float first[N], again[N], other[N];
+    int64_t y;
+    fill("h/a", 23, 12, 12);
+    assert_int_equal(open_at("h", CHOIR_TRAIN, &a), CHOIR_OK);
+    assert_int_equal(open_at("h", CHOIR_TRAIN, &b), CHOIR_OK);
+    int differ = 0;
+    for (int64_t i = 0; i < 20; i++) {
+        choir_check(choir_dataset_get_epoch(a, 3, i, first, &y));
+        choir_check(choir_dataset_get_epoch(b, 3, 19 - i, again, &y)); /* another order */
+        choir_check(choir_dataset_get_epoch(b, 3, i, again, &y));
+        choir_check(choir_dataset_get_epoch(a, 4, i, other, &y));
+        assert_memory_equal(first, again, sizeof first);
+        differ += memcmp(first, other, sizeof first) != 0;
+    }
+    assert_true(differ >= 18);
+    choir_dataset_free(a);
+    choir_dataset_free(b);
+}
+
+static void bad_folders(void **state)
+{
+    (void)state;
+    choir_dataset *d;
+    assert_says(open_at("nowhere", CHOIR_TRAIN, &d), CHOIR_ERR_IO, "nowhere");
+    write_bytes(at("n/file.jpg"), "x", 1);
+    assert_says(open_at("n", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "n has no folders of classes");
+    fill("e/train/full", 2, 8, 8);
+    write_bytes(at("e/train/empty/readme"), "x", 1);
+    assert_says(open_at("e", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
+        "e/train/empty: the class has no images");
+    fill("v/train/a", 2, 8, 8);
+    fill("v/val/a", 2, 8, 8);
+    fill("v/val/b", 2, 8, 8);
+    assert_says(open_at("v", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT,
+        "v/val/b: there is no such class to train on");
+    fill("f/a", 4, 8, 8);
+    assert_says(open_at("f", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT, "no class has 10 images");
+    write_bytes(at("t/a/0.jpg"), "a text", 6);
+    assert_says(open_at("t", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "0.jpg is neither a JPEG");
+    assert_null(d);
+}
+
+static void bad_options(void **state)
+{
+    (void)state;
+    choir_dataset *d;
+    fill("f/a", 4, 8, 8);
+    for (int i = 0; i < 8; i++) {
+        static const char *const says[] = {"-1 pixels", "both 0", "0 < scale_min", "0 to 1 of",
+            "ratio_min", "padding -1", "there is no crop 9", "deviation of 0"};
+        choir_image_opts o = choir_image_defaults();
+        if (i == 0)
+            o.height = o.width = -1;
+        if (i == 1)
+            o.height = 5;
+        if (i == 2)
+            o.scale_min = 2;
+        if (i == 3)
+            o.scale_min = 0;
+        if (i == 4)
+            o.ratio_min = -1;
+        if (i == 5)
+            o.padding = -1;
+        if (i == 6)
+            o.crop = 9;
+        if (i == 7)
+            o.std[1] = 0;
+        assert_says(
+            choir_dataset_images(at("f"), CHOIR_TRAIN, o, &d), CHOIR_ERR_ARGUMENT, says[i]);
+    }
+}
+
+/* In the middle of an epoch: the loader says which sample and which file, and ends. */
+static void bad_file(void **state)
+{
+    (void)state;
+    fill("m/a", 12, 16, 16);
+    for (int workers = 1; workers < 4; workers++)
+        for (int kind = 0; kind < 3; kind++) {
+            choir_dataset *data;
+            assert_int_equal(open_at("m", CHOIR_TRAIN, &data), CHOIR_OK);
+            unlink(at("m/a/005.jpg"));
+            if (kind == 1)
+                write_bytes(at("m/a/005.jpg"), "\xFF\xD8\xFF\xE0 and no more", 16);
+            if (kind == 2)
+                write_png(
+                    at("m/a/005.jpg"), 3, 3, PNG_COLOR_TYPE_RGB, 8, false); /* too small */
+            choir_loader_opts o = choir_loader_defaults();
+            o.batch_size = 2;
+            o.shuffle = false;
+            o.workers = workers;
+            choir_scope *run = choir_scope_open(NULL, 1);
+            choir_loader *loader = choir_loader_new(run, data, o);
+            for (uint64_t i = 0; i < 3; i++) {
+                choir_batch b;
+                choir_scope *step = choir_step_open(run, i);
+                choir_status status = choir_loader_next(loader, step, &b);
+                if (i < 2) {
+                    assert_int_equal(status, CHOIR_OK);
+                    assert_int_equal(choir_tensor_size(b.x, 1), 3);
+                } else {
+                    assert_says(status, kind ? CHOIR_ERR_FORMAT : CHOIR_ERR_IO, "sample 5 ");
+                    assert_non_null(strstr(choir_error_message(), "m/a/005.jpg"));
+                }
+                choir_scope_close(step);
+            }
+            choir_scope_close(run);
+            choir_dataset_free(data);
+            write_jpeg(at("m/a/005.jpg"), 16, 16, photo);
+        }
+}
+
+/* A batch's x reads (N, 3, H, W), whatever its memory order. */
+static void channels(void **state)
+{
+    (void)state;
+    enum { H = 6, W = 5 };
+    choir_dataset *data;
+    float sample[H][W][3], x[3][H][W];
+    int64_t y;
+    choir_image_opts o = choir_image_defaults();
+    o.height = H;
+    o.width = W;
+    fill("c/a", 3, 30, 20);
+    assert_int_equal(choir_dataset_images(at("c"), CHOIR_TRAIN, o, &data), CHOIR_OK);
+    choir_scope *run = choir_scope_open(NULL, 1), *step = choir_step_open(run, 0);
+    choir_loader_opts l = choir_loader_defaults();
+    l.batch_size = 1;
+    l.shuffle = false;
+    choir_batch b;
+    assert_int_equal(choir_loader_next(choir_loader_new(run, data, l), step, &b), CHOIR_OK);
+    assert_int_equal(choir_read(b.x, x, sizeof x), CHOIR_OK);
+    choir_check(choir_dataset_get(data, 0, sample, &y));
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < H; i++)
+            for (int j = 0; j < W; j++)
+                assert_true(x[c][i][j] == sample[i][j][c]);
+    choir_scope_close(step);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    choir_dataset_free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits),
+        cmocka_unit_test(held_out),
+        cmocka_unit_test(keyed),
+        cmocka_unit_test(bad_folders),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(bad_file),
+        cmocka_unit_test(channels),
+    };
+    return cmocka_run_group_tests_name("image_folder", tests, set_up, tear_down);
+}
