@@ -1,9 +1,15 @@
 /* Images a second of CPU time, from files to normalised samples, and where the time goes.
  *
- *     choir_bench_images FOLDER [SIZE [EPOCHS [MODE]]]     MODE: train (default) or val
+ *     choir_bench_images FOLDER [SIZE [EPOCHS]]                      FOLDER/train/CLASS/FILE
  *
- * One thread, files in memory after the first epoch. The parts are measured apart: reading the
- * file and its header, decoding the part of it that the crop needs, all of it. */
+ * One thread; the least of so many epochs, of which the first, which reads the disk, does not
+ * count. A line each, "name milliseconds-an-image":
+ *
+ *     train, train_exact     random resized crop, flip, normalise; without JPEG scaling
+ *     val                    resize, middle, normalise
+ *     open, decode, rest     parts of `train`: the file and its header; the pixels; resampling,
+ *                            mirroring and normalising */
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +19,13 @@
 #include "base/rng.h"
 #include "data/transform.h"
 
+typedef struct bench {
+    glob_t files;
+    choir_image_opts opts;
+    choir__image_work work;
+    float *x;
+} bench;
+
 static double cpu_now(void)
 {
     struct timespec t;
@@ -20,17 +33,39 @@ static double cpu_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The least time of `epochs` through the dataset, in ms an image. */
-static double through(choir_dataset *data, int epochs, float *x)
+static void no_resample(const choir__resample *args)
+{
+    (void)args;
+}
+
+/* One file; fn NULL: opened only. */
+static void one(bench *b, const char *path, choir__resample_fn *fn, bool train, uint64_t key)
+{
+    char *data;
+    size_t bytes;
+    choir__view view;
+    choir__decoder *d = &b->work.decoder;
+    choir_check(choir__read_file(path, 0, &data, &bytes));
+    choir_check(choir__decoder_open(d, path, data, bytes, b->opts.max_pixels));
+    if (train)
+        choir_check(choir__view_random(&b->opts, path, d->width, d->height, key, &view));
+    else
+        view = choir__view_center(&b->opts, d->width, d->height);
+    if (fn)
+        choir_check(choir__image_render(&b->work, &b->opts, fn, &view, b->x));
+    choir__decoder_close(d);
+    free(data);
+}
+
+static double measure(bench *b, int epochs, choir__resample_fn *fn, bool train)
 {
     double best = 1e30;
-    int64_t y, n = choir_dataset_length(data);
-    for (int e = 0; e < epochs; e++) {
+    for (int e = 0; e <= epochs; e++) {
         double start = cpu_now();
-        for (int64_t i = 0; i < n; i++)
-            choir_check(choir_dataset_get_epoch(data, e, i, x, &y));
-        double took = 1e3 * (cpu_now() - start) / (double)n;
-        if (e > 0 && took < best) /* the first one reads the disk */
+        for (size_t i = 0; i < b->files.gl_pathc; i++)
+            one(b, b->files.gl_pathv[i], fn, train, choir__mix((uint64_t)e, i));
+        double took = 1e3 * (cpu_now() - start) / (double)b->files.gl_pathc;
+        if (e && took < best)
             best = took;
     }
     return best;
@@ -38,27 +73,28 @@ static double through(choir_dataset *data, int epochs, float *x)
 
 int main(int argc, char **argv)
 {
+    bench b = {.opts = choir_image_defaults()};
     int size = argc > 2 ? atoi(argv[2]) : 224, epochs = argc > 3 ? atoi(argv[3]) : 10;
-    bool train = argc <= 4 || strcmp(argv[4], "val");
-    if (argc < 2 || size < 1 || epochs < 2) {
-        fprintf(stderr, "usage: choir_bench_images FOLDER [SIZE [EPOCHS [train|val]]]\n");
+    char pattern[4096];
+    snprintf(pattern, sizeof pattern, "%s/train/*/*", argc > 1 ? argv[1] : "");
+    if (argc < 2 || size < 1 || epochs < 1 || glob(pattern, 0, NULL, &b.files) != 0) {
+        fprintf(stderr, "usage: choir_bench_images FOLDER [SIZE [EPOCHS]]\n");
         return 2;
     }
-    float *x = malloc((size_t)size * (size_t)size * 3 * sizeof *x);
-    choir_image_opts o = choir_image_defaults();
-    o.height = o.width = size;
-    o.crop = CHOIR_CROP_RESIZED;
-    for (int exact = 0; exact < 2; exact++) {
-        choir_dataset *data;
-        o.dct_scaling = !exact;
-        choir_check(
-            choir_dataset_images(argv[1], train ? CHOIR_TRAIN : CHOIR_VALIDATION, o, &data));
-        double ms = through(data, epochs, x);
-        printf("%-6s %s  %.3f ms an image, %.0f images a second of CPU time\n",
-            train ? "train" : "val", exact ? "decoded in full size" : "with JPEG scaling   ",
-            ms, 1e3 / ms);
-        choir_dataset_free(data);
-    }
-    free(x);
+    b.opts.height = b.opts.width = size;
+    b.opts.crop = CHOIR_CROP_RESIZED;
+    b.x = malloc((size_t)size * (size_t)size * 3 * sizeof *b.x);
+    choir__resample_fn *fn = choir__resample_find();
+    double train = measure(&b, epochs, fn, true), open = measure(&b, epochs, NULL, true);
+    double decoded = measure(&b, epochs, no_resample, true);
+    printf("train %.3f\n", train);
+    b.opts.dct_scaling = false;
+    printf("train_exact %.3f\n", measure(&b, epochs, fn, true));
+    b.opts.dct_scaling = true;
+    printf("val %.3f\n", measure(&b, epochs, fn, false));
+    printf("open %.3f\ndecode %.3f\nrest %.3f\n", open, decoded - open, train - decoded);
+    choir__image_work_free(&b.work);
+    globfree(&b.files);
+    free(b.x);
     return 0;
 }
