@@ -3,11 +3,11 @@
 _choir()
 {
     local commands="train eval generate bench info"
-    local train="--model --bytes --batch-size --microbatches --seed --strategy --nproc --devices
+    local train="--model --bytes --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --json
         --quiet --log-every --trace --help"
-    local eval="--batch-size --eval-batches --json --help"
+    local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
     local info="--json --help"

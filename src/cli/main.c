@@ -17,7 +17,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"train", choir__cli_train, "train a model on a text, an IDX folder or random data"},
+    {"train", choir__cli_train, "train a model on a text, a folder of images or random data"},
     {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
     {"generate", choir__cli_generate, "text from a saved language model"},
     {"bench", choir__cli_bench, "measure a collective over sizes"},
