@@ -12,8 +12,9 @@
  * several; everything else from the thread of the run. What is in a batch and the order of
  * batches do not depend on how many workers there are. A sample that cannot be read fails the
  * step that wants it, with its number. Workers are threads: a get that crashes ends the
- * process, as anywhere else; one that hangs is reported after timeout_s. Collective: none of
- * these; every rank opens its own loader over the same data. */
+ * process, as anywhere else; one that hangs is reported after timeout_s, and may look at the
+ * dataset until the process ends. Collective: none of these; every rank opens its own loader
+ * over the same data. */
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 

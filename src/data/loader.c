@@ -52,13 +52,22 @@ choir_loader_opts choir_loader_defaults(void)
     return (choir_loader_opts){.microbatches = 1, .shuffle = true, .drop_last = true};
 }
 
-static void close_loader(void *arg)
+static void free_loader(void *arg)
 {
     choir_loader *l = arg;
-    choir__prefetch_free(l->prefetch);
     choir__sampler_free(&l->sampler);
     free(l->message);
     free(l);
+}
+
+/* Workers may use the loader until they have ended. */
+static void close_loader(void *arg)
+{
+    choir_loader *l = arg;
+    if (l->prefetch)
+        choir__prefetch_free(l->prefetch);
+    else
+        free_loader(l);
 }
 
 static choir_status check_micros(choir_loader_opts *opts)
@@ -109,6 +118,7 @@ static choir_status start_prefetch(choir_loader *l)
     l->y_shape = batched(l->sampler.micro, d->y_shape);
     return choir__prefetch_new(&(choir__source){.list = list,
                                    .get = get,
+                                   .release = free_loader,
                                    .arg = l,
                                    .samples = l->sampler.micro,
                                    .x_bytes = l->x_bytes,

@@ -163,6 +163,7 @@ choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **
     for (int i = 0; i < p->depth; i++)
         if (!make_stage(&p->stages[i], source)) {
             int depth = p->depth;
+            p->source.release = NULL; /* still the caller's */
             choir__prefetch_free(p);
             return choir__error(CHOIR_ERR_MEMORY,
                 "no host memory for %d micro-batches of %zu bytes: choose a smaller batch",
@@ -172,12 +173,12 @@ choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **
     return CHOIR_OK;
 }
 
-/* A worker that hangs may wake up one day: what it looks at stays. */
+/* A worker that hangs may wake up one day: what it looks at stays until then. */
 static bool leave_behind(choir__prefetch *p)
 {
     if (!p->hung)
         return false;
-    p->stop = true;
+    p->stop = p->left = true;
     for (int i = 0; i < p->running; i++)
         pthread_detach(p->threads[i]);
     pthread_cond_broadcast(&p->changed);
@@ -191,24 +192,15 @@ void choir__prefetch_free(choir__prefetch *p)
     leave_registry(p);
     pthread_mutex_lock(&p->lock);
     stop(p);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->depth; i++)
+        if (p->stages[i].state == CHOIR__COPYING)
+            choir__event_wait(p->stages[i].copied);
+    pthread_mutex_lock(&p->lock);
     bool left = leave_behind(p);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
-        if (s->state == CHOIR__COPYING)
-            choir__event_wait(s->copied);
-        if (left)
-            continue;
-        free(s->x);
-        free(s->y);
-        free(s->index);
-        free(s->message);
-    }
-    if (left)
-        return;
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
+    if (!left)
+        choir__stages_destroy(p);
 }
 
 /* --- taking --- */

@@ -47,6 +47,8 @@ typedef struct choir__source {
     void (*list)(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count);
     /* Writes one sample. Several at a time with several workers. */
     choir_status (*get)(void *arg, int64_t epoch, int64_t index, void *x, void *y);
+    /* Called when no worker will use arg any more; may be NULL. */
+    void (*release)(void *arg);
     void *arg;
     int64_t samples;         /* of a stage */
     size_t x_bytes, y_bytes; /* of a sample */
@@ -57,7 +59,8 @@ typedef struct choir__source {
 
 /* Starts at position 0, with the first take. Error: memory. */
 choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch);
-/* Waits for copies and for workers, but not for one that has timed out. NULL is fine. */
+/* Waits for copies and for workers; if one has timed out, the last of them frees it all. NULL
+ * is fine. */
 void choir__prefetch_free(choir__prefetch *p);
 
 /* Waits for the stage of a position, which is what follows the last one taken or restart's.

@@ -89,7 +89,7 @@ static int64_t get_samples(
     const choir__source *source = &p->source;
     int64_t j = from;
     *status = CHOIR_OK;
-    for (; j < to && *status == CHOIR_OK; j++) {
+    for (; j < to && *status == CHOIR_OK && !p->left; j++) {
         p->reading[number] = s->index[j];
         *status = source->get(source->arg, s->epoch, s->index[j],
             (char *)s->x + (size_t)j * source->x_bytes,
@@ -172,6 +172,25 @@ void *choir__stages_serve(void *arg)
         } else
             pthread_cond_wait(&p->changed, &p->lock);
     }
+    bool last = p->left && --p->running == 0;
     pthread_mutex_unlock(&p->lock);
+    if (last)
+        choir__stages_destroy(p);
     return NULL;
+}
+
+void choir__stages_destroy(choir__prefetch *p)
+{
+    for (int i = 0; i < p->depth; i++) {
+        choir__stage *s = &p->stages[i];
+        free(s->x);
+        free(s->y);
+        free(s->index);
+        free(s->message);
+    }
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    if (p->source.release)
+        p->source.release(p->source.arg);
+    free(p);
 }

@@ -25,6 +25,7 @@ struct choir__prefetch {
     _Atomic int64_t reading[CHOIR__MAX_WORKERS]; /* the sample that each is at; -1: none */
     int started;                                 /* threads that have taken a number */
     bool stop, hung;
+    _Atomic bool left;     /* to the workers: the last one frees it all */
     choir__prefetch *next; /* in the registry */
 };
 
@@ -36,6 +37,8 @@ void choir__stages_settle(choir__prefetch *p, choir__stage *s);
 bool choir__stages_work(choir__prefetch *p, int *copying);
 /* A worker's life. */
 void *choir__stages_serve(void *prefetch);
+/* Frees it all. */
+void choir__stages_destroy(choir__prefetch *p);
 /* Whether this thread is a worker. */
 bool choir__stages_is_worker(void);
 
