@@ -136,12 +136,15 @@ choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride);
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init);
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
+/** Root mean square norm, weight (width) that starts as 1. */
+choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps);
 /** (N, C, ...): momentum 0.1, eps 1e-5. */
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels);
 choir_module *choir_nn_dropout(choir_scope *run, float p);
 choir_module *choir_nn_relu(choir_scope *run);
 choir_module *choir_nn_gelu(choir_scope *run);
 choir_module *choir_nn_gelu_tanh(choir_scope *run);
+choir_module *choir_nn_silu(choir_scope *run);
 choir_module *choir_nn_tanh(choir_scope *run);
 /** (N, ...) -> (N, everything else). */
 choir_module *choir_nn_flatten(choir_scope *run);

@@ -37,6 +37,12 @@ choir_tensor *choir_gelu(choir_tensor *x);
 /** Its tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 choir_tensor *choir_gelu_tanh(choir_tensor *x);
 
+/** x sigmoid(x), "swish" (Ramachandran et al., 2017). */
+choir_tensor *choir_silu(choir_tensor *x);
+/** silu(gate) up (Shazeer, 2020), of two tensors of one shape; up NULL: of the halves of gate
+ *  (..., 2C) -> (..., C). */
+choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up);
+
 /** Over all elements: (). */
 choir_tensor *choir_sum(choir_tensor *x);
 choir_tensor *choir_mean(choir_tensor *x);
@@ -86,6 +92,41 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal);
  * NULL. */
 choir_tensor *choir_layer_norm(
     choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
+
+/** x / sqrt(mean x^2 + eps) * gamma over the last dimension (Zhang & Sennrich, 2019); gamma (C)
+ *  or NULL. */
+choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps);
+
+/** Both in one pass: *sum = x + r, and its norm, which is returned. The values are those of
+ *  choir_add and the norm, to the bit. *sum is never NULL; after an error it is poisoned. */
+choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
+    choir_tensor *beta, float eps, choir_tensor **sum);
+choir_tensor *choir_add_rms_norm(
+    choir_tensor *x, choir_tensor *r, choir_tensor *gamma, float eps, choir_tensor **sum);
+
+/** How fast dimension i of a vector of D turns: theta^(-2i/D) radians a position, or slower, by
+ *  the way a model was stretched to a longer context. */
+typedef struct choir_rotary_opts {
+    double theta; /* default 10000 */
+    enum { CHOIR_ROTARY_PLAIN, CHOIR_ROTARY_LINEAR, CHOIR_ROTARY_LLAMA3 } scaling;
+    double factor; /* LINEAR: all are divided by it; LLAMA3: the slow ones are */
+    /* LLAMA3: what turns less than low_freq times in original_context is slow, what turns more
+     * than high_freq times stays as it is; in between it goes from one to the other. */
+    double low_freq, high_freq;
+    int64_t original_context;
+} choir_rotary_opts;
+
+choir_rotary_opts choir_rotary_defaults(void);
+
+/** For choir_rotary: the cosines (first half) and sines of positions 0, 1, ...: (positions,
+ *  dim), f32 or f64, computed in f64. dim is even. */
+choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
+    int64_t dim, choir_rotary_opts opts);
+
+/** Rotary positions (Su et al., 2021) in Llama's layout: at position p, the pair of x[i] and
+ *  x[i + D/2] turns by p * frequency i. x (B, T, H, D), any strides, is at the positions
+ *  offset, offset + 1, ...; table from choir_rotary_table. Gradient: x only. */
+choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset);
 
 /** Over all dimensions but 1 of x (N, C, ...). training: by the batch's statistics, and the
  * running ones (C) move by momentum (on micro-batch 0 alone); else by the running ones. */

@@ -140,6 +140,22 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
     return g->poisoned ? NULL : g;
 }
 
+static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir_tensor **given)
+{
+    *given = NULL;
+    choir_tensor *x = r->in[i], *have = choir__wanted(r, i) && !x->param ? x->grad : NULL;
+    if (!have || !choir__is_contiguous(have) || !choir__is_contiguous(x))
+        return dest(sink, r, i); /* give will add the two */
+    choir_tensor *y = have->grad_owned ? have : dest(sink, r, i);
+    if (!y)
+        return NULL;
+    *given = have;
+    x->grad = NULL;
+    if (y != have)
+        sink->taken = have;
+    return y;
+}
+
 static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i], *slot = choir__book_dest(x->param, r->use[i], sink->scope);
@@ -264,6 +280,9 @@ static choir_status run_record(choir__record *r, const choir_tensor *loss, choir
     if (r->op->backward_weight)
         r->op->backward_weight(r, gy, sink);
     choir_set_grad(r->scope, grad);
+    if (sink->taken)
+        choir__tensor_release(sink->taken);
+    sink->taken = NULL;
     release(r, loss, mark);
     return choir_scope_status(r->scope);
 }
@@ -278,7 +297,8 @@ static void unlink_record(choir__record *r)
 
 static choir_status walk(choir_tensor *loss)
 {
-    choir__sink sink = {.dest = dest, .give = give, .give_rows = give_rows};
+    choir__sink sink = {
+        .dest = dest, .dest_onto = dest_onto, .give = give, .give_rows = give_rows};
     for (choir_scope *s = loss->scope; s; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;

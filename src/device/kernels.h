@@ -40,7 +40,7 @@ typedef struct choir__k_copy {
 } choir__k_copy;
 
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
- * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). AFFINE is a x + b. */
+ * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b. */
 typedef enum choir__unary_op {
     CHOIR__NEG,
     CHOIR__EXP,
@@ -51,6 +51,7 @@ typedef enum choir__unary_op {
     CHOIR__RELU,
     CHOIR__GELU,
     CHOIR__GELU_TANH,
+    CHOIR__SILU,
     CHOIR__SQUARE,
     CHOIR__ABS,
     CHOIR__AFFINE,
@@ -200,16 +201,19 @@ typedef struct choir__k_attention_backward {
 } choir__k_attention_backward;
 
 /* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased
- * (Ba et al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). */
+ * (Ba et al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root
+ * mean square norm (Zhang & Sennrich, 2019), in which 0 stands for the mean, in the variance
+ * too. add, when there: x + add takes the place of x, and is written to sum. */
 typedef struct choir__k_layer_norm {
-    const void *x, *gamma, *beta;
-    void *y, *mean, *rstd;
+    const void *x, *add, *gamma, *beta;
+    void *y, *mean, *rstd, *sum;
     int64_t rows, cols;
     float eps;
     choir_dtype dtype;
 } choir__k_layer_norm;
 
-/* gx (rows, cols); gx_add, when there, is added to gx (a residual's gradient; gx may be it). */
+/* gx (rows, cols); gx_add, when there, is added to gx (a residual's gradient; gx may be it).
+ * mean NULL as in the forward. */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
     void *gx;
@@ -217,13 +221,41 @@ typedef struct choir__k_layer_norm_backward {
     choir_dtype dtype;
 } choir__k_layer_norm_backward;
 
-/* ggamma, gbeta (cols), rows added in order; either may be NULL. */
+/* ggamma, gbeta (cols), rows added in order; either may be NULL, and mean as in the forward. */
 typedef struct choir__k_layer_norm_weights {
     const void *x, *mean, *rstd, *gy;
     void *ggamma, *gbeta;
     int64_t rows, cols;
     choir_dtype dtype;
 } choir__k_layer_norm_weights;
+
+/* y = silu(a) b (Shazeer, 2020): rows of cols elements, a row every a_row, b_row; y dense. */
+typedef struct choir__k_swiglu {
+    const void *a, *b;
+    void *y;
+    int64_t rows, cols, a_row, b_row;
+    choir_dtype dtype;
+} choir__k_swiglu;
+
+/* ga = gy b silu'(a) and gb = gy silu(a), a row every ga_row, gb_row; either may be NULL. */
+typedef struct choir__k_swiglu_backward {
+    const void *a, *b, *gy;
+    void *ga, *gb;
+    int64_t rows, cols, a_row, b_row, ga_row, gb_row;
+    choir_dtype dtype;
+} choir__k_swiglu_backward;
+
+/* Rotary positions (Su et al., 2021): each vector x (D) of a position t turns in the planes
+ * (i, i + D/2):  y[i] = x[i] cos - x[i + D/2] sin,  y[i + D/2] = x[i + D/2] cos + x[i] sin.
+ * x, y are (B, T, H, D) by strides, the last of them 1; table (T, D) holds a position's D/2
+ * cosines, then its D/2 sines. back: by the negative angle, which is the backward. */
+typedef struct choir__k_rotary {
+    choir__strided y, x;
+    const void *table;
+    int64_t b, t, h, d;
+    bool back;
+    choir_dtype dtype;
+} choir__k_rotary;
 
 /* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015). train: the
  * batch's mean and biased variance are used and written to mean, rstd; when update is set the
@@ -433,8 +465,8 @@ typedef struct choir__k_store {
 #define CHOIR__KERNEL_LIST(X)                                                                  \
     X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)      \
     X(matmul) X(softmax) X(softmax_backward) X(attention) X(attention_backward)                \
-    X(layer_norm) X(layer_norm_backward) X(layer_norm_weights)                                 \
-    X(batch_norm) X(batch_norm_backward) X(embedding)                                          \
+    X(layer_norm) X(layer_norm_backward) X(layer_norm_weights) X(swiglu) X(swiglu_backward)    \
+    X(rotary) X(batch_norm) X(batch_norm_backward) X(embedding)                                \
     X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(grad_norm) X(store)

@@ -190,6 +190,50 @@ choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
     return &l->base;
 }
 
+typedef struct rms_norm {
+    choir_module base;
+    choir_tensor *weight; /* (width) */
+    float eps;
+} rms_norm;
+
+static choir_tensor *rms_norm_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    rms_norm *n = (rms_norm *)self;
+    (void)count;
+    return choir_rms_norm(in[0], n->weight, n->eps);
+}
+
+static const choir_module_class rms_norm_class = {
+    "rms_norm", sizeof(rms_norm), rms_norm_forward};
+
+choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
+{
+    rms_norm *n = choir_module_new(run, &rms_norm_class);
+    if (!positive(run, "rms_norm", width, 1))
+        width = 1;
+    n->eps = eps;
+    choir_module_param(
+        &n->base, "weight", &n->weight, choir_dims(width), choir_init_constant(1));
+    return &n->base;
+}
+
+/* Hooks on the norm see its input, so with them the sum is made first: the bits are the same.
+ */
+choir_tensor *choir__norm_of_sum(
+    choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum)
+{
+    if (!norm->hooks && norm->ready && norm->type == &layer_norm_class) {
+        layer_norm *l = (layer_norm *)norm;
+        return choir_add_layer_norm(x, r, l->weight, l->bias, 1e-5f, sum);
+    }
+    if (!norm->hooks && norm->ready && norm->type == &rms_norm_class) {
+        rms_norm *n = (rms_norm *)norm;
+        return choir_add_rms_norm(x, r, n->weight, n->eps, sum);
+    }
+    *sum = choir_add(x, r);
+    return choir_forward(norm, *sum);
+}
+
 typedef struct batch_norm {
     choir_module base;
     choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
@@ -280,6 +324,11 @@ choir_module *choir_nn_gelu(choir_scope *run)
 choir_module *choir_nn_gelu_tanh(choir_scope *run)
 {
     return new_function(run, choir_gelu_tanh);
+}
+
+choir_module *choir_nn_silu(choir_scope *run)
+{
+    return new_function(run, choir_silu);
 }
 
 choir_module *choir_nn_tanh(choir_scope *run)

@@ -28,6 +28,10 @@ void choir__module_ready(choir_module *root);
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
+/* norm(x + r), and the sum: in one pass where the module is a layer or RMS norm. */
+choir_tensor *choir__norm_of_sum(
+    choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum);
+
 /* Trainable and frozen parameters in order of registration, each once; the caller frees the
  * list. */
 choir__param **choir__module_params(choir_module *module, int *count);

@@ -135,6 +135,11 @@ choir_tensor *choir_gelu_tanh(choir_tensor *x)
     return unary("gelu_tanh", x, (struct unary){.op = CHOIR__GELU_TANH});
 }
 
+choir_tensor *choir_silu(choir_tensor *x)
+{
+    return unary("silu", x, (struct unary){.op = CHOIR__SILU});
+}
+
 choir_tensor *choir_affine(choir_tensor *x, double a, double b)
 {
     return unary("affine", x, (struct unary){.op = CHOIR__AFFINE, .a = a, .b = b});
@@ -254,16 +259,20 @@ static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
-static const choir__op binary_ops[CHOIR__BINARY_COUNT] = {
-    [CHOIR__ADD] = {.name = "add", .backward = add_backward},
-    [CHOIR__SUB] = {.name = "sub", .backward = sub_backward},
-    [CHOIR__MUL] = {.name = "mul", .backward = mul_backward, .reads_in = 3},
-    [CHOIR__DIV] = {.name = "div", .backward = div_backward, .reads_in = 3},
+const choir__op choir__add_op = {.name = "add", .backward = add_backward};
+static const choir__op sub_op = {.name = "sub", .backward = sub_backward};
+static const choir__op mul_op = {.name = "mul", .backward = mul_backward, .reads_in = 3};
+static const choir__op div_op = {.name = "div", .backward = div_backward, .reads_in = 3};
+static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
+    [CHOIR__ADD] = &choir__add_op,
+    [CHOIR__SUB] = &sub_op,
+    [CHOIR__MUL] = &mul_op,
+    [CHOIR__DIV] = &div_op,
 };
 
 static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {
-    const char *name = binary_ops[op].name;
+    const char *name = binary_ops[op]->name;
     choir_dtype stored = a->dtype;
     choir_tensor *in[2] = {choir__as_computed(a), choir__as_computed(b)}, *poisoned;
     choir_scope *scope = choir__begin(name, in, 2, &poisoned);
@@ -286,7 +295,7 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
     if (y->poisoned)
         return y;
     launch_binary(y, op, in[0], in[1]);
-    choir__record *r = choir__record_op(&binary_ops[op], y, in, 2);
+    choir__record *r = choir__record_op(binary_ops[op], y, in, 2);
     if (r)
         r->saved[0] = y;
     return choir__as_stored(y, stored);

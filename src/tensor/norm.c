@@ -1,6 +1,4 @@
-/* Layer norm and batch norm. */
-#include <string.h>
-
+/* Batch norm. */
 #include "tensor/tensor.h"
 
 static bool fits_channels(const choir_tensor *t, int64_t channels, choir_dtype dtype)
@@ -13,100 +11,7 @@ static void *data_or_null(const choir_tensor *t)
     return t ? choir__data(t) : NULL;
 }
 
-/* --- layer norm --- */
-
-static void layer_norm_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    choir_tensor *x = r->saved[0], *gx = sink->dest(sink, r, 0);
-    if (!gx)
-        return;
-    gy = choir__dense_rows(sink->scope, gy);
-    choir__k_layer_norm_backward args = {.x = choir__data(x),
-        .gamma = data_or_null(r->in[1]),
-        .mean = choir__data(r->saved[1]),
-        .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy),
-        .gx = choir__data(gx),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, layer_norm_backward, &args);
-    sink->give(sink, r, 0, gx);
-}
-
-static void layer_norm_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    choir_tensor *x = r->saved[0];
-    choir_tensor *ggamma = sink->dest(sink, r, 1), *gbeta = sink->dest(sink, r, 2);
-    if (!ggamma && !gbeta)
-        return;
-    gy = choir__dense_rows(sink->scope, gy);
-    choir__k_layer_norm_weights args = {.x = choir__data(x),
-        .mean = choir__data(r->saved[1]),
-        .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy),
-        .ggamma = data_or_null(ggamma),
-        .gbeta = data_or_null(gbeta),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
-    if (gbeta)
-        sink->give(sink, r, 2, gbeta);
-    if (ggamma)
-        sink->give(sink, r, 1, ggamma);
-}
-
-static const choir__op layer_norm_op = {
-    .name = "layer_norm",
-    .backward_input = layer_norm_backward_input,
-    .backward_weight = layer_norm_backward_weight,
-    .reads_in = 3,
-};
-
-choir_tensor *choir_layer_norm(
-    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps)
-{
-    choir_dtype stored = x->dtype;
-    choir_tensor *poisoned,
-        *in[3] = {choir_contiguous(choir__as_computed(x)),
-            gamma ? choir__as_computed(gamma) : NULL, beta ? choir__as_computed(beta) : NULL};
-    choir_scope *scope = choir__begin("layer_norm", in, 3, &poisoned);
-    if (!scope)
-        return poisoned;
-    x = in[0];
-    if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
-        !fits_channels(in[1], choir__cols(x), x->dtype) ||
-        !fits_channels(in[2], choir__cols(x), x->dtype))
-        return choir__shape_error(
-            "layer_norm", scope, in, 3, "wants x (..., C), gamma (C), beta (C)");
-    choir_device *device = choir__device_of(x);
-    choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
-    choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
-    choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
-    if (y->poisoned || mean->poisoned || rstd->poisoned)
-        return y->poisoned ? y : mean->poisoned ? mean : rstd;
-    choir__k_layer_norm args = {.x = choir__data(x),
-        .gamma = data_or_null(in[1]),
-        .beta = data_or_null(in[2]),
-        .y = choir__data(y),
-        .mean = choir__data(mean),
-        .rstd = choir__data(rstd),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .eps = eps,
-        .dtype = x->dtype};
-    choir__launch(device, x->dtype, layer_norm, &args);
-    choir__record *r = choir__record_op(&layer_norm_op, y, in, 3);
-    if (r) {
-        r->saved[0] = x;
-        r->saved[1] = mean;
-        r->saved[2] = rstd;
-    }
-    return choir__as_stored(y, stored);
-}
-
-/* --- batch norm: rows are N * H * W, columns are channels --- */
+/* Rows are N * H * W, columns are channels. */
 
 void choir__set_channels_last(choir_tensor *t)
 {

@@ -201,12 +201,17 @@ struct choir__sink {
     /* Where in[i]'s gradient goes: a contiguous-or-dense tensor laid out as in[i],
      * uninitialised; NULL when nobody wants it. */
     choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
+    /* The same for an op that adds its own to what others gave before it: *given is that, dense
+     * rows or NULL; dest may be it. What is given then is the whole. */
+    choir_tensor *(*dest_onto)(
+        choir__sink *sink, choir__record *r, int i, choir_tensor **given);
     /* g is in[i]'s gradient: what dest returned, or any tensor of the same shape. */
     void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
     /* For lookup tables: the gradient as rows (n, C) of ids (n). False: it wants it dense. */
     bool (*give_rows)(
         choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows);
-    choir_scope *scope; /* scratch tensors of backward live here */
+    choir_scope *scope;  /* scratch tensors of backward live here */
+    choir_tensor *taken; /* by dest_onto, and not to be written to: goes after the record */
 };
 
 bool choir__wanted(const choir__record *r, int i);
@@ -220,6 +225,9 @@ choir_scope *choir__begin(
  * Marks out as requiring one. */
 choir__record *choir__record_op(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count);
+
+/* Of choir_add, for ops that add on the way. */
+extern const choir__op choir__add_op;
 
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);

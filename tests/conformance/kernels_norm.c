@@ -1,4 +1,4 @@
-/* Conformance of layer norm and batch norm, their gradients included. */
+/* Conformance of layer norm (RMS norm within it) and batch norm, their gradients included. */
 #include "conformance/harness.h"
 
 static const int64_t shapes[][2] = {{1, 1}, {1, 33}, {2, 1}, {2, 2}, {3, 7}, {7, 3}, {5, 15},
@@ -13,18 +13,23 @@ static const int64_t shapes[][2] = {{1, 1}, {1, 33}, {2, 1}, {2, 2}, {3, 7}, {7,
 static void layer_norm(void **state)
 {
     (void)state;
-    EACH(s, v, 4)
+    EACH(s, v, 16) /* bits: gamma, beta, a residual, RMS */
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1];
         trial t = TRIAL(layer_norm, .rows = rows, .cols = cols, .eps = 1e-5f);
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm, x), rows * cols, uniform(rows * cols, -2, 3));
+        if (v & 4) {
+            give(&t, AT(layer_norm, add), rows * cols, uniform(rows * cols, -1, 1));
+            take(&t, AT(layer_norm, sum), rows * cols);
+        }
         if (v & 1)
             give(&t, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
         if (v & 2)
             give(&t, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
         take(&t, AT(layer_norm, y), rows * cols);
-        take(&t, AT(layer_norm, mean), rows);
+        if (!(v & 8))
+            take(&t, AT(layer_norm, mean), rows);
         take(&t, AT(layer_norm, rstd), rows);
         check(t);
     }
@@ -51,20 +56,22 @@ static void layer_norm_offset(void **state)
 static void layer_norm_backward(void **state)
 {
     (void)state;
-    EACH(s, v, 6)
+    EACH(s, v, 12)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        bool rms = v >= 6;
         trial t = TRIAL(layer_norm_backward, .rows = rows, .cols = cols);
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm_backward, x), n, uniform(n, -2, 3));
         if (v % 2)
             give(&t, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
+        if (!rms)
+            give(&t, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
         give(&t, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
         give(&t, AT(layer_norm_backward, gy), n, uniform(n, -2, 2));
-        if (v / 2)
+        if (v % 6 / 2)
             give(&t, AT(layer_norm_backward, gx_add), n, uniform(n, -2, 2));
-        if (v / 2 == 2)
+        if (v % 6 / 2 == 2)
             in_place(&t, AT(layer_norm_backward, gx));
         else
             take(&t, AT(layer_norm_backward, gx), n);
@@ -75,18 +82,19 @@ static void layer_norm_backward(void **state)
 static void layer_norm_weights(void **state)
 {
     (void)state;
-    EACH(s, v, 3)
+    EACH(s, v, 6)
     {
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
         trial t = TRIAL(layer_norm_weights, .rows = rows, .cols = cols);
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm_weights, x), n, uniform(n, -2, 3));
-        give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
+        if (v < 3)
+            give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
         give(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
         give(&t, AT(layer_norm_weights, gy), n, uniform(n, -1, 2));
-        if (v != 1)
+        if (v % 3 != 1)
             take(&t, AT(layer_norm_weights, ggamma), cols);
-        if (v != 2)
+        if (v % 3 != 2)
             take(&t, AT(layer_norm_weights, gbeta), cols);
         check(t);
     }

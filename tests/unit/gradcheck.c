@@ -123,9 +123,9 @@ static choir_tensor *through_f32(choir_tensor *x)
 static void unary_ops(void **state)
 {
     static unary_fn *const fns[] = {choir_neg, choir_exp, choir_log, choir_sqrt, choir_square,
-        choir_abs, choir_tanh, choir_sigmoid, choir_relu, choir_gelu, choir_gelu_tanh, affine,
-        transposed, turned_relu, reshaped, narrowed, expanded, joined_twice, mean_rows,
-        through_f32, choir_sum, choir_mean, choir_softmax, choir_log_softmax};
+        choir_abs, choir_tanh, choir_sigmoid, choir_relu, choir_gelu, choir_gelu_tanh,
+        choir_silu, affine, transposed, turned_relu, reshaped, narrowed, expanded, joined_twice,
+        mean_rows, through_f32, choir_sum, choir_mean, choir_softmax, choir_log_softmax};
     (void)state;
     for (size_t i = 0; i < sizeof fns / sizeof *fns; i++) {
         unary_fn *f = fns[i];

@@ -12,6 +12,8 @@ const choir__model_spec *const choir__models[] = {
     &choir__model_mlp,
     &choir__model_cnn,
     &choir__model_gpt2,
+    &choir__model_llama,
+    &choir__model_mistral,
     &choir__model_donut,
     NULL,
 };

@@ -46,7 +46,7 @@ choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y);
 
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
-    choir__model_gpt2, choir__model_donut;
+    choir__model_gpt2, choir__model_llama, choir__model_mistral, choir__model_donut;
 
 /* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
 enum { CHOIR__DONUT_PAD = 1 };

@@ -58,6 +58,11 @@ INLINE vec op_gelu_tanh(vec x, float a, float b)
     vec t = v_min(v_set(10.0f), x);
     return x / (1.0f + v_exp_within(-t * (t * t * GELU_3 + GELU_1)));
 }
+INLINE vec op_silu(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_silu(x);
+}
 INLINE vec op_square(vec x, float a, float b)
 {
     (void)a, (void)b;
@@ -94,6 +99,7 @@ void KERNEL(unary)(const choir__k_unary *k)
     case CHOIR__RELU: map(k, op_relu); break;
     case CHOIR__GELU: map(k, op_gelu); break;
     case CHOIR__GELU_TANH: map(k, op_gelu_tanh); break;
+    case CHOIR__SILU: map(k, op_silu); break;
     case CHOIR__SQUARE: map(k, op_square); break;
     case CHOIR__ABS: map(k, op_abs); break;
     case CHOIR__AFFINE: map(k, op_affine); break;
@@ -157,6 +163,11 @@ INLINE vec d_gelu_tanh(vec x, vec gy, float a)
     vec s = 1.0f / (1.0f + e);
     return gy * (s + t * s * (e * s) * (z * (3.0f * GELU_3) + GELU_1));
 }
+INLINE vec d_silu(vec x, vec gy, float a)
+{
+    (void)a;
+    return gy * v_silu_slope(x);
+}
 INLINE vec d_square(vec x, vec gy, float a)
 {
     (void)a;
@@ -197,6 +208,7 @@ void KERNEL(unary_backward)(const choir__k_unary_backward *k)
     case CHOIR__RELU: map_gradient(k, k->y, d_relu); break;
     case CHOIR__GELU: map_gradient(k, k->x, d_gelu); break;
     case CHOIR__GELU_TANH: map_gradient(k, k->x, d_gelu_tanh); break;
+    case CHOIR__SILU: map_gradient(k, k->x, d_silu); break;
     case CHOIR__SQUARE: map_gradient(k, k->x, d_square); break;
     case CHOIR__ABS: map_gradient(k, k->x, d_abs); break;
     case CHOIR__AFFINE: map_gradient(k, NULL, d_affine); break;

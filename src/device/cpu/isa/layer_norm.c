@@ -1,6 +1,22 @@
 /* Layer norm (Ba et al., 2016): each row to mean 0, variance 1, then scaled and shifted a
- * column. A row stays in L1 over its three passes: mean, variance around it, result. */
+ * column; and root mean square norm, which leaves the mean where it is. A row stays in L1 over
+ * its passes: the sum with a residual if there is one, mean, variance around it, result. */
 #include "device/cpu/isa/isa.h"
+
+/* y = x + add. */
+INLINE void add_row(float *y, const float *x, const float *add, int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c += W)
+        v_put(y + c, v_get(x + c, cols - c) + v_get(add + c, cols - c), cols - c);
+}
+
+INLINE float mean_of(const float *x, int64_t cols)
+{
+    vec sum[L] = {{0}};
+    for (int64_t c = 0; c < cols; c += 16)
+        LANES(j) sum[j] += v_get(x + c + j * W, cols - c - j * W);
+    return lanes_sum(sum) / (float)cols;
+}
 
 /* sum of (x - mean)^2; padding counts for nothing. */
 INLINE float deviation(const float *x, int64_t cols, float mean)
@@ -23,13 +39,16 @@ void KERNEL(layer_norm)(const choir__k_layer_norm *k)
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->x + r * cols;
         float *y = (float *)k->y + r * cols;
-        vec sum[L] = {{0}};
-        for (int64_t c = 0; c < cols; c += 16)
-            LANES(j) sum[j] += v_get(x + c + j * W, cols - c - j * W);
-        float mean = lanes_sum(sum) / (float)cols;
+        if (k->add) {
+            float *sum = (float *)k->sum + r * cols;
+            add_row(sum, x, (const float *)k->add + r * cols, cols);
+            x = sum;
+        }
+        float mean = k->mean ? mean_of(x, cols) : 0;
         float var = deviation(x, cols, mean) / (float)cols;
         float rstd = 1.0f / sqrtf(var + k->eps);
-        ((float *)k->mean)[r] = mean;
+        if (k->mean)
+            ((float *)k->mean)[r] = mean;
         ((float *)k->rstd)[r] = rstd;
         for (int64_t c = 0; c < cols; c += W) {
             vec z = (v_get(x + c, cols - c) - mean) * rstd;
@@ -42,7 +61,7 @@ void KERNEL(layer_norm)(const choir__k_layer_norm *k)
     }
 }
 
-/* gx = rstd (g - mean g - xhat mean(g xhat)), g = gy gamma. */
+/* gx = rstd (g - mean g - xhat mean(g xhat)), g = gy gamma; without a mean, mean g is 0. */
 void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
 {
     F32_ONLY(layer_norm_backward, k);
@@ -52,7 +71,8 @@ void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
         const float *x = (const float *)k->x + r * cols, *gy = (const float *)k->gy + r * cols;
         const float *add = k->gx_add ? (const float *)k->gx_add + r * cols : NULL;
         float *gx = (float *)k->gx + r * cols;
-        float mean = ((const float *)k->mean)[r], rstd = ((const float *)k->rstd)[r];
+        float mean = k->mean ? ((const float *)k->mean)[r] : 0;
+        float rstd = ((const float *)k->rstd)[r];
         vec sum[L] = {{0}}, dot[L] = {{0}};
         for (int64_t c = 0; c < cols; c += 16)
             LANES(j)
@@ -64,7 +84,8 @@ void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
                 sum[j] += g;
                 dot[j] += g * ((v_get(x + c + j * W, left) - mean) * rstd);
             }
-        float g_mean = lanes_sum(sum) / (float)cols, g_dot = lanes_sum(dot) / (float)cols;
+        float g_mean = k->mean ? lanes_sum(sum) / (float)cols : 0;
+        float g_dot = lanes_sum(dot) / (float)cols;
         for (int64_t c = 0; c < cols; c += W) {
             int64_t left = cols - c;
             vec g = v_get(gy + c, left), hat = (v_get(x + c, left) - mean) * rstd;
@@ -89,7 +110,7 @@ INLINE void weights(const choir__k_layer_norm_weights *k, int64_t at, int64_t le
     for (int64_t r = 0; r < k->rows; r++, x += k->cols, gy += k->cols)
         for (int j = 0; j < block; j++) {
             vec g = v_get(gy + j * W, left - j * W);
-            vec hat = (v_get(x + j * W, left - j * W) - mean[r]) * rstd[r];
+            vec hat = (v_get(x + j * W, left - j * W) - (mean ? mean[r] : 0)) * rstd[r];
             gamma[j] += g * hat;
             beta[j] += g;
         }

@@ -84,6 +84,22 @@ INLINE vec v_sigmoid(vec x)
     return 1.0f / (1.0f + v_exp(-x));
 }
 
+/* x sigmoid(x), next to 0 far below 0, not -inf * 0. */
+INLINE vec v_silu(vec x)
+{
+    x = v_max(v_set(-88.0f), x);
+    return x / (1.0f + v_exp_below(-x));
+}
+
+/* Its slope, s + x s (1 - s) with s = 1 / (1 + e), e = exp(-x), so 1 - s = e s does not
+ * cancel. Beyond +-88 nothing changes. */
+INLINE vec v_silu_slope(vec x)
+{
+    vec t = v_min(v_set(88.0f), v_max(v_set(-88.0f), x));
+    vec e = v_exp_within(-t), s = 1.0f / (1.0f + e);
+    return s + t * s * (e * s);
+}
+
 /* The normal distribution, erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 2 / (2 + z),
  * erfc z = t exp(-z^2 + P(t)) to 1.2e-7 of itself. -z^2 = -x^2/2 is taken as -h^2/2, exact with
  * h the upper half of x's bits, and the rest, so that the left tail keeps its digits. */

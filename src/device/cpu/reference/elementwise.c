@@ -31,6 +31,11 @@ static double gelu_tanh(double x)
     return x == -INFINITY ? 0 : x * sigmoid(2 * sqrt_2_over_pi * (x + gelu_cubic * x * x * x));
 }
 
+static double silu(double x)
+{
+    return x == -INFINITY ? 0 : x * sigmoid(x);
+}
+
 static double op(choir__unary_op kind, double x, double a, double b)
 {
     switch (kind) {
@@ -43,6 +48,7 @@ static double op(choir__unary_op kind, double x, double a, double b)
     case CHOIR__RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case CHOIR__GELU: return gelu(x);
     case CHOIR__GELU_TANH: return gelu_tanh(x);
+    case CHOIR__SILU: return silu(x);
     case CHOIR__SQUARE: return x * x;
     case CHOIR__ABS: return fabs(x);
     case CHOIR__AFFINE: return a * x + b;
@@ -67,6 +73,12 @@ static double gelu_tanh_derivative(double x)
     return bell == 0 ? s : s + x * bell * 2 * u1;
 }
 
+static double silu_derivative(double x)
+{
+    double s = sigmoid(x);
+    return isinf(x) ? s : s + x * s * (1 - s);
+}
+
 static double op_derivative(const choir__k_unary_backward *k, int64_t i)
 {
     choir__unary_op kind = k->op;
@@ -85,6 +97,7 @@ static double op_derivative(const choir__k_unary_backward *k, int64_t i)
     case CHOIR__RELU: return y > 0 ? 1 : 0;
     case CHOIR__GELU: return gelu_derivative(x);
     case CHOIR__GELU_TANH: return gelu_tanh_derivative(x);
+    case CHOIR__SILU: return silu_derivative(x);
     case CHOIR__SQUARE: return 2 * x;
     case CHOIR__ABS: return (x > 0) - (x < 0);
     case CHOIR__AFFINE: return k->a;
@@ -142,4 +155,28 @@ void choir__reference_add_scaled(const choir__k_add_scaled *k)
             sum = (float)sum; /* a double sum of two floats, rounded, is their float sum */
         put(k->y, i, k->dtype, sum * (double)k->scale);
     }
+}
+
+void choir__reference_swiglu(const choir__k_swiglu *k)
+{
+    for (int64_t r = 0; r < k->rows; r++)
+        for (int64_t c = 0; c < k->cols; c++) {
+            double a = get(k->a, r * k->a_row + c, k->dtype);
+            double b = get(k->b, r * k->b_row + c, k->dtype);
+            put(k->y, r * k->cols + c, k->dtype, silu(a) * b);
+        }
+}
+
+void choir__reference_swiglu_backward(const choir__k_swiglu_backward *k)
+{
+    for (int64_t r = 0; r < k->rows; r++)
+        for (int64_t c = 0; c < k->cols; c++) {
+            double a = get(k->a, r * k->a_row + c, k->dtype);
+            double b = get(k->b, r * k->b_row + c, k->dtype);
+            double gy = get(k->gy, r * k->cols + c, k->dtype);
+            if (k->ga)
+                put(k->ga, r * k->ga_row + c, k->dtype, gy * b * silu_derivative(a));
+            if (k->gb)
+                put(k->gb, r * k->gb_row + c, k->dtype, gy * silu(a));
+        }
 }

@@ -1,5 +1,5 @@
-/* Reference kernels for layer norm (over the columns of a row) and batch norm (over the rows of
- * a column).
+/* Reference kernels for layer norm (over the columns of a row; RMS norm where no mean is asked)
+ * and batch norm (over the rows of a column).
  *
  * Both write xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and averages
  * over what the mean was taken of,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
@@ -11,19 +11,23 @@ void choir__reference_layer_norm(const choir__k_layer_norm *k)
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
         double mean = 0, var = 0;
-        for (int64_t c = 0; c < k->cols; c++)
-            mean += get(k->x, first + c, dtype) / (double)k->cols;
+        const void *x = k->add ? k->sum : k->x;
+        for (int64_t c = first; k->add && c < first + k->cols; c++)
+            put(k->sum, c, dtype, get(k->x, c, dtype) + get(k->add, c, dtype));
+        for (int64_t c = 0; k->mean && c < k->cols; c++)
+            mean += get(x, first + c, dtype) / (double)k->cols;
         for (int64_t c = 0; c < k->cols; c++) {
-            double d = get(k->x, first + c, dtype) - mean;
+            double d = get(x, first + c, dtype) - mean;
             var += d * d / (double)k->cols;
         }
         double rstd = 1 / sqrt(var + (double)k->eps);
         for (int64_t c = 0; c < k->cols; c++) {
-            double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
+            double xhat = (get(x, first + c, dtype) - mean) * rstd;
             double y = xhat * get_or(k->gamma, c, dtype, 1) + get_or(k->beta, c, dtype, 0);
             put(k->y, first + c, dtype, y);
         }
-        put(k->mean, r, dtype, mean);
+        if (k->mean)
+            put(k->mean, r, dtype, mean);
         put(k->rstd, r, dtype, rstd);
     }
 }
@@ -33,12 +37,12 @@ void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
     choir_dtype dtype = k->dtype;
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
-        double mean = get(k->mean, r, dtype), rstd = get(k->rstd, r, dtype);
+        double mean = get_or(k->mean, r, dtype, 0), rstd = get(k->rstd, r, dtype);
         double avg_g = 0, avg_gx = 0; /* of g and of g xhat */
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
             double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, dtype, 1);
-            avg_g += g / (double)k->cols;
+            avg_g += k->mean ? g / (double)k->cols : 0;
             avg_gx += g * xhat / (double)k->cols;
         }
         for (int64_t c = 0; c < k->cols; c++) {
@@ -59,7 +63,8 @@ void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
             double gy = get(k->gy, r * k->cols + c, dtype);
             gbeta += gy;
             if (k->ggamma)
-                ggamma += gy * (get(k->x, r * k->cols + c, dtype) - get(k->mean, r, dtype)) *
+                ggamma += gy *
+                          (get(k->x, r * k->cols + c, dtype) - get_or(k->mean, r, dtype, 0)) *
                           get(k->rstd, r, dtype);
         }
         if (k->ggamma)

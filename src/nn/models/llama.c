@@ -1,0 +1,197 @@
+/* Llama (Touvron et al., 2023) and Mistral (Jiang et al., 2023): token embeddings; pre-norm
+ * blocks of grouped-query attention under rotary positions and a SwiGLU; a final norm; a head
+ * of its own or the embeddings'. RMS norms, no biases, and nothing learned of positions.
+ * Parameter names are those of the published weights, initial values normal of deviation 0.02.
+ */
+#include "nn/models/llama.h"
+
+#include <stdio.h>
+
+#include "nn/module.h"
+
+static choir_module *new_linear(choir_scope *run, int64_t in, int64_t out, bool bias)
+{
+    return choir_nn_linear_with(run, in, out, bias, choir_init_normal(0, 0.02));
+}
+
+/* --- attention --- */
+
+typedef struct attention {
+    choir_module base;
+    choir_module *q_proj, *k_proj, *v_proj, *o_proj;
+    int64_t heads, kv_heads, head_dim, window;
+} attention;
+
+/* (B, T, N D) -> (B, T, N, D), without a copy. */
+static choir_tensor *by_heads(choir_tensor *x, int64_t heads, int64_t head_dim)
+{
+    choir_shape s = choir_tensor_shape(x);
+    return choir_reshape(x, choir_dims(s.dim[0], s.dim[1], heads, head_dim));
+}
+
+/* in: x (B, T, C), the table of rotary positions */
+static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    attention *a = (attention *)self;
+    (void)count;
+    choir_tensor *q = by_heads(choir_forward(a->q_proj, in[0]), a->heads, a->head_dim);
+    choir_tensor *k = by_heads(choir_forward(a->k_proj, in[0]), a->kv_heads, a->head_dim);
+    choir_tensor *v = by_heads(choir_forward(a->v_proj, in[0]), a->kv_heads, a->head_dim);
+    q = choir_transpose(choir_rotary(q, in[1], 0), 1, 2); /* (B, H, T, D) */
+    k = choir_transpose(choir_rotary(k, in[1], 0), 1, 2); /* (B, G, T, D) */
+    choir_attention_opts opts = choir_attention_defaults();
+    opts.causal = true;
+    opts.window = a->window;
+    choir_tensor *y = choir_attention_with(q, k, choir_transpose(v, 1, 2), opts);
+    y = choir_flatten(choir_transpose(y, 1, 2), 2); /* (B, T, H D) */
+    return choir_forward(a->o_proj, y);
+}
+
+static const choir_module_class attention_class = {
+    "llama_attention", sizeof(attention), attention_forward};
+
+static choir_module *new_attention(choir_scope *run, const choir__llama_sizes *s)
+{
+    attention *a = choir_module_new(run, &attention_class);
+    int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    a->heads = s->heads;
+    a->kv_heads = s->kv_heads;
+    a->head_dim = s->head_dim;
+    a->window = s->window;
+    choir_module_child(
+        &a->base, "q_proj", &a->q_proj, new_linear(run, s->width, q, s->attention_bias));
+    choir_module_child(
+        &a->base, "k_proj", &a->k_proj, new_linear(run, s->width, kv, s->attention_bias));
+    choir_module_child(
+        &a->base, "v_proj", &a->v_proj, new_linear(run, s->width, kv, s->attention_bias));
+    choir_module_child(
+        &a->base, "o_proj", &a->o_proj, new_linear(run, q, s->width, s->attention_bias));
+    return &a->base;
+}
+
+/* --- the gated layers --- */
+
+typedef struct mlp {
+    choir_module base;
+    choir_module *gate_proj, *up_proj, *down_proj;
+} mlp;
+
+static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    mlp *m = (mlp *)self;
+    (void)count;
+    choir_tensor *gate = choir_forward(m->gate_proj, in[0]); /* (B, T, hidden) */
+    return choir_forward(m->down_proj, choir_swiglu(gate, choir_forward(m->up_proj, in[0])));
+}
+
+static const choir_module_class mlp_class = {"llama_mlp", sizeof(mlp), mlp_forward};
+
+static choir_module *new_mlp(choir_scope *run, const choir__llama_sizes *s)
+{
+    mlp *m = choir_module_new(run, &mlp_class);
+    choir_module_child(&m->base, "gate_proj", &m->gate_proj,
+        new_linear(run, s->width, s->hidden, s->mlp_bias));
+    choir_module_child(
+        &m->base, "up_proj", &m->up_proj, new_linear(run, s->width, s->hidden, s->mlp_bias));
+    choir_module_child(&m->base, "down_proj", &m->down_proj,
+        new_linear(run, s->hidden, s->width, s->mlp_bias));
+    return &m->base;
+}
+
+/* --- the block --- */
+
+typedef struct block {
+    choir_module base;
+    choir_module *self_attn, *mlp, *input_layernorm, *post_attention_layernorm;
+} block;
+
+static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    block *b = (block *)self;
+    (void)count;
+    choir_tensor *x = in[0], *h = choir_forward(b->input_layernorm, x); /* (B, T, C) */
+    h = choir_forward(b->self_attn, h, in[1]);
+    h = choir__norm_of_sum(b->post_attention_layernorm, x, h, &x);
+    return choir_add(x, choir_forward(b->mlp, h));
+}
+
+static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward};
+
+static choir_module *new_block(choir_scope *run, const choir__llama_sizes *s)
+{
+    block *b = choir_module_new(run, &block_class);
+    choir_module_child(&b->base, "self_attn", &b->self_attn, new_attention(run, s));
+    choir_module_child(&b->base, "mlp", &b->mlp, new_mlp(run, s));
+    choir_module_child(&b->base, "input_layernorm", &b->input_layernorm,
+        choir_nn_rms_norm(run, s->width, (float)s->eps));
+    choir_module_child(&b->base, "post_attention_layernorm", &b->post_attention_layernorm,
+        choir_nn_rms_norm(run, s->width, (float)s->eps));
+    return &b->base;
+}
+
+/* --- the model --- */
+
+typedef struct llama {
+    choir_module base;
+    choir_module *embed_tokens, *norm, *lm_head;
+    choir_tensor *head;  /* tied: the embeddings (V, C) again, and no lm_head */
+    choir_tensor *table; /* of rotary positions, as many as were ever asked for */
+    choir_module *layers[CHOIR__LLAMA_LAYERS];
+    choir__llama_sizes sizes;
+} llama;
+
+/* The table for t positions. It grows in powers of two up to the context, so that a long one
+ * costs nothing until it is used; an outgrown table stays with the run, for backward may yet
+ * read it. */
+static choir_tensor *table_for(llama *g, int64_t t)
+{
+    int64_t have = g->table ? choir_tensor_size(g->table, 0) : 64;
+    if (g->table && have >= t)
+        return g->table;
+    while (have < t)
+        have *= 2;
+    g->table = choir_rotary_table(g->base.run, CHOIR_F32,
+        choir__min(have, choir__max(g->sizes.context, t)), g->sizes.head_dim, g->sizes.rotary);
+    return g->table;
+}
+
+static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    llama *g = (llama *)self;
+    choir_tensor *ids = in[0]; /* (B, T) i64 */
+    (void)count;
+    if (choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > g->sizes.context)
+        return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
+            "llama: wants ids (B, T) with T up to its context of %lld, not %s",
+            (long long)g->sizes.context, choir__shape_text(choir_tensor_shape(ids)));
+    choir_tensor *table = table_for(g, choir_tensor_size(ids, 1));
+    choir_tensor *x = choir_forward(g->embed_tokens, ids); /* (B, T, C) */
+    for (int64_t i = 0; i < g->sizes.layers; i++)
+        x = choir_forward(g->layers[i], x, table);
+    x = choir_forward(g->norm, x);
+    return g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
+}
+
+static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward};
+
+choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *s)
+{
+    llama *g = choir_module_new(run, &llama_class);
+    g->sizes = *s;
+    choir_module_child(&g->base, "model.embed_tokens", &g->embed_tokens,
+        choir_nn_embedding(run, s->vocab, s->width, choir_init_normal(0, 0.02)));
+    for (int64_t i = 0; i < s->layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "model.layers.%d", (int)i);
+        choir_module_child(&g->base, name, &g->layers[i], new_block(run, s));
+    }
+    choir_module_child(
+        &g->base, "model.norm", &g->norm, choir_nn_rms_norm(run, s->width, (float)s->eps));
+    if (s->tied)
+        choir_module_tie(
+            &g->base, "lm_head.weight", &g->head, choir__embedding_table(g->embed_tokens));
+    else
+        choir_module_child(
+            &g->base, "lm_head", &g->lm_head, new_linear(run, s->width, s->vocab, false));
+    return &g->base;
+}

@@ -1,0 +1,20 @@
+/* Llama and Mistral: what their modules (llama.c) and their options (llama_options.c) share. */
+#ifndef CHOIR_LLAMA_H
+#define CHOIR_LLAMA_H
+
+#include "nn/models/models.h"
+
+enum { CHOIR__LLAMA_LAYERS = 256 };
+
+typedef struct choir__llama_sizes {
+    int64_t layers, heads, kv_heads, head_dim, width, hidden, context, vocab;
+    int64_t window; /* a position sees that many last ones; 0: all */
+    double eps;
+    bool tied, attention_bias, mlp_bias;
+    choir_rotary_opts rotary;
+} choir__llama_sizes;
+
+/* Forward: ids i64 (B, T), T up to the context -> scores (B, T, vocab). */
+choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *sizes);
+
+#endif

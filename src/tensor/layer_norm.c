@@ -1,0 +1,175 @@
+/* Layer norm and root mean square norm: one op, with a mean or without.
+ *
+ * Where residuals are, norms are: a block computes s = x + r, goes on with norm(s), and adds to
+ * s again. One kernel writes both s and its norm, and leaves two records, an addition and a
+ * norm of its result. Backward comes to the norm when all that was done with s later has given
+ * its gradient, so the norm's kernel adds its own to that in the same pass, whether s was made
+ * here or not. */
+#include "tensor/tensor.h"
+
+static bool fits(const choir_tensor *t, int64_t cols, choir_dtype dtype)
+{
+    return !t || (t->shape.ndim == 1 && t->shape.dim[0] == cols && t->dtype == dtype);
+}
+
+static void *data_or_null(const choir_tensor *t)
+{
+    return t ? choir__data(t) : NULL;
+}
+
+/* saved: x, its mean (NULL: RMS norm), rstd */
+static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->saved[0], *given, *gx = sink->dest_onto(sink, r, 0, &given);
+    if (!gx)
+        return;
+    gy = choir__dense_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_layer_norm_backward args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[1]),
+        .mean = data_or_null(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .gx_add = data_or_null(given),
+        .gx = choir__data(gx),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, layer_norm_backward, &args);
+    sink->give(sink, r, 0, gx);
+}
+
+static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->saved[0];
+    choir_tensor *ggamma = sink->dest(sink, r, 1), *gbeta = sink->dest(sink, r, 2);
+    if (!ggamma && !gbeta)
+        return;
+    gy = choir__dense_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_layer_norm_weights args = {.x = choir__data(x),
+        .mean = data_or_null(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .ggamma = data_or_null(ggamma),
+        .gbeta = data_or_null(gbeta),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
+    if (gbeta)
+        sink->give(sink, r, 2, gbeta);
+    if (ggamma)
+        sink->give(sink, r, 1, ggamma);
+}
+
+static const choir__op layer_norm_op = {.name = "layer_norm",
+    .backward_input = backward_input,
+    .backward_weight = backward_weight,
+    .reads_in = 3};
+static const choir__op rms_norm_op = {.name = "rms_norm",
+    .backward_input = backward_input,
+    .backward_weight = backward_weight,
+    .reads_in = 3};
+
+/* y = norm(in[0] + add), which goes to *sum; of in[0] alone when add is NULL. */
+static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
+    float eps, bool rms, choir_tensor **sum)
+{
+    choir_tensor *x = in[0], *s = x, *mean = NULL;
+    choir_device *device = choir__device_of(x);
+    choir_shape rows = choir_dims(choir__rows(x));
+    choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
+    choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, rows);
+    if (!rms)
+        mean = choir__tensor_new(scope, device, x->dtype, rows);
+    if (add)
+        *sum = s = choir__tensor_new(scope, device, x->dtype, x->shape);
+    if (y->poisoned || rstd->poisoned || s->poisoned || (mean && mean->poisoned))
+        return y->poisoned ? y : rstd->poisoned ? rstd : s->poisoned ? s : mean;
+    choir__k_layer_norm args = {.x = choir__data(x),
+        .add = data_or_null(add),
+        .sum = add ? choir__data(s) : NULL,
+        .gamma = data_or_null(in[1]),
+        .beta = data_or_null(in[2]),
+        .y = choir__data(y),
+        .mean = data_or_null(mean),
+        .rstd = choir__data(rstd),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .eps = eps,
+        .dtype = x->dtype};
+    choir__launch(device, x->dtype, layer_norm, &args);
+    if (add)
+        choir__record_op(&choir__add_op, s, (choir_tensor *[]){x, add}, 2);
+    choir__record *r = choir__record_op(
+        rms ? &rms_norm_op : &layer_norm_op, y, (choir_tensor *[]){s, in[1], in[2]}, 3);
+    if (r) {
+        r->saved[0] = s;
+        r->saved[1] = mean;
+        r->saved[2] = rstd;
+    }
+    return y;
+}
+
+static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
+    choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
+{
+    const char *name = rms ? "rms_norm" : "layer_norm";
+    choir_dtype stored = x->dtype;
+    choir_tensor *poisoned,
+        *in[4] = {choir_contiguous(choir__as_computed(x)),
+            gamma ? choir__as_computed(gamma) : NULL, beta ? choir__as_computed(beta) : NULL,
+            add ? choir_contiguous(choir__as_computed(add)) : NULL};
+    choir_scope *scope = choir__begin(name, in, 4, &poisoned);
+    if (!scope)
+        return poisoned;
+    x = in[0];
+    if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
+        !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
+        return choir__shape_error(name, scope, in, 4,
+            rms ? "wants x (..., C), gamma (C)" : "wants x (..., C), gamma (C), beta (C)");
+    return choir__as_stored(launch(scope, in, in[3], eps, rms, sum), stored);
+}
+
+/* norm(x + r) by the kernel that does both, or, where that has no place, by two. */
+static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
+    choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
+{
+    bool one = choir__same_shape(x->shape, r->shape) && x->dtype == r->dtype &&
+               (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64);
+    if (!one) { /* broadcasting, or a sum that is rounded before it is normed */
+        *sum = choir_add(x, r);
+        return norm(*sum, NULL, gamma, beta, eps, rms, NULL);
+    }
+    *sum = NULL;
+    choir_tensor *y = norm(x, r, gamma, beta, eps, rms, sum);
+    if (!*sum) /* an error before there was one */
+        *sum = y;
+    return y;
+}
+
+choir_tensor *choir_layer_norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps)
+{
+    return norm(x, NULL, gamma, beta, eps, false, NULL);
+}
+
+choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps)
+{
+    return norm(x, NULL, gamma, NULL, eps, true, NULL);
+}
+
+choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
+    choir_tensor *beta, float eps, choir_tensor **sum)
+{
+    return norm_of_sum(x, r, gamma, beta, eps, false, sum);
+}
+
+choir_tensor *choir_add_rms_norm(
+    choir_tensor *x, choir_tensor *r, choir_tensor *gamma, float eps, choir_tensor **sum)
+{
+    return norm_of_sum(x, r, gamma, NULL, eps, true, sum);
+}

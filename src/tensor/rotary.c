@@ -1,0 +1,146 @@
+/* Rotary positions (Su et al., 2021), as Llama lays them out: dimension i turns with i + D/2.
+ *
+ * The angles are computed in f64 once, as a table; an f32 angle of position 8000 has 3e-4 of a
+ * radian left to be wrong by. The backward of a turn is the turn back. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+choir_rotary_opts choir_rotary_defaults(void)
+{
+    return (choir_rotary_opts){.theta = 10000};
+}
+
+/* Llama 3.1: waves longer than the original context's 1/low_freq are slowed by factor, those
+ * shorter than its 1/high_freq are left, those between go from one to the other. */
+static double stretched(double frequency, const choir_rotary_opts *o)
+{
+    double turns = (double)o->original_context * frequency / (2 * M_PI);
+    if (o->scaling == CHOIR_ROTARY_LINEAR || turns < o->low_freq)
+        return frequency / o->factor;
+    if (turns > o->high_freq)
+        return frequency;
+    double smooth = (turns - o->low_freq) / (o->high_freq - o->low_freq);
+    return (1 - smooth) * frequency / o->factor + smooth * frequency;
+}
+
+static bool sound(const choir_rotary_opts *o)
+{
+    bool scaled = o->scaling == CHOIR_ROTARY_LINEAR || o->scaling == CHOIR_ROTARY_LLAMA3;
+    bool banded = o->scaling != CHOIR_ROTARY_LLAMA3 ||
+                  (o->original_context > 0 && o->low_freq > 0 && o->high_freq > o->low_freq);
+    return isfinite(o->theta) && o->theta > 0 && (scaled || o->scaling == CHOIR_ROTARY_PLAIN) &&
+           (!scaled || (isfinite(o->factor) && o->factor > 0)) && banded;
+}
+
+choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
+    int64_t dim, choir_rotary_opts opts)
+{
+    if (positions < 1 || dim < 2 || dim % 2 || positions > INT64_MAX / 16 / dim)
+        return choir__poison(scope, CHOIR_ERR_SHAPE,
+            "rotary_table: %lld positions of %lld dimensions; wants positions, and an even "
+            "number of dimensions",
+            (long long)positions, (long long)dim);
+    if (!sound(&opts))
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "rotary_table: theta %g, factor %g, low_freq %g, high_freq %g and original_context "
+            "%lld do not make sense together",
+            opts.theta, opts.factor, opts.low_freq, opts.high_freq,
+            (long long)opts.original_context);
+    double *values = malloc((size_t)(positions * dim) * sizeof *values);
+    if (!values)
+        return choir__poison(scope, CHOIR_ERR_MEMORY,
+            "rotary_table: no memory for %lld positions", (long long)positions);
+    for (int64_t i = 0; i < dim / 2; i++) {
+        double frequency = pow(opts.theta, -2.0 * (double)i / (double)dim);
+        if (opts.scaling != CHOIR_ROTARY_PLAIN)
+            frequency = stretched(frequency, &opts);
+        for (int64_t t = 0; t < positions; t++) {
+            values[t * dim + i] = cos((double)t * frequency);
+            values[t * dim + dim / 2 + i] = sin((double)t * frequency);
+        }
+    }
+    float *narrow = (float *)values; /* in place: an element is read before it is covered */
+    for (int64_t i = 0; dtype == CHOIR_F32 && i < positions * dim; i++) {
+        float value = (float)values[i];
+        memcpy(&narrow[i], &value, sizeof value);
+    }
+    choir_tensor *table =
+        dtype == CHOIR_F32 || dtype == CHOIR_F64
+            ? choir_from(scope, dtype, choir_dims(positions, dim), values)
+            : choir__poison(scope, CHOIR_ERR_DTYPE, "rotary_table: wants f32 or f64, not %s",
+                  choir_dtype_name(dtype));
+    free(values);
+    return table;
+}
+
+static void turn(choir_tensor *y, const choir_tensor *x, const choir_tensor *table,
+    int64_t offset, bool back)
+{
+    const int64_t *dim = y->shape.dim;
+    choir__k_rotary args = {.y = {.p = choir__data(y)},
+        .x = {.p = choir__data(x)},
+        .table = (char *)choir__data(table) +
+                 (size_t)(offset * dim[3]) * choir_dtype_size(table->dtype),
+        .b = dim[0],
+        .t = dim[1],
+        .h = dim[2],
+        .d = dim[3],
+        .back = back,
+        .dtype = y->dtype};
+    memcpy(args.y.stride, y->stride, sizeof args.y.stride);
+    memcpy(args.x.stride, x->stride, sizeof args.x.stride);
+    choir__launch(choir__device_of(y), y->dtype, rotary, &args);
+}
+
+static void rotary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    if (gy->stride[3] != 1)
+        gy = choir__dense_rows(sink->scope, gy);
+    choir_tensor *out = gx->stride[3] == 1 ? gx
+                                           : choir__tensor_new(sink->scope,
+                                                 choir__device_of(gy), gy->dtype, gy->shape);
+    if (gy->poisoned || out->poisoned)
+        return;
+    turn(out, gy, r->in[1], *(const int64_t *)r->attrs, true);
+    sink->give(sink, r, 0, out);
+}
+
+static const choir__op rotary_op = {
+    .name = "rotary", .backward = rotary_backward, .reads_in = 2};
+
+choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
+{
+    choir_dtype stored = x->dtype;
+    choir_tensor *poisoned, *in[2] = {choir__as_computed(x), choir__as_computed(table)};
+    choir_scope *scope = choir__begin("rotary", in, 2, &poisoned);
+    if (!scope)
+        return poisoned;
+    x = in[0], table = in[1];
+    const int64_t *dim = x->shape.dim;
+    if (x->shape.ndim != 4 || table->shape.ndim != 2 || !choir__is_contiguous(table) ||
+        table->shape.dim[1] != dim[3] || dim[3] % 2 || x->dtype != table->dtype ||
+        !choir__is_float(x->dtype))
+        return choir__shape_error("rotary", scope, in, 2,
+            "wants x (B, T, H, D), D even, and a table (positions, D) of its dtype");
+    if (offset < 0 || offset > table->shape.dim[0] - dim[1])
+        return choir__poison(scope, CHOIR_ERR_SHAPE,
+            "rotary: %lld positions from %lld on do not lie in a table of %lld",
+            (long long)dim[1], (long long)offset, (long long)table->shape.dim[0]);
+    if (x->stride[3] != 1)
+        in[0] = x = choir_contiguous(x);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+    if (x->poisoned || y->poisoned)
+        return x->poisoned ? x : y;
+    turn(y, x, table, offset, false);
+    /* The table is no operand to differentiate by, but one that must live and not change. */
+    choir__record *r = choir__record_op(&rotary_op, y, in, 2);
+    if (r)
+        choir__record_attrs(r, &offset, sizeof offset);
+    return choir__as_stored(y, stored);
+}
