@@ -75,6 +75,9 @@ names() {
     bad 2 'hidden' train "${small[@]}" --model toy:hidden=many random
     bad 2 'hidden' train "${small[@]}" --model toy:hidden=0 random
     bad 2 'heads' train "${small[@]}" --model gpt2:layers=1,heads=3,width=16,context=16 text
+    bad 2 'kv_heads' train "${small[@]}" --model "$llama,kv_heads=3" text
+    bad 2 'even' train "${small[@]}" --model "$llama,head_dim=5" text
+    bad 2 'rope=frob' train "${small[@]}" --model "$llama,rope=frob" text
     bad 2 'frob' "${toy[@]}" --optimizer frob
     bad 2 'frob' "${toy[@]}" --optimizer adamw:frob=1
     bad 2 'beta1' "${toy[@]}" --optimizer adamw:beta1=2

@@ -7,6 +7,7 @@ export LC_ALL=C
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
 gpt=gpt2:layers=1,heads=2,width=16,context=16
+llama=llama:layers=1,heads=4,width=16,context=16
 checks=0
 failures=0
 started_pid=

@@ -29,6 +29,21 @@ goes_on() {
     [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
 }
 
+# Llama goes on, too, and can be evaluated and written with.
+llama_goes_on() {
+    local args=(--json "${one[@]}" --model "$llama,tied=1")
+    rm -rf saved
+    good train "${args[@]}" --steps 8 text && mv out whole
+    good train "${args[@]}" --steps 4 --strategy ddp --nproc 2 --save saved text
+    good train "${args[@]}" --steps 8 --resume saved --save saved text && mv out rest
+    same_run whole rest 5
+    good eval --json --batch-size 6 saved text
+    [ "$(field loss out)" = "$(field eval_loss rest)" ] ||
+        fail "eval says $(field loss out), train said $(field eval_loss rest)"
+    good generate saved --tokens 40 --prompt 'the sea'
+    [ "$(wc -c <out)" -eq 48 ] || fail "$(wc -c <out) bytes, not the prompt, 40 and a newline"
+}
+
 # Batch norm's running statistics and momentum are part of what goes on.
 cnn_goes_on() {
     local args=(--json "${one[@]}" --model cnn:width=4,image=12 --optimizer sgd:momentum=0.9)
@@ -142,6 +157,7 @@ check goes_on single single --schedule cosine:steps=20,warmup=4
 check goes_on 'ddp --nproc 2' single
 check goes_on 'ddp --nproc 2' 'ddp --nproc 3' --schedule cosine:steps=20 --clip 1
 check goes_on single 'ddp --nproc 4'
+check llama_goes_on
 check cnn_goes_on
 check goes_on_in_place
 check not_written_over

@@ -1,7 +1,7 @@
 /* The sharpest test: at equal M, one device and DDP on 1, 2, 3, ... ranks give the same bits,
  * loss after loss and weight after weight, with no tolerance; and a recorded step gives those
- * of a step that never was. For a toy, an mlp, a CNN with batch norm and dropout, and a GPT
- * with tied embeddings, dropout and clipping. */
+ * of a step that never was. For a toy, an mlp, a CNN with batch norm and dropout, a GPT with
+ * tied embeddings, dropout and clipping, and Llama. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -216,9 +216,22 @@ static void gpt2(void **state)
     compare("gpt2:layers=2,heads=2,width=24,context=10,vocab=31,dropout=0.1");
 }
 
+static void llama(void **state)
+{
+    (void)state;
+    compare("llama:layers=2,heads=4,kv_heads=2,width=24,context=10,vocab=31");
+}
+
+static void mistral(void **state)
+{
+    (void)state;
+    compare("mistral:layers=1,heads=2,width=24,context=10,window=4,vocab=31,tied=1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
-        cmocka_unit_test(cnn), cmocka_unit_test(gpt2)};
+        cmocka_unit_test(cnn), cmocka_unit_test(gpt2), cmocka_unit_test(llama),
+        cmocka_unit_test(mistral)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
