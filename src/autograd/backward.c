@@ -156,6 +156,24 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
     return y;
 }
 
+static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
+{
+    choir_tensor *x = r->in[i];
+    if (!choir__wanted(r, i) || !x->producer || x->scope != r->scope || x->kept || x->watched ||
+        x->hooks || x->grad || x->storage->refs != 1)
+        return dest(sink, r, i);
+    for (choir__record *p = r->previous; p;
+         p = p->previous) { /* what backward still has to do */
+        if (choir__reads(p, x))
+            return dest(sink, r, i);
+        if (p == x->producer)
+            break;
+    }
+    choir_tensor *g = choir__tensor_alias(sink->scope, x);
+    g->grad_owned = true;
+    return g;
+}
+
 static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i], *slot = choir__book_dest(x->param, r->use[i], sink->scope);
@@ -232,6 +250,37 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
+/* Values that were let go of because their op can make them again. */
+static choir_status restore(choir_tensor *t)
+{
+    choir__record *r = t ? t->producer : NULL;
+    if (!r || t->storage || !r->op->again)
+        return CHOIR_OK;
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (restore(r->saved[i]) != CHOIR_OK)
+            return choir_scope_status(t->scope);
+    for (int i = 0; i < r->count; i++)
+        if (r->op->reads_in >> i & 1 && restore(r->in[i]) != CHOIR_OK)
+            return choir_scope_status(t->scope);
+    if (!choir__tensor_allocate(t, choir__device_of(t)))
+        return choir_scope_status(t->scope);
+    t->storage->version = r->out_version;
+    t->freed = false;
+    r->op->again(r);
+    return CHOIR_OK;
+}
+
+static choir_status restore_read(const choir__record *r)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++)
+        status = restore(r->saved[i]);
+    for (int i = 0; i < r->count && status == CHOIR_OK; i++)
+        if (r->op->reads_in >> i & 1)
+            status = restore(r->in[i]);
+    return status;
+}
+
 static bool is_input(const choir__record *r, const choir_tensor *t)
 {
     for (int i = 0; i < r->count; i++)
@@ -266,6 +315,8 @@ static void release(choir__record *r, const choir_tensor *loss, const choir_tens
 static choir_status run_record(choir__record *r, const choir_tensor *loss, choir__sink *sink)
 {
     choir_status status = check_versions(r);
+    if (status == CHOIR_OK)
+        status = restore_read(r);
     if (status != CHOIR_OK)
         return status;
     choir_tensor *gy = r->out->grad, *mark = r->scope->tensors;
@@ -297,8 +348,11 @@ static void unlink_record(choir__record *r)
 
 static choir_status walk(choir_tensor *loss)
 {
-    choir__sink sink = {
-        .dest = dest, .dest_onto = dest_onto, .give = give, .give_rows = give_rows};
+    choir__sink sink = {.dest = dest,
+        .dest_onto = dest_onto,
+        .dest_over = dest_over,
+        .give = give,
+        .give_rows = give_rows};
     for (choir_scope *s = loss->scope; s; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;

@@ -205,6 +205,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
         y = hooked(m, y, h->hooks.before_backward, h->arg);
         if (h->hooks.after_forward)
             h->hooks.after_forward(m, y, h->arg);
+        y->watched = true;
     }
     return y;
 }

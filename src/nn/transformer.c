@@ -48,7 +48,9 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
     mlp *m = (mlp *)self;
     (void)count;
     choir_tensor *h = choir_gelu_tanh(choir_forward(m->c_fc, in[0])); /* (B, T, 4C) */
-    return choir_forward(m->dropout, choir_forward(m->c_proj, h));
+    choir_tensor *y = choir_forward(m->c_proj, h);
+    choir__done_with(h);
+    return choir_forward(m->dropout, y);
 }
 
 static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward};
@@ -76,9 +78,16 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
 {
     block *b = (block *)self;
     (void)count;
-    choir_tensor *x = in[0]; /* (B, T, C) */
-    x = choir_add(x, choir_forward(b->attn, choir_forward(b->ln_1, x)));
-    return choir_add(x, choir_forward(b->mlp, choir_forward(b->ln_2, x)));
+    choir_tensor *x = in[0], *h = choir_forward(b->ln_1, x); /* (B, T, C) */
+    choir_tensor *a = choir_forward(b->attn, h);
+    choir__done_with(h);
+    h = choir__norm_of_sum(b->ln_2, x, a, &x);
+    choir__done_with(a);
+    a = choir_forward(b->mlp, h);
+    choir__done_with(h);
+    x = choir_add(x, a);
+    choir__done_with(a);
+    return x;
 }
 
 static const choir_module_class block_class = {"block", sizeof(block), block_forward};

@@ -46,7 +46,9 @@ choir_tensor *choir_custom(
         return y;
     y = choir__tensor_alias(scope, y); /* the result may be an input as it is */
     choir__record *r = choir__record_op(&custom_op, y, in, count);
-    if (r)
+    if (r) {
         choir__record_attrs(r, &(struct custom){op, arg}, sizeof(struct custom));
+        r->saved[0] = y;
+    }
     return y;
 }

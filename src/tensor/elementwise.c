@@ -16,34 +16,51 @@ static bool backward_reads_output(choir__unary_op op)
            op == CHOIR__RELU;
 }
 
+/* saved: y for the ops that are cheaper from it, else x; both lie alike in memory */
 static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct unary *u = r->attrs;
-    choir_tensor *y = r->saved[0], *gx = sink->dest(sink, r, 0);
+    choir_tensor *t = r->saved[0], *gx = sink->dest(sink, r, 0);
     if (!gx)
         return;
-    if (!choir__same_layout(gy, y)) { /* flat memory in y's order */
-        choir_tensor *g = choir__tensor_like(sink->scope, y);
+    if (!choir__same_layout(gy, t)) { /* flat memory in t's order */
+        choir_tensor *g = choir__tensor_like(sink->scope, t);
         choir__launch_copy(g, gy);
         gy = g;
     }
-    choir_tensor *out = choir__same_layout(gx, y) ? gx : choir__tensor_like(sink->scope, y);
-    choir__k_unary_backward args = {.y = choir__data(y),
+    choir_tensor *out = choir__same_layout(gx, t) ? gx : choir__tensor_like(sink->scope, t);
+    choir__k_unary_backward args = {.x = choir__data(t),
+        .y = choir__data(t),
         .gy = choir__data(gy),
         .gx = choir__data(out),
-        .n = y->count,
+        .n = t->count,
         .a = u->a,
         .b = u->b,
         .op = u->op,
-        .dtype = y->dtype};
-    if (!backward_reads_output(u->op) && r->saved[1])
-        args.x = choir__data(r->saved[1]);
-    choir__launch(choir__device_of(y), y->dtype, unary_backward, &args);
+        .dtype = t->dtype};
+    choir__launch(choir__device_of(t), t->dtype, unary_backward, &args);
     sink->give(sink, r, 0, out);
 }
 
+static void launch_unary(choir_tensor *y, const choir_tensor *x, struct unary u)
+{
+    choir__k_unary args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .n = y->count,
+        .a = u.a,
+        .b = u.b,
+        .op = u.op,
+        .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, unary, &args);
+}
+
+static void unary_again(choir__record *r)
+{
+    launch_unary(r->out, r->saved[0], *(const struct unary *)r->attrs);
+}
+
 static const choir__op unary_reads_x = {
-    .name = "unary", .backward = unary_backward, .reads_in = 1};
+    .name = "unary", .backward = unary_backward, .again = unary_again, .reads_in = 1};
 static const choir__op unary_reads_y = {.name = "unary", .backward = unary_backward};
 
 static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
@@ -61,21 +78,13 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
     choir_tensor *y = choir__tensor_like(scope, dense);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
-    choir__k_unary args = {.x = choir__data(dense),
-        .y = choir__data(y),
-        .n = y->count,
-        .a = u.a,
-        .b = u.b,
-        .op = u.op,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(x), y->dtype, unary, &args);
+    launch_unary(y, dense, u);
     bool reads_y = backward_reads_output(u.op);
     choir__record *r =
         choir__record_op(reads_y ? &unary_reads_y : &unary_reads_x, y, &dense, 1);
     if (r) {
         choir__record_attrs(r, &u, sizeof u);
-        r->saved[0] = y;
-        r->saved[1] = dense;
+        r->saved[0] = reads_y ? y : dense;
     }
     return choir__as_stored(y, stored);
 }
@@ -296,7 +305,7 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
         return y;
     launch_binary(y, op, in[0], in[1]);
     choir__record *r = choir__record_op(binary_ops[op], y, in, 2);
-    if (r)
+    if (r && op == CHOIR__DIV)
         r->saved[0] = y;
     return choir__as_stored(y, stored);
 }

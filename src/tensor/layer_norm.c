@@ -65,14 +65,33 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
         sink->give(sink, r, 1, ggamma);
 }
 
+/* Mean and rstd come out once more, as they were. */
+static void norm_again(choir__record *r)
+{
+    choir_tensor *x = r->saved[0];
+    choir__k_layer_norm args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[1]),
+        .beta = data_or_null(r->in[2]),
+        .y = choir__data(r->out),
+        .mean = data_or_null(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .eps = *(const float *)r->attrs,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
+}
+
 static const choir__op layer_norm_op = {.name = "layer_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
-    .reads_in = 3};
+    .again = norm_again,
+    .reads_in = 7};
 static const choir__op rms_norm_op = {.name = "rms_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
-    .reads_in = 3};
+    .again = norm_again,
+    .reads_in = 7};
 
 /* y = norm(in[0] + add), which goes to *sum; of in[0] alone when add is NULL. */
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
@@ -107,6 +126,7 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_t
     choir__record *r = choir__record_op(
         rms ? &rms_norm_op : &layer_norm_op, y, (choir_tensor *[]){s, in[1], in[2]}, 3);
     if (r) {
+        choir__record_attrs(r, &eps, sizeof eps);
         r->saved[0] = s;
         r->saved[1] = mean;
         r->saved[2] = rstd;

@@ -25,7 +25,7 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
 static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_cross_entropy_opts *o = r->attrs;
-    choir_tensor *logits = r->in[0], *g = sink->dest(sink, r, 0);
+    choir_tensor *logits = r->in[0], *g = sink->dest_over(sink, r, 0);
     if (!g)
         return;
     choir__k_cross_entropy_backward args = {.logits = choir__data(logits),

@@ -83,6 +83,33 @@ void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes)
     r->attrs = memcpy(choir__arena_get(&r->scope->arena, bytes), attrs, bytes);
 }
 
+bool choir__reads(const choir__record *r, const choir_tensor *t)
+{
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (r->saved[i] == t)
+            return true;
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] == t && r->op->reads_in >> i & 1)
+            return true;
+    return false;
+}
+
+void choir__done_with(choir_tensor *t)
+{
+    choir__record *producer = t->producer;
+    if (!producer || producer->scope != t->scope || !t->storage || t->kept || t->watched ||
+        t->hooks || choir__device_of(t) != t->scope->device)
+        return;
+    bool again = producer->op->again && t->storage->version == producer->out_version;
+    for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {
+        if (choir__reads(r, t))
+            return;
+        if (r == producer)
+            break;
+    }
+    choir__tensor_release(t);
+}
+
 bool choir__wanted(const choir__record *r, int i)
 {
     return i < r->count && r->in[i] && r->in[i]->requires_grad;

@@ -47,8 +47,28 @@ static void swiglu_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
             sink->give(sink, r, i, g[i]);
 }
 
+static void launch(choir_tensor *y, const choir_tensor *gate, const choir_tensor *up)
+{
+    int64_t cols = choir__cols(y);
+    struct operand a = operand_of(gate, up, 0, cols), b = operand_of(gate, up, 1, cols);
+    choir__k_swiglu args = {.a = a.p,
+        .b = b.p,
+        .y = choir__data(y),
+        .rows = choir__rows(y),
+        .cols = cols,
+        .a_row = a.row,
+        .b_row = b.row,
+        .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, swiglu, &args);
+}
+
+static void swiglu_again(choir__record *r)
+{
+    launch(r->out, r->in[0], r->count > 1 ? r->in[1] : NULL);
+}
+
 static const choir__op swiglu_op = {
-    .name = "swiglu", .backward = swiglu_backward, .reads_in = 3};
+    .name = "swiglu", .backward = swiglu_backward, .again = swiglu_again, .reads_in = 3};
 
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
 {
@@ -70,17 +90,7 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     if (y->poisoned)
         return y;
-    int64_t cols = choir__cols(y);
-    struct operand a = operand_of(in[0], in[1], 0, cols), b = operand_of(in[0], in[1], 1, cols);
-    choir__k_swiglu args = {.a = a.p,
-        .b = b.p,
-        .y = choir__data(y),
-        .rows = choir__rows(y),
-        .cols = cols,
-        .a_row = a.row,
-        .b_row = b.row,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(y), y->dtype, swiglu, &args);
+    launch(y, in[0], in[1]);
     choir__record_op(&swiglu_op, y, in, count);
     return choir__as_stored(y, stored);
 }

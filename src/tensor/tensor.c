@@ -116,7 +116,7 @@ static const char *memory_advice(choir_device *device)
     return text;
 }
 
-static choir_tensor *give_memory(choir_tensor *t, choir_device *device)
+bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
 {
     size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
     t->storage = choir__storage_new(device, bytes);
@@ -127,13 +127,15 @@ static choir_tensor *give_memory(choir_tensor *t, choir_device *device)
             memory_advice(device));
         t->poisoned = true;
     }
-    return t;
+    return t->storage != NULL;
 }
 
 choir_tensor *choir__tensor_new(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape)
 {
-    return give_memory(choir__tensor_bare(scope, dtype, shape), device);
+    choir_tensor *t = choir__tensor_bare(scope, dtype, shape);
+    choir__tensor_allocate(t, device);
+    return t;
 }
 
 choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x)
@@ -141,7 +143,8 @@ choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x)
     choir_tensor *t = choir__tensor_bare(scope, x->dtype, x->shape);
     if (choir__is_dense(x))
         memcpy(t->stride, x->stride, sizeof t->stride);
-    return give_memory(t, choir__device_of(x));
+    choir__tensor_allocate(t, choir__device_of(x));
+    return t;
 }
 
 choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)

@@ -44,6 +44,7 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
+    bool watched;            /* hooks were shown it: they may come back to it */
     choir__record *producer; /* NULL: a leaf */
     choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
     bool grad_owned;         /* grad's memory is ours to add to */
@@ -68,6 +69,9 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
 /* A tensor over memory that is somebody else's. */
 choir_tensor *choir__tensor_wrap(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data);
+
+/* Memory for a handle that has none; false, with the error noted, when there is no more. */
+bool choir__tensor_allocate(choir_tensor *t, choir_device *device);
 
 void choir__tensor_release(
     choir_tensor *t); /* lets go of the memory; the handle stays, freed */
@@ -178,6 +182,9 @@ typedef struct choir__op {
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
+    /* Makes the result's values again, for an op so cheap that the memory is worth more: writes
+     * them to r->out, whose memory is there, from what is saved. NULL: it is not. */
+    void (*again)(choir__record *r);
     unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
     unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
 } choir__op;
@@ -205,6 +212,9 @@ struct choir__sink {
      * rows or NULL; dest may be it. What is given then is the whole. */
     choir_tensor *(*dest_onto)(
         choir__sink *sink, choir__record *r, int i, choir_tensor **given);
+    /* The same for an op whose kernel may write over in[i] itself: its memory, where this
+     * record is the last to read it. */
+    choir_tensor *(*dest_over)(choir__sink *sink, choir__record *r, int i);
     /* g is in[i]'s gradient: what dest returned, or any tensor of the same shape. */
     void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
     /* For lookup tables: the gradient as rows (n, C) of ids (n). False: it wants it dense. */
@@ -215,6 +225,8 @@ struct choir__sink {
 };
 
 bool choir__wanted(const choir__record *r, int i);
+/* Backward of r reads t's values. */
+bool choir__reads(const choir__record *r, const choir_tensor *t);
 
 /* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
  * *poisoned. */
@@ -231,6 +243,10 @@ extern const choir__op choir__add_op;
 
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
+
+/* The forward pass needs t no more, a result of its own ops: its memory goes at once if no
+ * backward so far reads it or its op can make it again; the handle stays, for the gradient. */
+void choir__done_with(choir_tensor *t);
 
 /* Says which op of which shapes failed. */
 choir_tensor *choir__shape_error(

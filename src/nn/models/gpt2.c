@@ -48,11 +48,16 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
             (long long)g->context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *where =
         choir_forward(g->wpe, positions(choir_tensor_scope(ids), t)); /* (T, C) */
-    choir_tensor *x = choir_add(choir_forward(g->wte, ids), where);   /* (B, T, C) */
+    choir_tensor *token = choir_forward(g->wte, ids);                 /* (B, T, C) */
+    choir_tensor *x = choir_add(token, where);
+    choir__done_with(token);
     x = choir_forward(g->drop, x);
     for (int i = 0; i < g->layers; i++)
         x = choir_forward(g->h[i], x);
-    return choir_linear(choir_forward(g->ln_f, x), g->head, NULL); /* (B, T, V) */
+    x = choir_forward(g->ln_f, x);
+    choir_tensor *scores = choir_linear(x, g->head, NULL); /* (B, T, V) */
+    choir__done_with(x);
+    return scores;
 }
 
 static const choir_module_class gpt2_class = {"gpt2", sizeof(gpt2), gpt2_forward};

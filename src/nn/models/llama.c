@@ -29,16 +29,25 @@ static choir_tensor *by_heads(choir_tensor *x, int64_t heads, int64_t head_dim)
     return choir_reshape(x, choir_dims(s.dim[0], s.dim[1], heads, head_dim));
 }
 
+/* (B, T, N D) -> (B, N, T, D), each turned by its position. */
+static choir_tensor *turned_heads(
+    choir_tensor *x, int64_t heads, const attention *a, choir_tensor *table)
+{
+    choir_tensor *straight = by_heads(x, heads, a->head_dim);
+    choir_tensor *turned = choir_rotary(straight, table, 0);
+    choir__done_with(straight);
+    choir__done_with(x);
+    return choir_transpose(turned, 1, 2);
+}
+
 /* in: x (B, T, C), the table of rotary positions */
 static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     attention *a = (attention *)self;
     (void)count;
-    choir_tensor *q = by_heads(choir_forward(a->q_proj, in[0]), a->heads, a->head_dim);
-    choir_tensor *k = by_heads(choir_forward(a->k_proj, in[0]), a->kv_heads, a->head_dim);
+    choir_tensor *q = turned_heads(choir_forward(a->q_proj, in[0]), a->heads, a, in[1]);
+    choir_tensor *k = turned_heads(choir_forward(a->k_proj, in[0]), a->kv_heads, a, in[1]);
     choir_tensor *v = by_heads(choir_forward(a->v_proj, in[0]), a->kv_heads, a->head_dim);
-    q = choir_transpose(choir_rotary(q, in[1], 0), 1, 2); /* (B, H, T, D) */
-    k = choir_transpose(choir_rotary(k, in[1], 0), 1, 2); /* (B, G, T, D) */
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = true;
     opts.window = a->window;
@@ -81,7 +90,10 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
     mlp *m = (mlp *)self;
     (void)count;
     choir_tensor *gate = choir_forward(m->gate_proj, in[0]); /* (B, T, hidden) */
-    return choir_forward(m->down_proj, choir_swiglu(gate, choir_forward(m->up_proj, in[0])));
+    choir_tensor *h = choir_swiglu(gate, choir_forward(m->up_proj, in[0]));
+    choir_tensor *y = choir_forward(m->down_proj, h);
+    choir__done_with(h);
+    return y;
 }
 
 static const choir_module_class mlp_class = {"llama_mlp", sizeof(mlp), mlp_forward};
@@ -110,9 +122,15 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     block *b = (block *)self;
     (void)count;
     choir_tensor *x = in[0], *h = choir_forward(b->input_layernorm, x); /* (B, T, C) */
-    h = choir_forward(b->self_attn, h, in[1]);
-    h = choir__norm_of_sum(b->post_attention_layernorm, x, h, &x);
-    return choir_add(x, choir_forward(b->mlp, h));
+    choir_tensor *a = choir_forward(b->self_attn, h, in[1]);
+    choir__done_with(h);
+    h = choir__norm_of_sum(b->post_attention_layernorm, x, a, &x);
+    choir__done_with(a);
+    a = choir_forward(b->mlp, h);
+    choir__done_with(h);
+    x = choir_add(x, a);
+    choir__done_with(a);
+    return x;
 }
 
 static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward};
@@ -169,7 +187,10 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
     for (int64_t i = 0; i < g->sizes.layers; i++)
         x = choir_forward(g->layers[i], x, table);
     x = choir_forward(g->norm, x);
-    return g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
+    choir_tensor *scores =
+        g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
+    choir__done_with(x);
+    return scores;
 }
 
 static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward};

@@ -1,0 +1,205 @@
+/* Memory that backward does without: results that the forward pass is done with, results that
+ * are made again, and gradients written over the values they are of. Each time, the gradients
+ * have the bits they have without. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+#include "scopes_fixture.h"
+#include "tensor/tensor.h"
+
+enum { ROWS = 5, COLS = 12, N = ROWS * COLS };
+
+static choir_scope *micro;
+static choir_tensor *x, *w, *gamma_;
+
+static void leaves(void)
+{
+    micro = choir_micro_open(step, 0);
+    x = choir_require_grad(choir_randn(micro, choir_dims(ROWS, COLS), "x"));
+    w = choir_require_grad(choir_randn(micro, choir_dims(COLS, COLS), "w"));
+    gamma_ = choir_require_grad(choir_randn(micro, choir_dims(COLS), "gamma"));
+}
+
+struct gradients {
+    float x[N], w[COLS * COLS], gamma[COLS];
+};
+
+static struct gradients backward(choir_tensor *loss)
+{
+    struct gradients g;
+    memset(&g, 0, sizeof g);
+    choir_check(choir_backward(loss));
+    choir_check(choir_read(choir_grad(x), g.x, sizeof g.x));
+    choir_check(choir_read(choir_grad(w), g.w, sizeof g.w));
+    if (choir_grad(gamma_))
+        choir_check(choir_read(choir_grad(gamma_), g.gamma, sizeof g.gamma));
+    choir_check(choir_scope_close(micro));
+    assert_true(g.x[0] != 0 && g.w[0] != 0);
+    return g;
+}
+
+/* --- done with --- */
+
+static struct gradients residual(bool done)
+{
+    leaves();
+    choir_tensor *a = choir_linear(x, w, NULL), *y = choir_add(x, a);
+    if (done) {
+        choir__done_with(a);
+        assert_null(a->storage);
+        choir_tensor *again = choir_add(a, a); /* it is gone, and that is an error */
+        assert_true(again->poisoned);
+        choir_scope_clear(micro);
+    }
+    return backward(choir_sum(choir_tanh(y)));
+}
+
+static void unread(void **state)
+{
+    (void)state;
+    struct gradients with = residual(true), without = residual(false);
+    assert_memory_equal(&with, &without, sizeof with);
+}
+
+/* What backward reads, an input, a parameter, what hooks were shown: all stay. */
+static void needed(void **state)
+{
+    (void)state;
+    leaves();
+    choir_tensor *a = choir_tanh(x), *b = choir_linear(x, w, NULL), *c = choir_mul(a, b);
+    choir_tensor *hooked = choir_linear(x, w, NULL), *kept = choir_linear(x, w, NULL);
+    hooked->watched = true;
+    choir_tensor *copy = choir_keep(step, kept), *all[] = {a, b, x, hooked};
+    choir_tensor *sum = choir_add(c, choir_add(hooked, kept));
+    for (int i = 0; i < 4; i++) {
+        choir__done_with(all[i]);
+        assert_non_null(all[i]->storage);
+    }
+    choir__done_with(kept); /* the handle's memory goes, the copy's does not */
+    assert_true(kept->freed && copy->storage);
+    backward(choir_sum(sum));
+    float value;
+    choir_check(choir_read(choir_narrow(choir_flatten(copy, 0), 0, 0, 1), &value, 4));
+    choir_scope *quiet = choir_no_grad(run); /* nothing is recorded: nothing is known */
+    choir_tensor *y = choir_exp(choir_full(quiet, CHOIR_F32, choir_dims(3), 1));
+    choir__done_with(y);
+    assert_non_null(y->storage);
+    choir_check(choir_scope_close(quiet));
+}
+
+/* --- made again --- */
+
+/* A chain of results that can be made again, each out of the one before. */
+static struct gradients chain(bool done)
+{
+    leaves();
+    choir_tensor *h[5], *s;
+    h[0] = choir_gelu_tanh(choir_linear(x, w, NULL));
+    h[1] = choir_rms_norm(h[0], gamma_, 1e-5f);
+    h[2] = choir_swiglu(h[1], h[0]);
+    h[3] = choir_add_layer_norm(h[2], x, gamma_, NULL, 1e-5f, &s);
+    h[4] = choir_silu(h[3]);
+    choir_tensor *y = choir_linear(h[4], w, NULL);
+    for (int i = 0; i < 5 && done; i++) {
+        choir__done_with(h[i]);
+        assert_null(h[i]->storage);
+    }
+    return backward(choir_sum(choir_add(choir_tanh(y), s)));
+}
+
+static void made_again(void **state)
+{
+    (void)state;
+    struct gradients with = chain(true), without = chain(false);
+    assert_memory_equal(&with, &without, sizeof with);
+}
+
+/* What it would be made of must not have changed. */
+static void changed(void **state)
+{
+    (void)state;
+    leaves();
+    choir_tensor *a = choir_linear(x, w, NULL), *h = choir_gelu(a);
+    choir_tensor *y = choir_linear(h, w, NULL);
+    choir__done_with(h);
+    float zeros[N] = {0};
+    choir_check(choir_write(a, zeros, sizeof zeros));
+    assert_int_equal(choir_backward(choir_sum(y)), CHOIR_ERR_STATE);
+    assert_non_null(strstr(choir_error_message(), "changed in place"));
+    choir_scope_clear(micro);
+    choir_scope_close(micro);
+}
+
+/* --- over the values --- */
+
+static void *gradient_at;
+
+static void note_place(choir_tensor *t, choir_tensor *grad, void *arg)
+{
+    (void)t, (void)arg;
+    gradient_at = choir__data(grad);
+}
+
+/* way 0: the loss alone reads the scores; 1: they are kept, too; 2: an op before the loss reads
+ * them; 3: one after it does, so that the loss is the last in the order of backward. An
+ * addition hands its gradient on as it is: the hook sees where it lies. */
+static struct gradients scores(int way, bool *over)
+{
+    static const int64_t targets[ROWS] = {3, 0, 11, 5, 5};
+    leaves();
+    choir_tensor *a = choir_linear(x, w, NULL), *z = choir_add(a, x), *more = NULL;
+    choir_tensor *y = choir_from(micro, CHOIR_I64, choir_dims(ROWS), targets);
+    choir_tensor *copy = way == 1 ? choir_keep(step, z) : NULL;
+    void *at = choir__data(z);
+    float before[N], after[N];
+    if (way == 2)
+        more = choir_sum(choir_square(z));
+    choir_tensor *loss = choir_cross_entropy(z, y);
+    if (way == 3)
+        more = choir_sum(choir_square(z));
+    if (copy)
+        choir_check(choir_read(copy, before, sizeof before));
+    choir_on_grad(a, note_place, NULL);
+    struct gradients g = backward(more ? choir_add(loss, more) : loss);
+    if (copy) {
+        choir_check(choir_read(copy, after, sizeof after));
+        assert_memory_equal(before, after, sizeof before);
+    }
+    *over = gradient_at == at;
+    return g;
+}
+
+static void over_the_scores(void **state)
+{
+    (void)state;
+    bool over[4];
+    struct gradients g[4];
+    for (int way = 0; way < 4; way++)
+        g[way] = scores(way, &over[way]);
+    assert_true(over[0]);
+    assert_false(over[1] || over[2] || over[3]);
+    assert_memory_equal(&g[0], &g[1], sizeof g[0]);
+    for (int i = 0; i < N; i++) /* the same two sums, in either order */
+        assert_true(g[2].x[i] == g[3].x[i]);
+    assert_true(g[0].x[0] != g[2].x[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
+        T(unread),
+        T(needed),
+        T(made_again),
+        T(changed),
+        T(over_the_scores),
+#undef T
+    };
+    return cmocka_run_group_tests_name("memory of results", tests, NULL, NULL);
+}
