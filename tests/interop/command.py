@@ -1,0 +1,113 @@
+"""`choir train` beside PyTorch: the model by name, its data, order, optimizer and checkpoint, all as a
+user has them. The command trains and prints its losses; the same network in PyTorch starts from the
+weights that the command starts from, and takes the same samples in DistributedSampler's order."""
+import json
+import os
+import struct
+import subprocess
+import tempfile
+
+import numpy as np
+import torch
+from torch.utils.data import DistributedSampler
+
+import choir
+from check import LOSSES, STEPS, agree
+
+CHOIR = os.environ.get("CHOIR", os.path.join(choir.ROOT, "build", "choir"))
+SEED, BATCH = 7, 8
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(length)), file.read()
+    header.pop("__metadata__", None)
+    assert all(e["dtype"] == "F32" for e in header.values()), header
+    return {name: np.frombuffer(data[slice(*e["data_offsets"])], "<f4").reshape(e["shape"])
+            for name, e in header.items()}
+
+
+def run(model, data, folder, *options):
+    """-> the losses of the steps, and the weights saved at the end."""
+    save = os.path.join(folder, "save%d" % len(os.listdir(folder)))
+    done = subprocess.run(
+        [CHOIR, "train", "--json", "--model", model, "--seed", str(SEED), "--batch-size", str(BATCH),
+         "--eval-batches", "1", "--save", save, *options, data], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, timeout=120)
+    if done.returncode:
+        raise AssertionError("choir train: %s" % done.stderr.decode())
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    losses = [e["loss"] for e in events if e["event"] == "step"]
+    weights = os.path.join(save, "step-%08d" % len(losses), "model.safetensors")
+    return losses, read_safetensors(weights)
+
+
+def initial_weights(model, data, folder, *options):
+    """What training starts from: saved after a step at rate 0 (which moves running statistics)."""
+    return run(model, data, folder, "--steps", "1", "--optimizer", "sgd", "--lr", "0", *options)[1]
+
+
+def order(length):
+    """The samples of each step, epoch after epoch."""
+    sampler = DistributedSampler(range(length), num_replicas=1, rank=0, seed=SEED)
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        ids = list(sampler)
+        for first in range(0, len(ids) - BATCH + 1, BATCH):
+            yield ids[first:first + BATCH]
+        epoch += 1
+
+
+def compare(model, data, sample, length, network, loss, optim, *options, null=()):
+    """sample(i) -> x, y. optim(network) goes with options. Losses of ten steps, then the weights. null:
+    endings of weights' names that are not compared."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = initial_weights(model, data, folder)
+        theirs = dict(network.named_parameters())
+        assert set(theirs) <= set(start), set(theirs) ^ set(start)
+        with torch.no_grad():
+            for name, p in theirs.items():
+                p.copy_(torch.from_numpy(start[name].copy()))
+        losses, weights = run(model, data, folder, "--steps", str(STEPS), *options)
+        optim, batches = optim(network), order(length)
+        for mine in losses:
+            x, y = (torch.stack(z) for z in zip(*[sample(i) for i in next(batches)]))
+            optim.zero_grad()
+            expected = loss(network(x), y)
+            expected.backward()
+            optim.step()
+            agree("ten losses", np.array(mine), expected, LOSSES)
+        for name, value in network.state_dict().items():
+            if name in weights and not name.endswith(tuple(null)):
+                agree("weights " + name, weights[name], value, LOSSES)
+
+
+def text_data(folder, context, letters="abcdefgh \n", count=3000):
+    """-> path, sample, length of the training split, size of the vocabulary"""
+    ids = torch.randint(len(letters), (count,))
+    path = os.path.join(folder, "text")
+    with open(path, "w") as file:
+        file.write("".join(letters[i] for i in ids))
+    rank = {letter: i for i, letter in enumerate(sorted(letters))}
+    ids = torch.tensor([rank[letters[i]] for i in ids])
+    train = count - count // 10
+
+    def sample(i):
+        return ids[i:i + context], ids[i + 1:i + context + 1]
+    return path, sample, train - context, len(letters)
+
+
+def image_data(folder, size, classes=10, count=200):
+    """A folder of IDX files -> path, sample, length of the training split"""
+    images, labels = torch.randint(256, (count, size, size)), torch.randint(classes, (count,))
+    labels[:classes] = torch.arange(classes)
+    for split, x, y in (("train", images, labels), ("t10k", images[:50], labels[:50])):
+        with open(os.path.join(folder, split + "-images-idx3-ubyte"), "wb") as file:
+            file.write(struct.pack(">4I", 0x803, len(x), size, size) + x.to(torch.uint8).numpy().tobytes())
+        with open(os.path.join(folder, split + "-labels-idx1-ubyte"), "wb") as file:
+            file.write(struct.pack(">2I", 0x801, len(y)) + y.to(torch.uint8).numpy().tobytes())
+    x = images.double() / 255
+    x = ((x - x.mean()) / x.std(unbiased=False)).float()[:, None]
+    return folder, lambda i: (x[i], labels[i]), count

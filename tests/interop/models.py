@@ -1,0 +1,83 @@
+"""Whole models: the public layers put together, and the models by name as `choir train` runs them, each
+against a network written in PyTorch (networks.py)."""
+import tempfile
+
+from check import C, case, layer, main  # first of these: it skips without PyTorch
+import choir
+import command
+import networks
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def sequential(run, *parts):
+    return run.module(C.nn_sequential_n, [choir.Module(p) for p in parts], len(parts))
+
+
+@case
+def mlp():
+    layer(lambda run: sequential(run, C.nn_linear(run, 50, 64), C.nn_relu(run), C.nn_linear(run, 64, 64),
+                                 C.nn_relu(run), C.nn_linear(run, 64, 10)),
+          networks.mlp(50, 64, 10), (16, 50))
+
+
+@case
+def cnn():
+    same = choir.options(C.conv_defaults, padding=1)
+    layer(lambda run: sequential(
+            run, C.nn_conv2d(run, 1, 8, 3, same), C.nn_batch_norm(run, 8), C.nn_relu(run),
+            C.nn_max_pool2d(run, 2, 2), C.nn_conv2d(run, 8, 16, 3, same), C.nn_batch_norm(run, 16),
+            C.nn_relu(run), C.nn_max_pool2d(run, 2, 2), C.nn_flatten(run), C.nn_dropout(run, 0),
+            C.nn_linear(run, 256, 10)),
+          networks.cnn(8, 16, 10), (8, 1, 16, 16), null=("0.bias", "4.bias"))
+
+
+def adamw(network):
+    return torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.1)
+
+
+def adamw_options():
+    return "--optimizer", "adamw", "--lr", "1e-3", "--weight-decay", "0.1"
+
+
+def language_loss(scores, ids):
+    return F.cross_entropy(scores.flatten(0, 1), ids.flatten())
+
+
+def language_model(model, context, network, null=()):
+    """network(vocab) is PyTorch's. null: endings of names whose gradient is rounding noise, which Adam
+    makes steps of, as a key's bias (softmax takes no notice of it)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, sample, length, vocab = command.text_data(folder, context)
+        command.compare(model, path, sample, length, network(vocab), language_loss, adamw,
+                        *adamw_options(), null=null)
+
+
+def image_model(model, size, network, optim, *options, null=()):
+    with tempfile.TemporaryDirectory() as folder:
+        path, sample, length = command.image_data(folder, size)
+        command.compare(model, path, sample, length, network, F.cross_entropy, optim, *options, null=null)
+
+
+@case
+def gpt2_by_name():
+    language_model("gpt2:layers=2,heads=4,width=32,context=16,dropout=0", 16,
+                   lambda vocab: networks.Gpt2(2, 4, 32, 16, vocab), null=("c_attn.bias",))
+
+
+@case
+def mlp_by_name():
+    image_model("mlp:hidden=48", 12, nn.Sequential(nn.Flatten(), *networks.mlp(144, 48, 10)), adamw,
+                *adamw_options())
+
+
+@case
+def cnn_by_name():
+    image_model("cnn:width=8,dropout=0", 12, networks.cnn(8, 12, 10),
+                lambda n: torch.optim.SGD(n.parameters(), lr=0.05, momentum=0.9),
+                "--optimizer", "sgd:momentum=0.9", "--lr", "0.05")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Ops: values and gradients of functions of tensors."""
+import math
+
+from check import C, case, function, main  # first: it skips where there is no PyTorch
+import choir
+import torch
+import torch.nn.functional as F
+
+
+@case
+def unary():
+    for name in "neg exp square tanh sigmoid relu".split():
+        function(getattr(C, name), getattr(torch, name), (7, 33))
+    function(C.abs, torch.abs, torch.randn(5, 3))
+    for name in ("log", "sqrt"):
+        function(getattr(C, name), getattr(torch, name), torch.rand(9, 5) + 0.1)
+    function(C.gelu, F.gelu, (7, 33))
+    function(C.gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), (7, 33))
+    function(lambda x: C.affine(x, 2.5, -1), lambda x: 2.5 * x - 1, (4, 9))
+    function(lambda x: C.scale(x, -0.3), lambda x: -0.3 * x, (4, 9))
+
+
+@case
+def activations_far_out():
+    x = torch.tensor([-1e4, -90.0, -20, -5, -1e-3, 0, 1e-3, 5, 20, 80])
+    for ours, theirs in ((C.tanh, torch.tanh), (C.sigmoid, torch.sigmoid), (C.gelu, F.gelu)):
+        function(ours, theirs, x.clone())
+
+
+@case
+def binary_broadcasts():
+    shapes = [((4, 5), (4, 5)), ((4, 5), (5,)), ((3, 1, 5), (4, 1)), ((2, 3, 4), ()), ((1,), (6, 2))]
+    for a, b in shapes:
+        for name in ("add", "sub", "mul"):
+            function(getattr(C, name), getattr(torch, name), a, b)
+        function(C.div, torch.div, a, torch.rand(b) + 0.5)
+
+
+@case
+def reductions():
+    function(C.sum, torch.sum, (3, 4, 5))
+    function(C.mean, torch.mean, (3, 4, 5))
+    for dim in (0, 1, 2, -1):
+        function(lambda x: C.sum_dim(x, dim), lambda x: x.sum(dim), (3, 4, 65))
+        function(lambda x: C.mean_dim(x, dim), lambda x: x.mean(dim), (3, 4, 65))
+    function(C.argmax, lambda x: x.argmax(-1), (6, 33))
+
+
+@case
+def views():
+    function(lambda x: C.reshape(x, (6, -1)), lambda x: x.reshape(6, -1), (2, 3, 4))
+    function(lambda x: C.flatten(x, 1), lambda x: x.flatten(1), (2, 3, 4))
+    function(lambda x: C.transpose(x, 0, 2), lambda x: x.transpose(0, 2), (2, 3, 4))
+    function(lambda x: C.permute(x, (2, 0, 1)), lambda x: x.permute(2, 0, 1), (2, 3, 4))
+    function(lambda x: C.narrow(x, 1, 2, 3), lambda x: x.narrow(1, 2, 3), (2, 7, 4))
+    function(lambda x: C.expand(x, (5, 3, 4)), lambda x: x.expand(5, 3, 4), (3, 1))
+    for dim in (0, 1):
+        shapes = [(2, 3), (2, 3), (2, 3)] if dim else [(1, 3), (4, 3), (2, 3)]
+        function(lambda *x: C.cat(x, len(x), dim), lambda *x: torch.cat(x, dim), *shapes)
+
+
+@case
+def matmul():
+    for a, b in (((5, 7), (7, 3)), ((2, 5, 7), (7, 3)), ((2, 5, 7), (2, 7, 3)),
+                 ((2, 3, 5, 7), (2, 3, 7, 9)), ((64, 300), (300, 65))):
+        function(C.matmul, torch.matmul, a, b)
+    function(lambda a, b: C.matmul(a, C.transpose(b, 0, 1)), lambda a, b: a @ b.t(), (5, 7), (3, 7))
+
+
+@case
+def linear():
+    function(C.linear, F.linear, (5, 24), (17, 24), (17,))
+    function(lambda x, w: C.linear(x, w, None), F.linear, (2, 5, 24), (17, 24))
+
+
+@case
+def softmax():
+    function(C.softmax, lambda x: F.softmax(x, -1), (9, 33))
+    function(C.log_softmax, lambda x: F.log_softmax(x, -1), (2, 9, 33))
+    function(C.softmax, lambda x: F.softmax(x, -1), 100 * torch.randn(5, 7))
+
+
+@case
+def conv2d():
+    for stride, padding, dilation, groups, k in (
+            (1, 0, 1, 1, 3), (2, 1, 1, 1, 3), (1, 2, 2, 1, 3), (2, 3, 1, 1, 7), (1, 1, 1, 2, 3),
+            (1, 1, 1, 8, 3), (1, 0, 1, 1, 1), (2, 0, 1, 4, 2)):
+        opts = choir.options(C.conv_defaults, stride=stride, padding=padding, dilation=dilation,
+                             groups=groups)
+        function(lambda x, w, b: C.conv2d(x, w, b, opts),
+                 lambda x, w, b: F.conv2d(x, w, b, stride, padding, dilation, groups),
+                 (2, 8, 13, 11), (16, 8 // groups, k, k), (16,))
+
+
+@case
+def pools():
+    for k, s, p in ((2, 2, 0), (3, 2, 1), (3, 1, 0)):
+        function(lambda x: C.max_pool2d(x, k, s, p), lambda x: F.max_pool2d(x, k, s, p), (2, 5, 12, 9))
+        function(lambda x: C.avg_pool2d(x, k, s, p), lambda x: F.avg_pool2d(x, k, s, p), (2, 5, 12, 9))
+
+
+@case
+def norms():
+    function(lambda x, g, b: C.layer_norm(x, g, b, 1e-5), lambda x, g, b: F.layer_norm(x, (33,), g, b),
+             (4, 7, 33), (33,), (33,))
+    function(lambda x: C.layer_norm(x, None, None, 1e-3), lambda x: F.layer_norm(x, (5,), eps=1e-3),
+             (4, 5))
+    for training in (True, False):
+        mean, var = torch.randn(6), torch.rand(6) + 0.5
+        ours = (mean.clone(), var.clone())  # each moves its own
+        function(lambda x, g, b, m, v: C.batch_norm(x, g, b, m, v, training, 0.1, 1e-5),
+                 lambda x, g, b, m, v: F.batch_norm(x, *ours, g, b, training, 0.1, 1e-5),
+                 (4, 6, 5, 3), (6,), (6,), mean, var, fixed=(3, 4))
+
+
+@case
+def embedding():
+    ids = torch.tensor([[1, 4, 4], [0, 9, 1]])
+    function(lambda table: C.embedding(table, C.tensor_scope(table) and ids_in(table, ids)),
+             lambda table: F.embedding(ids, table), (10, 7))
+
+
+def ids_in(table, ids):
+    return choir.Scope(C.tensor_scope(table)).tensor(ids.numpy())
+
+
+def attention_formula(q, k, v, causal):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    return scores.softmax(-1) @ v
+
+
+@case
+def attention():
+    for causal in (False, True):
+        for shape in ((2, 3, 9, 16), (1, 2, 65, 32)):
+            function(lambda q, k, v: C.attention(q, k, v, causal),
+                     lambda q, k, v: attention_formula(q, k, v, causal), shape, shape, shape)
+
+        def qkv_formula(x):
+            q, k, v = (z.view(2, 7, 4, 8).transpose(1, 2) for z in x.split(32, 2))
+            return attention_formula(q, k, v, causal).transpose(1, 2).reshape(2, 7, 32)
+        function(lambda x: C.self_attention(x, 4, causal), qkv_formula, (2, 7, 96))
+
+
+@case
+def dropout_statistics():
+    """The mask is Choir's own; what it keeps is scaled as PyTorch does, and the rate is right."""
+    with choir.Run() as run, run.step() as step:
+        x = step.tensor(torch.ones(100000).numpy(), grad=True)
+        y = C.dropout(x, 0.3, "drop")
+        values = y.numpy()
+        C.backward(C.sum(y))
+        kept = values[values != 0]
+        assert abs(len(kept) / values.size - 0.7) < 0.006, len(kept)  # four deviations
+        assert abs(kept - 1 / 0.7).max() < 1e-6, kept
+        assert (C.grad(x).numpy() == values).all()
+
+
+main()
