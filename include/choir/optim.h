@@ -19,16 +19,32 @@ typedef struct choir_optim choir_optim;
 
 typedef struct choir_sgd_opts {
     float lr, momentum, dampening, weight_decay;
-    bool nesterov;
+    bool nesterov, maximize; /* maximize: the gradient's sign turns */
 } choir_sgd_opts;
 
 typedef struct choir_adamw_opts {
     float lr, beta1, beta2, eps, weight_decay;
+    bool amsgrad; /* divides by the largest second moment so far (Reddi et al., 2018) */
+    bool maximize;
 } choir_adamw_opts;
+
+typedef struct choir_lamb_opts {
+    float lr, beta1, beta2, eps, weight_decay;
+    float max_grad_norm;  /* of all gradients, as choir_optim_clip has it; 0: no limit */
+    bool bias_correction; /* of both moments */
+    bool grad_averaging;  /* the first moment takes (1 - beta1) g, else g */
+    bool decoupled;       /* weight decay is added to the update, else to the gradient */
+    bool trust_always;    /* scale where there is no weight decay, too */
+    bool maximize;
+} choir_lamb_opts;
 
 choir_sgd_opts choir_sgd_defaults(void);     /* lr 1e-3, the rest 0 */
 choir_adamw_opts choir_adam_defaults(void);  /* 1e-3, 0.9, 0.999, 1e-8, 0 */
 choir_adamw_opts choir_adamw_defaults(void); /* 1e-3, 0.9, 0.999, 1e-8, 0.01 */
+/* 1e-3, 0.9, 0.999, 1e-6, 0.01; max_grad_norm 1; bias correction, averaging, decoupled */
+choir_lamb_opts choir_lamb_defaults(void);
+
+/* Errors of the constructors stick to the run: argument, naming the option and its value. */
 
 /** SGD with momentum (Sutskever et al., 2013) as PyTorch does it: v = mu v + (1-damp) g, p -=
  * lr v. */
@@ -37,6 +53,10 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
 choir_optim *choir_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts);
 /** AdamW (Loshchilov & Hutter, 2019): weight decay apart from the gradient. */
 choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opts opts);
+/** LAMB (You et al., 2020), with the options of Apex's FusedLAMB: Adam's update u plus weight
+ * decay, a parameter at a time scaled to that parameter's norm: p -= lr |p| / |u| u. A group
+ * without weight decay takes p -= lr u, unless trust_always. */
+choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts opts);
 
 /** Parameters for which match(name, t, arg) holds get these rates instead (a group of their
  * own). */
@@ -51,7 +71,7 @@ choir_status choir_optim_step(choir_optim *optim);
 /** Sets a base learning rate for all groups in proportion to theirs, from the next step on. */
 void choir_optim_set_lr(choir_optim *optim, float lr);
 float choir_optim_lr(const choir_optim *optim);
-/** Steps taken so far. */
+/** Steps taken so far: one count for all parameters, which biases are corrected by. */
 int64_t choir_optim_steps(const choir_optim *optim);
 
 /** Scales gradients so that their norm is at most max_norm, when the next step is taken

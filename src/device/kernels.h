@@ -419,6 +419,7 @@ typedef struct choir__opt_entry {
     float *param;
     const float *grad;
     float *m, *v; /* SGD: m is the momentum buffer, v unused */
+    float *top;   /* Adam with amsgrad: the largest v so far; else NULL */
     int64_t n, row;
     int group; /* whose hyper-parameters */
 } choir__opt_entry;
@@ -429,18 +430,30 @@ typedef struct choir__opt_hyper {
     float momentum, dampening;
     float step_size, rsqrt_bias2;       /* Adam: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
     int32_t nesterov, decoupled, first; /* first: the first step of SGD's momentum */
+    int32_t maximize;                   /* the gradient's sign turns */
+    /* LAMB: 1 / (1 - beta1^t) and 1 / (1 - beta2^t), or 1; 1 - beta1, or 1; trust: the step is
+     * scaled by |p| / |u| */
+    float inv_bias1, inv_bias2, take1;
+    int32_t trust;
 } choir__opt_hyper;
 
 /* For each entry, with g = grad * *clip (clip NULL: 1). f32.
  *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g +
- * momentum m : m; p -= lr g       (no momentum: p -= lr g) Adam: decoupled ? p -= lr wd p : g
- * += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g; p -= step_size m / (sqrt(v)
- * rsqrt_bias2 + eps) */
+ * momentum m : m; p -= lr g       (no momentum: p -= lr g)
+ *   Adam: decoupled ? p -= lr wd p : g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;
+ *         w = top ? (top = max(top, v)) : v;  p -= step_size m / (sqrt(w) rsqrt_bias2 + eps)
+ *   LAMB: decoupled ? : g += wd p;  m = b1 m + take1 g;  v = b2 v + (1-b2) g g;
+ *         u = m inv_bias1 / (sqrt(v inv_bias2) + eps) + (decoupled ? wd p : 0);
+ *         p -= lr r u, with r = |p| / |u| if trust and neither is 0, else 1
+ * maximize: g = -g before all. The norms |p|, |u| of an entry are f64 sums a row of dimension
+ * 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of the entry that
+ * has most. */
 typedef struct choir__k_optim {
     const choir__opt_entry *entries;
     int64_t count;
     const choir__opt_hyper *hyper;
     const float *clip;
+    double *rows;
 } choir__k_optim;
 
 /* norm () f32 = sqrt(sum of squares of all gradients): f64 sums a row of dimension 0, joined by
@@ -469,12 +482,13 @@ typedef struct choir__k_store {
     X(rotary) X(batch_norm) X(batch_norm_backward) X(embedding)                                \
     X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
-    X(pool_backward) X(sgd) X(adam) X(grad_norm) X(store)
+    X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)
 /* clang-format on */
 
 typedef choir__k_nll choir__k_nll_backward;
 typedef choir__k_optim choir__k_sgd;
 typedef choir__k_optim choir__k_adam;
+typedef choir__k_optim choir__k_lamb;
 
 typedef struct choir__kernels {
 #define X(name) void (*name)(const choir__k_##name *args);

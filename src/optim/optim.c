@@ -4,159 +4,25 @@
  * when gradients move, and a table of the groups' numbers, written in queue order by each step.
  * The part of a step that the host decides (count it, look up the schedule, correct the biases)
  * is a host call, so a recorded step goes through it at each replay. */
-#include <choir/optim.h>
+#include "optim/optim.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "nn/module.h"
-
-enum { MAX_GROUPS = 16 };
-
-enum kind { SGD, ADAM };
-
-typedef struct group {
-    float lr, weight_decay; /* lr of the group, at a base rate of `lr` below */
-} group;
-
-typedef struct state {
-    choir__param *param;
-    choir_tensor *m, *v; /* momentum or first moment; second moment */
-    int group;
-} state;
-
-struct choir_optim {
-    choir_scope *run;
-    enum kind kind;
-    choir_module *module;
-    state *states;
-    int count;
-    group groups[MAX_GROUPS];
-    int group_count;
-    float lr, base_lr; /* now; when the groups were made */
-    float beta1, beta2, eps, momentum, dampening;
-    bool nesterov, decoupled;
-    choir_schedule schedule;
-    int64_t steps;
-    choir__storage *entries, *hyper;
-    choir__opt_entry *table; /* the host's copy of entries */
-    int entry_count;
-    uint64_t layout; /* of the books, when the table was made */
-    float max_norm;
-    choir_tensor *norm, *clip; /* () */
-    choir__storage *norm_rows;
-};
-
-/* --- making one --- */
-
-choir_sgd_opts choir_sgd_defaults(void)
-{
-    return (choir_sgd_opts){.lr = 1e-3f};
-}
-
-choir_adamw_opts choir_adam_defaults(void)
-{
-    return (choir_adamw_opts){.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
-}
-
-choir_adamw_opts choir_adamw_defaults(void)
-{
-    choir_adamw_opts opts = choir_adam_defaults();
-    opts.weight_decay = 0.01f;
-    return opts;
-}
-
-static void close_optim(void *arg)
-{
-    choir_optim *o = arg;
-    choir_device_sync(o->run->device);
-    choir__storage_unref(o->entries);
-    choir__storage_unref(o->hyper);
-    choir__storage_unref(o->norm_rows);
-    free(o->states);
-    free(o->table);
-    free(o);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const state *)a)->param->name, ((const state *)b)->param->name);
-}
-
-static choir_optim *new_optim(
-    choir_scope *run, choir_module *module, enum kind how, float lr, float weight_decay)
-{
-    choir_optim *o = choir__calloc(1, sizeof *o);
-    o->run = run;
-    o->kind = how;
-    o->module = module;
-    o->lr = o->base_lr = lr;
-    o->groups[o->group_count++] = (group){lr, weight_decay};
-    o->schedule = choir_schedule_constant();
-    int count;
-    choir__param **params = choir__module_params(module, &count);
-    bool bookless = false;
-    for (int i = 0; i < count; i++)
-        bookless |= !params[i]->book;
-    if (bookless)
-        choir__book_new(run, params, count);
-    o->states = choir__calloc((size_t)count + 1, sizeof *o->states);
-    o->count = count;
-    for (int i = 0; i < count; i++)
-        o->states[i].param = params[i];
-    free(params);
-    qsort(
-        o->states, (size_t)count, sizeof *o->states, by_name); /* norms add up in name order */
-    choir__on_close(run, close_optim, o);
-    if (!(lr >= 0))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "optimizer: a learning rate of %g", (double)lr);
-    return o;
-}
-
-choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts opts)
-{
-    choir_optim *o = new_optim(run, module, SGD, opts.lr, opts.weight_decay);
-    o->momentum = opts.momentum;
-    o->dampening = opts.dampening;
-    o->nesterov = opts.nesterov;
-    if (opts.nesterov && (opts.momentum <= 0 || opts.dampening != 0))
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "sgd: Nesterov needs a momentum above 0 and no dampening");
-    return o;
-}
-
-static choir_optim *new_adam(
-    choir_scope *run, choir_module *module, choir_adamw_opts opts, bool decoupled)
-{
-    choir_optim *o = new_optim(run, module, ADAM, opts.lr, opts.weight_decay);
-    o->beta1 = opts.beta1;
-    o->beta2 = opts.beta2;
-    o->eps = opts.eps;
-    o->decoupled = decoupled;
-    if (!(opts.beta1 >= 0 && opts.beta1 < 1 && opts.beta2 >= 0 && opts.beta2 < 1))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "adam: betas %g and %g are not in [0, 1)",
-            (double)opts.beta1, (double)opts.beta2);
-    return o;
-}
-
-choir_optim *choir_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts)
-{
-    return new_adam(run, module, opts, false);
-}
-
-choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opts opts)
-{
-    return new_adam(run, module, opts, true);
-}
 
 choir_status choir_optim_group(
     choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)
 {
-    if (o->group_count == MAX_GROUPS)
-        return choir__error(CHOIR_ERR_ARGUMENT, "optimizer: more than %d groups", MAX_GROUPS);
-    o->groups[o->group_count] = (group){lr, weight_decay};
+    if (o->group_count == CHOIR__MAX_GROUPS)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "optimizer: more than %d groups", CHOIR__MAX_GROUPS);
+    if (!(lr >= 0 && isfinite(lr) && weight_decay >= 0 && isfinite(weight_decay)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "optimizer: a group of learning rate %g and weight decay %g; neither may be negative",
+            (double)lr, (double)weight_decay);
+    o->groups[o->group_count] = (choir__optim_group){lr, weight_decay};
     for (int i = 0; i < o->count; i++)
         if (match(o->states[i].param->name, o->states[i].param->tensor, arg))
             o->states[i].group = o->group_count;
@@ -195,13 +61,14 @@ static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
     return t;
 }
 
-static void make_state(choir_optim *o, state *s)
+static void make_state(choir_optim *o, choir__optim_state *s)
 {
-    bool wants_m = o->kind == ADAM || o->momentum != 0;
-    if (wants_m && !s->m)
-        s->m = state_like(o, s->param->tensor);
-    if (o->kind == ADAM && !s->v)
-        s->v = state_like(o, s->param->tensor);
+    choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
+    bool moments = o->kind != CHOIR__SGD,
+         wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
+    for (int i = 0; i < 3; i++)
+        if (wants[i] && !*wanted[i])
+            *wanted[i] = state_like(o, s->param->tensor);
 }
 
 static float *data_or_null(const choir_tensor *t)
@@ -231,7 +98,7 @@ static choir_status lay_out(choir_optim *o)
     o->entry_count = 0;
     int64_t rows = 0;
     for (int i = 0; i < o->count; i++) {
-        state *s = &o->states[i];
+        choir__optim_state *s = &o->states[i];
         float *grad = choir__param_grad_data(s->param);
         if (!grad)
             continue;
@@ -244,6 +111,7 @@ static choir_status lay_out(choir_optim *o)
             .grad = grad,
             .m = data_or_null(s->m),
             .v = data_or_null(s->v),
+            .top = data_or_null(s->top),
             .n = t->count,
             .row = t->count / first,
             .group = s->group};
@@ -252,10 +120,11 @@ static choir_status lay_out(choir_optim *o)
     if (!o->entries)
         o->entries = choir__storage_new(o->run->device, bytes);
     if (!o->hyper)
-        o->hyper = choir__storage_new(o->run->device, MAX_GROUPS * sizeof(choir__opt_hyper));
-    choir__storage_unref(o->norm_rows);
-    o->norm_rows = choir__storage_new(o->run->device, (size_t)rows * sizeof(double) + 8);
-    if (!o->entries || !o->hyper || !o->norm_rows)
+        o->hyper =
+            choir__storage_new(o->run->device, CHOIR__MAX_GROUPS * sizeof(choir__opt_hyper));
+    choir__storage_unref(o->rows);
+    o->rows = choir__storage_new(o->run->device, (size_t)(2 * rows + 1) * sizeof(double));
+    if (!o->entries || !o->hyper || !o->rows)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the optimizer",
             choir_device_name(o->run->device));
     choir__launch_upload(
@@ -280,14 +149,24 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
         .dampening = o->dampening,
         .nesterov = o->nesterov,
         .decoupled = o->decoupled,
+        .maximize = o->maximize,
         .first = o->steps == 0,
+        .trust = o->trust_always || o->groups[g].weight_decay != 0,
+        .take1 = o->grad_averaging ? 1.0f - o->beta1 : 1.0f,
+        .inv_bias1 = 1,
+        .inv_bias2 = 1,
     };
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
-    if (o->kind == ADAM) {
-        double t = (double)o->steps + 1;
-        h.step_size = (float)((double)h.lr / (1 - pow((double)o->beta1, t)));
-        h.rsqrt_bias2 = (float)(1 / sqrt(1 - pow((double)o->beta2, t)));
+    double t = (double)o->steps + 1;
+    double bias1 = 1 - pow((double)o->beta1, t), bias2 = 1 - pow((double)o->beta2, t);
+    if (o->kind == CHOIR__ADAM) {
+        h.step_size = (float)((double)h.lr / bias1);
+        h.rsqrt_bias2 = (float)(1 / sqrt(bias2));
+    }
+    if (o->kind == CHOIR__LAMB && o->bias_correction) {
+        h.inv_bias1 = (float)(1 / bias1);
+        h.inv_bias2 = (float)(1 / bias2);
     }
     return h;
 }
@@ -296,7 +175,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 static choir_status decide(void *arg)
 {
     choir_optim *o = arg;
-    choir__opt_hyper hyper[MAX_GROUPS];
+    choir__opt_hyper hyper[CHOIR__MAX_GROUPS];
     for (int g = 0; g < o->group_count; g++)
         hyper[g] = hyper_of(o, g);
     choir__launch_upload(
@@ -327,7 +206,7 @@ static void launch_norm(choir_optim *o)
 {
     choir__k_grad_norm args = {.entries = o->entries->data,
         .count = o->entry_count,
-        .rows = o->norm_rows->data,
+        .rows = o->rows->data,
         .norm = choir__data(o->norm),
         .clip = choir__data(o->clip),
         .max_norm = o->max_norm};
@@ -350,11 +229,13 @@ choir_status choir_optim_step(choir_optim *o)
     choir__k_optim args = {.entries = o->entries->data,
         .count = o->entry_count,
         .hyper = o->hyper->data,
-        .clip = o->norm ? choir__data(o->clip) : NULL};
-    if (o->kind == SGD)
-        choir__launch(o->run->device, CHOIR_F32, sgd, &args);
-    else
-        choir__launch(o->run->device, CHOIR_F32, adam, &args);
+        .clip = o->norm ? choir__data(o->clip) : NULL,
+        .rows = o->rows->data};
+    switch (o->kind) {
+    case CHOIR__SGD: choir__launch(o->run->device, CHOIR_F32, sgd, &args); break;
+    case CHOIR__ADAM: choir__launch(o->run->device, CHOIR_F32, adam, &args); break;
+    case CHOIR__LAMB: choir__launch(o->run->device, CHOIR_F32, lamb, &args); break;
+    }
     for (int i = 0; i < o->count; i++)
         choir__book_consume(o->states[i].param->book);
     return CHOIR_OK;
@@ -376,8 +257,8 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
 
 /* --- for checkpoints --- */
 
-static void visit_state(
-    const char *kind_name, const state *s, choir_tensor *t, choir_visit_fn *visit, void *arg)
+static void visit_state(const char *kind_name, const choir__optim_state *s, choir_tensor *t,
+    choir_visit_fn *visit, void *arg)
 {
     char *name = choir__format("%s.%s", kind_name, s->param->name);
     visit(name, t, arg);
@@ -387,12 +268,15 @@ static void visit_state(
 void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
 {
     for (int i = 0; i < o->count; i++) {
-        state *s = &o->states[i];
+        choir__optim_state *s = &o->states[i];
         make_state(o, s);
         if (s->m)
-            visit_state(o->kind == ADAM ? "exp_avg" : "momentum_buffer", s, s->m, visit, arg);
+            visit_state(
+                o->kind == CHOIR__SGD ? "momentum_buffer" : "exp_avg", s, s->m, visit, arg);
         if (s->v)
             visit_state("exp_avg_sq", s, s->v, visit, arg);
+        if (s->top)
+            visit_state("max_exp_avg_sq", s, s->top, visit, arg);
     }
 }
 

@@ -8,7 +8,8 @@ static const int64_t entry_sizes[ENTRIES][3] = {
     {1, 1, 0}, {3, 3, 1}, {17, 1, 0}, {33 * 32, 32, 1}, {15 * 17, 17, 0}, {65, 1, 1}};
 
 typedef struct parameters {
-    float param[ENTRIES][MOST], grad[ENTRIES][MOST], m[ENTRIES][MOST], v[ENTRIES][MOST];
+    float param[ENTRIES][MOST], grad[ENTRIES][MOST], m[ENTRIES][MOST], v[ENTRIES][MOST],
+        top[ENTRIES][MOST];
     choir__opt_entry entries[ENTRIES];
 } parameters;
 
@@ -19,19 +20,20 @@ static void copy_uniform(float *to, float low, float high)
     free(values);
 }
 
-static void point_entries(parameters *p)
+static void point_entries(parameters *p, bool amsgrad)
 {
     for (int i = 0; i < ENTRIES; i++)
         p->entries[i] = (choir__opt_entry){.param = p->param[i],
             .grad = p->grad[i],
             .m = p->m[i],
             .v = p->v[i],
+            .top = amsgrad ? p->top[i] : NULL,
             .n = entry_sizes[i][0],
             .row = entry_sizes[i][1],
             .group = (int)entry_sizes[i][2]};
 }
 
-static parameters *parameters_new(void)
+static parameters *parameters_new(bool amsgrad)
 {
     parameters *p = calloc(1, sizeof *p);
     for (int i = 0; i < ENTRIES; i++) {
@@ -39,16 +41,17 @@ static parameters *parameters_new(void)
         copy_uniform(p->grad[i], -2, 2);
         copy_uniform(p->m[i], -1, 1);
         copy_uniform(p->v[i], 0, 1);
+        copy_uniform(p->top[i], 0, 1);
     }
-    point_entries(p);
+    point_entries(p, amsgrad);
     return p;
 }
 
-static parameters *parameters_copy(const parameters *p)
+static parameters *parameters_copy(const parameters *p, bool amsgrad)
 {
     parameters *q = malloc(sizeof *q);
     memcpy(q, p, sizeof *q);
-    point_entries(q);
+    point_entries(q, amsgrad);
     return q;
 }
 
@@ -62,23 +65,41 @@ static void assert_close(const float *a, const float *b, const char *isa, const 
         fail_msg("%s (%s) is off by %g", what, isa, d);
 }
 
-static void assert_steps_alike(const choir__opt_hyper hyper[2], const float *clip, bool adam)
+typedef void optim_kernel(const choir__k_optim *args);
+
+/* The kernel at this place in a table. */
+static optim_kernel *kernel_at(const choir__kernels *table, size_t place)
+{
+    optim_kernel *kernel;
+    memcpy(&kernel, (const char *)table + place, sizeof kernel);
+    return kernel;
+}
+
+/* amsgrad: entries keep the largest second moment. */
+static void assert_steps_alike(
+    const choir__opt_hyper hyper[2], const float *clip, size_t kernel, bool amsgrad)
 {
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
-    parameters *start = parameters_new(), *expected = parameters_copy(start), *first = NULL;
-    choir__k_optim k = {
-        .entries = expected->entries, .count = ENTRIES, .hyper = hyper, .clip = clip};
-    (adam ? choir__cpu_reference.adam : choir__cpu_reference.sgd)(&k);
+    parameters *start = parameters_new(amsgrad), *expected = parameters_copy(start, amsgrad),
+               *first = NULL;
+    double rows[2 * MOST];
+    choir__k_optim k = {.entries = expected->entries,
+        .count = ENTRIES,
+        .hyper = hyper,
+        .clip = clip,
+        .rows = rows};
+    kernel_at(&choir__cpu_reference, kernel)(&k);
     for (int j = 0; j < count; j++) {
-        parameters *out = parameters_copy(start);
+        parameters *out = parameters_copy(start, amsgrad);
         k.entries = out->entries;
-        (adam ? tables[j]->adam : tables[j]->sgd)(&k);
+        kernel_at(tables[j], kernel)(&k);
         for (int i = 0; i < ENTRIES; i++) {
             assert_close(out->param[i], expected->param[i], names[j], "param");
             assert_close(out->m[i], expected->m[i], names[j], "m");
             assert_close(out->v[i], expected->v[i], names[j], "v");
+            assert_close(out->top[i], expected->top[i], names[j], "top");
         }
         if (first)
             assert_memory_equal(out->param, first->param, offsetof(parameters, entries));
@@ -103,11 +124,13 @@ static void sgd(void **state)
             .nesterov = !!(v & 2),
             .first = !!(v & 4),
             .weight_decay = v & 8 ? 0.01f : 0,
-            .dampening = v % 3 ? 0 : 0.1f};
+            .dampening = v % 3 ? 0 : 0.1f,
+            .maximize = v % 5 == 0};
         choir__opt_hyper other = h;
         other.lr = 0.03f;
         other.weight_decay = 0;
-        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 16 ? &clip : NULL, false);
+        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 16 ? &clip : NULL,
+            offsetof(choir__kernels, sgd), false);
     }
 }
 
@@ -133,20 +156,69 @@ static void adam(void **state)
 {
     (void)state;
     static const float clip = 0.3f;
-    for (int v = 0; v < 8; v++) {
+    for (int v = 0; v < 16; v++) {
         choir__opt_hyper h = {.lr = 1e-2f,
             .beta1 = 0.9f,
             .beta2 = 0.999f,
             .eps = 1e-8f,
             .weight_decay = v & 1 ? 0.1f : 0,
             .decoupled = !!(v & 2),
+            .maximize = v % 3 == 0,
             .step_size = 0.0369f,
             .rsqrt_bias2 = 15.8f};
         choir__opt_hyper other = h;
         other.step_size = 0.001f;
         other.eps = 0.1f;
-        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL, true);
+        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL,
+            offsetof(choir__kernels, adam), v & 8);
     }
+}
+
+static void lamb(void **state)
+{
+    (void)state;
+    static const float clip = 0.3f;
+    for (int v = 0; v < 32; v++) {
+        choir__opt_hyper h = {.lr = 1e-2f,
+            .beta1 = 0.9f,
+            .beta2 = 0.999f,
+            .eps = 1e-6f,
+            .weight_decay = v & 1 ? 0.1f : 0,
+            .decoupled = !!(v & 2),
+            .trust = !!(v & 8),
+            .maximize = !!(v & 16),
+            .take1 = v % 3 ? 0.1f : 1,
+            .inv_bias1 = 3.69f,
+            .inv_bias2 = 250};
+        choir__opt_hyper other = h;
+        other.trust = !h.trust;
+        other.inv_bias1 = other.inv_bias2 = 1;
+        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL,
+            offsetof(choir__kernels, lamb), false);
+    }
+}
+
+/* Nothing to scale by: parameters of zeros, and no update. */
+static void lamb_of_zeros(void **state)
+{
+    (void)state;
+    const choir__kernels *tables[MAX_TABLES + 1];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    tables[count] = &choir__cpu_reference;
+    choir__opt_hyper h = {.lr = 0.5f, .eps = 1, .trust = 1, .take1 = 1, .inv_bias1 = 1};
+    for (int j = 0; j <= count; j++)
+        for (int zero = 0; zero < 2; zero++) {
+            float p[3] = {0}, g[3] = {0}, m[3] = {0}, v[3] = {0};
+            double rows[6];
+            for (int i = 0; i < 3; i++)
+                *(zero ? &g[i] : &p[i]) = 1;
+            choir__opt_entry e = {.param = p, .grad = g, .m = m, .v = v, .n = 3, .row = 1};
+            tables[j]->lamb(
+                &(choir__k_lamb){.entries = &e, .count = 1, .hyper = &h, .rows = rows});
+            for (int i = 0; i < 3; i++)
+                assert_true(p[i] == (zero ? -0.5f : 1));
+        }
 }
 
 static void grad_norm(void **state)
@@ -156,7 +228,7 @@ static void grad_norm(void **state)
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
-    parameters *p = parameters_new();
+    parameters *p = parameters_new(false);
     for (int64_t entries = 0; entries <= ENTRIES; entries++)
         for (size_t m = 0; m < CHOIR_COUNT(max_norms); m++) {
             double rows[2048];
@@ -321,6 +393,8 @@ int main(void)
         cmocka_unit_test(sgd),
         cmocka_unit_test(sgd_without_buffers),
         cmocka_unit_test(adam),
+        cmocka_unit_test(lamb),
+        cmocka_unit_test(lamb_of_zeros),
         cmocka_unit_test(grad_norm),
         cmocka_unit_test(grad_norm_tree),
         cmocka_unit_test(dropout),

@@ -1,5 +1,5 @@
 """Optimizers: ten steps of a small network with each option, its weights afterwards, and clipping."""
-from check import LOSSES, C, agree, case, copy_weights, main, ten_steps  # first: it skips without PyTorch
+from check import LOSSES, C, agree, case, copy_weights, main, refuses, ten_steps  # first: it may skip
 import choir
 import torch
 import torch.nn as nn
@@ -54,22 +54,110 @@ def sgd():
     for changes in (dict(lr=0.1), dict(lr=0.1, weight_decay=0.1), dict(lr=0.05, momentum=0.9),
                     dict(lr=0.05, momentum=0.9, dampening=0.3),
                     dict(lr=0.05, momentum=0.9, nesterov=True),
-                    dict(lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1)):
+                    dict(lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1),
+                    dict(lr=0.001, maximize=True), dict(lr=0.001, momentum=0.9, maximize=True)):
         compare("sgd", C.sgd_defaults, torch.optim.SGD, **changes)
 
 
 @case
 def adam():
     for changes in (dict(lr=0.01), dict(lr=0.01, betas=(0.8, 0.95)), dict(lr=0.01, eps=1e-3),
-                    dict(lr=0.01, weight_decay=0.1)):
+                    dict(lr=0.01, weight_decay=0.1), dict(lr=0.01, amsgrad=True),
+                    dict(lr=0.01, betas=(0.5, 0.6), amsgrad=True, weight_decay=0.1),
+                    dict(lr=0.001, maximize=True)):
         compare("adam", C.adam_defaults, torch.optim.Adam, **changes)
 
 
 @case
 def adamw():
     for changes in (dict(lr=0.01), dict(lr=0.01, betas=(0.8, 0.95)), dict(lr=0.01, eps=1e-3),
-                    dict(lr=0.01, weight_decay=0.1)):
+                    dict(lr=0.01, weight_decay=0.1), dict(lr=0.01, amsgrad=True),
+                    dict(lr=0.01, betas=(0.5, 0.6), amsgrad=True, weight_decay=0.1),
+                    dict(lr=0.001, maximize=True)):
         compare("adamw", C.adamw_defaults, torch.optim.AdamW, **changes)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. (2020) with the options of Apex's FusedLAMB, written out."""
+
+    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01,
+                 max_grad_norm=1.0, bias_correction=True, grad_averaging=True, decoupled=True,
+                 trust_always=False, maximize=False):
+        super().__init__(parameters, dict(lr=lr, weight_decay=weight_decay))
+        self.betas, self.eps, self.max_grad_norm = betas, eps, max_grad_norm
+        self.bias_correction, self.grad_averaging = bias_correction, grad_averaging
+        self.decoupled, self.trust_always, self.maximize = decoupled, trust_always, maximize
+        self.t = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.t += 1
+        b1, b2 = self.betas
+        grads = [p.grad for g in self.param_groups for p in g["params"]]
+        norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in grads]))
+        over = float(norm) / self.max_grad_norm if 0 < self.max_grad_norm < float(norm) else 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.update(p, p.grad / over, group["lr"], group["weight_decay"], b1, b2)
+
+    def update(self, p, g, lr, decay, b1, b2):
+        state = self.state[p]
+        if not state:
+            state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+        g = -g if self.maximize else g
+        g = g if self.decoupled else g + decay * p
+        m = state["m"].mul_(b1).add_(g, alpha=1 - b1 if self.grad_averaging else 1)
+        v = state["v"].mul_(b2).addcmul_(g, g, value=1 - b2)
+        if self.bias_correction:
+            m, v = m / (1 - b1 ** self.t), v / (1 - b2 ** self.t)
+        u = m / (v.sqrt() + self.eps) + (decay * p if self.decoupled else 0)
+        ratio = 1.0
+        if (decay != 0 or self.trust_always) and p.norm() != 0 and u.norm() != 0:
+            ratio = p.norm() / u.norm()
+        p.sub_(lr * ratio * u)
+
+
+@case
+def lamb():
+    for changes in (dict(), dict(betas=(0.8, 0.95)), dict(eps=1e-3), dict(weight_decay=0.0),
+                    dict(weight_decay=0.0, trust_always=True), dict(decoupled=False),
+                    dict(bias_correction=False), dict(grad_averaging=False), dict(max_grad_norm=0.1),
+                    dict(max_grad_norm=0.0), dict(maximize=True, lr=0.001)):
+        compare("lamb", C.lamb_defaults, Lamb, **dict(dict(lr=0.01), **changes))
+
+
+@case
+def lamb_groups():
+    """The usual: no decay, and with it no scaling, for biases and norms."""
+    def make(run, module):
+        optim = C.lamb(run, module, choir.options(C.lamb_defaults, lr=0.01, weight_decay=0.1))
+        run.group(optim, lambda name: name.endswith("bias"), 0.01, 0)
+        return optim
+
+    def make_theirs(network):
+        named = list(network.named_parameters())
+        return Lamb([{"params": [p for n, p in named if not n.endswith("bias")]},
+                     {"params": [p for n, p in named if n.endswith("bias")], "weight_decay": 0}],
+                    lr=0.01, weight_decay=0.1)
+    train(make, make_theirs)
+
+
+@case
+def bad_options():
+    """The error names the option and its value."""
+    def made(name, **changes):
+        def attempt():
+            with choir.Run() as run:
+                opts = choir.options(getattr(C, name + "_defaults"), **changes)
+                getattr(C, name)(run, run.module(C.nn_linear, 2, 2), opts)
+                C.scope_status(run)
+        return attempt
+    for name, word, changes in (
+            ("sgd", "learning rate of -1", dict(lr=-1)), ("sgd", "momentum of -0.5", dict(momentum=-0.5)),
+            ("sgd", "Nesterov", dict(nesterov=True)), ("adam", "betas 1 ", dict(beta1=1)),
+            ("adam", "weight decay of -2", dict(weight_decay=-2)), ("adamw", "eps of nan", dict(eps=float("nan"))),
+            ("lamb", "0.9 and 1.5", dict(beta2=1.5)), ("lamb", "max_grad_norm of -3", dict(max_grad_norm=-3))):
+        refuses("%s %s" % (name, changes), [name + ":", word], made(name, **changes))
 
 
 @case

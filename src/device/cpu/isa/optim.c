@@ -1,9 +1,11 @@
 /* One optimizer step over all parameters in one call, and the norm of all gradients. */
 #include "device/cpu/isa/isa.h"
 
-static float clip_of(const choir__k_optim *k)
+/* What a group's gradients are multiplied by. */
+static float clip_of(const choir__k_optim *k, const choir__opt_hyper *h)
 {
-    return k->clip ? *k->clip : 1.0f;
+    float clip = k->clip ? *k->clip : 1.0f;
+    return h->maximize ? -clip : clip;
 }
 
 static void sgd_plain(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
@@ -32,10 +34,10 @@ static void sgd_momentum(const choir__opt_entry *e, const choir__opt_hyper *h, f
 
 void KERNEL(sgd)(const choir__k_sgd *k)
 {
-    float clip = clip_of(k);
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         const choir__opt_hyper *h = &k->hyper[e->group];
+        float clip = clip_of(k, h);
         if (h->momentum != 0)
             sgd_momentum(e, h, clip);
         else
@@ -43,11 +45,11 @@ void KERNEL(sgd)(const choir__k_sgd *k)
     }
 }
 
-INLINE void adam_entry(
-    const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip, bool decoupled)
+INLINE void adam_entry(const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip,
+    bool decoupled, bool amsgrad)
 {
     const choir__opt_hyper h = *hyper; /* no store can change it: it stays in registers */
-    float *p = e->param, *m = e->m, *v = e->v;
+    float *p = e->param, *m = e->m, *v = e->v, *top = e->top;
     const float *grad = e->grad;
     float take1 = 1.0f - h.beta1, take2 = 1.0f - h.beta2, decay = h.lr * h.weight_decay;
     for (int64_t i = 0, n = e->n; i < n; i += W) {
@@ -61,21 +63,37 @@ INLINE void adam_entry(
         vec vi = v_get(v + i, left) * h.beta2 + g * g * take2;
         v_put(m + i, mi, left);
         v_put(v + i, vi, left);
+        if (amsgrad) {
+            vi = v_max(v_get(top + i, left), vi); /* NaN stays: the second operand */
+            v_put(top + i, vi, left);
+        }
         v_put(p + i, pi - mi * h.step_size / (v_sqrt(vi) * h.rsqrt_bias2 + h.eps), left);
     }
 }
 
 void KERNEL(adam)(const choir__k_adam *k)
 {
-    float clip = clip_of(k);
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         const choir__opt_hyper *h = &k->hyper[e->group];
-        if (h->decoupled)
-            adam_entry(e, h, clip, true);
+        float clip = clip_of(k, h);
+        if (e->top && h->decoupled)
+            adam_entry(e, h, clip, true, true);
+        else if (e->top)
+            adam_entry(e, h, clip, false, true);
+        else if (h->decoupled)
+            adam_entry(e, h, clip, true, false);
         else
-            adam_entry(e, h, clip, false);
+            adam_entry(e, h, clip, false, false);
     }
+}
+
+static double join_lanes(double lane[16])
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
 }
 
 /* Sum of squares of a row in f64: 16 lanes, the lanes joined by the fixed tree. */
@@ -88,10 +106,7 @@ static double squares(const float *x, int64_t n)
             lane[i] += (double)x[c + i] * (double)x[c + i];
     for (int i = 0; i < n - c; i++)
         lane[i] += (double)x[c + i] * (double)x[c + i];
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lane[i] += lane[i + half];
-    return lane[0];
+    return join_lanes(lane);
 }
 
 /* The tree whose nodes of n leaves split at the largest power of two below n: join neighbours,
@@ -107,6 +122,77 @@ static double tree_sum(double *x, int64_t n)
             x[n / 2] = x[n - 1];
     }
     return x[0];
+}
+
+/* --- LAMB: one pass for the moments and both norms, one that steps. u is computed twice rather
+ * than kept. --- */
+
+INLINE vec lamb_update(const choir__opt_hyper *h, vec p, vec m, vec v)
+{
+    vec u = m * h->inv_bias1 / (v_sqrt(v * h->inv_bias2) + h->eps);
+    return h->decoupled ? u + p * h->weight_decay : u;
+}
+
+/* Moves the moments of elements [at, at + n) and writes their u; n <= 16. */
+INLINE void lamb_moments(const choir__opt_entry *e, const choir__opt_hyper *h, float clip,
+    int64_t at, int64_t n, float *u)
+{
+    float take2 = 1.0f - h->beta2;
+    LANES(j)
+    {
+        int64_t i = at + j * W, left = n - j * W;
+        vec p = v_get(e->param + i, left), g = v_get(e->grad + i, left) * clip;
+        if (!h->decoupled)
+            g += p * h->weight_decay;
+        vec m = v_get(e->m + i, left) * h->beta1 + g * h->take1;
+        vec v = v_get(e->v + i, left) * h->beta2 + g * g * take2;
+        v_put(e->m + i, m, left);
+        v_put(e->v + i, v, left);
+        v_put(u + j * W, lamb_update(h, p, m, v), left);
+    }
+}
+
+/* The moments of one row of dimension 0, and the sum of squares of its u. */
+static double lamb_row(const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip,
+    int64_t first, int64_t n)
+{
+    const choir__opt_hyper h = *hyper;
+    double lane[16] = {0};
+    for (int64_t c = 0; c < n; c += 16) {
+        float u[16] = {0};
+        lamb_moments(e, &h, clip, first + c, choir__min(n - c, 16), u);
+        for (int i = 0; i < 16; i++)
+            lane[i] += (double)u[i] * (double)u[i];
+    }
+    return join_lanes(lane);
+}
+
+static void lamb_step(const choir__opt_entry *e, const choir__opt_hyper *hyper, float rate)
+{
+    const choir__opt_hyper h = *hyper;
+    for (int64_t i = 0; i < e->n; i += W) {
+        int64_t left = e->n - i;
+        vec p = v_get(e->param + i, left);
+        vec u = lamb_update(&h, p, v_get(e->m + i, left), v_get(e->v + i, left));
+        v_put(e->param + i, p - u * rate, left);
+    }
+}
+
+void KERNEL(lamb)(const choir__k_lamb *k)
+{
+    for (int64_t i = 0; i < k->count; i++) {
+        const choir__opt_entry *e = &k->entries[i];
+        const choir__opt_hyper *h = &k->hyper[e->group];
+        int64_t count = e->n ? e->n / e->row : 0;
+        double *weight = k->rows, *update = k->rows + count;
+        for (int64_t r = 0; r < count; r++) {
+            weight[r] = squares(e->param + r * e->row, e->row);
+            update[r] = lamb_row(e, h, clip_of(k, h), r * e->row, e->row);
+        }
+        float p = (float)sqrt(tree_sum(weight, count)),
+              u = (float)sqrt(tree_sum(update, count));
+        lamb_step(e, h, h->trust && p != 0 && u != 0 ? h->lr * (p / u) : h->lr);
+    }
 }
 
 void KERNEL(grad_norm)(const choir__k_grad_norm *k)

@@ -1,0 +1,172 @@
+/* --optimizer and --schedule: from their text to an optimizer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+
+struct recipe {
+    enum { SGD, ADAM, ADAMW, LAMB, KINDS } kind;
+    choir_sgd_opts sgd;
+    choir_adamw_opts adam;
+    choir_lamb_opts lamb;
+    bool matrices_decay_alone;
+    choir_schedule schedule;
+};
+
+static const char *const optimizers[KINDS] = {"sgd", "adam", "adamw", "lamb"};
+
+/* The options of all four; each knows its own. */
+struct numbers {
+    double momentum, dampening, beta1, beta2, eps, max_grad_norm;
+    bool nesterov, maximize, amsgrad, bias_correction, grad_averaging, decoupled, trust_always;
+    char decay[64];
+};
+
+static choir_status read_numbers(const char *text, int kind, struct numbers *n)
+{
+    static const char what[] = "the optimizer";
+    choir__option sgd[] = {{"momentum", CHOIR__FLOAT, &n->momentum, 0, 1},
+        {"dampening", CHOIR__FLOAT, &n->dampening, 0, 1},
+        {"nesterov", CHOIR__FLAG, &n->nesterov, 0, 0},
+        {"maximize", CHOIR__FLAG, &n->maximize, 0, 0}, {"decay", CHOIR__WORD, n->decay, 0, 0},
+        {NULL}};
+    choir__option adam[] = {{"beta1", CHOIR__FLOAT, &n->beta1, 0, 0.999999},
+        {"beta2", CHOIR__FLOAT, &n->beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &n->eps, 0, 1},
+        {"amsgrad", CHOIR__FLAG, &n->amsgrad, 0, 0},
+        {"maximize", CHOIR__FLAG, &n->maximize, 0, 0}, {"decay", CHOIR__WORD, n->decay, 0, 0},
+        {NULL}};
+    choir__option lamb[] = {{"beta1", CHOIR__FLOAT, &n->beta1, 0, 0.999999},
+        {"beta2", CHOIR__FLOAT, &n->beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &n->eps, 0, 1},
+        {"max_grad_norm", CHOIR__FLOAT, &n->max_grad_norm, 0, 1e30},
+        {"bias_correction", CHOIR__FLAG, &n->bias_correction, 0, 0},
+        {"grad_averaging", CHOIR__FLAG, &n->grad_averaging, 0, 0},
+        {"decoupled", CHOIR__FLAG, &n->decoupled, 0, 0},
+        {"trust_always", CHOIR__FLAG, &n->trust_always, 0, 0},
+        {"maximize", CHOIR__FLAG, &n->maximize, 0, 0}, {"decay", CHOIR__WORD, n->decay, 0, 0},
+        {NULL}};
+    return choir__options_parse(text, what, kind == SGD ? sgd : kind == LAMB ? lamb : adam);
+}
+
+static void fill_recipe(const choir__job *j, const struct numbers *n, struct recipe *r)
+{
+    r->sgd = (choir_sgd_opts){.lr = (float)j->lr,
+        .momentum = (float)n->momentum,
+        .dampening = (float)n->dampening,
+        .nesterov = n->nesterov,
+        .maximize = n->maximize};
+    r->adam = r->kind == ADAM ? choir_adam_defaults() : choir_adamw_defaults();
+    r->lamb = choir_lamb_defaults();
+    r->adam.lr = r->lamb.lr = (float)j->lr;
+    r->adam.beta1 = r->lamb.beta1 = (float)n->beta1;
+    r->adam.beta2 = r->lamb.beta2 = (float)n->beta2;
+    r->adam.eps = r->lamb.eps = (float)n->eps;
+    r->adam.amsgrad = n->amsgrad;
+    r->adam.maximize = r->lamb.maximize = n->maximize;
+    r->lamb.max_grad_norm = (float)n->max_grad_norm;
+    r->lamb.bias_correction = n->bias_correction;
+    r->lamb.grad_averaging = n->grad_averaging;
+    r->lamb.decoupled = n->decoupled;
+    r->lamb.trust_always = n->trust_always;
+    if (j->weight_decay >= 0)
+        r->sgd.weight_decay = r->adam.weight_decay = r->lamb.weight_decay =
+            (float)j->weight_decay;
+}
+
+static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
+{
+    char name[64];
+    int kind = 0;
+    choir_status status = choir__options_name(j->optimizer, name, sizeof name);
+    while (kind < KINDS && strcmp(name, optimizers[kind]))
+        kind++;
+    if (status == CHOIR_OK && kind == KINDS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "there is no optimizer '%s'; there are sgd, adam, adamw, lamb", name);
+    if (status != CHOIR_OK)
+        return status;
+    struct numbers n = {.beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = kind == LAMB ? 1e-6 : 1e-8,
+        .max_grad_norm = 1,
+        .bias_correction = true,
+        .grad_averaging = true,
+        .decoupled = true,
+        .decay = "all"};
+    status = read_numbers(j->optimizer, kind, &n);
+    if (status != CHOIR_OK)
+        return status;
+    r->matrices_decay_alone = !strcmp(n.decay, "matrices");
+    if (!r->matrices_decay_alone && strcmp(n.decay, "all"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the optimizer: decay=%s; it is 'all' or 'matrices' (no biases, no norms)",
+            n.decay);
+    r->kind = kind;
+    fill_recipe(j, &n, r);
+    return CHOIR_OK;
+}
+static choir_status parse_schedule(const choir__job *j, struct recipe *r)
+{
+    static const char *const names[] = {"constant", "cosine", "linear", "step"};
+    char name[64];
+    int64_t warmup = 0, steps = j->steps, size = 1000;
+    double min_lr = 0, gamma = 0.1;
+    choir__option known[] = {{"warmup", CHOIR__INT, &warmup, 0, 1e12},
+        {"steps", CHOIR__INT, &steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &min_lr, 0, 1e6},
+        {"size", CHOIR__INT, &size, 1, 1e12}, {"gamma", CHOIR__FLOAT, &gamma, 0, 1}, {NULL}};
+    choir_status status = choir__options_name(j->schedule, name, sizeof name);
+    if (status == CHOIR_OK)
+        status = choir__options_parse(j->schedule, "the schedule", known);
+    if (status != CHOIR_OK)
+        return status;
+    for (int i = 0; i < (int)CHOIR_COUNT(names); i++)
+        if (!strcmp(names[i], name)) {
+            r->schedule = (choir_schedule){.kind = i,
+                .warmup = warmup,
+                .steps = steps,
+                .min_lr = (float)min_lr,
+                .step_size = size,
+                .gamma = (float)gamma};
+            return CHOIR_OK;
+        }
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "there is no schedule '%s'; there are constant, cosine, linear, step", name);
+}
+
+choir_status choir__job_check_optimizer(const choir__job *j)
+{
+    struct recipe r;
+    choir_status status = parse_optimizer(j, &r);
+    return status == CHOIR_OK ? parse_schedule(j, &r) : status;
+}
+
+/* Biases, and the weights of norms. */
+static bool is_no_matrix(const char *name, const choir_tensor *t, void *arg)
+{
+    (void)name, (void)arg;
+    return choir_tensor_ndim(t) < 2;
+}
+
+choir_status choir__job_optimizer(
+    const choir__job *j, choir_scope *run, choir_module *net, choir_optim **optim)
+{
+    struct recipe r;
+    choir_status status = parse_optimizer(j, &r);
+    if (status == CHOIR_OK)
+        status = parse_schedule(j, &r);
+    if (status != CHOIR_OK)
+        return status;
+    switch (r.kind) {
+    case SGD: *optim = choir_sgd(run, net, r.sgd); break;
+    case ADAM: *optim = choir_adam(run, net, r.adam); break;
+    case ADAMW: *optim = choir_adamw(run, net, r.adam); break;
+    default: *optim = choir_lamb(run, net, r.lamb); break;
+    }
+    if (r.matrices_decay_alone)
+        status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->lr, 0);
+    choir_optim_schedule(*optim, r.schedule);
+    if (j->clip > 0 ||
+        (j->json && !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
+        choir_optim_clip(*optim, (float)j->clip);
+    return status == CHOIR_OK ? choir_scope_status(run) : status;
+}

@@ -1,0 +1,157 @@
+/* Making optimizers: their options, and what is wrong with them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+choir_sgd_opts choir_sgd_defaults(void)
+{
+    return (choir_sgd_opts){.lr = 1e-3f};
+}
+
+choir_adamw_opts choir_adam_defaults(void)
+{
+    return (choir_adamw_opts){.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
+}
+
+choir_adamw_opts choir_adamw_defaults(void)
+{
+    choir_adamw_opts opts = choir_adam_defaults();
+    opts.weight_decay = 0.01f;
+    return opts;
+}
+
+choir_lamb_opts choir_lamb_defaults(void)
+{
+    return (choir_lamb_opts){.lr = 1e-3f,
+        .beta1 = 0.9f,
+        .beta2 = 0.999f,
+        .eps = 1e-6f,
+        .weight_decay = 0.01f,
+        .max_grad_norm = 1,
+        .bias_correction = true,
+        .grad_averaging = true,
+        .decoupled = true};
+}
+
+static void close_optim(void *arg)
+{
+    choir_optim *o = arg;
+    choir_device_sync(o->run->device);
+    choir__storage_unref(o->entries);
+    choir__storage_unref(o->hyper);
+    choir__storage_unref(o->rows);
+    free(o->states);
+    free(o->table);
+    free(o);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const choir__optim_state *x = a, *y = b;
+    return strcmp(x->param->name, y->param->name);
+}
+
+/* A finite number of at least 0, or the run fails with the option's name. */
+static void check_number(choir_optim *o, const char *name, const char *option, float value)
+{
+    if (!(value >= 0 && isfinite(value)))
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "%s: %s of %g; a finite number of at least 0 is wanted", name, option,
+            (double)value);
+}
+
+static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__optim_kind kind,
+    const char *name, float lr, float weight_decay)
+{
+    choir_optim *o = choir__calloc(1, sizeof *o);
+    o->run = run;
+    o->kind = kind;
+    o->module = module;
+    o->lr = o->base_lr = lr;
+    o->groups[o->group_count++] = (choir__optim_group){lr, weight_decay};
+    o->schedule = choir_schedule_constant();
+    int count;
+    choir__param **params = choir__module_params(module, &count);
+    bool bookless = false;
+    for (int i = 0; i < count; i++)
+        bookless |= !params[i]->book;
+    if (bookless)
+        choir__book_new(run, params, count);
+    o->states = choir__calloc((size_t)count + 1, sizeof *o->states);
+    o->count = count;
+    for (int i = 0; i < count; i++)
+        o->states[i].param = params[i];
+    free(params);
+    /* norms add up in name order */
+    qsort(o->states, (size_t)count, sizeof *o->states, by_name);
+    choir__on_close(run, close_optim, o);
+    check_number(o, name, "a learning rate", lr);
+    check_number(o, name, "a weight decay", weight_decay);
+    return o;
+}
+
+choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts opts)
+{
+    choir_optim *o = new_optim(run, module, CHOIR__SGD, "sgd", opts.lr, opts.weight_decay);
+    o->momentum = opts.momentum;
+    o->dampening = opts.dampening;
+    o->nesterov = opts.nesterov;
+    o->maximize = opts.maximize;
+    check_number(o, "sgd", "a momentum", opts.momentum);
+    if (!isfinite(opts.dampening))
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "sgd: a dampening of %g", (double)opts.dampening);
+    if (opts.nesterov && (opts.momentum <= 0 || opts.dampening != 0))
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "sgd: Nesterov needs a momentum above 0 and no dampening");
+    return o;
+}
+
+static void set_moments(choir_optim *o, const char *name, float beta1, float beta2, float eps)
+{
+    o->beta1 = beta1;
+    o->beta2 = beta2;
+    o->eps = eps;
+    check_number(o, name, "an eps", eps);
+    if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "%s: betas %g and %g are not in [0, 1)", name,
+            (double)beta1, (double)beta2);
+}
+
+static choir_optim *new_adam(choir_scope *run, choir_module *module, const char *name,
+    choir_adamw_opts opts, bool decoupled)
+{
+    choir_optim *o = new_optim(run, module, CHOIR__ADAM, name, opts.lr, opts.weight_decay);
+    set_moments(o, name, opts.beta1, opts.beta2, opts.eps);
+    o->decoupled = decoupled;
+    o->amsgrad = opts.amsgrad;
+    o->maximize = opts.maximize;
+    return o;
+}
+
+choir_optim *choir_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts)
+{
+    return new_adam(run, module, "adam", opts, false);
+}
+
+choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opts opts)
+{
+    return new_adam(run, module, "adamw", opts, true);
+}
+
+choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts opts)
+{
+    choir_optim *o = new_optim(run, module, CHOIR__LAMB, "lamb", opts.lr, opts.weight_decay);
+    set_moments(o, "lamb", opts.beta1, opts.beta2, opts.eps);
+    o->decoupled = opts.decoupled;
+    o->bias_correction = opts.bias_correction;
+    o->grad_averaging = opts.grad_averaging;
+    o->trust_always = opts.trust_always;
+    o->maximize = opts.maximize;
+    check_number(o, "lamb", "a max_grad_norm", opts.max_grad_norm);
+    if (opts.max_grad_norm > 0)
+        choir_optim_clip(o, opts.max_grad_norm);
+    return o;
+}
