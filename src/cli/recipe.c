@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "cli/job.h"
+#include "optim/optim.h"
 
 struct recipe {
     enum { SGD, ADAM, ADAMW, LAMB, KINDS } kind;
@@ -105,32 +106,109 @@ static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
     fill_recipe(j, &n, r);
     return CHOIR_OK;
 }
+/* 30/60/90 */
+static choir_status parse_milestones(const char *text, choir_schedule *s)
+{
+    char copy[64], *rest = copy, *part;
+    snprintf(copy, sizeof copy, "%s", text);
+    while ((part = strsep(&rest, "/")) && *text) {
+        int64_t at;
+        if (s->milestone_count == CHOIR_MAX_MILESTONES)
+            return choir__error(CHOIR_ERR_ARGUMENT, "the schedule: more than %d milestones",
+                CHOIR_MAX_MILESTONES);
+        if (!choir__parse_int(part, 0, INT64_MAX, &at))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "the schedule: milestones=%s; steps are wanted, as 100/200/300", text);
+        s->milestones[s->milestone_count++] = at;
+    }
+    return CHOIR_OK;
+}
+
+/* Each schedule's own options; what is left out has the value given here. */
+struct curve {
+    int64_t warmup, steps, size, down, growth;
+    double min_lr, gamma, power, rise, first_factor, last_factor;
+    bool straight, three_phase, halving;
+    char milestones[64];
+};
+
+static const char *const schedules[] = {"constant", "cosine", "linear", "step", "multistep",
+    "exponential", "polynomial", "restarts", "one_cycle", "cyclic", "inverse_sqrt"};
+
+static choir_status read_curve(const char *text, int kind, struct curve *c)
+{
+    choir__option all[] = {{"warmup", CHOIR__INT, &c->warmup, 0, 1e12},
+        {"steps", CHOIR__INT, &c->steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &c->min_lr, 0, 1e6},
+        {"size", CHOIR__INT, &c->size, 1, 1e12}, {"gamma", CHOIR__FLOAT, &c->gamma, 0, 10},
+        {"milestones", CHOIR__WORD, c->milestones, 0, 0},
+        {"power", CHOIR__FLOAT, &c->power, 1e-6, 100},
+        {"growth", CHOIR__INT, &c->growth, 1, 1e6}, {"down", CHOIR__INT, &c->down, 1, 1e12},
+        {"halving", CHOIR__FLAG, &c->halving, 0, 0},
+        {"rise", CHOIR__FLOAT, &c->rise, 1e-6, 0.999999},
+        {"first_factor", CHOIR__FLOAT, &c->first_factor, 1e-6, 1e12},
+        {"last_factor", CHOIR__FLOAT, &c->last_factor, 1e-6, 1e12},
+        {"straight", CHOIR__FLAG, &c->straight, 0, 0},
+        {"three_phase", CHOIR__FLAG, &c->three_phase, 0, 0}};
+    static const char *const own[] = {"warmup", "warmup steps min_lr", "warmup steps min_lr",
+        "warmup size gamma", "warmup milestones gamma", "warmup gamma",
+        "warmup steps min_lr power", "warmup size growth min_lr",
+        "warmup steps rise first_factor last_factor straight three_phase",
+        "warmup size down min_lr gamma halving", "warmup"};
+    choir__option known[CHOIR_COUNT(all) + 1];
+    int count = 0;
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
+        const char *at = strstr(own[kind], all[i].key);
+        size_t length = strlen(all[i].key);
+        if (at && (at == own[kind] || at[-1] == ' ') && (!at[length] || at[length] == ' '))
+            known[count++] = all[i];
+    }
+    known[count] = (choir__option){NULL};
+    return choir__options_parse(text, "the schedule", known);
+}
+
 static choir_status parse_schedule(const choir__job *j, struct recipe *r)
 {
-    static const char *const names[] = {"constant", "cosine", "linear", "step"};
     char name[64];
-    int64_t warmup = 0, steps = j->steps, size = 1000;
-    double min_lr = 0, gamma = 0.1;
-    choir__option known[] = {{"warmup", CHOIR__INT, &warmup, 0, 1e12},
-        {"steps", CHOIR__INT, &steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &min_lr, 0, 1e6},
-        {"size", CHOIR__INT, &size, 1, 1e12}, {"gamma", CHOIR__FLOAT, &gamma, 0, 1}, {NULL}};
+    int kind = 0, count = (int)CHOIR_COUNT(schedules);
     choir_status status = choir__options_name(j->schedule, name, sizeof name);
+    while (kind < count && strcmp(name, schedules[kind]))
+        kind++;
+    if (status == CHOIR_OK && kind == count)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "there is no schedule '%s'; there are constant, cosine, linear, step, multistep, "
+            "exponential, polynomial, restarts, one_cycle, cyclic, inverse_sqrt",
+            name);
+    bool cycles = kind == CHOIR_LR_CYCLIC;
+    struct curve c = {.steps = j->steps,
+        .size = 1000,
+        .growth = 1,
+        .gamma = cycles                         ? 1
+                 : kind == CHOIR_LR_EXPONENTIAL ? 0.999
+                                                : 0.1,
+        .power = 1,
+        .rise = 0.3,
+        .first_factor = 25,
+        .last_factor = 1e4};
     if (status == CHOIR_OK)
-        status = choir__options_parse(j->schedule, "the schedule", known);
-    if (status != CHOIR_OK)
-        return status;
-    for (int i = 0; i < (int)CHOIR_COUNT(names); i++)
-        if (!strcmp(names[i], name)) {
-            r->schedule = (choir_schedule){.kind = i,
-                .warmup = warmup,
-                .steps = steps,
-                .min_lr = (float)min_lr,
-                .step_size = size,
-                .gamma = (float)gamma};
-            return CHOIR_OK;
-        }
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "there is no schedule '%s'; there are constant, cosine, linear, step", name);
+        status = read_curve(j->schedule, kind, &c);
+    r->schedule = (choir_schedule){.kind = kind,
+        .warmup = c.warmup,
+        .steps = c.steps,
+        .min_lr = (float)c.min_lr,
+        .step_size = c.size,
+        .gamma = (float)c.gamma,
+        .power = (float)c.power,
+        .step_down = c.down,
+        .growth = c.growth,
+        .rise = (float)c.rise,
+        .first_factor = (float)c.first_factor,
+        .last_factor = (float)c.last_factor,
+        .straight = c.straight,
+        .three_phase = c.three_phase,
+        .halving = c.halving};
+    if (status == CHOIR_OK && kind == CHOIR_LR_MULTISTEP)
+        status = parse_milestones(c.milestones, &r->schedule);
+    return status == CHOIR_OK ? choir__schedule_check(&r->schedule) : status;
 }
 
 choir_status choir__job_check_optimizer(const choir__job *j)

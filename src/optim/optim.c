@@ -48,7 +48,11 @@ int64_t choir_optim_steps(const choir_optim *o)
 
 void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 {
-    o->schedule = schedule;
+    choir_status status = choir__schedule_check(&schedule);
+    if (status == CHOIR_OK)
+        o->schedule = schedule;
+    else
+        choir__scope_fail(o->run, status);
 }
 
 /* --- state and the table of entries --- */

@@ -42,4 +42,7 @@ struct choir_optim {
     choir__storage *rows;      /* scratch of norms: see kernels.h */
 };
 
+/* An error says what makes no sense. */
+choir_status choir__schedule_check(const choir_schedule *schedule);
+
 #endif

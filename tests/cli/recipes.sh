@@ -1,0 +1,75 @@
+#!/bin/bash
+# --optimizer and --schedule: each name trains, resumes to the same bits, and wrong options say so.
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "$0")/lib.sh"
+
+model=toy:in=6,hidden=5,out=3
+
+hash_of() { # of the summary in out
+    sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' out
+}
+
+same_after_resume() { # OPTION...: eight steps, and four and four more
+    local whole name=run$checks.$RANDOM
+    good train --json --model "$model" --steps 8 "$@" random || return
+    whole=$(hash_of)
+    [ -n "$whole" ] || { fail "no hash: $*"; return 1; }
+    good train --json --model "$model" --steps 4 --save "$name" "$@" random || return
+    good train --json --model "$model" --steps 8 --resume "$name" "$@" random || return
+    [ "$(hash_of)" = "$whole" ] || fail "other weights after --resume: $*"
+}
+
+optimizers_resume() {
+    local text
+    for text in sgd sgd:momentum=0.9,dampening=0.1 sgd:momentum=0.9,nesterov=1 sgd:maximize=1 adam \
+        adam:amsgrad=1 adamw:amsgrad=1,decay=matrices lamb lamb:max_grad_norm=0,trust_always=1 \
+        lamb:bias_correction=0,grad_averaging=0,decoupled=0; do
+        same_after_resume --optimizer "$text" --weight-decay 0.1 --lr 1e-2 || return
+    done
+}
+
+schedules_resume() {
+    local text
+    for text in constant:warmup=3 cosine:steps=8,warmup=2,min_lr=1e-3 linear:steps=8 step:size=3,gamma=0.5 \
+        multistep:milestones=2/5,gamma=0.1 exponential:gamma=0.9 polynomial:steps=8,power=2 \
+        restarts:size=3,growth=2 one_cycle:steps=8,three_phase=1 cyclic:size=2,down=3,halving=1 \
+        inverse_sqrt:warmup=3; do
+        same_after_resume --optimizer sgd --lr 1e-2 --schedule "$text" || return
+    done
+}
+
+a_schedule_changes_the_weights() {
+    local plain
+    good train --json --model "$model" --steps 8 --optimizer sgd random || return
+    plain=$(hash_of)
+    good train --json --model "$model" --steps 8 --optimizer sgd --schedule exponential:gamma=0.5 random
+    [ "$(hash_of)" != "$plain" ] || fail "the schedule did nothing"
+}
+
+refused() { # WORDS OPTION...
+    local words=$1
+    shift
+    choir train --model "$model" --steps 1 "$@" random >out 2>err && fail "accepted: $*"
+    grep -q -- "$words" err || fail "'$words' is not in: $(cat err)"
+}
+
+wrong_options() {
+    refused "sgd, adam, adamw, lamb" --optimizer lomb
+    refused "max_grad_norm" --optimizer lamb:norm=1
+    refused "beta1=2" --optimizer lamb:beta1=2
+    refused "decay=some" --optimizer adamw:decay=some
+    refused "amsgrad=x" --optimizer adam:amsgrad=x
+    refused "inverse_sqrt" --schedule noam
+    refused "no option 'power'" --schedule cosine:power=2
+    refused "milestones" --schedule multistep
+    refused "milestones=5/x" --schedule multistep:milestones=5/x
+    refused "increase" --schedule multistep:milestones=5/5
+    refused "rise=1" --schedule one_cycle:rise=1
+    refused "three phases" --schedule one_cycle:rise=0.7,three_phase=1
+}
+
+check optimizers_resume
+check schedules_resume
+check a_schedule_changes_the_weights
+check wrong_options
+finish
