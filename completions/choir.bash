@@ -3,7 +3,7 @@
 _choir()
 {
     local commands="train eval generate bench info"
-    local train="--model --bytes --workers --batch-size --microbatches --seed --strategy --nproc --devices
+    local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --json
         --quiet --log-every --trace --help"

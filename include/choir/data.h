@@ -64,15 +64,36 @@ choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokeniz
 choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer);
 void choir_tokenizer_free(choir_tokenizer *tokenizer);
 
+/** How many ids there are; not all need have a token. */
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
-/** ids: room for `bytes` of them; *count: how many there are. Error: range, naming the
- * character. */
+/** The most ids that a text of so many bytes becomes. */
+size_t choir_tokenizer_room(const choir_tokenizer *tokenizer, size_t bytes);
+/** ids: room for choir_tokenizer_room of them (`bytes`, for characters and bytes); *count: how
+ * many there are. Special tokens are recognised where their text stands. A tokenizer may be
+ * used by one thread at a time. Error: range, naming the character. */
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, int64_t *count);
 /** The text of one token, '\0'-terminated; NULL outside the vocabulary. Not to be freed. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
-/** As JSON: {"type":"chars","vocab":["\n"," ",...]} or {"type":"bytes"}. */
+/** The same, and its length: a token may be a part of a character, or hold a '\0'. */
+const char *choir_tokenizer_token(const choir_tokenizer *tokenizer, int64_t id, size_t *bytes);
+
+/**
+ * As JSON, in the form it came in: {"type":"chars","vocab":["\n"," ",...]}, {"type":"bytes"}, a
+ * published tokenizer.json unchanged (also for GPT-2's two files), or {"type":"sentencepiece",
+ * "model":"(base64)"}.
+ */
 choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *path);
+
+/**
+ * Reads what choir_tokenizer_save wrote; GPT-2's vocab.json with merges.txt beside it (either
+ * path); Hugging Face's tokenizer.json (BPE of bytes or with byte fallback, Unigram,
+ * WordPiece); SentencePiece's .model (Unigram, BPE); or a folder with one of these.
+ *
+ * Byte-level tokens decode to exactly the bytes that were encoded. A tokenizer.json's
+ * post-processor is not applied: training texts get no [CLS] or <s>. Errors: io; format, naming
+ * the file and the line, key or token: also whatever in a tokenizer.json is not supported.
+ */
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
 
 /* --- datasets --- */
@@ -94,6 +115,29 @@ choir_status choir_dataset_text(const char *path, int64_t context, choir_split s
 /** The same from memory, which is copied. name is for messages. */
 choir_status choir_dataset_text_memory(const char *name, const char *text, size_t bytes,
     int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset);
+
+/**
+ * Windows of a file of token ids, mapped rather than read: for sets larger than memory. Samples
+ * and split are those of choir_dataset_text.
+ *
+ * The file is what choir_tokens_write makes, or llm.c's (magic 20240520 or 20240801), or, with
+ * a name that ends in .bin, u16 ids alone, as nanoGPT's. vocabulary: how many ids the model
+ * has; 0: as many as the file says, or needs. Errors: io, format (truncated, odd size),
+ * argument (shorter than the context), range (more ids than the model's); an id outside the
+ * vocabulary is an error of get, range, which names its position.
+ */
+choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
+    int64_t vocabulary, choir_dataset **dataset);
+
+/**
+ * Encodes a text file to a file of ids, a few MiB at a time: neither need fit into memory. The
+ * file holds u16 where the vocabulary allows, else u32. A text is cut behind a letter or digit,
+ * before a line's end or space, where no token crosses (what a special token's own text could
+ * hold apart). *count, if not NULL: ids written. Errors: io, format, range, as
+ * choir_dataset_text; the file is whole or not there.
+ */
+choir_status choir_tokens_write(
+    const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 
 /**
  * A folder of IDX files, *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz (MNIST's

@@ -12,6 +12,7 @@
 #include "cli/images.h"
 #include "cli/saved.h"
 #include "data/prefetch.h"
+#include "cli/text.h"
 #include "tensor/tensor.h"
 
 static void help(void)
@@ -36,9 +37,10 @@ static choir_status open_data(const choir__saved *s, const char *path, choir_dat
     if (s->info.task == CHOIR__LANGUAGE) {
         if (!path)
             path = choir__cli_own_text();
-        return path ? choir_dataset_text(
-                          path, s->info.input.dim[0], CHOIR_VALIDATION, &tokenizer, data)
-                    : CHOIR_ERR_IO;
+        choir_status status = path ? choir__text_open(path, s->info.input.dim[0],
+                                         CHOIR_VALIDATION, &tokenizer, data)
+                                   : CHOIR_ERR_IO;
+        return status == CHOIR_OK ? choir__text_check(*data, path, s->info.classes) : status;
     }
     if (!path)
         return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of images to evaluate on");

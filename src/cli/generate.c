@@ -87,8 +87,9 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir__m
         uint32_t words[4];
         choir__philox(choir__key(run->seed, "generate"), 0, (uint64_t)i, words);
         int64_t id = draw(scores, n, temperature, top_k, choir__unit(words[0]));
-        const char *text = choir_tokenizer_decode(tokenizer, id);
-        fputs(text ? text : "?", stdout);
+        size_t bytes = 1;
+        const char *text = choir_tokenizer_token(tokenizer, id, &bytes);
+        fwrite(text ? text : "?", 1, bytes, stdout);
         fflush(stdout);
         ids[used++] = id;
     }
@@ -157,11 +158,17 @@ static choir_status generate(const struct request *r)
 {
     choir__saved s;
     choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
-    if (status == CHOIR_OK && (s.info.task != CHOIR__LANGUAGE || !s.tokenizer))
+    if (status == CHOIR_OK && s.info.task == CHOIR__LANGUAGE && !s.tokenizer)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has no tokenizer: it was trained on ids alone; choir train --tokenizer FILE"
+            " keeps one",
+            r->checkpoint);
+    if (status == CHOIR_OK && s.info.task != CHOIR__LANGUAGE)
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no language model but %s",
             r->checkpoint, s.info.config);
     size_t bytes = strlen(r->prompt);
-    int64_t *ids = choir__calloc(bytes + 1, sizeof *ids), count = 0;
+    size_t room = status == CHOIR_OK ? choir_tokenizer_room(s.tokenizer, bytes) : 0;
+    int64_t *ids = choir__calloc(room + 1, sizeof *ids), count = 0;
     if (status == CHOIR_OK)
         status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, ids, &count);
     if (status == CHOIR_OK) {

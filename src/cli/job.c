@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
 #include "cli/images.h"
+#include "cli/text.h"
 #include "tensor/tensor.h"
 
 enum { RANDOM_SAMPLES = 1 << 16, RANDOM_BATCHES = 4 }; /* to train on; batches to validate on */
@@ -39,17 +40,13 @@ static choir_status open_random(choir__job *j)
 
 static choir_status open_text(choir__job *j, const char *path)
 {
-    int64_t context = j->info.input.dim[0];
-    choir_status status = CHOIR_OK;
-    if (j->bytes && !j->tokenizer)
-        status = choir_tokenizer_bytes(&j->tokenizer);
+    choir_dataset **sets[2] = {&j->train, &j->validation};
+    choir_status status = choir__text_tokenizer(j);
+    for (int s = 0; s < 2 && status == CHOIR_OK; s++)
+        status = choir__text_open(path, j->info.input.dim[0],
+            s ? CHOIR_VALIDATION : CHOIR_TRAIN, &j->tokenizer, sets[s]);
     if (status == CHOIR_OK)
-        status = choir_dataset_text(path, context, CHOIR_TRAIN, &j->tokenizer, &j->train);
-    if (status == CHOIR_OK)
-        status =
-            choir_dataset_text(path, context, CHOIR_VALIDATION, &j->tokenizer, &j->validation);
-    if (status == CHOIR_OK)
-        j->info.classes = choir_tokenizer_size(j->tokenizer);
+        j->info.classes = choir__max(j->train->classes, j->validation->classes);
     return status;
 }
 

@@ -12,7 +12,8 @@ typedef struct choir__job {
     const char *data; /* NULL: the text that comes with Choir */
     const char *model, *strategy, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
-    int nproc; /* ranks; 1 for single */
+    const char *tokenizer_file; /* NULL: characters, or bytes */
+    int nproc;                  /* ranks; 1 for single */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */

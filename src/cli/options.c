@@ -22,6 +22,9 @@ static void help(void)
     for (int i = 0; choir__models[i]; i++)
         printf("        %-8s %s\n", choir__models[i]->name, choir__models[i]->help);
     printf(
+        "  --tokenizer FILE                 a tokenizer.json, SentencePiece's .model, or a folder\n"
+        "                                   with one (or vocab.json and merges.txt); default:\n"
+        "                                   tokens are characters\n"
         "  --bytes                          tokens are bytes, not characters\n"
         "  --batch-size N                   samples of the global batch (default 32)\n"
         "  --microbatches M                 cut of the global batch (default: one a rank)\n"
@@ -88,6 +91,7 @@ enum option_id {
     LOG_EVERY,
     TRACE,
     BYTES,
+    TOKENIZER,
     HELP
 };
 
@@ -121,6 +125,7 @@ static const struct option known[] = {
     {"log-every", required_argument, NULL, LOG_EVERY},
     {"trace", required_argument, NULL, TRACE},
     {"bytes", no_argument, NULL, BYTES},
+    {"tokenizer", required_argument, NULL, TOKENIZER},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -179,6 +184,7 @@ static const char **word_of(choir__job *j, int id)
     case SAVE: return &j->save;
     case RESUME: return &j->resume;
     case TRACE: return &j->trace;
+    case TOKENIZER: return &j->tokenizer_file;
     default: return NULL;
     }
 }

@@ -1,5 +1,4 @@
-/* What the files of data/ share: reading a file whole, sizes of samples, and a tokenizer's
- * inner loop. */
+/* What the files of data/ share: reading a file whole, sizes of samples, kinds of files. */
 #ifndef CHOIR_DATASET_INTERNAL_H
 #define CHOIR_DATASET_INTERNAL_H
 
@@ -18,14 +17,21 @@ choir_status choir__dataset_get_named(
 choir_status choir__sample_bytes(
     const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);
 
-/* The id of the character at *at, which moves past it; -1, leaving *at, where it has none. */
-int64_t choir__tokenizer_next(
-    const choir_tokenizer *tokenizer, const char **at, const char *end);
+/* Says where a text stops being UTF-8. name: of the text; NULL: unknown. */
+choir_status choir__not_utf8(const char *name, const char *text, const char *at);
 
-/* Says why choir__tokenizer_next stopped at `at`. name: of the text; NULL: unknown. */
-choir_status choir__tokenizer_stopped(const choir_tokenizer *tokenizer, const char *name,
-    const char *text, const char *at, const char *end);
+/* Whether a folder has files that choir_tokenizer_load takes. */
+bool choir__has_tokenizer(const char *folder);
+
+/* Whether a file holds ids, not text: by what it begins with, or a name that ends in .bin. */
+bool choir__is_token_file(const char *path);
 
 bool choir__is_utf8(const char *text, size_t bytes);
+
+/* Of `count` tokens the first nine tenths, rounded down, are for training; and each split must
+ * hold a window. Error: argument. */
+int64_t choir__training_part(int64_t count);
+choir_status choir__check_split(
+    const char *name, const char *split, int64_t tokens, int64_t context);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/tokenizer.h"
 
 typedef struct text_dataset {
     choir_dataset base;
@@ -40,30 +40,12 @@ static void text_free(choir_dataset *self)
 static const choir_dataset_ops text_ops = {
     .length = text_length, .get = text_get, .free = text_free};
 
-/* All of the text; *tokens has room for a token a byte. */
-static choir_status encode(const choir_tokenizer *tokenizer, const char *name, const char *text,
-    size_t bytes, int32_t **tokens, int64_t *count)
+int64_t choir__training_part(int64_t count)
 {
-    const char *at = text, *end = text + bytes;
-    int32_t *ids = malloc(bytes * sizeof *ids);
-    if (!ids)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "%s: no host memory for its %zu tokens", name, bytes);
-    int64_t n = 0;
-    while (at < end) {
-        int64_t id = choir__tokenizer_next(tokenizer, &at, end);
-        if (id < 0) {
-            free(ids);
-            return choir__tokenizer_stopped(tokenizer, name, text, at, end);
-        }
-        ids[n++] = (int32_t)id;
-    }
-    *tokens = ids;
-    *count = n;
-    return CHOIR_OK;
+    return count / 10 * 9 + count % 10 * 9 / 10;
 }
 
-static choir_status check_split(
+choir_status choir__check_split(
     const char *name, const char *split, int64_t tokens, int64_t context)
 {
     if (tokens > context)
@@ -74,27 +56,27 @@ static choir_status check_split(
         name, (long long)tokens, split, (long long)context);
 }
 
-/* Keeps of tokens (count) what belongs to the split; takes them in any case. */
-static choir_status cut(const char *name, int32_t *tokens, int64_t count, int64_t context,
+/* Keeps of the tokens what belongs to the split, and takes them. */
+static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
     choir_split split, text_dataset **dataset)
 {
-    int64_t training = count / 10 * 9 + count % 10 * 9 / 10; /* nine tenths, rounded down */
-    choir_status status = check_split(name, "training", training, context);
+    int64_t count = (int64_t)tokens->count;
+    int64_t training = choir__training_part(count);
+    choir_status status = choir__check_split(name, "training", training, context);
     if (status == CHOIR_OK)
-        status = check_split(name, "validation", count - training, context);
-    if (status != CHOIR_OK) {
-        free(tokens);
+        status = choir__check_split(name, "validation", count - training, context);
+    if (status != CHOIR_OK)
         return status;
-    }
     text_dataset *d = choir__calloc(1, sizeof *d);
     d->context = context;
     d->stride = split == CHOIR_TRAIN ? 1 : context;
     int64_t kept = split == CHOIR_TRAIN ? training : count - training;
     d->length = (kept - 1 - context) / d->stride + 1;
     if (split != CHOIR_TRAIN)
-        memmove(tokens, tokens + training, (size_t)kept * sizeof *tokens);
-    int32_t *smaller = realloc(tokens, (size_t)kept * sizeof *tokens);
-    d->tokens = smaller ? smaller : tokens;
+        memmove(tokens->id, tokens->id + training, (size_t)kept * sizeof *tokens->id);
+    int32_t *smaller = realloc(tokens->id, (size_t)kept * sizeof *tokens->id);
+    d->tokens = smaller ? smaller : tokens->id;
+    *tokens = (choir__ids){0};
     *dataset = d;
     return CHOIR_OK;
 }
@@ -125,8 +107,7 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
     name = name ? name : "the text";
     choir_tokenizer *made = NULL;
     const choir_tokenizer *used = tokenizer ? *tokenizer : NULL;
-    int32_t *tokens = NULL;
-    int64_t count = 0;
+    choir__ids tokens = {0};
     text_dataset *d;
     choir_status status = check_arguments(name, bytes, context, split);
     if (status == CHOIR_OK && !used) {
@@ -134,9 +115,9 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
         used = made;
     }
     if (status == CHOIR_OK)
-        status = encode(used, name, text, bytes, &tokens, &count);
+        status = choir__tokenizer_encode(used, name, text, bytes, CHOIR__BEGINNING, &tokens);
     if (status == CHOIR_OK)
-        status = cut(name, tokens, count, context, split, &d);
+        status = cut(name, &tokens, context, split, &d);
     if (status != CHOIR_OK)
         goto out;
     d->base = (choir_dataset){.ops = &text_ops,
@@ -151,6 +132,7 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
         made = NULL;
     }
 out:
+    free(tokens.id);
     choir_tokenizer_free(made);
     return status;
 }

@@ -1,84 +1,21 @@
-/* Tokenizers: characters or bytes to ids and back.
+/* Tokenizers: text to ids and back, whatever their kind; files of them.
  *
- * The vocabulary of a character tokenizer is the sorted list of its code points, so an id is a
- * place in that list: a table for ASCII, a binary search for the rest. */
+ * Special ("added") tokens are looked for first, anywhere in the text; what lies between them
+ * goes to the kind's own encode. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
+#include "data/tokenizer.h"
 
-enum { CODE_POINTS = 0x110000, ASCII = 128, LONGEST = 4, JSON_LIMIT = 64 << 20 };
+enum { FILE_LIMIT = 64 << 20 };
 
-struct choir_tokenizer {
-    bool bytes;
-    int64_t size;
-    uint32_t *code;            /* (size), ascending; of characters only */
-    char (*text)[LONGEST + 1]; /* (size) */
-    int32_t ascii[ASCII];      /* id, or -1 */
-};
-
-/* --- UTF-8 --- */
-
-/* The length of the character at s and its code point; 0: this is not UTF-8. */
-static int decode(const char *text, const char *end, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* else it is overlong */
-    const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80       ? 1
-            : s[0] >> 5 == 6  ? 2
-            : s[0] >> 4 == 14 ? 3
-            : s[0] >> 3 == 30 ? 4
-                              : 0;
-    if (!n || end - text < n)
-        return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3F);
-    }
-    if (c < least[n] || c >= CODE_POINTS || (c >= 0xD800 && c <= 0xDFFF))
-        return 0;
-    *code = c;
-    return n;
-}
-
-static void encode(uint32_t c, char out[LONGEST + 1])
-{
-    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)(lead[n] | c);
-    out[n] = '\0';
-}
-
-bool choir__is_utf8(const char *text, size_t bytes)
-{
-    const char *end = text + bytes;
-    uint32_t code;
-    for (int n; text < end; text += n)
-        if (!(n = decode(text, end, &code)))
-            return false;
-    return true;
-}
-
-/* "'x' (U+0078)"; control characters by number alone. */
-static const char *describe(uint32_t code, char out[32])
-{
-    char text[LONGEST + 1];
-    encode(code, text);
-    if (code < 0x20 || (code >= 0x7F && code < 0xA0))
-        snprintf(out, 32, "U+%04X", code);
-    else
-        snprintf(out, 32, "'%s' (U+%04X)", text, code);
-    return out;
-}
+/* --- messages --- */
 
 static long long line_of(const char *text, const char *at)
 {
@@ -88,79 +25,29 @@ static long long line_of(const char *text, const char *at)
     return line;
 }
 
-static choir_status not_utf8(const char *name, const char *text, const char *at)
+choir_status choir__not_utf8(const char *name, const char *text, const char *at)
 {
     return choir__error(CHOIR_ERR_FORMAT,
         "%s%snot UTF-8: byte 0x%02x at offset %lld, line %lld", name ? name : "",
         name ? " is " : "", (unsigned char)*at, (long long)(at - text), line_of(text, at));
 }
 
-/* --- making --- */
-
-/* Takes code, ascending. */
-static choir_tokenizer *make(uint32_t *code, int64_t size)
+static choir_status no_token(const choir_tokenizer *t, const char *name, const char *text,
+    const char *at, const char *end)
 {
-    choir_tokenizer *t = choir__calloc(1, sizeof *t);
-    t->size = size;
-    t->code = code;
-    t->text = choir__alloc((size_t)size * sizeof *t->text);
-    memset(t->ascii, -1, sizeof t->ascii);
-    for (int64_t id = 0; id < size; id++) {
-        encode(code[id], t->text[id]);
-        if (code[id] < ASCII)
-            t->ascii[code[id]] = (int32_t)id;
-    }
-    return t;
-}
-
-choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokenizer **tokenizer)
-{
-    if (!bytes)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "an empty text has no characters to make tokens of");
-    const char *end = text + bytes;
-    unsigned char *seen = choir__calloc(CODE_POINTS, 1);
-    int64_t size = 0;
-    uint32_t c;
-    for (const char *at = text; at < end;) {
-        int n = decode(at, end, &c);
-        if (!n) {
-            free(seen);
-            return not_utf8(NULL, text, at);
-        }
-        size += !seen[c];
-        seen[c] = 1;
-        at += n;
-    }
-    uint32_t *code = choir__alloc((size_t)size * sizeof *code);
-    int64_t id = 0;
-    for (c = 0; c < CODE_POINTS; c++)
-        if (seen[c])
-            code[id++] = c;
-    free(seen);
-    *tokenizer = make(code, size);
-    return CHOIR_OK;
-}
-
-choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer)
-{
-    choir_tokenizer *t = choir__calloc(1, sizeof *t);
-    t->bytes = true;
-    t->size = 256;
-    t->text = choir__calloc(256, sizeof *t->text);
-    for (int i = 0; i < 256; i++)
-        t->text[i][0] = (char)i;
-    *tokenizer = t;
-    return CHOIR_OK;
-}
-
-void choir_tokenizer_free(choir_tokenizer *tokenizer)
-{
-    if (!tokenizer)
-        return;
-    free(tokenizer->code);
-    free(tokenizer->text);
-    free(tokenizer);
+    uint32_t code;
+    char what[32];
+    int n = choir__utf8_decode(at, end, &code);
+    if (!n && !t->ops->any_bytes)
+        return choir__not_utf8(name, text, at);
+    if (!n)
+        snprintf(what, sizeof what, "0x%02x", (unsigned char)*at);
+    else
+        choir__utf8_describe(code, what);
+    return choir__error(CHOIR_ERR_RANGE,
+        "%s%sline %lld has the %s %s, which is not among the tokenizer's %lld",
+        name ? name : "", name ? ": " : "", line_of(text, at), n ? "character" : "byte", what,
+        (long long)t->size);
 }
 
 /* --- using --- */
@@ -170,85 +57,113 @@ int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer)
     return tokenizer->size;
 }
 
-static int64_t find(const choir_tokenizer *t, uint32_t code)
+size_t choir_tokenizer_room(const choir_tokenizer *tokenizer, size_t bytes)
 {
-    if (code < ASCII)
-        return t->ascii[code];
-    int64_t low = 0, high = t->size;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (t->code[middle] < code)
-            low = middle + 1;
-        else
-            high = middle;
+    size_t each = (size_t)tokenizer->ops->ids_per_byte;
+    return each > 1 ? each * (bytes + 1) : bytes;
+}
+
+static const choir__added *added_at(const choir_tokenizer *t, const char *at, const char *end)
+{
+    if (!t->added_start[(unsigned char)*at])
+        return NULL;
+    for (size_t i = 0; i < t->added_count; i++) {
+        const choir__added *a = &t->added[i];
+        if ((size_t)(end - at) >= a->bytes && !memcmp(at, a->text, a->bytes))
+            return a;
     }
-    return low < t->size && t->code[low] == code ? low : -1;
+    return NULL;
 }
 
-int64_t choir__tokenizer_next(const choir_tokenizer *t, const char **at, const char *end)
+static bool is_blank(char c)
 {
-    if (t->bytes)
-        return (unsigned char)*(*at)++;
-    uint32_t code;
-    int n = decode(*at, end, &code);
-    int64_t id = n ? find(t, code) : -1;
-    if (id >= 0)
-        *at += n;
-    return id;
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-choir_status choir__tokenizer_stopped(const choir_tokenizer *t, const char *name,
-    const char *text, const char *at, const char *end)
+choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
+    const char *text, size_t bytes, choir__place place, choir__ids *ids)
 {
-    uint32_t code;
-    char what[32];
-    if (!decode(at, end, &code))
-        return not_utf8(name, text, at);
-    return choir__error(CHOIR_ERR_RANGE,
-        "%s%sline %lld has the character %s, which is not among the tokenizer's %lld",
-        name ? name : "", name ? ": " : "", line_of(text, at), describe(code, what),
-        (long long)t->size);
+    const char *end = text + bytes, *from = text, *stopped = NULL;
+    for (const char *at = text; at < end && t->added_count;) {
+        const choir__added *a = added_at(t, at, end);
+        if (!a) {
+            at++;
+            continue;
+        }
+        const char *stop = at;
+        while (a->strip_left && stop > from && is_blank(stop[-1]))
+            stop--;
+        if (stop > from)
+            stopped = t->ops->encode(t, from, stop, place, ids);
+        if (stopped)
+            return no_token(t, name, text, stopped, end);
+        choir__ids_add(ids, a->id);
+        at += a->bytes;
+        while (a->strip_right && at < end && is_blank(*at))
+            at++;
+        from = at;
+        place = CHOIR__BEHIND_ADDED;
+    }
+    if (from < end)
+        stopped = t->ops->encode(t, from, end, place, ids);
+    return stopped ? no_token(t, name, text, stopped, end) : CHOIR_OK;
 }
 
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, int64_t *count)
 {
-    const char *at = text, *end = text + bytes;
-    int64_t n = 0;
-    while (at < end) {
-        int64_t id = choir__tokenizer_next(tokenizer, &at, end);
-        if (id < 0)
-            return choir__tokenizer_stopped(tokenizer, NULL, text, at, end);
-        ids[n++] = id;
+    choir__ids found = {0};
+    choir_status status =
+        choir__tokenizer_encode(tokenizer, NULL, text, bytes, CHOIR__BEGINNING, &found);
+    if (status == CHOIR_OK) {
+        for (size_t i = 0; i < found.count; i++)
+            ids[i] = found.id[i];
+        *count = (int64_t)found.count;
     }
-    *count = n;
-    return CHOIR_OK;
+    free(found.id);
+    return status;
+}
+
+const char *choir_tokenizer_token(const choir_tokenizer *t, int64_t id, size_t *bytes)
+{
+    return choir__vocab_text(&t->decoded, id, bytes);
 }
 
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id)
 {
-    return id >= 0 && id < tokenizer->size ? tokenizer->text[id] : NULL;
+    size_t bytes;
+    return choir_tokenizer_token(tokenizer, id, &bytes);
 }
 
-/* --- as JSON --- */
-
-static char *to_json(const choir_tokenizer *t)
+void choir_tokenizer_free(choir_tokenizer *tokenizer)
 {
-    json_t *root = json_object();
-    json_object_set_new(root, "type", json_string(t->bytes ? "bytes" : "chars"));
-    if (!t->bytes) {
-        json_t *vocab = json_array();
-        for (int64_t id = 0; id < t->size; id++) {
-            size_t length =
-                t->code[id] ? strlen(t->text[id]) : 1; /* U+0000 is a character too */
-            json_array_append_new(vocab, json_stringn(t->text[id], length));
-        }
-        json_object_set_new(root, "vocab", vocab);
-    }
-    char *text = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
-    return text;
+    if (!tokenizer)
+        return;
+    if (tokenizer->ops->free)
+        tokenizer->ops->free(tokenizer);
+    choir__vocab_free(&tokenizer->decoded);
+    free(tokenizer->source);
+    free(tokenizer->added);
+    free(tokenizer);
 }
+
+static int longer_first(const void *a, const void *b)
+{
+    const choir__added *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+void choir__tokenizer_set_added(choir_tokenizer *t, choir__added *added, size_t count)
+{
+    t->added = added;
+    t->added_count = count;
+    if (count)
+        qsort(added, count, sizeof *added, longer_first);
+    for (size_t i = 0; i < count; i++)
+        t->added_start[(unsigned char)added[i].text[0]] = true;
+}
+
+/* --- files --- */
 
 static bool write_all(int fd, const char *text, size_t bytes)
 {
@@ -265,15 +180,11 @@ static bool write_all(int fd, const char *text, size_t bytes)
 }
 
 /* Written beside and renamed: at every moment the path holds the old file or the new, whole. */
-choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *path)
+static choir_status write_file(const char *path, const char *text, size_t bytes)
 {
-    char *text = to_json(tokenizer);
-    if (!text)
-        return choir__error(
-            CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
     char *temporary = choir__format("%s.%ld.tmp", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool good = fd >= 0 && write_all(fd, text, strlen(text)) && fsync(fd) == 0;
+    bool good = fd >= 0 && write_all(fd, text, bytes) && fsync(fd) == 0;
     int why = errno;
     if (fd >= 0 && close(fd) != 0 && good) {
         good = false;
@@ -286,69 +197,141 @@ choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *
     if (!good && fd >= 0)
         unlink(temporary);
     free(temporary);
-    free(text);
     return good ? CHOIR_OK
                 : choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(why));
 }
 
-static choir_status parse_vocab(const char *path, json_t *vocab, choir_tokenizer **tokenizer)
+choir_status choir_tokenizer_save(const choir_tokenizer *t, const char *path)
 {
-    size_t size = json_array_size(vocab);
-    if (!size)
+    if (!t->ops->to_json)
+        return write_file(path, t->source, t->source_bytes);
+    char *text = t->ops->to_json(t);
+    if (!text)
         return choir__error(
-            CHOIR_ERR_FORMAT, "%s: \"vocab\" must be a list of one character or more", path);
-    uint32_t *code = choir__alloc(size * sizeof *code);
-    for (size_t id = 0; id < size; id++) {
-        json_t *entry = json_array_get(vocab, id);
-        const char *text = json_string_value(entry);
-        size_t bytes = json_string_length(entry);
-        if (!text || !bytes || (size_t)decode(text, text + bytes, &code[id]) != bytes) {
-            free(code);
-            return choir__error(CHOIR_ERR_FORMAT,
-                "%s: entry %zu of \"vocab\" is not a string of one character", path, id);
-        }
-        if (id && code[id] <= code[id - 1]) {
-            char a[32], b[32];
-            choir__error(CHOIR_ERR_FORMAT,
-                "%s: entry %zu of \"vocab\", %s, follows %s: characters stand in code-point"
-                " order, each once",
-                path, id, describe(code[id], a), describe(code[id - 1], b));
-            free(code);
-            return CHOIR_ERR_FORMAT;
-        }
-    }
-    *tokenizer = make(code, (int64_t)size);
-    return CHOIR_OK;
+            CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
+    choir_status status = write_file(path, text, strlen(text));
+    free(text);
+    return status;
 }
 
-static choir_status parse(const char *path, json_t *root, choir_tokenizer **tokenizer)
+static choir_status from_json(const char *name, json_t *root, choir_tokenizer **tokenizer)
 {
+    json_t *model = json_object_get(root, "model");
     const char *type = json_string_value(json_object_get(root, "type"));
+    if (json_is_object(model))
+        return choir__hf_from_json(name, root, tokenizer);
     if (!type)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no tokenizer: {\"type\":\"chars\",...} or {\"type\":\"bytes\"} is expected",
-            path);
+            "%s is no tokenizer: {\"type\":\"chars\",...}, {\"type\":\"bytes\"} or a"
+            " tokenizer.json with a \"model\" is expected",
+            name);
     if (!strcmp(type, "bytes"))
         return choir_tokenizer_bytes(tokenizer);
     if (!strcmp(type, "chars"))
-        return parse_vocab(path, json_object_get(root, "vocab"), tokenizer);
+        return choir__chars_from_json(name, root, tokenizer);
+    if (!strcmp(type, "sentencepiece"))
+        return choir__sentencepiece_from_json(name, root, tokenizer);
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s: a tokenizer of type \"%s\"; \"chars\" and \"bytes\" are known", path, type);
+        "%s: a tokenizer of type \"%s\"; \"chars\", \"bytes\" and \"sentencepiece\" are known",
+        name, type);
+}
+
+choir_status choir__tokenizer_parse(
+    const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer)
+{
+    /* Field 1 of a protobuf, SentencePiece's list of pieces; scores have zero bytes. */
+    if (bytes && data[0] == '\n' && memchr(data, 0, bytes))
+        return choir__sentencepiece_parse(name, data, bytes, tokenizer);
+    json_error_t why;
+    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!root)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", name, why.line, why.text);
+    choir_status status = from_json(name, root, tokenizer);
+    if (json_is_object(json_object_get(root, "model")) && status == CHOIR_OK) {
+        (*tokenizer)->source = memcpy(choir__alloc(bytes + 1), data, bytes);
+        (*tokenizer)->source_bytes = bytes;
+    }
+    json_decref(root);
+    return status;
+}
+
+static choir_status load_file(const char *path, choir_tokenizer **tokenizer)
+{
+    char *text;
+    size_t bytes;
+    choir_status status = choir__read_file(path, FILE_LIMIT, &text, &bytes);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__tokenizer_parse(path, text, bytes, tokenizer);
+    free(text);
+    return status;
+}
+
+static choir_status load_gpt2(const char *vocab, const char *merges, choir_tokenizer **out)
+{
+    char *v = NULL, *m = NULL;
+    size_t v_bytes, m_bytes;
+    choir_status status = choir__read_file(vocab, FILE_LIMIT, &v, &v_bytes);
+    if (status == CHOIR_OK)
+        status = choir__read_file(merges, FILE_LIMIT, &m, &m_bytes);
+    if (status == CHOIR_OK)
+        status = choir__gpt2_parse(vocab, v, v_bytes, merges, m, m_bytes, out);
+    free(v);
+    free(m);
+    return status;
+}
+
+static bool is_file(const char *folder, const char *name)
+{
+    struct stat s;
+    char *path = choir__format("%s/%s", folder, name);
+    bool there = stat(path, &s) == 0 && !S_ISDIR(s.st_mode);
+    free(path);
+    return there;
+}
+
+bool choir__has_tokenizer(const char *folder)
+{
+    return is_file(folder, "tokenizer.json") || is_file(folder, "tokenizer.model") ||
+           is_file(folder, "vocab.json");
+}
+
+static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
+{
+    const char *name = is_file(folder, "tokenizer.json")    ? "tokenizer.json"
+                       : is_file(folder, "vocab.json")      ? "vocab.json"
+                       : is_file(folder, "tokenizer.model") ? "tokenizer.model"
+                                                            : NULL;
+    if (!name)
+        return choir__error(CHOIR_ERR_IO,
+            "%s is a folder without a tokenizer: tokenizer.json, vocab.json with merges.txt, or"
+            " tokenizer.model is expected",
+            folder);
+    char *path = choir__format("%s/%s", folder, name);
+    choir_status status = choir_tokenizer_load(path, tokenizer);
+    free(path);
+    return status;
+}
+
+/* The path with its last part, `old`, replaced; NULL: it ends otherwise. */
+static char *sibling(const char *path, const char *old, const char *name)
+{
+    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
+    return strcmp(last, old) ? NULL : choir__format("%.*s%s", (int)(last - path), path, name);
 }
 
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
 {
-    char *text;
-    size_t bytes;
-    choir_status status = choir__read_file(path, JSON_LIMIT, &text, &bytes);
-    if (status != CHOIR_OK)
-        return status;
-    json_error_t why;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    status = root ? parse(path, root, tokenizer)
-                  : choir__error(CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", path,
-                        why.line, why.text);
-    json_decref(root);
-    free(text);
+    struct stat s;
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        return load_folder(path, tokenizer);
+    char *merges = sibling(path, "vocab.json", "merges.txt");
+    char *vocab = sibling(path, "merges.txt", "vocab.json");
+    choir_status status = merges  ? load_gpt2(path, merges, tokenizer)
+                          : vocab ? load_gpt2(vocab, path, tokenizer)
+                                  : load_file(path, tokenizer);
+    free(merges);
+    free(vocab);
     return status;
 }

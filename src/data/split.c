@@ -1,0 +1,168 @@
+/* Cutting a text into words as byte-level models do: the patterns they are published with,
+ * matched by hand. Alternatives of a pattern are tried in their order, as a regular expression
+ * would; a byte that is not UTF-8 counts as a character that is no letter, number or space. */
+#include <string.h>
+
+#include "data/tokenizer_models.h"
+
+int choir__split_of_pattern(const char *regex)
+{
+    static const struct {
+        const char *regex;
+        choir__split split;
+    } known[] = {
+        {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+            CHOIR__SPLIT_GPT2},
+        {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+            CHOIR__SPLIT_LLAMA3},
+        {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+            CHOIR__SPLIT_QWEN2},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(regex, known[i].regex))
+            return (int)known[i].split;
+    return -1;
+}
+
+/* The character at `at`, its class and where the next begins. */
+static const char *look(const char *at, const char *end, uint32_t *code, choir__class *class)
+{
+    int n = choir__utf8_decode(at, end, code);
+    if (!n) {
+        *code = 0xFFFD;
+        *class = CHOIR__OTHER;
+        return at + 1;
+    }
+    *class = choir__unicode_class(*code);
+    return at + n;
+}
+
+static choir__class class_at(const char *at, const char *end)
+{
+    uint32_t code;
+    choir__class class;
+    look(at, end, &code, &class);
+    return class;
+}
+
+/* Past at most `most` characters of the class. */
+static const char *run_of(choir__class class, const char *at, const char *end, int most)
+{
+    while (at < end && most--) {
+        uint32_t code;
+        choir__class found;
+        const char *next = look(at, end, &code, &found);
+        if (found != class)
+            break;
+        at = next;
+    }
+    return at;
+}
+
+static bool is_letter(const char *at, const char *end, char letter, bool fold, int *bytes)
+{
+    *bytes = 1;
+    if (at == end)
+        return false;
+    if (*at == letter || (fold && (*at | 0x20) == letter && *at >= 'A' && *at <= 'Z'))
+        return true;
+    *bytes = 2; /* U+017F, the long s, folds to s */
+    return fold && letter == 's' && end - at >= 2 && !memcmp(at, "\xc5\xbf", 2);
+}
+
+/* 's 't 're 've 'm 'll 'd; NULL: none of them. */
+static const char *contraction(const char *at, const char *end, bool fold)
+{
+    static const char endings[][3] = {"s", "t", "re", "ve", "m", "ll", "d"};
+    if (*at != '\'')
+        return NULL;
+    for (int i = 0; i < 7; i++) {
+        const char *p = at + 1, *letter = endings[i];
+        int bytes;
+        for (; *letter && is_letter(p, end, *letter, fold, &bytes); letter++)
+            p += bytes;
+        if (!*letter)
+            return p;
+    }
+    return NULL;
+}
+
+/* \s+(?!\S)|\s+: all of the run, but the last character goes with what follows. */
+static const char *space(const char *at, const char *end)
+{
+    const char *p = at, *last = at;
+    uint32_t code;
+    choir__class class;
+    while (p < end) {
+        const char *next = look(p, end, &code, &class);
+        if (class != CHOIR__SPACE)
+            return last > at ? last : p;
+        last = p;
+        p = next;
+    }
+    return p;
+}
+
+static const char *next_gpt2(const char *at, const char *end)
+{
+    const char *word = contraction(at, end, false);
+    if (word)
+        return word;
+    const char *p = *at == ' ' && at + 1 < end ? at + 1 : at;
+    choir__class class = class_at(p, end);
+    return class == CHOIR__SPACE ? space(at, end) : run_of(class, p, end, -1);
+}
+
+/* \s*[\r\n]+ at a white space; NULL: there is no line's end in the run. */
+static const char *lines(const char *at, const char *end)
+{
+    const char *found = NULL;
+    uint32_t code;
+    choir__class class;
+    while (at < end) {
+        const char *next = look(at, end, &code, &class);
+        if (class != CHOIR__SPACE)
+            break;
+        if (code == '\r' || code == '\n')
+            found = next;
+        at = next;
+    }
+    return found;
+}
+
+static const char *next_llama3(const char *at, const char *end, int digits)
+{
+    uint32_t code;
+    choir__class class;
+    const char *word = contraction(at, end, true);
+    if (word)
+        return word;
+    const char *next = look(at, end, &code, &class);
+    if (class == CHOIR__LETTER)
+        return run_of(CHOIR__LETTER, at, end, -1);
+    if (class == CHOIR__NUMBER)
+        return run_of(CHOIR__NUMBER, at, end, digits);
+    if (code != '\r' && code != '\n' && next < end && class_at(next, end) == CHOIR__LETTER)
+        return run_of(CHOIR__LETTER, next, end, -1);
+    const char *p = *at == ' ' && next < end ? next : at;
+    if (class_at(p, end) == CHOIR__OTHER) {
+        p = run_of(CHOIR__OTHER, p, end, -1);
+        while (p < end && (*p == '\r' || *p == '\n'))
+            p++;
+        return p;
+    }
+    const char *line = lines(at, end);
+    return line ? line : space(at, end);
+}
+
+const char *choir__split_next(choir__split split, const char *at, const char *end)
+{
+    switch (split) {
+    case CHOIR__SPLIT_GPT2: return next_gpt2(at, end);
+    case CHOIR__SPLIT_LLAMA3: return next_llama3(at, end, 3);
+    case CHOIR__SPLIT_QWEN2: return next_llama3(at, end, 1);
+    default: return end;
+    }
+}

@@ -1,0 +1,237 @@
+/* Windows of a file of token ids. The file is mapped: the system reads what is touched, ahead
+ * of a run through the validation split, at random in training, and lets go of it again when
+ * memory is short. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/dataset.h"
+#include "data/tokens.h"
+
+typedef struct token_file {
+    const unsigned char *data; /* all of the file, mapped */
+    size_t bytes, begin;       /* begin: of the ids */
+    int width;                 /* bytes an id */
+    int64_t count, vocabulary; /* vocabulary 0: the file does not say */
+} token_file;
+
+typedef struct token_dataset {
+    choir_dataset base;
+    token_file file;
+    char *name;
+    int64_t context, stride, length, first; /* first: id of the split, in the file */
+} token_dataset;
+
+static inline int64_t id_at(const token_file *f, int64_t i)
+{
+    const unsigned char *at = f->data + f->begin + (size_t)i * (size_t)f->width;
+    return f->width == 2 ? at[0] | at[1] << 8
+                         : (int64_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 |
+                                     (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+}
+
+/* --- reading the header --- */
+
+static bool ends_in_bin(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && !strcmp(path + n - 4, ".bin");
+}
+
+/* What the file says it is; false: it says nothing. */
+static bool read_header(token_file *f)
+{
+    choir__tokens_header h;
+    uint32_t llmc[3];
+    if (f->bytes >= sizeof h.magic && !memcmp(f->data, CHOIR__TOKENS_MAGIC, sizeof h.magic)) {
+        memset(&h, 0, sizeof h);
+        memcpy(&h, f->data, f->bytes < sizeof h ? f->bytes : sizeof h);
+        f->begin = sizeof h;
+        f->width = h.version == 1 && (h.width == 2 || h.width == 4) ? (int)h.width : 0;
+        f->count = h.count > INT64_MAX / 8 ? -1 : (int64_t)h.count;
+        f->vocabulary = h.vocabulary && h.vocabulary <= 1u << 31 ? (int64_t)h.vocabulary : -1;
+        return true;
+    }
+    if (f->bytes < sizeof llmc)
+        return false;
+    memcpy(llmc, f->data, sizeof llmc);
+    if (llmc[0] != CHOIR__LLMC_GPT2 && llmc[0] != CHOIR__LLMC_LLAMA3)
+        return false;
+    f->begin = CHOIR__LLMC_BYTES;
+    f->width = llmc[0] == CHOIR__LLMC_GPT2 && llmc[1] == 1     ? 2
+               : llmc[0] == CHOIR__LLMC_LLAMA3 && llmc[1] == 7 ? 4
+                                                               : 0;
+    f->count = llmc[2];
+    return true;
+}
+
+static choir_status check_header(const char *path, token_file *f)
+{
+    if (!read_header(f)) {
+        if (!ends_in_bin(path))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s is no file of token ids: it has no header, and its name does not end in"
+                " .bin",
+                path);
+        if (f->bytes % 2)
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: without a header it is u16 ids, but it has an odd %zu bytes", path,
+                f->bytes);
+        f->width = 2;
+        f->count = (int64_t)(f->bytes / 2);
+        return CHOIR_OK;
+    }
+    if (!f->width || f->vocabulary < 0 || f->count < 0)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: its header has an unknown version or impossible sizes", path);
+    size_t room = f->bytes > f->begin ? f->bytes - f->begin : 0;
+    if ((uint64_t)f->count * (uint64_t)f->width != room)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: its header says %lld ids of %d bytes, and %zu bytes follow: it is truncated,"
+            " or was written to after",
+            path, (long long)f->count, f->width, room);
+    return CHOIR_OK;
+}
+
+static choir_status map_file(const char *path, token_file *f)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return CHOIR_ERR_IO;
+    }
+    void *data = MAP_FAILED;
+    int why = ENODATA;
+    if (info.st_size > 0) {
+        data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        why = errno;
+    }
+    close(fd);
+    if (data == MAP_FAILED)
+        return info.st_size > 0
+                   ? choir__error(CHOIR_ERR_IO, "%s: cannot be mapped: %s", path, strerror(why))
+                   : choir__error(CHOIR_ERR_FORMAT, "%s is empty: there are no ids", path);
+    *f = (token_file){.data = data, .bytes = (size_t)info.st_size};
+    return CHOIR_OK;
+}
+
+bool choir__is_token_file(const char *path)
+{
+    char first[8] = {0};
+    uint32_t magic;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, first, sizeof first) : -1;
+    if (fd >= 0)
+        close(fd);
+    memcpy(&magic, first, sizeof magic);
+    return n > 0 && (ends_in_bin(path) || !memcmp(first, CHOIR__TOKENS_MAGIC, sizeof first) ||
+                        magic == CHOIR__LLMC_GPT2 || magic == CHOIR__LLMC_LLAMA3);
+}
+
+/* --- the dataset --- */
+
+static int64_t tokens_length(const choir_dataset *self)
+{
+    return ((const token_dataset *)self)->length;
+}
+
+static choir_status tokens_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const token_dataset *d = (const token_dataset *)self;
+    int64_t from = d->first + index * d->stride, *in = x, *out = y;
+    for (int64_t i = 0; i <= d->context; i++) {
+        int64_t id = id_at(&d->file, from + i);
+        if (id >= self->classes)
+            return choir__error(CHOIR_ERR_RANGE,
+                "%s: token %lld is %lld, outside the vocabulary of %lld: encode the text with"
+                " the model's tokenizer, or give the model a larger vocabulary",
+                d->name, (long long)(from + i), (long long)id, (long long)self->classes);
+        if (i < d->context)
+            in[i] = id;
+        if (i)
+            out[i - 1] = id;
+    }
+    return CHOIR_OK;
+}
+
+static void tokens_free(choir_dataset *self)
+{
+    token_dataset *d = (token_dataset *)self;
+    munmap((void *)d->file.data, d->file.bytes);
+    free(d->name);
+    free(d);
+}
+
+static const choir_dataset_ops tokens_ops = {
+    .length = tokens_length, .get = tokens_get, .free = tokens_free};
+
+/* Files that do not say need to be looked through, once. */
+static int64_t needed_vocabulary(const token_file *f)
+{
+    int64_t largest = 0;
+    for (int64_t i = 0; i < f->count; i++)
+        largest = choir__max(largest, id_at(f, i));
+    return largest + 1;
+}
+
+static choir_status check_arguments(
+    const char *path, const token_file *f, int64_t context, int64_t vocabulary)
+{
+    int64_t training = choir__training_part(f->count);
+    if (context < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: a context of %lld tokens: it must be 1 or more", path, (long long)context);
+    if (vocabulary < 0 || (vocabulary && f->vocabulary > vocabulary))
+        return choir__error(CHOIR_ERR_RANGE,
+            "%s has ids of a vocabulary of %lld, the model's has %lld", path,
+            (long long)f->vocabulary, (long long)vocabulary);
+    choir_status status = choir__check_split(path, "training", training, context);
+    return status == CHOIR_OK
+               ? choir__check_split(path, "validation", f->count - training, context)
+               : status;
+}
+
+choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
+    int64_t vocabulary, choir_dataset **dataset)
+{
+    token_file f = {0};
+    if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", path, (int)split);
+    choir_status status = map_file(path, &f);
+    if (status != CHOIR_OK)
+        return status;
+    status = check_header(path, &f);
+    if (status == CHOIR_OK)
+        status = check_arguments(path, &f, context, vocabulary);
+    if (status != CHOIR_OK) {
+        munmap((void *)f.data, f.bytes);
+        return status;
+    }
+    if (!vocabulary)
+        vocabulary = f.vocabulary ? f.vocabulary : needed_vocabulary(&f);
+    madvise((void *)f.data, f.bytes, split == CHOIR_TRAIN ? MADV_RANDOM : MADV_SEQUENTIAL);
+    int64_t training = choir__training_part(f.count);
+    int64_t kept = split == CHOIR_TRAIN ? training : f.count - training;
+    token_dataset *d = choir__calloc(1, sizeof *d);
+    d->file = f;
+    d->name = choir__strdup(path);
+    d->context = context;
+    d->stride = split == CHOIR_TRAIN ? 1 : context;
+    d->first = split == CHOIR_TRAIN ? 0 : training;
+    d->length = (kept - 1 - context) / d->stride + 1;
+    d->base = (choir_dataset){.ops = &tokens_ops,
+        .x_dtype = CHOIR_I64,
+        .y_dtype = CHOIR_I64,
+        .x_shape = choir_dims(context),
+        .y_shape = choir_dims(context),
+        .classes = vocabulary};
+    *dataset = &d->base;
+    return CHOIR_OK;
+}
