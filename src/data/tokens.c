@@ -51,7 +51,9 @@ static bool read_header(token_file *f)
         memset(&h, 0, sizeof h);
         memcpy(&h, f->data, f->bytes < sizeof h ? f->bytes : sizeof h);
         f->begin = sizeof h;
-        f->width = h.version == 1 && (h.width == 2 || h.width == 4) ? (int)h.width : 0;
+        f->width = f->bytes >= sizeof h && h.version == 1 && (h.width == 2 || h.width == 4)
+                       ? (int)h.width
+                       : 0;
         f->count = h.count > INT64_MAX / 8 ? -1 : (int64_t)h.count;
         f->vocabulary = h.vocabulary && h.vocabulary <= 1u << 31 ? (int64_t)h.vocabulary : -1;
         return true;

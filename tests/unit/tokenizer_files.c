@@ -63,7 +63,8 @@ static void same_ids(void **state)
     json_error_t why;
     json_t *root = json_load_file(golden("expected.json"), JSON_ALLOW_NUL, &why), *lists;
     assert_non_null(root);
-    json_t *expected = json_object_get(root, "expected"), *cases = json_object_get(root, "cases");
+    json_t *expected = json_object_get(root, "expected"),
+           *cases = json_object_get(root, "cases");
     char saved[] = "/tmp/choir-tokenizer-XXXXXX";
     const char *kind;
     int fd = mkstemp(saved);
@@ -88,14 +89,14 @@ static void same_ids(void **state)
 static void bytes_come_back(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"gpt2", "gpt2/vocab.json", "gpt2/merges.txt",
-        "llama3.json"};
+    static const char *const kinds[] = {
+        "gpt2", "gpt2/vocab.json", "gpt2/merges.txt", "llama3.json"};
     enum { N = 5000 };
     char text[N];
     uint32_t seed = 1;
     for (int i = 0; i < N; i++) {
         seed = seed * 1664525 + 1013904223;
-        text[i] = (char)(i % 3 ? seed >> 24 : (uint32_t)" eat\n'\xe4\xbd"[seed >> 24 & 7]);
+        text[i] = (char)(i % 3 ? seed >> 24 : (uint32_t) " eat\n'\xe4\xbd"[seed >> 24 & 7]);
     }
     for (int k = 0; k < 4; k++) {
         choir_tokenizer *t = load(kinds[k]);
@@ -132,7 +133,7 @@ static void long_words(void **state)
     for (int i = 0; i < N; i++)
         text[i] = i % 2 ? 'b' : 'a';
     assert_int_equal(choir__tokenizer_parse("it", joins, strlen(joins), &t), CHOIR_OK);
-    for (int n = 1; n <= N; n += n < 200 ? 4 : 4950) { /* a ba ba ... */
+    for (int n = 1; n <= N; n += n < 200 ? 4 : 4948) { /* a ba ba ... */
         assert_int_equal(choir_tokenizer_encode(t, text, (size_t)n, ids, &count), CHOIR_OK);
         assert_int_equal(count, 1 + n / 4);
         assert_int_equal(ids[0], 0);
@@ -151,12 +152,12 @@ static void long_words(void **state)
 static void bad(const char *json, const char *text)
 {
     choir_tokenizer *t = NULL;
-    assert_says(choir__tokenizer_parse("it.json", json, strlen(json), &t), CHOIR_ERR_FORMAT,
-        text);
+    assert_says(
+        choir__tokenizer_parse("it.json", json, strlen(json), &t), CHOIR_ERR_FORMAT, text);
 }
 
 #define BPE(rest) "{\"model\":{\"type\":\"BPE\"," rest "}}"
-#define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
+#define VOCAB     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
 
 static void bad_json(void **state)
 {
@@ -175,7 +176,8 @@ static void bad_json(void **state)
     bad(BPE("\"vocab\":{\"\":0},\"merges\":[]"), "has 0 bytes");
     bad(BPE(VOCAB "\"merges\":3"), "model.merges must be a list");
     bad(BPE(VOCAB "\"merges\":[\"a\"]"), "merge 1 must be two tokens");
-    bad(BPE(VOCAB "\"merges\":[\"a b\",\"a c\"]"), "merge 2, of 'a' and 'c': the second is not");
+    bad(BPE(VOCAB "\"merges\":[\"a b\",\"a c\"]"),
+        "merge 2, of 'a' and 'c': the second is not");
     bad(BPE(VOCAB "\"merges\":[\"b a\"]"), "what they make is not");
     bad(BPE(VOCAB "\"merges\":[\"a b\",\"a b\"]"), "merge 2, of 'a' and 'b', is there before");
     bad(BPE(VOCAB "\"merges\":[],\"dropout\":0.1"), "model.dropout is 0.1");
@@ -200,8 +202,7 @@ static void bad_pairs(void **state)
     (void)state;
     choir_tokenizer *t = NULL;
     static const char vocab[] = "{\"a\":0,\"b\":1}";
-#define pair(v, m)                                                                             \
-    choir__gpt2_parse("v.json", v, strlen(v), "m.txt", m, strlen(m), &t)
+#define pair(v, m) choir__gpt2_parse("v.json", v, strlen(v), "m.txt", m, strlen(m), &t)
     assert_says(pair("{\n\"a\":}", "a b\n"), CHOIR_ERR_FORMAT, "v.json: line 2 is not JSON");
     assert_says(pair("[]", "a b\n"), CHOIR_ERR_FORMAT, "v.json must be an object");
     assert_says(pair(vocab, ""), CHOIR_ERR_FORMAT, "m.txt has no merges");
@@ -220,8 +221,7 @@ static void bad_models(void **state)
     char *data, *copy;
     size_t bytes;
     choir_tokenizer *t;
-    assert_int_equal(
-        choir__read_file(golden("spm_unigram.model"), 0, &data, &bytes), CHOIR_OK);
+    assert_int_equal(choir__read_file(golden("spm_unigram.model"), 0, &data, &bytes), CHOIR_OK);
     for (size_t n = 0; n < bytes; n += n < 600 ? 1 : 97) {
         t = NULL;
         copy = memcpy(malloc(n + 1), data, n); /* its end is where a sanitizer sees it */
