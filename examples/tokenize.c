@@ -10,9 +10,9 @@ int main(int argc, char **argv)
     if (argc == 4)
         choir_check(choir_tokenizer_load(argv[1], &tokenizer));
     else
-        choir_check(choir_tokenizer_bytes(&tokenizer)); /* without arguments, its own text */
+        choir_check(choir_tokenizer_bytes(&tokenizer)); /* and argv[0], this program, is read */
 
-    const char *text = argc == 4 ? argv[2] : __FILE__;
+    const char *text = argc == 4 ? argv[2] : argv[0];
     const char *path = argc == 4 ? argv[3] : "/tmp/choir-tokenize-example.bin";
     choir_check(choir_tokens_write(tokenizer, text, path, &count));
     printf("%s: %lld tokens of %lld\n", path, (long long)count,
