@@ -96,11 +96,13 @@ bool choir__reads(const choir__record *r, const choir_tensor *t)
 
 void choir__done_with(choir_tensor *t)
 {
-    choir__record *producer = t->producer;
-    if (!producer || producer->scope != t->scope || !t->storage || t->kept || t->watched ||
-        t->hooks || choir__device_of(t) != t->scope->device)
+    choir__record *producer = t->producer; /* NULL: nothing is recorded */
+    bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
+    if (foreign || !t->storage || t->kept || t->watched || t->hooks ||
+        choir__device_of(t) != t->scope->device)
         return;
-    bool again = producer->op->again && t->storage->version == producer->out_version;
+    bool again =
+        producer && producer->op->again && t->storage->version == producer->out_version;
     for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {
         if (choir__reads(r, t))
             return;

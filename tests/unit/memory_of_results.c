@@ -86,10 +86,23 @@ static void needed(void **state)
     backward(choir_sum(sum));
     float value;
     choir_check(choir_read(choir_narrow(choir_flatten(copy, 0), 0, 0, 1), &value, 4));
-    choir_scope *quiet = choir_no_grad(run); /* nothing is recorded: nothing is known */
-    choir_tensor *y = choir_exp(choir_full(quiet, CHOIR_F32, choir_dims(3), 1));
-    choir__done_with(y);
-    assert_non_null(y->storage);
+}
+
+/* Where nothing is recorded nobody reads; where an input needs no gradient a weight's may. */
+static void unrecorded(void **state)
+{
+    (void)state;
+    leaves();
+    choir_tensor *plain = choir_exp(choir_randn(micro, choir_dims(ROWS, COLS), "plain"));
+    choir_tensor *unused = choir_exp(plain), *y = choir_linear(plain, w, NULL);
+    choir__done_with(plain);
+    choir__done_with(unused);
+    assert_true(plain->storage && !unused->storage);
+    backward(choir_sum(choir_mul(y, x)));
+    choir_scope *quiet = choir_no_grad(run);
+    choir_tensor *a = choir_exp(choir_full(quiet, CHOIR_F32, choir_dims(3), 1));
+    choir__done_with(a);
+    assert_null(a->storage);
     choir_check(choir_scope_close(quiet));
 }
 
@@ -196,6 +209,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
         T(unread),
         T(needed),
+        T(unrecorded),
         T(made_again),
         T(changed),
         T(over_the_scores),
