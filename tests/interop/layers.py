@@ -4,7 +4,7 @@ import choir
 import torch
 import torch.nn as nn
 
-from networks import Block
+from networks import Block, RmsNorm
 
 
 @case
@@ -41,6 +41,11 @@ def layer_norm():
 
 
 @case
+def rms_norm():
+    layer(lambda run: run.module(C.nn_rms_norm, 33, 1e-6), RmsNorm(33, 1e-6), (4, 7, 33))
+
+
+@case
 def batch_norm():
     layer(lambda run: run.module(C.nn_batch_norm, 6), nn.BatchNorm2d(6), (4, 6, 5, 3))
     layer(lambda run: run.module(C.nn_batch_norm, 6), nn.BatchNorm1d(6), (8, 6))
@@ -73,7 +78,7 @@ def dropout_eval():
 
 @case
 def activations():
-    for ours, theirs in ((C.nn_relu, nn.ReLU()), (C.nn_gelu, nn.GELU()), (C.nn_tanh, nn.Tanh()),
+    for ours, theirs in ((C.nn_relu, nn.ReLU()), (C.nn_gelu, nn.GELU()), (C.nn_tanh, nn.Tanh()), (C.nn_silu, nn.SiLU()),
                          (C.nn_gelu_tanh, nn.GELU(approximate="tanh")), (C.nn_flatten, nn.Flatten())):
         layer(lambda run: run.module(ours), theirs, (3, 5, 7))
 

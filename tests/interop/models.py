@@ -67,6 +67,18 @@ def gpt2_by_name():
 
 
 @case
+def llama_by_name():
+    language_model("llama:layers=2,heads=4,kv_heads=2,width=32,hidden=56,context=16", 16,
+                   lambda vocab: networks.Llama(2, 4, 2, 32, 56, vocab))
+
+
+@case
+def mistral_by_name():
+    language_model("mistral:layers=2,heads=4,kv_heads=1,width=32,hidden=48,context=24,window=5,tied=1", 24,
+                   lambda vocab: networks.Llama(2, 4, 1, 32, 48, vocab, window=5, tied=True))
+
+
+@case
 def mlp_by_name():
     image_model("mlp:hidden=48", 12, nn.Sequential(nn.Flatten(), *networks.mlp(144, 48, 10)), adamw,
                 *adamw_options())

@@ -42,6 +42,96 @@ class Gpt2(nn.Module):
         return self.ln_f(x) @ self.wte.weight.t()
 
 
+class RmsNorm(nn.Module):
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+def rotate(x, offset=0, theta=10000.0):
+    """x (B, T, H, D) at positions offset, offset + 1, ...: its halves turn against each other."""
+    half = x.shape[-1] // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = (offset + torch.arange(x.shape[1], dtype=torch.float64))[:, None, None] * frequency
+    c, s = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+def grouped_attention(q, k, v, window=0):
+    """Causal. q (B, H, T, D), k and v (B, G, T, D); window: the last positions that one sees."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    t = torch.arange(q.shape[2])
+    seen = t[None] <= t[:, None]
+    if window:
+        seen &= t[None] > t[:, None] - window
+    scores = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, width, heads, kv_heads, window):
+        super().__init__()
+        self.heads, self.kv_heads, self.window = heads, kv_heads, window
+        kv = width // heads * kv_heads
+        self.q_proj, self.o_proj = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.k_proj, self.v_proj = (nn.Linear(width, kv, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q = rotate(self.q_proj(x).view(b, t, self.heads, -1)).transpose(1, 2)
+        k = rotate(self.k_proj(x).view(b, t, self.kv_heads, -1)).transpose(1, 2)
+        v = self.v_proj(x).view(b, t, self.kv_heads, -1).transpose(1, 2)
+        return self.o_proj(grouped_attention(q, k, v, self.window).transpose(1, 2).reshape(b, t, c))
+
+
+class LlamaMlp(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, hidden, window):
+        super().__init__()
+        self.self_attn = LlamaAttention(width, heads, kv_heads, window)
+        self.mlp = LlamaMlp(width, hidden)
+        self.input_layernorm, self.post_attention_layernorm = RmsNorm(width), RmsNorm(width)
+
+    def forward(self, x):
+        x = x + self.self_attn(self.input_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Llama(nn.Module):
+    """Llama, and Mistral with a window, under the names of the published weights; the head is the
+    token embedding or its own."""
+
+    def __init__(self, layers, heads, kv_heads, width, hidden, vocab, window=0, tied=False):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(vocab, width)
+        self.model.layers = nn.ModuleList(
+            LlamaBlock(width, heads, kv_heads, hidden, window) for _ in range(layers))
+        self.model.norm = RmsNorm(width)
+        if not tied:
+            self.lm_head = nn.Linear(width, vocab, bias=False)
+
+    def forward(self, ids):
+        x = self.model.embed_tokens(ids)
+        for layer in self.model.layers:
+            x = layer(x)
+        x = self.model.norm(x)
+        return self.lm_head(x) if hasattr(self, "lm_head") else x @ self.model.embed_tokens.weight.t()
+
+
 def mlp(inputs, hidden, classes):
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
                          nn.Linear(hidden, classes))

@@ -6,6 +6,8 @@ import choir
 import torch
 import torch.nn.functional as F
 
+from networks import grouped_attention, rotate
+
 
 @case
 def unary():
@@ -16,6 +18,7 @@ def unary():
         function(getattr(C, name), getattr(torch, name), torch.rand(9, 5) + 0.1)
     function(C.gelu, F.gelu, (7, 33))
     function(C.gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), (7, 33))
+    function(C.silu, F.silu, (7, 33))
     function(lambda x: C.affine(x, 2.5, -1), lambda x: 2.5 * x - 1, (4, 9))
     function(lambda x: C.scale(x, -0.3), lambda x: -0.3 * x, (4, 9))
 
@@ -23,7 +26,8 @@ def unary():
 @case
 def activations_far_out():
     x = torch.tensor([-1e4, -90.0, -20, -5, -1e-3, 0, 1e-3, 5, 20, 80])
-    for ours, theirs in ((C.tanh, torch.tanh), (C.sigmoid, torch.sigmoid), (C.gelu, F.gelu)):
+    for ours, theirs in ((C.tanh, torch.tanh), (C.sigmoid, torch.sigmoid), (C.gelu, F.gelu),
+                         (C.silu, F.silu)):
         function(ours, theirs, x.clone())
 
 
@@ -142,6 +146,46 @@ def attention():
             q, k, v = (z.view(2, 7, 4, 8).transpose(1, 2) for z in x.split(32, 2))
             return attention_formula(q, k, v, causal).transpose(1, 2).reshape(2, 7, 32)
         function(lambda x: C.self_attention(x, 4, causal), qkv_formula, (2, 7, 96))
+
+
+@case
+def rms_norm():
+    def formula(x, g):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g
+    function(lambda x, g: C.rms_norm(x, g, 1e-6), formula, (4, 7, 33), (33,))
+    function(lambda x: C.rms_norm(x, None, 1e-6), lambda x: formula(x, 1), (3, 130))
+
+
+@case
+def swiglu():
+    function(C.swiglu, lambda a, b: F.silu(a) * b, (4, 7, 33), (4, 7, 33))
+
+    def halves(x):
+        a, b = x.chunk(2, -1)
+        return F.silu(a) * b
+    function(lambda x: C.swiglu(x, None), halves, (5, 66))
+
+
+@case
+def rotary():
+    for width, offset in ((8, 0), (64, 5), (34, 1000)):
+        opts = choir.options(C.rotary_defaults, theta=500000)
+
+        def ours(x):
+            scope = choir.Scope(C.tensor_scope(x))
+            table = C.rotary_table(scope, choir.E.CHOIR_F32, offset + 9, width, opts)
+            return C.rotary(x, table, offset)
+        function(ours, lambda x: rotate(x, offset, 500000.0), (2, 9, 3, width))
+
+
+@case
+def grouped():
+    opts = choir.options(C.attention_defaults, causal=True)
+    for heads, kv_heads, window in ((4, 2, 0), (6, 1, 0), (4, 4, 5), (4, 2, 3)):
+        opts.window = window
+        function(lambda q, k, v: C.attention_with(q, k, v, opts),
+                 lambda q, k, v: grouped_attention(q, k, v, window), (2, heads, 19, 16),
+                 (2, kv_heads, 19, 16), (2, kv_heads, 19, 16))
 
 
 @case
