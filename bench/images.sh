@@ -5,7 +5,7 @@ source bench/lib.inc
 machine
 photos=${PHOTOS:-../shared/data/photos}
 set -- "$photos"/*.JPEG
-[ -f "$1" ] || { echo "skipped: there are no *.JPEG in $photos; name a folder with PHOTOS="; exit 0; }
+[ -f "$1" ] || { echo "skipped: no *.JPEG in $photos; name a folder with PHOTOS="; exit 0; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for file; do # a class each, by the head of the name
@@ -22,7 +22,8 @@ for _ in 1 2 3; do
 done | sort -k1,1 -k2,2g | awk '!($1 in least) { least[$1] = $2; names[++n] = $1 }
     END {
         for (i = 1; i <= n; i++)
-            printf "%-18s %7.3f ms   %6.0f images/s\n", names[i], least[names[i]], 1e3 / least[names[i]]
+            printf "%-18s %7.3f ms   %6.0f images/s\n", names[i], least[names[i]],
+                1e3 / least[names[i]]
         for (i = 1; i <= n; i++)
             if (names[i] ~ /^torch_/)
                 printf "choir_train is %.2f times as fast as %s\n",

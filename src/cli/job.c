@@ -66,7 +66,7 @@ choir_status choir__job_open_data(choir__job *j)
     bool language = j->info.task == CHOIR__LANGUAGE;
     if (is_random(j))
         return open_random(j);
-    if (j->info.task == CHOIR__REGRESSION)
+    if (!language && j->info.task != CHOIR__CLASSIFICATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s trains on random data alone: choir train --model %s random",
             j->spec->name, j->model);
@@ -194,10 +194,12 @@ choir_status choir__job_prepare(choir__job *j)
                    : is_folder(j) ? "cnn"
                                   : "gpt2:layers=4,heads=4,width=128,context=64";
     status = choir__model_find(j->model, &j->spec);
-    /* Images say what a sample is before the model is described; a text needs the context
+    /* Images say what a sample is before a classifier is described; a text needs the context
      * first. */
-    if (status == CHOIR_OK && is_folder(j) && strcmp(j->spec->name, "gpt2") &&
-        strcmp(j->spec->name, "toy"))
+    choir__model_info own = {0};
+    if (status == CHOIR_OK && is_folder(j))
+        status = j->spec->describe(j->model, &own);
+    if (status == CHOIR_OK && is_folder(j) && own.task == CHOIR__CLASSIFICATION)
         status = choir__cli_open_pictures(j);
     if (status == CHOIR_OK)
         status = j->spec->describe(j->model, &j->info);
