@@ -1,85 +1,99 @@
-#!/usr/bin/env python3
-"""Validation samples of an image folder against torchvision's Resize and CenterCrop.
-
-    images.py LIBCHOIR FOLDER          FOLDER/CLASS/*.JPEG or FOLDER/*.JPEG
-
-Prints the mean and largest absolute difference in 8-bit levels; exit status 1 if the mean is more
-than rounding explains (PIL rounds twice, to whole levels; we do not round), 77 to skip.
-"""
+"""Images: validation samples against torchvision's Resize and CenterCrop on PIL's decoder; orders of
+samples of the public sampler."""
 import ctypes
 import glob
 import os
-import sys
 import tempfile
 
-try:
-    import numpy as np
-    import torch
+from check import C, case, main, same  # first: it skips without PyTorch
+import choir
+import numpy as np
+import torch
+from torch.utils.data import DistributedSampler
+
+LEVELS = 0.5  # of 255: PIL rounds to whole levels twice, we never do
+
+
+def split_of(folder, files):
+    """One class, the same files in both splits."""
+    for split in ("train", "val"):
+        os.makedirs(os.path.join(folder, split, "all"))
+        for path in files:
+            os.symlink(os.path.abspath(path), os.path.join(folder, split, "all",
+                                                           os.path.basename(path)))
+
+
+def differences(folder, files, size, resize, scaled):
+    """The mean difference of each image, in levels."""
     from PIL import Image
     from torchvision import transforms
-except ImportError as error:
-    print("skipped:", error)
-    sys.exit(77)
 
-I64, F32, INT = ctypes.c_int64, ctypes.c_float, ctypes.c_int
-SIZE, LIMIT = 224, 0.5  # levels
+    opts = choir.options(C.image_defaults, height=size, width=size, resize=resize, dct_scaling=scaled,
+                         crop=choir.E.CHOIR_CROP_RESIZED, mean=(ctypes.c_float * 3)(0, 0, 0),
+                         std=(ctypes.c_float * 3)(*[1 / 255] * 3))
+    theirs = transforms.Compose([transforms.Resize(resize or round(size * 256 / 224)),
+                                 transforms.CenterCrop(size)])
+    data, y = ctypes.c_void_p(), ctypes.c_int64()
+    C.dataset_images(folder, choir.E.CHOIR_VALIDATION, opts, ctypes.addressof(data))
+    x, off = np.zeros((size, size, 3), np.float32), []
+    for i, path in enumerate(files):
+        C.dataset_get(data, i, x.ctypes.data, ctypes.addressof(y))
+        with Image.open(path) as image:
+            want = np.asarray(theirs(image.convert("RGB"))).astype(np.float32)
+        off.append(float(np.abs(x - want).mean()))
+    C.dataset_free(data)
+    return off
 
 
-class Opts(ctypes.Structure):
-    _fields_ = [("height", INT), ("width", INT), ("crop", INT), ("scale_min", F32),
-                ("scale_max", F32), ("ratio_min", F32), ("ratio_max", F32), ("padding", INT),
-                ("resize", INT), ("flip", ctypes.c_bool), ("dct_scaling", ctypes.c_bool),
-                ("mean", F32 * 3), ("std", F32 * 3), ("max_pixels", I64),
-                ("seed", ctypes.c_uint64)]
-
-
-def main():
-    lib = ctypes.CDLL(sys.argv[1])
-    lib.choir_image_defaults.restype = Opts
-    lib.choir_dataset_images.argtypes = [ctypes.c_char_p, INT, Opts, ctypes.c_void_p]
-    lib.choir_error_message.restype = ctypes.c_char_p
-    files = sorted(glob.glob(os.path.join(sys.argv[2], "*.JPEG")))
+@case
+def validation():
+    try:
+        import PIL
+        import torchvision
+    except ImportError as error:
+        print("without torchvision, not compared: %s" % error)
+        return
+    photos = os.path.join(os.environ.get("CHOIR_TEST_DATA", ""), "photos")
+    files = sorted(glob.glob(os.path.join(photos, "*.JPEG")))
     if not files:
-        print("skipped: there are no photos in", sys.argv[2])
-        return 77
-    failed = False
+        print("without photos, not compared: none in %s" % photos)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        for split in ("train", "val"):
-            os.makedirs(os.path.join(folder, split, "all"))
-            for path in files:
-                os.symlink(os.path.abspath(path),
-                           os.path.join(folder, split, "all", os.path.basename(path)))
-        for scaled in (False, True):
-            for size, resize in ((SIZE, 256), (96, 110), (320, 0)):
-                opts = lib.choir_image_defaults()
-                opts.height = opts.width = size
-                opts.resize = resize
-                opts.crop = 1
-                opts.dct_scaling = scaled
-                opts.mean[:] = [0, 0, 0]
-                opts.std[:] = [1 / 255] * 3
-                data = ctypes.c_void_p()
-                if lib.choir_dataset_images(folder.encode(), 1, opts, ctypes.byref(data)):
-                    print(lib.choir_error_message().decode())
-                    return 1
-                theirs = transforms.Compose([
-                    transforms.Resize(resize or round(size * 256 / 224)),
-                    transforms.CenterCrop(size)])
-                x, y, means, most = np.zeros((size, size, 3), np.float32), I64(), [], 0
-                for i, path in enumerate(files):
-                    lib.choir_dataset_get(data, I64(i), x.ctypes.data_as(ctypes.c_void_p),
-                                          ctypes.byref(y))
-                    with Image.open(path) as image:
-                        want = np.asarray(theirs(image.convert("RGB"))).astype(np.float32)
-                    off = np.abs(x - want)
-                    means.append(off.mean())
-                    most = max(most, off.max())
-                worst = max(means)
-                failed |= not scaled and worst > LIMIT
-                print(f"{size} x {size}{', JPEG scaling' if scaled else ''}: mean difference "
-                      f"{np.mean(means):.3f} levels, worst image {worst:.3f}, most {most:.2f}")
-                lib.choir_dataset_free(data)
-    return 1 if failed else 0
+        split_of(folder, files)
+        for size, resize in ((224, 256), (96, 110), (320, 0)):
+            for scaled in (False, True):
+                off = differences(folder, files, size, resize, scaled)
+                print("  %d x %d%s: %.3f levels, worst image %.3f" % (
+                    size, size, ", JPEG scaling" if scaled else "", np.mean(off), max(off)))
+                if not scaled and max(off) > LEVELS:
+                    raise AssertionError("an image is off by %.3f levels" % max(off))
 
 
-sys.exit(main())
+@case
+def sampler():
+    """choir_distributed_sampler and choir_randperm, bit for bit."""
+    for n, world, seed, epoch, shuffle, drop_last in (
+            (10, 4, 0, 0, True, False), (103, 8, 7, 3, True, True), (25000, 3, 42, 9, True, False),
+            (11, 4, 0, 2, False, False), (3, 5, 1, 0, True, False)):
+        for rank in range(world):
+            theirs = DistributedSampler(range(n), num_replicas=world, rank=rank, shuffle=shuffle,
+                                        seed=seed, drop_last=drop_last)
+            theirs.set_epoch(epoch)
+            ours = ctypes.c_void_p()
+            opts = choir.options(C.sampler_defaults, world=world, rank=rank, shuffle=shuffle,
+                                 drop_last=drop_last, seed=seed)
+            C.distributed_sampler(n, opts, ctypes.addressof(ours))
+            C.sampler_set_epoch(ours, epoch)
+            got = [C.sampler_at(ours, i) for i in range(C.sampler_length(ours))]
+            C.sampler_free(ours)
+            same("rank %d of %d" % (rank, world), np.array(got), np.array(list(theirs)))
+    for seed, n in ((0, 1), (1, 1000), (2**40 + 3, 40000), (5, 1000000)):
+        out = np.zeros(n, np.int64)
+        C.randperm(seed, n, out.ctypes.data)
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        same("randperm(%d)" % n, out, torch.randperm(n, generator=generator).numpy())
+
+
+if __name__ == "__main__":
+    main()
