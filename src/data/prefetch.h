@@ -9,6 +9,9 @@
  * device. That runs when the device's queue comes to it, so the stage is free again only after
  * its event.
  *
+ * Stages are ordinary memory, which CPU devices copy from as it is; a device that copies by DMA
+ * would have them pinned, here.
+ *
  * take, copied and restart are the training thread's; list and get are called on the others,
  * list by one at a time. */
 #ifndef CHOIR_PREFETCH_H

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "device/cpu/context.h"
+
 enum {
     SHARES = 4, /* that a worker takes of a stage, about */
     NAP_US = 100,
@@ -160,6 +162,8 @@ void *choir__stages_serve(void *arg)
     choir__prefetch *p = arg;
     long us = NAP_US;
     is_ours = true;
+    if (p->source.workers > 1) /* one stays on the core of a rank; several are for more cores */
+        choir__cpu_free_thread();
     pthread_mutex_lock(&p->lock);
     number = p->started++;
     while (!p->stop) {

@@ -28,4 +28,8 @@ void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes);
 extern const choir__kernels choir__cpu_reference;
 const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */
 
+/* The calling thread may run on every core that the process may use, whatever its maker was
+ * bound to. */
+void choir__cpu_free_thread(void);
+
 #endif

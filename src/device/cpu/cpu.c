@@ -141,6 +141,15 @@ static void bind_thread(choir_device *device)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+void choir__cpu_free_thread(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0, count = allowed_cores(); i < count; i++)
+        CPU_SET(cores.list[i], &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
     const dnnl_version_t *v = dnnl_version();
