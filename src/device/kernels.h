@@ -257,25 +257,31 @@ typedef struct choir__k_rotary {
     choir_dtype dtype;
 } choir__k_rotary;
 
-/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015). train: the
- * batch's mean and biased variance are used and written to mean, rstd; when update is set the
- * running ones become (1 - momentum) old + momentum new, the variance unbiased there. eval: the
- * running ones are used (mean, rstd are written too). gamma, beta may be NULL. */
+/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015):
+ *   y = (x - mean) (rstd gamma) + beta, + residual (rows, cols) when there, and relu: max(0,
+ * that). train: the batch's mean and biased variance are used and written to mean, rstd; when
+ * update is set the running ones become (1 - momentum) old + momentum new, the variance
+ * unbiased there. eval: the running ones are used (mean, rstd are written too). again: mean and
+ * rstd are an earlier call's, whose y is made once more, bit for bit, and nothing else is read
+ * or written. gamma, beta may be NULL. */
 typedef struct choir__k_batch_norm {
-    const void *x, *gamma, *beta;
+    const void *x, *gamma, *beta, *residual;
     void *y, *mean, *rstd, *running_mean, *running_var;
     int64_t rows, cols;
     float eps, momentum;
-    bool train, update;
+    bool train, update, relu, again;
     choir_dtype dtype;
 } choir__k_batch_norm;
 
-/* gx and, when there, ggamma, gbeta. train as in the forward. */
+/* gx and, when there, ggamma, gbeta. train and relu as in the forward. A gradient passes ReLU
+ * where y > 0: y is read when given, else its sign is computed again from x, gamma and beta (so
+ * with a residual y must be given). gresidual, when there, is what passed: the residual's
+ * gradient; it may be gy. */
 typedef struct choir__k_batch_norm_backward {
-    const void *x, *gamma, *mean, *rstd, *gy;
-    void *gx, *ggamma, *gbeta;
+    const void *x, *gamma, *beta, *mean, *rstd, *y, *gy;
+    void *gx, *ggamma, *gbeta, *gresidual;
     int64_t rows, cols;
-    bool train;
+    bool train, relu;
     choir_dtype dtype;
 } choir__k_batch_norm_backward;
 

@@ -150,6 +150,107 @@ static void batch_norm_backward(void **state)
     }
 }
 
+/* variant: bit 0 a residual, bit 1 train, bit 2 ReLU off */
+static void batch_norm_fused(void **state)
+{
+    (void)state;
+    EACH(s, v, 8)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
+            .train = v & 2, .relu = !(v & 4));
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
+        give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+        if (v & 1)
+            give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
+        give(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        give(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        take(&t, AT(batch_norm, y), n);
+        take(&t, AT(batch_norm, mean), cols);
+        take(&t, AT(batch_norm, rstd), cols);
+        check(t);
+    }
+}
+
+/* variant: bit 0 train, bit 1 a given y (of a residual's block), bit 2 its gradient */
+static void batch_norm_fused_backward(void **state)
+{
+    (void)state;
+    EACH(s, v, 12)
+    {
+        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        trial t = TRIAL(
+            batch_norm_backward, .rows = rows, .cols = cols, .train = v & 1, .relu = true);
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
+        give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(batch_norm_backward, beta), cols, uniform(cols, -1, 1));
+        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        if (v & 2)
+            give(&t, AT(batch_norm_backward, y), n, uniform(n, -1, 1));
+        give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
+        if (v >= 8)
+            in_place(&t, AT(batch_norm_backward, gresidual));
+        else if (v & 4)
+            take(&t, AT(batch_norm_backward, gresidual), n);
+        take(&t, AT(batch_norm_backward, gx), n);
+        take(&t, AT(batch_norm_backward, ggamma), cols);
+        take(&t, AT(batch_norm_backward, gbeta), cols);
+        check(t);
+    }
+}
+
+/* again makes the same bits out of mean and rstd alone; and the backward finds the sign that
+ * the forward had, given or computed again. */
+static void batch_norm_again(void **state)
+{
+    (void)state;
+    enum { ROWS = 97, COLS = 83, N = ROWS * COLS };
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    float *x = uniform(N, -2, 3), *gy = uniform(N, -1, 1), *gamma = uniform(COLS, -1, 1);
+    float *beta = uniform(COLS, -0.1f, 0.1f), mean[COLS], rstd[COLS], var[COLS];
+    static float y[N], y2[N], gx[N], gx2[N];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
+        choir__k_batch_norm k = {.x = x,
+            .gamma = gamma,
+            .beta = beta,
+            .y = y,
+            .mean = mean,
+            .rstd = rstd,
+            .running_mean = mean,
+            .running_var = var,
+            .rows = ROWS,
+            .cols = COLS,
+            .eps = 1e-5f,
+            .train = true,
+            .relu = true};
+        tables[j]->batch_norm(&k);
+        k.y = y2, k.again = true, k.running_mean = k.running_var = NULL;
+        tables[j]->batch_norm(&k);
+        assert_memory_equal(y, y2, sizeof y);
+        choir__k_batch_norm_backward b = {.x = x,
+            .gamma = gamma,
+            .beta = beta,
+            .mean = mean,
+            .rstd = rstd,
+            .gy = gy,
+            .gx = gx,
+            .rows = ROWS,
+            .cols = COLS,
+            .train = true,
+            .relu = true};
+        tables[j]->batch_norm_backward(&b);
+        b.y = y, b.gx = gx2;
+        tables[j]->batch_norm_backward(&b);
+        assert_memory_equal(gx, gx2, sizeof gx);
+    }
+    free(x), free(gy), free(gamma), free(beta);
+}
+
 /* Equal inputs of a row give equal bits wherever they stand, and a row does not know its
  * company. */
 static void position_independence(void **state)
@@ -190,6 +291,9 @@ int main(void)
         cmocka_unit_test(layer_norm_weights),
         cmocka_unit_test(batch_norm),
         cmocka_unit_test(batch_norm_backward),
+        cmocka_unit_test(batch_norm_fused),
+        cmocka_unit_test(batch_norm_fused_backward),
+        cmocka_unit_test(batch_norm_again),
         cmocka_unit_test(position_independence),
     };
     return cmocka_run_group_tests_name("normalising kernels", tests, NULL, NULL);

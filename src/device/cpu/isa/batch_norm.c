@@ -62,8 +62,9 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
     const float *x = (const float *)k->x + at;
     float *y = (float *)k->y + at;
     int64_t cols = k->cols;
+    const float *residual = k->residual ? (const float *)k->residual + at : NULL;
     vec mean[BLOCK] = {0}, var[BLOCK] = {0}, scale[BLOCK], shift[BLOCK] = {0};
-    if (k->train) {
+    if (k->train && !k->again) {
         vec center[BLOCK];
         moment(x, k->rows, cols, left, block, mean, false, center);
         EACH(j) mean[j] = center[j];
@@ -72,15 +73,20 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
     EACH(j)
     {
         int64_t c = at + j * W, rest = left - j * W;
-        if (k->train && k->update)
-            update_running(k, c, rest, mean[j], var[j]);
-        if (!k->train) {
-            mean[j] = v_get((const float *)k->running_mean + c, rest);
-            var[j] = v_get((const float *)k->running_var + c, rest);
+        if (k->again) {
+            mean[j] = v_get((const float *)k->mean + c, rest);
+            scale[j] = v_get((const float *)k->rstd + c, rest);
+        } else {
+            if (k->train && k->update)
+                update_running(k, c, rest, mean[j], var[j]);
+            if (!k->train) {
+                mean[j] = v_get((const float *)k->running_mean + c, rest);
+                var[j] = v_get((const float *)k->running_var + c, rest);
+            }
+            scale[j] = 1.0f / v_sqrt(var[j] + k->eps);
+            v_put((float *)k->mean + c, mean[j], rest);
+            v_put((float *)k->rstd + c, scale[j], rest);
         }
-        scale[j] = 1.0f / v_sqrt(var[j] + k->eps);
-        v_put((float *)k->mean + c, mean[j], rest);
-        v_put((float *)k->rstd + c, scale[j], rest);
         if (k->gamma)
             scale[j] *= v_get((const float *)k->gamma + c, rest);
         if (k->beta)
@@ -89,8 +95,13 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
     for (int64_t r = 0; r < k->rows; r++)
         EACH(j)
         {
-            vec v = v_get(x + r * cols + j * W, left - j * W);
-            v_put(y + r * cols + j * W, (v - mean[j]) * scale[j] + shift[j], left - j * W);
+            int64_t i = r * cols + j * W;
+            vec v = (v_get(x + i, left - j * W) - mean[j]) * scale[j] + shift[j];
+            if (residual)
+                v += v_get(residual + i, left - j * W);
+            if (k->relu)
+                v = v_max(v_set(0.0f), v); /* NaN stays */
+            v_put(y + i, v, left - j * W);
         }
 }
 
@@ -104,20 +115,42 @@ void KERNEL(batch_norm)(const choir__k_batch_norm *k)
         forward(k, c, choir__min(W, k->cols - c), 1);
 }
 
-/* sum gy and sum gy xhat. */
-INLINE void gradient_sums(const choir__k_batch_norm_backward *k, int64_t at, int64_t left,
-    int block, const vec *mean, const vec *rstd, column *beta, column *gamma)
+/* What a block of columns of the backward needs to know at each element. */
+typedef struct block_state {
+    const float *x, *y, *gy; /* at its first column; y may be NULL */
+    float *gresidual;        /* may be NULL */
+    vec mean[BLOCK], rstd[BLOCK], scale[BLOCK], shift[BLOCK];
+} block_state;
+
+/* What of gy passes ReLU at element i of vector j, where x is v. */
+INLINE vec passed(const choir__k_batch_norm_backward *k, const block_state *b, int64_t i, int j,
+    int64_t left, vec v)
 {
-    const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
+    vec g = v_get(b->gy + i, left), y;
+    if (!k->relu)
+        return g;
+    if (b->y)
+        y = v_get(b->y + i, left);
+    else
+        y = (v - b->mean[j]) * b->scale[j] + b->shift[j]; /* the forward's very operations */
+    return v_sel(v_gt(y, v_set(0.0f)), g, v_set(0.0f));
+}
+
+/* sum g and sum g xhat, of the g that passed. */
+INLINE void gradient_sums(const choir__k_batch_norm_backward *k, const block_state *s,
+    int64_t left, int block, column *beta, column *gamma)
+{
     for (int64_t r = 0; r < k->rows; r += RUN) {
         vec b[BLOCK] = {0}, g[BLOCK] = {0};
-        for (int64_t i = r; i < choir__min(k->rows, r + RUN); i++)
+        for (int64_t row = r; row < choir__min(k->rows, r + RUN); row++)
             EACH(j)
             {
-                vec d = v_get(gy + i * k->cols + j * W, left - j * W);
-                vec v = v_get(x + i * k->cols + j * W, left - j * W);
+                int64_t i = row * k->cols + j * W, rest = left - j * W;
+                vec v = v_get(s->x + i, rest), d = passed(k, s, i, j, rest, v);
+                if (s->gresidual)
+                    v_put(s->gresidual + i, d, rest);
                 b[j] += d;
-                g[j] += d * ((v - mean[j]) * rstd[j]);
+                g[j] += d * ((v - s->mean[j]) * s->rstd[j]);
             }
         EACH(j)
         {
@@ -127,23 +160,29 @@ INLINE void gradient_sums(const choir__k_batch_norm_backward *k, int64_t at, int
     }
 }
 
-/* train: gx = rstd gamma (gy - mean gy - xhat mean(gy xhat)); eval: gx = rstd gamma gy. */
+/* train: gx = rstd gamma (g - mean g - xhat mean(g xhat)); eval: gx = rstd gamma g. */
 INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t left, int block)
 {
-    const float *x = (const float *)k->x + at, *gy = (const float *)k->gy + at;
     float *gx = (float *)k->gx + at;
     double share = k->train ? 1.0 / (double)k->rows : 0.0;
-    vec mean[BLOCK], rstd[BLOCK], scale[BLOCK], g_mean[BLOCK], g_dot[BLOCK];
+    vec g_mean[BLOCK], g_dot[BLOCK];
     column beta[BLOCK] = {0}, gamma[BLOCK] = {0};
+    block_state s = {.x = (const float *)k->x + at,
+        .y = k->y ? (const float *)k->y + at : NULL,
+        .gy = (const float *)k->gy + at,
+        .gresidual = k->gresidual ? (float *)k->gresidual + at : NULL};
     EACH(j)
     {
-        mean[j] = v_get((const float *)k->mean + at + j * W, left - j * W);
-        rstd[j] = v_get((const float *)k->rstd + at + j * W, left - j * W);
-        scale[j] = rstd[j];
+        int64_t c = at + j * W, rest = left - j * W;
+        s.mean[j] = v_get((const float *)k->mean + c, rest);
+        s.rstd[j] = s.scale[j] = v_get((const float *)k->rstd + c, rest);
+        s.shift[j] = (vec){0};
         if (k->gamma)
-            scale[j] *= v_get((const float *)k->gamma + at + j * W, left - j * W);
+            s.scale[j] *= v_get((const float *)k->gamma + c, rest);
+        if (k->beta)
+            s.shift[j] = v_get((const float *)k->beta + c, rest);
     }
-    gradient_sums(k, at, left, block, mean, rstd, beta, gamma);
+    gradient_sums(k, &s, left, block, beta, gamma);
     EACH(j)
     {
         if (k->ggamma)
@@ -156,12 +195,13 @@ INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t 
     for (int64_t r = 0; r < k->rows; r++)
         EACH(j)
         {
-            int64_t i = r * k->cols + j * W;
-            vec g = v_get(gy + i, left - j * W);
-            vec hat = (v_get(x + i, left - j * W) - mean[j]) * rstd[j];
+            int64_t i = r * k->cols + j * W, rest = left - j * W;
+            vec v = v_get(s.x + i, rest);
+            vec g = s.gresidual ? v_get(s.gresidual + i, rest) : passed(k, &s, i, j, rest, v);
+            vec hat = (v - s.mean[j]) * s.rstd[j];
             if (k->train)
                 g = g - g_mean[j] - hat * g_dot[j];
-            v_put(gx + i, g * scale[j], left - j * W);
+            v_put(gx + i, g * s.scale[j], rest);
         }
 }
 

@@ -96,19 +96,28 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
 {
     choir_dtype dtype = k->dtype;
     for (int64_t c = 0; c < k->cols; c++) {
-        double mean, var;
-        if (k->train) {
-            batch_moments(k, c, &mean, &var);
+        double mean, var = 0, rstd;
+        if (k->again) {
+            mean = get(k->mean, c, dtype);
+            rstd = get(k->rstd, c, dtype);
         } else {
-            mean = get(k->running_mean, c, dtype);
-            var = get(k->running_var, c, dtype);
+            if (k->train) {
+                batch_moments(k, c, &mean, &var);
+            } else {
+                mean = get(k->running_mean, c, dtype);
+                var = get(k->running_var, c, dtype);
+            }
+            rstd = 1 / sqrt(var + (double)k->eps);
         }
-        double rstd = 1 / sqrt(var + (double)k->eps);
         double gamma = get_or(k->gamma, c, dtype, 1), beta = get_or(k->beta, c, dtype, 0);
         for (int64_t r = 0; r < k->rows; r++) {
-            double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
-            put(k->y, r * k->cols + c, dtype, xhat * gamma + beta);
+            int64_t i = r * k->cols + c;
+            double y = (get(k->x, i, dtype) - mean) * (rstd * gamma) + beta;
+            y += get_or(k->residual, i, dtype, 0);
+            put(k->y, i, dtype, k->relu && y < 0 ? 0 : y);
         }
+        if (k->again)
+            continue;
         put(k->mean, c, dtype, mean);
         put(k->rstd, c, dtype, rstd);
         if (k->train && k->update) { /* of a single row the unbiased variance is taken as 0 */
@@ -119,25 +128,43 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
     }
 }
 
+/* What of gy passes ReLU at element i of channel c. */
+static double passed(const choir__k_batch_norm_backward *k, int64_t i, int64_t c)
+{
+    double gy = get(k->gy, i, k->dtype), y;
+    if (!k->relu)
+        return gy;
+    if (k->y)
+        y = get(k->y, i, k->dtype);
+    else
+        y = (get(k->x, i, k->dtype) - get(k->mean, c, k->dtype)) *
+                (get(k->rstd, c, k->dtype) * get_or(k->gamma, c, k->dtype, 1)) +
+            get_or(k->beta, c, k->dtype, 0);
+    return y > 0 ? gy : 0;
+}
+
 void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
 {
     choir_dtype dtype = k->dtype;
     for (int64_t c = 0; c < k->cols; c++) {
         double mean = get(k->mean, c, dtype), rstd = get(k->rstd, c, dtype);
         double gamma = get_or(k->gamma, c, dtype, 1);
-        double ggamma = 0, gbeta = 0; /* sums of gy xhat and of gy */
+        double ggamma = 0, gbeta = 0; /* sums of g xhat and of g, the g that passed */
         for (int64_t r = 0; r < k->rows; r++) {
             double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
-            double gy = get(k->gy, r * k->cols + c, dtype);
-            ggamma += gy * xhat;
-            gbeta += gy;
+            double g = passed(k, r * k->cols + c, c);
+            ggamma += g * xhat;
+            gbeta += g;
         }
         for (int64_t r = 0; r < k->rows; r++) {
-            double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
-            double g = get(k->gy, r * k->cols + c, dtype);
+            int64_t i = r * k->cols + c;
+            double xhat = (get(k->x, i, dtype) - mean) * rstd;
+            double g = passed(k, i, c), part = g;
             if (k->train)
-                g -= (gbeta + xhat * ggamma) / (double)k->rows;
-            put(k->gx, r * k->cols + c, dtype, gamma * rstd * g);
+                part -= (gbeta + xhat * ggamma) / (double)k->rows;
+            put(k->gx, i, dtype, gamma * rstd * part);
+            if (k->gresidual)
+                put(k->gresidual, i, dtype, g);
         }
         if (k->ggamma)
             put(k->ggamma, c, dtype, ggamma);
