@@ -84,6 +84,9 @@ void choir_module_tie(
 void choir_module_buffer(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, double value);
 
+/** Adds an i64 buffer of one value, 0 at first: what counts (batches, steps). */
+void choir_module_counter(choir_module *self, const char *name, choir_tensor **field);
+
 /** choir_forward(module, x, ...): runs hooks and the module's forward function. */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
 #define choir_forward(module, ...)                                                             \
@@ -129,8 +132,28 @@ choir_module *choir_nn_linear_with(
 /** (N, in, H, W) -> (N, out, OH, OW), square kernel. */
 choir_module *choir_nn_conv2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
+/** The transposed one. */
+choir_module *choir_nn_conv_transpose2d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
+
+typedef struct choir_nn_conv_opts {
+    int kernel_h, kernel_w;
+    choir_conv_opts conv;
+    bool no_bias;
+    const choir_init *weight; /* how weights start; NULL: PyTorch's default */
+} choir_nn_conv_opts;
+
+choir_nn_conv_opts choir_nn_conv_defaults(int kernel); /* square */
+choir_module *choir_nn_conv2d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts opts);
+choir_module *choir_nn_conv_transpose2d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts opts);
+
 choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride);
 choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride);
+/** To (N, C, height, width), whatever the image's size. */
+choir_module *choir_nn_adaptive_avg_pool2d(choir_scope *run, int64_t height, int64_t width);
+choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int64_t width);
 
 /** ids i64 (...) -> (..., width). */
 choir_module *choir_nn_embedding(
@@ -138,8 +161,13 @@ choir_module *choir_nn_embedding(
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
 /** Root mean square norm, weight (width) that starts as 1. */
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps);
-/** (N, C, ...): momentum 0.1, eps 1e-5. */
+/** (N, C, ...): momentum 0.1, eps 1e-5. choir_forward(norm, x, residual) adds a residual. */
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels);
+/** With momentum, eps and relu of opts: relu ends the layer, after the residual's sum. */
+choir_module *choir_nn_batch_norm_with(
+    choir_scope *run, int64_t channels, choir_batch_norm_opts opts);
+/** (N, C, ...): eps 1e-5. */
+choir_module *choir_nn_group_norm(choir_scope *run, int64_t groups, int64_t channels);
 choir_module *choir_nn_dropout(choir_scope *run, float p);
 choir_module *choir_nn_relu(choir_scope *run);
 choir_module *choir_nn_gelu(choir_scope *run);

@@ -134,6 +134,25 @@ choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tenso
     choir_tensor *running_mean, choir_tensor *running_var, bool training, float momentum,
     float eps);
 
+typedef struct choir_batch_norm_opts {
+    bool training;          /* default true */
+    float momentum, eps;    /* 0.1, 1e-5 */
+    choir_tensor *residual; /* NULL, or of x's shape: added to the result; differentiable */
+    bool relu;              /* of the sum; a pass over memory less than choir_relu */
+    choir_tensor *batches; /* NULL, or i64 (): counts the batches that moved the running ones */
+} choir_batch_norm_opts;
+
+choir_batch_norm_opts choir_batch_norm_defaults(void);
+
+/** relu(batch_norm(x) + residual): what a residual block ends with, in one pass. */
+choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts);
+
+/** x (N, C, ...): the C channels of a sample in `groups` equal runs, each (x - mean) / sqrt(var
+ * + eps) over all its values, then * gamma + beta; gamma, beta (C) or NULL. */
+choir_tensor *choir_group_norm(
+    choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps);
+
 /** Rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
 
@@ -141,18 +160,35 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
  *  micro-batch, name, call number), so the same whoever runs it. */
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name);
 
+/** Height first; a width of its own where that differs. */
 typedef struct choir_conv_opts {
     int stride, padding, dilation, groups;
+    int stride_w, dilation_w; /* 0: as the height's */
+    int padding_w;            /* 0: as the height's; -1: none */
+    int output_padding;       /* transposed: rows and columns more at the end */
+    int output_padding_w;     /* 0: as the height's; -1: none */
 } choir_conv_opts;
 
-choir_conv_opts choir_conv_defaults(void); /* 1, 0, 1, 1 */
+choir_conv_opts choir_conv_defaults(void); /* stride 1, padding 0, dilation 1, groups 1 */
 
 /** x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) or NULL -> (N, O, OH, OW). Images are
  *  logically NCHW and channels-last in memory. */
 choir_tensor *choir_conv2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
+
+/** The gradient of a convolution used forward. x (N, C, H, W), weight (C, O/groups, KH, KW),
+ *  bias (O) or NULL -> (N, O, OH, OW), OH = (H-1) stride - 2 padding + dilation (KH-1) +
+ *  output_padding + 1. */
+choir_tensor *choir_conv_transpose2d(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
+
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding);
 choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding);
+
+/** (N, C, H, W) -> (N, C, height, width): output row i takes input rows floor(i H / height) up
+ *  to ceil((i+1) H / height), columns alike. */
+choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width);
+choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t width);
 
 /* --- losses: (), the mean over what counts --- */
 

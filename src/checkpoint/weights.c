@@ -83,7 +83,7 @@ choir_status choir__named_save(choir__named_list *list, const char *path, bool f
         out[i] = (choir__st_tensor){list->items[i].name, t->dtype, t->shape, data, bytes_of(t)};
         at += (bytes_of(t) + 7) & ~(size_t)7;
         status = choir_read(t, data, bytes_of(t));
-        if (status == CHOIR_OK && finite)
+        if (status == CHOIR_OK && finite && choir__is_float(t->dtype))
             status = check_finite(path, &out[i], CHOIR_ERR_NONFINITE);
     }
     if (status == CHOIR_OK)
@@ -102,11 +102,24 @@ choir_status choir_save(choir_module *module, const char *path)
     return status;
 }
 
+/* As f32, counters included. */
+static void hash(crypto_hash_sha256_state *state, const choir_tensor *t, const void *data)
+{
+    if (t->dtype != CHOIR_I64) {
+        crypto_hash_sha256_update(state, data, bytes_of(t));
+        return;
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        float value = (float)((const int64_t *)data)[i];
+        crypto_hash_sha256_update(state, (const unsigned char *)&value, sizeof value);
+    }
+}
+
 choir_status choir__weights_sha256(choir_module *module, char hex[65])
 {
     choir__named_list list = {0};
     crypto_hash_sha256_state state;
-    unsigned char hash[crypto_hash_sha256_BYTES];
+    unsigned char digest[crypto_hash_sha256_BYTES];
     choir_status status = choir__named_module(&list, module);
     crypto_hash_sha256_init(&state);
     for (int i = 0; i < list.count && status == CHOIR_OK; i++) {
@@ -115,11 +128,11 @@ choir_status choir__weights_sha256(choir_module *module, char hex[65])
         if (status == CHOIR_OK)
             status = choir_read(t, list.host, bytes_of(t));
         if (status == CHOIR_OK)
-            crypto_hash_sha256_update(&state, list.host, bytes_of(t));
+            hash(&state, t, list.host);
     }
-    crypto_hash_sha256_final(&state, hash);
+    crypto_hash_sha256_final(&state, digest);
     if (status == CHOIR_OK)
-        choir__hex(hash, hex);
+        choir__hex(digest, hex);
     choir__named_free(&list);
     return status;
 }
@@ -170,18 +183,21 @@ static choir_status match(choir__named *item, const choir__st_file *file, const 
 {
     const choir__st_tensor *s = choir__st_find(file, item->name);
     const choir_tensor *t = item->tensor;
+    bool counter = t->dtype == CHOIR_I64;
+    if (!s && counter)
+        return CHOIR_OK; /* files of old have none: it starts at 0 */
     if (!s)
         return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
             path, item->name, choir__shape_text(t->shape), what);
     if (!choir__same_shape(s->shape, t->shape))
         return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s",
             path, item->name, choir__shape_text(s->shape), what, choir__shape_text(t->shape));
-    if (!choir__is_float(s->dtype) || t->dtype != CHOIR_F32)
+    if (counter ? s->dtype != CHOIR_I64 : !choir__is_float(s->dtype) || t->dtype != CHOIR_F32)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: tensor '%.200s' is %s, which cannot become %s", path, item->name,
             choir_dtype_name(s->dtype), choir_dtype_name(t->dtype));
     item->stored = s;
-    return finite ? check_finite(path, s, CHOIR_ERR_FORMAT) : CHOIR_OK;
+    return finite && !counter ? check_finite(path, s, CHOIR_ERR_FORMAT) : CHOIR_OK;
 }
 
 choir_status choir__named_match(choir__named_list *list, const choir__st_file *file,
@@ -195,7 +211,7 @@ choir_status choir__named_match(choir__named_list *list, const choir__st_file *f
         size_t bytes = bytes_of(list->items[i].tensor);
         largest = bytes > largest ? bytes : largest;
     }
-    for (int i = 0; i < choir__st_count(file) && list->count < choir__st_count(file); i++) {
+    for (int i = 0; i < choir__st_count(file); i++) {
         choir__named key = {choir__st_get(file, i)->name, NULL, NULL};
         if (!list->count ||
             !bsearch(&key, list->items, (size_t)list->count, sizeof key, by_name))
@@ -210,7 +226,13 @@ choir_status choir__named_restore(choir__named_list *list)
     choir_status status = CHOIR_OK;
     for (int i = 0; i < list->count && status == CHOIR_OK; i++) {
         choir_tensor *t = list->items[i].tensor;
-        widen(list->host, list->items[i].stored, 0, (size_t)t->count);
+        const choir__st_tensor *stored = list->items[i].stored;
+        if (t->dtype != CHOIR_I64)
+            widen(list->host, stored, 0, (size_t)t->count);
+        else if (stored)
+            memcpy(list->host, stored->data, bytes_of(t));
+        else
+            memset(list->host, 0, bytes_of(t));
         status = choir_write(t, list->host, bytes_of(t));
     }
     return status;

@@ -267,6 +267,7 @@ typedef struct choir__k_rotary {
 typedef struct choir__k_batch_norm {
     const void *x, *gamma, *beta, *residual;
     void *y, *mean, *rstd, *running_mean, *running_var;
+    int64_t *batches;
     int64_t rows, cols;
     float eps, momentum;
     bool train, update, relu, again;
@@ -284,6 +285,25 @@ typedef struct choir__k_batch_norm_backward {
     bool train, relu;
     choir_dtype dtype;
 } choir__k_batch_norm_backward;
+
+/* Group norm (Wu & He, 2018), channels-last: each image's channels in `groups` runs of cols /
+ * groups, normalised over all pixels of the run; gamma, beta (cols) may be NULL. Writes mean,
+ * rstd (n, groups). */
+typedef struct choir__k_group_norm {
+    const void *x, *gamma, *beta;
+    void *y, *mean, *rstd;
+    int64_t n, pixels, cols, groups;
+    float eps;
+    choir_dtype dtype;
+} choir__k_group_norm;
+
+/* gx and, when there, ggamma, gbeta (cols). */
+typedef struct choir__k_group_norm_backward {
+    const void *x, *gamma, *mean, *rstd, *gy;
+    void *gx, *ggamma, *gbeta;
+    int64_t n, pixels, cols, groups;
+    choir_dtype dtype;
+} choir__k_group_norm_backward;
 
 /* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, naming it. */
 typedef struct choir__k_embedding {
@@ -420,6 +440,27 @@ typedef struct choir__k_pool_backward {
     choir_dtype dtype;
 } choir__k_pool_backward;
 
+/* Pooling to a given size, channels-last: output row i takes input rows floor(i H / OH) up to
+ * ceil((i+1) H / OH), columns alike. max: index (N, OH, OW, C) keeps which input pixel (h * W +
+ * w) the first maximum was; may be NULL. */
+typedef struct choir__k_adaptive_pool {
+    const void *x;
+    void *y;
+    int32_t *index;
+    int64_t n, h, w, c, oh, ow;
+    bool max;
+    choir_dtype dtype;
+} choir__k_adaptive_pool;
+
+typedef struct choir__k_adaptive_pool_backward {
+    const void *gy;
+    const int32_t *index;
+    void *gx;
+    int64_t n, h, w, c, oh, ow;
+    bool max;
+    choir_dtype dtype;
+} choir__k_adaptive_pool_backward;
+
 /* One parameter of a multi-tensor optimizer step. row: elements a row of dimension 0. */
 typedef struct choir__opt_entry {
     float *param;
@@ -485,7 +526,8 @@ typedef struct choir__k_store {
     X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)      \
     X(matmul) X(softmax) X(softmax_backward) X(attention) X(attention_backward)                \
     X(layer_norm) X(layer_norm_backward) X(layer_norm_weights) X(swiglu) X(swiglu_backward)    \
-    X(rotary) X(batch_norm) X(batch_norm_backward) X(embedding)                                \
+    X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
+    X(adaptive_pool) X(adaptive_pool_backward) X(embedding)                                    \
     X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)

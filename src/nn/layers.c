@@ -1,20 +1,17 @@
-/* Layers: a struct of options and parameters each, and a forward function that calls the op. */
+/* Layers (those of images are in images.c): a struct of options and parameters each, and a forward function that calls the op. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "nn/module.h"
 
-/* PyTorch's default for linear and convolution: kaiming_uniform(a = sqrt 5), which is uniform
- * in
- * +-1/sqrt(fan_in), for weights and biases. */
-static choir_init fan_in_init(int64_t fan_in)
+choir_init choir__fan_in_init(int64_t fan_in)
 {
     double bound = 1 / sqrt((double)fan_in);
     return choir_init_uniform(-bound, bound);
 }
 
-static bool positive(choir_scope *run, const char *layer, int64_t a, int64_t b)
+bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64_t b)
 {
     if (a > 0 && b > 0)
         return true;
@@ -43,7 +40,7 @@ choir_module *choir_nn_linear_with(
     choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight)
 {
     linear *l = choir_module_new(run, &linear_class);
-    if (!positive(run, "linear", in, out))
+    if (!choir__sizes_positive(run, "linear", in, out))
         in = out = 1;
     choir_module_param(&l->base, "weight", &l->weight, choir_dims(out, in), weight);
     if (bias)
@@ -54,81 +51,7 @@ choir_module *choir_nn_linear_with(
 
 choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
 {
-    return choir_nn_linear_with(run, in, out, true, fan_in_init(in > 0 ? in : 1));
-}
-
-/* --- convolution and pooling --- */
-
-typedef struct conv {
-    choir_module base;
-    choir_tensor *weight, *bias; /* (out, in/groups, k, k), channels last in memory; (out) */
-    choir_conv_opts opts;
-} conv;
-
-static choir_tensor *conv_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    conv *c = (conv *)self;
-    (void)count;
-    return choir_conv2d(in[0], c->weight, c->bias, c->opts);
-}
-
-static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward};
-
-choir_module *choir_nn_conv2d(
-    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
-{
-    conv *c = choir_module_new(run, &conv_class);
-    int groups = opts.groups > 0 ? opts.groups : 1;
-    if (!positive(run, "conv2d", in, out) || !positive(run, "conv2d", kernel, in / groups))
-        in = out = kernel = groups = 1;
-    c->opts = opts;
-    choir_init init = fan_in_init(in / groups * kernel * kernel);
-    choir_module_param(
-        &c->base, "weight", &c->weight, choir_dims(out, in / groups, kernel, kernel), init);
-    choir__set_channels_last(c->weight);
-    choir_module_param(&c->base, "bias", &c->bias, choir_dims(out), init);
-    return &c->base;
-}
-
-typedef struct pool {
-    choir_module base;
-    int kernel, stride;
-} pool;
-
-static choir_tensor *max_pool_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    pool *p = (pool *)self;
-    (void)count;
-    return choir_max_pool2d(in[0], p->kernel, p->stride, 0);
-}
-
-static choir_tensor *avg_pool_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    pool *p = (pool *)self;
-    (void)count;
-    return choir_avg_pool2d(in[0], p->kernel, p->stride, 0);
-}
-
-static const choir_module_class max_pool_class = {"max_pool2d", sizeof(pool), max_pool_forward};
-static const choir_module_class avg_pool_class = {"avg_pool2d", sizeof(pool), avg_pool_forward};
-
-static choir_module *new_pool(
-    choir_scope *run, const choir_module_class *type, int kernel, int stride)
-{
-    pool *p = choir_module_new(run, type);
-    p->kernel = kernel;
-    p->stride = stride;
-    return &p->base;
-}
-
-choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride)
-{
-    return new_pool(run, &max_pool_class, kernel, stride);
-}
-
-choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride)
-{
-    return new_pool(run, &avg_pool_class, kernel, stride);
+    return choir_nn_linear_with(run, in, out, true, choir__fan_in_init(in > 0 ? in : 1));
 }
 
 /* --- embedding --- */
@@ -151,7 +74,7 @@ choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init)
 {
     embedding *e = choir_module_new(run, &embedding_class);
-    if (!positive(run, "embedding", count, width))
+    if (!choir__sizes_positive(run, "embedding", count, width))
         count = width = 1;
     choir_module_param(&e->base, "weight", &e->weight, choir_dims(count, width), init);
     return &e->base;
@@ -182,7 +105,7 @@ static const choir_module_class layer_norm_class = {
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
 {
     layer_norm *l = choir_module_new(run, &layer_norm_class);
-    if (!positive(run, "layer_norm", width, 1))
+    if (!choir__sizes_positive(run, "layer_norm", width, 1))
         width = 1;
     choir_module_param(
         &l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
@@ -209,7 +132,7 @@ static const choir_module_class rms_norm_class = {
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
 {
     rms_norm *n = choir_module_new(run, &rms_norm_class);
-    if (!positive(run, "rms_norm", width, 1))
+    if (!choir__sizes_positive(run, "rms_norm", width, 1))
         width = 1;
     n->eps = eps;
     choir_module_param(
@@ -232,35 +155,6 @@ choir_tensor *choir__norm_of_sum(
     }
     *sum = choir_add(x, r);
     return choir_forward(norm, *sum);
-}
-
-typedef struct batch_norm {
-    choir_module base;
-    choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
-} batch_norm;
-
-static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    batch_norm *b = (batch_norm *)self;
-    (void)count;
-    return choir_batch_norm(in[0], b->weight, b->bias, b->running_mean, b->running_var,
-        self->training, 0.1f, 1e-5f);
-}
-
-static const choir_module_class batch_norm_class = {
-    "batch_norm", sizeof(batch_norm), batch_norm_forward};
-
-choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels)
-{
-    batch_norm *b = choir_module_new(run, &batch_norm_class);
-    if (!positive(run, "batch_norm", channels, 1))
-        channels = 1;
-    choir_shape c = choir_dims(channels);
-    choir_module_param(&b->base, "weight", &b->weight, c, choir_init_constant(1));
-    choir_module_param(&b->base, "bias", &b->bias, c, choir_init_constant(0));
-    choir_module_buffer(&b->base, "running_mean", &b->running_mean, c, 0);
-    choir_module_buffer(&b->base, "running_var", &b->running_var, c, 1);
-    return &b->base;
 }
 
 /* --- dropout --- */

@@ -99,6 +99,12 @@ void choir_module_buffer(
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
 
+void choir_module_counter(choir_module *self, const char *name, choir_tensor **field)
+{
+    *field = choir_full(self->run, CHOIR_I64, CHOIR_SCALAR, 0);
+    add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
+}
+
 /* --- names and initial values --- */
 
 static char *join(choir_scope *run, const char *path, const char *name)
@@ -217,7 +223,10 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
-    return m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+    choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+    if (y->poisoned && *m->path)
+        choir__scope_blame(y->scope, m->path);
+    return y;
 }
 
 void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)

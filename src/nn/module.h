@@ -25,6 +25,13 @@ typedef struct choir__module_entry {
  * of the module calls it; idempotent. */
 void choir__module_ready(choir_module *root);
 
+/* PyTorch's default for linear and convolution, kaiming_uniform(a = sqrt 5): uniform in
+ * +-1/sqrt(fan_in), for weights and biases. */
+choir_init choir__fan_in_init(int64_t fan_in);
+
+/* Whether both are positive; if not, an error of the run that names the layer. */
+bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64_t b);
+
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 

@@ -1,27 +1,81 @@
-/* Convolution and pooling: logically NCHW, channels-last in memory. */
-#include <string.h>
-
-#include "tensor/tensor.h"
+/* Convolution and transposed convolution: logically NCHW, channels-last in memory.
+ *
+ * The transposed convolution is the gradient of a convolution with respect to its input, used
+ * forward; so its own input's gradient is that convolution. Both are described by the
+ * convolution's shape. */
+#include "tensor/conv.h"
 
 choir_conv_opts choir_conv_defaults(void)
 {
     return (choir_conv_opts){.stride = 1, .padding = 0, .dilation = 1, .groups = 1};
 }
 
-static int64_t out_size(
+int64_t choir__conv_out(
     int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
 {
     int64_t reach = dilation * (kernel - 1) + 1;
     return in + 2 * pad >= reach ? (in + 2 * pad - reach) / stride + 1 : 0;
 }
 
-static choir_tensor *new_image(choir_scope *scope, const choir_tensor *x, choir_dtype dtype,
-    int64_t c, int64_t h, int64_t w)
+choir_tensor *choir__new_image(choir_scope *scope, const choir_tensor *like, choir_dtype dtype,
+    int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    choir_tensor *y = choir__tensor_new(
-        scope, choir__device_of(x), dtype, choir_dims(x->shape.dim[0], c, h, w));
+    choir_tensor *y =
+        choir__tensor_new(scope, choir__device_of(like), dtype, choir_dims(n, c, h, w));
     choir__set_channels_last(y);
     return y;
+}
+
+/* "0: as along the height" */
+static int or_else(int width, int height)
+{
+    return width ? width : height;
+}
+
+/* A padding of the width's own may be none, -1. */
+static int pad_or_else(int width, int height)
+{
+    return width == -1 ? 0 : or_else(width, height);
+}
+
+/* The strides, paddings, dilations and groups of o; the sizes are left to the op. */
+static choir__conv_shape shape_of(const choir_conv_opts *o)
+{
+    return (choir__conv_shape){.groups = o->groups,
+        .stride_h = o->stride,
+        .stride_w = or_else(o->stride_w, o->stride),
+        .pad_h = o->padding,
+        .pad_w = pad_or_else(o->padding_w, o->padding),
+        .dilation_h = o->dilation,
+        .dilation_w = or_else(o->dilation_w, o->dilation)};
+}
+
+static bool sensible(const choir__conv_shape *s)
+{
+    return s->stride_h >= 1 && s->stride_w >= 1 && s->dilation_h >= 1 && s->dilation_w >= 1 &&
+           s->groups >= 1 && s->pad_h >= 0 && s->pad_w >= 0;
+}
+
+static choir_tensor *senseless(const char *op, choir_scope *scope, const choir__conv_shape *s)
+{
+    return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+        "%s: stride %lld x %lld, padding %lld x %lld, dilation %lld x %lld, groups %lld make "
+        "no sense",
+        op, (long long)s->stride_h, (long long)s->stride_w, (long long)s->pad_h,
+        (long long)s->pad_w, (long long)s->dilation_h, (long long)s->dilation_w,
+        (long long)s->groups);
+}
+
+/* x, weight and bias are of the right number of dimensions and one computable dtype. */
+static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_tensor *bias,
+    int64_t outputs)
+{
+    const choir_shape *sw = &weight->shape;
+    return x->shape.ndim == 4 && sw->ndim == 4 && sw->dim[0] >= 1 && sw->dim[1] >= 1 &&
+           sw->dim[2] >= 1 && sw->dim[3] >= 1 && weight->dtype == x->dtype &&
+           (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64) &&
+           (!bias || (bias->dtype == x->dtype && bias->shape.ndim == 1 &&
+                         bias->shape.dim[0] == outputs));
 }
 
 /* --- convolution --- */
@@ -40,6 +94,7 @@ static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink 
         .s = *(const choir__conv_shape *)r->attrs,
         .dtype = gx->dtype};
     choir__launch(choir__device_of(gx), gx->dtype, conv_backward_input, &args);
+    gx->grad_owned = true;
     sink->give(sink, r, 0, gx);
 }
 
@@ -83,38 +138,29 @@ choir_tensor *choir_conv2d(
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape, sw = weight->shape;
-    if (o.stride < 1 || o.dilation < 1 || o.groups < 1 || o.padding < 0)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "conv2d: stride %d, padding %d, dilation %d, groups %d make no sense", o.stride,
-            o.padding, o.dilation, o.groups);
-    if (sx.ndim != 4 || sw.ndim != 4 || sx.dim[1] != sw.dim[1] * o.groups ||
-        sw.dim[0] % o.groups || weight->dtype != x->dtype || sw.dim[2] < 1 || sw.dim[3] < 1 ||
-        (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || (bias && bias->dtype != x->dtype) ||
-        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != sw.dim[0])))
+    choir__conv_shape s = shape_of(&o);
+    if (!sensible(&s))
+        return senseless("conv2d", scope, &s);
+    if (!fit(x, weight, bias, sw.dim[0]))
         return choir__shape_error("conv2d", scope, in, 3,
             "wants x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
-    choir__conv_shape s = {.n = sx.dim[0],
-        .c = sx.dim[1],
-        .h = sx.dim[2],
-        .w = sx.dim[3],
-        .o = sw.dim[0],
-        .kh = sw.dim[2],
-        .kw = sw.dim[3],
-        .groups = o.groups,
-        .stride_h = o.stride,
-        .stride_w = o.stride,
-        .pad_h = o.padding,
-        .pad_w = o.padding,
-        .dilation_h = o.dilation,
-        .dilation_w = o.dilation};
-    s.oh = out_size(s.h, s.kh, o.stride, o.padding, o.dilation);
-    s.ow = out_size(s.w, s.kw, o.stride, o.padding, o.dilation);
+    if (sx.dim[1] != sw.dim[1] * o.groups || sw.dim[0] % o.groups)
+        return choir__shape_error("conv2d", scope, in, 3,
+            o.groups == 1
+                ? "the weight's dimension 1 is not the image's channels"
+                : "the weight's dimension 1 times groups is not the image's channels, or groups "
+                  "does not divide the weight's outputs");
+    s.n = sx.dim[0], s.c = sx.dim[1], s.h = sx.dim[2], s.w = sx.dim[3];
+    s.o = sw.dim[0], s.kh = sw.dim[2], s.kw = sw.dim[3];
+    s.oh = choir__conv_out(s.h, s.kh, s.stride_h, s.pad_h, s.dilation_h);
+    s.ow = choir__conv_out(s.w, s.kw, s.stride_w, s.pad_w, s.dilation_w);
     if (s.oh < 1 || s.ow < 1)
-        return choir__shape_error(
-            "conv2d", scope, in, 3, "the kernel is larger than the image");
+        return choir__shape_error("conv2d", scope, in, 3,
+            "the kernel reaches beyond the padded image: larger images, or less stride and "
+            "pooling before");
     choir_tensor *image = choir__channels_last(scope, x),
                  *w = choir__channels_last(scope, weight);
-    choir_tensor *y = new_image(scope, x, x->dtype, s.o, s.oh, s.ow);
+    choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.o, s.oh, s.ow);
     if (image->poisoned || w->poisoned || y->poisoned)
         return image->poisoned ? image : w->poisoned ? w : y;
     choir__k_conv args = {.x = choir__data(image),
@@ -133,89 +179,145 @@ choir_tensor *choir_conv2d(
     return y;
 }
 
-/* --- pooling --- */
+/* --- transposed convolution: s describes the convolution that takes y to x --- */
 
-struct pool {
-    choir__conv_shape s;
-    bool max;
-};
-
-static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* gx = conv(gy, w) */
+static void transpose_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    const struct pool *p = r->attrs;
-    choir_tensor *gx = new_image(sink->scope, r->in[0], gy->dtype, p->s.c, p->s.h, p->s.w);
+    const choir__conv_shape *s = r->attrs;
+    if (!choir__wanted(r, 0))
+        return;
+    choir_tensor *gx = choir__tensor_like(sink->scope, r->saved[0]);
     gy = choir__channels_last(sink->scope, gy);
     if (gx->poisoned || gy->poisoned)
         return;
-    choir__k_pool_backward args = {.gy = choir__data(gy),
-        .gx = choir__data(gx),
-        .index = p->max ? choir__data(r->saved[0]) : NULL,
-        .s = p->s,
-        .max = p->max,
-        .dtype = gy->dtype};
-    choir__launch(choir__device_of(gy), gy->dtype, pool_backward, &args);
+    choir__k_conv args = {.x = choir__data(gy),
+        .w = choir__data(r->saved[1]),
+        .y = choir__data(gx),
+        .s = *s,
+        .dtype = gx->dtype};
+    choir__launch(choir__device_of(gx), gx->dtype, conv, &args);
+    gx->grad_owned = true;
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op pool_op = {.name = "pool2d", .backward = pool_backward};
-
-static choir_tensor *pool2d(
-    const char *name, choir_tensor *x, bool max, int kernel, int stride, int padding)
+/* The bias' gradient: the sum of gy's rows, one a pixel. */
+static void bias_backward(choir__record *r, const choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_tensor *gb = sink->dest(sink, r, 2);
+    if (!gb)
+        return;
+    choir__k_sum args = {.x = choir__data(gy),
+        .y = choir__data(gb),
+        .rows = gy->count / gy->shape.dim[1],
+        .cols = gy->shape.dim[1],
+        .scale = 1,
+        .over_rows = true,
+        .dtype = gy->dtype};
+    choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+    sink->give(sink, r, 2, gb);
+}
+
+static void transpose_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->saved[0];
+    if (!choir__wanted(r, 1) && !choir__wanted(r, 2))
+        return;
+    gy = choir__channels_last(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    bias_backward(r, gy, sink);
+    choir_tensor *gw = sink->dest(sink, r, 1), *out = gw;
+    if (!gw)
+        return;
+    if (!choir__same_layout(gw, r->saved[1]))
+        out = choir__tensor_like(sink->scope, r->saved[1]);
+    if (out->poisoned)
+        return;
+    choir__k_conv_backward_weight args = {.gy = choir__data(x),
+        .x = choir__data(gy),
+        .gw = choir__data(out),
+        .s = *(const choir__conv_shape *)r->attrs,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, conv_backward_weight, &args);
+    sink->give(sink, r, 1, out);
+}
+
+static const choir__op transpose_op = {
+    .name = "conv_transpose2d",
+    .backward_input = transpose_backward_input,
+    .backward_weight = transpose_backward_weight,
+    .reads_in = 3,
+};
+
+/* 0 when there is no such image. */
+static int64_t transposed_size(
+    int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int64_t extra)
+{
+    int64_t size = (in - 1) * stride - 2 * pad + dilation * (kernel - 1) + extra + 1;
+    return in >= 1 && size >= 1 && size <= INT32_MAX ? size : 0;
+}
+
+static void add_bias(choir_tensor *y, const choir_tensor *bias)
+{
+    choir_tensor pixels = *y, channels = *bias; /* (N * OH * OW, O) */
+    pixels.shape = choir_dims(y->count / bias->count, bias->count);
+    choir__set_row_major(&pixels);
+    channels.shape = pixels.shape;
+    channels.stride[0] = 0, channels.stride[1] = 1;
+    choir__launch_add(&pixels, &pixels, &channels);
+}
+
+choir_tensor *choir_conv_transpose2d(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts o)
+{
+    const char *name = "conv_transpose2d";
+    choir_tensor *poisoned, *in[3] = {x, weight, bias};
+    choir_scope *scope = choir__begin(name, in, 3, &poisoned);
     if (!scope)
         return poisoned;
-    choir_shape sx = x->shape;
-    if (sx.ndim != 4 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || kernel < 1 ||
-        kernel > 15 || stride < 1 || padding < 0 || padding > kernel / 2)
-        return choir__shape_error(name, scope, &x, 1,
-            "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
-    struct pool p = {.max = max,
-        .s = {.n = sx.dim[0],
-            .c = sx.dim[1],
-            .o = sx.dim[1],
-            .h = sx.dim[2],
-            .w = sx.dim[3],
-            .kh = kernel,
-            .kw = kernel,
-            .groups = 1,
-            .stride_h = stride,
-            .stride_w = stride,
-            .pad_h = padding,
-            .pad_w = padding,
-            .dilation_h = 1,
-            .dilation_w = 1}};
-    p.s.oh = out_size(p.s.h, kernel, stride, padding, 1);
-    p.s.ow = out_size(p.s.w, kernel, stride, padding, 1);
-    if (p.s.oh < 1 || p.s.ow < 1)
-        return choir__shape_error(name, scope, &x, 1, "the window is larger than the image");
-    choir_tensor *image = choir__channels_last(scope, x);
-    choir_tensor *y = new_image(scope, x, x->dtype, p.s.c, p.s.oh, p.s.ow);
-    choir_tensor *index = max ? new_image(scope, x, CHOIR_U8, p.s.c, p.s.oh, p.s.ow) : NULL;
-    if (image->poisoned || y->poisoned || (index && index->poisoned))
-        return image->poisoned ? image : y->poisoned ? y : index;
-    choir__k_pool args = {.x = choir__data(image),
-        .y = choir__data(y),
-        .index = max ? choir__data(index) : NULL,
-        .s = p.s,
-        .max = max,
+    choir_shape sx = x->shape, sw = weight->shape;
+    choir__conv_shape s = shape_of(&o);
+    int64_t extra_h = o.output_padding, extra_w = pad_or_else(o.output_padding_w, (int)extra_h);
+    if (!sensible(&s))
+        return senseless(name, scope, &s);
+    if (extra_h < 0 || extra_w < 0 || extra_h >= choir__max(s.stride_h, s.dilation_h) ||
+        extra_w >= choir__max(s.stride_w, s.dilation_w))
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: output padding %lld x %lld must be less than stride or dilation", name,
+            (long long)extra_h, (long long)extra_w);
+    if (!fit(x, weight, bias, sw.dim[1] * o.groups))
+        return choir__shape_error(name, scope, in, 3,
+            "wants x (N, C, H, W), weight (C, O/groups, KH, KW), bias (O) of one dtype");
+    if (sx.dim[1] != sw.dim[0] || sx.dim[1] % o.groups)
+        return choir__shape_error(name, scope, in, 3,
+            "the weight's dimension 0 is not the image's channels, or groups does not divide "
+            "them");
+    s.n = sx.dim[0], s.o = sx.dim[1], s.oh = sx.dim[2], s.ow = sx.dim[3];
+    s.c = sw.dim[1] * o.groups, s.kh = sw.dim[2], s.kw = sw.dim[3];
+    s.h = transposed_size(s.oh, s.kh, s.stride_h, s.pad_h, s.dilation_h, extra_h);
+    s.w = transposed_size(s.ow, s.kw, s.stride_w, s.pad_w, s.dilation_w, extra_w);
+    if (s.h < 1 || s.w < 1)
+        return choir__shape_error(
+            name, scope, in, 3, "the padding leaves nothing of the result");
+    choir_tensor *image = choir__channels_last(scope, x),
+                 *w = choir__channels_last(scope, weight);
+    choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.c, s.h, s.w);
+    if (image->poisoned || w->poisoned || y->poisoned)
+        return image->poisoned ? image : w->poisoned ? w : y;
+    choir__k_conv_backward_input args = {.gy = choir__data(image),
+        .w = choir__data(w),
+        .gx = choir__data(y),
+        .s = s,
         .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pool, &args);
-    choir__record *r = choir__record_op(&pool_op, y, &x, 1);
+    choir__launch(choir__device_of(x), x->dtype, conv_backward_input, &args);
+    if (bias)
+        add_bias(y, bias);
+    choir__record *r = choir__record_op(&transpose_op, y, in, 3);
     if (r) {
-        choir__record_attrs(r, &p, sizeof p);
-        r->saved[0] = index;
+        choir__record_attrs(r, &s, sizeof s);
+        r->saved[0] = image;
+        r->saved[1] = w;
     }
     return y;
-}
-
-choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding)
-{
-    return pool2d("max_pool2d", x, true, kernel, stride, padding);
-}
-
-choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding)
-{
-    return pool2d("avg_pool2d", x, false, kernel, stride, padding);
 }

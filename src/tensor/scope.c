@@ -150,6 +150,7 @@ choir_status choir_scope_status(const choir_scope *scope)
 void choir_scope_clear(choir_scope *scope)
 {
     scope->status = CHOIR_OK;
+    scope->blamed = false;
     free(scope->message);
     scope->message = NULL;
     choir__queue_clear(scope->device->queue);
@@ -176,6 +177,16 @@ choir_status choir__scope_fail(choir_scope *scope, choir_status status)
         scope->message = choir__strdup(choir_error_message());
     }
     return status;
+}
+
+void choir__scope_blame(choir_scope *scope, const char *path)
+{
+    if (scope->status == CHOIR_OK || scope->blamed || !scope->message)
+        return;
+    char *message = choir__format("%s; in module '%s'", scope->message, path);
+    free(scope->message);
+    scope->message = message;
+    scope->blamed = true;
 }
 
 static choir_tensor *poison(

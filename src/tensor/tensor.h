@@ -129,6 +129,7 @@ struct choir_scope {
     choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
     choir_status status;
     char *message;
+    bool blamed; /* message names the module */
     bool grad; /* record for backward */
     uint64_t seed, step;
     int64_t micro;
@@ -158,6 +159,9 @@ choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char 
     __attribute__((format(printf, 3, 4)));
 /* Notes choir_error_message() as the scope's error. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+
+/* Adds the module's path to the scope's message, unless an inner one's is there already. */
+void choir__scope_blame(choir_scope *scope, const char *path);
 
 /* fn(arg) when the scope closes, before its tensors are released; the last one noted is called
  * first. */

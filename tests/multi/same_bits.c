@@ -78,7 +78,7 @@ static choir_status body(choir_scope *step, void *arg)
 
 static void hash(const char *name, choir_tensor *t, void *arg)
 {
-    size_t bytes = (size_t)choir_tensor_count(t) * sizeof(float);
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
     unsigned char *data = malloc(bytes);
     uint64_t *h = arg;
     choir_check(choir_read(t, data, bytes));
@@ -210,6 +210,20 @@ static void cnn(void **state)
     compare("cnn:width=4,image=12,classes=5,dropout=0.3");
 }
 
+/* Norms with residuals, results made again in backward, strided shortcuts. */
+static void resnet(void **state)
+{
+    (void)state;
+    compare("resnet18:width=4,image=8,classes=5,channels=2,stages=2,small=1");
+    compare("resnet50:width=2,image=16,classes=5,channels=2,stages=2,small=0");
+}
+
+static void alexnet(void **state)
+{
+    (void)state;
+    compare("alexnet:width=2,image=63,classes=5,channels=2,hidden=9,dropout=0.3");
+}
+
 static void gpt2(void **state)
 {
     (void)state;
@@ -231,7 +245,7 @@ static void mistral(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
-        cmocka_unit_test(cnn), cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-        cmocka_unit_test(mistral)};
+        cmocka_unit_test(cnn), cmocka_unit_test(resnet), cmocka_unit_test(alexnet),
+        cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

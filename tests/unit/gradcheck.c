@@ -302,9 +302,14 @@ static choir_tensor *apply_avg_pool(choir_tensor *const *in, int count, void *ar
 
 static void convolutions(void **state)
 {
-    static choir_conv_opts opts[] = {{1, 0, 1, 1}, {2, 1, 1, 1}, {1, 2, 2, 1}, {1, 1, 1, 2}};
+    static const int numbers[][4] = {{1, 0, 1, 1}, {2, 1, 1, 1}, {1, 2, 2, 1}, {1, 1, 1, 2}};
+    choir_conv_opts opts[4];
     (void)state;
     for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
+        opts[i] = (choir_conv_opts){.stride = numbers[i][0],
+            .padding = numbers[i][1],
+            .dilation = numbers[i][2],
+            .groups = numbers[i][3]};
         choir_tensor *in[3] = {leaf(choir_dims(2, 4, 5, 6), false),
             leaf(choir_dims(4, 4 / opts[i].groups, 3, 3), false), leaf(choir_dims(4), false)};
         check(apply_conv, in, 3, &opts[i]);

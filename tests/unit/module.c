@@ -69,7 +69,7 @@ static void test_names_and_order(void **state)
     choir_module_visit(&n->base, true, list, &all); /* tied once, buffers in their places */
     assert_string_equal(all.text,
         "scale fc1.weight fc1.bias fc2.0.weight fc2.0.bias fc2.2.weight "
-        "fc2.2.bias fc2.2.running_mean fc2.2.running_var steps ");
+        "fc2.2.bias fc2.2.running_mean fc2.2.running_var fc2.2.num_batches_tracked steps ");
     assert_string_equal(n->fc2->path, "fc2");
     assert_ptr_equal(choir_module_find(&n->base, "scale"), n->scale);
     assert_ptr_equal(n->tied, n->scale);

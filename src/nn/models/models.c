@@ -11,6 +11,12 @@ const choir__model_spec *const choir__models[] = {
     &choir__model_toy,
     &choir__model_mlp,
     &choir__model_cnn,
+    &choir__model_resnet18,
+    &choir__model_resnet34,
+    &choir__model_resnet50,
+    &choir__model_resnet101,
+    &choir__model_resnet152,
+    &choir__model_alexnet,
     &choir__model_gpt2,
     &choir__model_llama,
     &choir__model_mistral,
@@ -40,6 +46,32 @@ choir_tensor *choir__model_forward(
 {
     return info->task == CHOIR__IMAGE_TO_TEXT ? choir_forward(module, x, choir__donut_input(y))
                                               : choir_forward(module, x);
+}
+
+choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes)
+{
+    if (classes && info->classes > classes)
+        return choir__error(CHOIR_ERR_ARGUMENT, "model %s has %lld classes, the data %lld",
+            model, (long long)classes, (long long)info->classes);
+    if (classes)
+        info->classes = classes;
+    if (!info->classes)
+        info->classes = 10;
+    info->task = CHOIR__CLASSIFICATION;
+    info->items = 1;
+    return CHOIR_OK;
+}
+
+choir_status choir__model_images(
+    const char *model, choir__model_info *info, int64_t channels, int64_t size, int64_t least)
+{
+    if (!info->input.ndim)
+        info->input = choir_dims(channels, size, size);
+    if (info->input.ndim == 3 && info->input.dim[1] >= least && info->input.dim[2] >= least)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "model %s wants images of at least %lld x %lld, not samples of %s", model,
+        (long long)least, (long long)least, choir__shape_text(info->input));
 }
 
 choir_tensor *choir__model_loss(

@@ -41,12 +41,21 @@ choir_status choir__model_find(const char *text, const choir__model_spec **spec)
 choir_tensor *choir__model_forward(
     const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y);
 
+/* Classifiers take the classes and images that the data has, and those of the text (0: not
+ * given; square) where the data is random. Errors: the data has more classes than the model, or
+ * no images of `least` pixels a side. */
+choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes);
+choir_status choir__model_images(
+    const char *model, choir__model_info *info, int64_t channels, int64_t size, int64_t least);
+
 /* One micro-batch's loss: cross entropy, or mean squared error for REGRESSION. */
 choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y);
 
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
-    choir__model_gpt2, choir__model_llama, choir__model_mistral, choir__model_donut;
+    choir__model_resnet18, choir__model_resnet34, choir__model_resnet50, choir__model_resnet101,
+    choir__model_resnet152, choir__model_alexnet, choir__model_gpt2, choir__model_llama,
+    choir__model_mistral, choir__model_donut;
 
 /* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
 enum { CHOIR__DONUT_PAD = 1 };

@@ -68,21 +68,6 @@ static choir_status parse_mlp(const char *text, struct mlp *m)
     return choir__options_parse(text, "model mlp", known);
 }
 
-/* Classifiers take the sizes the data has, and the named ones where the data is random. */
-static choir_status reconcile(const char *model, choir__model_info *info, int64_t classes)
-{
-    if (classes && info->classes > classes)
-        return choir__error(CHOIR_ERR_ARGUMENT, "model %s has %lld classes, the data %lld",
-            model, (long long)classes, (long long)info->classes);
-    if (classes)
-        info->classes = classes;
-    if (!info->classes)
-        info->classes = 10;
-    info->task = CHOIR__CLASSIFICATION;
-    info->items = 1;
-    return CHOIR_OK;
-}
-
 static choir_status describe_mlp(const char *text, choir__model_info *info)
 {
     struct mlp m;
@@ -96,7 +81,7 @@ static choir_status describe_mlp(const char *text, choir__model_info *info)
             (long long)have);
     if (!info->input.ndim)
         info->input = choir_dims(m.in ? m.in : 784);
-    status = reconcile("mlp", info, m.classes);
+    status = choir__model_classes("mlp", info, m.classes);
     snprintf(info->config, sizeof info->config,
         "mlp:in=%lld,hidden=%lld,layers=%lld,classes=%lld",
         (long long)choir__shape_count(info->input), (long long)m.hidden, (long long)m.layers,
@@ -158,13 +143,10 @@ static choir_status describe_cnn(const char *text, choir__model_info *info)
     choir_status status = parse_cnn(text, &c);
     if (status != CHOIR_OK)
         return status;
-    if (!info->input.ndim)
-        info->input = choir_dims(c.channels, c.image, c.image);
-    if (info->input.ndim != 3 || info->input.dim[1] < 4 || info->input.dim[2] < 4)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model cnn wants images of at least 4 x 4, not samples of %s",
-            choir__shape_text(info->input));
-    status = reconcile("cnn", info, c.classes);
+    status = choir__model_images("cnn", info, c.channels, c.image, 4);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__model_classes("cnn", info, c.classes);
     snprintf(info->config, sizeof info->config,
         "cnn:width=%lld,channels=%lld,image=%lld,classes=%lld,dropout=%g", (long long)c.width,
         (long long)info->input.dim[0], (long long)info->input.dim[1], (long long)info->classes,

@@ -108,6 +108,8 @@ INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int 
 void KERNEL(batch_norm)(const choir__k_batch_norm *k)
 {
     F32_ONLY(batch_norm, k);
+    if (k->batches && k->train && k->update && !k->again)
+        ++*k->batches;
     int64_t c = 0;
     for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
         forward(k, c, BLOCK * W, BLOCK);

@@ -95,6 +95,8 @@ static void move_average(
 void choir__reference_batch_norm(const choir__k_batch_norm *k)
 {
     choir_dtype dtype = k->dtype;
+    if (k->batches && k->train && k->update && !k->again)
+        ++*k->batches;
     for (int64_t c = 0; c < k->cols; c++) {
         double mean, var = 0, rstd;
         if (k->again) {

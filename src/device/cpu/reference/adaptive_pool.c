@@ -1,0 +1,72 @@
+/* Reference kernels for pooling to a given size. */
+#include "device/cpu/reference/reference.h"
+
+/* Output place i takes input places [*first, *end). */
+static void window(int64_t i, int64_t in, int64_t out, int64_t *first, int64_t *end)
+{
+    *first = i * in / out;
+    *end = ((i + 1) * in + out - 1) / out;
+}
+
+/* One output's sum over its window, its first maximum, and where that is. */
+static double walk(const choir__k_adaptive_pool *k, int64_t n, int64_t oh, int64_t ow,
+    int64_t c, int64_t *where)
+{
+    int64_t h0, h1, w0, w1;
+    double sum = 0, best = 0;
+    window(oh, k->h, k->oh, &h0, &h1);
+    window(ow, k->w, k->ow, &w0, &w1);
+    *where = -1;
+    for (int64_t h = h0; h < h1; h++)
+        for (int64_t w = w0; w < w1; w++) {
+            double x = get(k->x, ((n * k->h + h) * k->w + w) * k->c + c, k->dtype);
+            sum += x;
+            if (*where < 0 || x > best)
+                best = x, *where = h * k->w + w;
+        }
+    return k->max ? best : sum / (double)((h1 - h0) * (w1 - w0));
+}
+
+void choir__reference_adaptive_pool(const choir__k_adaptive_pool *k)
+{
+    int64_t i = 0, where;
+    for (int64_t n = 0; n < k->n; n++)
+        for (int64_t oh = 0; oh < k->oh; oh++)
+            for (int64_t ow = 0; ow < k->ow; ow++)
+                for (int64_t c = 0; c < k->c; c++, i++) {
+                    put(k->y, i, k->dtype, walk(k, n, oh, ow, c, &where));
+                    if (k->max && k->index)
+                        k->index[i] = (int32_t)where;
+                }
+}
+
+/* gx[n, h, w, c]: from every window that (h, w) lies in, or was the maximum of */
+static double gather(
+    const choir__k_adaptive_pool_backward *k, int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    int64_t h0, h1, w0, w1;
+    double sum = 0;
+    for (int64_t oh = 0; oh < k->oh; oh++)
+        for (int64_t ow = 0; ow < k->ow; ow++) {
+            window(oh, k->h, k->oh, &h0, &h1);
+            window(ow, k->w, k->ow, &w0, &w1);
+            int64_t i = ((n * k->oh + oh) * k->ow + ow) * k->c + c;
+            if (h < h0 || h >= h1 || w < w0 || w >= w1)
+                continue;
+            if (!k->max)
+                sum += get(k->gy, i, k->dtype) / (double)((h1 - h0) * (w1 - w0));
+            else if (k->index[i] == h * k->w + w)
+                sum += get(k->gy, i, k->dtype);
+        }
+    return sum;
+}
+
+void choir__reference_adaptive_pool_backward(const choir__k_adaptive_pool_backward *k)
+{
+    int64_t i = 0;
+    for (int64_t n = 0; n < k->n; n++)
+        for (int64_t h = 0; h < k->h; h++)
+            for (int64_t w = 0; w < k->w; w++)
+                for (int64_t c = 0; c < k->c; c++, i++)
+                    put(k->gx, i, k->dtype, gather(k, n, h, w, c));
+}

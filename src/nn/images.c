@@ -1,0 +1,248 @@
+/* Layers of image networks: convolutions, pooling, and the norms over channels. */
+#include "nn/module.h"
+
+/* --- convolution --- */
+
+typedef struct conv {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (out, in/groups, kh, kw), channels last in memory; (out) */
+    choir_conv_opts opts;
+} conv;
+
+static choir_tensor *conv_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    conv *c = (conv *)self;
+    (void)count;
+    return choir_conv2d(in[0], c->weight, c->bias, c->opts);
+}
+
+static choir_tensor *transpose_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    conv *c = (conv *)self; /* weight (in, out/groups, kh, kw) */
+    (void)count;
+    return choir_conv_transpose2d(in[0], c->weight, c->bias, c->opts);
+}
+
+static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward};
+static const choir_module_class transpose_class = {
+    "conv_transpose2d", sizeof(conv), transpose_forward};
+
+/* weight (rows, cols/groups, kh, kw): rows is one of in and out, cols the other. */
+static choir_module *new_conv(choir_scope *run, const choir_module_class *type, int64_t rows,
+    int64_t cols, int64_t out, choir_nn_conv_opts o)
+{
+    conv *c = choir_module_new(run, type);
+    int64_t groups = o.conv.groups, kh = o.kernel_h, kw = o.kernel_w;
+    if (groups < 1 || rows % groups || cols % groups)
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "%s: %lld groups do not divide the channels, %lld and %lld", type->name,
+            (long long)groups, (long long)rows, (long long)cols);
+    else if (choir__sizes_positive(run, type->name, rows, cols))
+        choir__sizes_positive(run, type->name, kh, kw);
+    if (choir_scope_status(run) != CHOIR_OK)
+        rows = cols = out = groups = kh = kw = 1;
+    c->opts = o.conv;
+    choir_init init = o.weight ? *o.weight : choir__fan_in_init(cols / groups * kh * kw);
+    choir_module_param(
+        &c->base, "weight", &c->weight, choir_dims(rows, cols / groups, kh, kw), init);
+    choir__set_channels_last(c->weight);
+    if (!o.no_bias)
+        choir_module_param(&c->base, "bias", &c->bias, choir_dims(out),
+            choir__fan_in_init(cols / groups * kh * kw));
+    return &c->base;
+}
+
+choir_nn_conv_opts choir_nn_conv_defaults(int kernel)
+{
+    return (choir_nn_conv_opts){
+        .kernel_h = kernel, .kernel_w = kernel, .conv = choir_conv_defaults()};
+}
+
+choir_module *choir_nn_conv2d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts o)
+{
+    return new_conv(run, &conv_class, out, in, out, o);
+}
+
+choir_module *choir_nn_conv2d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
+{
+    choir_nn_conv_opts o = choir_nn_conv_defaults(kernel);
+    o.conv = opts;
+    return choir_nn_conv2d_with(run, in, out, o);
+}
+
+choir_module *choir_nn_conv_transpose2d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts o)
+{
+    return new_conv(run, &transpose_class, in, out, out, o);
+}
+
+choir_module *choir_nn_conv_transpose2d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
+{
+    choir_nn_conv_opts o = choir_nn_conv_defaults(kernel);
+    o.conv = opts;
+    return choir_nn_conv_transpose2d_with(run, in, out, o);
+}
+
+/* --- pooling --- */
+
+typedef struct pool {
+    choir_module base;
+    int kernel, stride;
+    int64_t height, width; /* adaptive */
+} pool;
+
+static choir_tensor *max_pool_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_max_pool2d(in[0], p->kernel, p->stride, 0);
+}
+
+static choir_tensor *avg_pool_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_avg_pool2d(in[0], p->kernel, p->stride, 0);
+}
+
+static choir_tensor *adaptive_avg_forward(
+    choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_adaptive_avg_pool2d(in[0], p->height, p->width);
+}
+
+static choir_tensor *adaptive_max_forward(
+    choir_module *self, choir_tensor *const *in, int count)
+{
+    pool *p = (pool *)self;
+    (void)count;
+    return choir_adaptive_max_pool2d(in[0], p->height, p->width);
+}
+
+static const choir_module_class max_pool_class = {"max_pool2d", sizeof(pool), max_pool_forward};
+static const choir_module_class avg_pool_class = {"avg_pool2d", sizeof(pool), avg_pool_forward};
+static const choir_module_class adaptive_avg_class = {
+    "adaptive_avg_pool2d", sizeof(pool), adaptive_avg_forward};
+static const choir_module_class adaptive_max_class = {
+    "adaptive_max_pool2d", sizeof(pool), adaptive_max_forward};
+
+static choir_module *new_pool(
+    choir_scope *run, const choir_module_class *type, int kernel, int stride)
+{
+    pool *p = choir_module_new(run, type);
+    p->kernel = kernel;
+    p->stride = stride;
+    return &p->base;
+}
+
+choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride)
+{
+    return new_pool(run, &max_pool_class, kernel, stride);
+}
+
+choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride)
+{
+    return new_pool(run, &avg_pool_class, kernel, stride);
+}
+
+static choir_module *new_adaptive(
+    choir_scope *run, const choir_module_class *type, int64_t height, int64_t width)
+{
+    pool *p = choir_module_new(run, type);
+    p->height = height;
+    p->width = width;
+    choir__sizes_positive(run, type->name, height, width);
+    return &p->base;
+}
+
+choir_module *choir_nn_adaptive_avg_pool2d(choir_scope *run, int64_t height, int64_t width)
+{
+    return new_adaptive(run, &adaptive_avg_class, height, width);
+}
+
+choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int64_t width)
+{
+    return new_adaptive(run, &adaptive_max_class, height, width);
+}
+
+/* --- norms over channels --- */
+
+typedef struct batch_norm {
+    choir_module base;
+    choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
+    choir_tensor *batches;                                    /* () i64 */
+    choir_batch_norm_opts opts;
+} batch_norm;
+
+static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    batch_norm *b = (batch_norm *)self;
+    choir_batch_norm_opts o = b->opts;
+    o.training = self->training;
+    o.residual = count > 1 ? in[1] : NULL;
+    o.batches = b->batches;
+    return choir_batch_norm_with(in[0], b->weight, b->bias, b->running_mean, b->running_var, o);
+}
+
+static const choir_module_class batch_norm_class = {
+    "batch_norm", sizeof(batch_norm), batch_norm_forward};
+
+choir_module *choir_nn_batch_norm_with(
+    choir_scope *run, int64_t channels, choir_batch_norm_opts opts)
+{
+    batch_norm *b = choir_module_new(run, &batch_norm_class);
+    if (!choir__sizes_positive(run, "batch_norm", channels, 1))
+        channels = 1;
+    b->opts = opts;
+    choir_shape c = choir_dims(channels);
+    choir_module_param(&b->base, "weight", &b->weight, c, choir_init_constant(1));
+    choir_module_param(&b->base, "bias", &b->bias, c, choir_init_constant(0));
+    choir_module_buffer(&b->base, "running_mean", &b->running_mean, c, 0);
+    choir_module_buffer(&b->base, "running_var", &b->running_var, c, 1);
+    choir_module_counter(&b->base, "num_batches_tracked", &b->batches);
+    return &b->base;
+}
+
+choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels)
+{
+    return choir_nn_batch_norm_with(run, channels, choir_batch_norm_defaults());
+}
+
+typedef struct group_norm {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (channels) */
+    int64_t groups;
+} group_norm;
+
+static choir_tensor *group_norm_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    group_norm *g = (group_norm *)self;
+    (void)count;
+    return choir_group_norm(in[0], g->groups, g->weight, g->bias, 1e-5f);
+}
+
+static const choir_module_class group_norm_class = {
+    "group_norm", sizeof(group_norm), group_norm_forward};
+
+choir_module *choir_nn_group_norm(choir_scope *run, int64_t groups, int64_t channels)
+{
+    group_norm *g = choir_module_new(run, &group_norm_class);
+    if (!choir__sizes_positive(run, "group_norm", groups, channels))
+        groups = channels = 1;
+    if (channels % groups) {
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "group_norm: %lld groups do not divide %lld channels", (long long)groups,
+            (long long)channels);
+        groups = 1;
+    }
+    g->groups = groups;
+    choir_shape c = choir_dims(channels);
+    choir_module_param(&g->base, "weight", &g->weight, c, choir_init_constant(1));
+    choir_module_param(&g->base, "bias", &g->bias, c, choir_init_constant(0));
+    return &g->base;
+}

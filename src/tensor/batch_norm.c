@@ -1,0 +1,202 @@
+/* Batch norm, with what often follows it: a residual's sum and ReLU, in one pass over memory.
+ *
+ * Where there is no residual, its result can be made once more from x and the saved statistics:
+ * its memory may go as soon as the next layer has read it (choir__done_with). */
+#include "tensor/tensor.h"
+
+enum { X, GAMMA, BETA, RESIDUAL, OPERANDS };
+enum { SAVED_X, SAVED_MEAN, SAVED_RSTD, SAVED_Y };
+
+struct attrs {
+    bool train, relu;
+};
+
+static void *data_or_null(const choir_tensor *t)
+{
+    return t ? choir__data(t) : NULL;
+}
+
+/* --- backward --- */
+
+/* Whether g is nobody else's: what passes ReLU may be written over it. */
+static bool ours(const choir_tensor *g)
+{
+    return g->grad_owned && !g->kept && g->storage->refs == 1;
+}
+
+/* Where the residual's gradient goes when ReLU makes it differ from gy: gy's memory if that is
+ * ours. NULL: it is not wanted, or is gy. */
+static choir_tensor *residual_dest(
+    choir__record *r, choir_tensor *gy, choir_tensor *rows, choir_scope *scope)
+{
+    const struct attrs *a = r->attrs;
+    if (!a->relu || !choir__wanted(r, RESIDUAL))
+        return NULL;
+    choir_tensor *g = rows != gy || ours(gy) ? choir__tensor_alias(scope, rows)
+                                             : choir__tensor_like(scope, rows);
+    g->grad_owned = true;
+    return g;
+}
+
+static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct attrs *a = r->attrs;
+    choir_tensor *x = r->saved[SAVED_X];
+    choir_tensor *ggamma = sink->dest(sink, r, GAMMA), *gbeta = sink->dest(sink, r, BETA);
+    choir_tensor *gx = choir__tensor_like(sink->scope, x);
+    choir_tensor *rows = choir__channels_last(sink->scope, gy);
+    if (gx->poisoned || rows->poisoned)
+        return;
+    choir_tensor *gresidual = residual_dest(r, gy, rows, sink->scope);
+    if (gresidual && gresidual->poisoned)
+        return;
+    choir__k_batch_norm_backward args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[GAMMA]),
+        .beta = data_or_null(r->in[BETA]),
+        .mean = choir__data(r->saved[SAVED_MEAN]),
+        .rstd = choir__data(r->saved[SAVED_RSTD]),
+        .y = data_or_null(r->saved[SAVED_Y]),
+        .gy = choir__data(rows),
+        .gx = choir__data(gx),
+        .ggamma = data_or_null(ggamma),
+        .gbeta = data_or_null(gbeta),
+        .gresidual = data_or_null(gresidual),
+        .cols = x->shape.dim[1],
+        .rows = x->count / x->shape.dim[1],
+        .train = a->train,
+        .relu = a->relu,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, batch_norm_backward, &args);
+    gx->grad_owned = true;
+    if (gbeta)
+        sink->give(sink, r, BETA, gbeta);
+    if (ggamma)
+        sink->give(sink, r, GAMMA, ggamma);
+    if (choir__wanted(r, X))
+        sink->give(sink, r, X, gx);
+    if (choir__wanted(r, RESIDUAL))
+        sink->give(sink, r, RESIDUAL, gresidual ? gresidual : gy);
+}
+
+/* --- forward --- */
+
+static void again(choir__record *r)
+{
+    choir_tensor *x = r->saved[SAVED_X];
+    choir__k_batch_norm args = {.x = choir__data(x),
+        .gamma = data_or_null(r->in[GAMMA]),
+        .beta = data_or_null(r->in[BETA]),
+        .y = choir__data(r->out),
+        .mean = choir__data(r->saved[SAVED_MEAN]),
+        .rstd = choir__data(r->saved[SAVED_RSTD]),
+        .cols = x->shape.dim[1],
+        .rows = x->count / x->shape.dim[1],
+        .relu = ((const struct attrs *)r->attrs)->relu,
+        .again = true,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, batch_norm, &args);
+}
+
+static const choir__op batch_norm_op = {.name = "batch_norm",
+    .backward = batch_norm_backward,
+    .again = again,
+    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
+
+static const choir__op batch_norm_residual_op = {.name = "batch_norm",
+    .backward = batch_norm_backward,
+    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
+
+choir_batch_norm_opts choir_batch_norm_defaults(void)
+{
+    return (choir_batch_norm_opts){.training = true, .momentum = 0.1f, .eps = 1e-5f};
+}
+
+static bool fits(const choir_tensor *t, int64_t channels, choir_dtype dtype)
+{
+    return !t || (t->shape.ndim == 1 && t->shape.dim[0] == channels && t->dtype == dtype);
+}
+
+static bool fits_residual(const choir_tensor *residual, const choir_tensor *x)
+{
+    return !residual ||
+           (choir__same_shape(residual->shape, x->shape) && residual->dtype == x->dtype);
+}
+
+/* NULL, or why not. */
+static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
+    const choir_tensor *var, const choir_batch_norm_opts *o)
+{
+    const choir_tensor *x = in[X];
+    int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
+    if (c < 1 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || !mean || !var ||
+        !fits(in[GAMMA], c, x->dtype) || !fits(in[BETA], c, x->dtype) ||
+        !fits(mean, c, x->dtype) || !fits(var, c, x->dtype))
+        return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
+    if (!fits_residual(in[RESIDUAL], x))
+        return "wants a residual of x's shape and dtype";
+    if (o->training && x->count == c)
+        return "a channel of one value has no variance to train with: use a larger batch";
+    if (o->batches && (o->batches->dtype != CHOIR_I64 || o->batches->count != 1))
+        return "counts batches in one i64";
+    return NULL;
+}
+
+choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o)
+{
+    choir_tensor *poisoned, *in[OPERANDS] = {x, gamma, beta, o.residual};
+    choir_scope *scope = choir__begin("batch_norm", in, OPERANDS, &poisoned);
+    if (!scope)
+        return poisoned;
+    const char *why = refusal(in, running_mean, running_var, &o);
+    if (why)
+        return choir__shape_error("batch_norm", scope, in, OPERANDS, why);
+    int64_t c = x->shape.dim[1];
+    choir_device *device = choir__device_of(x);
+    choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
+    choir_tensor *residual = o.residual ? choir__channels_last(scope, o.residual) : NULL;
+    choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
+    choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
+    choir_tensor *made[] = {rows, y, residual, mean, rstd};
+    for (size_t i = 0; i < CHOIR_COUNT(made); i++)
+        if (made[i] && made[i]->poisoned)
+            return made[i];
+    choir__k_batch_norm args = {.x = choir__data(rows),
+        .gamma = data_or_null(gamma),
+        .beta = data_or_null(beta),
+        .residual = data_or_null(residual),
+        .y = choir__data(y),
+        .mean = choir__data(mean),
+        .rstd = choir__data(rstd),
+        .running_mean = choir__data(running_mean),
+        .running_var = choir__data(running_var),
+        .batches = data_or_null(o.batches),
+        .rows = x->count / c,
+        .cols = c,
+        .eps = o.eps,
+        .momentum = o.momentum,
+        .train = o.training,
+        .update = o.training && scope->micro == 0,
+        .relu = o.relu,
+        .dtype = x->dtype};
+    choir__launch(device, x->dtype, batch_norm, &args);
+    choir__record *r =
+        choir__record_op(residual ? &batch_norm_residual_op : &batch_norm_op, y, in, OPERANDS);
+    if (r) {
+        choir__record_attrs(
+            r, &(struct attrs){.train = o.training, .relu = o.relu}, sizeof(struct attrs));
+        r->saved[SAVED_X] = rows;
+        r->saved[SAVED_MEAN] = mean;
+        r->saved[SAVED_RSTD] = rstd;
+        r->saved[SAVED_Y] = residual && o.relu ? y : NULL;
+    }
+    return y;
+}
+
+choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, bool training, float momentum,
+    float eps)
+{
+    choir_batch_norm_opts o = {.training = training, .momentum = momentum, .eps = eps};
+    return choir_batch_norm_with(x, gamma, beta, running_mean, running_var, o);
+}
