@@ -30,7 +30,7 @@ static const struct depth depths[] = {
 
 struct sizes {
     const struct depth *depth;
-    int64_t width, stages, channels, image, classes;
+    int64_t width, stages, blocks, channels, image, classes; /* blocks a stage; 0: by depth */
     bool small;
 };
 
@@ -163,7 +163,7 @@ static choir_module *new_resnet(choir_scope *run, const struct sizes *s, int64_t
     choir_module_child(&r->base, "bn1", &r->bn1, new_norm(run, in, true));
     for (int stage = 0; stage < s->stages; stage++) {
         int64_t width = s->width << stage;
-        for (int i = 0; i < s->depth->blocks[stage]; i++) {
+        for (int i = 0; i < (s->blocks ? s->blocks : s->depth->blocks[stage]); i++) {
             char name[32];
             snprintf(name, sizeof name, "layer%d.%d", stage + 1, i);
             choir_module_child(&r->base, name, &r->blocks[r->count++],
@@ -191,8 +191,9 @@ static choir_status parse(const char *text, struct sizes *s)
         {"classes", CHOIR__INT, &s->classes, 2, 1e7},
         {"channels", CHOIR__INT, &s->channels, 1, 4096},
         {"width", CHOIR__INT, &s->width, 1, 4096},
-        {"stages", CHOIR__INT, &s->stages, 1, STAGES}, {"small", CHOIR__FLAG, &s->small, 0, 1},
-        {NULL}};
+        {"stages", CHOIR__INT, &s->stages, 1, STAGES},
+        {"blocks", CHOIR__INT, &s->blocks, 0, MAX_BLOCKS / STAGES},
+        {"small", CHOIR__FLAG, &s->small, 0, 1}, {NULL}};
     snprintf(what, sizeof what, "model %s", name);
     return choir__options_parse(text, what, known);
 }
@@ -213,9 +214,11 @@ static choir_status describe(const char *text, choir__model_info *info)
         s.classes = s.small ? 10 : 1000;
     status = choir__model_classes(s.depth->name, info, s.classes);
     snprintf(info->config, sizeof info->config,
-        "%s:image=%lld,classes=%lld,channels=%lld,width=%lld,stages=%lld,small=%d",
+        "%s:image=%lld,classes=%lld,channels=%lld,width=%lld,stages=%lld,blocks=%lld,"
+        "small=%d",
         s.depth->name, (long long)info->input.dim[1], (long long)info->classes,
-        (long long)info->input.dim[0], (long long)s.width, (long long)s.stages, s.small);
+        (long long)info->input.dim[0], (long long)s.width, (long long)s.stages,
+        (long long)s.blocks, s.small);
     return status;
 }
 
@@ -231,18 +234,17 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
-#define OPTIONS                                                                                \
-    "image=224,classes=1000,channels=3,width=64,stages=4; small: a stem for 32 x 32 images"
-#define RESNET(depth)                                                                          \
+#define RESNET(depth, options)                                                                 \
     const choir__model_spec choir__model_resnet##depth = {                                     \
         .name = "resnet" #depth,                                                               \
-        .help = "ResNet-" #depth ": " OPTIONS,                                                 \
+        .help = "ResNet-" #depth ": " options,                                                 \
         .describe = describe,                                                                  \
         .build = build,                                                                        \
     }
 
-RESNET(18);
-RESNET(34);
-RESNET(50);
-RESNET(101);
-RESNET(152);
+RESNET(18, "image=224,classes=1000,channels=3,width=64,stages=4,blocks=0 (in each stage, "
+           "other than by depth),small=0 (1: a stem for 32 x 32 images)");
+RESNET(34, "options as resnet18");
+RESNET(50, "options as resnet18");
+RESNET(101, "options as resnet18");
+RESNET(152, "options as resnet18");
