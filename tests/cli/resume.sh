@@ -44,9 +44,9 @@ llama_goes_on() {
     [ "$(wc -c <out)" -eq 48 ] || fail "$(wc -c <out) bytes, not the prompt, 40 and a newline"
 }
 
-# Batch norm's running statistics and momentum are part of what goes on.
-cnn_goes_on() {
-    local args=(--json "${one[@]}" --model cnn:width=4,image=12 --optimizer sgd:momentum=0.9)
+# Batch norm's running statistics and momentum are part of what goes on. images_go_on MODEL
+images_go_on() {
+    local args=(--json "${one[@]}" --model "$1" --optimizer sgd:momentum=0.9)
     rm -rf saved
     good train "${args[@]}" --steps 8 random && mv out whole
     good train "${args[@]}" --steps 4 --strategy ddp --nproc 2 --save saved random
@@ -158,7 +158,8 @@ check goes_on 'ddp --nproc 2' single
 check goes_on 'ddp --nproc 2' 'ddp --nproc 3' --schedule cosine:steps=20 --clip 1
 check goes_on single 'ddp --nproc 4'
 check llama_goes_on
-check cnn_goes_on
+check images_go_on cnn:width=4,image=12
+check images_go_on resnet18:width=4,image=16,classes=5,stages=2,small=1
 check goes_on_in_place
 check not_written_over
 check model_is_remembered
