@@ -1,4 +1,5 @@
-/* Layers (those of images are in images.c): a struct of options and parameters each, and a forward function that calls the op. */
+/* Layers (those of images are in images.c): a struct of options and parameters each, and a
+ * forward function that calls the op. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -130,7 +130,7 @@ struct choir_scope {
     choir_status status;
     char *message;
     bool blamed; /* message names the module */
-    bool grad; /* record for backward */
+    bool grad;   /* record for backward */
     uint64_t seed, step;
     int64_t micro;
     choir__calls *calls; /* numbers the random ops of this scope, by name */

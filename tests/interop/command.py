@@ -23,8 +23,8 @@ def read_safetensors(path):
         (length,) = struct.unpack("<Q", file.read(8))
         header, data = json.loads(file.read(length)), file.read()
     header.pop("__metadata__", None)
-    assert all(e["dtype"] == "F32" for e in header.values()), header
-    return {name: np.frombuffer(data[slice(*e["data_offsets"])], "<f4").reshape(e["shape"])
+    types = {"F32": "<f4", "I64": "<i8"}
+    return {name: np.frombuffer(data[slice(*e["data_offsets"])], types[e["dtype"]]).reshape(e["shape"])
             for name, e in header.items()}
 
 

@@ -142,3 +142,70 @@ def cnn(width, image, classes):
         nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width), nn.ReLU(),
         nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0), nn.Linear(2 * width * (image // 4) ** 2, classes))
+
+
+class ResBlock(nn.Module):
+    """torchvision's BasicBlock and Bottleneck."""
+
+    def __init__(self, bottleneck, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        sizes = ([(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)] if bottleneck
+                 else [(inputs, width, 3, stride), (width, width, 3, 1)])
+        self.count = len(sizes)
+        for i, (a, b, k, s) in enumerate(sizes, 1):
+            setattr(self, "conv%d" % i, nn.Conv2d(a, b, k, s, k // 2, bias=False))
+            setattr(self, "bn%d" % i, nn.BatchNorm2d(b))
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.count + 1):
+            y = getattr(self, "bn%d" % i)(getattr(self, "conv%d" % i)(y))
+            y = y.relu() if i < self.count else y
+        return (y + (self.downsample(x) if self.downsample else x)).relu()
+
+
+class ResNet(nn.Module):
+    def __init__(self, bottleneck, blocks, width, channels, classes, small=False):
+        super().__init__()
+        self.small, self.stages = small, len(blocks)
+        self.conv1 = (nn.Conv2d(channels, width, 3, 1, 1, bias=False) if small
+                      else nn.Conv2d(channels, width, 7, 2, 3, bias=False))
+        self.bn1 = nn.BatchNorm2d(width)
+        inputs = width
+        for i, n in enumerate(blocks):
+            parts = []
+            for j in range(n):
+                parts.append(ResBlock(bottleneck, inputs, width << i, 2 if i and not j else 1))
+                inputs = (width << i) * (4 if bottleneck else 1)
+            setattr(self, "layer%d" % (i + 1), nn.Sequential(*parts))
+        self.fc = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        x = self.bn1(self.conv1(x)).relu()
+        if not self.small:
+            x = nn.functional.max_pool2d(x, 3, 2, 1)
+        for i in range(self.stages):
+            x = getattr(self, "layer%d" % (i + 1))(x)
+        return self.fc(x.mean((2, 3)))
+
+
+class AlexNet(nn.Module):
+    def __init__(self, width, hidden, channels, classes):
+        super().__init__()
+        w = width
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, w, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(w, 3 * w, 5, 1, 2),
+            nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(3 * w, 6 * w, 3, 1, 1), nn.ReLU(),
+            nn.Conv2d(6 * w, 4 * w, 3, 1, 1), nn.ReLU(), nn.Conv2d(4 * w, 4 * w, 3, 1, 1), nn.ReLU(),
+            nn.MaxPool2d(3, 2))
+        self.classifier = nn.Sequential(
+            nn.Dropout(0), nn.Linear(4 * w * 36, hidden), nn.ReLU(), nn.Dropout(0),
+            nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+    def forward(self, x):
+        return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 6).flatten(1))
