@@ -183,7 +183,7 @@ static void batch_norm_fused_backward(void **state)
         int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
         trial t = TRIAL(
             batch_norm_backward, .rows = rows, .cols = cols, .train = v & 1, .relu = true);
-        t.tolerance = 1e-5;
+        t.tolerance = 1e-4; /* a channel's sum may all but cancel */
         give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
         give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
         give(&t, AT(batch_norm_backward, beta), cols, uniform(cols, -1, 1));

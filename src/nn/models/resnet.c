@@ -42,15 +42,24 @@ typedef struct block {
     int count;                               /* of convolutions: 2, or 3 with a bottleneck */
 } block;
 
+/* t, made here, is read no more. Without gradients nobody else has it; hooks aside. */
+static void done_with(choir_tensor *t)
+{
+    if (!t->producer && !t->scope->grad && !t->watched && !t->kept)
+        choir__tensor_release(t);
+    else
+        choir__done_with(t);
+}
+
 /* y = bn(conv(x)); x was this block's own and is read no more. */
 static choir_tensor *conv_bn(
     choir_module *conv, choir_module *bn, choir_tensor *x, choir_tensor *residual, bool own)
 {
     choir_tensor *h = choir_forward(conv, x);
     if (own)
-        choir__done_with(x);
+        done_with(x);
     choir_tensor *y = residual ? choir_forward(bn, h, residual) : choir_forward(bn, h);
-    choir__done_with(h);
+    done_with(h);
     return y;
 }
 
@@ -65,7 +74,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
         shortcut = conv_bn(b->down[0], b->down[1], x, NULL, false);
     choir_tensor *y = conv_bn(b->conv[b->count - 1], b->bn[b->count - 1], h, shortcut, true);
     if (b->down[0])
-        choir__done_with(shortcut);
+        done_with(shortcut);
     return y;
 }
 
@@ -138,16 +147,16 @@ static choir_tensor *resnet_forward(choir_module *self, choir_tensor *const *in,
     choir_tensor *x = conv_bn(r->conv1, r->bn1, in[0], NULL, false);
     if (!r->small) {
         choir_tensor *pooled = choir_max_pool2d(x, 3, 2, 1);
-        choir__done_with(x);
+        done_with(x);
         x = pooled;
     }
     for (int i = 0; i < r->count; i++) {
         choir_tensor *y = choir_forward(r->blocks[i], x); /* (N, C, H, W) */
-        choir__done_with(x);
+        done_with(x);
         x = y;
     }
     choir_tensor *pooled = choir_adaptive_avg_pool2d(x, 1, 1);
-    choir__done_with(x);
+    done_with(x);
     return choir_forward(r->fc, choir_flatten(pooled, 1)); /* (N, classes) */
 }
 
