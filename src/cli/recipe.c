@@ -214,8 +214,11 @@ static choir_status parse_schedule(const choir__job *j, struct recipe *r)
 choir_status choir__job_check_optimizer(const choir__job *j)
 {
     struct recipe r;
-    choir_status status = parse_optimizer(j, &r);
-    return status == CHOIR_OK ? parse_schedule(j, &r) : status;
+    choir__job known = *j;
+    if (!known.steps) /* epochs become steps when the data is open: nothing ends too early */
+        known.steps = INT64_MAX;
+    choir_status status = parse_optimizer(&known, &r);
+    return status == CHOIR_OK ? parse_schedule(&known, &r) : status;
 }
 
 /* Biases, and the weights of norms. */

@@ -68,6 +68,19 @@ wrong_options() {
     refused "three phases" --schedule one_cycle:rise=0.7,three_phase=1
 }
 
+# Schedules that end with the job learn from the data how long an epoch is.
+epochs_end_schedules() {
+    good train --json --model "$model" --epochs 2 --batch-size 64 --schedule cosine:warmup=2 random
+    local steps
+    steps=$(field steps out)
+    mv out epochs
+    good train --json --model "$model" --steps "$steps" --batch-size 64 --schedule cosine:warmup=2 \
+        random
+    [ "$(field weights_sha256 out)" = "$(field weights_sha256 epochs)" ] ||
+        fail "--epochs 2 and --steps $steps end differently"
+}
+
+check epochs_end_schedules
 check optimizers_resume
 check schedules_resume
 check a_schedule_changes_the_weights
