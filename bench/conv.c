@@ -1,13 +1,14 @@
 /* Times one training step of ResNet-50, kernel by kernel, on one core:
  *
- *     choir_bench_conv [--batch 8] [--isa avx512] [--filter "3x3"] [--rounds 5]
+ *     choir_bench_conv [--batch 8] [--isa avx512] [--filter "3x3"] [--rounds 5] [--cold 1]
  *
  * Every distinct convolution (at 224 x 224; `count` says how often the network has it) in its
  * three passes, with the rate beside that of a 1024^3 matrix product measured between the runs;
  * then batch norm, pooling and AdamW beside a memcpy. The sum is what a step would take if it
  * were these kernels alone. FLOPs are 2 a multiply-add; the first convolution has no backward
  * input. Times are the thread's CPU time, the least of the rounds: other load on the machine
- * then matters little, and what matters strikes the yardstick too. */
+ * then matters little, and what matters strikes the yardstick too. Operands are where the last
+ * call left them; with --cold 1 in memory, beyond all caches: a real step is in between. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,20 +49,20 @@ static const layer layers[] = {
 
 /* Batch norms by the pixels a side and the channels of their convolutions' outputs. */
 static const struct {
-    int count, side, c;
+    int relu, merged, plain, side, c;
 } norms[] = {
-    {1, 112, 64},
-    {6, 56, 64},
-    {4, 56, 256},
-    {1, 56, 128},
-    {7, 28, 128},
-    {5, 28, 512},
-    {1, 28, 256},
-    {11, 14, 256},
-    {7, 14, 1024},
-    {1, 14, 512},
-    {5, 7, 512},
-    {4, 7, 2048},
+    {1, 0, 0, 112, 64},
+    {6, 0, 0, 56, 64},
+    {0, 3, 1, 56, 256},
+    {1, 0, 0, 56, 128},
+    {7, 0, 0, 28, 128},
+    {0, 4, 1, 28, 512},
+    {1, 0, 0, 28, 256},
+    {11, 0, 0, 14, 256},
+    {0, 6, 1, 14, 1024},
+    {1, 0, 0, 14, 512},
+    {5, 0, 0, 7, 512},
+    {0, 3, 1, 7, 2048},
 };
 
 enum { PARAMETERS = 25557032, N = 1024 };
@@ -69,6 +70,7 @@ enum { PARAMETERS = 25557032, N = 1024 };
 static const choir__kernels *kernels;
 static const char *filter = "";
 static int rounds = 5;
+static bool cold; /* empty the caches before each timed call */
 
 /* --- operands --- */
 
@@ -77,7 +79,7 @@ typedef struct block {
     size_t bytes;
 } block;
 
-static block blocks[16];
+static block blocks[32];
 static int block_count;
 
 /* Numbers in [low, 1), in memory as the devices' pools have it. */
@@ -130,6 +132,19 @@ static void call(size_t kernel, const void *args)
     fn(args);
 }
 
+/* Writes more memory than the last-level cache holds. */
+static void empty_caches(void)
+{
+    static float *big;
+    enum { FLOATS = 160 << 20 };
+    if (!cold)
+        return;
+    if (!big)
+        big = floats(FLOATS);
+    for (int64_t i = 0; i < FLOATS; i += 16)
+        big[i] += 1;
+}
+
 #define TIMED(best, what)                                                                      \
     do {                                                                                       \
         double start_ = cpu_time();                                                            \
@@ -166,6 +181,7 @@ static void make_yardsticks(void)
         .b_row = N,
         .b_col = 1,
         .c_row = N};
+    empty_caches();
     from = floats(COPY / 4);
     to = floats(COPY / 4);
     product_time();
@@ -183,6 +199,7 @@ static double time_pass(size_t kernel, const void *args, int count, double flops
     for (int i = 0; i < rounds; i++) {
         double t = product_time();
         yard = yard > 0 && yard < t ? yard : t;
+        empty_caches();
         TIMED(best, call(kernel, args));
     }
     double peak = 2.0 * N * N * N / yard;
@@ -224,7 +241,8 @@ static void bench_layer(const layer *l, int64_t batch)
         .pad_w = k / 2,
         .dilation_h = 1,
         .dilation_w = 1};
-    int64_t x = batch * l->in * l->in * l->c, y = batch * out * out * l->o, w = l->o * k * k * l->c;
+    int64_t x = batch * l->in * l->in * l->c, y = batch * out * out * l->o,
+            w = l->o * k * k * l->c;
     double flops = 2.0 * (double)y * (double)(k * k * l->c), total = 0;
     int mark = block_count;
     float *image = floats(x), *weights = floats(w), *result = floats(y);
@@ -240,8 +258,8 @@ static void bench_layer(const layer *l, int64_t batch)
 }
 
 /* A line for what is bound by memory: the bytes that must move, and memcpy's rate. */
-static void memory_line(const char *name, int count, size_t kernel, const void *args,
-    double bytes)
+static void memory_line(
+    const char *name, int count, size_t kernel, const void *args, double bytes)
 {
     double best = 0, copy = 0;
     if (!strstr(name, filter))
@@ -249,6 +267,7 @@ static void memory_line(const char *name, int count, size_t kernel, const void *
     call(kernel, args);
     for (int i = 0; i < rounds; i++) {
         TIMED(copy, memcpy(to, from, COPY));
+        empty_caches();
         TIMED(best, call(kernel, args));
     }
     sum.seconds += count * best;
@@ -260,21 +279,31 @@ static void memory_line(const char *name, int count, size_t kernel, const void *
     memory_line(name, count, offsetof(choir__kernels, kernel),                                 \
         &(choir__k_##kernel){__VA_ARGS__}, (double)(bytes))
 
-static void bench_norm(int count, int64_t rows, int64_t c)
+/* Most are followed by ReLU; the last of a block (merged) by the shortcut's sum, too, and the
+ * shortcut's own, one a stage, by nothing. */
+typedef enum after { RELU, MERGED, PLAIN } after;
+
+static void bench_norm(int count, int64_t rows, int64_t c, after kind)
 {
+    static const char *const kinds[] = {"relu", "sum", ""};
     char name[64];
     int mark = block_count;
     int64_t n = rows * c;
+    bool relu = kind != PLAIN, merged = kind == MERGED;
     float *x = floats(n), *y = floats(n), *g = floats(n), *gamma = floats(c), *beta = floats(c),
-          *mean = floats(c), *rstd = floats_from(c, 0.5f);
-    snprintf(name, sizeof name, "batch_norm %lld x %lld", (long long)rows, (long long)c);
-    MEMORY(name, count, batch_norm, 8 * n, .x = x, .y = y, .gamma = gamma, .beta = beta,
-        .mean = mean, .rstd = rstd, .running_mean = floats(c), .running_var = floats_from(c, 0.5f),
-        .rows = rows, .cols = c, .eps = 1e-5f, .momentum = 0.1f, .train = true, .update = true);
-    snprintf(name, sizeof name, "batch_norm back %lld x %lld", (long long)rows, (long long)c);
-    MEMORY(name, count, batch_norm_backward, 12 * n, .x = x, .gy = y, .gx = g, .gamma = gamma,
-        .mean = mean, .rstd = rstd, .ggamma = beta, .gbeta = floats(c), .rows = rows, .cols = c,
-        .train = true);
+          *mean = floats(c), *rstd = floats_from(c, 0.5f), *more = merged ? floats(n) : NULL;
+    snprintf(
+        name, sizeof name, "norm %lld x %lld %s", (long long)rows, (long long)c, kinds[kind]);
+    MEMORY(name, count, batch_norm, (merged ? 12 : 8) * n, .x = x, .y = y, .gamma = gamma,
+        .beta = beta, .mean = mean, .rstd = rstd, .running_mean = floats(c),
+        .running_var = floats_from(c, 0.5f), .rows = rows, .cols = c, .eps = 1e-5f,
+        .momentum = 0.1f, .train = true, .update = true, .relu = relu, .residual = more);
+    snprintf(name, sizeof name, "norm back %lld x %lld %s", (long long)rows, (long long)c,
+        kinds[kind]);
+    MEMORY(name, count, batch_norm_backward, (merged ? 20 : 12) * n, .x = x, .gy = y, .gx = g,
+        .gamma = gamma, .beta = beta, .mean = mean, .rstd = rstd, .ggamma = floats(c),
+        .gbeta = floats(c), .rows = rows, .cols = c, .train = true, .relu = relu, .y = more,
+        .gresidual = merged ? y : NULL);
     free_to(mark);
 }
 
@@ -358,6 +387,8 @@ int main(int argc, char **argv)
             filter = argv[i + 1];
         else if (!strcmp(argv[i], "--batch"))
             batch = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--cold"))
+            cold = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--rounds"))
             rounds = atoi(argv[i + 1]);
     }
@@ -375,8 +406,13 @@ int main(int argc, char **argv)
         "forward", "GF/s", "", "input", "GF/s", "", "weight", "GF/s", "", "ms a step");
     for (size_t i = 0; i < CHOIR_COUNT(layers); i++)
         bench_layer(&layers[i], batch);
-    for (size_t i = 0; i < CHOIR_COUNT(norms); i++)
-        bench_norm(norms[i].count, batch * norms[i].side * norms[i].side, norms[i].c);
+    for (size_t i = 0; i < CHOIR_COUNT(norms); i++) {
+        int64_t rows = batch * norms[i].side * norms[i].side;
+        int counts[] = {norms[i].relu, norms[i].merged, norms[i].plain};
+        for (int j = 0; j < 3; j++)
+            if (counts[j])
+                bench_norm(counts[j], rows, norms[i].c, (after)j);
+    }
     bench_pools(batch);
     bench_adamw();
     print_sum();

@@ -1,108 +1,167 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
- * Columns are long (N*H*W), so they are summed in runs of RUN rows in f32 and the runs in f64:
- * a fixed function of the sizes, as exact as needed. BLOCK vectors of channels are done at a
- * time, for a row's neighbouring bytes come from memory together. */
+ * It is bound by memory, so each way is two passes over it, along the rows: one adds up the
+ * columns, one writes the result. Memory is asked for some way ahead: the processor's own
+ * guesses end at each page. All that a column needs lies in arrays over the columns
+ * (`columns`), small enough for the nearest cache.
+ *
+ * Columns are long (N*H*W), so they are added in runs of RUN rows in f32 and the runs in f64: a
+ * fixed function of the sizes, as exact as needed. The forward sums x - c and (x - c)^2 about
+ * the run's first row c; in f64 these are moved to 0, where a column's mean and variance are
+ * differences of sums that lost nothing. */
 #include "device/cpu/isa/isa.h"
 
-enum { RUN = 64, BLOCK = 4 };
+enum { RUN = 64, GROUP = 4 };           /* rows a run, rows at a time */
+enum { AHEAD_ROWS = 16, AHEAD = 2048 }; /* how far prefetched: where rows go in groups, else */
 
-typedef struct column {
-    double sum[W];
-} column;
+/* Arrays over the columns, in scratch memory. a and b: of the run, then of the result. */
+typedef struct columns {
+    double *sum_a, *sum_b;                 /* over the runs */
+    float *a, *b;                          /* over the rows of a run */
+    float *center, *scale, *shift, *slope; /* what the second pass computes with */
+} columns;
 
-INLINE void column_add(column *c, vec run)
+static columns columns_new(int64_t cols)
 {
-    for (int i = 0; i < W; i++)
-        c->sum[i] += (double)run[i];
+    columns c;
+    int64_t n = (cols + 15) & ~(int64_t)15;
+    size_t bytes = (size_t)n * (2 * sizeof(double) + 6 * sizeof(float));
+    c.sum_a = choir__cpu_scratch(choir__cpu_context_current(), bytes);
+    c.sum_b = c.sum_a + n;
+    c.a = (float *)(c.sum_b + n);
+    c.b = c.a + n;
+    c.center = c.b + n;
+    c.scale = c.center + n;
+    c.shift = c.scale + n;
+    c.slope = c.shift + n;
+    memset(c.sum_a, 0, 2 * (size_t)n * sizeof(double));
+    return c;
 }
 
-INLINE vec column_get(const column *c, double scale)
+/* The body for each vector of columns: c the first, left how many columns there are from it (W
+ * or more: a full vector, as the compiler knows in the loop). */
+#define EACH_VECTOR(cols, ...)                                                                 \
+    do {                                                                                       \
+        int64_t c = 0, left = W;                                                               \
+        for (; c + W <= (cols); c += W)                                                        \
+            __VA_ARGS__;                                                                       \
+        left = (cols)-c;                                                                       \
+        if (left > 0)                                                                          \
+            __VA_ARGS__;                                                                       \
+    } while (0)
+
+#define EACH_ROW(i, n) _Pragma("GCC unroll 4") for (int64_t i = 0; i < (n); i++)
+
+/* `left` elements at p, and the word that those `ahead` will be wanted. */
+INLINE vec get_ahead(const float *p, int64_t left, int64_t ahead)
 {
-    vec y;
-    for (int i = 0; i < W; i++)
-        y[i] = (float)(c->sum[i] * scale);
-    return y;
+    __builtin_prefetch(p + ahead, 0, 2);
+    return v_get(p, left);
 }
 
-#define EACH(j) for (int j = 0; j < block; j++)
-
-/* The means of x - around, or of its square. */
-INLINE void moment(const float *x, int64_t rows, int64_t cols, int64_t left, int block,
-    const vec *around, bool square, vec *out)
+INLINE void put_ahead(float *p, vec x, int64_t left)
 {
-    column total[BLOCK] = {0};
+    __builtin_prefetch(p + AHEAD, 1, 2);
+    v_put(p, x, left);
+}
+
+/* --- forward --- */
+
+/* Adds n rows, from x on, to a run. */
+INLINE void add_rows(
+    const columns *s, const float *x, const float *first, int64_t n, int64_t cols)
+{
+    EACH_VECTOR(cols, {
+        vec a = v_load(s->a + c), b = v_load(s->b + c), around = v_get(first + c, left);
+        EACH_ROW(i, n)
+        {
+            vec d = get_ahead(x + i * cols + c, left, AHEAD_ROWS * cols) - around;
+            a += d;
+            b += d * d;
+        }
+        v_store(s->a + c, a);
+        v_store(s->b + c, b);
+    });
+}
+
+/* sum_a = sum x, sum_b = sum x^2. */
+static void add_moments(const columns *s, const float *x, int64_t rows, int64_t cols)
+{
+    size_t bytes = (size_t)((char *)s->center - (char *)s->a);
     for (int64_t r = 0; r < rows; r += RUN) {
-        vec run[BLOCK] = {0};
-        for (int64_t i = r; i < choir__min(rows, r + RUN); i++)
-            EACH(j)
-            {
-                vec v = v_get(x + i * cols + j * W, left - j * W) - around[j];
-                run[j] += square ? v * v : v;
-            }
-        EACH(j) column_add(&total[j], run[j]);
+        const float *first = x + r * cols;
+        int64_t n = choir__min(RUN, rows - r), i = 0;
+        memset(s->a, 0, bytes);
+        for (; i + GROUP <= n; i += GROUP)
+            add_rows(s, first + i * cols, first, GROUP, cols);
+        for (; i < n; i++)
+            add_rows(s, first + i * cols, first, 1, cols);
+        for (int64_t c = 0; c < cols; c++) {
+            double a = (double)s->a[c], b = (double)s->b[c], at = (double)first[c];
+            double all = (double)n * at;
+            s->sum_a[c] += a + all;
+            s->sum_b[c] += b + at * (a + a + all);
+        }
     }
-    EACH(j) out[j] = column_get(&total[j], 1.0 / (double)rows);
 }
 
-static void update_running(
-    const choir__k_batch_norm *k, int64_t at, int64_t left, vec mean, vec var)
+static void update_running(const choir__k_batch_norm *k, int64_t c, float mean, float var)
 {
-    float *running_mean = (float *)k->running_mean + at;
-    float *running_var = (float *)k->running_var + at;
+    float *running_mean = k->running_mean, *running_var = k->running_var;
     float unbiased = (float)((double)k->rows / (double)choir__max(k->rows - 1, 1));
     float keep = 1.0f - k->momentum;
-    v_put(running_mean, v_get(running_mean, left) * keep + mean * k->momentum, left);
-    v_put(running_var, v_get(running_var, left) * keep + var * unbiased * k->momentum, left);
+    running_mean[c] = running_mean[c] * keep + mean * k->momentum;
+    running_var[c] = running_var[c] * keep + var * unbiased * k->momentum;
 }
 
-/* Columns at ... at + left of block vectors. */
-INLINE void forward(const choir__k_batch_norm *k, int64_t at, int64_t left, int block)
+/* Writes mean and rstd (unless they are given) and what the second pass needs. */
+static void finish_moments(const choir__k_batch_norm *k, const columns *s)
 {
-    const float *x = (const float *)k->x + at;
-    float *y = (float *)k->y + at;
-    int64_t cols = k->cols;
-    const float *residual = k->residual ? (const float *)k->residual + at : NULL;
-    vec mean[BLOCK] = {0}, var[BLOCK] = {0}, scale[BLOCK], shift[BLOCK] = {0};
-    if (k->train && !k->again) {
-        vec center[BLOCK];
-        moment(x, k->rows, cols, left, block, mean, false, center);
-        EACH(j) mean[j] = center[j];
-        moment(x, k->rows, cols, left, block, mean, true, var);
-    }
-    EACH(j)
-    {
-        int64_t c = at + j * W, rest = left - j * W;
-        if (k->again) {
-            mean[j] = v_get((const float *)k->mean + c, rest);
-            scale[j] = v_get((const float *)k->rstd + c, rest);
+    float *means = k->mean, *rstds = k->rstd;
+    const float *gamma = k->gamma, *beta = k->beta;
+    for (int64_t c = 0; c < k->cols && !k->again; c++) {
+        float mean, var;
+        if (k->train) {
+            double average = s->sum_a[c] / (double)k->rows;
+            double spread = s->sum_b[c] / (double)k->rows - average * average;
+            mean = (float)average;
+            var = (float)(spread < 0 ? 0 : spread); /* NaN stays */
+            if (k->update)
+                update_running(k, c, mean, var);
         } else {
-            if (k->train && k->update)
-                update_running(k, c, rest, mean[j], var[j]);
-            if (!k->train) {
-                mean[j] = v_get((const float *)k->running_mean + c, rest);
-                var[j] = v_get((const float *)k->running_var + c, rest);
-            }
-            scale[j] = 1.0f / v_sqrt(var[j] + k->eps);
-            v_put((float *)k->mean + c, mean[j], rest);
-            v_put((float *)k->rstd + c, scale[j], rest);
+            mean = ((const float *)k->running_mean)[c];
+            var = ((const float *)k->running_var)[c];
         }
-        if (k->gamma)
-            scale[j] *= v_get((const float *)k->gamma + c, rest);
-        if (k->beta)
-            shift[j] = v_get((const float *)k->beta + c, rest);
+        means[c] = mean;
+        rstds[c] = 1.0f / sqrtf(var + k->eps);
     }
-    for (int64_t r = 0; r < k->rows; r++)
-        EACH(j)
-        {
-            int64_t i = r * cols + j * W;
-            vec v = (v_get(x + i, left - j * W) - mean[j]) * scale[j] + shift[j];
+    for (int64_t c = 0; c < k->cols; c++) {
+        s->center[c] = means[c];
+        s->scale[c] = gamma ? rstds[c] * gamma[c] : rstds[c];
+        s->shift[c] = beta ? beta[c] : 0.0f;
+    }
+}
+
+INLINE vec normal(const columns *s, vec x, int64_t c)
+{
+    return (x - v_load(s->center + c)) * v_load(s->scale + c) + v_load(s->shift + c);
+}
+
+INLINE void normalise(const choir__k_batch_norm *k, const columns *s, bool residual, bool relu)
+{
+    for (int64_t r = 0; r < k->rows; r++) {
+        const float *x = (const float *)k->x + r * k->cols;
+        const float *more = residual ? (const float *)k->residual + r * k->cols : NULL;
+        float *y = (float *)k->y + r * k->cols;
+        EACH_VECTOR(k->cols, {
+            vec v = normal(s, get_ahead(x + c, left, AHEAD), c);
             if (residual)
-                v += v_get(residual + i, left - j * W);
-            if (k->relu)
+                v += get_ahead(more + c, left, AHEAD);
+            if (relu)
                 v = v_max(v_set(0.0f), v); /* NaN stays */
-            v_put(y + i, v, left - j * W);
-        }
+            put_ahead(y + c, v, left);
+        });
+    }
 }
 
 void KERNEL(batch_norm)(const choir__k_batch_norm *k)
@@ -110,109 +169,136 @@ void KERNEL(batch_norm)(const choir__k_batch_norm *k)
     F32_ONLY(batch_norm, k);
     if (k->batches && k->train && k->update && !k->again)
         ++*k->batches;
-    int64_t c = 0;
-    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
-        forward(k, c, BLOCK * W, BLOCK);
-    for (; c < k->cols; c += W)
-        forward(k, c, choir__min(W, k->cols - c), 1);
+    columns s = columns_new(k->cols);
+    if (k->train && !k->again)
+        add_moments(&s, k->x, k->rows, k->cols);
+    finish_moments(k, &s);
+    if (k->residual)
+        k->relu ? normalise(k, &s, true, true) : normalise(k, &s, true, false);
+    else
+        k->relu ? normalise(k, &s, false, true) : normalise(k, &s, false, false);
 }
 
-/* What a block of columns of the backward needs to know at each element. */
-typedef struct block_state {
-    const float *x, *y, *gy; /* at its first column; y may be NULL */
-    float *gresidual;        /* may be NULL */
-    vec mean[BLOCK], rstd[BLOCK], scale[BLOCK], shift[BLOCK];
-} block_state;
+/* --- backward --- */
 
-/* What of gy passes ReLU at element i of vector j, where x is v. */
-INLINE vec passed(const choir__k_batch_norm_backward *k, const block_state *b, int64_t i, int j,
-    int64_t left, vec v)
+/* How the g that passes ReLU is found: all of gy, or where y > 0: y given, or made again. */
+enum { ALL, GIVEN, AGAIN };
+
+/* What of gy passes at element i (in column c), where x is v. */
+INLINE vec passed(const choir__k_batch_norm_backward *k, const columns *s, int64_t i, int64_t c,
+    int64_t left, vec v, int how, int64_t ahead)
 {
-    vec g = v_get(b->gy + i, left), y;
-    if (!k->relu)
+    vec g = get_ahead((const float *)k->gy + i, left, ahead), y;
+    if (how == ALL)
         return g;
-    if (b->y)
-        y = v_get(b->y + i, left);
+    if (how == GIVEN)
+        y = get_ahead((const float *)k->y + i, left, ahead);
     else
-        y = (v - b->mean[j]) * b->scale[j] + b->shift[j]; /* the forward's very operations */
+        y = normal(s, v, c); /* the forward's very operations */
     return v_sel(v_gt(y, v_set(0.0f)), g, v_set(0.0f));
 }
 
-/* sum g and sum g xhat, of the g that passed. */
-INLINE void gradient_sums(const choir__k_batch_norm_backward *k, const block_state *s,
-    int64_t left, int block, column *beta, column *gamma)
+/* Adds g and g (x - mean) of n rows, from row r on, to a run. */
+INLINE void add_gradients(const choir__k_batch_norm_backward *k, const columns *s, int64_t r,
+    int64_t n, int how, bool keep)
 {
-    for (int64_t r = 0; r < k->rows; r += RUN) {
-        vec b[BLOCK] = {0}, g[BLOCK] = {0};
-        for (int64_t row = r; row < choir__min(k->rows, r + RUN); row++)
-            EACH(j)
-            {
-                int64_t i = row * k->cols + j * W, rest = left - j * W;
-                vec v = v_get(s->x + i, rest), d = passed(k, s, i, j, rest, v);
-                if (s->gresidual)
-                    v_put(s->gresidual + i, d, rest);
-                b[j] += d;
-                g[j] += d * ((v - s->mean[j]) * s->rstd[j]);
-            }
-        EACH(j)
+    int64_t ahead = AHEAD_ROWS * k->cols;
+    EACH_VECTOR(k->cols, {
+        vec a = v_load(s->a + c), b = v_load(s->b + c), mean = v_load(s->center + c);
+        EACH_ROW(row, n)
         {
-            column_add(&beta[j], b[j]);
-            column_add(&gamma[j], g[j]);
+            int64_t i = (r + row) * k->cols + c;
+            vec v = get_ahead((const float *)k->x + i, left, ahead);
+            vec g = passed(k, s, i, c, left, v, how, ahead);
+            if (keep)
+                v_put((float *)k->gresidual + i, g, left);
+            a += g;
+            b += g * (v - mean);
+        }
+        v_store(s->a + c, a);
+        v_store(s->b + c, b);
+    });
+}
+
+/* sum_a = sum g, sum_b = sum g (x - mean). */
+INLINE void gradient_sums(
+    const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
+{
+    size_t bytes = (size_t)((char *)s->center - (char *)s->a);
+    for (int64_t r = 0; r < k->rows; r += RUN) {
+        int64_t n = choir__min(RUN, k->rows - r), i = 0;
+        memset(s->a, 0, bytes);
+        for (; i + GROUP <= n; i += GROUP)
+            add_gradients(k, s, r + i, GROUP, how, keep);
+        for (; i < n; i++)
+            add_gradients(k, s, r + i, 1, how, keep);
+        for (int64_t c = 0; c < k->cols; c++) {
+            s->sum_a[c] += (double)s->a[c];
+            s->sum_b[c] += (double)s->b[c];
         }
     }
 }
 
-/* train: gx = rstd gamma (g - mean g - xhat mean(g xhat)); eval: gx = rstd gamma g. */
-INLINE void backward(const choir__k_batch_norm_backward *k, int64_t at, int64_t left, int block)
+/* With xhat = (x - mean) rstd, train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes
+ * scale g - (a + slope (x - mean)); eval: gx = rstd gamma g. */
+static void finish_gradients(const choir__k_batch_norm_backward *k, const columns *s)
 {
-    float *gx = (float *)k->gx + at;
+    float *ggamma = k->ggamma, *gbeta = k->gbeta;
     double share = k->train ? 1.0 / (double)k->rows : 0.0;
-    vec g_mean[BLOCK], g_dot[BLOCK];
-    column beta[BLOCK] = {0}, gamma[BLOCK] = {0};
-    block_state s = {.x = (const float *)k->x + at,
-        .y = k->y ? (const float *)k->y + at : NULL,
-        .gy = (const float *)k->gy + at,
-        .gresidual = k->gresidual ? (float *)k->gresidual + at : NULL};
-    EACH(j)
-    {
-        int64_t c = at + j * W, rest = left - j * W;
-        s.mean[j] = v_get((const float *)k->mean + c, rest);
-        s.rstd[j] = s.scale[j] = v_get((const float *)k->rstd + c, rest);
-        s.shift[j] = (vec){0};
-        if (k->gamma)
-            s.scale[j] *= v_get((const float *)k->gamma + c, rest);
-        if (k->beta)
-            s.shift[j] = v_get((const float *)k->beta + c, rest);
+    for (int64_t c = 0; c < k->cols; c++) {
+        double rstd = (double)((const float *)k->rstd)[c], dot = s->sum_b[c] * rstd;
+        double scale = (double)s->scale[c];
+        if (ggamma)
+            ggamma[c] = (float)dot;
+        if (gbeta)
+            gbeta[c] = (float)s->sum_a[c];
+        s->a[c] = (float)(scale * share * s->sum_a[c]);
+        s->slope[c] = (float)(scale * share * dot * rstd);
     }
-    gradient_sums(k, &s, left, block, beta, gamma);
-    EACH(j)
-    {
-        if (k->ggamma)
-            v_put((float *)k->ggamma + at + j * W, column_get(&gamma[j], 1.0), left - j * W);
-        if (k->gbeta)
-            v_put((float *)k->gbeta + at + j * W, column_get(&beta[j], 1.0), left - j * W);
-        g_mean[j] = column_get(&beta[j], share);
-        g_dot[j] = column_get(&gamma[j], share);
-    }
+}
+
+INLINE void spread(const choir__k_batch_norm_backward *k, const columns *s, int how, bool train)
+{
     for (int64_t r = 0; r < k->rows; r++)
-        EACH(j)
-        {
-            int64_t i = r * k->cols + j * W, rest = left - j * W;
-            vec v = v_get(s.x + i, rest);
-            vec g = s.gresidual ? v_get(s.gresidual + i, rest) : passed(k, &s, i, j, rest, v);
-            vec hat = (v - s.mean[j]) * s.rstd[j];
-            if (k->train)
-                g = g - g_mean[j] - hat * g_dot[j];
-            v_put(gx + i, g * s.scale[j], rest);
-        }
+        EACH_VECTOR(k->cols, {
+            int64_t i = r * k->cols + c;
+            vec v = get_ahead((const float *)k->x + i, left, AHEAD);
+            vec g = passed(k, s, i, c, left, v, how, AHEAD) * v_load(s->scale + c);
+            vec d = v - v_load(s->center + c);
+            if (train)
+                g -= v_load(s->a + c) + d * v_load(s->slope + c);
+            put_ahead((float *)k->gx + i, g, left);
+        });
+}
+
+/* Both passes. keep: what passed goes to gresidual, where the second one finds it. */
+INLINE void backward(
+    const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
+{
+    choir__k_batch_norm_backward second = *k;
+    gradient_sums(k, s, how, keep);
+    finish_gradients(k, s);
+    if (keep)
+        second.gy = k->gresidual, how = ALL;
+    k->train ? spread(&second, s, how, true) : spread(&second, s, how, false);
 }
 
 void KERNEL(batch_norm_backward)(const choir__k_batch_norm_backward *k)
 {
     F32_ONLY(batch_norm_backward, k);
-    int64_t c = 0;
-    for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
-        backward(k, c, BLOCK * W, BLOCK);
-    for (; c < k->cols; c += W)
-        backward(k, c, choir__min(W, k->cols - c), 1);
+    columns s = columns_new(k->cols);
+    const float *gamma = k->gamma, *beta = k->beta, *rstd = k->rstd;
+    for (int64_t c = 0; c < k->cols; c++) {
+        s.center[c] = ((const float *)k->mean)[c];
+        s.scale[c] = gamma ? rstd[c] * gamma[c] : rstd[c];
+        s.shift[c] = beta ? beta[c] : 0.0f;
+    }
+    int how = !k->relu ? ALL : k->y ? GIVEN : AGAIN;
+    bool keep = k->gresidual;
+    if (how == ALL)
+        keep ? backward(k, &s, ALL, true) : backward(k, &s, ALL, false);
+    else if (how == GIVEN)
+        keep ? backward(k, &s, GIVEN, true) : backward(k, &s, GIVEN, false);
+    else
+        keep ? backward(k, &s, AGAIN, true) : backward(k, &s, AGAIN, false);
 }
