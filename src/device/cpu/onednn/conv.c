@@ -2,7 +2,8 @@
  *
  * Images stay channels-last and go in as they are. For the weights the primitive may choose its
  * own blocked layout: then a reorder before it (or, for the weights' gradient, after it) goes
- * through scratch memory. No blocked layout leaves this file. */
+ * through scratch memory. No blocked layout leaves this file. Some shapes are faster by matrix
+ * products: conv_product.c. */
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
@@ -184,6 +185,8 @@ static bool offered(choir_dtype dtype)
 
 void choir__onednn_conv(const choir__k_conv *k)
 {
+    if (choir__onednn_conv_product(k))
+        return;
     problem p = problem_of(FORWARD, k->dtype, &k->s, k->bias != NULL);
     void *data[] = {(void *)k->x, (void *)k->w, k->y, (void *)k->bias};
     if (!offered(k->dtype) || !run("conv2d", &p, data))
@@ -192,6 +195,8 @@ void choir__onednn_conv(const choir__k_conv *k)
 
 void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 {
+    if (choir__onednn_conv_product_input(k))
+        return;
     problem p = problem_of(BACKWARD_INPUT, k->dtype, &k->s, false);
     void *data[] = {(void *)k->gy, (void *)k->w, k->gx, NULL};
     if (!offered(k->dtype) || !run("conv2d backward", &p, data))
@@ -200,6 +205,8 @@ void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 
 void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *k)
 {
+    if (choir__onednn_conv_product_weight(k))
+        return;
     problem p = problem_of(BACKWARD_WEIGHT, k->dtype, &k->s, k->gbias != NULL);
     void *data[] = {(void *)k->x, k->gw, (void *)k->gy, k->gbias};
     if (!offered(k->dtype) || !run("conv2d backward", &p, data))

@@ -14,6 +14,11 @@ void choir__onednn_conv(const choir__k_conv *args);
 void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
 void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
 
+/* The same by matrix products; false: the shape is not one of those that gain by it. */
+bool choir__onednn_conv_product(const choir__k_conv *args);
+bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *args);
+bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *args);
+
 enum { CHOIR__ONEDNN_ARGS = 5 };
 
 /* One primitive with its memory objects, ready to run; all NULL: oneDNN does not do it. */

@@ -1,0 +1,174 @@
+/* Convolutions as matrix products, where that is faster than oneDNN's convolution.
+ *
+ * Over channels-last images a 1x1 convolution is a product of (pixels, C) by (C, O); with a
+ * stride, of those pixels that the window meets, taken together first. The weights' gradient of
+ * any window is a product for each of its places: gy^T (O, pixels) by the pixels under that
+ * place (pixels, C).
+ *
+ * oneDNN's convolutions (2.6) hold a block of pixels and go through all weights with it, which
+ * is the fastest way as long as the weights stay in the cache. Those of a network's last, wide
+ * layers (512 channels in and out: 1 MiB and up) do not, and its matrix product, which blocks
+ * all three dimensions, is faster by a tenth to twice. Hence the rule, of shapes alone: WIDE
+ * channels both ways; and if pixels must be taken together, few of them, for they are written
+ * and read once a place of the window. */
+#include "device/cpu/onednn/onednn.h"
+
+#include <string.h>
+
+enum { WIDE = 512, FEW_BYTES = 8 << 20 };
+
+typedef choir__conv_shape shape;
+
+/* y's pixels, and the bytes of as many of x's. */
+static int64_t pixels_of(const shape *s)
+{
+    return s->n * s->oh * s->ow;
+}
+
+static size_t taken_bytes(const shape *s)
+{
+    return (size_t)(pixels_of(s) * s->c) * sizeof(float);
+}
+
+static bool one_place(const shape *s)
+{
+    return s->kh == 1 && s->kw == 1 && s->pad_h == 0 && s->pad_w == 0;
+}
+
+/* x's pixels are those under the one place, in y's order: nothing is to be taken. */
+static bool in_order(const shape *s)
+{
+    return one_place(s) && s->stride_h == 1 && s->stride_w == 1;
+}
+
+static bool wanted(const shape *s, choir_dtype dtype)
+{
+    return dtype == CHOIR_F32 && s->groups == 1 && s->c >= WIDE && s->o >= WIDE &&
+           (in_order(s) || taken_bytes(s) <= FEW_BYTES);
+}
+
+static float *workspace(const shape *s)
+{
+    return choir__cpu_workspace(choir__cpu_context_current(), taken_bytes(s));
+}
+
+/* The number of x's pixel under place (i, j) of y's pixel (n, oh, ow); -1: in the padding. */
+static int64_t under(const shape *s, int64_t n, int64_t oh, int64_t ow, int64_t i, int64_t j)
+{
+    int64_t h = oh * s->stride_h - s->pad_h + i * s->dilation_h;
+    int64_t w = ow * s->stride_w - s->pad_w + j * s->dilation_w;
+    return h < 0 || h >= s->h || w < 0 || w >= s->w ? -1 : (n * s->h + h) * s->w + w;
+}
+
+/* The pixels under place (i, j), in y's order. */
+static void take(const shape *s, const float *x, int64_t i, int64_t j, float *taken)
+{
+    size_t bytes = (size_t)s->c * sizeof *x;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++, taken += s->c) {
+                int64_t pixel = under(s, n, oh, ow, i, j);
+                if (pixel < 0)
+                    memset(taken, 0, bytes);
+                else
+                    memcpy(taken, x + pixel * s->c, bytes);
+            }
+}
+
+/* The other way, of a single place: pixels that it never meets are 0. */
+static void put_back(const shape *s, const float *taken, float *x)
+{
+    size_t bytes = (size_t)s->c * sizeof *x;
+    memset(x, 0, (size_t)(s->n * s->h * s->w) * bytes);
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t oh = 0; oh < s->oh; oh++)
+            for (int64_t ow = 0; ow < s->ow; ow++, taken += s->c)
+                memcpy(x + under(s, n, oh, ow, 0, 0) * s->c, taken, bytes);
+}
+
+/* y (pixels, O) = x (pixels, C) w^T (C, O) + bias */
+bool choir__onednn_conv_product(const choir__k_conv *k)
+{
+    const shape *s = &k->s;
+    const float *x = k->x;
+    if (!one_place(s) || !wanted(s, k->dtype))
+        return false;
+    if (!in_order(s)) {
+        float *taken = workspace(s);
+        take(s, x, 0, 0, taken);
+        x = taken;
+    }
+    choir__onednn_matmul(&(choir__k_matmul){.a = x,
+        .b = k->w,
+        .bias = k->bias,
+        .c = k->y,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = pixels_of(s),
+        .n = s->o,
+        .k = s->c,
+        .a_row = s->c,
+        .a_col = 1,
+        .b_row = 1,
+        .b_col = s->c,
+        .c_row = s->o,
+        .dtype = k->dtype});
+    return true;
+}
+
+/* gx (pixels, C) = gy (pixels, O) w (O, C) */
+bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *k)
+{
+    const shape *s = &k->s;
+    if (!one_place(s) || !wanted(s, k->dtype))
+        return false;
+    float *gx = in_order(s) ? k->gx : workspace(s);
+    choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
+        .b = k->w,
+        .c = gx,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = pixels_of(s),
+        .n = s->c,
+        .k = s->o,
+        .a_row = s->o,
+        .a_col = 1,
+        .b_row = s->c,
+        .b_col = 1,
+        .c_row = s->c,
+        .dtype = k->dtype});
+    if (!in_order(s))
+        put_back(s, gx, k->gx);
+    return true;
+}
+
+/* gw (O, place, C) = gy^T (O, pixels) x under the place (pixels, C); the bias's gradient is
+ * left to the primitive, which has it on its way. */
+bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *k)
+{
+    const shape *s = &k->s;
+    const float *x = k->x;
+    if (k->gbias || !wanted(s, k->dtype))
+        return false;
+    int64_t places = s->kh * s->kw;
+    float *taken = in_order(s) ? NULL : workspace(s);
+    for (int64_t place = 0; place < places; place++) {
+        if (taken)
+            take(s, x, place / s->kw, place % s->kw, taken);
+        choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
+            .b = taken ? taken : x,
+            .c = (float *)k->gw + place * s->c,
+            .batch0 = 1,
+            .batch1 = 1,
+            .m = s->o,
+            .n = s->c,
+            .k = pixels_of(s),
+            .a_row = 1,
+            .a_col = s->o,
+            .b_row = s->c,
+            .b_col = 1,
+            .c_row = places * s->c,
+            .dtype = k->dtype});
+    }
+    return true;
+}
