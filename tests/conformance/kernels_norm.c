@@ -126,6 +126,26 @@ static void batch_norm(void **state)
     }
 }
 
+/* Columns far from 0, and columns whose first row is far from all others. */
+static void batch_norm_offset(void **state)
+{
+    (void)state;
+    for (int v = 0; v < 4; v++) {
+        int64_t rows = v < 2 ? 257 : 64, cols = 17, n = rows * cols;
+        bool outlier = v & 1;
+        float *x = outlier ? uniform(n, -1, 1) : uniform(n, 999, 1001);
+        for (int64_t c = 0; outlier && c < cols; c++)
+            x[c] = 1000;
+        trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .train = true);
+        t.tolerance = outlier ? 1e-5 : 5e-4; /* f32 has 3e-5 of the deviation left at 1000 */
+        give(&t, AT(batch_norm, x), n, x);
+        take(&t, AT(batch_norm, y), n);
+        take(&t, AT(batch_norm, mean), cols);
+        take(&t, AT(batch_norm, rstd), cols);
+        check(t);
+    }
+}
+
 /* variant: bit 0 train, bit 1 gamma, bit 2 the weights' gradients */
 static void batch_norm_backward(void **state)
 {
@@ -290,6 +310,7 @@ int main(void)
         cmocka_unit_test(layer_norm_backward),
         cmocka_unit_test(layer_norm_weights),
         cmocka_unit_test(batch_norm),
+        cmocka_unit_test(batch_norm_offset),
         cmocka_unit_test(batch_norm_backward),
         cmocka_unit_test(batch_norm_fused),
         cmocka_unit_test(batch_norm_fused_backward),
