@@ -113,6 +113,14 @@ static const choir__conv_shape convs[] = {
     CONV(1, 32, 32, 3, 8, 7, 7, 1, 2, 2, 3, 3, 1, 1),
     CONV(2, 1, 17, 4, 5, 1, 5, 1, 1, 1, 0, 2, 1, 3),
     CONV(4, 28, 28, 1, 6, 5, 5, 1, 1, 1, 0, 0, 1, 1),
+    CONV(2, 1, 1, 5, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1),     /* the window's centre alone meets it */
+    CONV(2, 9, 8, 6, 4, 3, 3, 2, 2, 1, 2, 1, 2, 1),     /* grouped, dilated and strided */
+    CONV(1, 14, 13, 64, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1), /* Winograd's, with tiles cut off */
+    CONV(2, 12, 12, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1),
+    CONV(1, 2, 3, 512, 513, 1, 1, 1, 1, 1, 0, 0, 1, 1), /* wide ones: matrix products */
+    CONV(1, 4, 5, 513, 512, 1, 1, 1, 2, 3, 0, 0, 1, 1),
+    CONV(1, 3, 4, 512, 512, 3, 2, 1, 2, 1, 1, 1, 1, 2),
+    CONV(1, 2, 2, 512, 512, 1, 1, 1, 1, 1, 1, 1, 1, 1), /* a margin of zeros */
 };
 
 typedef struct conv_sizes {

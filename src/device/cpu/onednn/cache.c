@@ -50,7 +50,8 @@ static void forget(choir__onednn *cache)
         for (entry *e = cache->buckets[b], *next; e; e = next) {
             next = e->next;
             op_free(&e->plan.op);
-            op_free(&e->plan.reorder);
+            for (size_t i = 0; i < CHOIR_COUNT(e->plan.reorder); i++)
+                op_free(&e->plan.reorder[i]);
             free(e);
         }
     memset(cache->buckets, 0, sizeof cache->buckets);

@@ -29,11 +29,12 @@ typedef struct choir__onednn_op {
     size_t scratchpad; /* bytes */
 } choir__onednn_op;
 
-/* What a problem's cache entry holds: the op itself, and for convolutions the reorders between
- * plain weights and the layout that the primitive prefers (NULL: it takes plain ones). */
+/* What a problem's cache entry holds: the op itself, and for convolutions' operands (image,
+ * weights, image) the reorders between the plain layout and the one that the primitive prefers
+ * (NULL: it takes the plain one). */
 typedef struct choir__onednn_plan {
-    choir__onednn_op op, reorder;
-    size_t weights; /* bytes of reordered weights */
+    choir__onednn_op op, reorder[3];
+    size_t bytes[3]; /* of what is reordered */
 } choir__onednn_plan;
 
 typedef struct choir__onednn choir__onednn;
