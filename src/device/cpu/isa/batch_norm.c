@@ -240,7 +240,7 @@ INLINE void gradient_sums(
 }
 
 /* With xhat = (x - mean) rstd, train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes
- * scale g - (a + slope (x - mean)); eval: gx = rstd gamma g. */
+ * (scale g - a) - slope (x - mean); eval: gx = rstd gamma g. */
 static void finish_gradients(const choir__k_batch_norm_backward *k, const columns *s)
 {
     float *ggamma = k->ggamma, *gbeta = k->gbeta;
@@ -266,7 +266,7 @@ INLINE void spread(const choir__k_batch_norm_backward *k, const columns *s, int 
             vec g = passed(k, s, i, c, left, v, how, AHEAD) * v_load(s->scale + c);
             vec d = v - v_load(s->center + c);
             if (train)
-                g -= v_load(s->a + c) + d * v_load(s->slope + c);
+                g = g - v_load(s->a + c) - d * v_load(s->slope + c); /* g - a may be 0 */
             put_ahead((float *)k->gx + i, g, left);
         });
 }
