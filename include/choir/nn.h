@@ -183,6 +183,34 @@ choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts
     choir_nn_sequential_n(run, (choir_module *[]){__VA_ARGS__},                                \
         sizeof((choir_module *[]){__VA_ARGS__}) / sizeof(choir_module *))
 
+/* --- recurrent layers: nn.LSTM, nn.GRU, nn.RNN, with their parameters' names --- */
+
+typedef struct choir_recurrent_opts {
+    int layers;         /* each reads the one before; default 1 */
+    bool bidirectional; /* a second set of weights reads from the end; default false */
+    bool batch_first;   /* x and y are (B, T, ...), else (T, B, ...); default false */
+    bool bias;          /* default true */
+    bool relu;          /* of choir_nn_rnn: max(0, a), else tanh a; default false */
+    float dropout;      /* of what goes from layer to layer, in train mode; default 0 */
+} choir_recurrent_opts;
+
+choir_recurrent_opts choir_recurrent_defaults(void);
+
+/** (T, B, in) -> (T, B, D hidden), D = 2 if bidirectional; forward takes x alone, or x with h0
+ *  and, for an LSTM, c0: (layers D, B, hidden). */
+choir_module *choir_nn_lstm(
+    choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts);
+choir_module *choir_nn_gru(
+    choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts);
+choir_module *choir_nn_rnn(
+    choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts);
+
+/** The forward of such a module from *state on, with the states after the last step left in
+ *  *state: each (layers D, B, hidden), or NULL for zeros. To carry them over to another step's
+ *  scope, choir_keep them. */
+choir_tensor *choir_forward_state(
+    choir_module *recurrent, choir_tensor *x, choir_cell_state *state);
+
 /** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. */
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation);

@@ -153,6 +153,37 @@ choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_
 choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps);
 
+/* --- recurrent layers --- */
+
+typedef enum choir_cell { CHOIR_LSTM, CHOIR_GRU, CHOIR_RNN_TANH, CHOIR_RNN_RELU } choir_cell;
+
+/** One direction's parameters, with the gates in PyTorch's order (LSTM i f g o, GRU r z n; G is
+ * 4, 3 or 1): w_ih (G H, I), w_hh (G H, H), and b_ih, b_hh (G H), both or neither NULL. */
+typedef struct choir_cell_weights {
+    choir_tensor *w_ih, *w_hh, *b_ih, *b_hh;
+} choir_cell_weights;
+
+/** A hidden state h and, of an LSTM, a cell state c. NULL: zeros. */
+typedef struct choir_cell_state {
+    choir_tensor *h, *c;
+} choir_cell_state;
+
+/**
+ * One recurrent layer over whole sequences: LSTM, GRU (reset after the product) or plain.
+ *
+ * @param x           (T, B, I), T and B at least 1
+ * @param weights     of D directions, 1 or 2: the second reads from the end to the start
+ * @param initial     h and c (D, B, H)
+ * @param last        NULL, or where the states after the last step go, each (D, B, H); c is
+ * NULL but for an LSTM. Asking for them costs a copy of y in backward.
+ * @return            (T, B, D H): h of every step, the directions side by side
+ *
+ * Gradient: x, the weights, the initial states. bf16 and f16 are computed in f32.
+ */
+choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
+    const choir_cell_weights *weights, int directions, choir_cell_state initial,
+    choir_cell_state *last);
+
 /** Rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
 

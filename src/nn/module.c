@@ -201,7 +201,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
         if (h->hooks.before_forward)
             h->hooks.before_forward(m, x, count, h->arg);
         for (int i = 0; i < count; i++)
-            if (x[i]->requires_grad) {
+            if (x[i] && x[i]->requires_grad) {
                 x[i] = hooked(m, x[i], h->hooks.after_backward, h->arg);
                 break;
             }

@@ -2,14 +2,18 @@
  *
  * The two batch dimensions are folded into one where the strides allow, or dropped where there
  * is one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C)
- * matrix, a 4-D strided problem. */
+ * matrix, a 4-D strided problem.
+ *
+ * A right-hand matrix that many products share may be packed: brought once into the layout that
+ * the primitive prefers. A recurrent step of 32 samples has little else to do beside its
+ * product: packed it takes 0.38 ms where it took 0.49. */
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
 #include <string.h>
 
 typedef struct problem {
-    int64_t kind, batch0, batch1, m, n, k, dtype, bias;
+    int64_t kind, batch0, batch1, m, n, k, dtype, bias, accumulate;
     int64_t a[4], b[4], c[4]; /* strides: batch0, batch1, row, column */
 } problem;
 
@@ -31,13 +35,13 @@ static void fold_batches(problem *p)
         p->a[1] = p->b[1] = p->c[1] = 0;
 }
 
-static problem problem_of(const choir__k_matmul *k)
+static problem problem_of(int kind, const choir__k_matmul *k)
 {
     problem p;
     memset(&p, 0, sizeof p);
-    p.kind = 1;
+    p.kind = kind;
     p.batch0 = k->batch0, p.batch1 = k->batch1, p.m = k->m, p.n = k->n, p.k = k->k;
-    p.dtype = k->dtype, p.bias = k->bias != NULL;
+    p.dtype = k->dtype, p.bias = k->bias != NULL, p.accumulate = k->accumulate;
     memcpy(p.a, (int64_t[]){k->a_batch0, k->a_batch1, k->a_row, k->a_col}, sizeof p.a);
     memcpy(p.b, (int64_t[]){k->b_batch0, k->b_batch1, k->b_row, k->b_col}, sizeof p.b);
     memcpy(p.c, (int64_t[]){k->c_batch0, k->c_batch1, k->c_row, 1}, sizeof p.c);
@@ -53,25 +57,82 @@ static bool describe(dnnl_memory_desc_t *md, int ndims, const problem *p, int64_
         md, (choir_dtype)p->dtype, ndims, dims + 4 - ndims, stride + 4 - ndims);
 }
 
+enum { MATMUL = 1, PACKED }; /* kinds of problems: PACKED has B in a layout of oneDNN's */
+
+/* The primitive's description; accumulate: C += A B + bias. */
+static bool describe_matmul(choir__onednn *cache, const problem *p,
+    const dnnl_matmul_desc_t *desc, dnnl_primitive_desc_t *pd)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    bool ok = true;
+    if (p->accumulate)
+        ok = !dnnl_primitive_attr_clone(&attr, choir__onednn_attr(cache)) &&
+             !dnnl_post_ops_create(&ops) && !dnnl_post_ops_append_sum(ops, 1) &&
+             !dnnl_primitive_attr_set_post_ops(attr, ops);
+    ok = ok && !dnnl_primitive_desc_create(pd, desc, attr ? attr : choir__onednn_attr(cache),
+                   choir__onednn_engine(cache), NULL);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return ok;
+}
+
+/* From plain B to the primitive's. */
+static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan,
+    const dnnl_memory_desc_t *plain, const dnnl_memory_desc_t *packed)
+{
+    dnnl_primitive_desc_t pd;
+    dnnl_engine_t engine = choir__onednn_engine(cache);
+    plan->weights = (dnnl_memory_desc_get_size(packed) + 63) & ~(size_t)63;
+    return !dnnl_reorder_primitive_desc_create(
+               &pd, plain, engine, packed, engine, choir__onednn_attr(cache)) &&
+           choir__onednn_build(cache, &plan->reorder, pd, 2,
+               (int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
+               (const dnnl_memory_desc_t *[]){plain, packed});
+}
+
 static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem *p)
 {
     int ndims = p->batch0 > 1 ? 4 : p->batch1 > 1 ? 3 : 2;
-    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_memory_desc_t a, b, c, bias, plain;
     dnnl_matmul_desc_t desc;
     dnnl_primitive_desc_t pd;
     problem row = *p;
     row.batch0 = row.batch1 = 1;
     if (!describe(&a, ndims, p, p->m, p->k, p->a) ||
-        !describe(&b, ndims, p, p->k, p->n, p->b) ||
+        !describe(&plain, ndims, p, p->k, p->n, p->b) ||
+        !choir__onednn_describe(&b, (choir_dtype)p->dtype, ndims, plain.dims,
+            p->kind == PACKED ? NULL : plain.format_desc.blocking.strides) ||
         !describe(&c, ndims, p, p->m, p->n, p->c) ||
         !describe(&bias, ndims, &row, 1, p->n, (int64_t[]){p->n, p->n, p->n, 1}) ||
         dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
-        dnnl_primitive_desc_create(
-            &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), NULL))
+        !describe_matmul(cache, p, &desc, &pd))
         return;
-    choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3,
-        (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
-        (const dnnl_memory_desc_t *[]){&a, &b, &c, &bias});
+    b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    bool same = dnnl_memory_desc_equal(&b, &plain);
+    if (choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3,
+            (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+            (const dnnl_memory_desc_t *[]){&a, &b, &c, &bias}) &&
+        !same && !build_reorder(cache, plan, &plain, &b))
+        plan->op.primitive = NULL; /* the little it holds is kept until the cache goes */
+}
+
+static choir__onednn_plan *plan_of(choir__onednn *cache, const problem *p)
+{
+    bool fresh;
+    choir__onednn_plan *plan = choir__onednn_lookup(cache, p, sizeof *p, &fresh);
+    if (fresh)
+        build(cache, plan, p);
+    return plan;
+}
+
+static void failed(const choir__k_matmul *k)
+{
+    choir__queue_fail(CHOIR_ERR_INTERNAL,
+        "matmul: oneDNN failed on (%lld, %lld) by (%lld, %lld)", (long long)k->m,
+        (long long)k->k, (long long)k->k, (long long)k->n);
 }
 
 void choir__onednn_matmul(const choir__k_matmul *k)
@@ -84,11 +145,8 @@ void choir__onednn_matmul(const choir__k_matmul *k)
         return;
     choir__cpu_context *context = choir__cpu_context_current();
     choir__onednn *cache = choir__cpu_context_onednn(context);
-    problem p = problem_of(k);
-    bool fresh;
-    choir__onednn_plan *plan = choir__onednn_lookup(cache, &p, sizeof p, &fresh);
-    if (fresh)
-        build(cache, plan, &p);
+    problem p = problem_of(MATMUL, k);
+    choir__onednn_plan *plan = plan_of(cache, &p);
     if (!plan->op.primitive) { /* bf16 on a machine without it */
         choir__cpu_reference.matmul(k);
         return;
@@ -96,7 +154,36 @@ void choir__onednn_matmul(const choir__k_matmul *k)
     void *data[] = {(void *)k->a, (void *)k->b, k->c, (void *)k->bias};
     if (!choir__onednn_run(
             cache, &plan->op, data, choir__cpu_scratch(context, plan->op.scratchpad)))
-        choir__queue_fail(CHOIR_ERR_INTERNAL,
-            "matmul: oneDNN failed on (%lld, %lld) by (%lld, %lld)", (long long)k->m,
-            (long long)k->k, (long long)k->k, (long long)k->n);
+        failed(k);
+}
+
+bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_t extra)
+{
+    choir__cpu_context *context = choir__cpu_context_current();
+    choir__onednn *cache = choir__cpu_context_onednn(context);
+    problem key = problem_of(PACKED, k);
+    choir__onednn_plan *plan = plan_of(cache, &key);
+    if (!plan->op.primitive)
+        return false;
+    extra = (extra + 63) & ~(size_t)63;
+    size_t most = plan->op.scratchpad > plan->reorder.scratchpad ? plan->op.scratchpad
+                                                                 : plan->reorder.scratchpad;
+    char *scratch = choir__cpu_scratch(context, extra + plan->weights + most);
+    bool reordered = plan->reorder.primitive;
+    *p = (choir__onednn_packed){.cache = cache,
+        .op = &plan->op,
+        .b = reordered ? scratch + extra : (void *)k->b,
+        .extra = scratch,
+        .scratchpad = scratch + extra + plan->weights};
+    if (reordered && !choir__onednn_run(
+                         cache, &plan->reorder, (void *[]){(void *)k->b, p->b}, p->scratchpad))
+        failed(k);
+    return true;
+}
+
+void choir__onednn_matmul_packed(const choir__onednn_packed *p, const choir__k_matmul *k)
+{
+    void *data[] = {(void *)k->a, p->b, k->c, (void *)k->bias};
+    if (!choir__onednn_run(p->cache, p->op, data, p->scratchpad))
+        failed(k);
 }

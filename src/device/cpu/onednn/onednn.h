@@ -64,6 +64,19 @@ bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primit
 bool choir__onednn_run(
     choir__onednn *cache, choir__onednn_op *op, void *const *data, void *scratchpad);
 
+/* A product whose B is packed for use by many calls; `extra` is scratch of the caller's. Good
+ * until the running kernel's next use of scratch or of oneDNN. */
+typedef struct choir__onednn_packed {
+    choir__onednn *cache;
+    choir__onednn_op *op;
+    void *b, *extra, *scratchpad;
+} choir__onednn_packed;
+
+/* Packs k->b; calls may differ from k in the pointers a, c and bias. False: oneDNN does not do
+ * it. */
+bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_t extra);
+void choir__onednn_matmul_packed(const choir__onednn_packed *p, const choir__k_matmul *k);
+
 /* Attributes every primitive here has: scratch memory comes from the caller. */
 const_dnnl_primitive_attr_t choir__onednn_attr(const choir__onednn *cache);
 

@@ -16,11 +16,14 @@ void choir__reference_matmul(const choir__k_matmul *k)
             int64_t c = b0 * k->c_batch0 + b1 * k->c_batch1;
             for (int64_t i = 0; i < k->m; i++)
                 for (int64_t j = 0; j < k->n; j++) {
+                    int64_t at = c + i * k->c_row + j;
                     double sum = get_or(k->bias, j, dtype, 0);
+                    if (k->accumulate)
+                        sum += get(k->c, at, dtype);
                     for (int64_t l = 0; l < k->k; l++)
                         sum += get(k->a, a + i * k->a_row + l * k->a_col, dtype) *
                                get(k->b, b + l * k->b_row + j * k->b_col, dtype);
-                    put(k->c, c + i * k->c_row + j, dtype, sum);
+                    put(k->c, at, dtype, sum);
                 }
         }
 }
