@@ -22,7 +22,7 @@ _choir()
 
     if [[ $command == train ]]; then
         case $before in
-        --model) values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 llama mistral" ;;
+        --model) values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 llama mistral lstm" ;;
         --strategy) values="single ddp" ;;
         --optimizer) values="sgd adam adamw" ;;
         --schedule) values="constant cosine linear step" ;;

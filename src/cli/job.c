@@ -194,6 +194,7 @@ choir_status choir__job_prepare(choir__job *j)
                    : is_folder(j) ? "cnn"
                                   : "gpt2:layers=4,heads=4,width=128,context=64";
     status = choir__model_find(j->model, &j->spec);
+    j->info.random = is_random(j);
     /* Images say what a sample is before a classifier is described; a text needs the context
      * first. */
     choir__model_info own = {0};

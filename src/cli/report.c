@@ -18,7 +18,7 @@ static double items_of(const choir__report *r)
 
 static const char *items_name(const choir__report *r)
 {
-    return r->job->info.task == CHOIR__LANGUAGE ? "tokens" : "samples";
+    return r->job->info.items > 1 ? "tokens" : "samples";
 }
 
 static int by_value(const void *a, const void *b)

@@ -24,6 +24,9 @@ texts() {
     bad 1 nowhere train "${small[@]}" --strategy ddp --nproc 2 nowhere
     bad 1 '24' train --json --batch-size 24000 --model "$gpt" text
     bad 1 'toy|random' train "${small[@]}" --model toy text
+    bad 1 'random' train "${small[@]}" --model "$lstm,out=4" text
+    bad 1 'vocab=5' train "${small[@]}" --model "$lstm,vocab=5" text
+    bad 1 'images' train "${small[@]}" --model "$lstm" images
     bad 1 'cnn|text' train "${small[@]}" --model cnn text
 }
 
@@ -78,6 +81,10 @@ names() {
     bad 2 'kv_heads' train "${small[@]}" --model "$llama,kv_heads=3" text
     bad 2 'even' train "${small[@]}" --model "$llama,head_dim=5" text
     bad 2 'rope=frob' train "${small[@]}" --model "$llama,rope=frob" text
+    bad 2 "cell 'frob'" train "${small[@]}" --model lstm:cell=frob random
+    bad 2 'hidden=-4' train "${small[@]}" --model lstm:hidden=-4 random
+    bad 2 'layers=1' train "${small[@]}" --model lstm:layers=1,dropout=0.5 random
+    bad 2 'out=4.*vocab=3' train "${small[@]}" --model lstm:out=4,vocab=3 random
     bad 2 'frob' "${toy[@]}" --optimizer frob
     bad 2 'frob' "${toy[@]}" --optimizer adamw:frob=1
     bad 2 'beta1' "${toy[@]}" --optimizer adamw:beta1=2

@@ -55,6 +55,24 @@ images_go_on() {
     [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
 }
 
+# A recurrent model goes on, says how good it is and writes; on numbers, it goes on too.
+lstm_goes_on() {
+    local args=(--json "${one[@]}" --model "$lstm,cell=gru,dropout=0.2")
+    rm -rf saved numbers
+    good train "${args[@]}" --steps 8 text && mv out whole
+    good train "${args[@]}" --steps 4 --save saved text
+    good train "${args[@]}" --steps 8 --strategy ddp --nproc 2 --resume saved text && mv out rest
+    same_run whole rest 5
+    good eval --json --batch-size 24 saved text
+    good generate saved --tokens 20 --prompt 'the sea' && mv out first
+    [ "$(wc -c <first)" -eq 28 ] || fail "$(wc -c <first) bytes, not the prompt, 20 and a newline"
+    args=(--json "${one[@]}" --model "$lstm,out=3")
+    good train "${args[@]}" --steps 8 random && mv out whole
+    good train "${args[@]}" --steps 4 --save numbers random
+    good train "${args[@]}" --steps 8 --resume numbers random && mv out rest
+    same_run whole rest 5
+}
+
 # Going on in the folder itself, from a step in the middle that --save-every left there.
 goes_on_in_place() {
     rm -rf saved
@@ -160,6 +178,7 @@ check goes_on single 'ddp --nproc 4'
 check llama_goes_on
 check images_go_on cnn:width=4,image=12
 check images_go_on resnet18:width=4,image=16,classes=5,stages=2,small=1
+check lstm_goes_on
 check goes_on_in_place
 check not_written_over
 check model_is_remembered

@@ -52,6 +52,8 @@ check agree --model resnet50:width=2,image=16,classes=5,stages=2 --optimizer sgd
 check agree --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 check agree --model "$llama" text
 check agree --model "mistral:${llama#*:},window=5,tied=1" random
+check agree --model "$lstm,out=5,dropout=0.1" random
+check agree --model "$lstm,cell=gru" text
 check threads_are_one_by_default
 check small_buckets_change_nothing
 check others_differ

@@ -242,10 +242,23 @@ static void mistral(void **state)
     compare("mistral:layers=1,heads=2,width=24,context=10,window=4,vocab=31,tied=1");
 }
 
+static void lstm(void **state)
+{
+    (void)state;
+    compare("lstm:layers=2,hidden=17,in=6,out=5,context=7,dropout=0.2");
+}
+
+static void gru(void **state)
+{
+    (void)state;
+    compare("lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(resnet), cmocka_unit_test(alexnet),
-        cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral)};
+        cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral),
+        cmocka_unit_test(lstm), cmocka_unit_test(gru)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

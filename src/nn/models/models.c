@@ -21,6 +21,7 @@ const choir__model_spec *const choir__models[] = {
     &choir__model_llama,
     &choir__model_mistral,
     &choir__model_donut,
+    &choir__model_lstm,
     NULL,
 };
 

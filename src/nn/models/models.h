@@ -17,7 +17,8 @@ typedef struct choir__model_info {
     choir_shape input;  /* of one sample; LANGUAGE: (context) */
     choir_shape output; /* REGRESSION, IMAGE_TO_TEXT: of one sample's target */
     int64_t classes;    /* or the vocabulary */
-    int64_t items;      /* a sample counts for: tokens for language models, else 1 */
+    int64_t items;      /* a sample counts for: tokens, or steps of a sequence; else 1 */
+    bool random;        /* the data is random, of whatever shape the model wants */
     char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
 } choir__model_info;
 
@@ -55,7 +56,7 @@ choir_tensor *choir__model_loss(
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
     choir__model_resnet18, choir__model_resnet34, choir__model_resnet50, choir__model_resnet101,
     choir__model_resnet152, choir__model_alexnet, choir__model_gpt2, choir__model_llama,
-    choir__model_mistral, choir__model_donut;
+    choir__model_mistral, choir__model_donut, choir__model_lstm;
 
 /* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
 enum { CHOIR__DONUT_PAD = 1 };
