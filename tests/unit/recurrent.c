@@ -50,6 +50,17 @@ static void assert_same_values(choir_tensor *a, choir_tensor *b)
     free(y);
 }
 
+/* As near as sums in another order are: a product of fewer rows may add in another. */
+static void assert_near(choir_tensor *a, choir_tensor *b)
+{
+    assert_true(choir__same_shape(choir_tensor_shape(a), choir_tensor_shape(b)));
+    float *x = values(a), *y = values(b);
+    for (int64_t i = 0; i < choir_tensor_count(a); i++)
+        assert_true(fabs((double)x[i] - (double)y[i]) < 2e-6);
+    free(x);
+    free(y);
+}
+
 /* --- plain loops --- */
 
 static double sigmoid(double x)
@@ -255,13 +266,13 @@ static void in_parts(void **state)
         choir_tensor *y = choir_forward_state(m, x, &whole);
         choir_tensor *a = choir_forward_state(m, choir_narrow(x, 0, 0, 4), &s);
         choir_tensor *b = choir_forward_state(m, choir_narrow(x, 0, 4, 5), &s);
-        assert_same_values(y, choir_cat((choir_tensor *[]){a, b}, 2, 0));
+        assert_near(y, choir_cat((choir_tensor *[]){a, b}, 2, 0));
         assert_same_values(y, choir_forward(m, x));
-        assert_same_values(whole.h, s.h);
+        assert_near(whole.h, s.h);
         assert_int_equal(choir_tensor_size(s.h, 0), 3);
         assert_true((s.c != NULL) == (cell == CHOIR_LSTM));
         if (s.c)
-            assert_same_values(whole.c, s.c);
+            assert_near(whole.c, s.c);
     }
 }
 
