@@ -85,10 +85,10 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan,
 {
     dnnl_primitive_desc_t pd;
     dnnl_engine_t engine = choir__onednn_engine(cache);
-    plan->weights = (dnnl_memory_desc_get_size(packed) + 63) & ~(size_t)63;
+    plan->bytes[0] = (dnnl_memory_desc_get_size(packed) + 63) & ~(size_t)63;
     return !dnnl_reorder_primitive_desc_create(
                &pd, plain, engine, packed, engine, choir__onednn_attr(cache)) &&
-           choir__onednn_build(cache, &plan->reorder, pd, 2,
+           choir__onednn_build(cache, &plan->reorder[0], pd, 2,
                (int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
                (const dnnl_memory_desc_t *[]){plain, packed});
 }
@@ -165,18 +165,19 @@ bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_
     choir__onednn_plan *plan = plan_of(cache, &key);
     if (!plan->op.primitive)
         return false;
+    choir__onednn_op *reorder = &plan->reorder[0];
     extra = (extra + 63) & ~(size_t)63;
-    size_t most = plan->op.scratchpad > plan->reorder.scratchpad ? plan->op.scratchpad
-                                                                 : plan->reorder.scratchpad;
-    char *scratch = choir__cpu_scratch(context, extra + plan->weights + most);
-    bool reordered = plan->reorder.primitive;
+    size_t most = plan->op.scratchpad > reorder->scratchpad ? plan->op.scratchpad
+                                                            : reorder->scratchpad;
+    char *scratch = choir__cpu_scratch(context, extra + plan->bytes[0] + most);
+    bool reordered = reorder->primitive;
     *p = (choir__onednn_packed){.cache = cache,
         .op = &plan->op,
         .b = reordered ? scratch + extra : (void *)k->b,
         .extra = scratch,
-        .scratchpad = scratch + extra + plan->weights};
+        .scratchpad = scratch + extra + plan->bytes[0]};
     if (reordered && !choir__onednn_run(
-                         cache, &plan->reorder, (void *[]){(void *)k->b, p->b}, p->scratchpad))
+                         cache, reorder, (void *[]){(void *)k->b, p->b}, p->scratchpad))
         failed(k);
     return true;
 }
