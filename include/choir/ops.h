@@ -251,6 +251,37 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 /** mean (x - y)^2. */
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
+/* Losses of pairs: x and y of one shape and type, differentiable in both. Errors: shape, dtype,
+ * argument. */
+
+typedef enum choir_reduction {
+    CHOIR_LOSS_MEAN,      /* over all elements: () */
+    CHOIR_LOSS_SUM,       /* () */
+    CHOIR_LOSS_NONE,      /* an element each, in x's shape */
+    CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */
+} choir_reduction;
+
+/** |x - y|. */
+choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
+/** With d = |x - y|: d < beta ? d^2 / (2 beta) : d - beta/2 (Girshick, 2015). PyTorch's beta is
+ * 1. */
+choir_tensor *choir_smooth_l1_loss(
+    choir_tensor *x, choir_tensor *y, float beta, choir_reduction reduction);
+/** d < delta ? d^2 / 2 : delta (d - delta/2) (Huber, 1964). PyTorch's delta is 1. */
+choir_tensor *choir_huber_loss(
+    choir_tensor *x, choir_tensor *y, float delta, choir_reduction reduction);
+/** -y log x - (1-y) log(1-x), logarithms at least -100; x probabilities. Execution error:
+ * range, an x outside [0, 1]. */
+choir_tensor *choir_bce_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
+/** The same of probabilities sigmoid(x), exact for large scores; the term of y is multiplied by
+ * pos_weight, of x's last dimensions, or NULL. No gradient of pos_weight. */
+choir_tensor *choir_bce_with_logits_loss(
+    choir_tensor *x, choir_tensor *y, choir_tensor *pos_weight, choir_reduction reduction);
+/** y (log y - x), x log-probabilities; log_target: y too, exp(y) (y - x). The divergence of
+ * distributions (rows) is CHOIR_LOSS_BATCH_MEAN. */
+choir_tensor *choir_kl_div_loss(
+    choir_tensor *x, choir_tensor *y, bool log_target, choir_reduction reduction);
+
 /* --- ops with a user's own gradient --- */
 
 /** Both functions are made of choir ops, which record nothing while they run. */

@@ -357,6 +357,40 @@ typedef struct choir__k_cross_entropy_backward {
     choir_dtype dtype;
 } choir__k_cross_entropy_backward;
 
+/* Losses of pairs, element by element, with d = x - y and z the softplus log(1 + exp(-x)):
+ *   HUBER       |d| < a ? b d^2 / (2 a) : b (|d| - a/2)
+ *   BCE         -y max(log x, -100) - (1-y) max(log(1-x), -100); x outside [0, 1] is an error
+ *   BCE_LOGITS  (1-y) x + (1 + (w-1) y) z; w = weight[i % period], or 1 where weight is NULL
+ *   KL          y > 0 ? y (log y - x) : 0
+ *   KL_LOG      exp(y) (y - x)
+ */
+typedef enum choir__pair_kind {
+    CHOIR__HUBER,
+    CHOIR__BCE,
+    CHOIR__BCE_LOGITS,
+    CHOIR__KL,
+    CHOIR__KL_LOG
+} choir__pair_kind;
+
+typedef struct choir__k_pair_loss {
+    const void *x, *y, *weight;
+    void *loss; /* n */
+    int64_t n, period;
+    choir__pair_kind kind;
+    float a, b;
+    choir_dtype dtype;
+} choir__k_pair_loss;
+
+/* gx and gy, either NULL: gloss times the derivatives. At d = 0 that of |d| is 0. */
+typedef struct choir__k_pair_loss_backward {
+    const void *x, *y, *weight, *gloss;
+    void *gx, *gy;
+    int64_t n, period;
+    choir__pair_kind kind;
+    float a, b;
+    choir_dtype dtype;
+} choir__k_pair_loss_backward;
+
 /* Negative log likelihood of log-probabilities (rows, cols): loss () = -mean x[r, target[r]]
  * over the rows not ignored; backward writes all of gx. */
 typedef struct choir__k_nll {
@@ -530,8 +564,9 @@ typedef struct choir__k_store {
     X(attention) X(attention_backward)                                                         \
     X(layer_norm) X(layer_norm_backward) X(layer_norm_weights) X(swiglu) X(swiglu_backward)    \
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
-    X(adaptive_pool) X(adaptive_pool_backward) X(embedding)                                    \
-    X(embedding_backward) X(cross_entropy) X(cross_entropy_backward) X(nll) X(nll_backward)    \
+    X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
+    X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
+    X(nll_backward)                                                                            \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)
 /* clang-format on */

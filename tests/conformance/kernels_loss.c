@@ -284,11 +284,76 @@ static void bad_ids_fail_the_queue(void **state)
     }
 }
 
+/* Arguments that suit a kind: probabilities, log-probabilities, scores with some equal pairs. */
+static void pair_inputs(choir__pair_kind kind, int64_t n, float **x, float **y)
+{
+    bool unit = kind == CHOIR__BCE;
+    *x = unit ? uniform(n, 0.01f, 0.99f) : uniform(n, -4, 4);
+    *y = kind == CHOIR__HUBER || kind == CHOIR__KL_LOG ? uniform(n, -4, 1) : uniform(n, 0.01f, 1);
+    for (int64_t i = 3; i < n && kind == CHOIR__HUBER; i += 5)
+        (*y)[i] = (*x)[i];
+    for (int64_t i = 2; i < n && kind == CHOIR__KL; i += 7)
+        (*y)[i] = 0;
+}
+
+static const float thresholds[] = {0, 1, 0.5f};
+
+static void pair_loss(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 3, 15, 16, 17, 33, 130};
+    for (size_t i = 0; i < CHOIR_COUNT(sizes) * 15; i++) {
+        int64_t n = sizes[i / 15], period = n % 2 ? n : n / 2;
+        int v = (int)(i % 15);
+        float *x, *y;
+        trial t = TRIAL(pair_loss, .n = n, .period = v / 5 ? period : 1,
+            .kind = (choir__pair_kind)(v % 5), .a = thresholds[v / 5], .b = 0.7f);
+        t.tolerance = 2e-6;
+        pair_inputs((choir__pair_kind)(v % 5), n, &x, &y);
+        give(&t, AT(pair_loss, x), n, x);
+        give(&t, AT(pair_loss, y), n, y);
+        if (v / 5)
+            give(&t, AT(pair_loss, weight), period, uniform(period, 0.5f, 3));
+        take(&t, AT(pair_loss, loss), n);
+        check(t);
+    }
+}
+
+static void pair_loss_backward(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 3, 15, 16, 17, 33, 130};
+    for (size_t i = 0; i < CHOIR_COUNT(sizes) * 45; i++) {
+        int64_t n = sizes[i / 45], period = n % 2 ? n : n / 2;
+        int v = (int)(i % 15), wanted = (int)(i / 15 % 3); /* both, gx, gy */
+        choir__pair_kind kind = (choir__pair_kind)(v % 5);
+        float *x, *y;
+        trial t = TRIAL(pair_loss_backward, .n = n, .period = v / 5 ? period : 1, .kind = kind,
+            .a = thresholds[v / 5], .b = 0.7f);
+        t.tolerance = 2e-6;
+        pair_inputs(kind, n, &x, &y);
+        for (int64_t j = 0; j < n && kind == CHOIR__KL; j++)
+            y[j] += 0.1f; /* the slope of y log y at 0 is none */
+        give(&t, AT(pair_loss_backward, x), n, x);
+        give(&t, AT(pair_loss_backward, y), n, y);
+        give(&t, AT(pair_loss_backward, gloss), n, uniform(n, -1, 1));
+        if (v / 5)
+            give(&t, AT(pair_loss_backward, weight), period, uniform(period, 0.5f, 3));
+        if (wanted != 2)
+            take(&t, AT(pair_loss_backward, gx), n);
+        if (wanted != 1)
+            take(&t, AT(pair_loss_backward, gy), n);
+        check(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(cross_entropy_backward),
+        cmocka_unit_test(pair_loss),
+        cmocka_unit_test(pair_loss_backward),
         cmocka_unit_test(nll),
         cmocka_unit_test(embedding),
         cmocka_unit_test(embedding_backward),

@@ -1,5 +1,7 @@
 """Losses, with their options and the gradients of both arguments where both have one."""
-from check import C, case, function, main  # first: it skips without PyTorch
+from check import C, case, function, main, refuses  # first: it skips without PyTorch
+import warnings
+
 import choir
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,90 @@ import torch.nn.functional as F
 @case
 def mse():
     function(C.mse_loss, F.mse_loss, (7, 5), (7, 5))
+
+
+warnings.filterwarnings("ignore", message="reduction: 'mean'")  # of kl_div: it will change one day
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def pairs(ours, theirs, x, y, *more, fixed=()):
+    """With each reduction; the arguments of ours between the tensors and the reduction: more."""
+    for number, name in enumerate(REDUCTIONS):
+        function(lambda x, y: ours(x, y, *more, number), lambda x, y: theirs(x, y, reduction=name),
+                 x.clone(), y.clone(), fixed=fixed)
+
+
+def with_equals(*shape):
+    x, y = torch.randn(shape), torch.randn(shape)
+    y.view(-1)[::4] = x.view(-1)[::4]
+    return x, y
+
+
+@case
+def regression():
+    pairs(C.l1_loss, F.l1_loss, *with_equals(7, 33))
+    for size in (1.0, 0.3):
+        pairs(C.smooth_l1_loss, lambda *a, **k: F.smooth_l1_loss(*a, beta=size, **k), *with_equals(7, 33), size)
+        pairs(C.huber_loss, lambda *a, **k: F.huber_loss(*a, delta=size, **k), *with_equals(7, 33), size)
+    pairs(C.smooth_l1_loss, lambda *a, **k: F.smooth_l1_loss(*a, beta=0, **k),
+          torch.randn(7, 33), torch.randn(7, 33), 0)
+
+
+@case
+def bce():
+    y = torch.rand(7, 33)
+    pairs(C.bce_loss, F.binary_cross_entropy, torch.rand(7, 33), y, fixed=(1,))
+    x = torch.tensor([0.0, 1, 0, 1, 1e-30, 1 - 6e-8, 0.5])
+    pairs(C.bce_loss, F.binary_cross_entropy, x, torch.tensor([0.0, 1, 1, 0, 1, 0, 0.5]), fixed=(1,))
+
+
+@case
+def bce_with_logits():
+    y, scores = (torch.rand(7, 33) > 0.5).float(), 5 * torch.randn(7, 33)
+    pairs(lambda x, y, r: C.bce_with_logits_loss(x, y, None, r), F.binary_cross_entropy_with_logits,
+          scores, y, fixed=(1,))
+    pairs(lambda x, y, r: C.bce_with_logits_loss(x, y, None, r), F.binary_cross_entropy_with_logits,
+          torch.tensor([-200.0, 200, 30, -30, 0]), torch.tensor([1.0, 0, 1, 0, 0.5]), fixed=(1,))
+    for shape in ((33,), (1,), (7, 33)):
+        weight = torch.rand(shape) * 3
+        full = weight.expand(33) if shape == (1,) else weight
+        for number, name in enumerate(REDUCTIONS):
+            function(lambda x, y, w: C.bce_with_logits_loss(x, y, w, number),
+                     lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w, reduction=name),
+                     scores.clone(), y, full.contiguous(), fixed=(1, 2))
+
+
+@case
+def kl_div():
+    x, p = torch.randn(7, 33).log_softmax(-1), torch.randn(7, 33).softmax(-1)
+    p[:, ::5] = 0
+    for number, name in enumerate(REDUCTIONS + ("batchmean",)):
+        function(lambda x, y: C.kl_div_loss(x, y, False, number),
+                 lambda x, y: F.kl_div(x, y, reduction=name), x.clone(), p, fixed=(1,))
+        function(lambda x, y: C.kl_div_loss(x, y, True, number),
+                 lambda x, y: F.kl_div(x, y, log_target=True, reduction=name),
+                 x.clone(), torch.randn(7, 33).log_softmax(-1), fixed=(1,))
+
+
+@case
+def bad_arguments():
+    def loss(call, *arrays):
+        def attempt():
+            with choir.Run() as run, run.step() as step:
+                try:
+                    call(*[step.tensor(a.numpy()) for a in arrays]).numpy()
+                finally:
+                    C.scope_clear(step)  # the device goes on
+        return attempt
+    x, y = torch.rand(3, 4), torch.rand(3, 5)
+    refuses("shapes", ["l1_loss", "(3, 4)", "(3, 5)"], loss(lambda x, y: C.l1_loss(x, y, 0), x, y))
+    refuses("beta", ["beta of -1"], loss(lambda x: C.smooth_l1_loss(x, x, -1, 0), x))
+    refuses("delta", ["delta of 0"], loss(lambda x: C.huber_loss(x, x, 0, 0), x))
+    refuses("reduction", ["reduction 9"], loss(lambda x: C.l1_loss(x, x, 9), x))
+    refuses("weights", ["last dimensions"], loss(lambda x, w: C.bce_with_logits_loss(x, x, w, 0), x, y))
+    refuses("probability", ["bce_loss: 7", "bce_with_logits_loss"],
+            loss(lambda x: C.bce_loss(x, x, 0), torch.tensor([0.5, 7])))
+    refuses("integers", ["l1_loss"], loss(lambda x: C.l1_loss(x, x, 0), torch.arange(3)))
 
 
 @case

@@ -363,6 +363,38 @@ static choir_tensor *apply_nll(choir_tensor *const *in, int count, void *arg)
     return choir_nll_loss(choir_log_softmax(in[0]), y);
 }
 
+/* arg: which of the losses of pairs. */
+static choir_tensor *apply_pair_loss(choir_tensor *const *in, int count, void *arg)
+{
+    choir_tensor *x = in[0], *y = choir_sigmoid(in[1]), *z = NULL;
+    (void)count;
+    double w[5] = {1, 2, 0.5, 3, 1.5};
+    choir_tensor *weight = choir_from(choir_tensor_scope(x), CHOIR_F64, choir_dims(5), w);
+    switch (*(int *)arg) {
+    case 0: z = choir_l1_loss(x, y, CHOIR_LOSS_NONE); break;
+    case 1: z = choir_smooth_l1_loss(x, y, 0.5f, CHOIR_LOSS_NONE); break;
+    case 2: z = choir_huber_loss(x, y, 0.4f, CHOIR_LOSS_NONE); break;
+    case 3: z = choir_bce_loss(choir_sigmoid(x), y, CHOIR_LOSS_NONE); break;
+    case 4: z = choir_bce_with_logits_loss(x, y, NULL, CHOIR_LOSS_NONE); break;
+    case 5: z = choir_bce_with_logits_loss(x, y, weight, CHOIR_LOSS_NONE); break;
+    case 6: z = choir_kl_div_loss(x, y, false, CHOIR_LOSS_NONE); break;
+    case 7: z = choir_kl_div_loss(x, y, true, CHOIR_LOSS_NONE); break;
+    case 8: return choir_huber_loss(x, y, 1, CHOIR_LOSS_SUM);
+    case 9: return choir_kl_div_loss(x, y, false, CHOIR_LOSS_BATCH_MEAN);
+    default: return choir_bce_with_logits_loss(x, y, weight, CHOIR_LOSS_MEAN);
+    }
+    return weigh(z);
+}
+
+static void pair_losses(void **state)
+{
+    (void)state;
+    for (int which = 0; which <= 10; which++) {
+        choir_tensor *in[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
+        check(apply_pair_loss, in, 2, &which);
+    }
+}
+
 static choir_tensor *apply_mse(choir_tensor *const *in, int count, void *arg)
 {
     (void)count, (void)arg;
@@ -458,6 +490,7 @@ int main(void)
         T(convolutions),
         T(lookups),
         T(losses),
+        T(pair_losses),
         T(shared_indices),
         T(custom),
 #undef T

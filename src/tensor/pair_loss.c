@@ -1,0 +1,155 @@
+/* Losses of pairs: x and y of one shape, one kernel for the losses of all elements, and then
+ * their mean or sum. */
+#include <math.h>
+
+#include "tensor/tensor.h"
+
+typedef struct how {
+    choir__pair_kind kind;
+    float a, b;
+} how;
+
+static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const how *h = r->attrs;
+    choir_tensor *x = r->saved[0], *y = r->saved[1], *weight = r->saved[2];
+    choir_tensor *gx = sink->dest(sink, r, 0), *gt = sink->dest(sink, r, 1);
+    if (!gx && !gt)
+        return;
+    choir_tensor *gloss = choir_contiguous(gy);
+    if (gloss->poisoned)
+        return;
+    choir__k_pair_loss_backward args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .weight = weight ? choir__data(weight) : NULL,
+        .gloss = choir__data(gloss),
+        .gx = gx ? choir__data(gx) : NULL,
+        .gy = gt ? choir__data(gt) : NULL,
+        .n = x->count,
+        .period = weight ? weight->count : 1,
+        .kind = h->kind,
+        .a = h->a,
+        .b = h->b,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, pair_loss_backward, &args);
+    if (gx)
+        sink->give(sink, r, 0, gx);
+    if (gt)
+        sink->give(sink, r, 1, gt);
+}
+
+static const choir__op pair_op = {.name = "pair loss", .backward = pair_backward, .reads_in = 7};
+
+/* Whether weight stretches over the last dimensions of x. */
+static bool fits(const choir_tensor *weight, const choir_tensor *x)
+{
+    int offset = x->shape.ndim - weight->shape.ndim;
+    bool fit = offset >= 0 && weight->count > 0;
+    for (int d = 0; fit && d < weight->shape.ndim; d++)
+        fit = weight->shape.dim[d] == x->shape.dim[offset + d];
+    return fit;
+}
+
+/* The losses of all elements, in x's shape. */
+static choir_tensor *pairs(
+    const char *name, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
+{
+    choir_tensor *poisoned, *in[3] = {choir_contiguous(choir__as_computed(x)),
+        choir_contiguous(choir__as_computed(y)),
+        weight ? choir_contiguous(choir__as_computed(weight)) : NULL};
+    int count = weight ? 3 : 2;
+    choir_scope *scope = choir__begin(name, in, count, &poisoned);
+    if (!scope)
+        return poisoned;
+    x = in[0], y = in[1], weight = in[2];
+    if (!choir__same_shape(x->shape, y->shape))
+        return choir__shape_error(name, scope, in, 2, "the shapes differ");
+    if (!choir__is_float(x->dtype) || x->dtype != y->dtype ||
+        (weight && x->dtype != weight->dtype))
+        return choir__shape_error(name, scope, in, count, "wants floats of one type");
+    if (weight && !fits(weight, x))
+        return choir__shape_error(
+            name, scope, in, count, "the weights must have the scores' last dimensions");
+    choir_tensor *loss = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
+    if (loss->poisoned)
+        return loss;
+    choir__k_pair_loss args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .weight = weight ? choir__data(weight) : NULL,
+        .loss = choir__data(loss),
+        .n = x->count,
+        .period = weight ? weight->count : 1,
+        .kind = h.kind,
+        .a = h.a,
+        .b = h.b,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, pair_loss, &args);
+    choir__record *r = choir__record_op(&pair_op, loss, in, 2);
+    if (r) {
+        choir__record_attrs(r, &h, sizeof h);
+        r->saved[0] = x;
+        r->saved[1] = y;
+        r->saved[2] = weight;
+    }
+    return loss;
+}
+
+static choir_tensor *reduce(const char *name, choir_tensor *losses, choir_reduction reduction)
+{
+    int64_t rows = losses->shape.ndim ? losses->shape.dim[0] : 1;
+    switch (reduction) {
+    case CHOIR_LOSS_MEAN: return choir_mean(losses);
+    case CHOIR_LOSS_SUM: return choir_sum(losses);
+    case CHOIR_LOSS_NONE: return losses;
+    case CHOIR_LOSS_BATCH_MEAN:
+        return choir_scale(choir_sum(losses), 1 / (double)choir__max(rows, 1));
+    }
+    return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT, "%s: there is no reduction %d", name,
+        (int)reduction);
+}
+
+choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction)
+{
+    return reduce("l1_loss", pairs("l1_loss", x, y, NULL, (how){CHOIR__HUBER, 0, 1}), reduction);
+}
+
+choir_tensor *choir_smooth_l1_loss(
+    choir_tensor *x, choir_tensor *y, float beta, choir_reduction reduction)
+{
+    if (!(beta >= 0 && isfinite(beta)))
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "smooth_l1_loss: a beta of %g; a number of at least 0 is wanted", (double)beta);
+    choir_tensor *losses = pairs("smooth_l1_loss", x, y, NULL, (how){CHOIR__HUBER, beta, 1});
+    return reduce("smooth_l1_loss", losses, reduction);
+}
+
+choir_tensor *choir_huber_loss(
+    choir_tensor *x, choir_tensor *y, float delta, choir_reduction reduction)
+{
+    if (!(delta > 0 && isfinite(delta)))
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "huber_loss: a delta of %g; a number above 0 is wanted", (double)delta);
+    choir_tensor *losses = pairs("huber_loss", x, y, NULL, (how){CHOIR__HUBER, delta, delta});
+    return reduce("huber_loss", losses, reduction);
+}
+
+choir_tensor *choir_bce_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction)
+{
+    choir_tensor *losses = pairs("bce_loss", x, y, NULL, (how){.kind = CHOIR__BCE});
+    return reduce("bce_loss", losses, reduction);
+}
+
+choir_tensor *choir_bce_with_logits_loss(
+    choir_tensor *x, choir_tensor *y, choir_tensor *pos_weight, choir_reduction reduction)
+{
+    static const char name[] = "bce_with_logits_loss";
+    choir_tensor *losses = pairs(name, x, y, pos_weight, (how){.kind = CHOIR__BCE_LOGITS});
+    return reduce(name, losses, reduction);
+}
+
+choir_tensor *choir_kl_div_loss(
+    choir_tensor *x, choir_tensor *y, bool log_target, choir_reduction reduction)
+{
+    how h = {.kind = log_target ? CHOIR__KL_LOG : CHOIR__KL};
+    return reduce("kl_div_loss", pairs("kl_div_loss", x, y, NULL, h), reduction);
+}
