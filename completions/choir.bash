@@ -5,7 +5,7 @@ _choir()
     local commands="train eval generate bench info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
-        --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --json
+        --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
         --quiet --log-every --trace --help"
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --tokens --temperature --top-k --seed --help"
@@ -24,8 +24,10 @@ _choir()
         case $before in
         --model) values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 llama mistral lstm" ;;
         --strategy) values="single ddp" ;;
-        --optimizer) values="sgd adam adamw" ;;
-        --schedule) values="constant cosine linear step" ;;
+        --optimizer) values="sgd adam adamw lamb" ;;
+        --schedule) values="constant cosine linear step multistep exponential polynomial restarts
+            one_cycle cyclic inverse_sqrt" ;;
+        --init) values="choir torch" ;;
         --backend) values="shm" ;;
         esac
     elif [[ $command == bench ]]; then

@@ -75,6 +75,17 @@ choir_init choir_init_normal(double mean, double deviation);
 void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, choir_init init);
 
+/**
+ * Overwrites all parameters with the values PyTorch gives the same layers by default after
+ * torch.manual_seed(seed), when it constructs them in the order of registration here.
+ *
+ * Uniform values (linear, convolution, recurrent layers) are PyTorch's bit for bit; normal ones
+ * (embeddings) agree within a few units of the last place. What a model of PyTorch's draws
+ * beyond its layers' defaults, as for a head that it then ties, is not known here. Errors: the
+ * run's.
+ */
+choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
+
 /** Makes *field another name for a parameter of a module already registered (tied weights). It
  * is saved once, under its first name. */
 void choir_module_tie(

@@ -29,6 +29,8 @@ static void help(void)
         "  --batch-size N                   samples of the global batch (default 32)\n"
         "  --microbatches M                 cut of the global batch (default: one a rank)\n"
         "  --workers N                      threads that read samples, a rank (default 1)\n"
+        "  --init choir|torch               initial values: Choir's own, or those PyTorch draws\n"
+        "                                   for the same layers after manual_seed(N)\n"
         "  --seed N                         everything random follows from it (default 42)\n\n"
         "Devices\n"
         "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1]\n"
@@ -92,6 +94,7 @@ enum option_id {
     TRACE,
     BYTES,
     TOKENIZER,
+    INIT,
     HELP
 };
 
@@ -126,6 +129,7 @@ static const struct option known[] = {
     {"trace", required_argument, NULL, TRACE},
     {"bytes", no_argument, NULL, BYTES},
     {"tokenizer", required_argument, NULL, TOKENIZER},
+    {"init", required_argument, NULL, INIT},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -183,6 +187,7 @@ static const char **word_of(choir__job *j, int id)
     case SCHEDULE: return &j->schedule;
     case SAVE: return &j->save;
     case RESUME: return &j->resume;
+    case INIT: return &j->init;
     case TRACE: return &j->trace;
     case TOKENIZER: return &j->tokenizer_file;
     default: return NULL;
@@ -346,6 +351,11 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
         j->data = argv[optind++];
     if (optind < argc)
         return choir__cli_usage("train", "one DATA is enough: '%s'", argv[optind]);
+    if (j->init && strcmp(j->init, "choir") && strcmp(j->init, "torch"))
+        return choir__cli_usage("train", "--init %s: it is choir or torch", j->init);
+    if (j->init && j->resume)
+        return choir__cli_usage(
+            "train", "--init with --resume: the weights come from the checkpoint");
     j->launched = getenv("RANK") != NULL;
     int status = parse_strategy(j);
     if (status == CHOIR__EXIT_OK)

@@ -264,6 +264,8 @@ static choir_status build(trainer *t)
     t->run = choir_run_open(&t->env, j->seed);
     choir_env_micro(&t->env, &t->micro_first, &t->micro_count);
     choir_status status = j->spec->build(j->info.config, t->run, &info, &t->net);
+    if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
+        status = choir_module_init_torch(t->net, j->seed);
     if (status != CHOIR_OK)
         return status;
     t->model = t->net;

@@ -38,7 +38,8 @@ static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
         sink->give(sink, r, 1, gt);
 }
 
-static const choir__op pair_op = {.name = "pair loss", .backward = pair_backward, .reads_in = 7};
+static const choir__op pair_op = {
+    .name = "pair loss", .backward = pair_backward, .reads_in = 7};
 
 /* Whether weight stretches over the last dimensions of x. */
 static bool fits(const choir_tensor *weight, const choir_tensor *x)
@@ -55,8 +56,8 @@ static choir_tensor *pairs(
     const char *name, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
 {
     choir_tensor *poisoned, *in[3] = {choir_contiguous(choir__as_computed(x)),
-        choir_contiguous(choir__as_computed(y)),
-        weight ? choir_contiguous(choir__as_computed(weight)) : NULL};
+                                choir_contiguous(choir__as_computed(y)),
+                                weight ? choir_contiguous(choir__as_computed(weight)) : NULL};
     int count = weight ? 3 : 2;
     choir_scope *scope = choir__begin(name, in, count, &poisoned);
     if (!scope)
@@ -104,13 +105,14 @@ static choir_tensor *reduce(const char *name, choir_tensor *losses, choir_reduct
     case CHOIR_LOSS_BATCH_MEAN:
         return choir_scale(choir_sum(losses), 1 / (double)choir__max(rows, 1));
     }
-    return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT, "%s: there is no reduction %d", name,
-        (int)reduction);
+    return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT, "%s: there is no reduction %d",
+        name, (int)reduction);
 }
 
 choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction)
 {
-    return reduce("l1_loss", pairs("l1_loss", x, y, NULL, (how){CHOIR__HUBER, 0, 1}), reduction);
+    return reduce(
+        "l1_loss", pairs("l1_loss", x, y, NULL, (how){CHOIR__HUBER, 0, 1}), reduction);
 }
 
 choir_tensor *choir_smooth_l1_loss(

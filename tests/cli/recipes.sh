@@ -81,6 +81,22 @@ epochs_end_schedules() {
 }
 
 check epochs_end_schedules
+init_is_chosen() {
+    local own torch
+    good train --json --model "$model" --steps 1 random || return
+    own=$(hash_of)
+    good train --json --model "$model" --steps 1 --init choir random || return
+    [ "$(hash_of)" = "$own" ] || fail "--init choir is another start"
+    good train --json --model "$model" --steps 1 --init torch random || return
+    torch=$(hash_of)
+    [ "$torch" != "$own" ] || fail "--init torch did nothing"
+    good train --json --model "$model" --steps 1 --init torch --seed 3 random || return
+    [ "$(hash_of)" != "$torch" ] || fail "--init torch does not follow --seed"
+    refused "choir or torch" --init xavier
+    refused "checkpoint" --init torch --resume nowhere
+}
+
+check init_is_chosen
 check optimizers_resume
 check schedules_resume
 check a_schedule_changes_the_weights

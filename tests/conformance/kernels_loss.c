@@ -284,12 +284,14 @@ static void bad_ids_fail_the_queue(void **state)
     }
 }
 
-/* Arguments that suit a kind: probabilities, log-probabilities, scores with some equal pairs. */
+/* Arguments that suit a kind: probabilities, log-probabilities, scores with some equal pairs.
+ */
 static void pair_inputs(choir__pair_kind kind, int64_t n, float **x, float **y)
 {
     bool unit = kind == CHOIR__BCE;
     *x = unit ? uniform(n, 0.01f, 0.99f) : uniform(n, -4, 4);
-    *y = kind == CHOIR__HUBER || kind == CHOIR__KL_LOG ? uniform(n, -4, 1) : uniform(n, 0.01f, 1);
+    *y = kind == CHOIR__HUBER || kind == CHOIR__KL_LOG ? uniform(n, -4, 1)
+                                                       : uniform(n, 0.01f, 1);
     for (int64_t i = 3; i < n && kind == CHOIR__HUBER; i += 5)
         (*y)[i] = (*x)[i];
     for (int64_t i = 2; i < n && kind == CHOIR__KL; i += 7)

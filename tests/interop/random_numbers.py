@@ -1,11 +1,19 @@
 """Random numbers: the order of samples, and initial values, that PyTorch draws from the same seed."""
 import ctypes
+import tempfile
 
-from check import C, case, main, same  # first: it skips without PyTorch
+from check import C, agree, case, main, same  # first: it skips without PyTorch
 import choir
+import command
+import networks
 import numpy as np
 import torch
+import torch.nn as nn
 from torch.utils.data import DistributedSampler
+
+
+def sequential(run, *parts):
+    return run.module(C.nn_sequential_n, [choir.Module(p) for p in parts], len(parts))
 
 
 def ids_of(loader, run, count):
@@ -74,6 +82,69 @@ def distributed_sampler():
                 ids = ids_of(loader, run, count)
                 same("replica %d of %d" % (replica, world), np.array(ids[:len(expected)]), np.array(expected))
         numbers.close()
+
+
+def initial(make, theirs, seed, bound=None):
+    """Our parameters after choir_module_init_torch, those of theirs(), built after manual_seed: the same
+    bits, or within bound of each other."""
+    torch.manual_seed(seed)
+    expected = theirs().state_dict()
+    with choir.Run(seed=5) as run:
+        module = make(run)
+        C.module_init_torch(module, seed)
+        ours = module.tensors(buffers=False)
+        for name, t in ours.items():
+            if bound is None or "weight" not in name:
+                same("%s of seed %d" % (name, seed), t.numpy(), expected[name].numpy())
+            else:
+                agree("%s of seed %d" % (name, seed), t, expected[name], bound)
+
+
+@case
+def initial_uniform():
+    """Layers whose values are uniform: bit for bit."""
+    same_padding = choir.options(C.conv_defaults, padding=1)
+    grouped = choir.options(C.conv_defaults, groups=4)
+    for seed in (0, 1, 42, 2**31 + 7, 2**40 + 3):
+        initial(lambda run: sequential(run, C.nn_linear(run, 10, 10), C.nn_relu(run), C.nn_linear(run, 10, 5)),
+                lambda: nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)), seed)
+        initial(lambda run: run.module(C.nn_linear, 777, 33), lambda: nn.Linear(777, 33), seed)
+        initial(lambda run: run.module(C.nn_conv2d, 8, 12, 3, grouped),
+                lambda: nn.Conv2d(8, 12, 3, groups=4), seed)
+        initial(lambda run: sequential(
+                    run, C.nn_conv2d(run, 1, 8, 3, same_padding), C.nn_batch_norm(run, 8),
+                    C.nn_relu(run), C.nn_max_pool2d(run, 2, 2), C.nn_conv2d(run, 8, 16, 3, same_padding),
+                    C.nn_batch_norm(run, 16), C.nn_relu(run), C.nn_max_pool2d(run, 2, 2),
+                    C.nn_flatten(run), C.nn_dropout(run, 0), C.nn_linear(run, 256, 10)),
+                lambda: networks.cnn(8, 16, 10), seed)
+
+
+@case
+def initial_normal():
+    """Embeddings: the same uniform numbers, but PyTorch's logarithm and cosine are vectorised ones. Sizes
+    below 16, a multiple of 16, and neither; what is drawn afterwards is in step."""
+    for seed in (0, 1, 42):
+        for rows, width in ((3, 5), (4, 4), (11, 7), (100, 64), (1, 1), (5, 3)):
+            initial(lambda run: sequential(run, C.nn_embedding(run, rows, width, C.init_normal(0, 1)),
+                                           C.nn_linear(run, width, 3)),
+                    lambda: nn.Sequential(nn.Embedding(rows, width), nn.Linear(width, 3)), seed, 1e-6)
+
+
+@case
+def initial_by_the_command():
+    """--init torch, of the models by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, _, _ = command.image_data(folder, 12)
+        for model, theirs in (("mlp:hidden=48", lambda: nn.Sequential(nn.Flatten(), *networks.mlp(144, 48, 10))),
+                              ("cnn:width=8,dropout=0", lambda: networks.cnn(8, 12, 10))):
+            ours = command.initial_weights(model, path, folder, "--init", "torch")
+            torch.manual_seed(command.SEED)
+            for name, p in theirs().named_parameters():
+                same("%s %s" % (model, name), ours[name], p.detach().numpy())
+        ours = command.initial_weights("toy", "random", folder, "--init", "torch")
+        torch.manual_seed(command.SEED)
+        for name, p in nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).named_parameters():
+            same("toy " + name, ours[name], p.detach().numpy())
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ static double loss_of(const choir__k_pair_loss *k, int64_t i, double x, double y
     double d = fabs(x - y), a = (double)k->a, b = (double)k->b;
     switch (k->kind) {
     case CHOIR__HUBER: return d < a ? b * d * d / (2 * a) : b * (d - a / 2);
-    case CHOIR__BCE:
-        return -y * clamped_log(x) - (1 - y) * fmax(log1p(-x), -100);
+    case CHOIR__BCE: return -y * clamped_log(x) - (1 - y) * fmax(log1p(-x), -100);
     case CHOIR__BCE_LOGITS: {
         double w = weight_of(k->weight, i, k->period, k->dtype);
         return (1 - y) * x + (1 + (w - 1) * y) * softplus_of_minus(x);

@@ -1,0 +1,145 @@
+/* PyTorch's default initial values: the numbers that torch.manual_seed(seed) and then the
+ * construction of the same layers in the same order give.
+ *
+ * One Mersenne Twister feeds all of them. uniform_ takes the low 24 bits of a draw an element,
+ * exactly as ATen does. normal_ of 16 elements or more is ATen's Box-Muller over blocks of 16,
+ * of fewer in double, one by one; logarithms and cosines are taken in double here, so a value
+ * may differ from ATen's vectorised ones in its last bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "nn/module.h"
+
+typedef struct source {
+    choir__mt19937 mt;
+    bool has_spare; /* ATen's generator keeps the second of two normal samples */
+    double spare;
+} source;
+
+static float unit(source *s)
+{
+    return (float)(choir__mt_next(&s->mt) & 0xFFFFFF) * 0x1p-24f;
+}
+
+static double unit53(source *s)
+{
+    uint64_t high = choir__mt_next(&s->mt), low = choir__mt_next(&s->mt);
+    return (double)((high << 32 | low) & ((1ull << 53) - 1)) * 0x1p-53;
+}
+
+static void uniform(source *s, float *y, int64_t n, double low, double high)
+{
+    float from = (float)low, to = (float)high;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fmaf(unit(s), to - from, from); /* as ATen is compiled */
+}
+
+static float normal_one(source *s, double mean, double deviation)
+{
+    double z = s->spare;
+    s->has_spare = !s->has_spare;
+    if (s->has_spare) { /* two new ones */
+        double u1 = unit53(s), u2 = unit53(s);
+        double radius = sqrt(-2 * log1p(-u2)), angle = 2 * M_PI * u1;
+        s->spare = radius * sin(angle);
+        z = radius * cos(angle);
+    }
+    return (float)(z * deviation + mean);
+}
+
+/* 16 uniform numbers become 16 normal ones: of pair j the cosine at j, the sine at j + 8. */
+static void box_muller(float *y, double mean, double deviation)
+{
+    for (int j = 0; j < 8; j++) {
+        double u1 = 1 - (double)y[j], u2 = (double)y[j + 8];
+        double radius = sqrt(-2 * log(u1)), angle = 2 * M_PI * u2;
+        y[j] = (float)(radius * cos(angle) * deviation + mean);
+        y[j + 8] = (float)(radius * sin(angle) * deviation + mean);
+    }
+}
+
+static void normal(source *s, float *y, int64_t n, double mean, double deviation)
+{
+    if (n < 16) {
+        for (int64_t i = 0; i < n; i++)
+            y[i] = normal_one(s, mean, deviation);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = unit(s);
+    for (int64_t i = 0; i + 16 <= n; i += 16)
+        box_muller(y + i, mean, deviation);
+    if (n % 16) { /* the last block is drawn again, over the end of the one before */
+        for (int64_t i = n - 16; i < n; i++)
+            y[i] = unit(s);
+        box_muller(y + n - 16, mean, deviation);
+    }
+}
+
+/* --- what each layer draws --- */
+
+/* kaiming_uniform(a = sqrt 5) of weights, as PyTorch computes its bound; biases 1/sqrt(fan_in).
+ */
+static void linear_uniform(source *s, float *y, const choir_tensor *t, int64_t fan_in)
+{
+    double gain = sqrt(2.0 / (1 + 5.0)), root = sqrt((double)fan_in);
+    double bound = t->shape.ndim > 1 ? sqrt(3.0) * (gain / root) : 1 / root;
+    uniform(s, y, t->count, -bound, bound);
+}
+
+static int64_t fan_in_of(const choir_tensor *weight)
+{
+    int64_t count = 1;
+    for (int d = 1; d < weight->shape.ndim; d++)
+        count *= weight->shape.dim[d];
+    return count;
+}
+
+/* Values of a parameter of `m`, whose weight is given; false where nothing is drawn. */
+static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
+    const choir_tensor *t, float *y)
+{
+    const choir__param *p = t->param;
+    const char *kind = m->type->name;
+    if (!strcmp(kind, "linear") || !strcmp(kind, "conv2d"))
+        linear_uniform(s, y, t, fan_in_of(weight));
+    else if (!strcmp(kind, "embedding"))
+        normal(s, y, t->count, 0, 1);
+    else if (p->init_kind == CHOIR_INIT_UNIFORM)
+        uniform(s, y, t->count, p->init_a, p->init_b);
+    else if (p->init_kind == CHOIR_INIT_NORMAL)
+        normal(s, y, t->count, p->init_a, p->init_b);
+    else
+        return false;
+    return true;
+}
+
+static choir_status init(choir_module *m, source *s)
+{
+    choir_status status = CHOIR_OK;
+    const choir_tensor *weight = NULL;
+    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            status = init(e->child, s);
+        if (e->kind != CHOIR__PARAM || e->tensor->poisoned)
+            continue;
+        choir_tensor *t = e->tensor;
+        weight = weight ? weight : t;
+        float *y = choir__calloc((size_t)t->count + 1, sizeof *y);
+        if (draw(s, m, weight, t, y))
+            status = choir_write(t, y, (size_t)t->count * sizeof *y);
+        free(y);
+    }
+    return status;
+}
+
+choir_status choir_module_init_torch(choir_module *module, uint64_t seed)
+{
+    source s = {.has_spare = false};
+    choir__mt_seed(&s.mt, (uint32_t)seed);
+    choir__module_ready(module);
+    choir_status status = choir_scope_status(module->run);
+    return status == CHOIR_OK ? init(module, &s) : status;
+}
