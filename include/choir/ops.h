@@ -236,10 +236,11 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  *   loss = -1/B * sum_b log softmax(logits[b])[target[b]]
  *
  * @param logits  (..., C) floating, unnormalised scores
- * @param target  (...)    i64, class ids in [0, C)
+ * @param target  (...)    i64, class ids in [0, C); or (..., C) floating, a distribution a row:
+ *                         -1/B * sum_b sum_c target[b][c] log softmax(logits[b])[c]
  * @return        ()       nats a row
  *
- * Gradient: logits only.  Execution error: range, a target outside [0, C).
+ * Gradient: logits, and a distribution.  Execution error: range, a target outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
 choir_tensor *choir_cross_entropy_with(

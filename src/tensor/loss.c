@@ -46,6 +46,23 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
 static const choir__op cross_entropy_op = {
     .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 3};
 
+/* Targets that are distributions: -mean over rows of sum_c y[c] log softmax(x)[c], y smoothed.
+ * Composed: it keeps the log-probabilities, which class ids do without. */
+static choir_tensor *soft_cross_entropy(
+    choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
+{
+    if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
+        return choir__shape_error("cross_entropy", logits->scope, (choir_tensor *[]){logits, y},
+            2, "probabilities as targets must have the scores' shape");
+    double s = (double)o.label_smoothing;
+    int64_t rows = choir__max(choir__rows(logits), 1),
+            cols = choir__max(choir__cols(logits), 1);
+    if (s != 0)
+        y = choir_affine(y, 1 - s, s / (double)cols);
+    choir_tensor *sum = choir_sum(choir_mul(choir_log_softmax(logits), y));
+    return choir_scale(sum, -1 / (double)rows);
+}
+
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
@@ -57,6 +74,8 @@ choir_tensor *choir_cross_entropy_with(
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "cross_entropy: a label smoothing of %g is not in [0, 1]",
             (double)o.label_smoothing);
+    if (choir__is_float(target->dtype))
+        return soft_cross_entropy(logits, target, o);
     choir_tensor *x = in[0], *targets = targets_for("cross_entropy", scope, in);
     choir_device *device = choir__device_of(x);
     choir_tensor *loss = choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR);

@@ -123,6 +123,18 @@ def cross_entropy():
 
 
 @case
+def cross_entropy_of_probabilities():
+    """Targets that are distributions, as mixed or distilled labels have them."""
+    for shape, classes in (((9,), 12), ((3, 5), 65)):
+        for smoothing in (0, 0.1):
+            opts = choir.options(C.cross_entropy_defaults, label_smoothing=smoothing)
+            function(lambda x, y: C.cross_entropy_with(x, y, opts),
+                     lambda x, y: F.cross_entropy(x.reshape(-1, classes), y.reshape(-1, classes),
+                                                  label_smoothing=smoothing),
+                     shape + (classes,), torch.randn(shape + (classes,)).softmax(-1), fixed=(1,))
+
+
+@case
 def cross_entropy_of_large_scores():
     function(C.cross_entropy, F.cross_entropy, 300 * torch.randn(9, 12), ((9,), 12))
 

@@ -209,3 +209,68 @@ class AlexNet(nn.Module):
 
     def forward(self, x):
         return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 6).flatten(1))
+
+
+def rotary(x, theta, offset=0):
+    """x (B, H, T, D): the pair (x[i], x[i + D/2]) turns by theta^(-2i/D) a position."""
+    half = x.shape[-1] // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(offset, offset + x.shape[2], dtype=torch.float64)[:, None] * frequency
+    c, s = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, hidden, window, eps, theta):
+        super().__init__()
+        self.heads, self.groups, self.window, self.theta = heads, kv_heads, window, theta
+        kv = width // heads * kv_heads
+        self.self_attn = nn.ModuleDict({name: nn.Linear(width, out, bias=False) for name, out in (
+            ("q_proj", width), ("k_proj", kv), ("v_proj", kv), ("o_proj", width))})
+        self.mlp = nn.ModuleDict({name: nn.Linear(i, o, bias=False) for name, i, o in (
+            ("gate_proj", width, hidden), ("up_proj", width, hidden), ("down_proj", hidden, width))})
+        self.input_layernorm, self.post_attention_layernorm = RmsNorm(width, eps), RmsNorm(width, eps)
+
+    def attention(self, x):
+        b, t, c = x.shape
+        q, k, v = (self.self_attn[n](x).view(b, t, -1, c // self.heads).transpose(1, 2)
+                   for n in ("q_proj", "k_proj", "v_proj"))
+        q, k = rotary(q, self.theta), rotary(k, self.theta)
+        k, v = (z.repeat_interleave(self.heads // self.groups, 1) for z in (k, v))
+        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
+        age = torch.arange(t)[:, None] - torch.arange(t)
+        unseen = (age < 0) | (age >= (self.window or t))
+        y = scores.masked_fill(unseen, float("-inf")).softmax(-1) @ v
+        return self.self_attn["o_proj"](y.transpose(1, 2).reshape(b, t, c))
+
+    def forward(self, x):
+        x = x + self.attention(self.input_layernorm(x))
+        h = self.post_attention_layernorm(x)
+        return x + self.mlp["down_proj"](nn.functional.silu(self.mlp["gate_proj"](h)) * self.mlp["up_proj"](h))
+
+
+class Llama(nn.Module):
+    """Llama; with a window, Mistral."""
+
+    def __init__(self, layers, heads, kv_heads, width, hidden, vocab, window=0, eps=1e-5, theta=1e4):
+        super().__init__()
+        blocks = [LlamaBlock(width, heads, kv_heads, hidden, window, eps, theta) for _ in range(layers)]
+        self.model = nn.ModuleDict({"embed_tokens": nn.Embedding(vocab, width),
+                                    "layers": nn.ModuleList(blocks), "norm": RmsNorm(width, eps)})
+        self.lm_head = nn.Linear(width, vocab, bias=False)
+
+    def forward(self, ids):
+        x = self.model["embed_tokens"](ids)
+        for block in self.model["layers"]:
+            x = block(x)
+        return self.lm_head(self.model["norm"](x))

@@ -1,8 +1,10 @@
 """Ops: values and gradients of functions of tensors."""
+import ctypes
 import math
 
 from check import C, case, function, main  # first: it skips where there is no PyTorch
 import choir
+import networks
 import torch
 import torch.nn.functional as F
 
@@ -120,7 +122,7 @@ def norms():
 @case
 def embedding():
     ids = torch.tensor([[1, 4, 4], [0, 9, 1]])
-    function(lambda table: C.embedding(table, C.tensor_scope(table) and ids_in(table, ids)),
+    function(lambda table: C.embedding(table, ids_in(table, ids)),
              lambda table: F.embedding(ids, table), (10, 7))
 
 
@@ -146,6 +148,78 @@ def attention():
             q, k, v = (z.view(2, 7, 4, 8).transpose(1, 2) for z in x.split(32, 2))
             return attention_formula(q, k, v, causal).transpose(1, 2).reshape(2, 7, 32)
         function(lambda x: C.self_attention(x, 4, causal), qkv_formula, (2, 7, 96))
+
+
+def rms_norm(x, gamma, eps):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * gamma
+
+
+@case
+def norms_of_llama():
+    function(lambda x, g: C.rms_norm(x, g, 1e-5), lambda x, g: rms_norm(x, g, 1e-5), (4, 7, 33), (33,))
+    function(lambda x: C.rms_norm(x, None, 1e-6), lambda x: rms_norm(x, 1, 1e-6), (4, 64))
+
+
+@case
+def norms_of_sums():
+    """Both results are used: the sum goes on beside its norm, as in a block."""
+    def both(norm, *arguments):
+        total = ctypes.c_void_p()
+        y = norm(*arguments, ctypes.addressof(total))
+        return C.mul(y, choir.Tensor(total.value))
+    function(lambda x, r, g, b: both(C.add_layer_norm, x, r, g, b, 1e-5),
+             lambda x, r, g, b: F.layer_norm(x + r, (33,), g, b) * (x + r),
+             (4, 7, 33), (4, 7, 33), (33,), (33,))
+    function(lambda x, r, g: both(C.add_rms_norm, x, r, g, 1e-5),
+             lambda x, r, g: rms_norm(x + r, g, 1e-5) * (x + r), (4, 7, 33), (4, 7, 33), (33,))
+
+
+@case
+def gated():
+    function(C.silu, F.silu, (7, 33))
+    function(C.swiglu, lambda g, u: F.silu(g) * u, (4, 7, 33), (4, 7, 33))
+    function(lambda x: C.swiglu(x, None), lambda x: F.silu(x[..., :17]) * x[..., 17:], (4, 7, 34))
+
+
+@case
+def rotary():
+    for offset, theta in ((0, 1e4), (5, 5e5)):
+        opts = choir.options(C.rotary_defaults, theta=theta)
+
+        def ours(x):
+            return C.rotary(x, C.rotary_table(C.tensor_scope(x), choir.E.CHOIR_F32, 32, 16, opts), offset)
+        function(ours, lambda x: networks.rotary(x.transpose(1, 2), theta, offset).transpose(1, 2),
+                 (2, 9, 3, 16))
+
+
+def attention_with_formula(q, k, v, causal, window, scale, bias):
+    """Grouped heads, a window, keys after which the queries come, a bias."""
+    k, v = (z.repeat_interleave(q.shape[1] // z.shape[1], 1) for z in (k, v))
+    scores = q @ k.transpose(-2, -1) * (scale or q.shape[-1] ** -0.5)
+    if bias is not None:
+        scores = scores + bias
+    t, s = scores.shape[-2:]
+    age = torch.arange(t)[:, None] - torch.arange(s)
+    if causal:
+        scores = scores.masked_fill((age < 0) | ((age >= window) if window else False), -math.inf)
+    return scores.softmax(-1) @ v
+
+
+@case
+def attention_options():
+    for heads, groups, t, s, causal, window, scale in (
+            (4, 2, 9, 9, True, 0, 0), (6, 1, 33, 33, True, 7, 0.3), (4, 4, 5, 12, False, 0, 0),
+            (2, 2, 65, 65, True, 64, 0), (4, 2, 7, 70, False, 0, 0.1)):
+        for bias in (None, (2, heads, t, s), (1, 1, 1, s)):
+            def ours(q, k, v, *b):
+                opts = choir.options(C.attention_defaults, causal=causal, window=window, scale=scale)
+                opts.bias = b[0].handle if b else None
+                return C.attention_with(q, k, v, opts)
+
+            def theirs(q, k, v, *b):
+                return attention_with_formula(q, k, v, causal, window, scale, b[0] if b else None)
+            function(ours, theirs, (2, heads, t, 16), (2, groups, s, 16), (2, groups, s, 16),
+                     *([bias] if bias else []))
 
 
 @case

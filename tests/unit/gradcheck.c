@@ -355,6 +355,13 @@ static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, voi
     return choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg);
 }
 
+static choir_tensor *apply_soft_cross_entropy(choir_tensor *const *in, int count, void *arg)
+{
+    (void)count;
+    return choir_cross_entropy_with(
+        in[0], choir_softmax(in[1]), *(choir_cross_entropy_opts *)arg);
+}
+
 static choir_tensor *apply_nll(choir_tensor *const *in, int count, void *arg)
 {
     static const int64_t targets[] = {3, 0, 2, 1};
@@ -435,6 +442,8 @@ static void losses(void **state)
     check(apply_nll, &x, 1, NULL);
     choir_tensor *in[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
     check(apply_mse, in, 2, NULL);
+    choir_tensor *soft[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
+    check(apply_soft_cross_entropy, soft, 2, &opts);
 }
 
 /* --- a user's own op --- */
