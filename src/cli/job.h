@@ -13,8 +13,8 @@ typedef struct choir__job {
     const char *model, *strategy, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
     const char *tokenizer_file; /* NULL: characters, or bytes */
-    const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    int nproc;        /* ranks; 1 for single */
+    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    int nproc;                  /* ranks; 1 for single */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */

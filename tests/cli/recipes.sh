@@ -30,7 +30,8 @@ optimizers_resume() {
 
 schedules_resume() {
     local text
-    for text in constant:warmup=3 cosine:steps=8,warmup=2,min_lr=1e-3 linear:steps=8 step:size=3,gamma=0.5 \
+    for text in constant:warmup=3 cosine:steps=8,warmup=2,min_lr=1e-3 linear:steps=8 \
+        step:size=3,gamma=0.5 \
         multistep:milestones=2/5,gamma=0.1 exponential:gamma=0.9 polynomial:steps=8,power=2 \
         restarts:size=3,growth=2 one_cycle:steps=8,three_phase=1 cyclic:size=2,down=3,halving=1 \
         inverse_sqrt:warmup=3; do
@@ -42,7 +43,8 @@ a_schedule_changes_the_weights() {
     local plain
     good train --json --model "$model" --steps 8 --optimizer sgd random || return
     plain=$(hash_of)
-    good train --json --model "$model" --steps 8 --optimizer sgd --schedule exponential:gamma=0.5 random
+    good train --json --model "$model" --steps 8 --optimizer sgd \
+        --schedule exponential:gamma=0.5 random
     [ "$(hash_of)" != "$plain" ] || fail "the schedule did nothing"
 }
 
