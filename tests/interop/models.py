@@ -78,13 +78,6 @@ def mistral_by_name():
                    lambda vocab: networks.Llama(2, 4, 1, 32, 48, vocab, window=5, tied=True))
 
 
-    sizes = "layers=2,heads=4,kv_heads=2,width=32,hidden=48,context=16"
-    language_model("llama:" + sizes + ",theta=1e4,eps=1e-5", 16,
-                   lambda vocab: networks.Llama(2, 4, 2, 32, 48, vocab))
-    language_model("mistral:" + sizes + ",theta=5e3,eps=1e-6,window=5", 16,
-                   lambda vocab: networks.Llama(2, 4, 2, 32, 48, vocab, window=5, eps=1e-6, theta=5e3))
-
-
 @case
 def mlp_by_name():
     image_model("mlp:hidden=48", 12, nn.Sequential(nn.Flatten(), *networks.mlp(144, 48, 10)), adamw,

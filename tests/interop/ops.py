@@ -4,7 +4,6 @@ import math
 
 from check import C, case, function, main  # first: it skips where there is no PyTorch
 import choir
-import networks
 import torch
 import torch.nn.functional as F
 
@@ -150,14 +149,8 @@ def attention():
         function(lambda x: C.self_attention(x, 4, causal), qkv_formula, (2, 7, 96))
 
 
-def rms_norm(x, gamma, eps):
+def rms_formula(x, gamma, eps):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * gamma
-
-
-@case
-def norms_of_llama():
-    function(lambda x, g: C.rms_norm(x, g, 1e-5), lambda x, g: rms_norm(x, g, 1e-5), (4, 7, 33), (33,))
-    function(lambda x: C.rms_norm(x, None, 1e-6), lambda x: rms_norm(x, 1, 1e-6), (4, 64))
 
 
 @case
@@ -171,25 +164,7 @@ def norms_of_sums():
              lambda x, r, g, b: F.layer_norm(x + r, (33,), g, b) * (x + r),
              (4, 7, 33), (4, 7, 33), (33,), (33,))
     function(lambda x, r, g: both(C.add_rms_norm, x, r, g, 1e-5),
-             lambda x, r, g: rms_norm(x + r, g, 1e-5) * (x + r), (4, 7, 33), (4, 7, 33), (33,))
-
-
-@case
-def gated():
-    function(C.silu, F.silu, (7, 33))
-    function(C.swiglu, lambda g, u: F.silu(g) * u, (4, 7, 33), (4, 7, 33))
-    function(lambda x: C.swiglu(x, None), lambda x: F.silu(x[..., :17]) * x[..., 17:], (4, 7, 34))
-
-
-@case
-def rotary():
-    for offset, theta in ((0, 1e4), (5, 5e5)):
-        opts = choir.options(C.rotary_defaults, theta=theta)
-
-        def ours(x):
-            return C.rotary(x, C.rotary_table(C.tensor_scope(x), choir.E.CHOIR_F32, 32, 16, opts), offset)
-        function(ours, lambda x: networks.rotary(x.transpose(1, 2), theta, offset).transpose(1, 2),
-                 (2, 9, 3, 16))
+             lambda x, r, g: rms_formula(x + r, g, 1e-5) * (x + r), (4, 7, 33), (4, 7, 33), (33,))
 
 
 def attention_with_formula(q, k, v, causal, window, scale, bias):
