@@ -169,9 +169,11 @@ choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int
 /** ids i64 (...) -> (..., width). */
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init);
+/** eps: 1e-5. */
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
 /** Root mean square norm, weight (width) that starts as 1. */
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps);
+choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float eps);
 /** (N, C, ...): momentum 0.1, eps 1e-5. choir_forward(norm, x, residual) adds a residual. */
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels);
 /** With momentum, eps and relu of opts: relu ends the layer, after the residual's sum. */
@@ -222,7 +224,8 @@ choir_module *choir_nn_rnn(
 choir_tensor *choir_forward_state(
     choir_module *recurrent, choir_tensor *x, choir_cell_state *state);
 
-/** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. */
+/** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. The
+ * weights of its four products are (in, out), as those that GPT-2 is published with. */
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation);
 

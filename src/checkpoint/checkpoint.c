@@ -21,6 +21,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "nn/models/config.h"
 
 /* --- folders --- */
 
@@ -80,7 +81,8 @@ static void unlink_ours(const char *dir, const char *name, void *arg)
 {
     (void)arg;
     if (!starts_with(name, CHOIR__MODEL_FILE) && !starts_with(name, CHOIR__OPTIM_FILE) &&
-        !starts_with(name, CHOIR__TOKENIZER_FILE) && !starts_with(name, CHOIR__STATE_FILE))
+        !starts_with(name, CHOIR__TOKENIZER_FILE) && !starts_with(name, CHOIR__CONFIG_FILE) &&
+        !starts_with(name, CHOIR__STATE_FILE))
         return;
     char *path = choir__format("%s/%s", dir, name);
     unlink(path);
@@ -167,6 +169,19 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
     return status;
 }
 
+/* What others' programs read the model by. */
+static choir_status save_config(const char *folder, const char *model)
+{
+    char *json = choir__config_json(model);
+    if (!json)
+        return CHOIR_OK;
+    char *path = choir__format("%s/%s", folder, CHOIR__CONFIG_FILE);
+    choir_status status = choir__write_file(path, json, strlen(json));
+    free(path);
+    free(json);
+    return status;
+}
+
 /* Everything but the names: a complete folder, on the disk. */
 static choir_status fill(const char *folder, const choir__train_state *state,
     choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer)
@@ -189,6 +204,8 @@ static choir_status fill(const char *folder, const choir__train_state *state,
     choir__named_free(&moments);
     if (status == CHOIR_OK && tokenizer)
         status = save_tokenizer(folder, tokenizer);
+    if (status == CHOIR_OK)
+        status = save_config(folder, state->model);
     if (status == CHOIR_OK)
         status = choir__state_write(folder, state);
     if (status == CHOIR_OK)

@@ -3,6 +3,7 @@
  *     DIR/step-00000200/model.safetensors       parameters and buffers
  *                       optimizer.safetensors   optimizer state, "exp_avg.NAME" ...
  *                       tokenizer.json          of a language model
+ *                       config.json             the model in its published form, if it has one
  *                       state.json              everything else; written last
  *     DIR/latest -> step-00000200               symbolic links, replaced by rename
  *     DIR/best   -> step-00000150               lowest validation loss

@@ -13,7 +13,7 @@
 enum { VERSION = 1, MAX_STATE = 1 << 20 };
 
 static const char *const file_names[] = {
-    CHOIR__MODEL_FILE, CHOIR__OPTIM_FILE, CHOIR__TOKENIZER_FILE};
+    CHOIR__MODEL_FILE, CHOIR__OPTIM_FILE, CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE};
 
 /* --- the fields --- */
 

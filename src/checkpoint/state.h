@@ -15,6 +15,7 @@
 #define CHOIR__MODEL_FILE     "model.safetensors"
 #define CHOIR__OPTIM_FILE     "optimizer.safetensors"
 #define CHOIR__TOKENIZER_FILE "tokenizer.json"
+#define CHOIR__CONFIG_FILE    "config.json"
 
 /* Writes FOLDER/state.json for the files that are there. Errors: argument (text that is not
  * UTF-8), io. */

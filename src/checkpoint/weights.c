@@ -178,38 +178,56 @@ static choir_status check_finite(const char *path, const choir__st_tensor *t, ch
     return CHOIR_OK;
 }
 
-static choir_status match(choir__named *item, const choir__st_file *file, const char *path,
-    const char *what, bool finite)
+static bool is_transposed(choir_shape a, choir_shape b)
 {
-    const choir__st_tensor *s = choir__st_find(file, item->name);
+    return a.ndim == 2 && b.ndim == 2 && a.dim[0] == b.dim[1] && a.dim[1] == b.dim[0];
+}
+
+choir_status choir__named_accept(choir__named *item, const choir__st_tensor *s,
+    const char *path, const char *what, bool finite)
+{
     const choir_tensor *t = item->tensor;
     bool counter = t->dtype == CHOIR_I64;
-    if (!s && counter)
-        return CHOIR_OK; /* files of old have none: it starts at 0 */
-    if (!s)
-        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
-            path, item->name, choir__shape_text(t->shape), what);
     if (!choir__same_shape(s->shape, t->shape))
-        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s",
-            path, item->name, choir__shape_text(s->shape), what, choir__shape_text(t->shape));
+        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s%s",
+            path, s->name, choir__shape_text(s->shape), what, choir__shape_text(t->shape),
+            is_transposed(s->shape, t->shape) ? "; its transpose would fit" : "");
     if (counter ? s->dtype != CHOIR_I64 : !choir__is_float(s->dtype) || t->dtype != CHOIR_F32)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: tensor '%.200s' is %s, which cannot become %s", path, item->name,
+            "%s: tensor '%.200s' is %s, which cannot become %s", path, s->name,
             choir_dtype_name(s->dtype), choir_dtype_name(t->dtype));
     item->stored = s;
     return finite && !counter ? check_finite(path, s, CHOIR_ERR_FORMAT) : CHOIR_OK;
 }
 
+choir_status choir__named_ready(choir__named_list *list, const char *path)
+{
+    size_t largest = 0;
+    for (int i = 0; i < list->count; i++) {
+        size_t bytes = bytes_of(list->items[i].tensor);
+        largest = bytes > largest ? bytes : largest;
+    }
+    return get_host(list, largest, path); /* now: nothing may fail once copying has begun */
+}
+
+static choir_status match(choir__named *item, const choir__st_file *file, const char *path,
+    const char *what, bool finite)
+{
+    const choir__st_tensor *s = choir__st_find(file, item->name);
+    if (!s && item->tensor->dtype == CHOIR_I64)
+        return CHOIR_OK; /* a counter, which files of old have not: it starts at 0 */
+    return s ? choir__named_accept(item, s, path, what, finite)
+             : choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
+                   path, item->name, choir__shape_text(item->tensor->shape), what);
+}
+
 choir_status choir__named_match(choir__named_list *list, const choir__st_file *file,
     const char *path, const char *what, bool finite)
 {
-    size_t largest = 0;
     for (int i = 0; i < list->count; i++) {
         choir_status status = match(&list->items[i], file, path, what, finite);
         if (status != CHOIR_OK)
             return status;
-        size_t bytes = bytes_of(list->items[i].tensor);
-        largest = bytes > largest ? bytes : largest;
     }
     for (int i = 0; i < choir__st_count(file); i++) {
         choir__named key = {choir__st_get(file, i)->name, NULL, NULL};
@@ -218,7 +236,7 @@ choir_status choir__named_match(choir__named_list *list, const choir__st_file *f
             return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s is none of the %s's",
                 path, key.name, choir__shape_text(choir__st_get(file, i)->shape), what);
     }
-    return get_host(list, largest, path); /* now: nothing may fail once copying has begun */
+    return choir__named_ready(list, path);
 }
 
 choir_status choir__named_restore(choir__named_list *list)
@@ -227,6 +245,8 @@ choir_status choir__named_restore(choir__named_list *list)
     for (int i = 0; i < list->count && status == CHOIR_OK; i++) {
         choir_tensor *t = list->items[i].tensor;
         const choir__st_tensor *stored = list->items[i].stored;
+        if (!stored && t->dtype != CHOIR_I64)
+            continue;
         if (t->dtype != CHOIR_I64)
             widen(list->host, stored, 0, (size_t)t->count);
         else if (stored)

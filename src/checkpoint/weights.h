@@ -33,7 +33,12 @@ choir_status choir__named_save(choir__named_list *list, const char *path, bool f
  * messages. Errors: format, memory. */
 choir_status choir__named_match(choir__named_list *list, const choir__st_file *file,
     const char *path, const char *what, bool finite);
-/* Copies what was matched. */
+/* The two halves of it, for those that find tensors in their own way. Accept: notes what a
+ * tensor is restored from, if that can be. Ready: last of all, memory for the copying. */
+choir_status choir__named_accept(choir__named *item, const choir__st_tensor *stored,
+    const char *path, const char *what, bool finite);
+choir_status choir__named_ready(choir__named_list *list, const char *path);
+/* Copies what was matched; what has nothing stored stays as it is. */
 choir_status choir__named_restore(choir__named_list *list);
 
 #endif

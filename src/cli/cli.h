@@ -25,6 +25,9 @@ int choir__cli_usage(const char *command, const char *format, ...)
 /* The same of the option that getopt_long just did not know. */
 int choir__cli_unknown(const char *command, char **argv);
 
+/* Prints "choir COMMAND: note: ..." for every line of notes. */
+void choir__cli_notes(const char *command, const char *notes);
+
 /* Writes out what is buffered of standard output; an error if any of it was lost. */
 choir_status choir__cli_flush(void);
 

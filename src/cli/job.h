@@ -22,8 +22,11 @@ typedef struct choir__job {
     bool json, quiet, bytes;
     bool strategy_is_ddp;
     choir_ddp_opts ddp;
-    char resumed_model[512]; /* the model of --resume, where none is named */
-    bool launched;           /* by a launcher: RANK is set, join */
+    char resumed_model[512];   /* the model of --resume, where none is named */
+    const char *weights;       /* to start from: a file or a folder */
+    const char *published;     /* the folder that the model was read from */
+    char published_model[512]; /* and the text of its config.json */
+    bool launched;             /* by a launcher: RANK is set, join */
 
     /* The data and the model, opened before any rank starts: wrong input ends here, once. */
     const choir__model_spec *spec;
@@ -44,6 +47,12 @@ void choir__job_free(choir__job *job);
 /* Data for a model: fills in what info leaves open. split files, folders of images or "random".
  */
 choir_status choir__job_open_data(choir__job *job);
+
+/* --model and --weights where they name published files: the model becomes text. What the files
+ * say that does not hold here goes to standard error. */
+choir_status choir__job_published(choir__job *job);
+/* The weights the job starts from, into net; the first rank notes what starts anew. */
+choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
 
 /* The optimizer and schedule the job names. */
 choir_status choir__job_optimizer(

@@ -22,6 +22,10 @@ static void help(void)
     for (int i = 0; choir__models[i]; i++)
         printf("        %-8s %s\n", choir__models[i]->name, choir__models[i]->help);
     printf(
+        "                                   or a published config.json, or a folder with one,\n"
+        "                                   and its weights if they are there\n"
+        "  --weights FILE                   start from published weights (.safetensors, an\n"
+        "                                   index of several, or a folder)\n"
         "  --tokenizer FILE                 a tokenizer.json, SentencePiece's .model, or a folder\n"
         "                                   with one (or vocab.json and merges.txt); default:\n"
         "                                   tokens are characters\n"
@@ -95,6 +99,7 @@ enum option_id {
     BYTES,
     TOKENIZER,
     INIT,
+    WEIGHTS,
     HELP
 };
 
@@ -130,6 +135,7 @@ static const struct option known[] = {
     {"bytes", no_argument, NULL, BYTES},
     {"tokenizer", required_argument, NULL, TOKENIZER},
     {"init", required_argument, NULL, INIT},
+    {"weights", required_argument, NULL, WEIGHTS},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -190,6 +196,7 @@ static const char **word_of(choir__job *j, int id)
     case INIT: return &j->init;
     case TRACE: return &j->trace;
     case TOKENIZER: return &j->tokenizer_file;
+    case WEIGHTS: return &j->weights;
     default: return NULL;
     }
 }
@@ -297,6 +304,12 @@ static int check_words(choir__job *j)
 {
     const choir__model_spec *spec;
     choir__model_info info = {0};
+    if (j->weights && j->resume)
+        return choir__cli_usage("train",
+            "--weights %s with --resume %s: a run starts from one of them", j->weights,
+            j->resume);
+    if (choir__job_published(j) != CHOIR_OK)
+        return choir__cli_fail();
     choir_status status = j->model ? choir__model_find(j->model, &spec) : CHOIR_OK;
     if (status == CHOIR_OK && j->model)
         status = spec->describe(j->model, &info);

@@ -266,6 +266,8 @@ static choir_status build(trainer *t)
     choir_status status = j->spec->build(j->info.config, t->run, &info, &t->net);
     if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
         status = choir_module_init_torch(t->net, j->seed);
+    if (status == CHOIR_OK && j->weights && !j->resume)
+        status = choir__job_load_weights(j, t->net, t->env.rank);
     if (status != CHOIR_OK)
         return status;
     t->model = t->net;

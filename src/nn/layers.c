@@ -91,13 +91,14 @@ choir_tensor *choir__embedding_table(choir_module *module)
 typedef struct layer_norm {
     choir_module base;
     choir_tensor *weight, *bias; /* (width) */
+    float eps;
 } layer_norm;
 
 static choir_tensor *layer_norm_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     layer_norm *l = (layer_norm *)self;
     (void)count;
-    return choir_layer_norm(in[0], l->weight, l->bias, 1e-5f);
+    return choir_layer_norm(in[0], l->weight, l->bias, l->eps);
 }
 
 static const choir_module_class layer_norm_class = {
@@ -105,9 +106,18 @@ static const choir_module_class layer_norm_class = {
 
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
 {
+    return choir_nn_layer_norm_with(run, width, 1e-5f);
+}
+
+choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float eps)
+{
     layer_norm *l = choir_module_new(run, &layer_norm_class);
     if (!choir__sizes_positive(run, "layer_norm", width, 1))
         width = 1;
+    if (!(eps >= 0 && eps < 1)) /* NaN too */
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "layer_norm: an eps of %g is not in [0, 1)", (double)eps);
+    l->eps = eps;
     choir_module_param(
         &l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
     choir_module_param(&l->base, "bias", &l->bias, choir_dims(width), choir_init_constant(0));

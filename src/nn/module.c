@@ -281,6 +281,17 @@ void choir_module_visit(choir_module *m, bool buffers, choir_visit_fn *fn, void 
     visit(m, buffers, fn, arg);
 }
 
+void choir__module_visit_ties(choir_module *m, choir_visit_fn *fn, void *arg)
+{
+    choir__module_ready(m);
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            choir__module_visit_ties(e->child, fn, arg);
+        if (e->kind == CHOIR__TIED)
+            fn(join(m->run, m->path, e->name), e->tensor, arg);
+    }
+}
+
 struct search {
     const char *name;
     choir_tensor *found;

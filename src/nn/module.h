@@ -32,12 +32,26 @@ choir_init choir__fan_in_init(int64_t fan_in);
 /* Whether both are positive; if not, an error of the run that names the layer. */
 bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64_t b);
 
+/* Calls visit for every name that choir_module_tie gave, with the parameter it is of. */
+void choir__module_visit_ties(choir_module *module, choir_visit_fn *visit, void *arg);
+
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
 /* norm(x + r), and the sum: in one pass where the module is a layer or RMS norm. */
 choir_tensor *choir__norm_of_sum(
     choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum);
+
+/* choir_nn_transformer_block with all that a published model may choose. */
+typedef struct choir__block_opts {
+    int64_t width, hidden; /* of the stream; of the feed-forward layer */
+    int heads;
+    bool causal;
+    float dropout, eps;
+    double residual_deviation; /* of the initial weights that write to the stream */
+} choir__block_opts;
+
+choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
 
 /* Trainable and frozen parameters in order of registration, each once; the caller frees the
  * list. */

@@ -1,7 +1,40 @@
-/* The transformer block of GPT-2 (Radford et al., 2019), under its published names. */
+/* The transformer block of GPT-2 (Radford et al., 2019), under its published names. Its linear
+ * layers are published as "Conv1D": the weight is (in, out), and so it is here, so that files
+ * go either way as they are. */
 #include <stdio.h>
 
 #include "nn/module.h"
+
+#define DEVIATION                                                                              \
+    0.02 /* of initial weights, but for those that write to the residual stream                \
+          */
+
+/* --- x W + b --- */
+
+typedef struct conv1d {
+    choir_module base;
+    choir_tensor *weight, *bias; /* (in, out), (out) */
+} conv1d;
+
+static choir_tensor *conv1d_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    conv1d *c = (conv1d *)self;
+    (void)count;
+    return choir__linear_in_out(in[0], c->weight, c->bias);
+}
+
+static const choir_module_class conv1d_class = {"conv1d", sizeof(conv1d), conv1d_forward};
+
+static choir_module *new_conv1d(choir_scope *run, int64_t in, int64_t out, double deviation)
+{
+    conv1d *c = choir_module_new(run, &conv1d_class);
+    choir_module_param(
+        &c->base, "weight", &c->weight, choir_dims(in, out), choir_init_normal(0, deviation));
+    choir_module_param(&c->base, "bias", &c->bias, choir_dims(out), choir_init_constant(0));
+    return &c->base;
+}
+
+/* --- its two halves --- */
 
 typedef struct attention {
     choir_module base;
@@ -22,19 +55,16 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 static const choir_module_class attention_class = {
     "attention", sizeof(attention), attention_forward};
 
-static choir_module *new_attention(choir_scope *run, int64_t width, int heads, bool causal,
-    float dropout, double residual_deviation)
+static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
 {
     attention *a = choir_module_new(run, &attention_class);
-    a->heads = heads;
-    a->causal = causal;
-    choir_init init = choir_init_normal(0, 0.02),
-               last = choir_init_normal(0, residual_deviation);
-    choir_module_child(&a->base, "c_attn", &a->c_attn,
-        choir_nn_linear_with(run, width, 3 * width, true, init));
+    a->heads = o->heads;
+    a->causal = o->causal;
     choir_module_child(
-        &a->base, "c_proj", &a->c_proj, choir_nn_linear_with(run, width, width, true, last));
-    choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, dropout));
+        &a->base, "c_attn", &a->c_attn, new_conv1d(run, o->width, 3 * o->width, DEVIATION));
+    choir_module_child(&a->base, "c_proj", &a->c_proj,
+        new_conv1d(run, o->width, o->width, o->residual_deviation));
+    choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, o->dropout));
     return &a->base;
 }
 
@@ -47,7 +77,7 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
 {
     mlp *m = (mlp *)self;
     (void)count;
-    choir_tensor *h = choir_gelu_tanh(choir_forward(m->c_fc, in[0])); /* (B, T, 4C) */
+    choir_tensor *h = choir_gelu_tanh(choir_forward(m->c_fc, in[0])); /* (B, T, hidden) */
     choir_tensor *y = choir_forward(m->c_proj, h);
     choir__done_with(h);
     return choir_forward(m->dropout, y);
@@ -55,17 +85,14 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
 
 static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward};
 
-static choir_module *new_mlp(
-    choir_scope *run, int64_t width, float dropout, double residual_deviation)
+static choir_module *new_mlp(choir_scope *run, const choir__block_opts *o)
 {
     mlp *m = choir_module_new(run, &mlp_class);
-    choir_init init = choir_init_normal(0, 0.02),
-               last = choir_init_normal(0, residual_deviation);
     choir_module_child(
-        &m->base, "c_fc", &m->c_fc, choir_nn_linear_with(run, width, 4 * width, true, init));
+        &m->base, "c_fc", &m->c_fc, new_conv1d(run, o->width, o->hidden, DEVIATION));
     choir_module_child(&m->base, "c_proj", &m->c_proj,
-        choir_nn_linear_with(run, 4 * width, width, true, last));
-    choir_module_child(&m->base, "dropout", &m->dropout, choir_nn_dropout(run, dropout));
+        new_conv1d(run, o->hidden, o->width, o->residual_deviation));
+    choir_module_child(&m->base, "dropout", &m->dropout, choir_nn_dropout(run, o->dropout));
     return &m->base;
 }
 
@@ -92,21 +119,32 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
 
 static const choir_module_class block_class = {"block", sizeof(block), block_forward};
 
+choir_module *choir__nn_block(choir_scope *run, choir__block_opts o)
+{
+    block *b = choir_module_new(run, &block_class);
+    if (o.heads < 1 || o.width < 1 || o.hidden < 1 || o.width % o.heads) {
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "transformer: a width of %lld does not divide into %d heads", (long long)o.width,
+            o.heads);
+        o.width = o.hidden = o.heads = 1;
+    }
+    choir_module_child(
+        &b->base, "ln_1", &b->ln_1, choir_nn_layer_norm_with(run, o.width, o.eps));
+    choir_module_child(&b->base, "attn", &b->attn, new_attention(run, &o));
+    choir_module_child(
+        &b->base, "ln_2", &b->ln_2, choir_nn_layer_norm_with(run, o.width, o.eps));
+    choir_module_child(&b->base, "mlp", &b->mlp, new_mlp(run, &o));
+    return &b->base;
+}
+
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation)
 {
-    block *b = choir_module_new(run, &block_class);
-    if (heads < 1 || width < 1 || width % heads) {
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "transformer: a width of %lld does not divide into %d heads", (long long)width,
-            heads);
-        width = heads = 1;
-    }
-    choir_module_child(&b->base, "ln_1", &b->ln_1, choir_nn_layer_norm(run, width));
-    choir_module_child(&b->base, "attn", &b->attn,
-        new_attention(run, width, heads, causal, dropout, residual_deviation));
-    choir_module_child(&b->base, "ln_2", &b->ln_2, choir_nn_layer_norm(run, width));
-    choir_module_child(
-        &b->base, "mlp", &b->mlp, new_mlp(run, width, dropout, residual_deviation));
-    return &b->base;
+    return choir__nn_block(run, (choir__block_opts){.width = width,
+                                    .hidden = 4 * width,
+                                    .heads = heads,
+                                    .causal = causal,
+                                    .dropout = dropout,
+                                    .eps = 1e-5f,
+                                    .residual_deviation = residual_deviation});
 }

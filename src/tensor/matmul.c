@@ -1,6 +1,7 @@
 /* Matrix products: matmul and the linear layer's, by the one strided kernel.
  *
- * A transposed operand is a view with its strides exchanged, so backward passes copy nothing.
+ * A transposed operand is a view with its strides exchanged, so backward passes copy nothing;
+ * and a linear layer's weight may lie either way round, (out, in) or (in, out) as GPT-2's do.
  */
 #include <string.h>
 
@@ -50,7 +51,13 @@ static struct matrix rows_of(const choir_tensor *t) /* contiguous, as (rows, col
     return (struct matrix){choir__data(t), 0, choir__cols(t), 1};
 }
 
-/* --- linear --- */
+/* --- linear: attrs is a bool, whether the weight is (in, out) --- */
+
+/* As (out, in), whichever way it lies. */
+static struct matrix weight_of(const choir_tensor *w, bool in_out)
+{
+    return in_out ? transposed(rows_of(w)) : rows_of(w);
+}
 
 static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -58,8 +65,8 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    launch(gx, rows_of(gx), rows_of(gy), rows_of(w), NULL, 1, choir__rows(gx), choir__cols(gx),
-        choir__cols(gy));
+    launch(gx, rows_of(gx), rows_of(gy), weight_of(w, *(const bool *)r->attrs), NULL, 1,
+        choir__rows(gx), choir__cols(gx), choir__cols(gy));
     sink->give(sink, r, 0, gx);
 }
 
@@ -68,8 +75,9 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     choir_tensor *x = r->saved[0], *gw = sink->dest(sink, r, 1);
     gy = choir__dense_rows(sink->scope, gy);
     if (gw) {
-        launch(gw, rows_of(gw), transposed(rows_of(gy)), rows_of(x), NULL, 1, choir__cols(gy),
-            choir__cols(x), choir__rows(gy));
+        choir_tensor *a = *(const bool *)r->attrs ? x : gy, *b = a == x ? gy : x;
+        launch(gw, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1, choir__cols(a),
+            choir__cols(b), choir__rows(gy));
         sink->give(sink, r, 1, gw);
     }
     choir_tensor *gb = sink->dest(sink, r, 2);
@@ -93,7 +101,8 @@ static const choir__op linear_op = {
     .reads_in = 3,
 };
 
-choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+static choir_tensor *linear(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
     choir_dtype stored = x->dtype;
     choir_tensor *poisoned;
@@ -102,26 +111,40 @@ choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *
     choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    int64_t out = weight->shape.dim[in_out];
     if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
-        choir__cols(x) != weight->shape.dim[1] ||
-        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[0])))
-        return choir__shape_error(
-            "linear", scope, in, 3, "wants x (..., in), weight (out, in), bias (out)");
+        choir__cols(x) != weight->shape.dim[!in_out] ||
+        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != out)))
+        return choir__shape_error("linear", scope, in, 3,
+            in_out ? "wants x (..., in), weight (in, out), bias (out)"
+                   : "wants x (..., in), weight (out, in), bias (out)");
     if (!choir__is_float(in[0]->dtype) || in[0]->dtype != in[1]->dtype ||
         (bias && in[2]->dtype != in[0]->dtype))
         return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
     choir_tensor *rows = choir__dense_rows(scope, in[0]), *w = choir__dense_rows(scope, in[1]);
     choir_shape shape = x->shape;
-    shape.dim[shape.ndim - 1] = weight->shape.dim[0];
+    shape.dim[shape.ndim - 1] = out;
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), in[0]->dtype, shape);
     if (y->poisoned || rows->poisoned || w->poisoned)
         return y->poisoned ? y : rows->poisoned ? rows : w;
-    launch(y, rows_of(y), rows_of(rows), transposed(rows_of(w)),
+    launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
         bias ? choir__data(in[2]) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
     choir__record *r = choir__record_op(&linear_op, y, in, 3);
-    if (r)
+    if (r) {
+        choir__record_attrs(r, &in_out, sizeof in_out);
         r->saved[0] = rows;
+    }
     return choir__as_stored(y, stored);
+}
+
+choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+{
+    return linear(x, weight, bias, false);
+}
+
+choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+{
+    return linear(x, weight, bias, true);
 }
 
 /* --- matmul --- */

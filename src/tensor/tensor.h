@@ -256,6 +256,9 @@ void choir__done_with(choir_tensor *t);
 choir_tensor *choir__shape_error(
     const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why);
 
+/* choir_linear with the weight as (in, out): x W + b. */
+choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
+
 /* bf16 and f16 operands as f32, recorded; others as they are. */
 choir_tensor *choir__as_computed(choir_tensor *x);
 /* An op's result back in the operands' dtype. */

@@ -63,8 +63,8 @@ static void tied_weights_once(void **state)
     choir__st_file *file;
     ok(choir_save(j.net, path));
     ok(choir__st_open(path, &file));
-    assert_non_null(choir__st_find(file, "wte.weight"));
-    assert_null(choir__st_find(file, "lm_head"));
+    assert_non_null(choir__st_find(file, "transformer.wte.weight"));
+    assert_null(choir__st_find(file, "transformer.lm_head.weight"));
     assert_null(choir__st_find(file, "lm_head.weight"));
     choir__st_close(file);
     job_close(&j);

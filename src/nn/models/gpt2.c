@@ -1,19 +1,20 @@
 /* GPT-2 (Radford et al., 2019): token and position embeddings, pre-norm blocks, a final norm,
  * and a head tied to the token embedding. Initial values as published: normal of deviation
  * 0.02, the layers that write to the residual stream scaled down by sqrt(2 layers). Parameter
- * names are those of its published weights. */
+ * names are those of its published weights, with the head: "transformer.wte.weight", ... */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/options.h"
-#include "nn/models/models.h"
+#include "nn/models/config.h"
 #include "nn/module.h"
 
 enum { MAX_LAYERS = 256 };
 
 struct sizes {
-    int64_t layers, heads, width, context, vocab;
-    double dropout;
+    int64_t layers, heads, width, hidden, context, vocab;
+    double dropout, eps;
 };
 
 typedef struct gpt2 {
@@ -68,32 +69,43 @@ static choir_module *new_gpt2(choir_scope *run, const struct sizes *s)
     g->layers = (int)s->layers;
     g->context = s->context;
     choir_init init = choir_init_normal(0, 0.02);
+    choir_module_child(&g->base, "transformer.wte", &g->wte,
+        choir_nn_embedding(run, s->vocab, s->width, init));
+    choir_module_child(&g->base, "transformer.wpe", &g->wpe,
+        choir_nn_embedding(run, s->context, s->width, init));
     choir_module_child(
-        &g->base, "wte", &g->wte, choir_nn_embedding(run, s->vocab, s->width, init));
-    choir_module_child(
-        &g->base, "wpe", &g->wpe, choir_nn_embedding(run, s->context, s->width, init));
-    choir_module_child(&g->base, "drop", &g->drop, choir_nn_dropout(run, (float)s->dropout));
+        &g->base, "transformer.drop", &g->drop, choir_nn_dropout(run, (float)s->dropout));
+    choir__block_opts block = {.width = s->width,
+        .hidden = s->hidden,
+        .heads = (int)s->heads,
+        .causal = true,
+        .dropout = (float)s->dropout,
+        .eps = (float)s->eps,
+        .residual_deviation = 0.02 / sqrt(2 * (double)s->layers)};
     for (int i = 0; i < g->layers; i++) {
         char name[32];
-        snprintf(name, sizeof name, "h.%d", i);
-        choir_module_child(&g->base, name, &g->h[i],
-            choir_nn_transformer_block(run, s->width, (int)s->heads, true, (float)s->dropout,
-                0.02 / sqrt(2 * (double)s->layers)));
+        snprintf(name, sizeof name, "transformer.h.%d", i);
+        choir_module_child(&g->base, name, &g->h[i], choir__nn_block(run, block));
     }
-    choir_module_child(&g->base, "ln_f", &g->ln_f, choir_nn_layer_norm(run, s->width));
-    choir_module_tie(&g->base, "lm_head", &g->head, choir__embedding_table(g->wte));
+    choir_module_child(&g->base, "transformer.ln_f", &g->ln_f,
+        choir_nn_layer_norm_with(run, s->width, (float)s->eps));
+    choir_module_tie(&g->base, "lm_head.weight", &g->head, choir__embedding_table(g->wte));
     return &g->base;
 }
 
 static choir_status parse(const char *text, struct sizes *s)
 {
-    *s = (struct sizes){12, 12, 768, 1024, 0, 0};
+    *s = (struct sizes){12, 12, 768, 0, 1024, 0, 0, 1e-5};
     choir__option known[] = {{"layers", CHOIR__INT, &s->layers, 1, MAX_LAYERS},
         {"heads", CHOIR__INT, &s->heads, 1, 1024}, {"width", CHOIR__INT, &s->width, 1, 1 << 20},
+        {"hidden", CHOIR__INT, &s->hidden, 1, 1 << 22},
         {"context", CHOIR__INT, &s->context, 1, 1 << 20},
         {"vocab", CHOIR__INT, &s->vocab, 1, 1 << 24},
-        {"dropout", CHOIR__FLOAT, &s->dropout, 0, 0.99}, {NULL}};
+        {"dropout", CHOIR__FLOAT, &s->dropout, 0, 0.99}, {"eps", CHOIR__FLOAT, &s->eps, 0, 0.1},
+        {NULL}};
     choir_status status = choir__options_parse(text, "model gpt2", known);
+    if (!s->hidden)
+        s->hidden = 4 * s->width;
     if (status == CHOIR_OK && s->width % s->heads)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model gpt2: heads=%lld does not divide width=%lld", (long long)s->heads,
@@ -119,9 +131,10 @@ static choir_status describe(const char *text, choir__model_info *info)
     info->input = choir_dims(s.context);
     info->items = s.context;
     snprintf(info->config, sizeof info->config,
-        "gpt2:layers=%lld,heads=%lld,width=%lld,context=%lld,vocab=%lld,dropout=%g",
-        (long long)s.layers, (long long)s.heads, (long long)s.width, (long long)s.context,
-        (long long)info->classes, s.dropout);
+        "gpt2:layers=%lld,heads=%lld,width=%lld,hidden=%lld,context=%lld,vocab=%lld,dropout=%g,"
+        "eps=%g",
+        (long long)s.layers, (long long)s.heads, (long long)s.width, (long long)s.hidden,
+        (long long)s.context, (long long)info->classes, s.dropout, s.eps);
     return CHOIR_OK;
 }
 
@@ -137,9 +150,73 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
+/* --- as published --- */
+
+static const choir__config_key keys[] = {
+    {"n_layer", .option = "layers", .absent = "12"},
+    {"n_head", .option = "heads", .absent = "12"},
+    {"n_embd", .option = "width", .absent = "768"},
+    {"n_inner", .option = "hidden"},
+    {"n_positions", .option = "context", .absent = "1024"},
+    {"vocab_size", .option = "vocab", .absent = "50257"},
+    {"resid_pdrop", .option = "dropout", .type = CHOIR__FLOAT, .absent = "0.1"},
+    {"layer_norm_epsilon", .option = "eps", .type = CHOIR__FLOAT, .absent = "1e-05"},
+    {"activation_function", .values = "gelu_new|gelu_pytorch_tanh"},
+    {"scale_attn_weights", .values = "true"},
+    {"scale_attn_by_inverse_layer_idx", .values = "false"},
+    {"tie_word_embeddings", .values = "true"},
+    {"attn_pdrop", .values = "0.0", .note = "nothing is dropped inside attention here"},
+    {"initializer_range", .values = "0.02",
+        .note = "new weights start with a deviation of 0.02 here"},
+    {NULL},
+};
+
+static choir_status read_config(choir__config *c)
+{
+    int64_t width = choir__config_int(c, "n_embd", 768), heads;
+    heads = choir__config_int(c, "n_head", 12);
+    if (width % heads)
+        return choir__config_bad(
+            c, "n_embd", "it does not divide by n_head, %lld", (long long)heads);
+    int64_t context = choir__config_int(c, "n_positions", 1024);
+    if (choir__config_int(c, "n_ctx", context) != context)
+        return choir__config_bad(
+            c, "n_ctx", "that contradicts n_positions, %lld", (long long)context);
+    const json_t *embedding = json_object_get(c->root, "embd_pdrop");
+    const json_t *residual = json_object_get(c->root, "resid_pdrop");
+    if (embedding && !json_equal(embedding, residual))
+        choir__config_note(c,
+            "%s: key 'embd_pdrop' differs from 'resid_pdrop', which holds for both here",
+            c->path);
+    return CHOIR_OK;
+}
+
+static void write_config(const char *text, json_t *root)
+{
+    char *dropout = choir__config_option(text, "dropout");
+    json_object_set_new(root, "embd_pdrop", json_real(dropout ? strtod(dropout, NULL) : 0));
+    free(dropout);
+}
+
+static const choir__published published = {
+    .type = "gpt2",
+    .architectures = (const char *[]){"GPT2LMHeadModel", "GPT2Model", NULL},
+    .keys = keys,
+    .inert = (const char *[]){"n_ctx", "embd_pdrop", /* for read_config */
+        "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+        "summary_proj_to_labels", "summary_type", "summary_use_proj", NULL},
+    .read = read_config,
+    .write = write_config,
+    .prefix = "transformer.",
+    /* causal masks, kept beside the weights by old versions */
+    .ignored = (const char *[]){"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL},
+};
+
 const choir__model_spec choir__model_gpt2 = {
     .name = "gpt2",
-    .help = "GPT-2: layers=12,heads=12,width=768,context=1024,vocab=(the data's),dropout=0",
+    .help = "GPT-2: layers=12,heads=12,width=768,context=1024,vocab=(the data's),dropout=0,"
+            "hidden=(4 width),eps=1e-5",
     .describe = describe,
     .build = build,
+    .published = &published,
 };

@@ -22,6 +22,8 @@ typedef struct choir__model_info {
     char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
 } choir__model_info;
 
+struct choir__published;
+
 typedef struct choir__model_spec {
     const char *name, *help;
     /* First what the data must be like (input, context): before any data is opened. */
@@ -29,6 +31,7 @@ typedef struct choir__model_spec {
     /* Then the module. */
     choir_status (*build)(
         const char *text, choir_scope *run, choir__model_info *info, choir_module **module);
+    const struct choir__published *published; /* config.h; NULL: not in any such form */
 } choir__model_spec;
 
 /* The registry, ended by a NULL name. */

@@ -1,0 +1,99 @@
+/* Published files on the command line: --model FOLDER or config.json, --weights FILE.
+ *
+ *     --model FOLDER/config.json   the model, with new weights
+ *     --model FOLDER               the model, and its weights if the folder has them
+ *     --weights FOLDER or FILE     those weights; the model is the one of the config.json
+ * beside them, if none is named */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/published.h"
+#include "checkpoint/shards.h"
+#include "checkpoint/state.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+
+void choir__cli_notes(const char *command, const char *notes)
+{
+    for (const char *at = notes; *at;) {
+        int length = (int)strcspn(at, "\n");
+        fprintf(stderr, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
+        at += length + (at[length] == '\n');
+    }
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* The config.json in a folder or beside a file; the caller frees it. NULL: there is none. */
+static char *config_beside(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *config = is_folder(path) ? choir__format("%s/" CHOIR__CONFIG_FILE, path)
+                                   : choir__format("%.*s" CHOIR__CONFIG_FILE,
+                                         slash ? (int)(slash + 1 - path) : 0, path);
+    if (access(config, F_OK) == 0)
+        return config;
+    free(config);
+    return NULL;
+}
+
+static choir_status take_config(choir__job *j, const char *path)
+{
+    char *text = NULL, *notes = NULL;
+    choir_status status = choir__config_read(path, &text, &notes);
+    if (status != CHOIR_OK)
+        return status;
+    if (!j->launched || !strcmp(getenv("RANK"), "0"))
+        choir__cli_notes("train", notes);
+    snprintf(j->published_model, sizeof j->published_model, "%s", text);
+    j->model = j->published_model;
+    free(notes);
+    free(text);
+    return CHOIR_OK;
+}
+
+choir_status choir__job_published(choir__job *j)
+{
+    choir_status status = CHOIR_OK;
+    if (j->model && choir__config_is_path(j->model)) {
+        const char *path = j->model;
+        status = take_config(j, path);
+        if (status == CHOIR_OK && is_folder(path)) {
+            j->published = path;
+            if (!j->weights && !j->resume && choir__shards_present(path))
+                j->weights = path;
+        }
+    } else if (!j->model && j->weights) {
+        char *config = config_beside(j->weights);
+        if (!config)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--weights %s: there is no config.json beside it, so --model must say which "
+                "model they are of",
+                j->weights);
+        status = take_config(j, config);
+        if (is_folder(j->weights))
+            j->published = j->weights;
+        free(config);
+    }
+    return status;
+}
+
+choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
+{
+    char *notes = NULL;
+    choir__published_opts opts = {
+        .names = j->spec->published, .model = j->info.config, .fresh = true};
+    choir_status status = choir__published_load(net, j->weights, opts, &notes);
+    if (status == CHOIR_OK && rank == 0)
+        choir__cli_notes("train", notes);
+    free(notes);
+    return status;
+}

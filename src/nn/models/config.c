@@ -1,0 +1,420 @@
+/* config.json to text and back: see config.h. */
+#include "nn/models/config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { JSON_LIMIT = 16 << 20 };
+
+/* Keys that any published model may have and that change nothing about it: book-keeping of the
+ * library that wrote them, tokens with a special meaning, how to generate. */
+static const char *const inert[] = {"model_type", "architectures", "transformers_version",
+    "torch_dtype", "dtype", "use_cache", "_name_or_path", "task_specific_params", "auto_map",
+    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
+    "mask_token_id", "unk_token_id", "decoder_start_token_id", "return_dict",
+    "output_attentions", "output_hidden_states", "gradient_checkpointing", "finetuning_task",
+    "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "torchscript",
+    "use_bfloat16", "tokenizer_class", "prefix", "chunk_size_feed_forward", "pruned_heads",
+    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset",
+    "return_dict_in_generate", "output_scores", "max_length", "min_length", "do_sample",
+    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature",
+    "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens", "tie_encoder_decoder", "cross_attention_hidden_size",
+    "tf_legacy_loss", NULL};
+
+/* And those that may only have the value under which the model is what is built here. */
+static const choir__config_key common[] = {
+    {"is_decoder", .values = "false|true"},
+    {"is_encoder_decoder", .values = "false"},
+    {"add_cross_attention", .values = "false"},
+    {NULL},
+};
+
+/* --- what the models' functions use, too --- */
+
+static void append(char **text, const char *separator, const char *more)
+{
+    char *longer = choir__format("%s%s%s", *text, **text ? separator : "", more);
+    free(*text);
+    *text = longer;
+}
+
+void choir__config_set(choir__config *c, const char *option, const char *format, ...)
+{
+    char value[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    char *pair = choir__format("%s=%s", option, value);
+    append(&c->text, ",", pair);
+    free(pair);
+}
+
+void choir__config_note(choir__config *c, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    append(&c->notes, "\n", line);
+}
+
+int64_t choir__config_int(const choir__config *c, const char *key, int64_t other)
+{
+    const json_t *value = json_object_get(c->root, key);
+    return json_is_integer(value) ? json_integer_value(value) : other;
+}
+
+/* A value as it stands in the file, cut to what a message holds; the caller frees it. */
+static char *spelled(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (text && strlen(text) > 60)
+        memcpy(text + 56, "...", 4);
+    return text ? text : choir__strdup("?");
+}
+
+choir_status choir__config_bad(const choir__config *c, const char *key, const char *format, ...)
+{
+    char why[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    char *value = spelled(json_object_get(c->root, key));
+    choir_status status =
+        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s; %s", c->path, key, value, why);
+    free(value);
+    return status;
+}
+
+char *choir__config_option(const char *text, const char *option)
+{
+    size_t length = strlen(option);
+    const char *at = strchr(text, ':');
+    while (at && *at) {
+        at++;
+        size_t pair = strcspn(at, ",");
+        if (pair > length && !strncmp(at, option, length) && at[length] == '=')
+            return choir__format("%.*s", (int)(pair - length - 1), at + length + 1);
+        at += pair;
+    }
+    return NULL;
+}
+
+/* --- one key --- */
+
+static bool among(const char *const *list, const char *word)
+{
+    for (; list && *list; list++)
+        if (!strcmp(*list, word))
+            return true;
+    return false;
+}
+
+/* "a|b|c" has the word. */
+static bool one_of(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = list; *at; at += strcspn(at, "|"), at += *at == '|')
+        if (strcspn(at, "|") == length && !strncmp(at, word, length))
+            return true;
+    return false;
+}
+
+/* The JSON value as the text writes it: false, 0.1, gelu_new. The caller frees it. */
+static char *plain(const json_t *value)
+{
+    if (json_is_string(value))
+        return choir__strdup(json_string_value(value));
+    if (json_is_real(value))
+        return choir__format("%.15g", json_real_value(value));
+    return spelled(value);
+}
+
+static bool same_value(const char *values, const json_t *value)
+{
+    char *text = plain(value), *end;
+    double number = strtod(values, &end);
+    bool same = json_is_number(value) && !*end ? json_number_value(value) == number
+                                               : one_of(values, text);
+    free(text);
+    return same;
+}
+
+static choir_status read_option(
+    choir__config *c, const choir__config_key *row, const json_t *value)
+{
+    bool good = false;
+    const char *want = "";
+    switch (row->type) {
+    case CHOIR__INT:
+        good = json_is_integer(value) && json_integer_value(value) >= 1;
+        want = "a whole number of 1 or more is wanted";
+        break;
+    case CHOIR__FLOAT:
+        good = json_is_number(value) && json_number_value(value) >= 0;
+        want = "a number of 0 or more is wanted";
+        break;
+    case CHOIR__FLAG:
+        good = json_is_boolean(value);
+        want = "true or false is wanted";
+        break;
+    case CHOIR__WORD: /* as it may stand in the text */
+        good = json_is_string(value) && !strpbrk(json_string_value(value), ",=:");
+        want = "a word is wanted";
+        break;
+    }
+    if (!good)
+        return choir__config_bad(c, row->key, "%s", want);
+    char *text = plain(value);
+    choir__config_set(c, row->option, "%s", text);
+    free(text);
+    return CHOIR_OK;
+}
+
+static choir_status read_row(
+    choir__config *c, const choir__config_key *row, const json_t *value)
+{
+    if (row->option)
+        return json_is_null(value) ? CHOIR_OK : read_option(c, row, value);
+    if (!row->values || json_is_null(value) || same_value(row->values, value))
+        return CHOIR_OK;
+    if (!row->note)
+        return choir__config_bad(c, row->key, "this model is built with %s alone", row->values);
+    char *text = spelled(value);
+    choir__config_note(c, "%s: key '%s' is %s: %s", c->path, row->key, text, row->note);
+    free(text);
+    return CHOIR_OK;
+}
+
+static const choir__config_key *find_row(const choir__config_key *keys, const char *key)
+{
+    for (; keys && keys->key; keys++)
+        if (!strcmp(keys->key, key))
+            return keys;
+    return NULL;
+}
+
+/* --- the whole file --- */
+
+static choir_status read_keys(choir__config *c, const choir__published *p)
+{
+    const char *key;
+    json_t *value;
+    char *unknown = choir__strdup("");
+    choir_status status = CHOIR_OK;
+    json_object_foreach(c->root, key, value)
+    {
+        const choir__config_key *row = find_row(p->keys, key);
+        if (!row)
+            row = find_row(common, key);
+        if (row)
+            status = read_row(c, row, value);
+        else if (!among(inert, key) && !among(p->inert, key))
+            append(&unknown, ", ", key);
+        if (status != CHOIR_OK)
+            break;
+    }
+    for (const choir__config_key *row = p->keys; row->key && status == CHOIR_OK; row++)
+        if (row->option && row->absent && !json_object_get(c->root, row->key))
+            choir__config_set(c, row->option, "%s", row->absent);
+    if (status == CHOIR_OK && *unknown)
+        choir__config_note(c, "%s: not known and ignored: %.300s", c->path, unknown);
+    free(unknown);
+    return status;
+}
+
+static choir_status check_architecture(const choir__config *c, const choir__published *p)
+{
+    const json_t *list = json_object_get(c->root, "architectures");
+    if (!list || json_is_null(list))
+        return CHOIR_OK;
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!name || json_array_size(list) != 1)
+        return choir__config_bad(c, "architectures", "a list of one name is wanted");
+    if (among(p->architectures, name))
+        return CHOIR_OK;
+    char *names = choir__strdup("");
+    for (int i = 0; p->architectures[i]; i++)
+        append(&names, ", ", p->architectures[i]);
+    choir_status status =
+        choir__config_bad(c, "architectures", "of this kind there are %s", names);
+    free(names);
+    return status;
+}
+
+static choir_status find_model(const choir__config *c, const choir__model_spec **spec)
+{
+    const json_t *type = json_object_get(c->root, "model_type");
+    char *types = choir__strdup("");
+    choir_status status = CHOIR_OK;
+    *spec = NULL;
+    for (int i = 0; choir__models[i]; i++) {
+        const choir__published *p = choir__models[i]->published;
+        if (p && p->type)
+            append(&types, ", ", p->type);
+        if (p && p->type && json_is_string(type) && !strcmp(p->type, json_string_value(type)))
+            *spec = choir__models[i];
+    }
+    if (!type)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: key 'model_type' is missing; it says which model this is: %s", c->path, types);
+    else if (!*spec)
+        status = choir__config_bad(c, "model_type", "there are %s", types);
+    free(types);
+    return status;
+}
+
+static choir_status translate(choir__config *c)
+{
+    const choir__model_spec *spec;
+    choir__model_info info = {0};
+    choir_status status = find_model(c, &spec);
+    if (status == CHOIR_OK)
+        status = check_architecture(c, spec->published);
+    if (status == CHOIR_OK)
+        status = read_keys(c, spec->published);
+    if (status == CHOIR_OK && spec->published->read)
+        status = spec->published->read(c);
+    if (status != CHOIR_OK)
+        return status;
+    char *text = choir__format("%s:%s", spec->name, c->text);
+    free(c->text);
+    c->text = text;
+    if (strlen(text) >= sizeof info.config)
+        return choir__error(CHOIR_ERR_FORMAT, "%s: its values are too long", c->path);
+    status = spec->describe(text, &info);
+    if (status != CHOIR_OK) {
+        char *message = choir__format("%s: %s", c->path, choir_error_message());
+        choir__set_message(message);
+        free(message);
+    }
+    return status;
+}
+
+choir_status choir__config_parse(
+    const char *path, const char *json, size_t bytes, char **text, char **notes)
+{
+    json_error_t why;
+    choir__config c = {.path = path, .text = choir__strdup(""), .notes = choir__strdup("")};
+    choir_status status;
+    c.root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!c.root)
+        status = choir__error(CHOIR_ERR_FORMAT, "%s is not valid JSON: line %d, column %d: %s",
+            path, why.line, why.column, why.text);
+    else if (!json_is_object(c.root))
+        status = choir__error(CHOIR_ERR_FORMAT, "%s is no JSON object {...}", path);
+    else
+        status = translate(&c);
+    json_decref(c.root);
+    if (status == CHOIR_OK) {
+        *text = c.text;
+        *notes = c.notes;
+    } else {
+        free(c.text);
+        free(c.notes);
+    }
+    return status;
+}
+
+/* --- files --- */
+
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+bool choir__config_is_path(const char *model)
+{
+    const choir__model_spec *spec;
+    size_t length = strlen(model);
+    if (choir__model_find(model, &spec) == CHOIR_OK) /* a folder of that name is ./NAME */
+        return false;
+    return strchr(model, '/') || (length > 5 && !strcmp(model + length - 5, ".json")) ||
+           is_folder(model);
+}
+
+choir_status choir__config_read(const char *path, char **text, char **notes)
+{
+    char *file = choir__format("%s%s", path, is_folder(path) ? "/config.json" : "");
+    char *json = choir__alloc(JSON_LIMIT + 1);
+    struct stat s;
+    choir_status status = CHOIR_OK;
+    size_t bytes = 0;
+    FILE *in = stat(file, &s) == 0 && S_ISREG(s.st_mode) ? fopen(file, "re") : NULL;
+    if (in)
+        bytes = fread(json, 1, JSON_LIMIT + 1, in);
+    if (!in || ferror(in))
+        status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", file,
+            stat(file, &s) == 0 && !S_ISREG(s.st_mode) ? "it is no file" : strerror(errno));
+    else if (bytes > JSON_LIMIT)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has more than %d bytes: this is no config.json", file, JSON_LIMIT);
+    else
+        status = choir__config_parse(file, json, bytes, text, notes);
+    if (in)
+        fclose(in);
+    free(json);
+    free(file);
+    return status;
+}
+
+/* --- back --- */
+
+static json_t *value_json(choir__option_type type, const char *text)
+{
+    switch (type) {
+    case CHOIR__INT: return json_integer(strtoll(text, NULL, 10));
+    case CHOIR__FLOAT: return json_real(strtod(text, NULL));
+    case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
+    case CHOIR__WORD: break;
+    }
+    return json_string(text);
+}
+
+/* The first of "gelu_new|gelu" as JSON: false, 0.1 and null as what they are. */
+static json_t *first_value(const char *values)
+{
+    char *first = choir__format("%.*s", (int)strcspn(values, "|"), values);
+    json_t *value = json_loads(first, JSON_DECODE_ANY, NULL);
+    if (!value)
+        value = json_string(first);
+    free(first);
+    return value;
+}
+
+char *choir__config_json(const char *text)
+{
+    const choir__model_spec *spec;
+    if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
+        !spec->published->type)
+        return NULL;
+    const choir__published *p = spec->published;
+    json_t *root =
+        json_pack("{s:[s], s:s}", "architectures", p->architectures[0], "model_type", p->type);
+    for (const choir__config_key *row = p->keys; row->key; row++) {
+        char *value = row->option ? choir__config_option(text, row->option) : NULL;
+        if (value)
+            json_object_set_new(root, row->key, value_json(row->type, value));
+        else if (!row->option && row->values)
+            json_object_set_new(root, row->key, first_value(row->values));
+        free(value);
+    }
+    if (p->write)
+        p->write(text, root);
+    json_object_set_new(root, "torch_dtype", json_string("float32"));
+    char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    return json;
+}
