@@ -202,6 +202,23 @@ choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, 
 choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset);
 
+/** The same with a class id for each sample: y () i64, uniform in [0, classes). */
+choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_dataset **dataset);
+
+enum { CHOIR_IGNORED = -100 }; /* a target that does not count */
+
+/**
+ * Masked language modelling over another dataset of tokens, x and y (context) i64: of a
+ * sample's tokens 15 % are chosen, one at least; y has them in their places and CHOIR_IGNORED
+ * elsewhere, and in x 80 % of them have become the token `mask`, 10 % any of [0, vocabulary),
+ * 10 % stay. Drawn by (seed, sample, position) alone.
+ *
+ * Takes `inner`, which goes with it; on failure it stays the caller's. Error: argument.
+ */
+choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
+    uint64_t seed, choir_dataset **dataset);
+
 /* --- orders --- */
 
 /** torch.randperm(n) after torch.manual_seed(seed): out (n). */

@@ -40,6 +40,7 @@ static bool has(const char *folder, const char *name, char **path)
     if (access(*path, F_OK) == 0)
         return true;
     free(*path);
+    *path = NULL;
     return false;
 }
 
@@ -63,8 +64,8 @@ static choir_status find_file(const char *path, char **file)
         has(path, "latest/" CHOIR__MODEL_FILE, file))
         return CHOIR_OK;
     bool pickled = has(path, "pytorch_model.bin", file);
-    if (pickled)
-        free(*file);
+    free(*file);
+    *file = NULL;
     return choir__error(CHOIR_ERR_IO,
         "%s: the folder has neither " CHOIR__MODEL_FILE " nor " INDEX_FILE "%s", path,
         pickled

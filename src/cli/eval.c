@@ -40,8 +40,14 @@ static choir_status open_data(const choir__saved *s, const char *path, choir_dat
         choir_status status = path ? choir__text_open(path, s->info.input.dim[0],
                                          CHOIR_VALIDATION, &tokenizer, data)
                                    : CHOIR_ERR_IO;
+        if (status == CHOIR_OK && s->info.masked)
+            status = choir__text_mask(tokenizer, s->seed, data);
         return status == CHOIR_OK ? choir__text_check(*data, path, s->info.classes) : status;
     }
+    if (s->info.vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the model %s wants tokens with a class each, and there are none to evaluate on",
+            s->info.config);
     if (!path)
         return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of images to evaluate on");
     return choir__cli_open_validation(path, &s->info, data);

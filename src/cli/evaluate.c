@@ -55,7 +55,13 @@ static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape
     return t;
 }
 
-static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
+/* The target that does not count. */
+static int64_t ignored_by(const choir__model_info *info)
+{
+    return info->task == CHOIR__IMAGE_TO_TEXT ? CHOIR__DONUT_PAD : CHOIR_IGNORED;
+}
+
+static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ignored, sums *s)
 {
     choir_tensor *best = choir_argmax(out);
     size_t bytes = (size_t)choir_tensor_count(y) * sizeof(int64_t);
@@ -64,10 +70,22 @@ static choir_status count_correct(choir_tensor *out, choir_tensor *y, sums *s)
     if (status == CHOIR_OK)
         status = choir_read(y, b, bytes);
     for (int64_t i = 0; i < choir_tensor_count(y) && status == CHOIR_OK; i++)
-        s->correct += a[i] == b[i];
+        s->correct += a[i] == b[i] && b[i] != ignored;
     free(a);
     free(b);
     return status;
+}
+
+/* Rows that count: not those of targets that are ignored. */
+static double rows_of(
+    const choir__model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
+{
+    int64_t rows = 0;
+    if (info->task == CHOIR__REGRESSION)
+        return (double)n;
+    for (int64_t i = 0; i < choir_tensor_count(y); i++)
+        rows += targets[i] != ignored_by(info);
+    return (double)rows;
 }
 
 static choir_status run_batch(choir_scope *step, choir_module *net,
@@ -79,11 +97,11 @@ static choir_status run_batch(choir_scope *step, choir_module *net,
     choir_tensor *y = batch_of(step, data->y_dtype, data->y_shape, n, stage->y, false);
     choir_tensor *out = choir__model_forward(info, net, x, y);
     choir_tensor *loss = choir__model_loss(info, out, y);
-    s->rows = info->task == CHOIR__REGRESSION ? (double)n : (double)choir_tensor_count(y);
+    s->rows = rows_of(info, n, y, stage->y);
     s->loss = choir_item(loss) * s->rows;
     choir_status status = choir_scope_status(step);
     if (status == CHOIR_OK && info->task != CHOIR__REGRESSION)
-        status = count_correct(out, y, s);
+        status = count_correct(out, y, ignored_by(info), s);
     return status;
 }
 

@@ -163,8 +163,8 @@ static choir_status generate(const struct request *r)
             "%s has no tokenizer: it was trained on ids alone; choir train --tokenizer FILE"
             " keeps one",
             r->checkpoint);
-    if (status == CHOIR_OK && s.info.task != CHOIR__LANGUAGE)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no language model but %s",
+    if (status == CHOIR_OK && (s.info.task != CHOIR__LANGUAGE || s.info.masked))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no model that writes text but %s",
             r->checkpoint, s.info.config);
     size_t bytes = strlen(r->prompt);
     size_t room = status == CHOIR_OK ? choir_tokenizer_room(s.tokenizer, bytes) : 0;

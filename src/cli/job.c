@@ -30,11 +30,22 @@ static choir_status open_random(choir__job *j)
         if (i->task == CHOIR__LANGUAGE)
             status = choir_dataset_random_tokens(
                 count, i->input.dim[0], i->classes, j->seed + (uint64_t)s, sets[s]);
+        else if (i->vocab)
+            status = choir_dataset_random_labelled(
+                count, i->input.dim[0], i->vocab, i->classes, j->seed + (uint64_t)s, sets[s]);
         else
             status = choir_dataset_random(count, i->input,
                 i->task == CHOIR__CLASSIFICATION ? CHOIR_SCALAR : i->output,
                 i->task == CHOIR__REGRESSION ? 0 : i->classes, j->seed + (uint64_t)s, sets[s]);
     }
+    return status;
+}
+
+static choir_status mask_data(choir__job *j)
+{
+    choir_status status = choir__text_mask(j->tokenizer, j->seed, &j->train);
+    if (status == CHOIR_OK)
+        status = choir__text_mask(j->tokenizer, j->seed, &j->validation);
     return status;
 }
 
@@ -45,6 +56,8 @@ static choir_status open_text(choir__job *j, const char *path)
     for (int s = 0; s < 2 && status == CHOIR_OK; s++)
         status = choir__text_open(path, j->info.input.dim[0],
             s ? CHOIR_VALIDATION : CHOIR_TRAIN, &j->tokenizer, sets[s]);
+    if (status == CHOIR_OK && j->info.masked)
+        status = mask_data(j);
     if (status == CHOIR_OK)
         j->info.classes = choir__max(j->train->classes, j->validation->classes);
     return status;
@@ -73,6 +86,10 @@ choir_status choir__job_open_data(choir__job *j)
     if (language && is_folder(j))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s wants a text file, and %s is a folder", j->spec->name, j->data);
+    if (!language && j->info.vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s with classes wants tokens with a class each: there are 'random' ones alone",
+            j->spec->name);
     if (!language && !is_folder(j))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s wants a folder of images (class folders or IDX files) or 'random', not %s",
@@ -200,7 +217,7 @@ choir_status choir__job_prepare(choir__job *j)
     choir__model_info own = {0};
     if (status == CHOIR_OK && is_folder(j))
         status = j->spec->describe(j->model, &own);
-    if (status == CHOIR_OK && is_folder(j) && own.task == CHOIR__CLASSIFICATION)
+    if (status == CHOIR_OK && is_folder(j) && own.task == CHOIR__CLASSIFICATION && !own.vocab)
         status = choir__cli_open_pictures(j);
     if (status == CHOIR_OK)
         status = j->spec->describe(j->model, &j->info);

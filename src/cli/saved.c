@@ -10,6 +10,7 @@
 #include "checkpoint/published.h"
 #include "checkpoint/state.h"
 #include "cli/cli.h"
+#include "cli/text.h"
 
 static bool has(const char *folder, const char *name)
 {
@@ -35,11 +36,7 @@ static choir_status load_published(
     if (status == CHOIR_OK)
         choir__cli_notes("", notes);
     free(notes);
-    char *path = choir__format("%s/%s", folder, CHOIR__TOKENIZER_FILE);
-    if (status == CHOIR_OK && access(path, F_OK) == 0)
-        status = choir_tokenizer_load(path, &s->tokenizer);
-    free(path);
-    return status;
+    return status == CHOIR_OK ? choir__text_tokenizer_in(folder, &s->tokenizer) : status;
 }
 
 static choir_status open_published(const char *folder, uint64_t seed, choir__saved *s)
@@ -50,6 +47,7 @@ static choir_status open_published(const char *folder, uint64_t seed, choir__sav
     if (status != CHOIR_OK)
         return status;
     choir__cli_notes("", notes);
+    s->seed = seed;
     s->run = choir_scope_open(NULL, seed);
     status = choir__model_find(text, &spec);
     if (status == CHOIR_OK)
@@ -79,6 +77,7 @@ choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
     if (status != CHOIR_OK)
         return status;
     s->step = state.step;
+    s->seed = state.seed;
     s->info.input = state.input;
     s->info.output = state.output;
     s->info.classes = state.classes;

@@ -10,6 +10,7 @@ typedef struct choir__saved {
     choir__model_info info;
     choir_tokenizer *tokenizer; /* of a language model */
     int64_t step;
+    uint64_t seed; /* it was trained with */
 } choir__saved;
 
 /* On failure, what was opened is left for choir__saved_close. */

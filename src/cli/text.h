@@ -15,6 +15,11 @@ choir_status choir__text_tokenizer_in(const char *folder, choir_tokenizer **toke
 choir_status choir__text_open(const char *path, int64_t context, choir_split split,
     choir_tokenizer **tokenizer, choir_dataset **data);
 
+/* For a model that says what is behind masks: *data becomes its masked form. The mask is the
+ * tokenizer's own token, or the id behind its last. */
+choir_status choir__text_mask(
+    const choir_tokenizer *tokenizer, uint64_t seed, choir_dataset **data);
+
 /* That a model of so many classes can take the data's ids. Error: range. */
 choir_status choir__text_check(const choir_dataset *data, const char *path, int64_t classes);
 

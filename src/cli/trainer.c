@@ -304,8 +304,8 @@ static choir_status gather_figures(trainer *t, choir__device_figures *all)
 
 static choir_status sample(trainer *t)
 {
-    if (t->job->info.task != CHOIR__LANGUAGE || !t->job->tokenizer || t->job->json ||
-        t->job->quiet || t->env.rank != 0)
+    if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
+        t->job->json || t->job->quiet || t->env.rank != 0)
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
     choir_status status = choir__generate(

@@ -19,7 +19,8 @@ typedef struct random_dataset {
                      values */
     int64_t length;
     int64_t x_count, y_count;
-    int64_t range; /* of integers */
+    int64_t range;  /* of integers */
+    int64_t labels; /* of y, beside tokens */
     uint64_t x_key, y_key;
 } random_dataset;
 
@@ -94,10 +95,20 @@ static choir_status tokens_get(choir_dataset *self, int64_t index, void *x, void
     return CHOIR_OK;
 }
 
+static choir_status labelled_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    random_dataset *d = (random_dataset *)self;
+    integer_values(d->x_key, index, d->range, 0, x, d->x_count);
+    integer_values(d->y_key, index, d->labels, 0, y, d->y_count);
+    return CHOIR_OK;
+}
+
 static const choir_dataset_ops random_ops = {
     .length = random_length, .get = random_get, .free = random_free};
 static const choir_dataset_ops tokens_ops = {
     .length = random_length, .get = tokens_get, .free = random_free};
+static const choir_dataset_ops labelled_ops = {
+    .length = random_length, .get = labelled_get, .free = random_free};
 
 static choir_status make(
     choir_dataset base, int64_t length, uint64_t seed, choir_dataset **dataset)
@@ -159,4 +170,23 @@ choir_status choir_dataset_random_tokens(
         .y_shape = choir_dims(context),
         .classes = vocabulary};
     return make(base, length, seed, dataset);
+}
+
+choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_dataset **dataset)
+{
+    if (classes < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "random tokens with labels of %lld classes: 1 or more make sense",
+            (long long)classes);
+    choir_status status =
+        choir_dataset_random_tokens(length, context, vocabulary, seed, dataset);
+    if (status != CHOIR_OK)
+        return status;
+    random_dataset *d = (random_dataset *)*dataset;
+    d->base.ops = &labelled_ops;
+    d->base.y_shape = CHOIR_SCALAR;
+    d->base.classes = d->labels = classes;
+    d->y_count = 1;
+    return CHOIR_OK;
 }

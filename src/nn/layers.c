@@ -158,7 +158,7 @@ choir_tensor *choir__norm_of_sum(
 {
     if (!norm->hooks && norm->ready && norm->type == &layer_norm_class) {
         layer_norm *l = (layer_norm *)norm;
-        return choir_add_layer_norm(x, r, l->weight, l->bias, 1e-5f, sum);
+        return choir_add_layer_norm(x, r, l->weight, l->bias, l->eps, sum);
     }
     if (!norm->hooks && norm->ready && norm->type == &rms_norm_class) {
         rms_norm *n = (rms_norm *)norm;

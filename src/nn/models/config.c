@@ -416,5 +416,6 @@ char *choir__config_json(const char *text)
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
+    append(&json, "\n", "");
     return json;
 }

@@ -26,17 +26,6 @@ typedef struct gpt2 {
     int64_t context;
 } gpt2;
 
-static choir_tensor *positions(choir_scope *scope, int64_t t)
-{
-    int64_t *ids = choir__arena_get(&scope->arena, (size_t)t * sizeof *ids);
-    for (int64_t i = 0; i < t; i++)
-        ids[i] = i;
-    choir_tensor *x = choir__tensor_new(scope, scope->device, CHOIR_I64, choir_dims(t));
-    if (!x->poisoned)
-        choir__launch_upload(scope->device, choir__data(x), ids, (size_t)t * sizeof *ids);
-    return x;
-}
-
 static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     gpt2 *g = (gpt2 *)self;
@@ -48,8 +37,8 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
             "gpt2: wants ids (B, T) with T up to its context of %lld, not %s",
             (long long)g->context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *where =
-        choir_forward(g->wpe, positions(choir_tensor_scope(ids), t)); /* (T, C) */
-    choir_tensor *token = choir_forward(g->wte, ids);                 /* (B, T, C) */
+        choir_forward(g->wpe, choir__model_positions(choir_tensor_scope(ids), t)); /* (T, C) */
+    choir_tensor *token = choir_forward(g->wte, ids); /* (B, T, C) */
     choir_tensor *x = choir_add(token, where);
     choir__done_with(token);
     x = choir_forward(g->drop, x);

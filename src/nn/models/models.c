@@ -22,6 +22,7 @@ const choir__model_spec *const choir__models[] = {
     &choir__model_mistral,
     &choir__model_donut,
     &choir__model_lstm,
+    &choir__model_bert,
     NULL,
 };
 
@@ -84,4 +85,15 @@ choir_tensor *choir__model_loss(
         return choir_cross_entropy_with(out, y, opts);
     return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)
                                            : choir_cross_entropy(out, y);
+}
+
+choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)
+{
+    int64_t *ids = choir__arena_get(&scope->arena, (size_t)t * sizeof *ids);
+    for (int64_t i = 0; i < t; i++)
+        ids[i] = i;
+    choir_tensor *x = choir__tensor_new(scope, scope->device, CHOIR_I64, choir_dims(t));
+    if (!x->poisoned)
+        choir__launch_upload(scope->device, choir__data(x), ids, (size_t)t * sizeof *ids);
+    return x;
 }

@@ -19,6 +19,8 @@ typedef struct choir__model_info {
     int64_t classes;    /* or the vocabulary */
     int64_t items;      /* a sample counts for: tokens, or steps of a sequence; else 1 */
     bool random;        /* the data is random, of whatever shape the model wants */
+    int64_t vocab;      /* samples are ids below it, where classes says something else; or 0 */
+    bool masked;        /* LANGUAGE: says what is behind a mask, not what comes next */
     char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
 } choir__model_info;
 
@@ -56,10 +58,13 @@ choir_status choir__model_images(
 choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y);
 
+/* 0 ... t - 1, i64. */
+choir_tensor *choir__model_positions(choir_scope *scope, int64_t t);
+
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
     choir__model_resnet18, choir__model_resnet34, choir__model_resnet50, choir__model_resnet101,
     choir__model_resnet152, choir__model_alexnet, choir__model_gpt2, choir__model_llama,
-    choir__model_mistral, choir__model_donut, choir__model_lstm;
+    choir__model_mistral, choir__model_donut, choir__model_lstm, choir__model_bert;
 
 /* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
 enum { CHOIR__DONUT_PAD = 1 };

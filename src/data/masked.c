@@ -1,0 +1,91 @@
+/* Masked language modelling (Devlin et al., 2019) over any dataset of token ids.
+ *
+ * What becomes of a token is drawn by Philox from (seed, sample, position) alone, so a sample
+ * is the same whoever asks for it and in whatever order; a text's windows start at every
+ * position, so an epoch shows a token under as many masks as a window has tokens. Validation
+ * samples have one mask for good, and their losses compare. */
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "data/dataset.h"
+
+#define CHOSEN 0.15f /* of all tokens, of which 80 % are masked and 10 % replaced */
+
+typedef struct masked_dataset {
+    choir_dataset base;
+    choir_dataset *inner;
+    int64_t context, mask, vocabulary;
+    uint64_t key;
+} masked_dataset;
+
+static int64_t masked_length(const choir_dataset *self)
+{
+    return choir_dataset_length(((const masked_dataset *)self)->inner);
+}
+
+/* What stands in the place of a chosen token. */
+static int64_t replacement(const masked_dataset *d, const uint32_t bits[4], int64_t id)
+{
+    float unit = choir__unit(bits[1]);
+    if (unit < 0.8f)
+        return d->mask;
+    if (unit >= 0.9f)
+        return id;
+    uint64_t draw = (uint64_t)bits[2] << 32 | bits[3];
+    return (int64_t)((unsigned __int128)draw * (uint64_t)d->vocabulary >> 64);
+}
+
+static choir_status masked_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const masked_dataset *d = (const masked_dataset *)self;
+    int64_t *ids = x, *targets = y;
+    uint32_t bits[4];
+    choir_status status = d->inner->ops->get(d->inner, index, x, y);
+    if (status != CHOIR_OK)
+        return status;
+    /* One is chosen in any case: a micro-batch without any target has no loss. */
+    choir__philox(d->key, (uint64_t)index, (uint64_t)d->context, bits);
+    int64_t always = bits[0] % d->context;
+    for (int64_t t = 0; t < d->context; t++) {
+        choir__philox(d->key, (uint64_t)index, (uint64_t)t, bits);
+        bool chosen = choir__unit(bits[0]) < CHOSEN || t == always;
+        targets[t] = chosen ? ids[t] : CHOIR_IGNORED;
+        if (chosen)
+            ids[t] = replacement(d, bits, ids[t]);
+    }
+    return CHOIR_OK;
+}
+
+static void masked_free(choir_dataset *self)
+{
+    choir_dataset_free(((masked_dataset *)self)->inner);
+    free(self);
+}
+
+static const choir_dataset_ops masked_ops = {
+    .length = masked_length, .get = masked_get, .free = masked_free};
+
+choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
+    uint64_t seed, choir_dataset **dataset)
+{
+    if (inner->x_dtype != CHOIR_I64 || inner->y_dtype != CHOIR_I64 ||
+        inner->x_shape.ndim != 1 || inner->y_shape.ndim != 1 ||
+        inner->x_shape.dim[0] != inner->y_shape.dim[0] || inner->x_shape.dim[0] < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "only a dataset of i64 tokens, x and y (context), can be masked");
+    if (mask < 0 || vocabulary < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "masking with the token %lld out of %lld: they must be at least 0 and 1",
+            (long long)mask, (long long)vocabulary);
+    masked_dataset *d = choir__calloc(1, sizeof *d);
+    d->base = *inner;
+    d->base.ops = &masked_ops;
+    d->base.classes = choir__max(inner->classes, mask + 1);
+    d->inner = inner;
+    d->context = inner->x_shape.dim[0];
+    d->mask = mask;
+    d->vocabulary = vocabulary;
+    d->key = choir__key(seed, "data.masked");
+    *dataset = &d->base;
+    return CHOIR_OK;
+}

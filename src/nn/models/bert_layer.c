@@ -1,0 +1,72 @@
+/* BERT's layer: attention that sees all positions, and a feed-forward net with the exact GELU;
+ * each is added to its input, and the sum is normalised (post-norm). */
+#include "nn/models/bert.h"
+
+typedef struct layer {
+    choir_module base;
+    choir_module *query, *key, *value, *mix, *mix_dropout, *mix_norm;
+    choir_module *up, *down, *down_dropout, *down_norm;
+    int64_t heads;
+} layer;
+
+/* (B, T, C) -> (B, H, T, D), a view. */
+static choir_tensor *by_head(choir_tensor *x, int64_t heads)
+{
+    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
+    int64_t d = choir_tensor_size(x, 2) / heads;
+    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
+}
+
+static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
+{
+    choir_attention_opts opts = choir_attention_defaults();
+    opts.bias = bias;
+    choir_tensor *y = choir_attention_with(by_head(choir_forward(l->query, x), l->heads),
+        by_head(choir_forward(l->key, x), l->heads),
+        by_head(choir_forward(l->value, x), l->heads), opts);           /* (B, H, T, D) */
+    y = choir_reshape(choir_transpose(y, 1, 2), choir_tensor_shape(x)); /* (B, T, C) */
+    return choir_forward(l->mix_dropout, choir_forward(l->mix, y));
+}
+
+static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    layer *l = (layer *)self;
+    choir_tensor *x = in[0]; /* (B, T, C) */
+    x = choir_forward(l->mix_norm, choir_add(attend(l, x, count > 1 ? in[1] : NULL), x));
+    choir_tensor *h = choir_gelu(choir_forward(l->up, x)); /* (B, T, hidden) */
+    h = choir_forward(l->down_dropout, choir_forward(l->down, h));
+    return choir_forward(l->down_norm, choir_add(h, x));
+}
+
+static const choir_module_class layer_class = {"bert layer", sizeof(layer), layer_forward};
+
+choir_module *choir__bert_linear(choir_scope *run, int64_t in, int64_t out)
+{
+    return choir_nn_linear_with(run, in, out, true, choir_init_normal(0, 0.02));
+}
+
+choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *s)
+{
+    layer *l = choir_module_new(run, &layer_class);
+    int64_t c = s->width;
+    float p = (float)s->dropout, eps = (float)s->eps;
+    l->heads = s->heads;
+    const struct {
+        const char *name;
+        choir_module **field, *made;
+    } parts[] = {
+        {"attention.self.query", &l->query, choir__bert_linear(run, c, c)},
+        {"attention.self.key", &l->key, choir__bert_linear(run, c, c)},
+        {"attention.self.value", &l->value, choir__bert_linear(run, c, c)},
+        {"attention.output.dense", &l->mix, choir__bert_linear(run, c, c)},
+        {"attention.output.dropout", &l->mix_dropout, choir_nn_dropout(run, p)},
+        {"attention.output.LayerNorm", &l->mix_norm, choir_nn_layer_norm_with(run, c, eps)},
+        {"intermediate.dense", &l->up, choir__bert_linear(run, c, s->hidden)},
+        {"output.dense", &l->down, choir__bert_linear(run, s->hidden, c)},
+        {"output.dropout", &l->down_dropout, choir_nn_dropout(run, p)},
+        {"output.LayerNorm", &l->down_norm, choir_nn_layer_norm_with(run, c, eps)},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
+        choir_module_child(&l->base, parts[i].name, parts[i].field, parts[i].made);
+    return &l->base;
+}
