@@ -109,8 +109,16 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
     const choir__st_tensor *had = item->stored, *t = e->tensor;
     const char *path = choir__shards_path(&l->files, e);
     e->used = true;
-    if (!had)
-        return choir__named_accept(item, t, path, "model", true);
+    if (!had) {
+        choir_status status = choir__named_accept(item, t, path, "model", true);
+        if (status != CHOIR_OK && !choir__same_shape(t->shape, item->tensor->shape)) {
+            char *message = choir__format(
+                "%s; the file must be of the model %s", choir_error_message(), l->opts.model);
+            choir__set_message(message);
+            free(message);
+        }
+        return status;
+    }
     if (had->dtype == t->dtype && had->bytes == t->bytes &&
         choir__same_shape(had->shape, t->shape) && !memcmp(had->data, t->data, t->bytes))
         return CHOIR_OK;

@@ -35,25 +35,34 @@ static int64_t replacement(const masked_dataset *d, const uint32_t bits[4], int6
     return (int64_t)((unsigned __int128)draw * (uint64_t)d->vocabulary >> 64);
 }
 
+/* Chooses the token at t. */
+static void choose(const masked_dataset *d, int64_t index, int64_t t, int64_t *x, int64_t *y)
+{
+    uint32_t bits[4];
+    choir__philox(d->key, (uint64_t)index, (uint64_t)t, bits);
+    y[t] = x[t];
+    x[t] = replacement(d, bits, x[t]);
+}
+
 static choir_status masked_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     const masked_dataset *d = (const masked_dataset *)self;
-    int64_t *ids = x, *targets = y;
+    int64_t *targets = y, chosen = 0;
     uint32_t bits[4];
     choir_status status = d->inner->ops->get(d->inner, index, x, y);
-    if (status != CHOIR_OK)
-        return status;
-    /* One is chosen in any case: a micro-batch without any target has no loss. */
-    choir__philox(d->key, (uint64_t)index, (uint64_t)d->context, bits);
-    int64_t always = bits[0] % d->context;
-    for (int64_t t = 0; t < d->context; t++) {
+    for (int64_t t = 0; t < d->context && status == CHOIR_OK; t++) {
+        targets[t] = CHOIR_IGNORED;
         choir__philox(d->key, (uint64_t)index, (uint64_t)t, bits);
-        bool chosen = choir__unit(bits[0]) < CHOSEN || t == always;
-        targets[t] = chosen ? ids[t] : CHOIR_IGNORED;
-        if (chosen)
-            ids[t] = replacement(d, bits, ids[t]);
+        if (choir__unit(bits[0]) >= CHOSEN)
+            continue;
+        choose(d, index, t, x, y);
+        chosen++;
     }
-    return CHOIR_OK;
+    if (status == CHOIR_OK && !chosen) { /* a micro-batch without a target has no loss */
+        choir__philox(d->key, (uint64_t)index, (uint64_t)d->context, bits);
+        choose(d, index, bits[0] % d->context, x, y);
+    }
+    return status;
 }
 
 static void masked_free(choir_dataset *self)

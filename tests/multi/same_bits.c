@@ -1,7 +1,7 @@
 /* The sharpest test: at equal M, one device and DDP on 1, 2, 3, ... ranks give the same bits,
  * loss after loss and weight after weight, with no tolerance; and a recorded step gives those
- * of a step that never was. For a toy, an mlp, a CNN with batch norm and dropout, a GPT with
- * tied embeddings, dropout and clipping, and Llama. */
+ * of a step that never was. For a toy, an mlp, a CNN with batch norm and dropout, a GPT and a
+ * BERT with tied embeddings, dropout and clipping, and Llama. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,11 +254,18 @@ static void gru(void **state)
     compare("lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2");
 }
 
+static void bert(void **state)
+{
+    (void)state;
+    compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(resnet), cmocka_unit_test(alexnet),
         cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral),
-        cmocka_unit_test(lstm), cmocka_unit_test(gru)};
+        cmocka_unit_test(lstm), cmocka_unit_test(gru),
+        cmocka_unit_test(bert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

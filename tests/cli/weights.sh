@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Published files: config.json as --model, weights as --weights, folders of both, and what is said
+# of files that do not fit.
+. "$(dirname "$0")/lib.sh"
+LIMIT=30
+
+make_text text 200
+small=(--batch-size 12 --steps 4 --json)
+bert=bert:layers=1,heads=2,width=16,context=16
+
+# publish MODEL FOLDER: a model as others publish it: config.json and weights, no state.
+publish() {
+    good train "${small[@]}" --model "$1" --save "run_$2" text || return
+    mkdir "$2" && cp "run_$2"/latest/{config.json,model.safetensors,tokenizer.json} "$2"
+}
+
+first_step() { steps_of "$1" | head -n 1; }
+
+# started_as FILE ARG...: the same first step as FILE has.
+started_as() {
+    local want=$1
+    shift
+    good train "${small[@]}" "$@" text && mv out got &&
+        { [ "$(first_step got)" = "$(first_step "$want")" ] || fail "another start: $*"; }
+}
+
+folders_and_files() {
+    publish "$1" "$2" || return
+    good train "${small[@]}" --weights "$2" text && mv out with
+    started_as with --model "$2"
+    started_as with --model "./$2/"
+    started_as with --weights "$2/model.safetensors"
+    started_as with --model "$2/config.json" --weights "$2"
+    started_as with --model "$1" --weights "run_$2"
+    good train "${small[@]}" --model "$1" text && mv out without
+    started_as without --model "$2/config.json"
+    [ "$(first_step with)" != "$(first_step without)" ] || fail "weights changed nothing: $2"
+    started_as with --weights "$2" --strategy ddp --nproc 1
+    good train "${small[@]}" --weights "$2" --microbatches 3 text && mv out single
+    good train "${small[@]}" --weights "$2" --microbatches 3 --strategy ddp --nproc 2 text &&
+        mv out ddp
+    same_run single ddp
+    good eval --json "run_$2" text && loss=$(field loss out)
+    good eval --json "$2" text
+    [ "$(field loss out)" = "$loss" ] || fail "eval of $2: $(field loss out), not $loss"
+}
+
+gpt2_files() { folders_and_files "$gpt" a_gpt; }
+bert_files() { folders_and_files "$bert" a_bert; }
+
+writing() {
+    good generate --tokens 5 a_gpt
+    bad 1 'no model that writes text but bert' generate --tokens 5 a_bert
+    rm -rf mute
+    cp -r a_gpt mute && rm mute/tokenizer.json
+    bad 1 'without a tokenizer' generate --tokens 5 mute
+}
+
+# A resumed run goes on from its own weights.
+resuming() {
+    good train "${small[@]}" --model "$gpt" --save again --steps 2 text
+    good train "${small[@]}" --model a_gpt/config.json --resume again --steps 4 text && mv out on
+    good train "${small[@]}" --model "$gpt" --steps 4 text && mv out whole
+    same_run whole on 3
+    bad 2 '--weights a_gpt with --resume again' train "${small[@]}" --resume again --weights a_gpt text
+}
+
+# config JSON PATTERN: a config.json that is refused.
+config() {
+    printf '%s' "$1" >config.json
+    bad 1 "config.json.*$2" train "${small[@]}" --model config.json text
+}
+
+configs() {
+    config '{"model_type": "gpt2", "n_layer": -2}' "'n_layer' is -2"
+    config '{"model_type": "gpt2", "n_layer": 1, "n_embd": 10, "n_head": 3}' "'n_embd' is 10"
+    config '{"model_type": "gpt2", "activation_function": "swish"}' 'swish'
+    config '{"model_type": "frob"}' "'frob'|\"frob\".*gpt2"
+    config '{"model_type": "gpt2",
+        "n_layer": }' 'line 2, column'
+    config '' 'line'
+    mkdir hollow
+    bad 1 'hollow/config.json' train "${small[@]}" --model hollow text
+    bad 1 'nowhere/config.json' train "${small[@]}" --model nowhere/config.json text
+    bad 2 'frob' train "${small[@]}" --model frob text
+}
+
+notes() {
+    sed 's/"n_embd"/"frob": 1, "n_embd"/' a_gpt/config.json >noted.json
+    choir train "${small[@]}" --model noted.json --strategy ddp --nproc 2 text >out 2>err ||
+        fail "a key that is not known: $(cat err)"
+    is_one_line 'note: noted.json: not known and ignored: frob' || fail "not noted: $(cat err)"
+}
+
+# A classifier starts from the encoder of another model, and says what it has not from there.
+other_heads() {
+    choir train "${small[@]}" --model bert:layers=1,heads=2,width=16,context=16,vocab=21,classes=3 \
+        --weights a_bert random >out 2>err || fail "bert as a classifier: $(cat err)"
+    grep -q "note: .*'classifier.weight' is missing, and starts anew" err || fail "$(cat err)"
+    grep -q "note: .*'cls.predictions.bias' is none of this model's" err || fail "$(cat err)"
+}
+
+# weights PATTERN ARG...: files that are refused.
+weights() {
+    local pattern=$1
+    shift
+    bad 1 "$pattern" train "${small[@]}" "$@" text
+    bad 1 "$pattern" train "${small[@]}" --strategy ddp --nproc 2 "$@" text
+}
+
+bad_weights() {
+    local two=gpt2:layers=2,heads=2,width=16,context=16
+    local wide=gpt2:layers=1,heads=2,width=32,context=16
+    weights "h.1.*of the model is missing" --model "$two" --weights a_gpt
+    weights "h.0.*is \(48\), but the model's is \(96\).*width=32" --model "$wide" --weights a_gpt
+    weights "is missing.*bert:" --model "$bert" --weights a_gpt
+    weights 'nowhere' --model "$gpt" --weights nowhere.safetensors
+    weights 'neither model.safetensors nor' --model "$gpt" --weights hollow
+    weights 'no config.json beside it' --weights run_a_gpt/latest/../nothing.safetensors
+    head -c 1000 a_gpt/model.safetensors >cut.safetensors
+    weights 'cut.safetensors.*truncated' --model "$gpt" --weights cut.safetensors
+    weights 'text.*no safetensors' --model "$gpt" --weights text
+    mkdir sharded
+    printf '{"weight_map": {"x": "1.safetensors"}}' >sharded/model.safetensors.index.json
+    weights '1.safetensors' --model "$gpt" --weights sharded
+}
+
+check gpt2_files
+check bert_files
+check writing
+check resuming
+check configs
+check notes
+check other_heads
+check bad_weights
+finish

@@ -1,0 +1,215 @@
+/* config.json to the text of --model and back: the published files, what is wrong with others'
+ * by key and value, and that nothing is lost on the way there and back. */
+#include "saved_files.h"
+
+#include <sys/stat.h>
+
+#include "nn/models/config.h"
+#include "tensor/tensor.h"
+
+/* As published with gpt2. */
+static const char gpt2[] =
+    "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"],"
+    "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256,"
+    "\"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\","
+    "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024,"
+    "\"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1,"
+    "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\","
+    "\"summary_use_proj\": true,"
+    "\"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": 50}},"
+    "\"vocab_size\": 50257}";
+
+/* And with bert-base-uncased. */
+static const char bert[] =
+    "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1,"
+    "\"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1,"
+    "\"hidden_size\": 768, \"initializer_range\": 0.02, \"intermediate_size\": 3072,"
+    "\"layer_norm_eps\": 1e-12, \"max_position_embeddings\": 512, \"model_type\": \"bert\","
+    "\"num_attention_heads\": 12, \"num_hidden_layers\": 12, \"pad_token_id\": 0,"
+    "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\","
+    "\"type_vocab_size\": 2, \"use_cache\": true, \"vocab_size\": 30522}";
+
+/* The text in full, as the model describes it; "" if the JSON is refused. */
+static const char *full(const char *json, char **notes)
+{
+    static char config[512];
+    const choir__model_spec *spec;
+    choir__model_info info = {0};
+    char *text, *said;
+    if (choir__config_parse("x.json", json, strlen(json), &text, &said) != CHOIR_OK)
+        return "";
+    assert_int_equal(choir__model_find(text, &spec), CHOIR_OK);
+    assert_int_equal(spec->describe(text, &info), CHOIR_OK);
+    strcpy(config, info.config);
+    free(text);
+    if (notes)
+        *notes = said;
+    else
+        free(said);
+    return config;
+}
+
+static void published_files(void **state)
+{
+    (void)state;
+    char *notes;
+    assert_string_equal(full(gpt2, &notes),
+        "gpt2:layers=12,heads=12,width=768,hidden=3072,context=1024,vocab=50257,dropout=0.1,"
+        "eps=1e-05");
+    assert_non_null(strstr(notes, "attn_pdrop"));
+    assert_null(strchr(notes, '\n')); /* and nothing else */
+    free(notes);
+    assert_string_equal(full(bert, &notes),
+        "bert:layers=12,heads=12,width=768,hidden=3072,context=512,vocab=30522,types=2,"
+        "classes=0,dropout=0.1,eps=1e-12");
+    assert_non_null(strstr(notes, "attention_probs_dropout_prob"));
+    assert_null(strchr(notes, '\n'));
+    free(notes);
+}
+
+/* What a file leaves out has the value that its library would take. */
+static void left_out(void **state)
+{
+    (void)state;
+    assert_string_equal(full("{\"model_type\": \"gpt2\"}", NULL),
+        "gpt2:layers=12,heads=12,width=768,hidden=3072,context=1024,vocab=50257,dropout=0.1,"
+        "eps=1e-05");
+    assert_string_equal(
+        full("{\"model_type\": \"gpt2\", \"n_inner\": 100, \"resid_pdrop\": 0}", NULL),
+        "gpt2:layers=12,heads=12,width=768,hidden=100,context=1024,vocab=50257,dropout=0,"
+        "eps=1e-05");
+    assert_string_equal(full("{\"model_type\": \"bert\", \"id2label\": {\"0\": \"a\","
+                             "\"1\": \"b\", \"2\": \"c\"}, \"architectures\":"
+                             "[\"BertForSequenceClassification\"]}",
+                            NULL),
+        "bert:layers=12,heads=12,width=768,hidden=3072,context=512,vocab=30522,types=2,"
+        "classes=3,dropout=0.1,eps=1e-12");
+}
+
+static void notes_of_unknown_keys(void **state)
+{
+    (void)state;
+    char *notes;
+    full("{\"model_type\": \"gpt2\", \"frob\": 1, \"attn_pdrop\": 0, \"zap\": null}", &notes);
+    assert_string_equal(notes, "x.json: not known and ignored: frob, zap");
+    free(notes);
+}
+
+static void bad(const char *json, const char *first, const char *second)
+{
+    char *text = NULL, *notes = NULL;
+    assert_int_not_equal(
+        choir__config_parse("x.json", json, strlen(json), &text, &notes), CHOIR_OK);
+    assert_says("x.json");
+    assert_says(first);
+    assert_says(second);
+}
+
+#define GPT2(more) "{\"model_type\": \"gpt2\", " more "}"
+#define BERT(more) "{\"model_type\": \"bert\", " more "}"
+
+static void bad_values(void **state)
+{
+    (void)state;
+    bad(GPT2("\"n_embd\": 10, \"n_head\": 3"), "'n_embd' is 10", "n_head, 3");
+    bad(BERT("\"hidden_size\": 10, \"num_attention_heads\": 3"), "'hidden_size' is 10", "3");
+    bad(GPT2("\"n_layer\": -3"), "'n_layer' is -3", "1 or more");
+    bad(GPT2("\"n_layer\": 0"), "'n_layer' is 0", "1 or more");
+    bad(GPT2("\"n_layer\": 1.5"), "'n_layer' is 1.5", "whole number");
+    bad(GPT2("\"n_layer\": \"12\""), "'n_layer' is \"12\"", "whole number");
+    bad(GPT2("\"n_layer\": true"), "'n_layer' is true", "whole number");
+    bad(GPT2("\"n_layer\": [1]"), "'n_layer' is [1]", "whole number");
+    bad(GPT2("\"n_layer\": 9223372036854775807"), "layers=9223372036854775807", "256");
+    bad(GPT2("\"n_layer\": 99999999999999999999"), "line 1", "integer");
+    bad(GPT2("\"n_head\": 0"), "'n_head' is 0", "1 or more");
+    bad(GPT2("\"resid_pdrop\": -0.1"), "'resid_pdrop' is -0.1", "0 or more");
+    bad(GPT2("\"resid_pdrop\": 1.5"), "dropout=1.5", "0.99");
+    bad(GPT2("\"resid_pdrop\": \"x\""), "'resid_pdrop' is \"x\"", "number");
+    bad(GPT2("\"n_ctx\": 512"), "'n_ctx' is 512", "n_positions, 1024");
+    bad(GPT2("\"activation_function\": \"relu\""), "'activation_function' is \"relu\"",
+        "gelu_new");
+    bad(GPT2("\"scale_attn_weights\": false"), "scale_attn_weights", "true");
+    bad(GPT2("\"tie_word_embeddings\": false"), "tie_word_embeddings", "true");
+    bad(GPT2("\"add_cross_attention\": true"), "add_cross_attention", "false");
+    bad(GPT2("\"architectures\": [\"GPT2ForSequenceClassification\"]"), "architectures",
+        "GPT2LMHeadModel");
+    bad(GPT2("\"architectures\": 3"), "architectures", "list");
+    bad(BERT("\"hidden_act\": \"relu\""), "'hidden_act' is \"relu\"", "gelu");
+    bad(BERT("\"position_embedding_type\": \"relative_key\""), "relative_key", "absolute");
+    bad(BERT("\"is_decoder\": true"), "is_decoder", "all positions");
+    bad(BERT("\"architectures\": [\"BertForQuestionAnswering\"]"), "BertForQuestionAnswering",
+        "BertForMaskedLM");
+    bad(BERT("\"architectures\": [\"BertForSequenceClassification\"], \"id2label\": {},"
+             "\"num_labels\": 3"),
+        "id2label", "num_labels");
+}
+
+static void bad_files(void **state)
+{
+    (void)state;
+    bad("{\"model_type\": \"gpt2\",\n  \"n_layer\": }", "line 2", "column");
+    bad("", "line 1", "column");
+    bad("[1, 2]", "no JSON object", "");
+    bad("{\"n_layer\": 2, \"n_layer\": 3}", "line 1", "duplicate");
+    bad("{}", "model_type", "gpt2");
+    bad("{\"model_type\": \"frob\"}", "'model_type' is \"frob\"", "bert");
+    bad("{\"model_type\": 7}", "'model_type' is 7", "gpt2");
+}
+
+static void there_and_back(void **state)
+{
+    (void)state;
+    const char *texts[] = {
+        "gpt2:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,dropout=0.25,eps=0.001",
+        "bert:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,types=4,classes=0,"
+        "dropout=0.25,eps=1e-12",
+        "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=5,dropout=0,"
+        "eps=1e-12"};
+    for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
+        char *json = choir__config_json(texts[i]), *notes = NULL;
+        assert_non_null(json);
+        assert_string_equal(full(json, &notes), texts[i]);
+        assert_string_equal(notes, "");
+        free(notes);
+        free(json);
+    }
+    assert_null(choir__config_json("toy:in=3"));
+    assert_null(choir__config_json("frob"));
+}
+
+static void paths(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/choir-config-XXXXXX", file[64], *text, *notes;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    assert_true(choir__config_is_path(folder));
+    assert_true(choir__config_is_path("any.json"));
+    assert_false(choir__config_is_path("gpt2"));
+    assert_false(choir__config_is_path("gpt2:layers=2"));
+    assert_false(choir__config_is_path("frob"));
+    assert_int_equal(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO);
+    assert_says(file);
+    assert_int_equal(mkdir(file, 0777), 0);
+    assert_int_equal(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO);
+    assert_says("no file");
+    rmdir(file);
+    spit(file, gpt2, strlen(gpt2));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(choir__config_read(i ? file : folder, &text, &notes), CHOIR_OK);
+        assert_int_equal(strncmp(text, "gpt2:", 5), 0);
+        free(text);
+        free(notes);
+    }
+    unlink(file);
+    rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
+        cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
+        cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* Masked language modelling: what becomes of tokens, how often, and that it depends on seed and
+ * sample alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include <choir/data.h>
+
+enum { CONTEXT = 50, VOCAB = 40, MASK = 40, SAMPLES = 2000 };
+
+static choir_dataset *open_masked(uint64_t seed)
+{
+    choir_dataset *inner, *masked;
+    assert_int_equal(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &inner), CHOIR_OK);
+    assert_int_equal(choir_dataset_masked(inner, MASK, VOCAB, seed, &masked), CHOIR_OK);
+    return masked;
+}
+
+static void near(double count, double total, double share)
+{
+    assert_true(count / total > share - 0.01 && count / total < share + 0.01);
+}
+
+static void shares(void **state)
+{
+    (void)state;
+    choir_dataset *plain, *masked = open_masked(1);
+    int64_t x[CONTEXT], y[CONTEXT], was[CONTEXT], next[CONTEXT];
+    double chosen = 0, hidden = 0, replaced = 0;
+    assert_int_equal(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &plain), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(masked), SAMPLES);
+    assert_int_equal(masked->classes, MASK + 1);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        int targets = 0;
+        assert_int_equal(choir_dataset_get(masked, i, x, y), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(plain, i, was, next), CHOIR_OK);
+        for (int t = 0; t < CONTEXT; t++) {
+            bool is_chosen = y[t] != CHOIR_IGNORED;
+            if (is_chosen)
+                assert_int_equal(y[t], was[t]);
+            else
+                assert_int_equal(x[t], was[t]);
+            assert_true(x[t] >= 0 && x[t] <= MASK);
+            targets += is_chosen;
+            hidden += x[t] == MASK;
+            replaced += x[t] != MASK && x[t] != was[t];
+        }
+        assert_true(targets > 0);
+        chosen += targets;
+    }
+    near(chosen, SAMPLES * CONTEXT, 0.15);
+    near(hidden, chosen, 0.8);
+    near(replaced, chosen, 0.1 * (VOCAB - 1) / VOCAB); /* some become what they were */
+    choir_dataset_free(masked);
+    choir_dataset_free(plain);
+}
+
+static void by_seed_and_sample(void **state)
+{
+    (void)state;
+    choir_dataset *a = open_masked(1), *b = open_masked(1), *c = open_masked(2);
+    int64_t x[3][CONTEXT], y[3][CONTEXT];
+    int differ = 0;
+    for (int64_t i = 0; i < 20; i++) {
+        assert_int_equal(choir_dataset_get(a, i, x[0], y[0]), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(b, 19 - i, x[1], y[1]), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(b, i, x[1], y[1]), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(c, i, x[2], y[2]), CHOIR_OK);
+        assert_memory_equal(x[0], x[1], sizeof x[0]);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        differ += memcmp(y[0], y[2], sizeof y[0]) != 0;
+    }
+    assert_int_equal(differ, 20);
+    choir_dataset_free(a);
+    choir_dataset_free(b);
+    choir_dataset_free(c);
+}
+
+/* A window of one token: it is always the one. */
+static void shortest(void **state)
+{
+    (void)state;
+    choir_dataset *inner, *masked;
+    int64_t x, y;
+    assert_int_equal(choir_dataset_random_tokens(50, 1, 7, 9, &inner), CHOIR_OK);
+    assert_int_equal(choir_dataset_masked(inner, 7, 7, 1, &masked), CHOIR_OK);
+    for (int64_t i = 0; i < 50; i++) {
+        assert_int_equal(choir_dataset_get(masked, i, &x, &y), CHOIR_OK);
+        assert_true(y >= 0 && y < 7);
+    }
+    choir_dataset_free(masked);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    choir_dataset *images, *tokens, *masked;
+    assert_int_equal(
+        choir_dataset_random(9, choir_dims(4), CHOIR_SCALAR, 3, 1, &images), CHOIR_OK);
+    assert_int_equal(choir_dataset_masked(images, 1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_dataset_random_labelled(9, 4, 7, 3, 1, &tokens), CHOIR_OK);
+    assert_int_equal(choir_dataset_masked(tokens, 1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
+    choir_dataset_free(tokens);
+    assert_int_equal(choir_dataset_random_tokens(9, 4, 7, 1, &tokens), CHOIR_OK);
+    assert_int_equal(choir_dataset_masked(tokens, -1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_dataset_masked(tokens, 1, 0, 1, &masked), CHOIR_ERR_ARGUMENT);
+    choir_dataset_free(tokens);
+    choir_dataset_free(images);
+}
+
+static void random_labels(void **state)
+{
+    (void)state;
+    choir_dataset *data;
+    int64_t x[4], y, seen[3] = {0};
+    assert_int_equal(choir_dataset_random_labelled(99, 4, 7, 3, 1, &data), CHOIR_OK);
+    for (int64_t i = 0; i < 99; i++) {
+        assert_int_equal(choir_dataset_get(data, i, x, &y), CHOIR_OK);
+        assert_true(y >= 0 && y < 3 && x[0] >= 0 && x[0] < 7 && x[3] >= 0 && x[3] < 7);
+        seen[y]++;
+    }
+    assert_true(seen[0] && seen[1] && seen[2]);
+    choir_dataset_free(data);
+    assert_int_equal(choir_dataset_random_labelled(99, 4, 7, 0, 1, &data), CHOIR_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares),
+        cmocka_unit_test(by_seed_and_sample), cmocka_unit_test(shortest),
+        cmocka_unit_test(refused), cmocka_unit_test(random_labels)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,365 @@
+/* Weights from elsewhere: the forms that published files have all give the same model, and what
+ * is wrong with a file is said by the tensor's name before anything has changed. */
+#include "checkpoint_fixture.h"
+
+#include <sys/stat.h>
+
+#include "base/half.h"
+#include "checkpoint/published.h"
+#include "checkpoint/safetensors.h"
+#include "tensor/tensor.h"
+
+#define BERT "bert:layers=1,heads=2,width=8,context=4,vocab=5"
+
+enum { MOST = 64 };
+
+/* A file on its way: the tensors of a model, to be changed and written. */
+typedef struct file {
+    choir__st_tensor t[MOST];
+    int count;
+} file;
+
+static void put(const char *name, choir_tensor *t, void *arg)
+{
+    file *f = arg;
+    size_t bytes = (size_t)t->count * sizeof(float);
+    void *data = malloc(bytes);
+    ok(choir_read(t, data, bytes));
+    f->t[f->count++] = (choir__st_tensor){strdup(name), CHOIR_F32, t->shape, data, bytes};
+}
+
+static file file_of(choir_module *net)
+{
+    file f = {.count = 0};
+    choir_module_visit(net, true, put, &f);
+    return f;
+}
+
+static choir__st_tensor *find(file *f, const char *name)
+{
+    for (int i = 0; i < f->count; i++)
+        if (!strcmp(f->t[i].name, name))
+            return &f->t[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static void rename_to(choir__st_tensor *t, const char *name)
+{
+    free(t->name);
+    t->name = strdup(name);
+}
+
+static void add(file *f, const char *name, choir_dtype dtype, choir_shape shape)
+{
+    size_t bytes = (size_t)choir__shape_count(shape) * choir_dtype_size(dtype);
+    f->t[f->count++] = (choir__st_tensor){strdup(name), dtype, shape, calloc(1, bytes), bytes};
+}
+
+static void add_copy(file *f, const char *name, const choir__st_tensor *t)
+{
+    void *data = memcpy(malloc(t->bytes), t->data, t->bytes);
+    f->t[f->count++] = (choir__st_tensor){strdup(name), t->dtype, t->shape, data, t->bytes};
+}
+
+static void drop(file *f, const char *name)
+{
+    choir__st_tensor *t = find(f, name);
+    free(t->name);
+    free((void *)t->data);
+    *t = f->t[--f->count];
+}
+
+static void file_free(file *f)
+{
+    for (int i = 0; i < f->count; i++) {
+        free(f->t[i].name);
+        free((void *)f->t[i].data);
+    }
+}
+
+/* Loads what was written; the notes, or the error if it was refused. */
+static choir_status load_published(job *j, const char *path, bool fresh, char **notes)
+{
+    const choir__model_spec *spec;
+    ok(choir__model_find(j->info.config, &spec));
+    return choir__published_load(
+        j->net, path, (choir__published_opts){spec->published, j->info.config, fresh}, notes);
+}
+
+static job other(const char *model) /* of other weights */
+{
+    job j = job_open(model, SGD_PLAIN);
+    train(&j, 0, 1);
+    return j;
+}
+
+static void check_same(const char *model, file *f, const char *want, const char *note)
+{
+    const char *path = at("w.safetensors");
+    char *notes;
+    job j = other(model);
+    ok(choir__st_write(path, f->t, f->count, NULL));
+    assert_string_not_equal(sha(j.net), want);
+    ok(load_published(&j, path, true, &notes));
+    assert_string_equal(sha(j.net), want);
+    if (*note)
+        assert_non_null(strstr(notes, note));
+    else
+        assert_string_equal(notes, "");
+    free(notes);
+    file_free(f);
+    job_close(&j);
+}
+
+static void refused(const char *model, file *f, const char *first, const char *second)
+{
+    const char *path = at("w.safetensors");
+    char *notes, before[65];
+    job j = other(model);
+    ok(choir__st_write(path, f->t, f->count, NULL));
+    strcpy(before, sha(j.net));
+    assert_int_equal(load_published(&j, path, false, &notes), CHOIR_ERR_FORMAT);
+    assert_says("w.safetensors");
+    assert_says(first);
+    assert_says(second);
+    assert_string_equal(sha(j.net), before);
+    file_free(f);
+    job_close(&j);
+}
+
+/* --- forms that are the same model --- */
+
+static void gpt2_forms(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN);
+    char want[65];
+    strcpy(want, sha(a.net));
+    file f = file_of(a.net); /* of the full class */
+    assert_int_equal(find(&f, "transformer.h.0.attn.c_attn.weight")->shape.dim[1], 24);
+    check_same(GPT2, &f, want, "");
+
+    f = file_of(a.net); /* of the base class, with masks among the tensors */
+    for (int i = 0; i < f.count; i++)
+        memmove(f.t[i].name, f.t[i].name + strlen("transformer."),
+            strlen(f.t[i].name + strlen("transformer.")) + 1);
+    add(&f, "h.0.attn.bias", CHOIR_BOOL, choir_dims(1, 1, 4, 4));
+    add(&f, "h.0.attn.masked_bias", CHOIR_F32, CHOIR_SCALAR);
+    check_same(GPT2, &f, want, "");
+
+    f = file_of(a.net); /* with the head that is tied */
+    add_copy(&f, "lm_head.weight", find(&f, "transformer.wte.weight"));
+    check_same(GPT2, &f, want, "");
+
+    f = file_of(a.net); /* with the head alone */
+    rename_to(find(&f, "transformer.wte.weight"), "lm_head.weight");
+    check_same(GPT2, &f, want, "");
+    job_close(&a);
+}
+
+static void bert_forms(void **state)
+{
+    (void)state;
+    job a = job_open(BERT, SGD_PLAIN);
+    char want[65];
+    strcpy(want, sha(a.net));
+    file f = file_of(a.net); /* as bert-base-uncased is published */
+    add_copy(&f, "cls.predictions.decoder.weight",
+        find(&f, "bert.embeddings.word_embeddings.weight"));
+    add_copy(&f, "cls.predictions.decoder.bias", find(&f, "cls.predictions.bias"));
+    add(&f, "cls.seq_relationship.weight", CHOIR_F32, choir_dims(2, 8));
+    add(&f, "bert.embeddings.position_ids", CHOIR_I64, choir_dims(1, 4));
+    add(&f, "bert.pooler.dense.bias", CHOIR_F32, choir_dims(8));
+    check_same(BERT, &f, want, "'bert.pooler.dense.bias' is none of this model's");
+    job_close(&a);
+}
+
+/* A classifier takes the encoder, leaves the other head, and starts its own. */
+static void heads_start_anew(void **state)
+{
+    (void)state;
+    const char *path = at("w.safetensors");
+    char *notes;
+    job a = job_open(BERT, SGD_PLAIN), b = job_open(BERT ",classes=3", SGD_PLAIN);
+    file f = file_of(a.net);
+    float *weight = (float *)find(&f, "bert.encoder.layer.0.output.dense.weight")->data;
+    weight[1] = 42;
+    ok(choir__st_write(path, f.t, f.count, NULL));
+    assert_int_equal(load_published(&b, path, false, &notes), CHOIR_ERR_FORMAT);
+    assert_says("'bert.pooler.dense.bias'");
+    ok(load_published(&b, path, true, &notes));
+    assert_non_null(strstr(notes, "'classifier.weight' is missing, and starts anew"));
+    assert_non_null(strstr(notes, "'cls.predictions.bias' is none of this model's"));
+    float read[64 * 4];
+    choir_tensor *t = choir_module_find(b.net, "bert.encoder.layer.0.output.dense.weight");
+    ok(choir_read(t, read, (size_t)t->count * sizeof *read));
+    assert_true(read[1] == 42);
+    free(notes);
+    file_free(&f);
+    job_close(&a);
+    job_close(&b);
+}
+
+static void half_precision(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
+    for (int bf = 0; bf < 2; bf++) {
+        char *notes;
+        file f = file_of(a.net);
+        for (int i = 0; i < f.count; i++) {
+            choir__st_tensor *t = &f.t[i];
+            const float *wide = t->data;
+            uint16_t *half = malloc(t->bytes / 2);
+            for (size_t k = 0; k < t->bytes / sizeof *wide; k++)
+                half[k] = bf ? choir__bf16_from_f32(wide[k]) : choir__f16_from_f32(wide[k]);
+            free((void *)t->data);
+            t->data = half;
+            t->bytes /= 2;
+            t->dtype = bf ? CHOIR_BF16 : CHOIR_F16;
+        }
+        const char *path = at("half.safetensors");
+        ok(choir__st_write(path, f.t, f.count, NULL));
+        ok(load_published(&b, path, false, &notes));
+        float got[40], half = 0;
+        ok(choir_read(choir_module_find(b.net, "transformer.wte.weight"), got, sizeof got));
+        for (int k = 0; k < 40; k++) {
+            uint16_t bits = ((const uint16_t *)find(&f, "transformer.wte.weight")->data)[k];
+            half = bf ? choir__f32_from_bf16(bits) : choir__f32_from_f16(bits);
+            assert_true(got[k] == half);
+        }
+        free(notes);
+        file_free(&f);
+    }
+    job_close(&a);
+    job_close(&b);
+}
+
+/* --- files that are refused --- */
+
+static void bad_tensors(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN);
+    file f = file_of(a.net);
+    drop(&f, "transformer.ln_f.bias");
+    refused(GPT2, &f, "'transformer.ln_f.bias' (8) of the model is missing", "gpt2:layers=1");
+    f = file_of(a.net);
+    add(&f, "transformer.h.1.ln_1.weight", CHOIR_F32, choir_dims(8));
+    refused(GPT2, &f, "'transformer.h.1.ln_1.weight' (8) is none of the model's", "layers=1");
+    f = file_of(a.net);
+    rename_to(find(&f, "transformer.h.0.mlp.c_fc.weight"), "transformer.h.0.mlp.cfc.weight");
+    refused(GPT2, &f, "'transformer.h.0.mlp.c_fc.weight' (8, 32) of the model is missing",
+        "nearest it has is 'transformer.h.0.mlp.cfc.weight'");
+    f = file_of(a.net);
+    find(&f, "transformer.h.0.attn.c_attn.weight")->shape = choir_dims(24, 8);
+    refused(GPT2, &f,
+        "'transformer.h.0.attn.c_attn.weight' is (24, 8), but the model's is "
+        "(8, 24)",
+        "transpose would fit");
+    f = file_of(a.net);
+    ((float *)find(&f, "transformer.ln_f.weight")->data)[5] = NAN;
+    refused(GPT2, &f, "'transformer.ln_f.weight'", "index 5");
+    f = file_of(a.net);
+    find(&f, "transformer.ln_f.weight")->dtype = CHOIR_I32;
+    refused(GPT2, &f, "'transformer.ln_f.weight' is i32", "cannot become f32");
+    f = file_of(a.net);
+    add_copy(&f, "lm_head.weight", find(&f, "transformer.wte.weight"));
+    ((float *)find(&f, "lm_head.weight")->data)[0] += 1;
+    refused(GPT2, &f, "'transformer.wte.weight' and 'lm_head.weight' are one", "differ");
+    f = file_of(a.net);
+    add_copy(&f, "wte.weight", find(&f, "transformer.wte.weight"));
+    refused(GPT2, &f, "'wte.weight'", "none of the model's");
+    job_close(&a);
+}
+
+/* --- several files --- */
+
+static void write_index(const char *text)
+{
+    spit(at("shards/model.safetensors.index.json"), text, strlen(text));
+}
+
+static void refused_index(job *j, const char *text, const char *first, const char *second)
+{
+    char *notes;
+    write_index(text);
+    assert_int_not_equal(load_published(j, at("shards"), false, &notes), CHOIR_OK);
+    assert_says(first);
+    assert_says(second);
+}
+
+static void several_files(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
+    file f = file_of(a.net);
+    char *notes, index[8192] = "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {";
+    assert_int_equal(mkdir(at("shards"), 0777), 0);
+    assert_int_equal(load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO);
+    assert_says("neither model.safetensors nor");
+    touch(at("shards/pytorch_model.bin"));
+    assert_int_equal(load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO);
+    assert_says("pytorch_model.bin");
+    ok(choir__st_write(at("shards/1.safetensors"), f.t, 5, NULL));
+    ok(choir__st_write(at("shards/2.safetensors"), f.t + 5, f.count - 5, NULL));
+    for (int i = 0; i < f.count; i++) {
+        size_t n = strlen(index);
+        snprintf(index + n, sizeof index - n, "%s\"%s\": \"%d.safetensors\"", i ? ", " : "",
+            f.t[i].name, i < 5 ? 1 : 2);
+    }
+    strcat(index, "}}");
+    write_index(index);
+    ok(load_published(&b, at("shards"), false, &notes));
+    free(notes);
+    assert_string_equal(sha(a.net), sha(b.net));
+    refused_index(&b, "{\"weight_map\": }", "line 1", "index.json");
+    refused_index(&b, "{\"weight_map\": {}}", "weight_map", "index.json");
+    refused_index(&b, "{\"weight_map\": {\"x\": 3}}", "'x'", "no file");
+    refused_index(&b, "{\"weight_map\": {\"x\": \"../1.safetensors\"}}", "'x'", "no file");
+    refused_index(&b, "{\"weight_map\": {\"x\": \"3.safetensors\"}}", "3.safetensors", "open");
+    refused_index(
+        &b, "{\"weight_map\": {\"x\": \"1.safetensors\"}}", "'x'", "does not have it");
+    ok(choir__st_write(at("shards/3.safetensors"), f.t, 1, NULL));
+    snprintf(index, sizeof index,
+        "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s \": \"3.safetensors\"}}",
+        f.t[0].name, f.t[0].name);
+    refused_index(&b, index, "does not have it", f.t[0].name);
+    snprintf(index, sizeof index,
+        "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s\": \"2.safetensors\"}}", f.t[0].name,
+        f.t[5].name);
+    ok(choir__st_write(at("shards/2.safetensors"), f.t, f.count, NULL));
+    refused_index(&b, index, "1.safetensors and in ", "2.safetensors");
+    assert_string_equal(sha(a.net), sha(b.net));
+    file_free(&f);
+    job_close(&a);
+    job_close(&b);
+}
+
+/* What choir saves, others' programs find by config.json, and so does Choir. */
+static void checkpoints_are_published(void **state)
+{
+    (void)state;
+    job a = job_open(BERT, ADAMW), b = other(BERT);
+    char *notes, *text;
+    save(at("run"), &a, 3, false);
+    ok(choir__config_read(at("run/latest"), &text, &notes));
+    assert_string_equal(notes, "");
+    free(notes);
+    ok(load_published(&b, at("run"), false, &notes));
+    assert_string_equal(sha(a.net), sha(b.net));
+    free(notes);
+    free(text);
+    job_close(&a);
+    job_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_forms),
+        cmocka_unit_test(bert_forms), cmocka_unit_test(heads_start_anew),
+        cmocka_unit_test(half_precision), cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(several_files), cmocka_unit_test(checkpoints_are_published)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
