@@ -6,7 +6,7 @@ _choir()
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
-        --quiet --log-every --trace --help"
+        --quiet --log-every --trace --weights --help"
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
@@ -22,7 +22,10 @@ _choir()
 
     if [[ $command == train ]]; then
         case $before in
-        --model) values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 llama mistral lstm" ;;
+        --model)
+            values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 bert
+                llama mistral lstm donut"
+            ;;
         --strategy) values="single ddp" ;;
         --optimizer) values="sgd adam adamw lamb" ;;
         --schedule) values="constant cosine linear step multistep exponential polynomial restarts
