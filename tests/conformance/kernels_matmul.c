@@ -47,6 +47,26 @@ static void matmul(void **state)
         }
 }
 
+/* A second operand whose rows lie pages apart is copied in panels of columns: whole ones, and a
+ * last of one column; out of a wider matrix, into a wider one. */
+static void matmul_panels(void **state)
+{
+    (void)state;
+    enum { M = 50, N = 1025, K = 5, ROW = 3072, WIDE = 1100 };
+    for (int bias = 0; bias < 2; bias++) {
+        trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = M, .n = N, .k = K, .a_row = K,
+            .a_col = 1, .b_row = ROW, .b_col = 1, .c_row = WIDE);
+        t.tolerance = 1e-5;
+        t.bits_may_differ = true;
+        give(&t, AT(matmul, a), M * K, uniform(M * K, -1, 2));
+        give(&t, AT(matmul, b), K * ROW, uniform(K * ROW, -1, 2));
+        if (bias)
+            give(&t, AT(matmul, bias), N, uniform(N, -1, 1));
+        take(&t, AT(matmul, c), M * WIDE);
+        check(t);
+    }
+}
+
 /* Attention's products out of one (B, T, 3, H, D) tensor: rows far apart, batch strides that
  * interleave, an operand that a batch shares (stride 0), and an output (B, T, H, D). */
 static void matmul_views(void **state)
@@ -246,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul),
+        cmocka_unit_test(matmul_panels),
         cmocka_unit_test(matmul_views),
         cmocka_unit_test(conv),
         cmocka_unit_test(conv_backward_input),

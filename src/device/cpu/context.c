@@ -16,7 +16,7 @@ struct block {
 
 struct choir__cpu_context {
     int threads;
-    struct block scratch, workspace;
+    struct block scratch, workspace, panel;
     choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
 };
 
@@ -41,6 +41,7 @@ void choir__cpu_context_free(choir__cpu_context *context)
     choir__onednn_free(context->onednn);
     free(context->scratch.p);
     free(context->workspace.p);
+    free(context->panel.p);
     free(context);
 }
 
@@ -103,6 +104,11 @@ void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes)
 void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes)
 {
     return at_least(&context->workspace, bytes);
+}
+
+void *choir__cpu_panel(choir__cpu_context *context, size_t bytes)
+{
+    return at_least(&context->panel, bytes);
 }
 
 choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)
