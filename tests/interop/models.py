@@ -1,6 +1,9 @@
 """Whole models: the public layers put together, and the models by name as `choir train` runs them, each
 against a network written in PyTorch (networks.py)."""
+import ctypes
 import tempfile
+
+import numpy as np
 
 from check import C, case, layer, main  # first of these: it skips without PyTorch
 import choir
@@ -34,11 +37,12 @@ def cnn():
 
 
 def adamw(network):
-    return torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.1)
+    """An eps above the rounding of gradients: Adam makes whole steps of what is next to nothing."""
+    return torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.1, eps=1e-6)
 
 
 def adamw_options():
-    return "--optimizer", "adamw", "--lr", "1e-3", "--weight-decay", "0.1"
+    return "--optimizer", "adamw:eps=1e-6", "--lr", "1e-3", "--weight-decay", "0.1"
 
 
 def language_loss(scores, ids):
@@ -64,6 +68,28 @@ def image_model(model, size, network, optim, *options, null=()):
 def gpt2_by_name():
     language_model("gpt2:layers=2,heads=4,width=32,context=16,dropout=0", 16,
                    lambda vocab: networks.Gpt2(2, 4, 32, 16, vocab), null=("c_attn.bias",))
+
+
+def masked(path, context, vocab):
+    """sample(i) -> ids with masks among them, and what was there, as `choir train` has them."""
+    tokenizer, text, data = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    C.dataset_text(path, context, choir.E.CHOIR_TRAIN, ctypes.byref(tokenizer), ctypes.byref(text))
+    C.dataset_masked(text, vocab, vocab, command.SEED, ctypes.byref(data))
+
+    def sample(i):
+        x, y = np.empty(context, np.int64), np.empty(context, np.int64)
+        C.dataset_get(data, i, x.ctypes.data, y.ctypes.data)
+        return torch.from_numpy(x), torch.from_numpy(y)
+    return sample
+
+
+@case
+def bert_by_name():
+    with tempfile.TemporaryDirectory() as folder:
+        path, _, length, vocab = command.text_data(folder, 16)
+        command.compare("bert:layers=2,heads=4,width=32,hidden=48,context=16", path, masked(path, 16, vocab),
+                        length, networks.Bert(2, 4, 32, 48, 16, vocab + 1), language_loss, adamw,
+                        *adamw_options(), null=("key.bias",))
 
 
 @case

@@ -3,6 +3,18 @@ import torch
 import torch.nn as nn
 
 
+class Conv1d(nn.Module):
+    """x W + b: GPT-2 is published with weights (in, out)."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        linear = nn.Linear(inputs, outputs)
+        self.weight, self.bias = nn.Parameter(linear.weight.detach().t().contiguous()), linear.bias
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
 class Block(nn.Module):
     """GPT-2's, under the names of its published weights."""
 
@@ -10,8 +22,8 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width), "c_proj": nn.Linear(width, width)})
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
+        self.attn = nn.ModuleDict({"c_attn": Conv1d(width, 3 * width), "c_proj": Conv1d(width, width)})
+        self.mlp = nn.ModuleDict({"c_fc": Conv1d(width, 4 * width), "c_proj": Conv1d(4 * width, width)})
 
     def forward(self, x, causal=True):
         b, t, c = x.shape
@@ -31,15 +43,70 @@ class Gpt2(nn.Module):
 
     def __init__(self, layers, heads, width, context, vocab):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(context, width)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(width)
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(vocab, width), "wpe": nn.Embedding(context, width),
+            "h": nn.ModuleList(Block(width, heads) for _ in range(layers)), "ln_f": nn.LayerNorm(width)})
 
     def forward(self, ids):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
-        for block in self.h:
+        t = self.transformer
+        x = t["wte"](ids) + t["wpe"](torch.arange(ids.shape[1]))
+        for block in t["h"]:
             x = block(x)
-        return self.ln_f(x) @ self.wte.weight.t()
+        return t["ln_f"](x) @ t["wte"].weight.t()
+
+
+def tree(**parts):
+    """A module of named parts."""
+    return nn.ModuleDict(parts)
+
+
+class BertLayer(nn.Module):
+    """Post-norm: attention that sees all, a feed-forward net, each added to its input and normalised."""
+
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.heads = heads
+        self.attention = tree(
+            self=tree(**{name: nn.Linear(width, width) for name in ("query", "key", "value")}),
+            output=tree(dense=nn.Linear(width, width), LayerNorm=nn.LayerNorm(width, eps=1e-12)))
+        self.intermediate = tree(dense=nn.Linear(width, hidden))
+        self.output = tree(dense=nn.Linear(hidden, width), LayerNorm=nn.LayerNorm(width, eps=1e-12))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (self.attention["self"][name](x).view(b, t, self.heads, -1).transpose(1, 2)
+                   for name in ("query", "key", "value"))
+        y = (q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5).softmax(-1) @ v
+        mixed = self.attention["output"]["dense"](y.transpose(1, 2).reshape(b, t, c))
+        x = self.attention["output"]["LayerNorm"](mixed + x)
+        h = nn.functional.gelu(self.intermediate["dense"](x))
+        return self.output["LayerNorm"](self.output["dense"](h) + x)
+
+
+class Bert(nn.Module):
+    """For masked language modelling, under the names of its published weights."""
+
+    def __init__(self, layers, heads, width, hidden, context, vocab):
+        super().__init__()
+        self.bert = tree(
+            embeddings=tree(word_embeddings=nn.Embedding(vocab, width),
+                            position_embeddings=nn.Embedding(context, width),
+                            token_type_embeddings=nn.Embedding(2, width),
+                            LayerNorm=nn.LayerNorm(width, eps=1e-12)),
+            encoder=tree(layer=nn.ModuleList(BertLayer(width, heads, hidden) for _ in range(layers))))
+        self.cls = tree(predictions=tree(transform=tree(dense=nn.Linear(width, width),
+                                                        LayerNorm=nn.LayerNorm(width, eps=1e-12))))
+        self.cls["predictions"].bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(self, ids):
+        e, head = self.bert["embeddings"], self.cls["predictions"]
+        x = (e["word_embeddings"](ids) + e["position_embeddings"](torch.arange(ids.shape[1])) +
+             e["token_type_embeddings"](torch.zeros_like(ids)))
+        x = e["LayerNorm"](x)
+        for layer in self.bert["encoder"]["layer"]:
+            x = layer(x)
+        x = nn.functional.gelu(head["transform"]["dense"](x))
+        return head["transform"]["LayerNorm"](x) @ e["word_embeddings"].weight.t() + head.bias
 
 
 class RmsNorm(nn.Module):

@@ -29,6 +29,20 @@ static const char bert[] =
     "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\","
     "\"type_vocab_size\": 2, \"use_cache\": true, \"vocab_size\": 30522}";
 
+/* And with Llama 3.2 1B, but for keys that say nothing. */
+static const char llama[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false,"
+    "\"attention_dropout\": 0.0, \"bos_token_id\": 128000, \"eos_token_id\": [128001, 128008],"
+    "\"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048,"
+    "\"initializer_range\": 0.02, \"intermediate_size\": 8192,"
+    "\"max_position_embeddings\": 131072, \"mlp_bias\": false, \"model_type\": \"llama\","
+    "\"num_attention_heads\": 32, \"num_hidden_layers\": 16, \"num_key_value_heads\": 8,"
+    "\"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 32.0,"
+    "\"high_freq_factor\": 4.0, \"low_freq_factor\": 1.0,"
+    "\"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"},"
+    "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\","
+    "\"transformers_version\": \"4.45.0\", \"use_cache\": true, \"vocab_size\": 128256}";
+
 /* The text in full, as the model describes it; "" if the JSON is refused. */
 static const char *full(const char *json, char **notes)
 {
@@ -65,6 +79,28 @@ static void published_files(void **state)
     assert_non_null(strstr(notes, "attention_probs_dropout_prob"));
     assert_null(strchr(notes, '\n'));
     free(notes);
+}
+
+static void published_llama(void **state)
+{
+    (void)state;
+    char *notes;
+    assert_string_equal(full(llama, &notes),
+        "llama:layers=16,heads=32,kv_heads=8,head_dim=64,width=2048,hidden=8192,"
+        "context=131072,vocab=128256,window=0,theta=500000,eps=1e-05,tied=1,attention_bias=0,"
+        "mlp_bias=0,rope=llama3,factor=32,low_freq=1,high_freq=4,original=8192");
+    assert_string_equal(notes, "");
+    free(notes);
+    assert_string_equal(full("{\"model_type\": \"mistral\"}", NULL),
+        "mistral:layers=32,heads=32,kv_heads=8,head_dim=128,width=4096,hidden=14336,"
+        "context=131072,vocab=32000,window=4096,theta=10000,eps=1e-06,tied=0,attention_bias=0,"
+        "mlp_bias=0");
+    const char *open = full("{\"model_type\": \"mistral\", \"sliding_window\": null,"
+                            "\"num_key_value_heads\": null}",
+        NULL);
+    assert_non_null(strstr(open, "window=0"));
+    assert_non_null(strstr(open, "kv_heads=32"));
+    assert_non_null(strstr(full("{\"model_type\": \"llama\"}", NULL), "kv_heads=32"));
 }
 
 /* What a file leaves out has the value that its library would take. */
@@ -144,6 +180,24 @@ static void bad_values(void **state)
         "id2label", "num_labels");
 }
 
+#define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
+
+static void bad_llama(void **state)
+{
+    (void)state;
+    bad(LLAMA("\"hidden_size\": 100"), "'hidden_size' is 100", "32, and there is no head_dim");
+    bad(LLAMA("\"num_key_value_heads\": 5"), "'num_key_value_heads' is 5", "32");
+    bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
+    bad(LLAMA("\"head_dim\": 7"), "heads of 7 dimensions", "even");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\"}"), "rope_scaling", "llama3");
+    bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "llama3");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling", "'factor'");
+    bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}"), "rope_scaling",
+        "above 0");
+    bad(LLAMA("\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8}"),
+        "rope_parameters", "low_freq_factor");
+}
+
 static void bad_files(void **state)
 {
     (void)state;
@@ -163,6 +217,17 @@ static void there_and_back(void **state)
         "gpt2:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,dropout=0.25,eps=0.001",
         "bert:layers=2,heads=3,width=48,hidden=100,context=64,vocab=99,types=4,classes=0,"
         "dropout=0.25,eps=1e-12",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0,rope=linear,factor=2.5",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0,rope=llama3,factor=2.5,"
+        "low_freq=1,high_freq=4,original=7",
+        "mistral:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=5,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0",
+        "mistral:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0",
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=5,dropout=0,"
         "eps=1e-12"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
@@ -208,6 +273,7 @@ static void paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
+        cmocka_unit_test(published_llama), cmocka_unit_test(bad_llama),
         cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
         cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
         cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};

@@ -17,4 +17,7 @@ typedef struct choir__llama_sizes {
 /* Forward: ids i64 (B, T), T up to the context -> scores (B, T, vocab). */
 choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *sizes);
 
+/* Their config.json and weights (llama_published.c). */
+extern const struct choir__published choir__llama_published, choir__mistral_published;
+
 #endif

@@ -250,6 +250,7 @@ const choir__model_spec choir__model_llama = {
             "mlp_bias=0,rope=plain|linear|llama3; or size=1b|7b|8b",
     .describe = describe,
     .build = build,
+    .published = &choir__llama_published,
 };
 
 const choir__model_spec choir__model_mistral = {
@@ -258,4 +259,5 @@ const choir__model_spec choir__model_mistral = {
             "llama's; or size=7b",
     .describe = describe,
     .build = build,
+    .published = &choir__mistral_published,
 };

@@ -1,0 +1,198 @@
+/* Llama and Mistral as published: what their config.json says, and how the two differ in it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/models/config.h"
+#include "nn/models/llama.h"
+
+/* What both have; the rows before them differ in what an absent key means. */
+#define SHARED                                                                                 \
+    {"num_attention_heads", .option = "heads", .absent = "32"},                                \
+        {"num_key_value_heads", .option = "kv_heads"}, {"head_dim", .option = "head_dim"},     \
+        {"hidden_size", .option = "width", .absent = "4096"},                                  \
+        {"num_hidden_layers", .option = "layers", .absent = "32"},                             \
+        {"vocab_size", .option = "vocab", .absent = "32000"},                                  \
+        {"rope_theta", .option = "theta", .type = CHOIR__FLOAT},                               \
+        {"rms_norm_eps", .option = "eps", .type = CHOIR__FLOAT, .absent = "1e-06"},            \
+        {"tie_word_embeddings", .option = "tied", .type = CHOIR__FLAG, .absent = "false"},     \
+        {"hidden_act", .values = "silu"}, {"partial_rotary_factor", .values = "1.0"},          \
+        {"attention_dropout", .values = "0.0", .note = "nothing is dropped inside attention"}, \
+    {                                                                                          \
+        "initializer_range", .values = "0.02",                                                 \
+                             .note = "new weights start with a deviation of 0.02 here"         \
+    }
+
+static const choir__config_key llama_keys[] = {
+    {"intermediate_size", .option = "hidden", .absent = "11008"},
+    {"max_position_embeddings", .option = "context", .absent = "2048"},
+    {"attention_bias", .option = "attention_bias", .type = CHOIR__FLAG},
+    {"mlp_bias", .option = "mlp_bias", .type = CHOIR__FLAG},
+    {"pretraining_tp", .values = "1"},
+    SHARED,
+    {NULL},
+};
+
+static const choir__config_key mistral_keys[] = {
+    {"intermediate_size", .option = "hidden", .absent = "14336"},
+    {"max_position_embeddings", .option = "context", .absent = "131072"},
+    {"sliding_window", .option = "window", .absent = "4096"},
+    SHARED,
+    {NULL},
+};
+
+/* --- reading --- */
+
+static choir_status read_heads(choir__config *c, const char *absent)
+{
+    int64_t heads = choir__config_int(c, "num_attention_heads", 32);
+    int64_t kv = choir__config_int(c, "num_key_value_heads", 0);
+    int64_t width = choir__config_int(c, "hidden_size", 4096);
+    const json_t *given = json_object_get(c->root, "num_key_value_heads");
+    if (!given) /* absent and null are not the same */
+        choir__config_set(c, "kv_heads", "%s", absent);
+    if (json_is_null(given))
+        choir__config_set(c, "kv_heads", "%lld", (long long)heads);
+    if (kv && heads % kv)
+        return choir__config_bad(c, "num_key_value_heads",
+            "it does not divide num_attention_heads, %lld", (long long)heads);
+    if (!choir__config_int(c, "head_dim", 0) && width % heads)
+        return choir__config_bad(c, "hidden_size",
+            "it does not divide by num_attention_heads, %lld, and there is no head_dim",
+            (long long)heads);
+    return CHOIR_OK;
+}
+
+static choir_status read_number(choir__config *c, const char *where, const json_t *rope,
+    const char *key, const char *option)
+{
+    const json_t *value = json_object_get(rope, key);
+    if (!json_is_number(value) || !(json_number_value(value) > 0))
+        return choir__config_bad(c, where, "'%s' in it must be a number above 0", key);
+    choir__config_set(c, option, "%.17g", json_number_value(value));
+    return CHOIR_OK;
+}
+
+/* "rope_scaling", or "rope_parameters" as it is called since it has theta too. */
+static choir_status read_rope(choir__config *c, const char *where)
+{
+    const json_t *rope = json_object_get(c->root, where);
+    if (!rope || json_is_null(rope))
+        return CHOIR_OK;
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    if (!type)
+        type = json_string_value(json_object_get(rope, "type"));
+    bool llama3 = type && !strcmp(type, "llama3"), linear = type && !strcmp(type, "linear");
+    if (!type || (!llama3 && !linear && strcmp(type, "default") != 0))
+        return choir__config_bad(
+            c, where, "the rope_type in it must be default, linear or llama3");
+    choir_status status = CHOIR_OK;
+    if (json_object_get(rope, "rope_theta"))
+        status = read_number(c, where, rope, "rope_theta", "theta");
+    if (llama3 || linear) {
+        choir__config_set(c, "rope", "%s", type);
+        if (status == CHOIR_OK)
+            status = read_number(c, where, rope, "factor", "factor");
+    }
+    if (llama3 && status == CHOIR_OK)
+        status = read_number(c, where, rope, "low_freq_factor", "low_freq");
+    if (llama3 && status == CHOIR_OK)
+        status = read_number(c, where, rope, "high_freq_factor", "high_freq");
+    if (llama3 && status == CHOIR_OK)
+        status = read_number(c, where, rope, "original_max_position_embeddings", "original");
+    return status;
+}
+
+static choir_status read_both(choir__config *c, const char *kv_heads)
+{
+    choir_status status = read_heads(c, kv_heads);
+    if (status == CHOIR_OK)
+        status = read_rope(c, "rope_scaling");
+    return status == CHOIR_OK ? read_rope(c, "rope_parameters") : status;
+}
+
+static choir_status read_llama(choir__config *c)
+{
+    char heads[24];
+    snprintf(heads, sizeof heads, "%lld",
+        (long long)choir__config_int(c, "num_attention_heads", 32));
+    return read_both(c, heads);
+}
+
+static choir_status read_mistral(choir__config *c)
+{
+    if (json_is_null(json_object_get(c->root, "sliding_window"))) /* sees everything */
+        choir__config_set(c, "window", "0");
+    return read_both(c, "8");
+}
+
+/* --- writing --- */
+
+static void write_rope(const char *text, json_t *root)
+{
+    static const char *const names[][2] = {{"factor", "factor"},
+        {"low_freq", "low_freq_factor"}, {"high_freq", "high_freq_factor"},
+        {"original", "original_max_position_embeddings"}};
+    char *type = choir__config_option(text, "rope");
+    json_t *rope = type ? json_pack("{s:s}", "rope_type", type) : json_null();
+    for (size_t i = 0; type && i < CHOIR_COUNT(names); i++) {
+        char *value = choir__config_option(text, names[i][0]);
+        if (value)
+            json_object_set_new(rope, names[i][1],
+                i == 3 ? json_integer(strtoll(value, NULL, 10))
+                       : json_real(strtod(value, NULL)));
+        free(value);
+    }
+    json_object_set_new(root, "rope_scaling", rope);
+    free(type);
+}
+
+static bool has_window(const char *text)
+{
+    char *window = choir__config_option(text, "window");
+    bool has = window && strcmp(window, "0") != 0;
+    free(window);
+    return has;
+}
+
+/* Llama is published without a window: with one it is Mistral's. */
+static void write_llama(const char *text, json_t *root)
+{
+    write_rope(text, root);
+    if (!has_window(text))
+        return;
+    char *window = choir__config_option(text, "window");
+    json_object_set_new(root, "architectures", json_pack("[s]", "MistralForCausalLM"));
+    json_object_set_new(root, "model_type", json_string("mistral"));
+    json_object_set_new(root, "sliding_window", json_integer(strtoll(window, NULL, 10)));
+    free(window);
+}
+
+static void write_mistral(const char *text, json_t *root)
+{
+    write_rope(text, root);
+    if (!has_window(text))
+        json_object_set_new(root, "sliding_window", json_null());
+}
+
+const choir__published choir__llama_published = {
+    .type = "llama",
+    .architectures = (const char *[]){"LlamaForCausalLM", "LlamaModel", NULL},
+    .keys = llama_keys,
+    .inert = (const char *[]){"rope_scaling", "rope_parameters", NULL}, /* read_rope */
+    .read = read_llama,
+    .write = write_llama,
+    .prefix = "model.",
+    .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
+};
+
+const choir__published choir__mistral_published = {
+    .type = "mistral",
+    .architectures = (const char *[]){"MistralForCausalLM", "MistralModel", NULL},
+    .keys = mistral_keys,
+    .inert = (const char *[]){"rope_scaling", "rope_parameters", NULL},
+    .read = read_mistral,
+    .write = write_mistral,
+    .prefix = "model.",
+    .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
+};
