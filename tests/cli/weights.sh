@@ -53,7 +53,7 @@ writing() {
     bad 1 'no model that writes text but bert' generate --tokens 5 a_bert
     rm -rf mute
     cp -r a_gpt mute && rm mute/tokenizer.json
-    bad 1 'without a tokenizer' generate --tokens 5 mute
+    bad 1 'mute has no tokenizer' generate --tokens 5 mute
 }
 
 # A resumed run goes on from its own weights.
