@@ -62,7 +62,8 @@ resuming() {
     good train "${small[@]}" --model a_gpt/config.json --resume again --steps 4 text && mv out on
     good train "${small[@]}" --model "$gpt" --steps 4 text && mv out whole
     same_run whole on 3
-    bad 2 '--weights a_gpt with --resume again' train "${small[@]}" --resume again --weights a_gpt text
+    bad 2 '--weights a_gpt with --resume again' \
+        train "${small[@]}" --resume again --weights a_gpt text
 }
 
 # config JSON PATTERN: a config.json that is refused.
