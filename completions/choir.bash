@@ -8,7 +8,7 @@ _choir()
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
         --quiet --log-every --trace --weights --help"
     local eval="--batch-size --eval-batches --workers --json --help"
-    local generate="--prompt --tokens --temperature --top-k --seed --help"
+    local generate="--prompt --image --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
     local info="--json --help"
     local values="" word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}

@@ -190,6 +190,29 @@ choir_image_opts choir_image_defaults(void);
 choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
 
+typedef struct choir_document_opts {
+    choir_image_opts image; /* height and width are wanted; of the rest mean, std, max_pixels */
+    int64_t context;        /* tokens of a target */
+} choir_document_opts;
+
+/** A black border around the whole image; mean and std 0.5. */
+choir_document_opts choir_document_defaults(void);
+
+/**
+ * Pairs of an image and a JSON value, as Donut (Kim et al., 2022) reads them: DIR/train and
+ * DIR/validation (or val, test), each with a metadata.jsonl whose lines are
+ * {"file_name": "a.jpg", "ground_truth": {"gt_parse": {...}}} (ground_truth may be a string
+ * that holds such JSON). With one metadata.jsonl in DIR every tenth line is for validation.
+ *
+ * x (3, H, W) f32, stored channels-last: the image, as large as fits. y (context) i64: the
+ * value as tokens, <s_key> ... </s_key> around what a key holds, <sep/> between a list's, </s>
+ * behind all, then <pad>; longer ones are cut. *tokenizer NULL: the characters of all texts;
+ * else it is read; in both cases the one returned there, for the caller to free, knows also the
+ * fields' tokens that it lacked. Errors: io, format, naming the file and the line.
+ */
+choir_status choir_dataset_documents(const char *folder, choir_split split,
+    choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
+
 /** The name of a class of a folder of images; NULL: no such class, or another dataset. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 

@@ -8,6 +8,7 @@
 
 #include "base/options.h"
 #include "cli/cli.h"
+#include "cli/documents.h"
 #include "cli/evaluate.h"
 #include "cli/images.h"
 #include "cli/saved.h"
@@ -28,7 +29,7 @@ static void help(void)
         "Example:\n  choir eval runs/first shakespeare.txt\n");
 }
 
-static choir_status open_data(const choir__saved *s, const char *path, choir_dataset **data)
+static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)
 {
     choir_tokenizer *tokenizer = s->tokenizer;
     if (s->info.task == CHOIR__REGRESSION)
@@ -50,6 +51,8 @@ static choir_status open_data(const choir__saved *s, const char *path, choir_dat
             s->info.config);
     if (!path)
         return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of images to evaluate on");
+    if (s->info.task == CHOIR__IMAGE_TO_TEXT)
+        return choir__documents_validation(path, &s->info, &s->tokenizer, data);
     return choir__cli_open_validation(path, &s->info, data);
 }
 

@@ -58,7 +58,7 @@ static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape
 /* The target that does not count. */
 static int64_t ignored_by(const choir__model_info *info)
 {
-    return info->task == CHOIR__IMAGE_TO_TEXT ? CHOIR__DONUT_PAD : CHOIR_IGNORED;
+    return info->task == CHOIR__IMAGE_TO_TEXT ? info->pad : CHOIR_IGNORED;
 }
 
 static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ignored, sums *s)

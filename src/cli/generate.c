@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
+#include "cli/documents.h"
 #include "cli/saved.h"
 #include "cli/trainer.h"
 #include "tensor/tensor.h"
@@ -107,6 +108,7 @@ static void help(void)
         "Usage: choir generate [OPTION]... CHECKPOINT\n\n"
         "Writes text with a saved language model. CHECKPOINT is what choir train --save made.\n\n"
         "  --prompt TEXT        what the text begins with\n"
+        "  --image FILE         of a model of documents (donut): what it tells of this image\n"
         "  --tokens N           how many to write (default 200)\n"
         "  --temperature X      0 takes the likeliest (default 0.8)\n"
         "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
@@ -115,7 +117,7 @@ static void help(void)
 }
 
 struct request {
-    const char *checkpoint, *prompt;
+    const char *checkpoint, *prompt, *image;
     int64_t tokens, top_k, seed;
     double temperature;
 };
@@ -123,16 +125,18 @@ struct request {
 static int parse(struct request *r, int argc, char **argv, bool *done)
 {
     static const struct option known[] = {{"prompt", required_argument, NULL, 'p'},
-        {"tokens", required_argument, NULL, 'n'}, {"temperature", required_argument, NULL, 't'},
-        {"top-k", required_argument, NULL, 'k'}, {"seed", required_argument, NULL, 's'},
-        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    *r = (struct request){NULL, "", 200, 40, 42, 0.8};
+        {"image", required_argument, NULL, 'i'}, {"tokens", required_argument, NULL, 'n'},
+        {"temperature", required_argument, NULL, 't'}, {"top-k", required_argument, NULL, 'k'},
+        {"seed", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    *r = (struct request){NULL, "", NULL, 200, 40, 42, 0.8};
     opterr = 0;
     int which = 0;
     for (int id; (id = getopt_long(argc, argv, ":", known, &which)) != -1;) {
         bool good = true;
         switch (id) {
         case 'p': r->prompt = optarg; break;
+        case 'i': r->image = optarg; break;
         case 'n': good = choir__parse_int(optarg, 1, 1 << 30, &r->tokens); break;
         case 'k': good = choir__parse_int(optarg, 0, 1 << 30, &r->top_k); break;
         case 's': good = choir__parse_int(optarg, 0, INT64_MAX, &r->seed); break;
@@ -158,14 +162,25 @@ static choir_status generate(const struct request *r)
 {
     choir__saved s;
     choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
-    if (status == CHOIR_OK && s.info.task == CHOIR__LANGUAGE && !s.tokenizer)
+    bool documents = status == CHOIR_OK && s.info.task == CHOIR__IMAGE_TO_TEXT;
+    if (status == CHOIR_OK && documents != (r->image != NULL))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            documents ? "%s tells what is in an image: name one by --image FILE"
+                      : "%s writes text: --image is for models of documents",
+            r->checkpoint);
+    if (status == CHOIR_OK && !s.tokenizer && (documents || s.info.task == CHOIR__LANGUAGE))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no tokenizer: it was trained on ids alone; choir train --tokenizer FILE"
             " keeps one",
             r->checkpoint);
-    if (status == CHOIR_OK && (s.info.task != CHOIR__LANGUAGE || s.info.masked))
+    if (status == CHOIR_OK && !documents && (s.info.task != CHOIR__LANGUAGE || s.info.masked))
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no model that writes text but %s",
             r->checkpoint, s.info.config);
+    if (status == CHOIR_OK && documents) {
+        status = choir__documents_tell(&s, r->image);
+        choir__saved_close(&s);
+        return status;
+    }
     size_t bytes = strlen(r->prompt);
     size_t room = status == CHOIR_OK ? choir_tokenizer_room(s.tokenizer, bytes) : 0;
     int64_t *ids = choir__calloc(room + 1, sizeof *ids), count = 0;

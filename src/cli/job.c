@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
+#include "cli/documents.h"
 #include "cli/images.h"
 #include "cli/text.h"
 #include "tensor/tensor.h"
@@ -79,7 +80,7 @@ choir_status choir__job_open_data(choir__job *j)
     bool language = j->info.task == CHOIR__LANGUAGE;
     if (is_random(j))
         return open_random(j);
-    if (!language && j->info.task != CHOIR__CLASSIFICATION)
+    if (j->info.task == CHOIR__REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s trains on random data alone: choir train --model %s random",
             j->spec->name, j->model);
@@ -90,10 +91,14 @@ choir_status choir__job_open_data(choir__job *j)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s with classes wants tokens with a class each: there are 'random' ones alone",
             j->spec->name);
+    if (j->info.task == CHOIR__IMAGE_TO_TEXT && is_folder(j))
+        return choir__documents_open(j);
     if (!language && !is_folder(j))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s wants a folder of images (class folders or IDX files) or 'random', not %s",
-            j->spec->name, j->data ? j->data : "a text");
+            "model %s wants a folder of %s or 'random', not %s", j->spec->name,
+            j->info.task == CHOIR__IMAGE_TO_TEXT ? "images with a metadata.jsonl"
+                                                 : "images (class folders or IDX files)",
+            j->data ? j->data : "a text");
     if (!language)
         return choir__cli_open_pictures(j);
     const char *path = j->data ? j->data : choir__cli_own_text();

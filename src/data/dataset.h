@@ -23,6 +23,9 @@ choir_status choir__not_utf8(const char *name, const char *text, const char *at)
 /* Whether a folder has files that choir_tokenizer_load takes. */
 bool choir__has_tokenizer(const char *folder);
 
+/* One image as choir_dataset_documents has it: x (height, width, 3). Errors: io, format. */
+choir_status choir__document_image(const char *path, const choir_image_opts *opts, float *x);
+
 /* Whether a file holds ids, not text: by what it begins with, or a name that ends in .bin. */
 bool choir__is_token_file(const char *path);
 

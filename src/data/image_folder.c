@@ -3,11 +3,9 @@
  *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else every tenth file of a class)
  *     DIR/CLASS/FILE
  *
- * get may be called by several threads: each call takes a set of buffers from a list and puts
- * it back. */
+ * get may be called by several threads. */
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -29,12 +27,6 @@ typedef struct image_file {
     int64_t class;
 } image_file;
 
-/* Buffers for one thread, while idle in a list. */
-typedef struct idle_work {
-    choir__image_work work;
-    struct idle_work *next;
-} idle_work;
-
 typedef struct image_folder {
     choir_dataset base;
     choir_image_opts opts;
@@ -45,8 +37,7 @@ typedef struct image_folder {
     image_file *files;
     int64_t count, room;
     choir__resample_fn *resample;
-    pthread_mutex_t lock; /* guards what follows */
-    idle_work *idle;
+    choir__image_works works;
 } image_folder;
 
 /* --- names --- */
@@ -209,24 +200,6 @@ static choir_status look_into(image_folder *d, const char *folder)
 
 /* --- one sample --- */
 
-static idle_work *take_work(image_folder *d)
-{
-    pthread_mutex_lock(&d->lock);
-    idle_work *w = d->idle;
-    if (w)
-        d->idle = w->next;
-    pthread_mutex_unlock(&d->lock);
-    return w ? w : choir__calloc(1, sizeof *w);
-}
-
-static void put_work(image_folder *d, idle_work *w)
-{
-    pthread_mutex_lock(&d->lock);
-    w->next = d->idle;
-    d->idle = w;
-    pthread_mutex_unlock(&d->lock);
-}
-
 static char *path_of(const image_folder *d, int64_t index)
 {
     const image_file *f = &d->files[index];
@@ -261,10 +234,10 @@ static choir_status get_epoch(
     uint64_t key = choir__key(d->opts.seed, "image");
     choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
     if (status == CHOIR_OK) {
-        idle_work *w = take_work(d);
+        choir__image_work *w = choir__image_work_take(&d->works);
         key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index);
-        status = render(d, &w->work, path, key, data, bytes, x);
-        put_work(d, w);
+        status = render(d, w, path, key, data, bytes, x);
+        choir__image_work_put(&d->works, w);
         *(int64_t *)y = d->files[index].class;
     }
     free(data);
@@ -289,12 +262,7 @@ static void free_folder(choir_dataset *self)
     image_folder *d = (image_folder *)self;
     for (int64_t i = 0; i < d->count; i++)
         free(d->files[i].name);
-    for (idle_work *w = d->idle, *next; w; w = next) {
-        next = w->next;
-        choir__image_work_free(&w->work);
-        free(w);
-    }
-    pthread_mutex_destroy(&d->lock);
+    choir__image_works_free(&d->works);
     free_names(&d->classes);
     free(d->files);
     free(d->root);
@@ -402,7 +370,7 @@ choir_status choir_dataset_images(
     d->opts = opts;
     d->training = split == CHOIR_TRAIN;
     d->resample = choir__resample_find();
-    pthread_mutex_init(&d->lock, NULL);
+    choir__image_works_init(&d->works);
     status = look_into(d, folder);
     if (status == CHOIR_OK)
         status = settle(d);

@@ -231,8 +231,11 @@ static choir_status from_json(const char *name, json_t *root, choir_tokenizer **
         return choir__chars_from_json(name, root, tokenizer);
     if (!strcmp(type, "sentencepiece"))
         return choir__sentencepiece_from_json(name, root, tokenizer);
+    if (!strcmp(type, "extended"))
+        return choir__extended_from_json(name, root, tokenizer);
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s: a tokenizer of type \"%s\"; \"chars\", \"bytes\" and \"sentencepiece\" are known",
+        "%s: a tokenizer of type \"%s\"; \"chars\", \"bytes\", \"sentencepiece\" and \"extended\""
+        " are known",
         name, type);
 }
 

@@ -108,6 +108,14 @@ struct choir_tokenizer {
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__place place, choir__ids *ids);
 
+/* The id whose text this is; -1: there is none. Looks through all. */
+int64_t choir__tokenizer_id(const choir_tokenizer *tokenizer, const char *text);
+
+/* inner with those of the tokens that it lacks as further special ones; inner itself, if it has
+ * them all. On success the result owns inner. Errors: argument. */
+choir_status choir__tokenizer_extend(
+    choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer);
+
 /* Takes a list of added tokens. */
 void choir__tokenizer_set_added(choir_tokenizer *t, choir__added *added, size_t count);
 
@@ -122,6 +130,8 @@ choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer
 choir_status choir__sentencepiece_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer);
 choir_status choir__sentencepiece_from_json(
+    const char *name, json_t *root, choir_tokenizer **tokenizer);
+choir_status choir__extended_from_json(
     const char *name, json_t *root, choir_tokenizer **tokenizer);
 
 /* GPT-2's pair of files, already in memory. Errors: format, naming file and line or token. */

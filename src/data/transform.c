@@ -123,6 +123,17 @@ choir__view choir__view_center(const choir_image_opts *o, int width, int height)
     return v;
 }
 
+choir__view choir__view_whole(const choir_image_opts *o, int width, int height)
+{
+    choir__view v = whole(width, height);
+    bool by_height = (double)o->height / height <= (double)o->width / width;
+    v.full_height = by_height ? o->height : in_ratio(height, width, o->width);
+    v.full_width = by_height ? in_ratio(width, height, o->height) : o->width;
+    v.left = -((o->width - v.full_width) / 2);
+    v.top = -((o->height - v.full_height) / 2);
+    return v;
+}
+
 /* --- weights --- */
 
 /* One axis of a view, in pixels of the shrunk image. */
@@ -319,4 +330,40 @@ choir__resample_fn *choir__resample_find(void)
         return choir__resample_avx2;
 #endif
     return choir__resample_baseline;
+}
+
+/* --- buffers for several threads --- */
+
+void choir__image_works_init(choir__image_works *works)
+{
+    pthread_mutex_init(&works->lock, NULL);
+    works->idle = NULL;
+}
+
+void choir__image_works_free(choir__image_works *works)
+{
+    for (choir__image_work *w = works->idle, *next; w; w = next) {
+        next = w->next;
+        choir__image_work_free(w);
+        free(w);
+    }
+    pthread_mutex_destroy(&works->lock);
+}
+
+choir__image_work *choir__image_work_take(choir__image_works *works)
+{
+    pthread_mutex_lock(&works->lock);
+    choir__image_work *w = works->idle;
+    if (w)
+        works->idle = w->next;
+    pthread_mutex_unlock(&works->lock);
+    return w ? w : choir__calloc(1, sizeof *w);
+}
+
+void choir__image_work_put(choir__image_works *works, choir__image_work *w)
+{
+    pthread_mutex_lock(&works->lock);
+    w->next = works->idle;
+    works->idle = w;
+    pthread_mutex_unlock(&works->lock);
 }

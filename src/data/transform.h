@@ -2,6 +2,7 @@
 #ifndef CHOIR_TRANSFORM_H
 #define CHOIR_TRANSFORM_H
 
+#include <pthread.h>
 #include "data/image.h"
 #include "data/resample.h"
 
@@ -18,6 +19,8 @@ typedef struct choir__view {
 choir_status choir__view_random(const choir_image_opts *opts, const char *name, int width,
     int height, uint64_t key, choir__view *view);
 choir__view choir__view_center(const choir_image_opts *opts, int width, int height);
+/* All of the image, as large as fits, in the middle of black. */
+choir__view choir__view_whole(const choir_image_opts *opts, int width, int height);
 
 /* The buffers of one image after another; zeroed at first. One thread at a time. */
 typedef struct choir__image_work {
@@ -26,7 +29,19 @@ typedef struct choir__image_work {
     size_t y_room, x_room; /* weights that fit */
     float *row;
     size_t row_room;
+    struct choir__image_work *next; /* while idle */
 } choir__image_work;
+
+/* For a dataset whose get several threads may call: each takes buffers and puts them back. */
+typedef struct choir__image_works {
+    pthread_mutex_t lock;
+    choir__image_work *idle;
+} choir__image_works;
+
+void choir__image_works_init(choir__image_works *works);
+void choir__image_works_free(choir__image_works *works);
+choir__image_work *choir__image_work_take(choir__image_works *works);
+void choir__image_work_put(choir__image_works *works, choir__image_work *work);
 
 /* The open image's view as floats, (opts->height, opts->width, 3). Errors: format, memory. */
 choir_status choir__image_render(choir__image_work *work, const choir_image_opts *opts,

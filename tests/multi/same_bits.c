@@ -265,7 +265,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(resnet), cmocka_unit_test(alexnet),
         cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral),
-        cmocka_unit_test(lstm), cmocka_unit_test(gru),
-        cmocka_unit_test(bert)};
+        cmocka_unit_test(lstm), cmocka_unit_test(gru), cmocka_unit_test(bert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "nn/models/swin.h"
 #include "nn/module.h"
 
-enum { PAD = CHOIR__DONUT_PAD, START = 0 /* <s>, as in XLM-RoBERTa's vocabulary */ };
+enum { PAD = 1, START = 0 /* XLM-RoBERTa's, unless the data's tokenizer has others */ };
 
 typedef struct donut {
     choir_module base;
@@ -29,20 +29,22 @@ static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, 
     return choir_forward(d->decoder, in[1], choir_forward(d->encoder, in[0]));
 }
 
-static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward};
-
-choir_tensor *choir__donut_input(choir_tensor *target) /* (B, T) i64 */
+choir_tensor *choir__donut_encode(choir_module *self, choir_tensor *image)
 {
-    int64_t b = choir_tensor_size(target, 0), t = choir_tensor_size(target, 1);
-    choir_tensor *parts[2] = {
-        choir_full(choir_tensor_scope(target), CHOIR_I64, choir_dims(b, 1), START),
-        choir_narrow(target, 1, 0, t - 1)};
-    return choir_cat(parts, 2, 1);
+    return choir_forward(((donut *)self)->encoder, image);
 }
+
+choir_tensor *choir__donut_decode(choir_module *self, choir_tensor *ids, choir_tensor *states)
+{
+    return choir_forward(((donut *)self)->decoder, ids, states);
+}
+
+static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward};
 
 struct sizes {
     choir__swin_sizes encoder;
     choir__mbart_sizes decoder;
+    int64_t pad, start;
 };
 
 /* "2-2-14-2", one number a stage. */
@@ -76,8 +78,8 @@ static choir_status parse(const char *text, struct sizes *s)
 {
     char depths[64] = "2-2-14-2", heads[64] = "4-8-16-32";
     int stages;
-    *s = (struct sizes){
-        {2560, 1920, 3, 4, 10, 128, 0, {0}, {0}, 0}, {4, 16, 1024, 4096, 768, 0, 0, 0}};
+    *s = (struct sizes){{2560, 1920, 3, 4, 10, 128, 0, {0}, {0}, 0},
+        {4, 16, 1024, 4096, 768, 0, 0, 0}, PAD, START};
     choir__option known[] = {{"height", CHOIR__INT, &s->encoder.height, 1, 1 << 16},
         {"image_width", CHOIR__INT, &s->encoder.width, 1, 1 << 16},
         {"patch", CHOIR__INT, &s->encoder.patch, 1, 64},
@@ -90,6 +92,7 @@ static choir_status parse(const char *text, struct sizes *s)
         {"hidden", CHOIR__INT, &s->decoder.hidden, 1, 1 << 18},
         {"context", CHOIR__INT, &s->decoder.context, 2, 1 << 20},
         {"vocab", CHOIR__INT, &s->decoder.vocab, 3, 1 << 24},
+        {"pad", CHOIR__INT, &s->pad, 0, 1 << 24}, {"start", CHOIR__INT, &s->start, 0, 1 << 24},
         {"dropout", CHOIR__FLOAT, &s->decoder.dropout, 0, 0.99}, {NULL}};
     choir_status status = choir__options_parse(text, "model donut", known);
     if (status != CHOIR_OK)
@@ -128,6 +131,12 @@ static choir_status describe(const char *text, choir__model_info *info)
         info->classes = s.decoder.vocab;
     if (!info->classes)
         info->classes = 57525;
+    if (!info->pad && !info->start)
+        info->pad = s.pad, info->start = s.start;
+    if (info->pad >= info->classes || info->start >= info->classes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model donut: pad=%lld and start=%lld are no tokens of a vocabulary of %lld",
+            (long long)info->pad, (long long)info->start, (long long)info->classes);
     info->task = CHOIR__IMAGE_TO_TEXT;
     info->input = choir_dims(3, s.encoder.height, s.encoder.width);
     info->output = choir_dims(s.decoder.context);
@@ -137,12 +146,12 @@ static choir_status describe(const char *text, choir__model_info *info)
     snprintf(info->config, sizeof info->config,
         "donut:height=%lld,image_width=%lld,patch=%lld,window=%lld,embed=%lld,depths=%s,"
         "heads=%s,layers=%lld,decoder_heads=%lld,width=%lld,hidden=%lld,context=%lld,"
-        "vocab=%lld,dropout=%g",
+        "vocab=%lld,pad=%lld,start=%lld,dropout=%g",
         (long long)s.encoder.height, (long long)s.encoder.width, (long long)s.encoder.patch,
         (long long)s.encoder.window, (long long)s.encoder.embed, depths, heads,
         (long long)s.decoder.layers, (long long)s.decoder.heads, (long long)s.decoder.width,
         (long long)s.decoder.hidden, (long long)s.decoder.context, (long long)info->classes,
-        s.decoder.dropout);
+        (long long)info->pad, (long long)info->start, s.decoder.dropout);
     return CHOIR_OK;
 }
 
@@ -165,7 +174,7 @@ const choir__model_spec choir__model_donut = {
     .name = "donut",
     .help = "Donut, images to tokens: height=2560,image_width=1920,patch=4,window=10,embed=128,"
             "depths=2-2-14-2,heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,"
-            "context=768,vocab=(the data's),dropout=0",
+            "context=768,vocab=(the data's),pad=1,start=0,dropout=0",
     .describe = describe,
     .build = build,
 };

@@ -43,11 +43,22 @@ choir_status choir__model_find(const char *text, const choir__model_spec **spec)
     return choir__error(CHOIR_ERR_ARGUMENT, "there is no model '%s'; there are %s", name, list);
 }
 
+/* Each token is predicted from those before it: start, and the target (B, T) but its last. */
+static choir_tensor *moved_on(choir_tensor *target, int64_t start)
+{
+    int64_t b = choir_tensor_size(target, 0), t = choir_tensor_size(target, 1);
+    choir_tensor *parts[2] = {
+        choir_full(choir_tensor_scope(target), CHOIR_I64, choir_dims(b, 1), (double)start),
+        choir_narrow(target, 1, 0, t - 1)};
+    return choir_cat(parts, 2, 1);
+}
+
 choir_tensor *choir__model_forward(
     const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
 {
-    return info->task == CHOIR__IMAGE_TO_TEXT ? choir_forward(module, x, choir__donut_input(y))
-                                              : choir_forward(module, x);
+    return info->task == CHOIR__IMAGE_TO_TEXT
+               ? choir_forward(module, x, moved_on(y, info->start))
+               : choir_forward(module, x);
 }
 
 choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes)
@@ -80,7 +91,7 @@ choir_tensor *choir__model_loss(
     const choir__model_info *info, choir_tensor *out, choir_tensor *y)
 {
     choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
-    opts.ignore_index = CHOIR__DONUT_PAD;
+    opts.ignore_index = info->pad;
     if (info->task == CHOIR__IMAGE_TO_TEXT)
         return choir_cross_entropy_with(out, y, opts);
     return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)

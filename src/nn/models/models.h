@@ -21,6 +21,7 @@ typedef struct choir__model_info {
     bool random;        /* the data is random, of whatever shape the model wants */
     int64_t vocab;      /* samples are ids below it, where classes says something else; or 0 */
     bool masked;        /* LANGUAGE: says what is behind a mask, not what comes next */
+    int64_t pad, start; /* IMAGE_TO_TEXT: ids of tokens; both 0: not known yet */
     char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
 } choir__model_info;
 
@@ -61,13 +62,13 @@ choir_tensor *choir__model_loss(
 /* 0 ... t - 1, i64. */
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t);
 
+/* Donut's halves: an image (B, 3, H, W) to states, and these with tokens (B, T) to scores. */
+choir_tensor *choir__donut_encode(choir_module *donut, choir_tensor *image);
+choir_tensor *choir__donut_decode(choir_module *donut, choir_tensor *ids, choir_tensor *states);
+
 extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_cnn,
     choir__model_resnet18, choir__model_resnet34, choir__model_resnet50, choir__model_resnet101,
     choir__model_resnet152, choir__model_alexnet, choir__model_gpt2, choir__model_llama,
     choir__model_mistral, choir__model_donut, choir__model_lstm, choir__model_bert;
-
-/* Donut's padding token, which its loss leaves out; its decoder's input for a target. */
-enum { CHOIR__DONUT_PAD = 1 };
-choir_tensor *choir__donut_input(choir_tensor *target);
 
 #endif

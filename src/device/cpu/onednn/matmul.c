@@ -170,8 +170,8 @@ bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_
         return false;
     choir__onednn_op *reorder = &plan->reorder[0];
     extra = (extra + 63) & ~(size_t)63;
-    size_t most = plan->op.scratchpad > reorder->scratchpad ? plan->op.scratchpad
-                                                            : reorder->scratchpad;
+    size_t most =
+        plan->op.scratchpad > reorder->scratchpad ? plan->op.scratchpad : reorder->scratchpad;
     char *scratch = choir__cpu_scratch(context, extra + plan->bytes[0] + most);
     bool reordered = reorder->primitive;
     *p = (choir__onednn_packed){.cache = cache,
@@ -179,8 +179,8 @@ bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_
         .b = reordered ? scratch + extra : (void *)k->b,
         .extra = scratch,
         .scratchpad = scratch + extra + plan->bytes[0]};
-    if (reordered && !choir__onednn_run(
-                         cache, reorder, (void *[]){(void *)k->b, p->b}, p->scratchpad))
+    if (reordered &&
+        !choir__onednn_run(cache, reorder, (void *[]){(void *)k->b, p->b}, p->scratchpad))
         failed(k);
     return true;
 }

@@ -1,0 +1,125 @@
+/* Donut's json2token: keys in reverse order of their names, <s_key> and </s_key> around what a
+ * key holds, <sep/> between the entries of a list, all else as Python's str() writes it. An
+ * object whose only key is text_sequence is that text. */
+#include "data/document_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void choir__names_add(choir__names *n, const char *format, const char *part)
+{
+    size_t bytes = strlen(format) + strlen(part) + 1;
+    char *name = choir__alloc(bytes);
+    const char *at = strchr(format, '*');
+    snprintf(name, bytes, "%.*s%s%s", (int)(at - format), format, part, at + 1);
+    for (int64_t i = 0; i < n->count; i++)
+        if (!strcmp(n->name[i], name)) {
+            free(name);
+            return;
+        }
+    if (n->count == n->room) {
+        n->room = n->room ? 2 * n->room : 16;
+        n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
+    }
+    n->name[n->count++] = name;
+}
+
+void choir__names_free(choir__names *n)
+{
+    for (int64_t i = 0; i < n->count; i++)
+        free(n->name[i]);
+    free(n->name);
+    *n = (choir__names){0};
+}
+
+typedef struct text {
+    char *data;
+    size_t used, room;
+} text;
+
+static void add(text *t, const char *part)
+{
+    size_t bytes = strlen(part);
+    if (t->used + bytes + 1 > t->room) {
+        t->room = 2 * (t->used + bytes + 1);
+        t->data = choir__realloc(t->data, t->room);
+    }
+    memcpy(t->data + t->used, part, bytes + 1);
+    t->used += bytes;
+}
+
+static int downwards(const void *a, const void *b)
+{
+    return -strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_value(text *t, const json_t *value, choir__names *fields);
+
+static void add_object(text *t, const json_t *object, choir__names *fields)
+{
+    size_t count = json_object_size(object), i = 0;
+    const char **keys = choir__alloc((count + 1) * sizeof *keys), *key;
+    json_t *inner = json_object_get(object, "text_sequence");
+    if (count == 1 && inner) {
+        add_value(t, inner, fields);
+        free(keys);
+        return;
+    }
+    json_object_foreach((json_t *)object, key, inner) keys[i++] = key;
+    qsort(keys, count, sizeof *keys, downwards);
+    for (i = 0; i < count; i++) {
+        choir__names_add(fields, "<s_*>", keys[i]);
+        choir__names_add(fields, "</s_*>", keys[i]);
+        add(t, "<s_");
+        add(t, keys[i]);
+        add(t, ">");
+        add_value(t, json_object_get(object, keys[i]), fields);
+        add(t, "</s_");
+        add(t, keys[i]);
+        add(t, ">");
+    }
+    free(keys);
+}
+
+/* jansson refuses files nested deeper than 2048, so this recursion ends. */
+static void add_value(text *t, const json_t *value, choir__names *fields)
+{
+    char number[64] = "";
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: add_object(t, value, fields); return;
+    case JSON_ARRAY:
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            if (i) {
+                choir__names_add(fields, "*", "<sep/>");
+                add(t, "<sep/>");
+            }
+            add_value(t, json_array_get(value, i), fields);
+        }
+        return;
+    case JSON_STRING: add(t, json_string_value(value)); return;
+    case JSON_INTEGER:
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+        break;
+    case JSON_REAL: /* as Python: the fewest digits that read back as the same number */
+        for (int digits = 1; digits <= 17; digits++) {
+            snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
+            if (strtod(number, NULL) == json_real_value(value))
+                break;
+        }
+        if (!strpbrk(number, ".e"))
+            strcat(number, ".0");
+        break;
+    case JSON_TRUE: strcpy(number, "True"); break;
+    case JSON_FALSE: strcpy(number, "False"); break;
+    case JSON_NULL: strcpy(number, "None"); break;
+    }
+    add(t, number);
+}
+
+char *choir__document_text(const json_t *value, choir__names *fields)
+{
+    text t = {0};
+    add(&t, "");
+    add_value(&t, value, fields);
+    return t.data;
+}

@@ -1,0 +1,318 @@
+/* Images with the JSON that tells what is in them. The lines of metadata.jsonl are read, and
+ * their values made texts, when the dataset is opened; an image, when its sample is wanted. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/document_text.h"
+#include "data/tokenizer.h"
+#include "data/transform.h"
+
+enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
+
+typedef struct document {
+    char *image, *text;
+    int64_t *ids; /* (count), with </s> behind */
+    int64_t count;
+} document;
+
+typedef struct documents {
+    choir_dataset base;
+    choir_document_opts opts;
+    char *root; /* the folder of metadata.jsonl */
+    document *all;
+    int64_t count, room, pad;
+    choir__resample_fn *resample;
+    choir__image_works works;
+} documents;
+
+/* --- a line of metadata.jsonl --- */
+
+typedef struct line {
+    const char *path; /* of the file */
+    int number;
+} line;
+
+static choir_status wrong(const line *l, const char *what)
+{
+    return choir__error(CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, what);
+}
+
+/* What is to be told of the image: gt_parse of ground_truth, or the first of gt_parses. */
+static choir_status find_value(
+    const line *l, const json_t *root, json_t **parsed, const json_t **value)
+{
+    const json_t *truth = json_object_get(root, "ground_truth");
+    json_error_t error;
+    if (json_is_string(truth)) {
+        *parsed = json_loads(json_string_value(truth), 0, &error);
+        if (!*parsed)
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s, line %d: ground_truth is a string that is no JSON: %s", l->path, l->number,
+                error.text);
+        truth = *parsed;
+    }
+    *value = json_object_get(truth, "gt_parse");
+    if (!*value)
+        *value = json_array_get(json_object_get(truth, "gt_parses"), 0);
+    return *value ? CHOIR_OK : wrong(l, "there is no ground_truth with a gt_parse");
+}
+
+static void add_document(documents *d, const char *image, char *text)
+{
+    if (d->count == d->room) {
+        d->room = d->room ? 2 * d->room : 64;
+        d->all = choir__realloc(d->all, (size_t)d->room * sizeof *d->all);
+    }
+    d->all[d->count++] = (document){.image = choir__strdup(image), .text = text};
+}
+
+static choir_status read_line(
+    documents *d, const line *l, const char *text, size_t bytes, choir__names *fields)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, 0, &error), *parsed = NULL;
+    const json_t *value = NULL;
+    if (!root)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, error.text);
+    const char *image = json_string_value(json_object_get(root, "file_name"));
+    choir_status status =
+        image ? find_value(l, root, &parsed, &value) : wrong(l, "there is no file_name");
+    if (status == CHOIR_OK)
+        add_document(d, image, choir__document_text(value, fields));
+    json_decref(root);
+    json_decref(parsed);
+    return status;
+}
+
+/* Lines go to d; if there is a `rest`, every tenth is for validation, and those of the other
+ * split go there. */
+static choir_status read_metadata(
+    documents *d, documents *rest, const char *folder, bool training, choir__names *fields)
+{
+    char *path = choir__format("%s/metadata.jsonl", folder), *data = NULL;
+    size_t bytes;
+    int64_t entries = 0;
+    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
+    line l = {.path = path};
+    for (const char *at = data, *next; status == CHOIR_OK && at < data + bytes; at = next) {
+        const char *end = memchr(at, '\n', (size_t)(data + bytes - at));
+        end = end ? end : data + bytes;
+        next = end + 1;
+        l.number++;
+        if (strspn(at, " \t\r") >= (size_t)(end - at))
+            continue;
+        bool other = rest && (entries++ % HOLD_OUT == HOLD_OUT - 1) == training;
+        status = read_line(other ? rest : d, &l, at, (size_t)(end - at), fields);
+    }
+    free(data);
+    free(path);
+    return status;
+}
+
+/* --- folders --- */
+
+static bool has_metadata(const char *folder, const char *part)
+{
+    struct stat info;
+    char *path = choir__format("%s/%s%smetadata.jsonl", folder, part, *part ? "/" : "");
+    bool there = stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    free(path);
+    return there;
+}
+
+static const char *validation_part(const char *folder)
+{
+    static const char *const names[] = {"validation", "val", "test"};
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        if (has_metadata(folder, names[i]))
+            return names[i];
+    return NULL;
+}
+
+/* The fields and characters of both splits have tokens, in the order of training's lines, then
+ * the others': so both splits know the same ones. */
+static choir_status read_all(
+    documents *d, documents *rest, const char *folder, bool training, choir__names *fields)
+{
+    bool split = has_metadata(folder, "train");
+    const char *other = split ? validation_part(folder) : NULL;
+    char *train = choir__format("%s%s", folder, split ? "/train" : "");
+    char *held = other ? choir__format("%s/%s", folder, other) : NULL;
+    choir_status status = read_metadata(
+        training || !held ? d : rest, held ? NULL : rest, train, training, fields);
+    if (status == CHOIR_OK && held)
+        status = read_metadata(training ? rest : d, NULL, held, training, fields);
+    d->root = training || !held ? train : held;
+    free(training || !held ? held : train);
+    if (status == CHOIR_OK && !d->count)
+        status = choir__error(CHOIR_ERR_FORMAT, "%s: %s", folder,
+            training ? "metadata.jsonl has no lines"
+                     : "no lines are held out to validate on: make validation/metadata.jsonl");
+    return status;
+}
+
+/* --- tokens --- */
+
+static choir_status characters(
+    const documents *d, const documents *rest, choir_tokenizer **tokenizer)
+{
+    choir__buffer text = {0};
+    for (int64_t i = 0; i < d->count + rest->count; i++) {
+        const document *k = i < d->count ? &d->all[i] : &rest->all[i - d->count];
+        choir__buffer_add(&text, k->text, strlen(k->text));
+    }
+    choir_status status = choir_tokenizer_chars(text.data, text.bytes, tokenizer);
+    free(text.data);
+    return status;
+}
+
+/* Afterwards *tokenizer knows the fields; it may be another object. */
+static choir_status settle_tokenizer(const documents *d, const documents *rest,
+    choir__names *fields, choir_tokenizer **tokenizer)
+{
+    choir_tokenizer *known = *tokenizer, *extended;
+    choir_status status = known ? CHOIR_OK : characters(d, rest, &known);
+    if (status == CHOIR_OK)
+        status = choir__tokenizer_extend(known, fields->name, fields->count, &extended);
+    if (status != CHOIR_OK) {
+        if (known != *tokenizer)
+            choir_tokenizer_free(known);
+        return status;
+    }
+    *tokenizer = extended; /* which owns the other */
+    return CHOIR_OK;
+}
+
+static choir_status encode(documents *d, const choir_tokenizer *tokenizer)
+{
+    int64_t end = choir__tokenizer_id(tokenizer, "</s>");
+    d->pad = choir__tokenizer_id(tokenizer, "<pad>");
+    for (int64_t i = 0; i < d->count; i++) {
+        document *k = &d->all[i];
+        size_t bytes = strlen(k->text);
+        k->ids = choir__alloc((choir_tokenizer_room(tokenizer, bytes) + 1) * sizeof *k->ids);
+        choir_status status =
+            choir_tokenizer_encode(tokenizer, k->text, bytes, k->ids, &k->count);
+        if (status != CHOIR_OK)
+            return choir__error(
+                status, "%s, of %s: %s", d->root, k->image, choir_error_message());
+        k->ids[k->count++] = end;
+    }
+    return CHOIR_OK;
+}
+
+/* --- the dataset --- */
+
+static int64_t length(const choir_dataset *self)
+{
+    return ((const documents *)self)->count;
+}
+
+static choir_status render(choir__image_work *w, choir__resample_fn *resample,
+    const choir_image_opts *o, const char *path, float *x)
+{
+    char *data = NULL;
+    size_t bytes;
+    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
+    if (status == CHOIR_OK)
+        status = choir__decoder_open(&w->decoder, path, data, bytes, o->max_pixels);
+    if (status == CHOIR_OK) {
+        choir__view view = choir__view_whole(o, w->decoder.width, w->decoder.height);
+        status = choir__image_render(w, o, resample, &view, x);
+        choir__decoder_close(&w->decoder);
+    }
+    free(data);
+    return status;
+}
+
+choir_status choir__document_image(const char *path, const choir_image_opts *opts, float *x)
+{
+    choir__image_work w = {0};
+    choir_status status = render(&w, choir__resample_find(), opts, path, x);
+    choir__image_work_free(&w);
+    return status;
+}
+
+static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    documents *d = (documents *)self;
+    const document *k = &d->all[index];
+    int64_t *out = y;
+    char *path = choir__format("%s/%s", d->root, k->image);
+    choir__image_work *w = choir__image_work_take(&d->works);
+    choir_status status = render(w, d->resample, &d->opts.image, path, x);
+    choir__image_work_put(&d->works, w);
+    for (int64_t i = 0; i < d->opts.context; i++)
+        out[i] = i < k->count ? k->ids[i] : d->pad;
+    free(path);
+    return status;
+}
+
+static void free_all(documents *d)
+{
+    for (int64_t i = 0; i < d->count; i++) {
+        free(d->all[i].image);
+        free(d->all[i].text);
+        free(d->all[i].ids);
+    }
+    free(d->all);
+}
+
+static void free_documents(choir_dataset *self)
+{
+    documents *d = (documents *)self;
+    free_all(d);
+    choir__image_works_free(&d->works);
+    free(d->root);
+    free(d);
+}
+
+static const choir_dataset_ops ops = {
+    .length = length, .get = get, .free = free_documents, .channels_last = true};
+
+choir_document_opts choir_document_defaults(void)
+{
+    choir_document_opts opts = {.image = choir_image_defaults(), .context = 768};
+    for (int c = 0; c < 3; c++)
+        opts.image.mean[c] = opts.image.std[c] = 0.5f;
+    return opts;
+}
+
+choir_status choir_dataset_documents(const char *folder, choir_split split,
+    choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    if (opts.image.height < 1 || opts.image.width < 1 || opts.context < 2)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: images of %d x %d pixels and %lld tokens are no documents", folder,
+            opts.image.width, opts.image.height, (long long)opts.context);
+    documents *d = choir__calloc(1, sizeof *d);
+    choir__names fields = {0};
+    d->base = (choir_dataset){.ops = &ops,
+        .x_dtype = CHOIR_F32,
+        .y_dtype = CHOIR_I64,
+        .x_shape = choir_dims(3, opts.image.height, opts.image.width),
+        .y_shape = choir_dims(opts.context)};
+    d->opts = opts;
+    d->resample = choir__resample_find();
+    choir__image_works_init(&d->works);
+    for (int i = 0; i < 3; i++)
+        choir__names_add(&fields, "*", (const char *[]){"<s>", "<pad>", "</s>"}[i]);
+    documents rest = {0}; /* of the other split */
+    choir_status status = read_all(d, &rest, folder, split == CHOIR_TRAIN, &fields);
+    if (status == CHOIR_OK)
+        status = settle_tokenizer(d, &rest, &fields, tokenizer);
+    free_all(&rest);
+    if (status == CHOIR_OK)
+        status = encode(d, *tokenizer);
+    choir__names_free(&fields);
+    if (status != CHOIR_OK) {
+        free_documents(&d->base);
+        return status;
+    }
+    d->base.classes = choir_tokenizer_size(*tokenizer);
+    *dataset = &d->base;
+    return CHOIR_OK;
+}
