@@ -48,7 +48,8 @@ void choir_trace_span(choir_trace *trace, const char *name, double start, double
 
 /** Waits for what is watched; -> its lines, the most expensive first, until the next call of
  * this on the trace. FLOPs: a product of (M, K) by (K, N) counts 2 M N K, a convolution as the
- * product it is, attention 4 D a query and key that it sees, and 8 D backward. */
+ * product it is, attention 4 D a query and key that it sees, and 8 D backward, a
+ * recurrent layer the products of its steps. */
 const choir_trace_line *choir_trace_profile(choir_trace *trace, int *count);
 
 /** The profile as a table. matmul_rate in FLOP/s (choir_trace_matmul_rate), 0: unknown. */

@@ -22,7 +22,7 @@
 #include "comm/pattern/tree.h"
 #include "tensor/tensor.h"
 
-enum { SAMPLE_TOKENS = 300 };
+enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
 typedef struct trainer {
     const choir__job *job;
@@ -37,7 +37,8 @@ typedef struct trainer {
     int64_t step;          /* done */
     double best, last_eval, started, busy_before;
     choir__report report;
-    choir_trace *trace; /* NULL without --trace */
+    choir_trace *trace;    /* NULL without --trace */
+    int64_t traced_before; /* steps of this process before the trace began */
 } trainer;
 
 static volatile sig_atomic_t interrupted;
@@ -115,10 +116,13 @@ static choir_status one_step(trainer *t, float *loss)
 
 /* --- the trace --- */
 
-static void start_trace(trainer *t)
+/* Of a long run the first steps are left out, which make what the others use again. */
+static void start_trace(trainer *t, int64_t done)
 {
-    if (!t->job->trace)
+    int64_t skip = t->job->steps - t->step + done > LONG_RUN ? WARM_UP : 0;
+    if (!t->job->trace || done != skip)
         return;
+    t->traced_before = done;
     t->trace = choir_trace_new(0);
     choir_trace_device(t->trace, t->run->device);
     choir_trace_group(t->trace, t->env.group);
@@ -321,7 +325,7 @@ static choir_status finish(trainer *t, float loss)
     choir__device_figures *figures = choir__calloc((size_t)t->env.world, sizeof *figures);
     choir_status status = gather_figures(t, figures);
     if (status == CHOIR_OK)
-        status = end_trace(t, t->report.steps);
+        status = end_trace(t, t->report.steps - t->traced_before);
     if (status == CHOIR_OK)
         status = evaluate(t, 0, &score);
     bool best = status == CHOIR_OK && !(score.loss >= t->best);
@@ -371,8 +375,8 @@ static choir_status train(trainer *t)
     t->started = choir__now();
     if (t->env.rank == 0)
         choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
-    start_trace(t);
-    while (status == CHOIR_OK && t->step < t->job->steps) {
+    for (int64_t done = 0; status == CHOIR_OK && t->step < t->job->steps; done++) {
+        start_trace(t, done);
         status = one_step(t, &loss);
         if (status == CHOIR_OK)
             status = between_steps(t, loss);

@@ -73,6 +73,28 @@ static void describe_attention_backward(const void *args, choir__work *work)
     describe_attention_shape(&((const choir__k_attention_backward *)args)->n, 8, work);
 }
 
+/* steps products of (B, H) by (H, G H): forward, and backward for the state's gradient. */
+static void describe_cell(
+    choir__cell cell, int64_t steps, int64_t batch, int64_t width, choir__work *work)
+{
+    double gates = (double)choir__cell_gates(cell);
+    work->flops = 2.0 * (double)steps * (double)batch * (double)width * gates * (double)width;
+    snprintf(work->shape, sizeof work->shape, "%lld steps of %lldx%lld", (long long)steps,
+        (long long)batch, (long long)width);
+}
+
+static void describe_recurrent(const void *args, choir__work *work)
+{
+    const choir__k_recurrent *k = args;
+    describe_cell(k->cell, k->steps, k->batch, k->width, work);
+}
+
+static void describe_recurrent_backward(const void *args, choir__work *work)
+{
+    const choir__k_recurrent_backward *k = args;
+    describe_cell(k->cell, k->steps, k->batch, k->width, work);
+}
+
 static describe_fn *describer(const char *name)
 {
     static const struct {
@@ -81,7 +103,8 @@ static describe_fn *describer(const char *name)
     } known[] = {{"matmul", describe_matmul}, {"conv", describe_conv},
         {"conv_backward_input", describe_conv_backward_input},
         {"conv_backward_weight", describe_conv_backward_weight},
-        {"attention", describe_attention}, {"attention_backward", describe_attention_backward}};
+        {"attention", describe_attention}, {"attention_backward", describe_attention_backward},
+        {"recurrent", describe_recurrent}, {"recurrent_backward", describe_recurrent_backward}};
     for (size_t i = 0; i < CHOIR_COUNT(known); i++)
         if (!strcmp(known[i].name, name))
             return known[i].fn;

@@ -45,6 +45,18 @@ void KERNEL(sgd)(const choir__k_sgd *k)
     }
 }
 
+/* The moments, gradients and parameters stream from memory, slower than the processor looks
+ * ahead by itself. */
+enum { AHEAD = 512 }; /* elements */
+
+INLINE void ask_ahead(const float *p, const float *g, const float *m, const float *v)
+{
+    __builtin_prefetch(p + AHEAD, 1);
+    __builtin_prefetch(g + AHEAD, 0);
+    __builtin_prefetch(m + AHEAD, 1);
+    __builtin_prefetch(v + AHEAD, 1);
+}
+
 INLINE void adam_entry(const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip,
     bool decoupled, bool amsgrad)
 {
@@ -54,6 +66,8 @@ INLINE void adam_entry(const choir__opt_entry *e, const choir__opt_hyper *hyper,
     float take1 = 1.0f - h.beta1, take2 = 1.0f - h.beta2, decay = h.lr * h.weight_decay;
     for (int64_t i = 0, n = e->n; i < n; i += W) {
         int64_t left = n - i;
+        if (i % 16 == 0)
+            ask_ahead(p + i, grad + i, m + i, v + i);
         vec pi = v_get(p + i, left), g = v_get(grad + i, left) * clip;
         if (decoupled)
             pi -= pi * decay;
