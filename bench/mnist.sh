@@ -1,5 +1,6 @@
 #!/bin/bash
-# A CNN on MNIST's 10,000 images (9,000 to train, 1,000 to validate): accuracy, seconds (MNIST=FOLDER).
+# A CNN on MNIST's 10,000 images (9,000 to train, 1,000 to validate): accuracy, seconds
+# (MNIST=FOLDER).
 set -uo pipefail
 source bench/lib.inc
 machine

@@ -33,7 +33,8 @@ choir_step() {
 torch_step() { # NAME RSS_FILE [OPTION...]: with a limit, as compilation may not end
     local name=$1 rss=$2
     shift 2
-    OMP_NUM_THREADS=1 with_rss "$rss" timeout 600 $one "$python" "$peers/torch_train.py" "$name" "$@"
+    OMP_NUM_THREADS=1 with_rss "$rss" \
+        timeout 600 $one "$python" "$peers/torch_train.py" "$name" "$@"
 }
 
 # gflop MODEL BATCH: of one step, as the profile counts it

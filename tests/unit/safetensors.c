@@ -154,7 +154,7 @@ static void other_writers(void **state)
     unlink(path);
 }
 
-/* --write PATH and --read PATH are for tests/interop/safetensors.py. */
+/* --write PATH and --read PATH are for tests/interop/safetensors_files.py. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest write_one[] = {cmocka_unit_test(write_samples)};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Our safetensors files against the format's text, read and written by another hand.
 
-    safetensors.py TEST_UNIT_SAFETENSORS
+    safetensors_files.py TEST_UNIT_SAFETENSORS
 
 The program writes its sample file, which is taken apart here with struct and json alone; then a file
 made here is read back by it. With the safetensors package installed, that reads the file too.
