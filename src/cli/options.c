@@ -14,9 +14,9 @@ static void help(void)
 {
     printf(
         "Usage: choir train [OPTION]... [DATA]\n\n"
-        "Trains a model. DATA is a text file (language models), a folder of images (IDX files,\n"
-        "or train/CLASS/*.jpg and val/CLASS/*.jpg), or 'random'; left out: a text that comes with\n"
-        "Choir.\n\n"
+        "Trains a model. DATA is a text file or a file of token ids (language models), a folder\n"
+        "of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for donut one of images\n"
+        "and JSON (train/metadata.jsonl), or 'random'; left out: a text that comes with Choir.\n\n"
         "Model and data\n"
         "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
