@@ -106,6 +106,8 @@ static int64_t out_size(
 
 static choir__conv_shape with_output(choir__conv_shape s)
 {
+    if (s.oh)
+        return s;
     s.oh = out_size(s.h, s.kh, s.stride_h, s.pad_h, s.dilation_h);
     s.ow = out_size(s.w, s.kw, s.stride_w, s.pad_w, s.dilation_w);
     return s;
@@ -117,6 +119,15 @@ static choir__conv_shape with_output(choir__conv_shape s)
         .n = N, .h = H, .w = W, .c = C, .o = O, .kh = KH, .kw = KW, .groups = G,               \
         .stride_h = SH, .stride_w = SW, .pad_h = PH, .pad_w = PW, .dilation_h = DH,            \
         .dilation_w = DW                                                                       \
+    }
+
+/* Pixels at the image's end that no window sees, as a transposed convolution's output
+ * padding makes them: so the output's size is given. */
+#define SPARE(N, H, W, C, O, K, STRIDE, DILATION, OH, OW)                                      \
+    {                                                                                          \
+        .n = N, .h = H, .w = W, .c = C, .o = O, .kh = K, .kw = K, .groups = 1,                 \
+        .stride_h = STRIDE, .stride_w = STRIDE, .dilation_h = DILATION,                        \
+        .dilation_w = DILATION, .oh = OH, .ow = OW                                             \
     }
 
 static const choir__conv_shape convs[] = {
@@ -141,6 +152,9 @@ static const choir__conv_shape convs[] = {
     CONV(1, 4, 5, 513, 512, 1, 1, 1, 2, 3, 0, 0, 1, 1),
     CONV(1, 3, 4, 512, 512, 3, 2, 1, 2, 1, 1, 1, 1, 2),
     CONV(1, 2, 2, 512, 512, 1, 1, 1, 1, 1, 1, 1, 1, 1), /* a margin of zeros */
+    SPARE(2, 4, 5, 6, 5, 1, 1, 2, 3, 4),
+    SPARE(2, 8, 8, 6, 5, 3, 1, 2, 3, 3),
+    SPARE(2, 4, 5, 512, 512, 1, 1, 2, 3, 4), /* a row and a column more than products make */
 };
 
 typedef struct conv_sizes {

@@ -35,10 +35,12 @@ static bool one_place(const shape *s)
     return s->kh == 1 && s->kw == 1 && s->pad_h == 0 && s->pad_w == 0;
 }
 
-/* x's pixels are those under the one place, in y's order: nothing is to be taken. */
+/* x's pixels are those under the one place, in y's order: nothing is to be taken. (A transposed
+ * convolution with output padding has pixels at x's end that are under none.) */
 static bool in_order(const shape *s)
 {
-    return one_place(s) && s->stride_h == 1 && s->stride_w == 1;
+    return one_place(s) && s->stride_h == 1 && s->stride_w == 1 && s->h == s->oh &&
+           s->w == s->ow;
 }
 
 static bool wanted(const shape *s, choir_dtype dtype)
