@@ -175,6 +175,9 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
         choir__launch_fill(g[BIAS], 0);
         gbias = bias_of(g[BIAS]);
     }
+    for (int i = 0; i < BIAS && !r->out->count; i++)
+        if (g[i]) /* nothing is launched: keys that nobody asked for */
+            choir__launch_fill(g[i], 0);
     backward(&x, r->saved[OPERANDS], heads_of(gy), gx, gbias);
     for (int i = 0; i < r->count; i++)
         if (g[i])

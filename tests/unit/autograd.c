@@ -334,6 +334,26 @@ static void test_a_table_used_otherwise(void **state)
     assert_values(choir_grad(w), zeros, 20, 0);
 }
 
+/* Attention of no queries: its keys' gradients are zeros, not what lay in the memory. */
+static void test_nobody_asks(void **state)
+{
+    (void)state;
+    float zeros[24] = {0};
+    for (int way = 0; way < 2; way++) { /* no queries, no heads */
+        choir_scope *dirty = choir_micro_open(step, 0);
+        for (int i = 0; i < 16; i++)
+            choir_full(dirty, CHOIR_F32, choir_dims(24), 77);
+        assert_int_equal(choir_scope_close(dirty), CHOIR_OK);
+        choir_tensor *q = choir_zeros(step, CHOIR_F32, choir_dims(1, 2 - 2 * way, 2 * way, 4));
+        choir_tensor *k = choir_require_grad(choir_randn(step, choir_dims(1, 2, 3, 4), "k"));
+        choir_tensor *v = choir_require_grad(choir_randn(step, choir_dims(1, 2, 3, 4), "v"));
+        choir_tensor *y = choir_attention(q, k, v, false);
+        assert_int_equal(choir_backward(choir_sum(y)), CHOIR_OK);
+        assert_values(choir_grad(k), zeros, 24, 0);
+        assert_values(choir_grad(v), zeros, 24, 0);
+    }
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
@@ -355,6 +375,7 @@ int main(void)
         TEST(test_rows_equal_dense),
         TEST(test_nothing_but_tables),
         TEST(test_a_table_used_otherwise),
+        TEST(test_nobody_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
