@@ -12,7 +12,8 @@
 enum {
     SHARES = 4, /* that a worker takes of a stage, about */
     NAP_US = 100,
-    LONG_NAP_US = 2000
+    LONG_NAP_US = 2000,
+    FOREVER_S = 1000000000
 };
 
 static _Thread_local bool is_ours; /* this thread is a worker */
@@ -141,6 +142,8 @@ struct timespec choir__stages_in(double seconds)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    if (seconds > FOREVER_S) /* which the clock's type may not hold */
+        seconds = FOREVER_S;
     double whole = (double)(int64_t)seconds;
     t.tv_sec += (time_t)whole;
     t.tv_nsec += (long)(1e9 * (seconds - whole));

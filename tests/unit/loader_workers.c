@@ -1,5 +1,7 @@
 /* Several workers: the same batches as one gives, errors of the first bad sample, epochs told
  * to the dataset, reports of what hangs. */
+#include <math.h>
+
 #include "loader_fixture.h"
 
 /* Samples take longest in turn, so that workers overtake one another. */
@@ -147,6 +149,26 @@ static void hangs(void **state)
     usleep(20000);
 }
 
+/* A time that no clock holds is a long one, not one that has passed. */
+static void patient(void **state)
+{
+    (void)state;
+    static const choir_dataset_ops ops = {.length = counting_length, .get = uneven_get};
+    static const double times[] = {1e12, 1e300, (double)INFINITY};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        counting data = count_to(22);
+        data.base.ops = &ops;
+        choir_loader_opts o = options();
+        o.timeout_s = times[i];
+        o.workers = 2;
+        choir_scope *run = choir_scope_open(NULL, 1);
+        choir_loader *loader = choir_loader_new(run, &data.base, o);
+        for (int64_t position = 0; position < 8; position++)
+            next_is(loader, run, 22, position);
+        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    }
+}
+
 static void bad_workers(void **state)
 {
     (void)state;
@@ -176,6 +198,7 @@ int main(void)
         cmocka_unit_test(first_error),
         cmocka_unit_test(epochs),
         cmocka_unit_test(hangs),
+        cmocka_unit_test(patient),
         cmocka_unit_test(bad_workers),
     };
     return cmocka_run_group_tests_name("loader_workers", tests, NULL, NULL);
