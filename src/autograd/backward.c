@@ -160,7 +160,7 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
 {
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || !x->producer || x->scope != r->scope || x->kept || x->watched ||
-        x->hooks || x->grad || x->storage->refs != 1)
+        x->hooks || x->grad || !choir__storage_is_ours(x->storage))
         return dest(sink, r, i);
     for (choir__record *p = r->previous; p;
          p = p->previous) { /* what backward still has to do */

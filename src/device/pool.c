@@ -257,6 +257,11 @@ void choir__block_used_by(choir__block *block, choir__event event)
     block->readers[block->reader_count++] = event;
 }
 
+bool choir__block_read_elsewhere(const choir__block *block)
+{
+    return block->reader_count;
+}
+
 choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 {
     choir__pool *old = device->pool;

@@ -200,6 +200,9 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
     for (struct choir__module_hook *h = m->hooks; h; h = h->next) {
         if (h->hooks.before_forward)
             h->hooks.before_forward(m, x, count, h->arg);
+        for (int i = 0; i < count && h->hooks.before_forward; i++)
+            if (x[i])
+                x[i]->watched = true;
         for (int i = 0; i < count; i++)
             if (x[i] && x[i]->requires_grad) {
                 x[i] = hooked(m, x[i], h->hooks.after_backward, h->arg);

@@ -21,7 +21,7 @@ static void *data_or_null(const choir_tensor *t)
 /* Whether g is nobody else's: what passes ReLU may be written over it. */
 static bool ours(const choir_tensor *g)
 {
-    return g->grad_owned && !g->kept && g->storage->refs == 1;
+    return g->grad_owned && !g->kept && choir__storage_is_ours(g->storage);
 }
 
 /* Where the residual's gradient goes when ReLU makes it differ from gy: gy's memory if that is

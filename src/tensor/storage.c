@@ -27,6 +27,12 @@ choir__storage *choir__storage_ref(choir__storage *storage)
     return storage;
 }
 
+bool choir__storage_is_ours(const choir__storage *storage)
+{
+    return storage->refs == 1 &&
+           !(storage->block && choir__block_read_elsewhere(storage->block));
+}
+
 void choir__storage_unref(choir__storage *storage)
 {
     if (!storage || atomic_fetch_sub(&storage->refs, 1) > 1)

@@ -28,6 +28,8 @@ choir__storage *choir__storage_new(
     choir_device *device, size_t bytes); /* NULL: out of memory */
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
 choir__storage *choir__storage_ref(choir__storage *storage);
+/* One tensor alone has it, and no other device's queue: its values may be written over. */
+bool choir__storage_is_ours(const choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
 
 /* --- tensors --- */

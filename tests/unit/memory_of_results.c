@@ -10,6 +10,7 @@
 
 #include <choir/choir.h>
 
+#include "nn/module.h"
 #include "scopes_fixture.h"
 #include "tensor/tensor.h"
 
@@ -106,6 +107,39 @@ static void unrecorded(void **state)
     choir_check(choir_scope_close(quiet));
 }
 
+/* What a hook was shown on its way into a module is there afterwards, too. */
+static void note_input(choir_module *m, choir_tensor *const *in, int count, void *arg)
+{
+    assert_true(m && count == 1);
+    *(choir_tensor **)arg = in[0];
+}
+
+static choir_module *part_of(choir_module *m, const char *name)
+{
+    for (choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD && !strcmp(e->name, name))
+            return e->child;
+    return NULL;
+}
+
+static void shown(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 6; way++) { /* recorded or not; three places in a block */
+        choir_tensor *in = NULL;
+        choir_module *block = choir_nn_transformer_block(run, 8, 2, true, 0, 0.02);
+        choir_module *part = part_of(block, way % 3 ? "mlp" : "attn");
+        if (way % 3 == 2)
+            part = part_of(part, "c_proj");
+        choir_module_hook(part, (choir_module_hooks){.before_forward = note_input}, &in);
+        choir_scope *scope = way < 3 ? choir_micro_open(step, 0) : choir_no_grad(step);
+        choir_forward(block, choir_randn(scope, choir_dims(2, 3, 8), "in"));
+        assert_non_null(in->storage);
+        choir_sum(in);
+        choir_check(choir_scope_close(scope));
+    }
+}
+
 /* --- made again --- */
 
 /* A chain of results that can be made again, each out of the one before. */
@@ -160,7 +194,8 @@ static void note_place(choir_tensor *t, choir_tensor *grad, void *arg)
 }
 
 /* way 0: the loss alone reads the scores; 1: they are kept, too; 2: an op before the loss reads
- * them; 3: one after it does, so that the loss is the last in the order of backward. An
+ * them; 3: one after it does, so that the loss is the last in the order of backward; 4: another
+ * device has yet to read them. An
  * addition hands its gradient on as it is: the hook sees where it lies. */
 static struct gradients scores(int way, bool *over)
 {
@@ -173,6 +208,8 @@ static struct gradients scores(int way, bool *over)
     float before[N], after[N];
     if (way == 2)
         more = choir_sum(choir_square(z));
+    if (way == 4)
+        choir_to(z, choir_device_find("cpu:1"));
     choir_tensor *loss = choir_cross_entropy(z, y);
     if (way == 3)
         more = choir_sum(choir_square(z));
@@ -191,13 +228,14 @@ static struct gradients scores(int way, bool *over)
 static void over_the_scores(void **state)
 {
     (void)state;
-    bool over[4];
-    struct gradients g[4];
-    for (int way = 0; way < 4; way++)
+    bool over[5];
+    struct gradients g[5];
+    for (int way = 0; way < 5; way++)
         g[way] = scores(way, &over[way]);
     assert_true(over[0]);
-    assert_false(over[1] || over[2] || over[3]);
+    assert_false(over[1] || over[2] || over[3] || over[4]);
     assert_memory_equal(&g[0], &g[1], sizeof g[0]);
+    assert_memory_equal(&g[0], &g[4], sizeof g[0]);
     for (int i = 0; i < N; i++) /* the same two sums, in either order */
         assert_true(g[2].x[i] == g[3].x[i]);
     assert_true(g[0].x[0] != g[2].x[0]);
@@ -210,6 +248,7 @@ int main(void)
         T(unread),
         T(needed),
         T(unrecorded),
+        T(shown),
         T(made_again),
         T(changed),
         T(over_the_scores),
