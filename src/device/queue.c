@@ -367,6 +367,8 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)
 {
+    /* Others may go on issuing: who watched until now must not meet the new arg. */
+    atomic_store(&queue->observer, NULL);
     wait_for(queue, atomic_load(&queue->issued));
     queue->observer_arg = arg;
     atomic_store_explicit(&queue->observer, fn, memory_order_release);

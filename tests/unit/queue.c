@@ -233,6 +233,53 @@ static void test_ring_under_pressure(void **state)
     }
 }
 
+/* --- watching --- */
+
+static _Atomic int watched, without_arg;
+
+static void watch(void *arg, choir__task *fn, const void *args, double start, double end)
+{
+    (void)fn, (void)args;
+    watched += end >= start;
+    without_arg += !arg;
+}
+
+static _Atomic bool enough;
+static struct log unread;
+
+static void *issue_until_enough(void *arg)
+{
+    struct note n = {.log = &unread, .sleep_us = 20};
+    while (!enough) {
+        unread.count = 0;
+        for (int i = 0; i < 4; i++)
+            choir__queue_issue(arg, take_note, &n, sizeof n);
+        choir__queue_wait(arg);
+    }
+    return NULL;
+}
+
+/* Who watches comes and goes while others issue: it is never called without its argument. */
+static void test_watching_a_busy_queue(void **state)
+{
+    (void)state;
+    choir__queue *q = new_queue("watched", true);
+    pthread_t thread;
+    enough = false;
+    pthread_create(&thread, NULL, issue_until_enough, q);
+    for (int i = 0; i < 300; i++) {
+        choir__queue_observe(q, watch, q);
+        usleep(200);
+        choir__queue_observe(q, NULL, NULL);
+    }
+    enough = true;
+    pthread_join(thread, NULL);
+    assert_int_equal(choir__queue_wait(q), CHOIR_OK);
+    assert_true(watched > 0);
+    assert_int_equal(without_arg, 0);
+    choir__queue_free(q);
+}
+
 /* --- failure --- */
 
 static void test_failure_sticks(void **state)
@@ -391,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_event_nobody_recorded),
         cmocka_unit_test(test_who_runs),
         cmocka_unit_test(test_ring_under_pressure),
+        cmocka_unit_test(test_watching_a_busy_queue),
         cmocka_unit_test(test_failure_sticks),
         cmocka_unit_test(test_failure_reaches_waiting_queues),
         cmocka_unit_test(test_quiesce_and_fork),
