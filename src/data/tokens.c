@@ -102,12 +102,16 @@ static choir_status check_header(const char *path, token_file *f)
 static choir_status map_file(const char *path, token_file *f)
 {
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (fd < 0 || fstat(fd, &info) != 0) {
         choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
         if (fd >= 0)
             close(fd);
         return CHOIR_ERR_IO;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(fd);
+        return choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
     }
     void *data = MAP_FAILED;
     int why = ENODATA;
@@ -128,6 +132,9 @@ bool choir__is_token_file(const char *path)
 {
     char first[8] = {0};
     uint32_t magic;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) /* looking takes from a FIFO */
+        return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, first, sizeof first) : -1;
     if (fd >= 0)

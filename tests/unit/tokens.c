@@ -1,11 +1,13 @@
 /* Files of token ids: written a block at a time as if at once, mapped, and wrong ones. */
 #include <setjmp.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "data/tokenizer.h"
@@ -190,6 +192,28 @@ static void wrong_files(void **state)
     choir_tokenizer_free(t);
 }
 
+/* A FIFO is waited for by nobody, and nothing is taken from it. */
+static void no_files(void **state)
+{
+    (void)state;
+    choir_dataset *d;
+    unlink(other_path);
+    assert_int_equal(mkfifo(other_path, 0600), 0);
+    alarm(20); /* it would hang for good */
+    assert_false(choir__is_token_file(other_path));
+    assert_says(choir_dataset_tokens(other_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
+        "not a regular file");
+    assert_says(choir_dataset_tokens(folder, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
+        "not a regular file");
+    int fd = open(other_path, O_RDWR);
+    assert_int_equal(write(fd, "choirtok", 8), 8);
+    assert_false(choir__is_token_file(other_path));
+    char left[8];
+    assert_int_equal(read(fd, left, sizeof left), 8);
+    close(fd);
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +221,7 @@ int main(void)
         cmocka_unit_test(windows),
         cmocka_unit_test(llm_c),
         cmocka_unit_test(wrong_files),
+        cmocka_unit_test(no_files),
     };
     return cmocka_run_group_tests_name("files of tokens", tests, make_folder, remove_folder);
 }
