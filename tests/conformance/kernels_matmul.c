@@ -152,8 +152,7 @@ static const choir__conv_shape convs[] = {
     CONV(1, 4, 5, 513, 512, 1, 1, 1, 2, 3, 0, 0, 1, 1),
     CONV(1, 3, 4, 512, 512, 3, 2, 1, 2, 1, 1, 1, 1, 2),
     CONV(1, 2, 2, 512, 512, 1, 1, 1, 1, 1, 1, 1, 1, 1), /* a margin of zeros */
-    SPARE(2, 4, 5, 6, 5, 1, 1, 2, 3, 4),
-    SPARE(2, 8, 8, 6, 5, 3, 1, 2, 3, 3),
+    SPARE(2, 4, 5, 6, 5, 1, 1, 2, 3, 4), SPARE(2, 8, 8, 6, 5, 3, 1, 2, 3, 3),
     SPARE(2, 4, 5, 512, 512, 1, 1, 2, 3, 4), /* a row and a column more than products make */
 };
 
