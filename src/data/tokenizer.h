@@ -100,7 +100,8 @@ struct choir_tokenizer {
     choir__added *added; /* (added_count), longest first */
     size_t added_count;
     bool added_start[256];
-    char cut_before; /* a text may be cut before this, behind an ASCII letter or digit */
+    char cut_before; /* a text may be cut before this, behind an ASCII letter or digit; 0:
+                        nowhere */
 };
 
 /* Ids of a text; place: it begins here, or goes on. name is for messages, may be

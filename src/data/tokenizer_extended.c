@@ -86,6 +86,23 @@ static void set_added(choir_tokenizer *t, const choir_tokenizer *inner)
     choir__tokenizer_set_added(t, added, count);
 }
 
+/* Where the inner one's texts may be cut these may, unless that is within a new token. */
+static char cut_of(const choir_tokenizer *inner, char *const *tokens, int64_t count)
+{
+    for (int64_t i = 0; i < count && inner->cut_before; i++)
+        if (strchr(tokens[i], inner->cut_before))
+            return 0;
+    return inner->cut_before;
+}
+
+static bool is_among(char *const *tokens, int64_t count, const char *token)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!strcmp(tokens[i], token))
+            return true;
+    return false;
+}
+
 choir_status choir__tokenizer_extend(
     choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer)
 {
@@ -97,7 +114,8 @@ choir_status choir__tokenizer_extend(
             status = choir__error(CHOIR_ERR_ARGUMENT,
                 "a special token of %zu bytes; 1 to %d are possible", strlen(tokens[i]),
                 CHOIR__LONGEST_TOKEN);
-        else if (choir__tokenizer_id(inner, tokens[i]) < 0)
+        else if (choir__tokenizer_id(inner, tokens[i]) < 0 &&
+                 !is_among(missing, more, tokens[i]))
             missing[more++] = tokens[i];
     }
     if (status == CHOIR_OK && more) {
@@ -110,6 +128,7 @@ choir_status choir__tokenizer_extend(
         e->inner = inner;
         e->base.ops = &e->ops;
         e->base.size = inner->size + more;
+        e->base.cut_before = cut_of(inner, missing, more);
         choir__vocab_init(&e->base.decoded, e->base.size);
         copy_texts(&e->base, inner);
         for (int64_t i = 0; i < more; i++)

@@ -29,7 +29,7 @@ typedef struct writer {
 /* Where the block may end; 0: nowhere. */
 static size_t last_cut(const writer *w)
 {
-    for (size_t i = w->bytes; i-- > 1;) {
+    for (size_t i = w->tokenizer->cut_before ? w->bytes : 1; i-- > 1;) {
         unsigned char c = (unsigned char)w->text[i - 1];
         bool plain = (c | 0x20) >= 'a' && (c | 0x20) <= 'z' && c < 128;
         if (w->text[i] == w->tokenizer->cut_before && (plain || (c >= '0' && c <= '9')))

@@ -142,9 +142,33 @@ static void wrong(void **state)
     assert_int_equal(open_at("nowhere", CHOIR_TRAIN, &t, &data), CHOIR_ERR_IO);
 }
 
+/* A longer tokenizer is still one whose texts may be cut, though not within a token; a token
+ * that a file has twice is refused. */
+static void extended(void **state)
+{
+    static const char *const twice =
+        "{\"type\":\"extended\",\"base\":\"%s\",\"added\":[\"<s_k>\",\"<s_k>\"]}";
+    static char *tokens[] = {"<s_k>", "<s_two\nlines>"};
+    (void)state;
+    for (int64_t count = 1; count <= 2; count++) {
+        choir_tokenizer *inner, *t;
+        assert_int_equal(choir_tokenizer_chars("ab\n", 3, &inner), CHOIR_OK);
+        assert_int_equal(choir__tokenizer_extend(inner, tokens, count, &t), CHOIR_OK);
+        assert_int_equal(choir_tokenizer_size(t), 3 + count);
+        assert_int_equal(t->cut_before, count == 1 ? inner->cut_before : 0);
+        choir_tokenizer_free(t);
+    }
+    char *text = choir__format(twice, "{\\\"type\\\":\\\"bytes\\\"}");
+    choir_tokenizer *t = NULL;
+    choir_status status = choir__tokenizer_parse("t.json", text, strlen(text), &t);
+    if (status == CHOIR_OK || !strstr(choir_error_message(), "twice"))
+        fail_msg("%s: '%s'", text, choir_error_message());
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(text_of), cmocka_unit_test(pairs),
-        cmocka_unit_test(held_out), cmocka_unit_test(wrong)};
+        cmocka_unit_test(held_out), cmocka_unit_test(wrong), cmocka_unit_test(extended)};
     return cmocka_run_group_tests_name("documents", tests, set_up, tear_down);
 }
