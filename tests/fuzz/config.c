@@ -1,0 +1,15 @@
+/* config.json of published models: read, and what was read written again and read once more. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include "nn/models/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = NULL, *notes = NULL;
+    if (choir__config_parse("config.json", (const char *)data, size, &text, &notes) == CHOIR_OK)
+        free(choir__config_json(text));
+    free(text);
+    free(notes);
+    return 0;
+}
