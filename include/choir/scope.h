@@ -37,7 +37,8 @@ choir_scope *choir_step_open(choir_scope *run, uint64_t step);
 choir_scope *choir_micro_open(choir_scope *step, int64_t index);
 
 /** Frees the scope's tensors and the scope; returns its status, or the device's sticky error.
- *  Children must be closed first. NULL is fine. */
+ * A run that closes reports that error and takes it from the device: the next run there begins
+ * without. Children must be closed first. NULL is fine. */
 choir_status choir_scope_close(choir_scope *scope);
 
 /** The first error noted in the scope or in an ancestor; see choir_error_message(). */

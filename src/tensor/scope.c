@@ -121,7 +121,7 @@ choir_status choir_scope_close(choir_scope *scope)
         scope->run->spare = scope;
         return status;
     }
-    choir_device_sync(scope->device);
+    choir__queue_clear(scope->device->queue); /* reported here; the next run begins without */
     choir__storage_unref(scope->step_storage);
     choir__pools_free(&scope->retired);
     choir__scopes_free(&scope->spare);
