@@ -235,7 +235,7 @@ enum { CHOIR_IGNORED = -100 }; /* a target that does not count */
  * Masked language modelling over another dataset of tokens, x and y (context) i64: of a
  * sample's tokens 15 % are chosen, one at least; y has them in their places and CHOIR_IGNORED
  * elsewhere, and in x 80 % of them have become the token `mask`, 10 % any of [0, vocabulary),
- * 10 % stay. Drawn by (seed, sample, position) alone.
+ * 10 % stay. Drawn by (seed, epoch, sample, position) alone; choir_dataset_get gives epoch 0's.
  *
  * Takes `inner`, which goes with it; on failure it stays the caller's. Error: argument.
  */

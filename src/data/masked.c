@@ -1,9 +1,9 @@
 /* Masked language modelling (Devlin et al., 2019) over any dataset of token ids.
  *
- * What becomes of a token is drawn by Philox from (seed, sample, position) alone, so a sample
- * is the same whoever asks for it and in whatever order; a text's windows start at every
- * position, so an epoch shows a token under as many masks as a window has tokens. Validation
- * samples have one mask for good, and their losses compare. */
+ * What becomes of a token is drawn by Philox from (seed, epoch, sample, position) alone, so a
+ * sample is the same whoever asks for it and in whatever order, and has another mask in each
+ * epoch. Who asks without an epoch, as validation does, gets epoch 0's: its samples have one
+ * mask for good, and their losses compare. */
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -35,34 +35,49 @@ static int64_t replacement(const masked_dataset *d, const uint32_t bits[4], int6
     return (int64_t)((unsigned __int128)draw * (uint64_t)d->vocabulary >> 64);
 }
 
-/* Chooses the token at t. */
-static void choose(const masked_dataset *d, int64_t index, int64_t t, int64_t *x, int64_t *y)
+/* The bits of the token at t. Positions take the counter's lower half, so epoch 0 is what there
+ * was before epochs had masks of their own. */
+static void draw(
+    const masked_dataset *d, int64_t epoch, int64_t index, int64_t t, uint32_t bits[4])
 {
-    uint32_t bits[4];
-    choir__philox(d->key, (uint64_t)index, (uint64_t)t, bits);
+    choir__philox(d->key, (uint64_t)index, (uint64_t)epoch << 32 | (uint64_t)t, bits);
+}
+
+/* Chooses the token at t. */
+static void choose(
+    const masked_dataset *d, const uint32_t bits[4], int64_t t, int64_t *x, int64_t *y)
+{
     y[t] = x[t];
     x[t] = replacement(d, bits, x[t]);
 }
 
-static choir_status masked_get(choir_dataset *self, int64_t index, void *x, void *y)
+static choir_status masked_get_epoch(
+    choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y)
 {
     const masked_dataset *d = (const masked_dataset *)self;
     int64_t *targets = y, chosen = 0;
     uint32_t bits[4];
-    choir_status status = d->inner->ops->get(d->inner, index, x, y);
+    choir_status status = choir_dataset_get_epoch(d->inner, epoch, index, x, y);
     for (int64_t t = 0; t < d->context && status == CHOIR_OK; t++) {
         targets[t] = CHOIR_IGNORED;
-        choir__philox(d->key, (uint64_t)index, (uint64_t)t, bits);
+        draw(d, epoch, index, t, bits);
         if (choir__unit(bits[0]) >= CHOSEN)
             continue;
-        choose(d, index, t, x, y);
+        choose(d, bits, t, x, y);
         chosen++;
     }
     if (status == CHOIR_OK && !chosen) { /* a micro-batch without a target has no loss */
-        choir__philox(d->key, (uint64_t)index, (uint64_t)d->context, bits);
-        choose(d, index, bits[0] % d->context, x, y);
+        draw(d, epoch, index, d->context, bits);
+        int64_t t = bits[0] % d->context;
+        draw(d, epoch, index, t, bits);
+        choose(d, bits, t, x, y);
     }
     return status;
+}
+
+static choir_status masked_get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    return masked_get_epoch(self, 0, index, x, y);
 }
 
 static void masked_free(choir_dataset *self)
@@ -71,8 +86,10 @@ static void masked_free(choir_dataset *self)
     free(self);
 }
 
-static const choir_dataset_ops masked_ops = {
-    .length = masked_length, .get = masked_get, .free = masked_free};
+static const choir_dataset_ops masked_ops = {.length = masked_length,
+    .get = masked_get,
+    .free = masked_free,
+    .get_epoch = masked_get_epoch};
 
 choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset)

@@ -79,6 +79,28 @@ static void by_seed_and_sample(void **state)
     choir_dataset_free(c);
 }
 
+static void by_epoch(void **state)
+{
+    (void)state;
+    choir_dataset *masked = open_masked(1);
+    int64_t x[4][CONTEXT], y[4][CONTEXT];
+    int differ = 0;
+    for (int64_t i = 0; i < 20; i++) {
+        assert_int_equal(choir_dataset_get(masked, i, x[3], y[3]), CHOIR_OK);
+        for (int e = 0; e < 3; e++)
+            assert_int_equal(choir_dataset_get_epoch(masked, e, i, x[e], y[e]), CHOIR_OK);
+        assert_memory_equal(x[0], x[3], sizeof x[0]);
+        assert_memory_equal(y[0], y[3], sizeof y[0]);
+        differ += memcmp(y[0], y[1], sizeof y[0]) != 0;
+        differ += memcmp(y[1], y[2], sizeof y[1]) != 0;
+        assert_int_equal(choir_dataset_get_epoch(masked, 1, i, x[3], y[3]), CHOIR_OK);
+        assert_memory_equal(x[1], x[3], sizeof x[1]);
+        assert_memory_equal(y[1], y[3], sizeof y[1]);
+    }
+    assert_int_equal(differ, 40);
+    choir_dataset_free(masked);
+}
+
 /* A window of one token: it is always the one. */
 static void shortest(void **state)
 {
@@ -130,7 +152,7 @@ static void random_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares),
-        cmocka_unit_test(by_seed_and_sample), cmocka_unit_test(shortest),
-        cmocka_unit_test(refused), cmocka_unit_test(random_labels)};
+        cmocka_unit_test(by_seed_and_sample), cmocka_unit_test(by_epoch),
+        cmocka_unit_test(shortest), cmocka_unit_test(refused), cmocka_unit_test(random_labels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
