@@ -36,19 +36,27 @@ static uint32_t char_of_byte(int byte)
 }
 
 /* The bytes that a key stands for; false: it has a character that stands for none. */
+/* The byte that a character stands for; -1: none. */
+static int byte_of_char(uint32_t code)
+{
+    if (code < 256 && char_of_byte((int)code) == code)
+        return (int)code;
+    for (int b = 0; b < 256; b++)
+        if (char_of_byte(b) == code)
+            return b;
+    return -1;
+}
+
 static bool to_bytes(const char *key, size_t length, choir__buffer *out)
 {
-    static int byte_of[324]; /* + 1; the same whoever fills it */
-    if (!byte_of[' '])
-        for (int b = 0; b < 256; b++)
-            byte_of[char_of_byte(b)] = b + 1;
     out->bytes = 0;
     for (const char *at = key, *end = key + length; at < end;) {
         uint32_t code;
         int n = choir__utf8_decode(at, end, &code);
-        if (!n || code >= 324 || !byte_of[code])
+        int byte = n ? byte_of_char(code) : -1;
+        if (byte < 0)
             return false;
-        choir__buffer_add(out, (char[]){(char)(byte_of[code] - 1)}, 1);
+        choir__buffer_add(out, (char[]){(char)byte}, 1);
         at += n;
     }
     return true;

@@ -5,65 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdio.h>
 
-#include <choir/autograd.h>
-#include <choir/ops.h>
-
+#include "gradcheck_fixture.h"
 #include "tensor/tensor.h"
-
-static choir_scope *run, *step;
-
-static int open_scopes(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 7);
-    step = choir_step_open(run, 3);
-    return 0;
-}
-
-static int close_scopes(void **state)
-{
-    (void)state;
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
-    return 0;
-}
-
-/* Random f64, kept away from the kinks and poles of the ops below when positive is asked for.
- */
-static choir_tensor *leaf(choir_shape shape, bool positive)
-{
-    char name[32];
-    static int number;
-    snprintf(name, sizeof name, "leaf %d", number++);
-    choir_tensor *t =
-        positive ? choir_rand(step, shape, name, 0.5, 2) : choir_randn(step, shape, name);
-    bool grad = choir_set_grad(step, false);
-    t = choir_cast(t, CHOIR_F64);
-    choir_set_grad(step, grad);
-    return choir_require_grad(t);
-}
-
-/* A weighted sum, so that every element of y has a gradient of its own. */
-static choir_tensor *weigh(choir_tensor *y)
-{
-    choir_scope *s = choir_tensor_scope(y);
-    int64_t n = choir_tensor_count(y);
-    double w[512];
-    for (int64_t i = 0; i < n; i++)
-        w[i] = 0.3 + 0.1 * (double)(i * 7 % 11);
-    choir_tensor *t = choir_from(s, CHOIR_F64, choir_tensor_shape(y), w);
-    return choir_sum(choir_mul(y, t));
-}
-
-static void check(choir_check_fn *f, choir_tensor **in, int count, void *arg)
-{
-    choir_status status = choir_gradcheck(f, in, count, arg, 1e-6);
-    if (status != CHOIR_OK)
-        print_error("%s\n", choir_error_message());
-    assert_int_equal(status, CHOIR_OK);
-}
 
 /* --- unary --- */
 
