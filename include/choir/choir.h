@@ -16,6 +16,7 @@
 #include <choir/optim.h>
 #include <choir/data.h>
 #include <choir/checkpoint.h>
+#include <choir/models.h>
 #include <choir/group.h>
 #include <choir/trace.h>
 #include <choir/env.h>
