@@ -326,6 +326,7 @@ static choir_status finish(trainer *t, float loss)
     choir_status status = gather_figures(t, figures);
     if (status == CHOIR_OK)
         status = end_trace(t, t->report.steps - t->traced_before);
+    choir__step_forget(t->run); /* its memory is more than validation needs */
     if (status == CHOIR_OK)
         status = evaluate(t, 0, &score);
     bool best = status == CHOIR_OK && !(score.loss >= t->best);

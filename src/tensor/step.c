@@ -33,6 +33,12 @@ static void forget(void *arg)
     r->calls = 0;
 }
 
+void choir__step_forget(choir_scope *run)
+{
+    if (run->replay)
+        forget(run);
+}
+
 static void close_replay(void *arg)
 {
     forget(arg);

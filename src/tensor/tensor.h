@@ -151,6 +151,8 @@ struct choir_scope {
     struct choir__closer *closers; /* newest first */
 };
 
+/* Gives back what choir_step's recording holds; the next step records anew. */
+void choir__step_forget(choir_scope *run);
 /* Frees closed scopes linked by `spare`. */
 void choir__scopes_free(choir_scope **list);
 /* Writes the step's number to where kernels read it, in queue order. */

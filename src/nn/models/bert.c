@@ -52,7 +52,9 @@ static choir_tensor *bias_of(choir_tensor *mask) /* (B, T) -> (B, 1, 1, T) */
 static choir_tensor *token_scores(bert *b, choir_tensor *x) /* (B, T, C) -> (B, T, V) */
 {
     x = choir_forward(b->dense_norm, choir_gelu(choir_forward(b->dense, x)));
-    return choir_linear(x, b->table, b->bias);
+    choir_tensor *scores = choir_linear(x, b->table, b->bias);
+    choir__done_with(x);
+    return scores;
 }
 
 static choir_tensor *class_scores(bert *b, choir_tensor *x) /* (B, T, C) -> (B, classes) */
@@ -82,8 +84,12 @@ static choir_tensor *bert_forward(choir_module *self, choir_tensor *const *in, i
                 choir__shape_text(shape), choir__shape_text(choir_tensor_shape(in[i])));
     choir_tensor *x = embed(b, in[0], count > 1 ? in[1] : NULL);
     choir_tensor *bias = count > 2 ? bias_of(in[2]) : NULL;
-    for (int64_t i = 0; i < b->n.layers; i++)
-        x = bias ? choir_forward(b->layers[i], x, bias) : choir_forward(b->layers[i], x);
+    for (int64_t i = 0; i < b->n.layers; i++) {
+        choir_tensor *y =
+            bias ? choir_forward(b->layers[i], x, bias) : choir_forward(b->layers[i], x);
+        choir__done_with(x);
+        x = y;
+    }
     return b->n.classes ? class_scores(b, x) : token_scores(b, x);
 }
 

@@ -31,11 +31,21 @@ static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
 static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     layer *l = (layer *)self;
-    choir_tensor *x = in[0]; /* (B, T, C) */
-    x = choir_forward(l->mix_norm, choir_add(attend(l, x, count > 1 ? in[1] : NULL), x));
-    choir_tensor *h = choir_gelu(choir_forward(l->up, x)); /* (B, T, hidden) */
-    h = choir_forward(l->down_dropout, choir_forward(l->down, h));
-    return choir_forward(l->down_norm, choir_add(h, x));
+    choir_tensor *x = in[0], *sum; /* (B, T, C) */
+    choir_tensor *a = attend(l, x, count > 1 ? in[1] : NULL);
+    x = choir__norm_of_sum(l->mix_norm, a, x, &sum);
+    choir__done_with(a);
+    choir__done_with(sum);
+    choir_tensor *up = choir_forward(l->up, x), *h = choir_gelu(up); /* (B, T, hidden) */
+    choir__done_with(up);
+    a = choir_forward(l->down, h);
+    choir__done_with(h);
+    a = choir_forward(l->down_dropout, a);
+    choir_tensor *y = choir__norm_of_sum(l->down_norm, a, x, &sum);
+    choir__done_with(a);
+    choir__done_with(x);
+    choir__done_with(sum);
+    return y;
 }
 
 static const choir_module_class layer_class = {"bert layer", sizeof(layer), layer_forward};
