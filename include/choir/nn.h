@@ -79,10 +79,13 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
  * Overwrites all parameters with the values PyTorch gives the same layers by default after
  * torch.manual_seed(seed), when it constructs them in the order of registration here.
  *
- * Uniform values (linear, convolution, recurrent layers) are PyTorch's bit for bit; normal ones
- * (embeddings) agree within a few units of the last place. What a model of PyTorch's draws
- * beyond its layers' defaults, as for a head that it then ties, is not known here. Errors: the
- * run's.
+ * Uniform values (linear, convolution and its transpose, recurrent layers) are PyTorch's bit
+ * for bit; normal ones (embeddings) agree within a few units of the last place; norms start
+ * with 1 and 0. A weight of a linear layer, convolution or embedding for which the model chose
+ * another choir_init is drawn by that once all layers have drawn theirs, in order: so a ResNet
+ * starts as torchvision's. PyTorch does not define how transformers start (GPT-2, BERT, Llama,
+ * Donut): they get their published distributions, not the numbers of another implementation,
+ * which draws also for what it then ties or in another order. Errors: the run's.
  */
 choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 

@@ -97,38 +97,63 @@ static int64_t fan_in_of(const choir_tensor *weight)
     return count;
 }
 
-/* Values of a parameter of `m`, whose weight is given; false where nothing is drawn. */
-static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
-    const choir_tensor *t, float *y)
+static bool is_linear(const char *kind)
 {
-    const choir__param *p = t->param;
-    const char *kind = m->type->name;
-    if (!strcmp(kind, "linear") || !strcmp(kind, "conv2d"))
-        linear_uniform(s, y, t, fan_in_of(weight));
-    else if (!strcmp(kind, "embedding"))
-        normal(s, y, t->count, 0, 1);
-    else if (p->init_kind == CHOIR_INIT_UNIFORM)
-        uniform(s, y, t->count, p->init_a, p->init_b);
+    return !strcmp(kind, "linear") || !strcmp(kind, "conv2d") ||
+           !strcmp(kind, "conv_transpose2d");
+}
+
+/* Whether the model chose how the parameter of a layer starts, other than PyTorch's layer. */
+static bool chosen(const char *kind, const choir__param *p)
+{
+    if (is_linear(kind))
+        return p->init_kind != CHOIR_INIT_UNIFORM;
+    return !strcmp(kind, "embedding") &&
+           (p->init_kind != CHOIR_INIT_NORMAL || p->init_a != 0 || p->init_b != 1);
+}
+
+static bool draw_own(source *s, const choir__param *p, float *y, int64_t n)
+{
+    if (p->init_kind == CHOIR_INIT_UNIFORM)
+        uniform(s, y, n, p->init_a, p->init_b);
     else if (p->init_kind == CHOIR_INIT_NORMAL)
-        normal(s, y, t->count, p->init_a, p->init_b);
-    else
-        return false;
+        normal(s, y, n, p->init_a, p->init_b);
+    for (int64_t i = 0; p->init_kind == CHOIR_INIT_CONSTANT && i < n; i++)
+        y[i] = (float)p->init_a;
     return true;
 }
 
-static choir_status init(choir_module *m, source *s)
+/* Values of a parameter of `m`, whose weight is given; false where it keeps those it has. */
+static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
+    const choir_tensor *t, bool again, float *y)
+{
+    const char *kind = m->type->name;
+    if (again)
+        return chosen(kind, t->param) && draw_own(s, t->param, y, t->count);
+    if (is_linear(kind))
+        linear_uniform(s, y, t, fan_in_of(weight));
+    else if (!strcmp(kind, "embedding"))
+        normal(s, y, t->count, 0, 1);
+    else
+        draw_own(s, t->param, y, t->count);
+    return true;
+}
+
+/* As networks in PyTorch do: every layer draws its own values while it is constructed, and
+ * `again` those that the model wants otherwise are drawn, once all layers are there. */
+static choir_status init(choir_module *m, source *s, bool again)
 {
     choir_status status = CHOIR_OK;
     const choir_tensor *weight = NULL;
     for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
-            status = init(e->child, s);
+            status = init(e->child, s, again);
         if (e->kind != CHOIR__PARAM || e->tensor->poisoned)
             continue;
         choir_tensor *t = e->tensor;
         weight = weight ? weight : t;
         float *y = choir__calloc((size_t)t->count + 1, sizeof *y);
-        if (draw(s, m, weight, t, y))
+        if (draw(s, m, weight, t, again, y))
             status = choir_write(t, y, (size_t)t->count * sizeof *y);
         free(y);
     }
@@ -141,5 +166,7 @@ choir_status choir_module_init_torch(choir_module *module, uint64_t seed)
     choir__mt_seed(&s.mt, (uint32_t)seed);
     choir__module_ready(module);
     choir_status status = choir_scope_status(module->run);
-    return status == CHOIR_OK ? init(module, &s) : status;
+    for (int again = 0; again < 2 && status == CHOIR_OK; again++)
+        status = init(module, &s, again);
+    return status;
 }

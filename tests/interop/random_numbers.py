@@ -1,5 +1,6 @@
 """Random numbers: the order of samples, and initial values, that PyTorch draws from the same seed."""
 import ctypes
+import itertools
 import tempfile
 
 from check import C, agree, case, main, same  # first: it skips without PyTorch
@@ -120,6 +121,28 @@ def initial_uniform():
 
 
 @case
+def initial_transposed():
+    for seed, groups in ((0, 1), (3, 2)):
+        opts = choir.options(C.conv_defaults, groups=groups)
+        initial(lambda run: run.module(C.nn_conv_transpose2d, 6, 10, 3, opts),
+                lambda: nn.ConvTranspose2d(6, 10, 3, groups=groups), seed)
+
+
+@case
+def initial_recurrent():
+    """Each cell, deep, in both directions, with and without biases, and the layer behind it."""
+    kinds = ((C.nn_lstm, nn.LSTM), (C.nn_gru, nn.GRU), (C.nn_rnn, nn.RNN))
+    for seed, (make, theirs), layers, both, bias in itertools.product(
+            (0, 2**31 + 7), kinds, (1, 3), (False, True), (True, False)):
+        opts = choir.options(C.recurrent_defaults, layers=layers, bidirectional=both, bias=bias)
+        # 13: 1/sqrt is no power of two
+        initial(lambda run: sequential(run, make(run, 7, 13, opts),
+                                       C.nn_linear(run, 13 * (1 + both), 5)),
+                lambda: nn.ModuleList([theirs(7, 13, layers, bias=bias, bidirectional=both),
+                                       nn.Linear(13 * (1 + both), 5)]), seed)
+
+
+@case
 def initial_normal():
     """Embeddings: the same uniform numbers, but PyTorch's logarithm and cosine are vectorised ones. Sizes
     below 16, a multiple of 16, and neither; what is drawn afterwards is in step."""
@@ -128,6 +151,19 @@ def initial_normal():
             initial(lambda run: sequential(run, C.nn_embedding(run, rows, width, C.init_normal(0, 1)),
                                            C.nn_linear(run, width, 3)),
                     lambda: nn.Sequential(nn.Embedding(rows, width), nn.Linear(width, 3)), seed, 1e-6)
+
+
+@case
+def initial_as_the_model_wants():
+    """A layer's other distribution is drawn once all layers have drawn their own."""
+    def theirs():
+        network = nn.Sequential(nn.Embedding(40, 9), nn.Linear(9, 3))
+        nn.init.normal_(network[0].weight, 0, 0.02)
+        return network
+
+    for seed in (0, 5):
+        initial(lambda run: sequential(run, C.nn_embedding(run, 40, 9, C.init_normal(0, 0.02)),
+                                       C.nn_linear(run, 9, 3)), theirs, seed, 1e-6)
 
 
 @case
@@ -145,6 +181,44 @@ def initial_by_the_command():
         torch.manual_seed(command.SEED)
         for name, p in nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).named_parameters():
             same("toy " + name, ours[name], p.detach().numpy())
+
+
+@case
+def initial_lstm_by_the_command():
+    """As a script has it: nn.LSTM, then nn.Linear."""
+    with tempfile.TemporaryDirectory() as folder:
+        for cell, theirs in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN)):
+            ours = command.initial_weights("lstm:cell=%s,in=24,hidden=50,out=7,context=6" % cell,
+                                           "random", folder, "--init", "torch")
+            torch.manual_seed(command.SEED)
+            network = nn.ModuleDict({"rnn": theirs(24, 50, 2)})
+            network["decoder"] = nn.Linear(50, 7)
+            for name, p in network.named_parameters():
+                same("%s %s" % (cell, name), ours[name], p.detach().numpy())
+
+
+@case
+def initial_image_networks_by_the_command():
+    """AlexNet is its layers' defaults; of a ResNet, convolutions are drawn again, as torchvision does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, _, _ = command.image_data(folder, 64)
+        ours = command.initial_weights("alexnet:width=4,hidden=32", path, folder, "--init", "torch")
+        torch.manual_seed(command.SEED)
+        for name, p in networks.AlexNet(4, 32, 1, 10).named_parameters():
+            same("alexnet " + name, ours[name], p.detach().numpy())
+        for text, bottleneck, blocks in (("resnet18:width=8", False, (2, 2, 2, 2)),
+                                         ("resnet50:width=4,stages=2,blocks=2", True, (2, 2))):
+            ours = command.initial_weights(text, path, folder, "--init", "torch")
+            torch.manual_seed(command.SEED)
+            network = networks.ResNet(bottleneck, blocks, 4 if bottleneck else 8, 1, 10)
+            for m in network.modules():
+                if isinstance(m, nn.Conv2d):
+                    nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+            for name, p in network.named_parameters():
+                if p.ndim == 4:
+                    agree("%s %s" % (text, name), ours[name], p, 1e-6)
+                else:
+                    same("%s %s" % (text, name), ours[name], p.detach().numpy())
 
 
 if __name__ == "__main__":
