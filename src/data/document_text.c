@@ -3,6 +3,7 @@
  * object whose only key is text_sequence is that text. */
 #include "data/document_text.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,22 @@ static void add_object(text *t, const json_t *object, choir__names *fields)
     free(keys);
 }
 
+/* As Python: the fewest digits that read back as the same number, with an exponent below 1e-4
+ * and from 1e16 on. */
+static void write_real(char *out, size_t room, double value)
+{
+    bool exponent = fabs(value) >= 1e16 || (value != 0 && fabs(value) < 1e-4);
+    if (!exponent && value == floor(value)) {
+        snprintf(out, room, "%.1f", value);
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, room, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+}
+
 /* jansson refuses files nested deeper than 2048, so this recursion ends. */
 static void add_value(text *t, const json_t *value, choir__names *fields)
 {
@@ -100,15 +117,7 @@ static void add_value(text *t, const json_t *value, choir__names *fields)
     case JSON_INTEGER:
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
         break;
-    case JSON_REAL: /* as Python: the fewest digits that read back as the same number */
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
-            if (strtod(number, NULL) == json_real_value(value))
-                break;
-        }
-        if (!strpbrk(number, ".e"))
-            strcat(number, ".0");
-        break;
+    case JSON_REAL: write_real(number, sizeof number, json_real_value(value)); break;
     case JSON_TRUE: strcpy(number, "True"); break;
     case JSON_FALSE: strcpy(number, "False"); break;
     case JSON_NULL: strcpy(number, "None"); break;

@@ -284,6 +284,9 @@ choir_document_opts choir_document_defaults(void)
 choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
+    choir_status status = choir__image_opts_check(&opts.image);
+    if (status != CHOIR_OK)
+        return status;
     if (opts.image.height < 1 || opts.image.width < 1 || opts.context < 2)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: images of %d x %d pixels and %lld tokens are no documents", folder,
@@ -301,7 +304,7 @@ choir_status choir_dataset_documents(const char *folder, choir_split split,
     for (int i = 0; i < 3; i++)
         choir__names_add(&fields, "*", (const char *[]){"<s>", "<pad>", "</s>"}[i]);
     documents rest = {0}; /* of the other split */
-    choir_status status = read_all(d, &rest, folder, split == CHOIR_TRAIN, &fields);
+    status = read_all(d, &rest, folder, split == CHOIR_TRAIN, &fields);
     if (status == CHOIR_OK)
         status = settle_tokenizer(d, &rest, &fields, tokenizer);
     free_all(&rest);

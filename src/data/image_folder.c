@@ -297,35 +297,6 @@ choir_image_opts choir_image_defaults(void)
         .max_pixels = 1 << 26};
 }
 
-static choir_status check(const choir_image_opts *o)
-{
-    bool good = o->height >= 0 && o->height <= 1 << 14 && o->width >= 0 &&
-                o->width <= 1 << 14 && !o->height == !o->width;
-    if (!good)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "samples of %d x %d pixels: from 1 to 16384 a side are wanted (both 0: as the first"
-            " image)",
-            o->width, o->height);
-    if (!(o->scale_min > 0 && o->scale_min <= o->scale_max && o->scale_max <= 1))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "boxes of %g to %g of an image: 0 < scale_min <= scale_max <= 1 is wanted",
-            (double)o->scale_min, (double)o->scale_max);
-    if (!(o->ratio_min > 0 && o->ratio_min <= o->ratio_max && o->ratio_max < 1e6f))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "ratios from %g to %g: 0 < ratio_min <= ratio_max is wanted", (double)o->ratio_min,
-            (double)o->ratio_max);
-    if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
-        return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
-            o->padding, o->resize, 1 << 14);
-    if ((unsigned)o->crop > CHOIR_CROP_CENTER)
-        return choir__error(CHOIR_ERR_ARGUMENT, "there is no crop %d", (int)o->crop);
-    for (int c = 0; c < 3; c++)
-        if (!(o->std[c] > 0))
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "a standard deviation of %g: it must be above 0", (double)o->std[c]);
-    return CHOIR_OK;
-}
-
 /* Options that the first image decides. */
 static choir_status settle(image_folder *d)
 {
@@ -350,7 +321,7 @@ static choir_status settle(image_folder *d)
             o->crop = first.width == o->width && first.height == o->height ? CHOIR_CROP_PADDED
                                                                            : CHOIR_CROP_RESIZED;
         choir__decoder_close(&first);
-        status = check(o); /* an image may be larger than a sample */
+        status = choir__image_opts_check(o); /* an image may be larger than a sample */
     }
     choir__decoder_free(&first);
     free(data);
@@ -362,7 +333,7 @@ choir_status choir_dataset_images(
 {
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", folder, (int)split);
-    choir_status status = check(&opts);
+    choir_status status = choir__image_opts_check(&opts);
     if (status != CHOIR_OK)
         return status;
     image_folder *d = choir__calloc(1, sizeof *d);

@@ -14,6 +14,9 @@ typedef struct choir__view {
     bool flip;
 } choir__view;
 
+/* Whether samples can be made with these: argument, naming the value, if not. */
+choir_status choir__image_opts_check(const choir_image_opts *opts);
+
 /* The view of training (random numbers keyed by `key`) or of validation (key 0 is never used).
  * name: of the file, for messages. Error: format (too small for its crop). */
 choir_status choir__view_random(const choir_image_opts *opts, const char *name, int width,

@@ -1,6 +1,7 @@
 /* Pairs of an image and JSON: texts as Donut makes them, splits, tokens, and what is wrong. */
 #include "image_fixture.h"
 
+#include <math.h>
 #include "data/document_text.h"
 #include "data/tokenizer.h"
 
@@ -14,6 +15,10 @@ static void text_of(void **state)
             "<s_z>True</s_z><s_text_sequence>t</s_text_sequence>"},
         {"[1.5, 2.0, 0.1, false, 123456789012]",
             "1.5<sep/>2.0<sep/>0.1<sep/>False<sep/>123456789012"},
+        {"[10.0, 1e5, 1200000.0, -3e15, 1e16, 1.5e22, 1e-4, 2.5e-5, -0.0, 0.30000000000000004]",
+            "10.0<sep/>100000.0<sep/>1200000.0<sep/>-3000000000000000.0<sep/>1e+16<sep/>"
+            "1.5e+22<sep/>"
+            "0.0001<sep/>2.5e-05<sep/>-0.0<sep/>0.30000000000000004"},
         {"{}", ""},
     };
     (void)state;
@@ -142,6 +147,33 @@ static void wrong(void **state)
     assert_int_equal(open_at("nowhere", CHOIR_TRAIN, &t, &data), CHOIR_ERR_IO);
 }
 
+/* Options are looked at before files are. */
+static void options(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        choir_document_opts o = choir_document_defaults();
+        choir_tokenizer *t = NULL;
+        choir_dataset *data = NULL;
+        o.image.height = i == 0 ? 0 : i == 1 ? 16385 : i == 2 ? -8 : 8;
+        o.image.width = i == 0 ? 0 : i == 3 ? 16385 : 12;
+        o.context = i == 4 ? 1 : 10;
+        o.image.std[1] = i == 5 ? 0 : i == 6 ? NAN : 1;
+        o.image.mean[2] = i == 7 ? INFINITY : 0;
+        const char *word = i == 0   ? "0 x 0"
+                           : i == 1 ? "12 x 16385"
+                           : i == 2 ? "12 x -8"
+                           : i == 3 ? "16385 x 8"
+                           : i == 4 ? "1 tokens"
+                           : i < 7  ? "deviation"
+                                    : "mean of inf";
+        assert_says(choir_dataset_documents(at("nowhere"), CHOIR_TRAIN, o, &t, &data),
+            CHOIR_ERR_ARGUMENT, word);
+        assert_null(t);
+        assert_null(data);
+    }
+}
+
 /* A longer tokenizer is still one whose texts may be cut, though not within a token; a token
  * that a file has twice is refused. */
 static void extended(void **state)
@@ -169,6 +201,7 @@ static void extended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(text_of), cmocka_unit_test(pairs),
-        cmocka_unit_test(held_out), cmocka_unit_test(wrong), cmocka_unit_test(extended)};
+        cmocka_unit_test(held_out), cmocka_unit_test(wrong), cmocka_unit_test(extended),
+        cmocka_unit_test(options)};
     return cmocka_run_group_tests_name("documents", tests, set_up, tear_down);
 }
