@@ -128,12 +128,23 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
         path, had->name, t->name);
 }
 
+/* An entry that another tensor of the model takes is not meant for this one. */
+static choir__shard_entry *spoken_for(load *l, const char *name)
+{
+    choir__shard_entry *e = find_name(l, name);
+    if (e)
+        e->used = true;
+    return e;
+}
+
 static choir_status missing(load *l, const choir__named *item)
 {
     int more = 0;
     for (int i = 0; i < l->list.count; i++)
-        more += !find_name(l, l->list.items[i].name) && !l->list.items[i].stored &&
+        more += !spoken_for(l, l->list.items[i].name) && !l->list.items[i].stored &&
                 &l->list.items[i] > item;
+    for (int i = 0; i < l->tie_count; i++)
+        spoken_for(l, l->ties[i].name);
     const choir__shard_entry *near = nearest(l, item->name);
     char *hint = near ? choir__format("; the nearest it has is '%.200s'", near->tensor->name)
                       : choir__strdup("");

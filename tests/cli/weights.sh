@@ -126,6 +126,65 @@ bad_weights() {
     weights '1.safetensors' --model "$gpt" --weights sharded
 }
 
+# rewrite FROM TO OLD NEW: a safetensors file with its names changed by re.sub, without the tensors
+# whose new name is empty.
+rewrite() {
+    python3 - "$@" <<'PYTHON' || fail "rewriting $1"
+import json, re, struct, sys
+source, to, old, new = sys.argv[1:]
+data = open(source, "rb").read()
+length, = struct.unpack("<Q", data[:8])
+header, data = json.loads(data[8:8 + length]), data[8 + length:]
+result, body = {}, b""
+for name, tensor in header.items():
+    changed = re.sub(old, new, name)
+    if name == "__metadata__" or not changed:
+        continue
+    first, end = tensor["data_offsets"]
+    tensor["data_offsets"] = [len(body), len(body) + end - first]
+    body += data[first:end]
+    result[changed] = tensor
+assert list(result) != [n for n in header if n != "__metadata__"], "no name matches"
+text = json.dumps(result).encode()
+open(to, "wb").write(struct.pack("<Q", len(text)) + text + body)
+PYTHON
+}
+
+# image_network NAME MODEL TENSOR MISNAMED: weights under the names of torchvision. Those of a run
+# at rate 0 are what it started from; with --init torch, not where others start.
+image_network() {
+    local name=$1 model=$2 tensor=$3 misnamed=$4
+    local run=(train --json --batch-size 4 --steps 1 --optimizer sgd --lr 0 --model "$model")
+    good "${run[@]}" random && mv out plain || return
+    good "${run[@]}" --init torch --save "$name" random && mv out want || return
+    [ "$(first_step plain)" != "$(first_step want)" ] || fail "$name: --init torch changed nothing"
+    local file=$name/latest/model.safetensors
+    grep -aqF "\"$tensor\":" "$file" || fail "$name: no $tensor"
+    start_is "$file"
+    rewrite "$file" misnamed.safetensors "^$tensor\$" "$misnamed"
+    bad 1 "'$tensor'.*is missing.*nearest.*'$misnamed'" \
+        "${run[@]}" --weights misnamed.safetensors random
+}
+
+# start_is FILE: of the caller's `run` with these weights, the first step is that in want.
+start_is() {
+    good "${run[@]}" --weights "$1" random &&
+        { [ "$(first_step out)" = "$(first_step want)" ] || fail "another start: $1"; }
+}
+
+image_networks() {
+    command -v python3 >/dev/null || { echo "no python3 to rename tensors with"; return; }
+    image_network alex alexnet:width=2,hidden=8,image=64,classes=10 \
+        features.3.weight features.3.wieght
+    image_network resnet resnet18:width=4,stages=2,small=1,image=16 \
+        layer2.0.downsample.0.weight layer2.0.downsample.O.weight
+    local resnet=resnet18:width=4,stages=2,small=1,image=16
+    local run=(train --json --batch-size 4 --steps 1 --optimizer sgd --lr 0 --model "$resnet")
+    rewrite resnet/latest/model.safetensors old.safetensors '.*num_batches_tracked$' ''
+    ! grep -aq num_batches_tracked old.safetensors || fail "the counters are still there"
+    start_is old.safetensors
+}
+
 check gpt2_files
 check bert_files
 check writing
@@ -134,4 +193,5 @@ check configs
 check notes
 check other_heads
 check bad_weights
+check image_networks
 finish
