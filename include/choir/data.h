@@ -208,7 +208,8 @@ choir_document_opts choir_document_defaults(void);
  * value as tokens, <s_key> ... </s_key> around what a key holds, <sep/> between a list's, </s>
  * behind all, then <pad>; longer ones are cut. *tokenizer NULL: the characters of all texts;
  * else it is read; in both cases the one returned there, for the caller to free, knows also the
- * fields' tokens that it lacked. Errors: io, format, naming the file and the line.
+ * fields' tokens that it lacked. Errors: argument (an option); io, format,
+ * naming the file and the line.
  */
 choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);

@@ -84,8 +84,9 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
  * with 1 and 0. A weight of a linear layer, convolution or embedding for which the model chose
  * another choir_init is drawn by that once all layers have drawn theirs, in order: so a ResNet
  * starts as torchvision's. PyTorch does not define how transformers start (GPT-2, BERT, Llama,
- * Donut): they get their published distributions, not the numbers of another implementation,
- * which draws also for what it then ties or in another order. Errors: the run's.
+ * Donut): they keep their distributions here, and do not get the numbers of another
+ * implementation, which draws also for what it then ties or in another order. Errors: the
+ * run's.
  */
 choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 

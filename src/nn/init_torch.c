@@ -104,12 +104,12 @@ static bool is_linear(const char *kind)
 }
 
 /* Whether the model chose how the parameter of a layer starts, other than PyTorch's layer. */
-static bool chosen(const char *kind, const choir__param *p)
+static bool chosen(const char *kind, const choir__param *p, int64_t fan_in)
 {
-    if (is_linear(kind))
-        return p->init_kind != CHOIR_INIT_UNIFORM;
-    return !strcmp(kind, "embedding") &&
-           (p->init_kind != CHOIR_INIT_NORMAL || p->init_a != 0 || p->init_b != 1);
+    bool linear = is_linear(kind);
+    choir_init own = linear ? choir__fan_in_init(fan_in) : choir_init_normal(0, 1);
+    return (linear || !strcmp(kind, "embedding")) &&
+           (p->init_kind != (int)own.kind || p->init_a != own.a || p->init_b != own.b);
 }
 
 static bool draw_own(source *s, const choir__param *p, float *y, int64_t n)
@@ -129,7 +129,7 @@ static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
 {
     const char *kind = m->type->name;
     if (again)
-        return chosen(kind, t->param) && draw_own(s, t->param, y, t->count);
+        return chosen(kind, t->param, fan_in_of(weight)) && draw_own(s, t->param, y, t->count);
     if (is_linear(kind))
         linear_uniform(s, y, t, fan_in_of(weight));
     else if (!strcmp(kind, "embedding"))

@@ -167,6 +167,17 @@ def initial_as_the_model_wants():
 
 
 @case
+def initial_uniform_as_the_model_wants():
+    def theirs():
+        network = nn.Sequential(nn.Linear(9, 4, bias=False), nn.Linear(4, 3))
+        nn.init.uniform_(network[0].weight, -0.75, 0.5)
+        return network
+
+    initial(lambda run: sequential(run, C.nn_linear_with(run, 9, 4, False, C.init_uniform(-0.75, 0.5)),
+                                   C.nn_linear(run, 4, 3)), theirs, 3)
+
+
+@case
 def initial_by_the_command():
     """--init torch, of the models by name."""
     with tempfile.TemporaryDirectory() as folder:
