@@ -221,11 +221,20 @@ choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padd
 choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width);
 choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t width);
 
-/* --- losses: (), the mean over what counts --- */
+/* --- losses: (), the mean over what counts, unless another reduction is asked for --- */
+
+typedef enum choir_reduction {
+    CHOIR_LOSS_MEAN,      /* over all elements: () */
+    CHOIR_LOSS_SUM,       /* () */
+    CHOIR_LOSS_NONE,      /* an element each, in x's shape */
+    CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */
+} choir_reduction;
 
 typedef struct choir_cross_entropy_opts {
-    int64_t ignore_index;  /* rows with this target do not count; default -100 */
-    float label_smoothing; /* in [0, 1]; default 0 */
+    int64_t ignore_index;      /* rows with this target do not count; default -100 */
+    float label_smoothing;     /* in [0, 1]; default 0 */
+    choir_tensor *weight;      /* (C) of the classes, no gradient; default NULL: 1 each */
+    choir_reduction reduction; /* mean (default), sum, or none: (...), 0 where ignored */
 } choir_cross_entropy_opts;
 
 choir_cross_entropy_opts choir_cross_entropy_defaults(void);
@@ -240,7 +249,14 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  *                         -1/B * sum_b sum_c target[b][c] log softmax(logits[b])[c]
  * @return        ()       nats a row
  *
- * Gradient: logits, and a distribution.  Execution error: range, a target outside [0, C).
+ * With class weights w and label smoothing s, nll[c] = -w[c] log softmax(logits[b])[c]: a row's
+ * loss is (1-s) nll[target[b]] + s/C sum_c nll[c], and the mean divides by the sum of
+ * w[target[b]] over the rows that count (0 where that is 0), as PyTorch does. Of distributions
+ * it is sum_c ((1-s) target[b][c] + s/C) nll[c], and the mean divides by B.
+ *
+ * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the scores'
+ * type; argument, a smoothing or reduction that is none.  Execution error: range, a target
+ * outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
 choir_tensor *choir_cross_entropy_with(
@@ -254,13 +270,6 @@ choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
 /* Losses of pairs: x and y of one shape and type, differentiable in both. Errors: shape, dtype,
  * argument. */
-
-typedef enum choir_reduction {
-    CHOIR_LOSS_MEAN,      /* over all elements: () */
-    CHOIR_LOSS_SUM,       /* () */
-    CHOIR_LOSS_NONE,      /* an element each, in x's shape */
-    CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */
-} choir_reduction;
 
 /** |x - y|. */
 choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);

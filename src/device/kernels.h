@@ -333,27 +333,43 @@ typedef struct choir__k_embedding_backward {
     choir_dtype dtype;
 } choir__k_embedding_backward;
 
-/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64; label smoothing s
- * mixes the target with the uniform distribution: (1-s) nll + s mean_c nll_c. Rows whose target
- * is ignore_index count for nothing. loss () = mean over the counted rows (0 if none); lse
- * (rows) = log sum exp; count () the rows counted, as the dtype. A target outside [0, cols)
- * fails the queue. */
+/* What becomes of the rows' losses. */
+typedef enum choir__row_losses {
+    CHOIR__ROWS_MEAN,
+    CHOIR__ROWS_SUM,
+    CHOIR__ROWS_EACH
+} choir__row_losses;
+
+/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64, classes weighing
+ * w = weight (cols), or 1 each where weight is NULL; nll_c = w_c (lse - logits_c). Label
+ * smoothing s mixes the target's t with the uniform distribution's: (1-s) nll_t + s mean_c
+ * nll_c is the loss of a row, 0 where the target is ignore_index. lse (rows) = log sum exp;
+ * loss and count () by what is asked:
+ *   MEAN  loss () the sum over rows / count (0 where count is); count the sum of w_t over the
+ *         rows not ignored, the number of them without weights
+ *   SUM   loss () the sum over rows; count 1
+ *   EACH  loss (rows); count 1
+ * A target outside [0, cols) fails the queue. */
 typedef struct choir__k_cross_entropy {
-    const void *logits;
+    const void *logits, *weight;
     const int64_t *targets;
     void *loss, *lse, *count;
     int64_t rows, cols, ignore_index;
     float smoothing;
+    choir__row_losses losses;
     choir_dtype dtype;
 } choir__k_cross_entropy;
 
-/* glogits = gloss / count * (softmax - smoothed one-hot). glogits may be logits. */
+/* A row's glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c / cols), where
+ * a = (1-s) w_t + s mean w, 1 without weights; 0 where count is. gloss as loss. glogits may be
+ * logits. */
 typedef struct choir__k_cross_entropy_backward {
-    const void *logits, *lse, *count, *gloss;
+    const void *logits, *weight, *lse, *count, *gloss;
     const int64_t *targets;
     void *glogits;
     int64_t rows, cols, ignore_index;
     float smoothing;
+    choir__row_losses losses;
     choir_dtype dtype;
 } choir__k_cross_entropy_backward;
 

@@ -3,7 +3,10 @@
 
 choir_cross_entropy_opts choir_cross_entropy_defaults(void)
 {
-    return (choir_cross_entropy_opts){.ignore_index = -100, .label_smoothing = 0};
+    return (choir_cross_entropy_opts){.ignore_index = -100,
+        .label_smoothing = 0,
+        .weight = NULL,
+        .reduction = CHOIR_LOSS_MEAN};
 }
 
 /* Targets as row-major i64 of as many rows as x has, or NULL with the error noted. */
@@ -22,13 +25,24 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
 
 /* --- cross entropy --- */
 
+static choir__row_losses row_losses_of(choir_reduction reduction)
+{
+    return reduction == CHOIR_LOSS_MEAN  ? CHOIR__ROWS_MEAN
+           : reduction == CHOIR_LOSS_SUM ? CHOIR__ROWS_SUM
+                                         : CHOIR__ROWS_EACH;
+}
+
 static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_cross_entropy_opts *o = r->attrs;
-    choir_tensor *logits = r->in[0], *g = sink->dest_over(sink, r, 0);
+    choir_tensor *logits = r->in[0], *weight = r->saved[3], *g = sink->dest_over(sink, r, 0);
     if (!g)
         return;
+    gy = choir_contiguous(gy);
+    if (gy->poisoned)
+        return;
     choir__k_cross_entropy_backward args = {.logits = choir__data(logits),
+        .weight = weight ? choir__data(weight) : NULL,
         .lse = choir__data(r->saved[1]),
         .count = choir__data(r->saved[2]),
         .gloss = choir__data(gy),
@@ -38,6 +52,7 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
         .cols = choir__cols(logits),
         .ignore_index = o->ignore_index,
         .smoothing = o->label_smoothing,
+        .losses = row_losses_of(o->reduction),
         .dtype = logits->dtype};
     choir__launch(choir__device_of(g), g->dtype, cross_entropy_backward, &args);
     sink->give(sink, r, 0, g);
@@ -46,8 +61,9 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
 static const choir__op cross_entropy_op = {
     .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 3};
 
-/* Targets that are distributions: -mean over rows of sum_c y[c] log softmax(x)[c], y smoothed.
- * Composed: it keeps the log-probabilities, which class ids do without. */
+/* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
+ * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
+ * without. */
 static choir_tensor *soft_cross_entropy(
     choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
 {
@@ -59,26 +75,62 @@ static choir_tensor *soft_cross_entropy(
             cols = choir__max(choir__cols(logits), 1);
     if (s != 0)
         y = choir_affine(y, 1 - s, s / (double)cols);
-    choir_tensor *sum = choir_sum(choir_mul(choir_log_softmax(logits), y));
-    return choir_scale(sum, -1 / (double)rows);
+    if (o.weight)
+        y = choir_mul(y, o.weight);
+    choir_tensor *terms = choir_mul(choir_log_softmax(logits), y);
+    if (o.reduction == CHOIR_LOSS_NONE)
+        return choir_neg(choir_sum_dim(terms, -1));
+    choir_tensor *sum = choir_sum(terms);
+    return choir_scale(sum, o.reduction == CHOIR_LOSS_SUM ? -1 : -1 / (double)rows);
+}
+
+/* NULL, or the poisoned result of options that are wrong for in: scores, target, weight. */
+static choir_tensor *bad_opts(
+    choir_scope *scope, choir_tensor **in, const choir_cross_entropy_opts *o)
+{
+    static const char op[] = "cross_entropy";
+    const choir_tensor *x = in[0], *weight = in[2];
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: a label smoothing of %g is not in [0, 1]", op, (double)o->label_smoothing);
+    if (o->reduction != CHOIR_LOSS_MEAN && o->reduction != CHOIR_LOSS_SUM &&
+        o->reduction != CHOIR_LOSS_NONE)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: there is no reduction %d; the mean, the sum or none is wanted", op,
+            (int)o->reduction);
+    if (weight && (x->shape.ndim < 1 || x->dtype != weight->dtype || weight->shape.ndim != 1 ||
+                      weight->count != choir__cols(x)))
+        return choir__shape_error(
+            op, scope, in, 3, "wants class weights (C) of the type of the scores (..., C)");
+    if (weight && weight->requires_grad && scope->grad)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: class weights get no gradient, and these want one", op);
+    return NULL;
+}
+
+/* Of class ids; x is a tensor of scores that targets_for() may still refuse. */
+static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
+{
+    choir_shape rows = x->shape;
+    rows.ndim -= rows.ndim > 0;
+    return reduction == CHOIR_LOSS_NONE ? rows : CHOIR_SCALAR;
 }
 
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
-    choir_tensor *poisoned, *in[2] = {choir_contiguous(choir__as_computed(logits)), target};
-    choir_scope *scope = choir__begin("cross_entropy", in, 2, &poisoned);
-    if (!scope)
+    choir_tensor *poisoned,
+        *in[3] = {choir_contiguous(choir__as_computed(logits)), target,
+            o.weight ? choir_contiguous(choir__as_computed(o.weight)) : NULL};
+    choir_scope *scope = choir__begin("cross_entropy", in, 3, &poisoned);
+    if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;
-    if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "cross_entropy: a label smoothing of %g is not in [0, 1]",
-            (double)o.label_smoothing);
+    o.weight = in[2];
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
     choir_tensor *x = in[0], *targets = targets_for("cross_entropy", scope, in);
     choir_device *device = choir__device_of(x);
-    choir_tensor *loss = choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR);
+    choir_tensor *loss = choir__tensor_new(scope, device, x->dtype, loss_shape(x, o.reduction));
     choir_tensor *lse = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
     choir_tensor *count = choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR);
     if (!targets || targets->poisoned || lse->poisoned || loss->poisoned || count->poisoned) {
@@ -86,6 +138,7 @@ choir_tensor *choir_cross_entropy_with(
         return loss;
     }
     choir__k_cross_entropy args = {.logits = choir__data(x),
+        .weight = o.weight ? choir__data(o.weight) : NULL,
         .targets = choir__data(targets),
         .loss = choir__data(loss),
         .lse = choir__data(lse),
@@ -94,6 +147,7 @@ choir_tensor *choir_cross_entropy_with(
         .cols = choir__cols(x),
         .ignore_index = o.ignore_index,
         .smoothing = o.label_smoothing,
+        .losses = row_losses_of(o.reduction),
         .dtype = x->dtype};
     choir__launch(device, x->dtype, cross_entropy, &args);
     choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 2);
@@ -102,6 +156,7 @@ choir_tensor *choir_cross_entropy_with(
         r->saved[0] = targets;
         r->saved[1] = lse;
         r->saved[2] = count;
+        r->saved[3] = o.weight;
     }
     return loss;
 }

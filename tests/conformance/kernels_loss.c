@@ -18,8 +18,18 @@ static int64_t *targets_of(int64_t rows, int64_t cols, int64_t ignored_one)
     return targets;
 }
 
-/* variant % 3: nothing ignored, some, all; variant / 3: smoothing. */
+/* variant % 3: nothing ignored, some, all; / 3 % 3: smoothing; / 9 % 3: what becomes of the
+ * rows' losses; / 27: class weights. */
+enum { VARIANTS = 54 };
 static const float smoothings[] = {0, 0.1f, 1};
+
+/* Class weights, one of them 0: of a single class the mean then divides by 0. */
+static float *weights_of(int64_t cols)
+{
+    float *w = uniform(cols, 0.1f, 3);
+    w[0] = 0;
+    return w;
+}
 
 static int64_t ignored_one(int variant)
 {
@@ -29,15 +39,18 @@ static int64_t ignored_one(int variant)
 static void cross_entropy(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < CHOIR_COUNT(shapes) * 9; i++) {
-        int v = (int)(i % 9);
-        int64_t rows = shapes[i / 9][0], cols = shapes[i / 9][1];
+    for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS; i++) {
+        int v = (int)(i % VARIANTS);
+        int64_t rows = shapes[i / VARIANTS][0], cols = shapes[i / VARIANTS][1];
         int64_t *targets = targets_of(rows, cols, ignored_one(v));
+        choir__row_losses losses = (choir__row_losses)(v / 9 % 3);
         trial t = TRIAL(cross_entropy, .targets = targets, .rows = rows, .cols = cols,
-            .ignore_index = IGNORE, .smoothing = smoothings[v / 3]);
+            .ignore_index = IGNORE, .smoothing = smoothings[v / 3 % 3], .losses = losses);
         t.tolerance = 1e-5;
         give(&t, AT(cross_entropy, logits), rows * cols, uniform(rows * cols, -6, 9));
-        take(&t, AT(cross_entropy, loss), 1);
+        if (v / 27)
+            give(&t, AT(cross_entropy, weight), cols, weights_of(cols));
+        take(&t, AT(cross_entropy, loss), losses == CHOIR__ROWS_EACH ? rows : 1);
         take(&t, AT(cross_entropy, count), 1);
         take(&t, AT(cross_entropy, lse), rows);
         check(t);
@@ -50,13 +63,15 @@ static void cross_entropy(void **state)
 static void cross_entropy_backward(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < CHOIR_COUNT(shapes) * 18; i++) {
-        int v = (int)(i % 9);
-        int64_t rows = shapes[i / 18][0], cols = shapes[i / 18][1], n = rows * cols;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes) * VARIANTS * 2; i++) {
+        int v = (int)(i / 2 % VARIANTS);
+        const int64_t *shape = shapes[i / 2 / VARIANTS];
+        int64_t rows = shape[0], cols = shape[1], n = rows * cols;
         int64_t *targets = targets_of(rows, cols, ignored_one(v));
         float *logits = uniform(n, -3, 3), *lse = malloc((size_t)rows * sizeof *lse), loss,
-              count;
+              count, *weight = v / 27 ? weights_of(cols) : NULL;
         choir__cpu_reference.cross_entropy(&(choir__k_cross_entropy){.logits = logits,
+            .weight = weight,
             .targets = targets,
             .loss = &loss,
             .lse = lse,
@@ -66,14 +81,20 @@ static void cross_entropy_backward(void **state)
             .ignore_index = IGNORE});
         for (int64_t r = 0; r < rows && cols == 1; r++)
             lse[r] += 0.5f; /* of one class the gradient is 0, and has no relative error */
+        choir__row_losses losses = (choir__row_losses)(v / 9 % 3);
+        if (losses != CHOIR__ROWS_MEAN)
+            count = 1;
+        int64_t values = losses == CHOIR__ROWS_EACH ? rows : 1;
         trial t = TRIAL(cross_entropy_backward, .targets = targets, .rows = rows, .cols = cols,
-            .ignore_index = IGNORE, .smoothing = smoothings[v / 3]);
+            .ignore_index = IGNORE, .smoothing = smoothings[v / 3 % 3], .losses = losses);
         t.tolerance = 1e-5;
         give(&t, AT(cross_entropy_backward, lse), rows, lse);
+        if (weight)
+            give(&t, AT(cross_entropy_backward, weight), cols, weight);
         give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count));
-        give(&t, AT(cross_entropy_backward, gloss), 1, uniform(1, 0.5f, 2));
+        give(&t, AT(cross_entropy_backward, gloss), values, uniform(values, 0.5f, 2));
         give(&t, AT(cross_entropy_backward, logits), n, logits);
-        if (i / 9 % 2)
+        if (i % 2)
             in_place(&t, AT(cross_entropy_backward, glogits));
         else
             take(&t, AT(cross_entropy_backward, glogits), n);

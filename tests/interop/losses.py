@@ -3,6 +3,7 @@ from check import C, case, function, main, refuses  # first: it skips without Py
 import warnings
 
 import choir
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -120,6 +121,55 @@ def cross_entropy():
         cross_entropy_case(shape, classes, label_smoothing=0.1)
         cross_entropy_case(shape, classes, ignore_index=3)
         cross_entropy_case(shape, classes, ignore_index=-1, label_smoothing=0.2)
+
+
+def counted(classes, shape, ignored):
+    target = torch.randint(classes, shape)
+    target.view(-1)[::4] = ignored
+    return target
+
+
+@case
+def cross_entropy_weights_and_reductions():
+    """Every reduction, with class weights and without, smoothed and not; the targets ids or distributions."""
+    for classes, rows in ((12, 9), (65, 15)):
+        ids, soft = counted(classes, (rows,), -1), torch.randn(rows, classes).softmax(-1)
+        for weight in (None, torch.rand(classes) * 3):
+            more = [] if weight is None else [weight]
+            for smoothing in (0, 0.1):
+                for number, name in enumerate(REDUCTIONS):
+                    def ours(x, y, *w):
+                        return C.cross_entropy_with(x, y, choir.options(
+                            C.cross_entropy_defaults, ignore_index=-1, label_smoothing=smoothing,
+                            reduction=number, **({"weight": w[0].handle} if w else {})))
+
+                    def theirs(x, y, *w):
+                        ignore = {} if y.is_floating_point() else {"ignore_index": -1}
+                        return F.cross_entropy(x, y, weight=w[0] if w else None, reduction=name,
+                                               label_smoothing=smoothing, **ignore)
+                    for target in (ids, soft):
+                        function(ours, theirs, (rows, classes), target, *more, fixed=(1, 2))
+
+
+@case
+def cross_entropy_refuses():
+    def loss(weight, wants=False, **changes):
+        def attempt():
+            with choir.Run() as run, run.step() as step:
+                w = None if weight is None else step.tensor(weight.numpy(), grad=wants)
+                opts = choir.options(C.cross_entropy_defaults, weight=w and w.handle, **changes)
+                try:
+                    C.cross_entropy_with(step.tensor(np.zeros((2, 3), np.float32)),
+                                         step.tensor(np.array([1, 2])), opts).numpy()
+                finally:
+                    C.scope_clear(step)
+        return attempt
+    refuses("length", ["cross_entropy", "f32 (4)", "class weights"], loss(torch.rand(4)))
+    refuses("dimensions", ["f32 (1, 3)", "class weights"], loss(torch.rand(1, 3)))
+    refuses("type", ["i64 (3)", "class weights"], loss(torch.arange(3)))
+    refuses("gradient", ["class weights get no gradient"], loss(torch.rand(3), wants=True))
+    for number in (3, 9, -1):
+        refuses("reduction", ["reduction %d" % number], loss(None, reduction=number))
 
 
 @case

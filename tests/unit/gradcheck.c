@@ -296,7 +296,17 @@ static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, voi
     static const int64_t targets[] = {3, 0, -100, 1};
     (void)count;
     choir_tensor *y = choir_from(choir_tensor_scope(in[0]), CHOIR_I64, choir_dims(4), targets);
-    return choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg);
+    return weigh(choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg));
+}
+
+/* The same with class weights. */
+static choir_tensor *apply_weighted_cross_entropy(choir_tensor *const *in, int count, void *arg)
+{
+    static const double w[5] = {1, 2, 0.5, 3, 1.5};
+    choir_cross_entropy_opts opts = *(choir_cross_entropy_opts *)arg;
+    opts.weight = choir_from(choir_tensor_scope(in[0]), CHOIR_F64, choir_dims(5), w);
+    return count == 1 ? apply_cross_entropy(in, 1, &opts)
+                      : weigh(choir_cross_entropy_with(in[0], choir_softmax(in[1]), opts));
 }
 
 static choir_tensor *apply_soft_cross_entropy(choir_tensor *const *in, int count, void *arg)
@@ -373,6 +383,22 @@ static void shared_indices(void **state)
     check(apply_shared_indices, in, 2, NULL); /* and again, on leaves that have a gradient */
 }
 
+static void cross_entropies(void **state)
+{
+    (void)state;
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    for (int i = 0; i < 6; i++) {
+        choir_tensor *x = leaf(choir_dims(4, 5), false);
+        choir_tensor *soft[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
+        opts.label_smoothing = i < 3 ? 0 : 0.2f;
+        opts.reduction = (choir_reduction)(i % 3);
+        check(apply_cross_entropy, &x, 1, &opts);
+        x = leaf(choir_dims(4, 5), false);
+        check(apply_weighted_cross_entropy, &x, 1, &opts);
+        check(apply_weighted_cross_entropy, soft, 2, &opts);
+    }
+}
+
 static void losses(void **state)
 {
     (void)state;
@@ -442,6 +468,7 @@ int main(void)
         T(norms),
         T(convolutions),
         T(lookups),
+        T(cross_entropies),
         T(losses),
         T(pair_losses),
         T(shared_indices),

@@ -271,6 +271,31 @@ static void test_bad_dtypes(void **state)
     BAD(choir_cat((choir_tensor *[]){F(4, 2), T(I64, 4, 2)}, 2, 0));
 }
 
+/* Options of cross entropy that are wrong, of class ids and of distributions. */
+static void test_bad_cross_entropies(void **state)
+{
+    choir_cross_entropy_opts o = choir_cross_entropy_defaults();
+    choir_reduction none[] = {CHOIR_LOSS_BATCH_MEAN, (choir_reduction)9, (choir_reduction)-1};
+    (void)state;
+    for (int soft = 0; soft < 2; soft++) {
+        choir_tensor *y = soft ? F(4, 3) : T(I64, 4);
+        choir_tensor *weights[] = {F(4), F(1), F(1, 3), T(F64, 3), T(I64, 3), F(0)};
+        for (size_t i = 0; i < CHOIR_COUNT(none); i++) {
+            o.reduction = none[i];
+            BAD(choir_cross_entropy_with(F(4, 3), y, o));
+        }
+        o.reduction = CHOIR_LOSS_NONE;
+        for (size_t i = 0; i < CHOIR_COUNT(weights); i++) {
+            o.weight = weights[i];
+            BAD(choir_cross_entropy_with(F(4, 3), y, o));
+        }
+        o.weight = F(1);
+        BAD(choir_cross_entropy_with(choir_zeros(step, CHOIR_F32, CHOIR_SCALAR), y, o));
+        o.weight = NULL;
+        BAD(choir_cross_entropy_with(F(4, 2), soft ? y : T(I64, 5), o));
+    }
+}
+
 static void test_worse_dtypes(void **state)
 {
     choir_conv_opts c = choir_conv_defaults();
@@ -316,6 +341,7 @@ int main(void)
         TEST(test_reading),
         TEST(test_bad_shapes),
         TEST(test_bad_dtypes),
+        TEST(test_bad_cross_entropies),
         TEST(test_worse_dtypes),
         TEST(test_worse_shapes),
     };

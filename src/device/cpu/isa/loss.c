@@ -40,44 +40,99 @@ static float log_sum_exp(const float *x, int64_t n, float *plain)
     return top + v_log(v_set(lanes_sum(sum)))[0];
 }
 
+/* Mean over the classes of w[c] (lse - x[c]). */
+static float weighted_mean(const float *w, const float *x, float lse, int64_t n)
+{
+    vec sum[L] = {{0}};
+    for (int64_t c = 0; c < n; c += 16)
+        LANES(j)
+        {
+            vec nll = lse - v_get_or(x + c + j * W, n - c - j * W, v_set(lse));
+            sum[j] += v_get(w + c + j * W, n - c - j * W) * nll;
+        }
+    return lanes_sum(sum) / (float)n;
+}
+
+static float mean_of(const float *w, int64_t n)
+{
+    vec sum[L] = {{0}};
+    for (int64_t c = 0; c < n; c += 16)
+        LANES(j) sum[j] += v_get(w + c + j * W, n - c - j * W);
+    return lanes_sum(sum) / (float)n;
+}
+
 void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
 {
     F32_ONLY(cross_entropy, k);
-    double total = 0;
-    int64_t counted = 0;
-    bool failed = false;
+    const float *w = k->weight;
+    double total = 0, counted = 0;
+    bool failed = false, each = k->losses == CHOIR__ROWS_EACH;
     float s = k->smoothing;
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->logits + r * k->cols;
-        float plain = 0, lse = log_sum_exp(x, k->cols, s != 0 ? &plain : NULL);
+        int64_t t = k->targets[r];
+        float plain = 0, lse = log_sum_exp(x, k->cols, s != 0 && !w ? &plain : NULL);
         ((float *)k->lse)[r] = lse;
-        if (!counts("cross_entropy", k->targets[r], r, k->cols, k->ignore_index, &failed)) {
+        if (each)
+            ((float *)k->loss)[r] = 0;
+        if (!counts("cross_entropy", t, r, k->cols, k->ignore_index, &failed)) {
             if (failed)
                 return;
             continue;
         }
-        float nll = lse - x[k->targets[r]];
+        float nll = w ? w[t] * (lse - x[t]) : lse - x[t];
         if (s != 0)
-            nll = (1.0f - s) * nll + s * (lse - plain / (float)k->cols);
+            nll = (1.0f - s) * nll +
+                  s * (w ? weighted_mean(w, x, lse, k->cols) : lse - plain / (float)k->cols);
+        if (each)
+            ((float *)k->loss)[r] = nll;
         total += (double)nll;
-        counted++;
+        counted += w ? (double)w[t] : 1;
     }
-    *(float *)k->loss = counted ? (float)(total / (double)counted) : 0.0f;
+    if (k->losses != CHOIR__ROWS_MEAN)
+        counted = 1;
+    if (!each)
+        *(float *)k->loss = counted != 0 ? (float)(total / counted) : 0.0f;
     *(float *)k->count = (float)counted;
+}
+
+/* The gradient of a row whose classes weigh w, mean in the mean. gx may be x. */
+static void weighted_row(
+    const choir__k_cross_entropy_backward *k, int64_t r, float g, const float *w, float mean)
+{
+    const float *x = (const float *)k->logits + r * k->cols;
+    float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
+    float s = k->smoothing, uniform = s / (float)k->cols;
+    int64_t t = k->targets[r];
+    float target = (1.0f - s) * w[t], all = target + s * mean;
+    float hit = g * (all * v_exp_below(v_set(x[t] - lse))[0] - uniform * w[t] - target);
+    for (int64_t c = 0; c < k->cols; c += W) {
+        vec p = v_exp_below(v_get(x + c, k->cols - c) - lse);
+        v_put(gx + c, (p * all - uniform * v_get(w + c, k->cols - c)) * g, k->cols - c);
+    }
+    gx[t] = hit;
 }
 
 void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
 {
     F32_ONLY(cross_entropy_backward, k);
-    float count = *(const float *)k->count,
-          g = count > 0 ? *(const float *)k->gloss / count : 0;
+    const float *gloss = k->gloss, *w = k->weight;
+    bool each = k->losses == CHOIR__ROWS_EACH;
+    float count = *(const float *)k->count, g = !each && count != 0 ? *gloss / count : 0;
     float s = k->smoothing, uniform = s / (float)k->cols;
+    float mean = w && s != 0 ? mean_of(w, k->cols) : 1;
     for (int64_t r = 0; r < k->rows; r++) {
+        if (each)
+            g = gloss[r];
         const float *x = (const float *)k->logits + r * k->cols;
         float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
         int64_t t = k->targets[r];
         if (t < 0 || t >= k->cols || t == k->ignore_index) {
             memset(gx, 0, (size_t)k->cols * sizeof *gx);
+            continue;
+        }
+        if (w) {
+            weighted_row(k, r, g, w, mean);
             continue;
         }
         float hit = g * (v_exp_below(v_set(x[t] - lse))[0] - uniform - (1.0f - s));

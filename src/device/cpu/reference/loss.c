@@ -1,8 +1,7 @@
 /* Reference kernels for the losses over class scores.
  *
- * A row counts unless its target is ignore_index; the loss is the mean over the rows that
- * count, and 0 when none does. check_targets() stops a kernel before it has written
- * anything. */
+ * A row counts unless its target is ignore_index; a mean is over the rows that count, and 0
+ * when none does. check_targets() stops a kernel before it has written anything. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -30,14 +29,26 @@ static double log_sum_exp(const void *x, int64_t first, int64_t cols, choir_dtyp
     return top + log(sum);
 }
 
-/* (1 - s) nll + s mean_c nll_c, where nll_c = lse - logits[c] */
+static double weight_of(const void *weight, int64_t c, choir_dtype dtype)
+{
+    return weight ? get(weight, c, dtype) : 1;
+}
+
+/* w[c] (lse - logits[c]) */
+static double class_loss(const choir__k_cross_entropy *k, int64_t r, int64_t c, double lse)
+{
+    double nll = lse - get(k->logits, r * k->cols + c, k->dtype);
+    return weight_of(k->weight, c, k->dtype) * nll;
+}
+
+/* (1 - s) nll + s mean_c nll_c */
 static double row_loss(const choir__k_cross_entropy *k, int64_t r, double lse)
 {
-    double nll = lse - get(k->logits, r * k->cols + k->targets[r], k->dtype), mean = 0;
+    double nll = class_loss(k, r, k->targets[r], lse), mean = 0;
     if (k->smoothing == 0)
         return nll;
     for (int64_t c = 0; c < k->cols; c++)
-        mean += (lse - get(k->logits, r * k->cols + c, k->dtype)) / (double)k->cols;
+        mean += class_loss(k, r, c, lse) / (double)k->cols;
     return (1 - (double)k->smoothing) * nll + (double)k->smoothing * mean;
 }
 
@@ -49,28 +60,48 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
     for (int64_t r = 0; r < k->rows; r++) {
         double lse = log_sum_exp(k->logits, r * k->cols, k->cols, k->dtype);
         put(k->lse, r, k->dtype, lse);
-        if (k->targets[r] == k->ignore_index)
-            continue;
-        sum += row_loss(k, r, lse);
-        count++;
+        bool ignored = k->targets[r] == k->ignore_index;
+        double loss = ignored ? 0 : row_loss(k, r, lse);
+        if (k->losses == CHOIR__ROWS_EACH)
+            put(k->loss, r, k->dtype, loss);
+        sum += loss;
+        count += ignored ? 0 : weight_of(k->weight, k->targets[r], k->dtype);
     }
-    put(k->loss, 0, k->dtype, count ? sum / count : 0);
+    if (k->losses != CHOIR__ROWS_MEAN)
+        count = 1;
+    if (k->losses != CHOIR__ROWS_EACH)
+        put(k->loss, 0, k->dtype, count != 0 ? sum / count : 0);
     put(k->count, 0, k->dtype, count);
+}
+
+/* One row's gradient; gloss divided by the count. */
+static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, double gloss)
+{
+    double s = (double)k->smoothing, lse = get(k->lse, r, k->dtype);
+    double target = weight_of(k->weight, k->targets[r], k->dtype), mean = 0;
+    for (int64_t c = 0; c < k->cols; c++)
+        mean += weight_of(k->weight, c, k->dtype) / (double)k->cols;
+    for (int64_t c = 0; c < k->cols; c++) {
+        int64_t i = r * k->cols + c;
+        double p = exp(get(k->logits, i, k->dtype) - lse);
+        double wanted = (1 - s) * target * (c == k->targets[r]) +
+                        s * weight_of(k->weight, c, k->dtype) / (double)k->cols;
+        double all = (1 - s) * target + s * mean;
+        put(k->glogits, i, k->dtype, gloss * (all * p - wanted));
+    }
 }
 
 void choir__reference_cross_entropy_backward(const choir__k_cross_entropy_backward *k)
 {
-    double gloss = get(k->gloss, 0, k->dtype), count = get(k->count, 0, k->dtype);
-    double s = (double)k->smoothing;
+    double count = get(k->count, 0, k->dtype);
     for (int64_t r = 0; r < k->rows; r++) {
-        bool ignored = k->targets[r] == k->ignore_index;
-        double lse = get(k->lse, r, k->dtype);
-        for (int64_t c = 0; c < k->cols; c++) {
-            int64_t i = r * k->cols + c;
-            double p = exp(get(k->logits, i, k->dtype) - lse);
-            double wanted = (1 - s) * (c == k->targets[r]) + s / (double)k->cols;
-            put(k->glogits, i, k->dtype, ignored ? 0 : gloss / count * (p - wanted));
+        double gloss = get(k->gloss, k->losses == CHOIR__ROWS_EACH ? r : 0, k->dtype);
+        if (count != 0 && k->targets[r] != k->ignore_index) {
+            row_backward(k, r, gloss / count);
+            continue;
         }
+        for (int64_t c = 0; c < k->cols; c++)
+            put(k->glogits, r * k->cols + c, k->dtype, 0);
     }
 }
 
