@@ -255,8 +255,8 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  * it is sum_c ((1-s) target[b][c] + s/C) nll[c], and the mean divides by B.
  *
  * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the scores'
- * type; argument, a smoothing or reduction that is none.  Execution error: range, a target
- * outside [0, C).
+ * type; argument, another smoothing or reduction, or weights that want a gradient.  Execution
+ * error: range, a target outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
 choir_tensor *choir_cross_entropy_with(

@@ -35,7 +35,7 @@ static choir__row_losses row_losses_of(choir_reduction reduction)
 static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_cross_entropy_opts *o = r->attrs;
-    choir_tensor *logits = r->in[0], *weight = r->saved[3], *g = sink->dest_over(sink, r, 0);
+    choir_tensor *logits = r->in[0], *weight = r->in[2], *g = sink->dest_over(sink, r, 0);
     if (!g)
         return;
     gy = choir_contiguous(gy);
@@ -59,7 +59,7 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
 }
 
 static const choir__op cross_entropy_op = {
-    .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 3};
+    .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 7};
 
 /* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
  * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
@@ -75,8 +75,10 @@ static choir_tensor *soft_cross_entropy(
             cols = choir__max(choir__cols(logits), 1);
     if (s != 0)
         y = choir_affine(y, 1 - s, s / (double)cols);
-    if (o.weight)
-        y = choir_mul(y, o.weight);
+    if (o.weight) {
+        logits = choir__as_computed(logits); /* what the weights' type is */
+        y = choir_mul(choir__as_computed(y), o.weight);
+    }
     choir_tensor *terms = choir_mul(choir_log_softmax(logits), y);
     if (o.reduction == CHOIR_LOSS_NONE)
         return choir_neg(choir_sum_dim(terms, -1));
@@ -150,13 +152,12 @@ choir_tensor *choir_cross_entropy_with(
         .losses = row_losses_of(o.reduction),
         .dtype = x->dtype};
     choir__launch(device, x->dtype, cross_entropy, &args);
-    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 2);
+    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
     if (r) {
         choir__record_attrs(r, &o, sizeof o);
         r->saved[0] = targets;
         r->saved[1] = lse;
         r->saved[2] = count;
-        r->saved[3] = o.weight;
     }
     return loss;
 }
