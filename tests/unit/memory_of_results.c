@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <choir/choir.h>
@@ -243,6 +244,7 @@ static void over_the_scores(void **state)
 
 int main(void)
 {
+    setenv("CHOIR_CPU_DEVICES", "2", 1); /* a second one, however few the cores */
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, open_scopes, close_scopes)
         T(unread),
