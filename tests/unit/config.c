@@ -103,6 +103,27 @@ static void published_llama(void **state)
     assert_non_null(strstr(full("{\"model_type\": \"llama\"}", NULL), "kv_heads=32"));
 }
 
+#define DONUT(encoder, decoder)                                                                 \
+    "{\"model_type\": \"vision-encoder-decoder\", \"is_encoder_decoder\": true, \"encoder\": {" \
+    "\"model_type\": \"donut-swin\", \"image_size\": [2560, 1920], \"embed_dim\": 128,"         \
+    "\"num_heads\": [4, 8, 16, 32], \"mlp_ratio\": 4.0, \"drop_path_rate\": 0.1," encoder       \
+    "}, \"decoder\": {\"model_type\": \"mbart\", \"decoder_layers\": 4, \"vocab_size\": 57525," \
+    "\"max_position_embeddings\": 1536, " decoder "}}"
+
+static void published_donut(void **state)
+{
+    (void)state;
+    char *notes;
+    const char *json = DONUT("\"depths\": [2, 2, 14, 2], \"window_size\": 10",
+        "\"scale_embedding\": true, \"d_model\": 1024");
+    assert_string_equal(full(json, &notes),
+        "donut:height=2560,image_width=1920,patch=4,window=10,embed=128,depths=2-2-14-2,"
+        "heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,context=1536,"
+        "vocab=57525,pad=1,start=0,dropout=0");
+    assert_string_equal(notes, "");
+    free(notes);
+}
+
 /* What a file leaves out has the value that its library would take. */
 static void left_out(void **state)
 {
@@ -198,6 +219,16 @@ static void bad_llama(void **state)
         "rope_parameters", "low_freq_factor");
 }
 
+static void bad_donut(void **state)
+{
+    (void)state;
+    bad(DONUT("\"qkv_bias\": false", "\"d_model\": 8"), "encoder", "qkv_bias");
+    bad(DONUT("\"depths\": \"x\"", "\"d_model\": 8"), "encoder", "depths");
+    bad(DONUT("\"depths\": [2]", "\"d_model\": -8"), "decoder", "d_model");
+    bad(DONUT("\"depths\": [2]", "\"scale_embedding\": false"), "decoder", "scale_embedding");
+    bad("{\"model_type\": \"vision-encoder-decoder\"}", "encoder", "object");
+}
+
 static void bad_files(void **state)
 {
     (void)state;
@@ -229,7 +260,9 @@ static void there_and_back(void **state)
         "mistral:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
         "window=0,theta=5000,eps=0.001,tied=0,attention_bias=0,mlp_bias=0",
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=5,dropout=0,"
-        "eps=1e-12"};
+        "eps=1e-12",
+        "donut:height=64,image_width=32,patch=4,window=4,embed=16,depths=2-2,heads=2-4,layers=2,"
+        "decoder_heads=2,width=24,hidden=40,context=12,vocab=40,pad=3,start=2,dropout=0"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         char *json = choir__config_json(texts[i]), *notes = NULL;
         assert_non_null(json);
@@ -273,9 +306,9 @@ static void paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
-        cmocka_unit_test(published_llama), cmocka_unit_test(bad_llama),
-        cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
-        cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
-        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
+        cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
+        cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama), cmocka_unit_test(left_out),
+        cmocka_unit_test(notes_of_unknown_keys), cmocka_unit_test(bad_values),
+        cmocka_unit_test(bad_files), cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

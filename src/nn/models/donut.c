@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "nn/models/donut.h"
 #include "nn/models/mbart.h"
 #include "nn/models/models.h"
 #include "nn/models/swin.h"
@@ -177,4 +178,5 @@ const choir__model_spec choir__model_donut = {
             "context=768,vocab=(the data's),pad=1,start=0,dropout=0",
     .describe = describe,
     .build = build,
+    .published = &choir__donut_published,
 };

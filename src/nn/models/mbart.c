@@ -165,6 +165,7 @@ choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *n)
         choir_nn_layer_norm(run, n->width));
     choir_module_child(&m->base, "model.decoder.dropout", &m->dropout,
         choir_nn_dropout(run, (float)n->dropout));
-    choir_module_tie(&m->base, "lm_head", &m->head, choir__embedding_table(m->embed_tokens));
+    choir_module_tie(
+        &m->base, "lm_head.weight", &m->head, choir__embedding_table(m->embed_tokens));
     return &m->base;
 }

@@ -1,0 +1,9 @@
+/* Donut as others publish it. */
+#ifndef CHOIR_DONUT_H
+#define CHOIR_DONUT_H
+
+#include "nn/models/config.h"
+
+extern const choir__published choir__donut_published;
+
+#endif
