@@ -167,7 +167,7 @@ other_checkpoints() {
 check caps_too_small_for_anything
 check advice_works 200K 1
 check advice_works 400K 1
-check advice_works 1M 1
+check advice_works 600K 1
 check advice_works 300K 2 --strategy ddp --nproc 2
 check unwritable_folders
 check full_disk
