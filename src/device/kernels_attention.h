@@ -1,0 +1,51 @@
+/* The arguments of attention's kernels: a part of kernels.h. */
+#ifndef CHOIR_KERNELS_ATTENTION_H
+#define CHOIR_KERNELS_ATTENTION_H
+
+#include <choir/dtype.h>
+#include "base/base.h"
+
+/* Heads: for each batch b and head h a matrix of rows t, whose columns are contiguous. */
+typedef struct choir__heads {
+    void *p;
+    int64_t b, h, t; /* strides, in elements */
+} choir__heads;
+
+/* What attention is of: queries (B, H, T, D), keys and values (B, G, S, D); head h reads head
+ * h / (H / G) of those. Query t sees the keys from max(0, t - window + 1) (window 0: from 0)
+ * up to t if causal, else to S - 1. */
+typedef struct choir__attention_shape {
+    int64_t b, h, g, t, s, d, window;
+    float scale;
+    bool causal;
+} choir__attention_shape;
+
+/* Added to the scaled scores: sample b, head h, query t, key s has element
+ * (b % samples) * stride[0] + h * stride[1] + t * stride[2] + s. p NULL: none. */
+typedef struct choir__attention_bias {
+    void *p;
+    int64_t samples, stride[3];
+} choir__attention_bias;
+
+/* y = softmax(scale q k^T + bias) v, head by head and a block of queries at a time: no more
+ * than a block's scores are ever there. lse (B, H, T): log sum exp of each query's scores. */
+typedef struct choir__k_attention {
+    choir__heads q, k, v, y;
+    choir__attention_bias bias;
+    void *lse;
+    choir__attention_shape n;
+    choir_dtype dtype;
+} choir__k_attention;
+
+/* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T));
+ * gq = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
+ * gbias.p NULL: not wanted. */
+typedef struct choir__k_attention_backward {
+    choir__heads q, k, v, gy, gq, gk, gv;
+    choir__attention_bias bias, gbias;
+    const void *lse;
+    choir__attention_shape n;
+    choir_dtype dtype;
+} choir__k_attention_backward;
+
+#endif
