@@ -10,6 +10,22 @@
 #include "cli/job.h"
 #include "data/prefetch.h"
 
+/* Broken behind commas and blanks, so that lines stay within 80 columns. */
+static void print_model(const choir__model_spec *spec)
+{
+    int column = printf("        %-9s ", spec->name);
+    for (const char *at = spec->help; *at;) {
+        int part = (int)strcspn(at, ", ");
+        part += at[part] == ',';
+        part += at[part] == ' ';
+        if (column + part > 79)
+            column = printf("\n%-18s", "") - 1;
+        column += printf("%.*s", part, at);
+        at += part;
+    }
+    printf("\n");
+}
+
 static void help(void)
 {
     printf(
@@ -20,7 +36,7 @@ static void help(void)
         "Model and data\n"
         "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
-        printf("        %-8s %s\n", choir__models[i]->name, choir__models[i]->help);
+        print_model(choir__models[i]);
     printf(
         "                                   or a published config.json, or a folder with one,\n"
         "                                   and its weights if they are there\n"

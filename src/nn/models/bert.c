@@ -294,10 +294,9 @@ static const choir__published published = {
 
 const choir__model_spec choir__model_bert = {
     .name = "bert",
-    .help =
-        "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,\n"
-        "                 vocab=(the data's),dropout=0,eps=1e-12,classes=0 (of a sequence;\n"
-        "                 0: says what is behind masks)",
+    .help = "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
+            "vocab=(the data's),dropout=0,eps=1e-12,classes=0 (of a sequence; 0: says what is "
+            "behind masks)",
     .describe = describe,
     .build = build,
     .published = &published,
