@@ -38,6 +38,11 @@ void choir__module_visit_ties(choir_module *module, choir_visit_fn *visit, void 
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
+/* Attention of q (B, T, C), k and v (B, S, C), whose C numbers are `heads` runs -> (B, T, C).
+ */
+choir_tensor *choir__attention_of_heads(choir_tensor *q, choir_tensor *k, choir_tensor *v,
+    int64_t heads, choir_attention_opts opts);
+
 /* norm(x + r), and the sum: in one pass where the module is a layer or RMS norm. */
 choir_tensor *choir__norm_of_sum(
     choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum);

@@ -1,6 +1,7 @@
 /* The transformer block of GPT-2 (Radford et al., 2019), under its published names. Its linear
  * layers are published as "Conv1D": the weight is (in, out), and so it is here, so that files
- * go either way as they are. */
+ * go either way as they are. Also attention of heads, for blocks with q, k and v of their own.
+ */
 #include <stdio.h>
 
 #include "nn/module.h"
@@ -35,6 +36,22 @@ static choir_module *new_conv1d(choir_scope *run, int64_t in, int64_t out, doubl
 }
 
 /* --- its two halves --- */
+
+/* (B, T, C) -> (B, H, T, D), a view. */
+static choir_tensor *by_head(choir_tensor *x, int64_t heads)
+{
+    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
+    int64_t d = choir_tensor_size(x, 2) / heads;
+    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
+}
+
+choir_tensor *choir__attention_of_heads(
+    choir_tensor *q, choir_tensor *k, choir_tensor *v, int64_t heads, choir_attention_opts opts)
+{
+    choir_tensor *y =
+        choir_attention_with(by_head(q, heads), by_head(k, heads), by_head(v, heads), opts);
+    return choir_reshape(choir_transpose(y, 1, 2), choir_tensor_shape(q));
+}
 
 typedef struct attention {
     choir_module base;

@@ -9,22 +9,12 @@ typedef struct layer {
     int64_t heads;
 } layer;
 
-/* (B, T, C) -> (B, H, T, D), a view. */
-static choir_tensor *by_head(choir_tensor *x, int64_t heads)
-{
-    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
-    int64_t d = choir_tensor_size(x, 2) / heads;
-    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
-}
-
 static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
 {
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = bias;
-    choir_tensor *y = choir_attention_with(by_head(choir_forward(l->query, x), l->heads),
-        by_head(choir_forward(l->key, x), l->heads),
-        by_head(choir_forward(l->value, x), l->heads), opts);           /* (B, H, T, D) */
-    y = choir_reshape(choir_transpose(y, 1, 2), choir_tensor_shape(x)); /* (B, T, C) */
+    choir_tensor *y = choir__attention_of_heads(choir_forward(l->query, x),
+        choir_forward(l->key, x), choir_forward(l->value, x), l->heads, opts);
     return choir_forward(l->mix_dropout, choir_forward(l->mix, y));
 }
 

@@ -24,23 +24,14 @@ typedef struct attention {
     bool causal;
 } attention;
 
-static choir_tensor *heads_of(choir_tensor *x, int64_t heads) /* (B, T, C) -> (B, H, T, D) */
-{
-    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
-    int64_t d = choir_tensor_size(x, 2) / heads;
-    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
-}
-
 static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     attention *a = (attention *)self;
     choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, E) */
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = a->causal;
-    choir_tensor *out = choir_attention_with(heads_of(choir_forward(a->q_proj, x), a->heads),
-        heads_of(choir_forward(a->k_proj, y), a->heads),
-        heads_of(choir_forward(a->v_proj, y), a->heads), opts);
-    out = choir_reshape(choir_transpose(out, 1, 2), choir_tensor_shape(x));
+    choir_tensor *out = choir__attention_of_heads(choir_forward(a->q_proj, x),
+        choir_forward(a->k_proj, y), choir_forward(a->v_proj, y), a->heads, opts);
     return choir_forward(a->out_proj, out);
 }
 

@@ -61,13 +61,6 @@ static choir_tensor *shift_mask(
     return t;
 }
 
-static choir_tensor *heads_of(choir_tensor *x, int64_t heads) /* (B, T, C) -> (B, H, T, D) */
-{
-    int64_t b = choir_tensor_size(x, 0), t = choir_tensor_size(x, 1);
-    int64_t d = choir_tensor_size(x, 2) / heads;
-    return choir_transpose(choir_reshape(x, choir_dims(b, t, heads, d)), 1, 2);
-}
-
 static choir_tensor *self_attention_forward(
     choir_module *self, choir_tensor *const *in, int count)
 {
@@ -81,10 +74,8 @@ static choir_tensor *self_attention_forward(
         choir_reshape(bias, choir_dims(1, n, n, a->heads)), choir_dims(0, 3, 1, 2));
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = a->mask ? choir_add(bias, a->mask) : bias; /* (1 or windows, heads, w^2, w^2) */
-    choir_tensor *y = choir_attention_with(heads_of(choir_forward(a->query, x), a->heads),
-        heads_of(choir_forward(a->key, x), a->heads),
-        heads_of(choir_forward(a->value, x), a->heads), opts);
-    return choir_reshape(choir_transpose(y, 1, 2), choir_tensor_shape(x));
+    return choir__attention_of_heads(choir_forward(a->query, x), choir_forward(a->key, x),
+        choir_forward(a->value, x), a->heads, opts);
 }
 
 static const choir_module_class self_attention_class = {
