@@ -21,7 +21,7 @@ static int train(int rank, int world, void *images)
         choir_check(choir_backward(loss)); /* gradients are averaged while it runs */
         choir_check(choir_optim_step(opt));
         double mean = choir_item(loss); /* of this rank; then of all */
-        choir_check(choir_group_all_reduce(env.group, &mean, 1, CHOIR_F64, CHOIR_MEAN));
+        choir_check(choir_group_all_reduce(env.group, &mean, 1, CHOIR_F64, CHOIR_MEAN, NULL));
         if (rank == 0 && step % 50 == 0)
             printf("%d ranks  step %3d  loss %.4f\n", world, step, mean);
         choir_check(choir_scope_close(s));

@@ -23,7 +23,7 @@ typedef struct choir_env {
                              world */
 } choir_env;
 
-/** Errors: argument (of the environment), those of choir_group_open. */
+/** Errors: argument (of the environment), those of choir_group_init. */
 choir_status choir_env_init(choir_env *env);
 /** The same with a group as opts say: another timeout, or rank and world by hand. */
 choir_status choir_env_init_with(choir_env *env, choir_group_opts opts);

@@ -50,20 +50,20 @@ struct collective {
 static choir_status run_all_reduce(const station *s, size_t bytes)
 {
     return choir_group_all_reduce(s->group, s->data,
-        (int64_t)(bytes / choir_dtype_size(s->b->dtype)), s->b->dtype, CHOIR_SUM);
+        (int64_t)(bytes / choir_dtype_size(s->b->dtype)), s->b->dtype, CHOIR_SUM, NULL);
 }
 
 static choir_status run_broadcast(const station *s, size_t bytes)
 {
-    return choir_group_broadcast(s->group, s->data, bytes, 0);
+    return choir_group_broadcast(s->group, s->data, (int64_t)bytes, CHOIR_U8, 0, NULL);
 }
 
 /* bytes: all ranks' together, as nccl-tests count it. */
 static choir_status run_all_gather(const station *s, size_t bytes)
 {
     size_t each = bytes / (size_t)s->b->ranks;
-    return choir_group_all_gather(
-        s->group, s->data + (size_t)choir_group_rank(s->group) * each, s->data, each);
+    return choir_group_all_gather(s->group, s->data + (size_t)choir_group_rank(s->group) * each,
+        s->data, (int64_t)each, CHOIR_U8, NULL);
 }
 
 static double bus_all_reduce(int n)
@@ -149,12 +149,12 @@ static int by_size(const void *a, const void *b)
 /* Seconds of `calls` calls, the slowest rank's, behind a barrier. */
 static double sample(const station *s, size_t bytes, int calls)
 {
-    choir_check(choir_group_barrier(s->group));
+    choir_check(choir_group_barrier(s->group, NULL));
     double start = choir__now();
     for (int i = 0; i < calls; i++)
         choir_check(s->b->what->run(s, bytes));
     double took = choir__now() - start;
-    choir_check(choir_group_all_reduce(s->group, &took, 1, CHOIR_F64, CHOIR_MAX));
+    choir_check(choir_group_all_reduce(s->group, &took, 1, CHOIR_F64, CHOIR_MAX, NULL));
     return took;
 }
 
@@ -218,7 +218,7 @@ static int bench_rank(int rank, int world, void *arg)
     int64_t all_wrong = 0;
     (void)world;
     pin(rank);
-    choir_check(choir_group_open(choir_group_defaults(), &s.group));
+    choir_check(choir_group_init(NULL, choir_group_defaults(), &s.group));
     if (s.b->direct) {
         choir_check(choir__shared_new(s.group, s.b->max, &s.shared));
         s.data = choir__shared_at(s.shared, rank);
@@ -231,7 +231,7 @@ static int bench_rank(int rank, int world, void *arg)
         print_head(s.b);
     for (size_t bytes = s.b->min; bytes <= s.b->max; bytes *= s.b->factor) {
         int64_t wrong = check(&s, bytes);
-        choir_check(choir_group_all_reduce(s.group, &wrong, 1, CHOIR_I64, CHOIR_SUM));
+        choir_check(choir_group_all_reduce(s.group, &wrong, 1, CHOIR_I64, CHOIR_SUM, NULL));
         double seconds = measure(&s, bytes);
         if (rank == 0)
             print_line(s.b, bytes, seconds, wrong);

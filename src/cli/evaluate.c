@@ -109,7 +109,8 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
 {
     (void)name;
     if (!t->param) /* running statistics are rank 0's */
-        choir_group_broadcast(arg, choir__data(t), t->storage->bytes, 0);
+        choir_group_broadcast(
+            arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
 /* mine: this rank's batches [lo, hi) of `count`; all: everyone's, in order. */
@@ -122,8 +123,8 @@ static choir_status gather(choir_group *group, const sums *mine, sums *all, int6
     choir__tree_run(count, choir_group_rank(group), world, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         padded[i - lo] = mine[i];
-    choir_status status =
-        choir_group_all_gather(group, padded, padded + each, (size_t)each * sizeof *padded);
+    choir_status status = choir_group_all_gather(
+        group, padded, padded + each, each * (int64_t)sizeof *padded, CHOIR_U8, NULL);
     for (int r = 0; r < world; r++) {
         choir__tree_run(count, r, world, &lo, &hi);
         for (int64_t i = lo; i < hi; i++)

@@ -303,7 +303,7 @@ static choir_status gather_figures(trainer *t, choir__device_figures *all)
         .comm_bytes = choir__group_bytes(t->env.group),
         .busy = elapsed > 0 ? fmin(1, (stats.busy_s - t->busy_before) / elapsed) : 0};
     snprintf(mine.device, sizeof mine.device, "%s", choir_device_name(t->run->device));
-    return choir_group_all_gather(t->env.group, &mine, all, sizeof mine);
+    return choir_group_all_gather(t->env.group, &mine, all, sizeof mine, CHOIR_U8, NULL);
 }
 
 static choir_status sample(trainer *t)
@@ -349,7 +349,7 @@ static bool stop_asked(trainer *t)
 {
     int32_t asked = interrupted;
     if (t->env.world > 1)
-        choir_group_all_reduce(t->env.group, &asked, 1, CHOIR_I32, CHOIR_MAX);
+        choir_group_all_reduce(t->env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     return asked;
 }
 
@@ -357,8 +357,8 @@ static choir_status stop(trainer *t, float loss)
 {
     choir_status status = save(t, loss, false);
     if (status == CHOIR_OK)
-        status =
-            choir_group_barrier(t->env.group); /* nobody leaves while rank 0 still writes */
+        status = choir_group_barrier(
+            t->env.group, NULL); /* nobody leaves while rank 0 still writes */
     if (status != CHOIR_OK)
         return status;
     return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",

@@ -1,27 +1,24 @@
 /* A group: a queue, and the engine its collectives run on.
  *
- * Every call here only checks its arguments and enqueues; the engine runs on whichever thread
+ * A call is checked, put into a choir__call and queued; the engine runs it on whichever thread
  * serves the queue. So the collectives of a group happen in the order they were issued, among
- * themselves and with the devices' events that strategies make the queue wait for. */
-#include <choir/group.h>
-
-#include <errno.h>
-#include <stdlib.h>
-
+ * themselves and with the devices' events that strategies make the queue wait for. The number
+ * of a call is given when it runs: a recorded step issues the same calls again. */
 #include "comm/group.h"
-#include "comm/shm/reduce.h"
-#include "comm/shm/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/issue.h"
+#include "comm/shared.h"
+#include "device/device.h"
 #include "device/trace.h"
 
 /* A rank often has one core, which its device is using: reducing in the background of a short
  * backward costs more in switches (3 % of a step of 22 ms) than it hides. Long steps do get it.
  */
 enum { PATIENCE_US = 20000 };
-
-struct choir_group {
-    choir__shm *shm;
-    choir__queue *queue;
-};
 
 /* --- opening --- */
 
@@ -30,70 +27,40 @@ choir_group_opts choir_group_defaults(void)
     return (choir_group_opts){.rank = -1, .world = -1, .timeout_s = 1800};
 }
 
-/* An integer of the environment; `otherwise` if it is not set. */
-static choir_status from_environment(const char *name, int otherwise, int *value)
+choir_group *choir__group_new(choir__engine *engine, choir__membership *job, const char *name)
 {
-    const char *text = getenv(name);
-    char *end;
-    if (!text || !*text) {
-        *value = otherwise;
-        return CHOIR_OK;
-    }
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || *end || n < 0 || n > INT32_MAX)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is '%s': want a whole number", name, text);
-    *value = (int)n;
-    return CHOIR_OK;
-}
-
-static choir_status complete(choir_group_opts *o)
-{
-    bool ask = o->rank < 0;
-    int local = 0;
-    if (ask != (o->world < 0))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "rank %d of %d: give both, or neither (-1)", o->rank, o->world);
-    if (ask && (from_environment("RANK", 0, &o->rank) ||
-                   from_environment("WORLD_SIZE", 1, &o->world) ||
-                   from_environment("LOCAL_WORLD_SIZE", o->world, &local)))
-        return CHOIR_ERR_ARGUMENT;
-    if (ask && local != o->world)
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%d of %d ranks are on this machine: groups across machines are not built in",
-            local, o->world);
-    if (o->world < 1 || o->world > CHOIR__MAX_WORLD)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a group of %d ranks: want 1 to %d", o->world,
-            CHOIR__MAX_WORLD);
-    if (o->rank >= o->world)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", o->rank, o->world);
-    if (!(o->timeout_s > 0))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0", o->timeout_s);
-    if (!o->job)
-        o->job = getenv("CHOIR_JOB");
-    if (o->world > 1 && (!o->job || !*o->job))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%d ranks need a job's name to meet under: set CHOIR_JOB to the same secret on all",
-            o->world);
-    if (ask && o->world > 1)
-        choir__set_rank_label(o->rank);
-    return CHOIR_OK;
-}
-
-choir_status choir_group_open(choir_group_opts opts, choir_group **group)
-{
-    choir__shm *shm;
-    choir_status status = complete(&opts);
-    if (!status)
-        status = choir__shm_open(opts.rank, opts.world, opts.job, opts.timeout_s, &shm);
-    if (status)
-        return status;
-    *group = choir__calloc(1, sizeof **group);
-    (*group)->shm = shm;
-    (*group)->queue =
+    choir_group *group = choir__calloc(1, sizeof *group);
+    group->engine = engine;
+    group->job = job;
+    atomic_fetch_add(&job->groups, 1);
+    snprintf(group->name, sizeof group->name, "%s", name);
+    group->queue =
         choir__queue_new((choir__queue_opts){.name = "group", .patience_us = PATIENCE_US});
+    group->log = choir__log_open(name, engine->ops->name, engine->rank, engine->world);
+    return group;
+}
+
+choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group)
+{
+    choir__engine *engine = NULL;
+    choir__algorithm algorithm =
+        opts.algorithm ? choir__algorithm_find(opts.algorithm) : CHOIR__AUTO;
+    if (algorithm == CHOIR__ALGORITHM_COUNT)
+        return choir_group_algorithm(NULL, opts.algorithm);
+    choir__membership *job = choir__calloc(1, sizeof *job);
+    const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
+    choir_status status =
+        choir__meet(method ? method : getenv("CHOIR_INIT"), &opts, &job->meeting);
+    if (status == CHOIR_OK)
+        status =
+            choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
+    if (status != CHOIR_OK) {
+        choir__meeting_free(&job->meeting);
+        free(job);
+        return status;
+    }
+    *group = choir__group_new(engine, job, "world");
+    (*group)->algorithm = algorithm;
     return CHOIR_OK;
 }
 
@@ -102,18 +69,66 @@ void choir_group_free(choir_group *group)
     if (!group)
         return;
     choir__queue_free(group->queue);
-    choir__shm_close(group->shm);
+    choir__log_close(group->log);
+    group->engine->ops->close(group->engine);
+    if (atomic_fetch_sub(&group->job->groups, 1) == 1) {
+        choir__meeting_free(&group->job->meeting);
+        free(group->job);
+    }
+    for (void **kept = group->kept, **next; kept; kept = next) {
+        next = *kept;
+        free(kept);
+    }
+    free(group->batch);
     free(group);
 }
 
+/* --- what a group is --- */
+
 int choir_group_rank(const choir_group *group)
 {
-    return group->shm->rank;
+    return group->engine->rank;
 }
 
 int choir_group_world(const choir_group *group)
 {
-    return group->shm->world;
+    return group->engine->world;
+}
+
+static const choir__member *member(const choir_group *group, int rank)
+{
+    const choir__engine *e = group->engine;
+    return e->members ? &e->members[rank < 0 ? e->rank : rank] : NULL;
+}
+
+int choir_group_node(const choir_group *group, int rank)
+{
+    const choir__member *m = member(group, rank);
+    return m ? m->node : 0;
+}
+
+int choir_group_nodes(const choir_group *group)
+{
+    return group->engine->nodes;
+}
+
+int choir_group_local_rank(const choir_group *group, int rank)
+{
+    const choir__member *m = member(group, rank);
+    return m ? m->local_rank : rank < 0 ? group->engine->rank : rank;
+}
+
+int choir_group_local_world(const choir_group *group)
+{
+    int count = 0;
+    for (int r = 0; r < group->engine->world; r++)
+        count += choir_group_node(group, r) == choir_group_node(group, -1);
+    return count;
+}
+
+const char *choir_group_backend(const choir_group *group)
+{
+    return group->engine->ops->name;
 }
 
 choir__queue *choir__group_queue(choir_group *group)
@@ -123,137 +138,175 @@ choir__queue *choir__group_queue(choir_group *group)
 
 uint64_t choir__group_bytes(const choir_group *group)
 {
-    return atomic_load_explicit(&group->shm->bytes, memory_order_relaxed);
+    return atomic_load_explicit(&group->engine->bytes, memory_order_relaxed);
 }
 
-/* --- tasks --- */
+choir_status choir_group_algorithm(choir_group *group, const char *name)
+{
+    choir__algorithm found = name ? choir__algorithm_find(name) : CHOIR__AUTO;
+    if (found == CHOIR__ALGORITHM_COUNT) {
+        char list[200] = "";
+        for (int a = 1; a < CHOIR__ALGORITHM_COUNT; a++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", a > 1 ? ", " : "",
+                choir__algorithm_name((choir__algorithm)a));
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "there is no algorithm '%s': want one of %s", name, list);
+    }
+    group->algorithm = found;
+    return CHOIR_OK;
+}
+
+/* --- events --- */
+
+choir_status choir_work_wait(choir_work work)
+{
+    return choir__event_wait((choir__event){work.queue, work.place});
+}
+
+bool choir_work_done(choir_work work)
+{
+    return choir__event_done((choir__event){work.queue, work.place});
+}
+
+choir_status choir_group_wait_device(choir_group *group, choir_device *device)
+{
+    return choir__queue_wait_event(group->queue, choir__queue_record(device->queue));
+}
+
+choir_status choir_device_wait_work(choir_device *device, choir_work work)
+{
+    return choir__queue_wait_event(device->queue, (choir__event){work.queue, work.place});
+}
+
+/* --- running --- */
 
 typedef struct task {
-    choir__shm *shm;
-    void *data;
-    const void *mine;
-    size_t bytes;
-    int64_t count;
-    choir_dtype dtype;
-    choir_reduce_op op;
-    int root;
+    choir_group *group;
+    choir__call call;
 } task;
 
-static void report(choir__shm *shm, choir_status status)
+typedef struct batch_task {
+    choir_group *group;
+    choir__call *calls; /* kept */
+    int count;
+} batch_task;
+
+choir_status choir__group_run(choir_group *group, choir__call *call)
+{
+    choir__engine *engine = group->engine;
+    if (engine->failed)
+        return engine->failed;
+    call->stamp.seq = ++engine->seq;
+    choir__log_begin(group->log, &call->stamp);
+    choir_status status = engine->ops->run(engine, call);
+    choir__log_end(group->log, &call->stamp, status);
+    return status;
+}
+
+static void report(choir_group *group, choir_status status)
 {
     if (status)
-        choir__queue_fail(status, "%s", shm->message);
+        choir__queue_fail(status, "%s", group->engine->message);
 }
 
-static void run_barrier(const void *args)
+static void run_call(const void *args)
 {
     const task *t = args;
-    report(t->shm, choir__shm_enter(t->shm, (choir__call){.kind = CHOIR__CALL_BARRIER}));
+    choir__call call = t->call;
+    if (call.stamp.kind == CHOIR__SEND || call.stamp.kind == CHOIR__RECEIVE)
+        report(t->group, choir__batch_run(t->group, &call, 1));
+    else
+        report(t->group, choir__group_run(t->group, &call));
+    if (call.in_counts)
+        choir__group_let_go(call.in_counts);
 }
 
-static void run_broadcast(const void *args)
+static void run_batch(const void *args)
 {
-    const task *t = args;
-    report(t->shm, choir__shm_broadcast(t->shm, t->data, t->bytes, t->root));
+    const batch_task *t = args;
+    report(t->group, choir__batch_run(t->group, t->calls, t->count));
+    for (int i = 0; i < t->count; i++)
+        if (t->calls[i].in_counts)
+            choir__group_let_go(t->calls[i].in_counts);
+    choir__group_let_go(t->calls);
 }
 
-static void run_all_gather(const void *args)
+static choir_status wait_or_hand_out(choir_group *group, choir_work *work)
 {
-    const task *t = args;
-    report(t->shm, choir__shm_all_gather(t->shm, t->mine, t->data, t->bytes));
+    if (!work)
+        return choir__queue_wait(group->queue);
+    choir__event event = choir__queue_record(group->queue);
+    *work = (choir_work){event.queue, event.seq};
+    return CHOIR_OK;
 }
 
-static void run_all_reduce(const void *args)
+choir_status choir__group_issue(choir_group *group, const choir__call *call, choir_work *work)
 {
-    const task *t = args;
-    report(t->shm, choir__shm_all_reduce(t->shm, t->data, t->count, t->dtype, t->op));
+    task t = {group, *call};
+    if (!t.call.stamp.algorithm)
+        t.call.stamp.algorithm = (uint8_t)group->algorithm;
+    if (group->batching) {
+        if (work)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s in a batch: its work is the batch's, so pass NULL",
+                choir__kind_name((choir__kind)call->stamp.kind));
+        if (group->batch_count == group->batch_room) {
+            group->batch_room = group->batch_room ? 2 * group->batch_room : 16;
+            group->batch =
+                choir__realloc(group->batch, (size_t)group->batch_room * sizeof *group->batch);
+        }
+        group->batch[group->batch_count++] = t.call;
+        return CHOIR_OK;
+    }
+    choir__log_issue(group->log, &t.call.stamp);
+    choir__queue_issue(group->queue, run_call, &t, sizeof t);
+    return wait_or_hand_out(group, work);
 }
 
-static void issue(choir_group *group, choir__task *fn, task t)
+void choir_group_batch_begin(choir_group *group)
 {
-    t.shm = group->shm;
-    choir__queue_issue(group->queue, fn, &t, sizeof t);
+    group->batching = true;
+    group->batch_count = 0;
 }
 
-static choir_status run(choir_group *group, choir__task *fn, task t)
+choir_status choir_group_batch_end(choir_group *group, choir_work *work)
 {
-    issue(group, fn, t);
-    return choir__queue_wait(group->queue);
+    if (!group->batching)
+        return choir__error(CHOIR_ERR_STATE, "batch_end without batch_begin");
+    group->batching = false;
+    size_t bytes = (size_t)group->batch_count * sizeof *group->batch;
+    batch_task t = {group, NULL, group->batch_count};
+    if (t.count) {
+        t.calls = choir__group_keep(group, group->batch, bytes);
+        choir__queue_issue(group->queue, run_batch, &t, sizeof t);
+    }
+    return wait_or_hand_out(group, work);
 }
 
-choir_status choir_group_barrier(choir_group *group)
+/* A kept block begins with the list's link, which is the block itself while nothing is
+ * recorded: such blocks go when their task has run. */
+void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
 {
-    return run(group, run_barrier, (task){0});
+    void **block = choir__alloc(16 + bytes);
+    bool for_good = choir__recording_active();
+    *block = for_good ? group->kept : block;
+    if (for_good)
+        group->kept = block;
+    memcpy((char *)block + 16, data, bytes);
+    return (char *)block + 16;
 }
 
-void choir__group_barrier_issue(choir_group *group)
+void choir__group_let_go(const void *kept)
 {
-    issue(group, run_barrier, (task){0});
+    void **block = (void **)(uintptr_t)((const char *)kept - 16);
+    if (*block == block)
+        free(block);
 }
 
-void choir__group_broadcast_issue(choir_group *group, void *data, size_t bytes, int root)
-{
-    issue(group, run_broadcast, (task){.data = data, .bytes = bytes, .root = root});
-}
-
-void choir__group_all_gather_issue(
-    choir_group *group, const void *mine, void *all, size_t bytes)
-{
-    issue(group, run_all_gather, (task){.data = all, .mine = mine, .bytes = bytes});
-}
-
-choir_status choir_group_broadcast(choir_group *group, void *data, size_t bytes, int root)
-{
-    if (root < 0 || root >= group->shm->world)
-        return choir__error(CHOIR_ERR_ARGUMENT, "broadcast from rank %d in a group of %d", root,
-            group->shm->world);
-    return run(group, run_broadcast, (task){.data = data, .bytes = bytes, .root = root});
-}
-
-choir_status choir_group_all_reduce(
-    choir_group *group, void *data, int64_t count, choir_dtype dtype, choir_reduce_op op)
-{
-    if (count < 0)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "all_reduce of %lld elements", (long long)count);
-    if (op > CHOIR_MAX)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "all_reduce: there is no operation %d", (int)op);
-    if (!choir__arith_find(dtype, op))
-        return choir__error(CHOIR_ERR_DTYPE, "all_reduce of %s: want f32, f64, i64 or i32",
-            choir_dtype_name(dtype));
-    return run(
-        group, run_all_reduce, (task){.data = data, .count = count, .dtype = dtype, .op = op});
-}
-
-choir_status choir_group_all_gather(
-    choir_group *group, const void *mine, void *all, size_t bytes)
-{
-    return run(group, run_all_gather, (task){.data = all, .mine = mine, .bytes = bytes});
-}
-
-/* --- shared memory and the gradients' tree --- */
-
-typedef struct tree_task {
-    choir__shm *shm;
-    choir__tree_reduce args;
-} tree_task;
-
-static void run_tree_reduce(const void *args)
-{
-    const tree_task *t = args;
-    report(t->shm, choir__shm_tree_reduce(t->shm, &t->args));
-}
-
-void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args)
-{
-    tree_task t = {group->shm, *args};
-    choir__queue_issue(group->queue, run_tree_reduce, &t, sizeof t);
-}
+/* --- shared memory --- */
 
 typedef struct sharing {
-    choir__shm *shm;
-    choir__queue *queue;
+    choir_group *group;
     size_t bytes;
     choir__shared **shared;
     choir_status *status;
@@ -263,34 +316,38 @@ typedef struct sharing {
 static void run_share(const void *args)
 {
     const sharing *s = args;
-    *s->status = choir__shm_share(s->shm, s->queue, s->bytes, s->shared);
-    report(s->shm, s->shm->failed);
+    choir__engine *engine = s->group->engine;
+    engine->seq += !engine->failed;
+    *s->status = engine->failed       ? engine->failed
+                 : engine->ops->share ? engine->ops->share(engine, s->bytes, s->shared)
+                                      : choir__shared_private(engine, s->bytes, s->shared);
+    report(s->group, engine->failed);
 }
 
 choir_status choir__shared_new(choir_group *group, size_t bytes, choir__shared **shared)
 {
     choir_status status = CHOIR_OK;
-    sharing s = {group->shm, group->queue, bytes, shared, &status};
+    sharing s = {group, bytes, shared, &status};
     choir__queue_issue(group->queue, run_share, &s, sizeof s);
     choir_status failed = choir__queue_wait(group->queue);
-    return failed   ? failed
-           : status ? choir__error(status, "%s", group->shm->message)
-                    : CHOIR_OK;
+    if (failed)
+        return failed;
+    if (status)
+        return choir__error(status, "%s", group->engine->message);
+    (*shared)->queue = group->queue;
+    return CHOIR_OK;
 }
 
 /* --- traces --- */
 
-static const char *name_of(choir__task *fn)
+const char *choir__group_task_name(choir__task *fn, const void *args)
 {
-    return fn == run_barrier       ? "barrier"
-           : fn == run_broadcast   ? "broadcast"
-           : fn == run_all_gather  ? "all_gather"
-           : fn == run_all_reduce  ? "all_reduce"
-           : fn == run_tree_reduce ? "tree_reduce"
-                                   : "share";
+    if (fn == run_call)
+        return choir__kind_name((choir__kind)((const task *)args)->call.stamp.kind);
+    return fn == run_batch ? "batch" : "share";
 }
 
 void choir_trace_group(choir_trace *trace, choir_group *group)
 {
-    choir__trace_queue(trace, "collectives", group->queue, name_of);
+    choir__trace_queue(trace, "collectives", group->queue, choir__group_task_name);
 }

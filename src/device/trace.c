@@ -34,7 +34,7 @@ typedef struct track {
     char name[32];
     choir__queue *queue;        /* NULL: the host, or watched no more */
     const choir_device *device; /* or */
-    const char *(*name_of)(choir__task *fn);
+    const char *(*name_of)(choir__task *fn, const void *args);
 } track;
 
 struct choir_trace {
@@ -117,7 +117,7 @@ static void observe(void *arg, choir__task *fn, const void *args, double start, 
     if (from->device)
         work = choir__work_of(from->device, fn, args);
     else
-        work.name = from->name_of(fn);
+        work.name = from->name_of(fn, args);
     pthread_mutex_lock(&t->lock);
     int i = line_for(t, from, fn, &work);
     line *l = &t->lines[i];
@@ -150,7 +150,7 @@ void choir_trace_device(choir_trace *t, choir_device *device)
 }
 
 void choir__trace_queue(choir_trace *t, const char *name, choir__queue *queue,
-    const char *(*name_of)(choir__task *fn))
+    const char *(*name_of)(choir__task *fn, const void *args))
 {
     track *k = new_track(t, name, queue);
     if (!k)

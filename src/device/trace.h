@@ -7,6 +7,6 @@
 
 /* Watches a queue that is no device's; name_of tells a task's name. */
 void choir__trace_queue(choir_trace *trace, const char *name, choir__queue *queue,
-    const char *(*name_of)(choir__task *fn));
+    const char *(*name_of)(choir__task *fn, const void *args));
 
 #endif

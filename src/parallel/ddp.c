@@ -60,8 +60,7 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
     ddp *d = reducer;
     const choir__bucket *b = &book->buckets[bucket];
     choir__tree_reduce args = {
-        .shared = d->shared,
-        .offset = b->offset,
+        .nodes = (char *)choir__shared_at(d->shared, choir_group_rank(d->group)) + b->offset,
         .node_stride = book->level_bytes,
         .count = b->count,
         .leaves = book->total,
@@ -102,7 +101,8 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
             book->device, leaf + ids_bytes, slot->rows[l].grads_data, rows_bytes);
     }
     group_waits(d, book->device);
-    choir__group_all_gather_issue(d->group, mine, theirs, part);
+    choir_work work;
+    choir_group_all_gather(d->group, mine, theirs, (int64_t)part, CHOIR_U8, &work);
     device_waits(d, book->device);
     for (int r = 0; r < world; r++) {
         int64_t lo, hi;
@@ -162,8 +162,10 @@ static void broadcast_buffer(const char *name, choir_tensor *t, void *arg)
 {
     ddp *d = arg;
     (void)name;
+    choir_work work;
     if (!t->param)
-        choir__group_broadcast_issue(d->group, choir__data(t), t->storage->bytes, 0);
+        choir_group_broadcast(
+            d->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
 }
 
 static void count_buffer(const char *name, choir_tensor *t, void *arg)
@@ -216,7 +218,8 @@ static choir_status check_same_machine(ddp *d)
     int world = choir_group_world(d->group);
     char mine[CHOIR__SIGNATURE] = "", *all = choir__calloc((size_t)world, sizeof mine);
     choir__device_signature(d->base.run->device, mine);
-    choir_status status = choir_group_all_gather(d->group, mine, all, sizeof mine);
+    choir_status status =
+        choir_group_all_gather(d->group, mine, all, sizeof mine, CHOIR_U8, NULL);
     for (int r = 0; r < world && status == CHOIR_OK; r++)
         if (strcmp(all + (size_t)r * sizeof mine, mine))
             status = choir__error(CHOIR_ERR_MISMATCH,
@@ -231,7 +234,7 @@ static choir_status check_same_model(ddp *d)
     int world = choir_group_world(d->group);
     uint64_t mine = 0xCBF29CE484222325u, *all = choir__calloc((size_t)world, sizeof *all);
     choir_module_visit(d->module, true, hash_tensor, &mine);
-    choir_status status = choir_group_all_gather(d->group, &mine, all, sizeof mine);
+    choir_status status = choir_group_all_gather(d->group, &mine, all, 1, CHOIR_I64, NULL);
     for (int r = 0; r < world && status == CHOIR_OK; r++)
         if (all[r] != mine)
             status = choir__error(CHOIR_ERR_MISMATCH,
@@ -250,7 +253,8 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
     struct broadcast *b = arg;
     (void)name;
     if (b->status == CHOIR_OK)
-        b->status = choir_group_broadcast(b->ddp->group, choir__data(t), t->storage->bytes, 0);
+        b->status = choir_group_broadcast(
+            b->ddp->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
 static choir_status take_over(ddp *d, choir_ddp_opts opts)

@@ -16,7 +16,7 @@ choir_status choir_env_init(choir_env *env)
 choir_status choir_env_init_with(choir_env *env, choir_group_opts opts)
 {
     choir_group *group;
-    choir_status status = choir_group_open(opts, &group);
+    choir_status status = choir_group_init(NULL, opts, &group);
     if (status != CHOIR_OK)
         return status;
     *env = (choir_env){
@@ -66,8 +66,7 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
           *all = mine + each;
     choir_env_micro(env, &first, &count);
     memcpy(mine, losses, (size_t)count * sizeof *mine);
-    choir_status status =
-        choir_group_all_gather(env->group, mine, all, (size_t)each * sizeof *mine);
+    choir_status status = choir_group_all_gather(env->group, mine, all, each, CHOIR_F32, NULL);
     for (int r = 0; r < env->world; r++) { /* close the gaps: runs only get shorter */
         int64_t lo, hi;
         choir__tree_run(total, r, env->world, &lo, &hi);

@@ -27,9 +27,9 @@ static int dying(int rank, int world, void *arg)
     death *d = arg;
     choir_group *group;
     float *x = calloc(100000, sizeof *x);
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     d->notes->pid[rank] = getpid();
-    CHECK_OK(choir_group_barrier(group));
+    CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == d->victim && d->when != AMID_CALLS) {
         nap(0.2); /* the others are asleep by then */
         d->notes->died_at = choir__now();
@@ -47,7 +47,8 @@ static int dying(int rank, int world, void *arg)
         nap(1.3);
     choir_status status = CHOIR_OK;
     for (int i = 0; !status; i++)
-        status = choir_group_all_reduce(group, x, i % 3 ? 100000 : 10, CHOIR_F32, CHOIR_SUM);
+        status =
+            choir_group_all_reduce(group, x, i % 3 ? 100000 : 10, CHOIR_F32, CHOIR_SUM, NULL);
     note(d->notes, rank, status);
     choir_group_free(group);
     free(x);
@@ -108,7 +109,7 @@ static int dying_early(int rank, int world, void *arg)
     opts.timeout_s = 0.7;
     if (rank == 1)
         return 0; /* never comes */
-    note(n, rank, choir_group_open(opts, &group));
+    note(n, rank, choir_group_init(NULL, opts, &group));
     return 0;
 }
 
@@ -132,7 +133,7 @@ static int wrong_world(int rank, int world, void *arg)
     opts.timeout_s = 20;
     opts.rank = rank;
     opts.world = rank == 1 ? world + 1 : world;
-    note(arg, rank, choir_group_open(opts, &group));
+    note(arg, rank, choir_group_init(NULL, opts, &group));
     return 0;
 }
 
@@ -143,7 +144,7 @@ static int wrong_rank(int rank, int world, void *arg)
     opts.timeout_s = 20;
     opts.rank = rank == 2 ? 1 : rank;
     opts.world = world;
-    note(arg, rank, choir_group_open(opts, &group));
+    note(arg, rank, choir_group_init(NULL, opts, &group));
     return 0;
 }
 
@@ -172,10 +173,10 @@ static int leaving(int rank, int world, void *arg)
     notes *n = arg;
     choir_group *group;
     (void)world;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
-    CHECK_OK(choir_group_barrier(group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_group_barrier(group, NULL));
     if (rank != 1)
-        note(n, rank, choir_group_barrier(group));
+        note(n, rank, choir_group_barrier(group, NULL));
     choir_group_free(group);
     if (rank == 1)
         nap(0.5);
@@ -203,11 +204,11 @@ static int silent(int rank, int world, void *arg)
     float x = 1;
     (void)world;
     opts.timeout_s = 0.6;
-    CHECK_OK(choir_group_open(opts, &group));
-    CHECK_OK(choir_group_barrier(group));
+    CHECK_OK(choir_group_init(NULL, opts, &group));
+    CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1 || rank == 2)
         nap(1.5);
-    note(n, rank, choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM));
+    note(n, rank, choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM, NULL));
     choir_group_free(group);
     return 0;
 }
@@ -232,10 +233,10 @@ static int disagreeing(int rank, int world, void *arg)
     float x[40000] = {0}; /* past the size that takes a single step */
     int64_t count = rank == 1 ? 20000 : 40000;
     (void)world;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
-    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
-    note(n, rank, choir_group_all_reduce(group, x, count, CHOIR_F32, CHOIR_SUM));
-    CHECK(choir_group_barrier(group) == CHOIR_ERR_MISMATCH); /* it sticks */
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM, NULL));
+    note(n, rank, choir_group_all_reduce(group, x, count, CHOIR_F32, CHOIR_SUM, NULL));
+    CHECK(choir_group_barrier(group, NULL) == CHOIR_ERR_MISMATCH); /* it sticks */
     choir_group_free(group);
     return 0;
 }
@@ -246,10 +247,10 @@ static int disagreeing_calls(int rank, int world, void *arg)
     choir_group *group;
     float x[3] = {0};
     (void)world;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     note(n, rank,
-        rank == 1 ? choir_group_broadcast(group, x, 12, 0)
-                  : choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM));
+        rank == 1 ? choir_group_broadcast(group, x, 12, CHOIR_U8, 0, NULL)
+                  : choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM, NULL));
     choir_group_free(group);
     return 0;
 }
@@ -269,7 +270,7 @@ static void test_mismatch(void **state)
         assert_int_equal(choir_spawn(world, disagreeing_calls, n), CHOIR_OK);
         for (int r = 0; r < world; r++)
             assert_non_null(strstr(n->message[r],
-                "rank 1 called broadcast of 12 bytes from rank 0 while rank 0 called "
+                "rank 1 called broadcast of 12 u8 from rank 0 while rank 0 called "
                 "all_reduce of 3 f32"));
     }
     munmap(n, sizeof *n);
@@ -302,11 +303,11 @@ static int computes_forever(int rank, int world, void *arg)
     choir__shared *shared;
     float x = 0;
     (void)world;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 1 << 20, &shared));
     n->pid[rank] = getpid();
     for (;;)
-        CHECK_OK(choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM));
+        CHECK_OK(choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM, NULL));
 }
 
 static bool gone(pid_t pid)

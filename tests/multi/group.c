@@ -98,7 +98,7 @@ static int reduce_at(
         number x = value(dtype, choir_group_rank(group), i);
         memcpy(data + (size_t)i * size, &x, size);
     }
-    CHECK_OK(choir_group_all_reduce(group, data, n, dtype, op));
+    CHECK_OK(choir_group_all_reduce(group, data, n, dtype, op, NULL));
     for (int64_t i = 0; i < n; i++) {
         number x = expected(dtype, op, choir_group_world(group), i);
         CHECK(memcmp(data + (size_t)i * size, &x, size) == 0);
@@ -114,7 +114,7 @@ static int all_reduces(int rank, int world, void *arg)
     size_t room = 8 * 70001 + 64;
     char *private = malloc(room);
     (void)rank, (void)world, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, room, &shared));
     char *mine = choir__shared_at(shared, rank);
     for (size_t s = 0; s < CHOIR_COUNT(sizes); s++)
@@ -141,7 +141,7 @@ static int large(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared;
     (void)rank, (void)world, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, (size_t)n * 4, &shared));
     if (reduce_at(group, choir__shared_at(shared, rank), n, CHOIR_F32, CHOIR_MEAN))
         return 1;
@@ -157,8 +157,8 @@ static int nans(int rank, int world, void *arg)
     (void)arg;
     if (rank == world / 2)
         x[1] = __builtin_nanf("");
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
-    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX, NULL));
     CHECK(x[0] == (float)(world - 1) && x[1] != x[1] && x[2] == x[0]);
     choir_group_free(group);
     return 0;
@@ -175,20 +175,20 @@ static int broadcasts_and_gathers(int rank, int world, void *arg)
     choir_group *group;
     unsigned char *data = malloc((size_t)world * 300001), *mine = malloc(300001);
     (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     for (size_t l = 0; l < CHOIR_COUNT(lengths); l++) {
         size_t n = lengths[l];
         for (int root = 0; root < world; root++) {
             for (size_t i = 0; i < n; i++)
                 data[i] = byte(rank, i);
-            CHECK_OK(choir_group_broadcast(group, data, n, root));
+            CHECK_OK(choir_group_broadcast(group, data, (int64_t)n, CHOIR_U8, root, NULL));
             for (size_t i = 0; i < n; i++)
                 CHECK(data[i] == byte(root, i));
         }
         for (size_t i = 0; i < n; i++)
             mine[i] = byte(rank, i);
         memset(data, 0, (size_t)world * n);
-        CHECK_OK(choir_group_all_gather(group, mine, data, n));
+        CHECK_OK(choir_group_all_gather(group, mine, data, (int64_t)n, CHOIR_U8, NULL));
         for (int r = 0; r < world; r++)
             for (size_t i = 0; i < n; i++)
                 CHECK(data[(size_t)r * n + i] == byte(r, i));
@@ -196,7 +196,8 @@ static int broadcasts_and_gathers(int rank, int world, void *arg)
         for (int r = 0; r < world; r++)
             for (size_t i = 0; i < n; i++)
                 data[(size_t)r * n + i] = r == rank ? byte(r, i) : 0;
-        CHECK_OK(choir_group_all_gather(group, data + (size_t)rank * n, data, n));
+        CHECK_OK(choir_group_all_gather(
+            group, data + (size_t)rank * n, data, (int64_t)n, CHOIR_U8, NULL));
         for (int r = 0; r < world; r++)
             for (size_t i = 0; i < n; i++)
                 CHECK(data[(size_t)r * n + i] == byte(r, i));
@@ -212,17 +213,18 @@ static int barriers(int rank, int world, void *arg)
 {
     choir_group *group;
     choir__shared *shared;
+    choir_work work;
     (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 64, &shared));
     for (int round = 1; round <= 200; round++) {
         *(volatile int *)choir__shared_at(shared, rank) = round;
         if (round % 2)
-            choir__group_barrier_issue(group);
-        CHECK_OK(choir_group_barrier(group));
+            choir_group_barrier(group, &work);
+        CHECK_OK(choir_group_barrier(group, NULL));
         for (int r = 0; r < world; r++)
             CHECK(*(volatile int *)choir__shared_at(shared, r) >= round);
-        CHECK_OK(choir_group_barrier(group));
+        CHECK_OK(choir_group_barrier(group, NULL));
     }
     choir__shared_free(shared);
     choir_group_free(group);
@@ -234,21 +236,21 @@ static int shared_memory(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared, *failed = NULL;
     (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     for (int round = 0; round < 3; round++) { /* sizes that differ, some 0 */
         size_t bytes = (size_t)((rank + round) % 3) * 5000;
         CHECK_OK(choir__shared_new(group, bytes, &shared));
         CHECK(choir__shared_bytes(shared, rank) == bytes);
         if (bytes)
             memset(choir__shared_at(shared, rank), rank + 1, bytes);
-        CHECK_OK(choir_group_barrier(group));
+        CHECK_OK(choir_group_barrier(group, NULL));
         for (int r = 0; r < world; r++) {
             const unsigned char *p = choir__shared_at(shared, r);
             size_t n = choir__shared_bytes(shared, r);
             CHECK(n == (size_t)((r + round) % 3) * 5000);
             CHECK(n == 0 || (p[0] == r + 1 && p[n - 1] == r + 1));
         }
-        CHECK_OK(choir_group_barrier(group));
+        CHECK_OK(choir_group_barrier(group, NULL));
         choir__shared_free(shared);
     }
     /* More than there is: an error on all ranks, and the group lives. */
@@ -256,7 +258,7 @@ static int shared_memory(int rank, int world, void *arg)
     CHECK(choir__shared_new(group, bytes, &failed) == CHOIR_ERR_MEMORY);
     CHECK(strstr(choir_error_message(), "shared memory wanted"));
     CHECK(!failed);
-    CHECK_OK(choir_group_barrier(group));
+    CHECK_OK(choir_group_barrier(group, NULL));
     choir_group_free(group);
     return 0;
 }
@@ -268,11 +270,11 @@ static int several_groups(int rank, int world, void *arg)
     int32_t x = 1, y = 1;
     (void)arg;
     for (int round = 0; round < 5; round++) {
-        CHECK_OK(choir_group_open(choir_group_defaults(), &a));
-        CHECK_OK(choir_group_open(choir_group_defaults(), &b));
+        CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &a));
+        CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &b));
         x = y = 1;
-        CHECK_OK(choir_group_all_reduce(a, &x, 1, CHOIR_I32, CHOIR_SUM));
-        CHECK_OK(choir_group_all_reduce(b, &y, 1, CHOIR_I32, CHOIR_MAX));
+        CHECK_OK(choir_group_all_reduce(a, &x, 1, CHOIR_I32, CHOIR_SUM, NULL));
+        CHECK_OK(choir_group_all_reduce(b, &y, 1, CHOIR_I32, CHOIR_MAX, NULL));
         CHECK(x == world && y == 1);
         choir_group_free(a);
         choir_group_free(b);
@@ -283,9 +285,9 @@ static int several_groups(int rank, int world, void *arg)
     opts.job = job;
     opts.rank = rank / 2;
     opts.world = (world + 1 - rank % 2) / 2;
-    CHECK_OK(choir_group_open(opts, &half));
+    CHECK_OK(choir_group_init(NULL, opts, &half));
     x = 1;
-    CHECK_OK(choir_group_all_reduce(half, &x, 1, CHOIR_I32, CHOIR_SUM));
+    CHECK_OK(choir_group_all_reduce(half, &x, 1, CHOIR_I32, CHOIR_SUM, NULL));
     CHECK(x == opts.world);
     choir_group_free(half);
     return 0;
@@ -296,9 +298,9 @@ static int counts_bytes(int rank, int world, void *arg)
     choir_group *group;
     float x[100] = {0};
     (void)rank, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK(choir__group_bytes(group) == 0);
-    CHECK_OK(choir_group_all_reduce(group, x, 100, CHOIR_F32, CHOIR_SUM));
+    CHECK_OK(choir_group_all_reduce(group, x, 100, CHOIR_F32, CHOIR_SUM, NULL));
     CHECK(world == 1 ? choir__group_bytes(group) == 0 : choir__group_bytes(group) >= 400);
     choir_group_free(group);
     return 0;
@@ -369,27 +371,30 @@ static void test_arguments(void **state)
     (void)state;
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
-    assert_int_equal(choir_group_open(opts, &group), CHOIR_OK); /* alone, without sockets */
+    assert_int_equal(
+        choir_group_init(NULL, opts, &group), CHOIR_OK); /* alone, without sockets */
     assert_int_equal(choir_group_world(group), 1);
-    assert_int_equal(choir_group_broadcast(group, &x, 4, 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(
-        choir_group_all_reduce(group, &x, 1, CHOIR_BF16, CHOIR_SUM), CHOIR_ERR_DTYPE);
+        choir_group_broadcast(group, &x, 4, CHOIR_U8, 1, NULL), CHOIR_ERR_ARGUMENT);
     assert_int_equal(
-        choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM), CHOIR_ERR_ARGUMENT);
+        choir_group_all_reduce(group, &x, 1, CHOIR_BF16, CHOIR_SUM, NULL), CHOIR_ERR_DTYPE);
+    assert_int_equal(
+        choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM, NULL), CHOIR_ERR_ARGUMENT);
     choir_group_free(group);
     choir_group_free(NULL);
     choir__shared_free(NULL);
 
     opts.rank = 2, opts.world = 2, opts.job = "x";
-    assert_int_equal(choir_group_open(opts, &group), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_group_init(NULL, opts, &group), CHOIR_ERR_ARGUMENT);
     opts.rank = 0, opts.world = 1000;
-    assert_int_equal(choir_group_open(opts, &group), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_group_init(NULL, opts, &group), CHOIR_ERR_ARGUMENT);
     opts.world = 2, opts.job = NULL;
     unsetenv("CHOIR_JOB");
-    assert_int_equal(choir_group_open(opts, &group), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_group_init(NULL, opts, &group), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "CHOIR_JOB"));
     setenv("RANK", "three", 1);
-    assert_int_equal(choir_group_open(choir_group_defaults(), &group), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(
+        choir_group_init(NULL, choir_group_defaults(), &group), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "three"));
     unsetenv("RANK");
 }

@@ -40,9 +40,8 @@ static int reduce(choir_group *group, choir__shared *shared, int64_t leaves, int
     int64_t lo, hi;
     choir__node nodes[CHOIR__MAX_NODES];
     int rank = choir_group_rank(group), world = choir_group_world(group);
-    const choir__tree_reduce args = {
-        shared, offset, ROOM * sizeof(float), count, leaves, scale};
     char *mine = (char *)choir__shared_at(shared, rank) + offset;
+    const choir__tree_reduce args = {mine, ROOM * sizeof(float), count, leaves, scale};
     choir__tree_run(leaves, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, nodes);
     CHECK(n <= NODES_MAX);
@@ -67,7 +66,7 @@ static int all_trees(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared;
     (void)rank, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, NODES_MAX * ROOM * sizeof(float), &shared));
     for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++) /* also fewer than ranks */
         for (size_t c = 0; c < CHOIR_COUNT(counts); c++) {
@@ -86,10 +85,11 @@ static int too_big(int rank, int world, void *arg)
 {
     choir_group *group;
     choir__shared *shared;
-    (void)rank, (void)world, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    (void)arg;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
-    choir__group_tree_reduce(group, &(choir__tree_reduce){shared, 64, 0, 1020, 2, 1});
+    void *mine = choir__shared_at(shared, rank); /* a run of 3: two nodes */
+    choir__group_tree_reduce(group, &(choir__tree_reduce){mine, 4000, 100, 3 * world, 1});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_ARGUMENT);
     CHECK(strstr(choir_error_message(), "do not fit"));
     choir__shared_free(shared);
@@ -102,9 +102,10 @@ static int layouts_differ(int rank, int world, void *arg)
     choir_group *group;
     choir__shared *shared;
     (void)world, (void)arg;
-    CHECK_OK(choir_group_open(choir_group_defaults(), &group));
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
-    choir__group_tree_reduce(group, &(choir__tree_reduce){shared, rank ? 64 : 0, 64, 10, 2, 1});
+    void *mine = choir__shared_at(shared, rank);
+    choir__group_tree_reduce(group, &(choir__tree_reduce){mine, rank ? 64 : 128, 10, 2, 1});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_MISMATCH);
     choir__shared_free(shared);
     choir_group_free(group);

@@ -53,9 +53,9 @@ static choir_status lost(choir__shm *shm, int rank)
 static void tell_all(choir__shm *shm)
 {
     letter *out = choir__calloc(1, sizeof *out);
-    out->status = shm->failed;
-    snprintf(out->text, sizeof out->text, "%.299s", shm->message);
-    for (int r = 1; r < shm->world; r++)
+    out->status = shm->base.failed;
+    snprintf(out->text, sizeof out->text, "%.299s", shm->base.message);
+    for (int r = 1; r < shm->base.world; r++)
         if (shm->sockets[r] >= 0)
             choir__socket_send(shm->sockets[r], out, sizeof *out, NULL, 0);
     free(out);
@@ -75,36 +75,36 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
             return lost(shm, rank);
         }
         if (choir__shm_fault(shm))
-            return shm->failed;
+            return shm->base.failed;
         if (choir__shm_dead(shm, rank))
             return lost(shm, rank);
         if (choir__now() > deadline)
             return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
                 "rank %d did not answer within %g s while the group was meeting", rank,
-                shm->timeout_s);
+                shm->base.timeout_s);
     }
 }
 
 static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], double deadline)
 {
     int passed[CHOIR__MAX_WORLD], passed_count = 0;
-    for (int r = 1; r < shm->world; r++) {
+    for (int r = 1; r < shm->base.world; r++) {
         int got = 0;
         if (receive(
                 shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got, deadline)) {
             tell_all(shm);
-            return shm->failed;
+            return shm->base.failed;
         }
         all->offers[r].has_fd = got;
     }
-    for (int r = 0; r < shm->world; r++)
+    for (int r = 0; r < shm->base.world; r++)
         if (all->offers[r].has_fd)
             passed[passed_count++] = fds[r];
-    for (int r = 1; r < shm->world; r++)
+    for (int r = 1; r < shm->base.world; r++)
         if (!choir__socket_send(shm->sockets[r], all, sizeof *all, passed, passed_count)) {
             lost(shm, r);
             tell_all(shm);
-            return shm->failed;
+            return shm->base.failed;
         }
     return CHOIR_OK;
 }
@@ -121,12 +121,12 @@ static choir_status exchange_below(
     /* A little longer than rank 0 waits: it can say who is missing. */
     if (receive(
             shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
-        return shm->failed;
+        return shm->base.failed;
     if (all->status) {
         close_all(passed, passed_count);
         return choir__shm_fail(shm, (choir_status)all->status, "%s", all->text);
     }
-    for (int r = 0; r < shm->world; r++)
+    for (int r = 0; r < shm->base.world; r++)
         fds[r] = all->offers[r].has_fd && next < passed_count ? passed[next++] : -1;
     return CHOIR_OK;
 }
@@ -134,12 +134,12 @@ static choir_status exchange_below(
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD])
 {
-    double deadline = choir__now() + shm->timeout_s;
+    double deadline = choir__now() + shm->base.timeout_s;
     letter *all = choir__calloc(1, sizeof *all);
     choir_status status;
     for (int r = 0; r < CHOIR__MAX_WORLD; r++)
         fds[r] = -1;
-    if (shm->rank == 0) {
+    if (shm->base.rank == 0) {
         all->offers[0] = *mine;
         all->offers[0].has_fd = fd >= 0;
         fds[0] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
@@ -148,7 +148,7 @@ choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int 
         status = exchange_below(shm, mine, fd, all, fds, deadline);
     }
     if (status)
-        close_all(fds, shm->world);
+        close_all(fds, shm->base.world);
     else
         memcpy(offers, all->offers, sizeof all->offers);
     free(all);
@@ -162,7 +162,7 @@ static choir_status never_came(choir__shm *shm)
     char who[300] = "";
     size_t used = 0;
     int missing = 0;
-    for (int r = 1; r < shm->world; r++)
+    for (int r = 1; r < shm->base.world; r++)
         if (shm->sockets[r] < 0) {
             used +=
                 (size_t)snprintf(who + used, sizeof who - used, "%s%d", missing ? ", " : "", r);
@@ -171,17 +171,17 @@ static choir_status never_came(choir__shm *shm)
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
         "rank%s %s of %d never came within %g s: were all ranks started, with the same "
         "CHOIR_JOB, on this machine?",
-        missing == 1 ? "" : "s", who, shm->world, shm->timeout_s);
+        missing == 1 ? "" : "s", who, shm->base.world, shm->base.timeout_s);
 }
 
 /* Takes in a caller that claims to be rank of world. */
 static choir_status seat(choir__shm *shm, int fd, int rank, int world)
 {
-    if (world != shm->world || rank < 1 || rank >= world) {
+    if (world != shm->base.world || rank < 1 || rank >= world) {
         choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
             "a rank %d of %d joined where rank 0 counts %d ranks: WORLD_SIZE must be the same "
             "everywhere",
-            rank, world, shm->world);
+            rank, world, shm->base.world);
     } else if (shm->sockets[rank] >= 0) {
         choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
             "two processes, pid %d and pid %d, say they are rank %d",
@@ -191,32 +191,32 @@ static choir_status seat(choir__shm *shm, int fd, int rank, int world)
         return CHOIR_OK;
     }
     letter *out = choir__calloc(1, sizeof *out); /* it has no seat; it shall know as well */
-    out->status = shm->failed;
-    snprintf(out->text, sizeof out->text, "%.299s", shm->message);
+    out->status = shm->base.failed;
+    snprintf(out->text, sizeof out->text, "%.299s", shm->base.message);
     choir__socket_send(fd, out, sizeof *out, NULL, 0);
     free(out);
     close(fd);
-    return shm->failed;
+    return shm->base.failed;
 }
 
 static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
 {
-    double deadline = choir__now() + shm->timeout_s;
+    double deadline = choir__now() + shm->base.timeout_s;
     int seated = 1;
-    while (seated < shm->world) {
+    while (seated < shm->base.world) {
         struct pollfd watch[CHOIR__MAX_WORLD];
-        for (int r = 0; r < shm->world; r++) /* the others: only whether they hang up */
+        for (int r = 0; r < shm->base.world; r++) /* the others: only whether they hang up */
             watch[r] =
                 (struct pollfd){.fd = r ? shm->sockets[r] : listener, .events = r ? 0 : POLLIN};
-        poll(watch, (nfds_t)shm->world, 50);
-        for (int r = 1; r < shm->world; r++)
+        poll(watch, (nfds_t)shm->base.world, 50);
+        for (int r = 1; r < shm->base.world; r++)
             if (watch[r].fd >= 0 && watch[r].revents)
                 return lost(shm, r);
         int rank, world;
         int fd = choir__socket_accept(listener, key, &rank, &world);
         if (fd >= 0) {
             if (seat(shm, fd, rank, world))
-                return shm->failed;
+                return shm->base.failed;
             seated++;
         } else if (choir__now() > deadline) {
             return never_came(shm);
@@ -246,10 +246,10 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
 
 static choir_status call_rank_0(choir__shm *shm, uint64_t key)
 {
-    double deadline = choir__now() + shm->timeout_s;
+    double deadline = choir__now() + shm->base.timeout_s;
     struct timespec pause = {.tv_nsec = 200 * 1000};
     for (;;) {
-        shm->sockets[0] = choir__socket_connect(key, shm->rank, shm->world);
+        shm->sockets[0] = choir__socket_connect(key, shm->base.rank, shm->base.world);
         if (shm->sockets[0] >= 0)
             return CHOIR_OK;
         if (errno == EPERM)
@@ -262,7 +262,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
                 "rank 0 never came within %g s: was it started, with the same CHOIR_JOB, on "
                 "this machine?",
-                shm->timeout_s);
+                shm->base.timeout_s);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 10 * 1000 * 1000)
             pause.tv_nsec *= 2;
@@ -280,7 +280,7 @@ static choir_status trade_pidfds(choir__shm *shm)
     choir_status status = choir__shm_exchange(shm, &mine, self, offers, shm->pidfds);
     if (self >= 0)
         close(self);
-    for (int r = 0; r < shm->world && !status; r++) {
+    for (int r = 0; r < shm->base.world && !status; r++) {
         shm->pids[r] = offers[r].pid;
         if (offers[r].status)
             status = choir__shm_fail(shm, CHOIR_ERR_UNSUPPORTED,
@@ -295,7 +295,7 @@ static choir_status share_control(choir__shm *shm)
 {
     choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
     int fds[CHOIR__MAX_WORLD], fd = -1;
-    if (shm->rank == 0 && (fd = choir__shm_memory(shm->control_bytes, mine.text)) < 0)
+    if (shm->base.rank == 0 && (fd = choir__shm_memory(shm->control_bytes, mine.text)) < 0)
         mine.status = CHOIR_ERR_MEMORY;
     if (choir__shm_exchange(shm, &mine, fd, offers, fds))
         goto out;
@@ -306,72 +306,127 @@ static choir_status share_control(choir__shm *shm)
     } else {
         munmap(shm->control, shm->control_bytes);
         shm->control = p;
-        shm->me = &shm->control->slots[shm->rank];
+        shm->me = &shm->control->slots[shm->base.rank];
     }
-    close_all(fds, shm->world);
+    close_all(fds, shm->base.world);
 out:
     if (fd >= 0)
         close(fd);
-    return shm->failed;
+    return shm->base.failed;
 }
 
-choir_status choir__shm_open(
-    int rank, int world, const char *job, double timeout_s, choir__shm **opened)
+static const choir__engine_ops shm_ops = {
+    .name = "shm",
+    .close = choir__shm_close,
+    .run = choir__shm_run,
+    .run_batch = choir__message_batch,
+    .split = choir__shm_split,
+    .share = choir__shm_share,
+};
+
+/* The ranks' own words on who they are, where the meeting had none. */
+static void fill_members(choir__shm *shm)
 {
-    choir__shm *shm = choir__calloc(1, sizeof *shm);
+    if (shm->base.members)
+        return;
+    shm->base.members = choir__calloc((size_t)shm->base.world, sizeof *shm->base.members);
+    for (int r = 0; r < shm->base.world; r++)
+        shm->base.members[r] =
+            (choir__member){.pid = shm->pids[r], .local_rank = r, .job_rank = r};
+}
+
+/* On failure the message is this thread's, and shm is gone. */
+static choir_status meet(choir__shm *shm, choir__engine **opened)
+{
+    int rank = shm->base.rank, world = shm->base.world;
     bool crowded = world > sysconf(_SC_NPROCESSORS_ONLN);
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0: not told */
-    *shm = (choir__shm){.rank = rank,
-        .world = world,
-        .timeout_s = timeout_s,
-        .cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20,
-        .spins = crowded ? 20 : 2000,
-        .yields = crowded ? 8 : 100};
+    size_t slots = (sizeof(choir__control) + 4095) / 4096 * 4096;
+    shm->cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20;
+    shm->spins = crowded ? 20 : 2000;
+    shm->yields = crowded ? 8 : 100;
     for (int r = 0; r < CHOIR__MAX_WORLD; r++)
         shm->sockets[r] = shm->pidfds[r] = -1;
+    shm->pids[rank] = getpid();
     pthread_mutex_init(&shm->lock, NULL);
-    size_t slots = (sizeof(choir__control) + 4095) / 4096 * 4096;
     shm->control_bytes = slots + (world > 1 ? (size_t)world * 3 * CHOIR__CHUNK : 0);
     shm->control = mmap(NULL, shm->control_bytes, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (shm->control == MAP_FAILED) {
-        free(shm);
+        shm->control = NULL;
+        choir__shm_close(&shm->base);
         return choir__error(CHOIR_ERR_MEMORY, "cannot map a group of %d ranks", world);
     }
     shm->me = &shm->control->slots[rank];
     shm->scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH); /* untouched pages cost nothing */
     if (!shm->scratch) {
-        choir__shm_close(shm);
+        choir__shm_close(&shm->base);
         return choir__error(
             CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
     }
-
     if (world > 1) {
-        uint64_t key = choir__socket_key(job);
+        uint64_t key = choir__socket_key(shm->job);
         if ((rank == 0 ? listen_for_ranks(shm, key) : call_rank_0(shm, key)) ||
             trade_pidfds(shm) || share_control(shm)) {
-            choir__error(shm->failed, "%s", shm->message);
-            choir_status status = shm->failed;
-            choir__shm_close(shm);
+            choir__error(shm->base.failed, "%s", shm->base.message);
+            choir_status status = shm->base.failed;
+            choir__shm_close(&shm->base);
             return status;
         }
     }
-    *opened = shm;
+    fill_members(shm);
+    *opened = &shm->base;
     return CHOIR_OK;
 }
 
-void choir__shm_close(choir__shm *shm)
+static choir__shm *new_shm(int rank, int world, double timeout_s)
 {
-    if (!shm)
-        return;
+    choir__shm *shm = choir__calloc(1, sizeof *shm);
+    shm->base = (choir__engine){
+        .ops = &shm_ops, .rank = rank, .world = world, .nodes = 1, .timeout_s = timeout_s};
+    return shm;
+}
+
+choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
+{
+    if (m->world > CHOIR__MAX_WORLD)
+        return choir__error(CHOIR_ERR_ARGUMENT, "a group of %d ranks: want 1 to %d", m->world,
+            CHOIR__MAX_WORLD);
+    choir__shm *shm = new_shm(m->rank, m->world, m->timeout_s);
+    snprintf(shm->job, sizeof shm->job, "%s", m->job);
+    if (m->members) {
+        shm->base.members = choir__calloc((size_t)m->world, sizeof *m->members);
+        memcpy(shm->base.members, m->members, (size_t)m->world * sizeof *m->members);
+    }
+    return meet(shm, engine);
+}
+
+/* A group of its own, under a name that only its members know. */
+choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
+    int color, choir__engine **child)
+{
+    choir__shm *parent = (choir__shm *)engine;
+    choir__shm *shm = new_shm(rank, count, engine->timeout_s);
+    int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
+    snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", parent->splits++,
+        color, (unsigned)choir__socket_key(parent->job));
+    shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
+    return meet(shm, child);
+}
+
+void choir__shm_close(choir__engine *engine)
+{
+    choir__shm *shm = (choir__shm *)engine;
     choir__shm_orphan(shm);
-    atomic_store(&shm->me->left, 1); /* who still waits for this rank finds it within 50 ms */
+    if (shm->me)
+        atomic_store(&shm->me->left, 1); /* who still waits for this rank sees it in 50 ms */
     close_all(shm->sockets, CHOIR__MAX_WORLD);
     close_all(shm->pidfds, CHOIR__MAX_WORLD);
-    munmap(shm->control, shm->control_bytes);
+    if (shm->control)
+        munmap(shm->control, shm->control_bytes);
     pthread_mutex_destroy(&shm->lock);
     free(shm->scratch);
     free(shm->nodes);
     free(shm->sources);
-    free(shm);
+    choir__engine_free(engine);
 }

@@ -25,16 +25,6 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-struct choir__shared {
-    choir__shm *shm; /* NULL once the group is gone */
-    choir__queue *queue;
-    choir__shared *next;
-    uint64_t id;
-    int rank, world;
-    size_t bytes[CHOIR__MAX_WORLD];
-    char *at[CHOIR__MAX_WORLD];
-};
-
 /* MemAvailable in bytes; where /proc is missing, what is free, which is less. */
 static size_t memory_available(void)
 {
@@ -107,26 +97,36 @@ void *choir__shm_map(int fd, size_t bytes)
 
 static void unmap(choir__shared *shared)
 {
+    choir__shm *shm = (choir__shm *)shared->engine;
+    if (shm && shared->id) {
+        pthread_mutex_lock(&shm->lock);
+        choir__shared **p = &shm->shareds;
+        while (*p != shared)
+            p = &(*p)->next;
+        *p = shared->next;
+        pthread_mutex_unlock(&shm->lock);
+    }
     for (int r = 0; r < shared->world; r++)
-        if (shared->at[r])
-            munmap(shared->at[r], shared->bytes[r]);
+        if (shared->regions[r].at)
+            munmap(shared->regions[r].at, shared->regions[r].bytes);
 }
 
 static choir_status map_all(
     choir__shm *shm, choir__shared *shared, choir__offer *offers, int *fds, choir__offer *mine)
 {
-    for (int r = 0; r < shm->world; r++) {
-        shared->bytes[r] = offers[r].bytes;
+    for (int r = 0; r < shm->base.world; r++) {
+        struct choir__region *region = &shared->regions[r];
+        region->bytes = offers[r].bytes;
         if (!offers[r].bytes || mine->status)
             continue;
-        shared->at[r] = choir__shm_map(fds[r], offers[r].bytes);
-        if (!shared->at[r]) {
+        region->at = choir__shm_map(fds[r], offers[r].bytes);
+        if (!region->at) {
             mine->status = CHOIR_ERR_MEMORY;
-            snprintf(mine->text, sizeof mine->text, "mapping %zu bytes: %s", shared->bytes[r],
+            snprintf(mine->text, sizeof mine->text, "mapping %zu bytes: %s", region->bytes,
                 strerror(errno));
         }
     }
-    for (int r = 0; r < shm->world; r++)
+    for (int r = 0; r < shm->base.world; r++)
         if (fds[r] >= 0)
             close(fds[r]);
     return mine->status;
@@ -135,9 +135,9 @@ static choir_status map_all(
 /* An error that one rank reports is one on all ranks, and the group lives on. */
 static choir_status anyone_failed(choir__shm *shm, const choir__offer *offers)
 {
-    for (int r = 0; r < shm->world; r++)
+    for (int r = 0; r < shm->base.world; r++)
         if (offers[r].status) {
-            snprintf(shm->message, sizeof shm->message,
+            snprintf(shm->base.message, sizeof shm->base.message,
                 "rank %d has no memory to share: %.199s", r, offers[r].text);
             return (choir_status)offers[r].status;
         }
@@ -158,26 +158,26 @@ static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *sh
         return status;
     status = anyone_failed(shm, offers);
     if (status) {
-        for (int r = 0; r < shm->world; r++)
+        for (int r = 0; r < shm->base.world; r++)
             if (fds[r] >= 0)
                 close(fds[r]);
         return status;
     }
     map_all(shm, shared, offers, fds, mine);
     if (choir__shm_exchange(shm, mine, -1, offers, fds)) /* has it worked everywhere? */
-        return shm->failed;
+        return shm->base.failed;
     return anyone_failed(shm, offers);
 }
 
-choir_status choir__shm_share(
-    choir__shm *shm, choir__queue *queue, size_t bytes, choir__shared **made)
+choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared **made)
 {
-    if (choir__shm_enter(shm, (choir__call){.kind = CHOIR__CALL_SHARED}))
-        return shm->failed;
+    choir__shm *shm = (choir__shm *)engine;
+    const choir__stamp call = {.kind = CHOIR__SHARE, .seq = engine->seq};
+    if (choir__shm_enter(shm, &call))
+        return shm->base.failed;
     choir__offer mine = {.bytes = bytes};
-    choir__shared *shared = choir__calloc(1, sizeof *shared);
-    *shared =
-        (choir__shared){.shm = shm, .queue = queue, .rank = shm->rank, .world = shm->world};
+    choir__shared *shared = choir__shared_make(engine);
+    shared->unmap = unmap;
     choir_status status = trade(shm, &mine, shared);
     if (status) {
         unmap(shared);
@@ -193,37 +193,10 @@ choir_status choir__shm_share(
     return CHOIR_OK;
 }
 
-void choir__shared_free(choir__shared *shared)
-{
-    if (!shared)
-        return;
-    if (shared->shm) {
-        choir__queue_wait(shared->queue); /* tasks that use it */
-        pthread_mutex_lock(&shared->shm->lock);
-        choir__shared **p = &shared->shm->shareds;
-        while (*p != shared)
-            p = &(*p)->next;
-        *p = shared->next;
-        pthread_mutex_unlock(&shared->shm->lock);
-    }
-    unmap(shared);
-    free(shared);
-}
-
 void choir__shm_orphan(choir__shm *shm)
 {
     for (choir__shared *s = shm->shareds; s; s = s->next)
-        s->shm = NULL;
-}
-
-void *choir__shared_at(const choir__shared *shared, int rank)
-{
-    return shared->at[rank];
-}
-
-size_t choir__shared_bytes(const choir__shared *shared, int rank)
-{
-    return shared->bytes[rank];
+        s->engine = NULL;
 }
 
 choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
@@ -231,8 +204,8 @@ choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
     choir__place place = {0};
     pthread_mutex_lock(&shm->lock);
     for (const choir__shared *s = shm->shareds; s; s = s->next) {
-        uintptr_t at = (uintptr_t)s->at[shm->rank], d = (uintptr_t)data;
-        size_t room = s->bytes[shm->rank];
+        uintptr_t at = (uintptr_t)s->regions[shm->base.rank].at, d = (uintptr_t)data;
+        size_t room = s->regions[shm->base.rank].bytes;
         if (at && d >= at && d - at <= room && bytes <= room - (d - at))
             place = (choir__place){s->id, d - at};
     }

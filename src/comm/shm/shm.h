@@ -14,8 +14,7 @@
  *   call.c        do all ranks make the same call    shared.c       memory that peers can reach
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
- * by other threads. Failures are kept in `message` and stick: a group that lost a rank stays
- * lost. */
+ * by other threads. */
 #ifndef CHOIR_SHM_H
 #define CHOIR_SHM_H
 
@@ -24,31 +23,13 @@
 #include <stdatomic.h>
 #include <choir/group.h>
 #include "base/base.h"
-#include "comm/group.h"
 #include "comm/pattern/tree.h"
+#include "comm/shared.h"
 
 enum {
     CHOIR__MAX_WORLD = 64,
     CHOIR__CHUNK = 128 * 1024, /* what one rank stages in one step; the peers' share fits L2 */
 };
-
-typedef enum choir__call_kind {
-    CHOIR__CALL_BARRIER,
-    CHOIR__CALL_BROADCAST,
-    CHOIR__CALL_ALL_REDUCE,
-    CHOIR__CALL_ALL_GATHER,
-    CHOIR__CALL_SHARED,
-    CHOIR__CALL_TREE_REDUCE,
-} choir__call_kind;
-
-/* What a rank called: all ranks must publish the same bytes. */
-typedef struct choir__call {
-    uint64_t count; /* elements, or bytes where there is no dtype */
-    uint32_t seq;   /* how many collectives this group has run */
-    uint8_t kind, dtype, op, unused;
-    int32_t root;    /* broadcast: who; tree reduction: leaves */
-    uint32_t layout; /* tree reduction: digest of offset, stride, scale */
-} choir__call;
 
 /* Where a rank's argument lies, when that is in its own region of a choir__shared. */
 typedef struct choir__place {
@@ -60,7 +41,7 @@ typedef struct choir__place {
 typedef struct choir__slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
-    choir__call calls[2];              /* call n in calls[n % 2] */
+    choir__stamp calls[2];             /* call n in calls[n % 2] */
     alignas(64) choir__place places[2];
     _Atomic int32_t left; /* the rank has freed its group */
 } choir__slot;
@@ -78,29 +59,26 @@ typedef struct choir__control {
 } choir__control;
 
 typedef struct choir__shm {
-    int rank, world;
-    double timeout_s;
+    choir__engine base;
+    char job[160]; /* under which the ranks met; a sub-group's is made out of it */
+    uint32_t splits;
     size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
     int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
 
     choir__control *control;
     size_t control_bytes;
     choir__slot *me;
-    uint32_t step, seq; /* last published step; last call's number */
-    uint32_t turns;     /* uses of the staging buffers so far */
-    choir__call call;   /* the call being run, for messages */
+    uint32_t step;     /* last published */
+    uint32_t turns;    /* uses of the staging buffers so far */
+    choir__stamp call; /* the call being run, for messages */
 
     int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
     int pidfds[CHOIR__MAX_WORLD];  /* every rank's process; -1: none */
     int pids[CHOIR__MAX_WORLD];    /* the same, as each calls itself: for messages */
 
-    choir_status failed; /* sticks */
-    char message[512];
-
     pthread_mutex_t lock;   /* guards shareds */
     choir__shared *shareds; /* all that are alive, to find data by address */
     uint64_t shared_count;  /* made so far: the next one's name */
-    _Atomic uint64_t bytes; /* sent to or fetched from peers */
     char *scratch;          /* partial sums */
     choir__node *nodes;     /* (nodes_room) a tree reduction's nodes of all ranks */
     const char **sources;   /* (nodes_room) and where they lie */
@@ -109,10 +87,11 @@ typedef struct choir__shm {
 
 /* --- rendezvous.c --- */
 
-/* Meets the other ranks of the job. */
-choir_status choir__shm_open(
-    int rank, int world, const char *job, double timeout_s, choir__shm **shm);
-void choir__shm_close(choir__shm *shm); /* NULL is fine */
+/* Meets the other ranks of the job, under its name. */
+choir_status choir__shm_open(choir__meeting *meeting, choir__engine **engine);
+choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
+    int color, choir__engine **child);
+void choir__shm_close(choir__engine *engine);
 
 /* What a rank tells all others in an exchange; text says why status is not 0. */
 typedef struct choir__offer {
@@ -147,20 +126,12 @@ bool choir__shm_dead(const choir__shm *shm, int rank);
 /* --- call.c --- */
 
 /* The first step of every collective: all ranks are here, with the same call. */
-choir_status choir__shm_enter(choir__shm *shm, choir__call call);
-
-/* "all_reduce of 3 f32" */
-const char *choir__call_text(const choir__call *call, char text[160]);
+choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call);
 
 /* --- collectives.c, shared.c: run on the group's queue --- */
 
-choir_status choir__shm_broadcast(choir__shm *shm, void *data, size_t bytes, int root);
-choir_status choir__shm_all_gather(choir__shm *shm, const void *mine, void *all, size_t bytes);
-choir_status choir__shm_all_reduce(
-    choir__shm *shm, void *data, int64_t count, choir_dtype dtype, choir_reduce_op op);
-choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__tree_reduce *args);
-choir_status choir__shm_share(
-    choir__shm *shm, choir__queue *queue, size_t bytes, choir__shared **shared);
+choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
+choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared **shared);
 
 /* Where data lies, if all of it is in this rank's region of a choir__shared. */
 choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);

@@ -49,28 +49,28 @@ void choir__shm_publish(choir__shm *shm)
 choir_status choir__shm_fault(choir__shm *shm)
 {
     choir__fault *fault = &shm->control->fault;
-    if (!shm->failed && atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
-        shm->failed = (choir_status)fault->status;
-        snprintf(shm->message, sizeof shm->message, "%s", fault->text);
+    if (!shm->base.failed && atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
+        shm->base.failed = (choir_status)fault->status;
+        snprintf(shm->base.message, sizeof shm->base.message, "%s", fault->text);
     }
-    return shm->failed;
+    return shm->base.failed;
 }
 
 choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
 {
     if (choir__shm_fault(shm))
-        return shm->failed;
+        return shm->base.failed;
     va_list args;
     va_start(args, format);
-    vsnprintf(shm->message, sizeof shm->message, format, args);
+    vsnprintf(shm->base.message, sizeof shm->base.message, format, args);
     va_end(args);
-    shm->failed = status;
+    shm->base.failed = status;
 
     choir__fault *fault = &shm->control->fault;
     int32_t none = 0;
     if (atomic_compare_exchange_strong(&fault->state, &none, 1)) {
         fault->status = status;
-        snprintf(fault->text, sizeof fault->text, "%.495s", shm->message);
+        snprintf(fault->text, sizeof fault->text, "%.495s", shm->base.message);
         atomic_store(&fault->state, 2);
     }
     return status;
@@ -87,7 +87,7 @@ static choir_status timed_out(choir__shm *shm, const char *during)
     char who[300] = "";
     size_t used = 0;
     int silent = 0;
-    for (int r = 0; r < shm->world; r++)
+    for (int r = 0; r < shm->base.world; r++)
         if (!reached(&shm->control->slots[r], shm->step, memory_order_acquire)) {
             used +=
                 (size_t)snprintf(who + used, sizeof who - used, "%s%d", silent ? ", " : "", r);
@@ -95,7 +95,7 @@ static choir_status timed_out(choir__shm *shm, const char *during)
         }
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
         "rank%s %s did not come to %s within %g s: see what it is doing, or raise timeout_s",
-        silent == 1 ? "" : "s", who, during, shm->timeout_s);
+        silent == 1 ? "" : "s", who, during, shm->base.timeout_s);
 }
 
 /* Called by a waiter that has slept: is there still hope? */
@@ -103,9 +103,9 @@ static choir_status ask_after_peers(choir__shm *shm, double since)
 {
     char during[160];
     if (choir__shm_fault(shm))
-        return shm->failed;
-    choir__call_text(&shm->call, during);
-    for (int r = 0; r < shm->world; r++) {
+        return shm->base.failed;
+    choir__stamp_text(&shm->call, during);
+    for (int r = 0; r < shm->base.world; r++) {
         choir__slot *slot = &shm->control->slots[r];
         if (reached(slot, shm->step, memory_order_acquire))
             continue;
@@ -120,7 +120,7 @@ static choir_status ask_after_peers(choir__shm *shm, double since)
         return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s", r,
             shm->pids[r], during);
     }
-    return choir__now() - since > shm->timeout_s ? timed_out(shm, during) : CHOIR_OK;
+    return choir__now() - since > shm->base.timeout_s ? timed_out(shm, during) : CHOIR_OK;
 }
 
 /* --- waiting --- */
@@ -149,21 +149,21 @@ static choir_status wait_long(choir__shm *shm, choir__slot *slot)
             continue; /* woken by a step, though not yet the one */
         asked = now;
         if (ask_after_peers(shm, since))
-            return shm->failed;
+            return shm->base.failed;
     }
     return CHOIR_OK;
 }
 
 choir_status choir__shm_wait(choir__shm *shm)
 {
-    for (int i = 1; i < shm->world; i++) {
-        choir__slot *slot = &shm->control->slots[(shm->rank + i) % shm->world];
+    for (int i = 1; i < shm->base.world; i++) {
+        choir__slot *slot = &shm->control->slots[(shm->base.rank + i) % shm->base.world];
         int spins = shm->spins;
         while (!reached(slot, shm->step, memory_order_acquire)) {
             relax();
             if (--spins < 0) {
                 if (wait_long(shm, slot))
-                    return shm->failed;
+                    return shm->base.failed;
                 break;
             }
         }

@@ -1,0 +1,152 @@
+/* A batch of calls: first all sends and receives, side by side; then the collectives in order,
+ * neighbours that travel well together as one.
+ *
+ * Neighbours of one kind, type, operation and root are coalesced while they are small: their
+ * data are packed into one buffer, part by part where a call has a part a rank. The stamp of
+ * what travels carries a digest of the single counts, so ranks that cut the same total
+ * differently are told so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/issue.h"
+
+enum { FUSED_BYTES = 4 << 20 }; /* beyond, packing costs more than a call's latency */
+
+static bool is_message(const choir__call *call)
+{
+    return call->stamp.kind == CHOIR__SEND || call->stamp.kind == CHOIR__RECEIVE;
+}
+
+/* How many parts of `count` elements a call's in and out have; false: not to be packed. */
+static bool parts(const choir__call *call, int world, int *in, int *out)
+{
+    *in = *out = 1;
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__BROADCAST:
+    case CHOIR__REDUCE:
+    case CHOIR__ALL_REDUCE: return true;
+    case CHOIR__ALL_GATHER: *out = world; return true;
+    case CHOIR__REDUCE_SCATTER: *in = world; return true;
+    default: return false;
+    }
+}
+
+static bool alike(const choir__stamp *a, const choir__stamp *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->algorithm == b->algorithm;
+}
+
+static size_t bytes_of(const choir__call *call)
+{
+    return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
+}
+
+/* How many calls from the first one on travel together. */
+static int run_length(const choir__call *calls, int count, int world)
+{
+    int in, out, n = 1;
+    if (!parts(calls, world, &in, &out))
+        return 1;
+    size_t total = bytes_of(calls) * (size_t)choir__max(in, out);
+    while (n < count && alike(&calls[n].stamp, &calls->stamp) &&
+           (total += bytes_of(&calls[n]) * (size_t)choir__max(in, out)) <= FUSED_BYTES)
+        n++;
+    return n;
+}
+
+/* Part p of all calls lies together: p * whole, then call after call. */
+static void pack(char *packed, const choir__call *calls, int count, int in_parts, size_t whole)
+{
+    size_t at = 0;
+    for (int i = 0; i < count; i++) {
+        size_t n = bytes_of(&calls[i]);
+        for (int p = 0; p < in_parts && n; p++)
+            memcpy(
+                packed + (size_t)p * whole + at, (const char *)calls[i].in + (size_t)p * n, n);
+        at += n;
+    }
+}
+
+static void unpack(
+    const char *packed, const choir__call *calls, int count, int out_parts, size_t whole)
+{
+    size_t at = 0;
+    for (int i = 0; i < count; i++) {
+        size_t n = bytes_of(&calls[i]);
+        for (int p = 0; p < out_parts && n; p++)
+            memcpy((char *)calls[i].out + (size_t)p * n, packed + (size_t)p * whole + at, n);
+        at += n;
+    }
+}
+
+static choir_status run_fused(choir_group *group, const choir__call *calls, int count)
+{
+    const choir__engine *engine = group->engine;
+    int in_parts, out_parts;
+    size_t whole = 0;
+    choir__call fused = calls[0];
+    parts(calls, engine->world, &in_parts, &out_parts);
+    fused.stamp.count = 0;
+    for (int i = 0; i < count; i++) {
+        whole += bytes_of(&calls[i]);
+        fused.stamp.count += calls[i].stamp.count;
+        fused.stamp.layout =
+            (fused.stamp.layout ^ (uint32_t)calls[i].stamp.count) * 16777619u + 1;
+    }
+    bool in_place = in_parts == out_parts;
+    size_t in_bytes = whole * (size_t)in_parts, out_bytes = whole * (size_t)out_parts;
+    char *in = aligned_alloc(64, (in_bytes + out_bytes + 127) / 64 * 64);
+    if (!in)
+        return choir__engine_fail(group->engine, CHOIR_ERR_MEMORY,
+            "no %zu bytes to put %d calls of a batch together", in_bytes + out_bytes, count);
+    char *out = in_place ? in : in + (in_bytes + 63) / 64 * 64;
+    pack(in, calls, count, in_parts, whole);
+    fused.in = in;
+    fused.out = out;
+    choir_status status = choir__group_run(group, &fused);
+    bool mine = fused.stamp.kind != CHOIR__REDUCE || fused.stamp.root == engine->rank;
+    if (!status && mine)
+        unpack(out, calls, count, out_parts, whole);
+    free(in);
+    return status;
+}
+
+/* Sends and receives are not the group's: they have no number. */
+static choir_status run_messages(choir_group *group, const choir__call *calls, int count)
+{
+    choir__engine *engine = group->engine;
+    choir__call *some = choir__calloc((size_t)count, sizeof *some);
+    int found = 0;
+    for (int i = 0; i < count; i++)
+        if (is_message(&calls[i]))
+            some[found++] = calls[i];
+    choir_status status = engine->failed;
+    if (found && !status) {
+        for (int i = 0; i < found; i++)
+            choir__log_begin(group->log, &some[i].stamp);
+        status = engine->ops->run_batch(engine, some, found);
+        for (int i = 0; i < found; i++)
+            choir__log_end(group->log, &some[i].stamp, status);
+    }
+    free(some);
+    return status;
+}
+
+choir_status choir__batch_run(choir_group *group, choir__call *calls, int count)
+{
+    choir_status status = run_messages(group, calls, count);
+    for (int i = 0, n; i < count && !status; i += n) {
+        if (is_message(&calls[i])) {
+            n = 1;
+            continue;
+        }
+        int end = i + 1;
+        while (end < count && !is_message(&calls[end]))
+            end++;
+        n = run_length(&calls[i], end - i, group->engine->world);
+        choir__call alone = calls[i];
+        status = n == 1 ? choir__group_run(group, &alone) : run_fused(group, &calls[i], n);
+    }
+    return status;
+}

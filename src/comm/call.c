@@ -1,0 +1,110 @@
+/* Names of collectives and of algorithms, and a call in words. */
+#include "comm/call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static const char *const kinds[CHOIR__KIND_COUNT] = {
+    [CHOIR__BARRIER] = "barrier",
+    [CHOIR__BROADCAST] = "broadcast",
+    [CHOIR__REDUCE] = "reduce",
+    [CHOIR__ALL_REDUCE] = "all_reduce",
+    [CHOIR__GATHER] = "gather",
+    [CHOIR__ALL_GATHER] = "all_gather",
+    [CHOIR__SCATTER] = "scatter",
+    [CHOIR__REDUCE_SCATTER] = "reduce_scatter",
+    [CHOIR__ALL_TO_ALL] = "all_to_all",
+    [CHOIR__SEND] = "send",
+    [CHOIR__RECEIVE] = "receive",
+    [CHOIR__TREE_REDUCE] = "tree_reduce",
+    [CHOIR__SHARE] = "the making of shared memory",
+    [CHOIR__SPLIT] = "split",
+};
+
+static const char *const algorithms[CHOIR__ALGORITHM_COUNT] = {
+    [CHOIR__AUTO] = "auto",
+    [CHOIR__EXCHANGE] = "exchange",
+    [CHOIR__DIRECT] = "direct",
+    [CHOIR__BINOMIAL] = "binomial",
+    [CHOIR__HALVING] = "halving",
+    [CHOIR__HIERARCHICAL] = "hierarchical",
+    [CHOIR__RING] = "ring",
+    [CHOIR__DOUBLE_TREE] = "double_tree",
+    [CHOIR__NATIVE] = "native",
+};
+
+static const char *const reduce_ops[CHOIR_REDUCE_OP_COUNT] = {
+    [CHOIR_SUM] = "",
+    [CHOIR_MEAN] = " (mean)",
+    [CHOIR_MIN] = " (min)",
+    [CHOIR_MAX] = " (max)",
+    [CHOIR_PRODUCT] = " (product)",
+    [CHOIR_BAND] = " (bitwise and)",
+    [CHOIR_BOR] = " (bitwise or)",
+    [CHOIR_BXOR] = " (bitwise xor)",
+};
+
+const char *choir__kind_name(choir__kind kind)
+{
+    return (unsigned)kind < CHOIR__KIND_COUNT ? kinds[kind] : "?";
+}
+
+const char *choir__algorithm_name(choir__algorithm algorithm)
+{
+    return (unsigned)algorithm < CHOIR__ALGORITHM_COUNT ? algorithms[algorithm] : "?";
+}
+
+choir__algorithm choir__algorithm_find(const char *name)
+{
+    int a = 0;
+    while (a < CHOIR__ALGORITHM_COUNT && strcmp(name, algorithms[a]) != 0)
+        a++;
+    return (choir__algorithm)a;
+}
+
+const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT])
+{
+    const char *kind = choir__kind_name((choir__kind)stamp->kind);
+    const char *dtype = choir_dtype_name((choir_dtype)stamp->dtype);
+    const char *op = stamp->op < CHOIR_REDUCE_OP_COUNT ? reduce_ops[stamp->op] : " (?)";
+    int used = snprintf(text, CHOIR__STAMP_TEXT, "%s", kind);
+    char *rest = text + used;
+    size_t room = CHOIR__STAMP_TEXT - (size_t)used;
+    switch ((choir__kind)stamp->kind) {
+    case CHOIR__BARRIER:
+    case CHOIR__SHARE:
+    case CHOIR__SPLIT:
+    case CHOIR__KIND_COUNT: break;
+    case CHOIR__REDUCE:
+    case CHOIR__GATHER:
+    case CHOIR__SEND:
+        snprintf(rest, room, " of %" PRIu64 " %s%s to rank %d", stamp->count, dtype, op,
+            stamp->root);
+        break;
+    case CHOIR__BROADCAST:
+    case CHOIR__SCATTER:
+    case CHOIR__RECEIVE:
+        snprintf(
+            rest, room, " of %" PRIu64 " %s from rank %d", stamp->count, dtype, stamp->root);
+        break;
+    case CHOIR__TREE_REDUCE:
+        snprintf(rest, room, " of %" PRIu64 " f32 over %d micro-batches (layout %08x)",
+            stamp->count, stamp->root, stamp->layout);
+        break;
+    case CHOIR__ALL_REDUCE:
+    case CHOIR__ALL_GATHER:
+    case CHOIR__REDUCE_SCATTER:
+        snprintf(rest, room, " of %" PRIu64 " %s%s", stamp->count, dtype, op);
+        break;
+    case CHOIR__ALL_TO_ALL:
+        if (stamp->layout)
+            snprintf(rest, room, " of uneven parts of %s", dtype);
+        else
+            snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
+        break;
+    }
+    return text;
+}

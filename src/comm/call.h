@@ -1,0 +1,68 @@
+/* A collective as one rank calls it: what all ranks must agree on (the stamp), and where this
+ * rank's data lie. */
+#ifndef CHOIR_COMM_CALL_H
+#define CHOIR_COMM_CALL_H
+
+#include <choir/group.h>
+
+typedef enum choir__kind {
+    CHOIR__BARRIER,
+    CHOIR__BROADCAST,
+    CHOIR__REDUCE,
+    CHOIR__ALL_REDUCE,
+    CHOIR__GATHER,
+    CHOIR__ALL_GATHER,
+    CHOIR__SCATTER,
+    CHOIR__REDUCE_SCATTER,
+    CHOIR__ALL_TO_ALL, /* equal parts, or uneven ones where the counts are given */
+    CHOIR__SEND,       /* these two: not collective, no seq; peer in root */
+    CHOIR__RECEIVE,
+    CHOIR__TREE_REDUCE, /* the gradients' tree over micro-batches */
+    CHOIR__SHARE,       /* the making of shared memory */
+    CHOIR__SPLIT,
+    CHOIR__KIND_COUNT
+} choir__kind;
+
+/* By name, or CHOIR__AUTO: by size and topology. The order is that of choir__algorithms. */
+typedef enum choir__algorithm {
+    CHOIR__AUTO,
+    CHOIR__EXCHANGE,
+    CHOIR__DIRECT,
+    CHOIR__BINOMIAL,
+    CHOIR__HALVING,
+    CHOIR__HIERARCHICAL,
+    CHOIR__RING,
+    CHOIR__DOUBLE_TREE,
+    CHOIR__NATIVE,
+    CHOIR__ALGORITHM_COUNT
+} choir__algorithm;
+
+/* All ranks must publish the same bytes: compared with memcmp, so no padding and no garbage. */
+typedef struct choir__stamp {
+    uint64_t count; /* elements, as the public function counts them */
+    uint32_t seq;   /* how many collectives this group has run */
+    uint8_t kind, dtype, op, algorithm;
+    int32_t root;    /* who; tree reduction: leaves; send, receive: the peer */
+    uint32_t layout; /* tree reduction: digest of stride and scale; uneven: 1 */
+} choir__stamp;
+
+/* kind and stamp say which of the fields are used. */
+typedef struct choir__call {
+    choir__stamp stamp;
+    const void *in; /* in place: the same as out */
+    void *out;
+    const int64_t *in_counts, *out_counts; /* (world) of an uneven all-to-all */
+    size_t node_stride; /* tree reduction: bytes between this rank's nodes, from in */
+    float scale;        /* tree reduction */
+} choir__call;
+
+/* "all_reduce", and "all_reduce of 3 f32 (mean)". */
+const char *choir__kind_name(choir__kind kind);
+enum { CHOIR__STAMP_TEXT = 160 };
+const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]);
+
+/* "ring"; and back, CHOIR__ALGORITHM_COUNT for a name that is none. */
+const char *choir__algorithm_name(choir__algorithm algorithm);
+choir__algorithm choir__algorithm_find(const char *name);
+
+#endif

@@ -1,0 +1,279 @@
+/* The collectives that users call: each checks what it was given and issues a call. */
+#include <choir/group.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/issue.h"
+#include "comm/shm/reduce.h"
+
+/* --- what can be wrong with a call --- */
+
+static choir_status check_count(const char *name, int64_t count, choir_dtype dtype, int parts)
+{
+    if ((unsigned)dtype >= CHOIR_DTYPE_COUNT)
+        return choir__error(
+            CHOIR_ERR_DTYPE, "%s: there is no element type %d", name, (int)dtype);
+    int64_t most = INT64_MAX / (int64_t)choir_dtype_size(dtype) / parts;
+    if (count < 0 || count > most)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s of %lld elements: want 0 to %lld", name,
+            (long long)count, (long long)most);
+    return CHOIR_OK;
+}
+
+static choir_status check_data(const char *name, const void *data, int64_t count)
+{
+    return data || !count ? CHOIR_OK
+                          : choir__error(CHOIR_ERR_ARGUMENT, "%s of %lld elements at NULL",
+                                name, (long long)count);
+}
+
+static choir_status check_op(const char *name, choir_dtype dtype, choir_reduce_op op)
+{
+    if ((unsigned)op >= CHOIR_REDUCE_OP_COUNT)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no operation %d", name, (int)op);
+    if (!choir__arith_find(dtype, op))
+        return choir__error(CHOIR_ERR_DTYPE, "%s: %s have no such operation (%d)", name,
+            choir_dtype_name(dtype), (int)op);
+    return CHOIR_OK;
+}
+
+static choir_status check_peer(const choir_group *group, const char *name, int peer)
+{
+    int world = choir_group_world(group);
+    return peer >= 0 && peer < world ? CHOIR_OK
+                                     : choir__error(CHOIR_ERR_ARGUMENT,
+                                           "%s: rank %d in a group of %d", name, peer, world);
+}
+
+/* The stamp all collectives begin with; status says what is wrong. */
+typedef struct draft {
+    choir_group *group;
+    choir__call call;
+    choir_status status;
+} draft;
+
+static draft begin(
+    choir_group *group, choir__kind kind, int64_t count, choir_dtype dtype, bool parts)
+{
+    const char *name = choir__kind_name(kind);
+    draft d = {group, {.stamp = {.count = (uint64_t)count, .kind = (uint8_t)kind}}, CHOIR_OK};
+    d.status = check_count(name, count, dtype, parts ? choir_group_world(group) : 1);
+    d.call.stamp.dtype = (uint8_t)dtype;
+    return d;
+}
+
+static void reduces(draft *d, choir_reduce_op op)
+{
+    const choir__stamp *s = &d->call.stamp;
+    if (!d->status)
+        d->status = check_op(choir__kind_name((choir__kind)s->kind), (choir_dtype)s->dtype, op);
+    d->call.stamp.op = (uint8_t)op;
+}
+
+static void has_peer(draft *d, int peer)
+{
+    if (!d->status)
+        d->status =
+            check_peer(d->group, choir__kind_name((choir__kind)d->call.stamp.kind), peer);
+    d->call.stamp.root = peer;
+}
+
+/* Where the data lie; `used` says which of the two this rank needs. */
+static void lies_at(draft *d, const void *in, bool in_used, void *out, bool out_used)
+{
+    const char *name = choir__kind_name((choir__kind)d->call.stamp.kind);
+    int64_t count = (int64_t)d->call.stamp.count;
+    if (!d->status && in_used)
+        d->status = check_data(name, in, count);
+    if (!d->status && out_used)
+        d->status = check_data(name, out, count);
+    d->call.in = in;
+    d->call.out = out;
+}
+
+static choir_status issue(const draft *d, choir_work *work)
+{
+    return d->status ? d->status : choir__group_issue(d->group, &d->call, work);
+}
+
+static bool is_root(const choir_group *group, int root)
+{
+    return choir_group_rank(group) == root;
+}
+
+/* --- the calls --- */
+
+choir_status choir_group_barrier(choir_group *group, choir_work *work)
+{
+    draft d = begin(group, CHOIR__BARRIER, 0, CHOIR_U8, false);
+    return issue(&d, work);
+}
+
+choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
+    choir_dtype dtype, int root, choir_work *work)
+{
+    draft d = begin(group, CHOIR__BROADCAST, count, dtype, false);
+    has_peer(&d, root);
+    lies_at(&d, data, true, data, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
+    choir_dtype dtype, choir_reduce_op op, int root, choir_work *work)
+{
+    draft d = begin(group, CHOIR__REDUCE, count, dtype, false);
+    reduces(&d, op);
+    has_peer(&d, root);
+    lies_at(&d, data, true, data, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
+    choir_dtype dtype, choir_reduce_op op, choir_work *work)
+{
+    draft d = begin(group, CHOIR__ALL_REDUCE, count, dtype, false);
+    reduces(&d, op);
+    lies_at(&d, data, true, data, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_gather(choir_group *group, const void *mine, void *all, int64_t count,
+    choir_dtype dtype, int root, choir_work *work)
+{
+    draft d = begin(group, CHOIR__GATHER, count, dtype, true);
+    has_peer(&d, root);
+    lies_at(&d, mine, true, all, is_root(group, root));
+    return issue(&d, work);
+}
+
+choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all,
+    int64_t count, choir_dtype dtype, choir_work *work)
+{
+    draft d = begin(group, CHOIR__ALL_GATHER, count, dtype, true);
+    lies_at(&d, mine, true, all, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_scatter(choir_group *group, const void *all, void *mine, int64_t count,
+    choir_dtype dtype, int root, choir_work *work)
+{
+    draft d = begin(group, CHOIR__SCATTER, count, dtype, true);
+    has_peer(&d, root);
+    lies_at(&d, all, is_root(group, root), mine, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_reduce_scatter(choir_group *group, const void *all, void *mine,
+    int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work)
+{
+    draft d = begin(group, CHOIR__REDUCE_SCATTER, count, dtype, true);
+    reduces(&d, op);
+    lies_at(&d, all, true, mine, true);
+    return issue(&d, work);
+}
+
+choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
+    int64_t count, choir_dtype dtype, choir_work *work)
+{
+    draft d = begin(group, CHOIR__ALL_TO_ALL, count, dtype, true);
+    lies_at(&d, in, true, out, true);
+    return issue(&d, work);
+}
+
+/* Each count is checked, and that they add up to what memory can hold. */
+static choir_status check_counts(
+    const char *what, const int64_t *counts, int world, choir_dtype dtype, int64_t *sum)
+{
+    *sum = 0;
+    for (int r = 0; r < world; r++) {
+        int64_t most = INT64_MAX / (int64_t)choir_dtype_size(dtype) - *sum;
+        if (counts[r] < 0 || counts[r] > most)
+            return choir__error(CHOIR_ERR_ARGUMENT, "all_to_all: %s[%d] is %lld", what, r,
+                (long long)counts[r]);
+        *sum += counts[r];
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
+    const int64_t *in_counts, void *out, const int64_t *out_counts, choir_dtype dtype,
+    choir_work *work)
+{
+    int world = choir_group_world(group);
+    int64_t sent = 0, received = 0;
+    size_t bytes = (size_t)world * sizeof *in_counts;
+    draft d = begin(group, CHOIR__ALL_TO_ALL, 0, dtype, false);
+    lies_at(&d, in, true, out, true);
+    d.call.stamp.layout = 1;
+    if (!d.status)
+        d.status = check_counts("in_counts", in_counts, world, dtype, &sent);
+    if (!d.status)
+        d.status = check_counts("out_counts", out_counts, world, dtype, &received);
+    if (!d.status)
+        d.status = check_data("all_to_all", in, sent);
+    if (!d.status)
+        d.status = check_data("all_to_all", out, received);
+    if (d.status)
+        return d.status;
+    int64_t *both = choir__alloc(2 * bytes);
+    memcpy(both, in_counts, bytes);
+    memcpy(both + world, out_counts, bytes);
+    d.call.in_counts = choir__group_keep(group, both, 2 * bytes);
+    d.call.out_counts = d.call.in_counts + world;
+    free(both);
+    return issue(&d, work);
+}
+
+static choir_status point_to_point(choir_group *group, choir__kind kind, const void *in,
+    void *out, int64_t count, choir_dtype dtype, int peer, choir_work *work)
+{
+    draft d = begin(group, kind, count, dtype, false);
+    has_peer(&d, peer);
+    lies_at(&d, in, kind == CHOIR__SEND, out, kind == CHOIR__RECEIVE);
+    if (!d.status && is_root(group, peer))
+        d.status = choir__error(CHOIR_ERR_ARGUMENT, "%s: rank %d is this rank itself",
+            choir__kind_name(kind), peer);
+    return issue(&d, work);
+}
+
+choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
+    choir_dtype dtype, int peer, choir_work *work)
+{
+    return point_to_point(group, CHOIR__SEND, data, NULL, count, dtype, peer, work);
+}
+
+choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
+    choir_dtype dtype, int peer, choir_work *work)
+{
+    return point_to_point(group, CHOIR__RECEIVE, NULL, data, count, dtype, peer, work);
+}
+
+/* --- the gradients' tree --- */
+
+static uint32_t digest(const choir__tree_reduce *args)
+{
+    uint32_t scale;
+    memcpy(&scale, &args->scale, sizeof scale);
+    uint64_t h = 0, parts[] = {args->node_stride, scale};
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
+        h = (h ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+    return (uint32_t)h;
+}
+
+void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args)
+{
+    const choir__call call = {.stamp = {.count = (uint64_t)args->count,
+                                  .kind = CHOIR__TREE_REDUCE,
+                                  .dtype = CHOIR_F32,
+                                  .op = CHOIR_SUM,
+                                  .algorithm = CHOIR__AUTO,
+                                  .root = (int32_t)args->leaves,
+                                  .layout = digest(args)},
+        .in = args->nodes,
+        .out = args->nodes,
+        .node_stride = args->node_stride,
+        .scale = args->scale};
+    choir_work work;
+    choir__group_issue(group, &call, &work);
+}

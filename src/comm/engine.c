@@ -1,0 +1,78 @@
+/* The registry of engines, and what they share. */
+#include "comm/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/shm/shm.h"
+
+typedef struct choir__engine_entry {
+    const char *name;
+    choir_status (*open)(choir__meeting *meeting, choir__engine **engine);
+} choir__engine_entry;
+
+/* The best first: it is taken where it reaches every rank. */
+static const choir__engine_entry entries[] = {
+    {"shm", choir__shm_open},
+};
+
+choir_status choir__engine_open(
+    const char *name, choir__meeting *meeting, choir__engine **engine)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(entries); i++)
+        if (!name || strcmp(name, entries[i].name) == 0)
+            return entries[i].open(meeting, engine);
+    return choir__error(CHOIR_ERR_ARGUMENT, "there is no backend '%s': want shm", name);
+}
+
+void choir__engine_free(choir__engine *engine)
+{
+    free(engine->members);
+    free(engine->scratch);
+    free(engine);
+}
+
+choir_status choir__engine_fail(
+    choir__engine *engine, choir_status status, const char *format, ...)
+{
+    va_list args;
+    if (engine->failed)
+        return engine->failed;
+    va_start(args, format);
+    vsnprintf(engine->message, sizeof engine->message, format, args);
+    va_end(args);
+    return engine->failed = status;
+}
+
+const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160])
+{
+    const choir__member *m = engine->members ? &engine->members[rank] : NULL;
+    if (!m)
+        snprintf(text, 160, "rank %d", rank);
+    else if (engine->nodes > 1)
+        snprintf(text, 160, "rank %d (pid %d on %s)", rank, m->pid, m->host);
+    else
+        snprintf(text, 160, "rank %d (pid %d)", rank, m->pid);
+    return text;
+}
+
+/* Nodes and local ranks counted anew within the sub-group. */
+choir__member *choir__members_of(
+    const choir__member *members, const int *ranks, int count, int *nodes)
+{
+    *nodes = 1;
+    if (!members)
+        return NULL;
+    choir__member *mine = choir__calloc((size_t)count, sizeof *mine);
+    *nodes = 0;
+    for (int i = 0; i < count; i++) {
+        int before = i - 1;
+        mine[i] = members[ranks[i]];
+        while (before >= 0 && members[ranks[before]].node != members[ranks[i]].node)
+            before--;
+        mine[i].node = before < 0 ? (*nodes)++ : mine[before].node;
+        mine[i].local_rank = before < 0 ? 0 : mine[before].local_rank + 1;
+    }
+    return mine;
+}

@@ -1,0 +1,30 @@
+/* How ranks have met: who is where, and what they can still say to each other before an engine
+ * carries messages. */
+#ifndef CHOIR_COMM_MEETING_H
+#define CHOIR_COMM_MEETING_H
+
+#include <choir/group.h>
+#include <choir/store.h>
+
+typedef struct choir__member {
+    int32_t pid, node, local_rank, job_rank; /* job_rank: in the group that was init'ed */
+    char host[64];                           /* name, for people */
+    char machine[80]; /* the same text where shared memory and Unix sockets reach each other */
+} choir__member;
+
+typedef struct choir__meeting {
+    int rank, world;
+    double timeout_s;
+    char job[128];          /* a secret that all ranks hold and no other job has */
+    choir__member *members; /* (world); NULL where ranks met by job's name alone (shm) */
+    choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
+    int nodes;
+} choir__meeting;
+
+/* Meets by method (see choir_group_init) and fills in *meeting; free with choir__meeting_free.
+ */
+choir_status choir__meet(
+    const char *method, const choir_group_opts *opts, choir__meeting *meeting);
+void choir__meeting_free(choir__meeting *meeting);
+
+#endif
