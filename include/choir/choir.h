@@ -18,6 +18,7 @@
 #include <choir/checkpoint.h>
 #include <choir/models.h>
 #include <choir/group.h>
+#include <choir/mesh.h>
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>

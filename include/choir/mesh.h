@@ -1,0 +1,50 @@
+/* Device meshes: the ranks of a group as a grid with named dimensions, as in 2 x 4 of
+ * "data" x "tensor", and a group along each dimension.
+ *
+ *     mesh 2x4            "tensor" of rank 5: ranks 4 5 6 7
+ *     0 1 2 3             "data"   of rank 5: ranks 1 5
+ *     4 5 6 7
+ *
+ * Ranks count in row-major order: those of the last dimension are neighbours, so what talks
+ * most belongs there.
+ *
+ * Threads: as groups. */
+#ifndef CHOIR_MESH_H
+#define CHOIR_MESH_H
+
+#include <choir/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CHOIR_MESH_MAX_DIMS = 8 };
+
+typedef struct choir_mesh choir_mesh;
+
+/**
+ * Lays the ranks of group out. Collective. The mesh borrows the group and owns the groups along
+ * its dimensions; free it before or after the group.
+ *
+ * @param names  (dims) of the dimensions, outermost first: distinct, not empty
+ * @param sizes  (dims) at least 1; one may be -1: what is left. Their product is the world size
+ *
+ * Errors: argument, those of choir_group_split.
+ */
+choir_status choir_mesh_new(choir_group *group, int dims, const char *const *names,
+    const int *sizes, choir_mesh **mesh);
+void choir_mesh_free(choir_mesh *mesh); /* NULL is fine */
+
+/** The ranks that differ from this one in the named dimension alone, in its order. Owned by the
+ *  mesh. NULL, with a message, if there is no such dimension. */
+choir_group *choir_mesh_group(const choir_mesh *mesh, const char *name);
+
+/** The size of a dimension, and where this rank is along it; -1, with a message, if there is no
+ *  such dimension. */
+int choir_mesh_size(const choir_mesh *mesh, const char *name);
+int choir_mesh_coordinate(const choir_mesh *mesh, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
