@@ -12,7 +12,7 @@ static int train(int rank, int world, void *name)
     choir_scope *run = choir_run_open(&env, 42);
     choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 10, 32),
         choir_nn_dropout(run, 0.1f), choir_nn_linear(run, 32, 10));
-    net = choir_ddp(run, net, env.group, (choir_ddp_opts){25, 1, 6});
+    net = choir_ddp(run, net, env.group, choir_ddp_defaults());
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     for (int step = 0; step <= 50; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);

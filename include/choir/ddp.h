@@ -23,6 +23,9 @@ typedef struct choir_ddp_opts {
     double first_bucket_mb; /* the first, which starts reducing early; default 1 */
     int64_t microbatches;   /* of the global batch, over all ranks; default 0: the run's (see
                                choir_run_open), else one a rank */
+    const char *algorithm;  /* of the reduction, as choir_group_algorithm names it, kept by the
+                               caller; default NULL: the fixed tree, by the fastest way. "ring",
+                               "double_tree" and "native" add in another order: other bits */
 } choir_ddp_opts;
 
 choir_ddp_opts choir_ddp_defaults(void);

@@ -25,8 +25,8 @@ typedef struct choir_env {
 
 /** Errors: argument (of the environment), those of choir_group_init. */
 choir_status choir_env_init(choir_env *env);
-/** The same with a group as opts say: another timeout, or rank and world by hand. */
-choir_status choir_env_init_with(choir_env *env, choir_group_opts opts);
+/** The same with a group as choir_group_init's method and opts say. */
+choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts);
 void choir_env_free(choir_env *env); /* after the runs are closed; NULL is fine */
 
 /** A run on env's device whose steps start at this rank's first micro-batch. */

@@ -250,7 +250,7 @@ static int bench_rank(int rank, int world, void *arg)
 
 static const char help[] =
     "Usage: choir bench COLLECTIVE [OPTION]...\n"
-    "Measures a collective over sizes. COLLECTIVE: all_reduce, all_gather or broadcast.\n"
+    "Measures all_reduce, all_gather or broadcast over sizes.\n"
     "\n"
     "  -n, --ranks N         ranks to start on this machine (2)\n"
     "      --min SIZE        smallest size in bytes, as 1K, 4M, 1G (1K)\n"

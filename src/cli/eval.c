@@ -18,15 +18,14 @@
 
 static void help(void)
 {
-    printf(
-        "Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
-        "The loss and accuracy of a saved model over the validation split of DATA (a text file\n"
-        "or a folder of images; left out: the text that comes with Choir).\n\n"
-        "  --batch-size N       samples at a time (default 32)\n"
-        "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
-        "  --workers N          threads that read samples (default 1)\n"
-        "  --json               one JSON object\n\n"
-        "Example:\n  choir eval runs/first shakespeare.txt\n");
+    printf("Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
+           "The loss and accuracy of a saved model over the validation split of DATA (a\n"
+           "text file or a folder of images; left out: the text that comes with Choir).\n\n"
+           "  --batch-size N       samples at a time (default 32)\n"
+           "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
+           "  --workers N          threads that read samples (default 1)\n"
+           "  --json               one JSON object\n\n"
+           "Example:\n  choir eval runs/first shakespeare.txt\n");
 }
 
 static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)

@@ -104,16 +104,16 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir__m
 
 static void help(void)
 {
-    printf(
-        "Usage: choir generate [OPTION]... CHECKPOINT\n\n"
-        "Writes text with a saved language model. CHECKPOINT is what choir train --save made.\n\n"
-        "  --prompt TEXT        what the text begins with\n"
-        "  --image FILE         of a model of documents (donut): what it tells of this image\n"
-        "  --tokens N           how many to write (default 200)\n"
-        "  --temperature X      0 takes the likeliest (default 0.8)\n"
-        "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
-        "  --seed N             (default 42)\n\n"
-        "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
+    printf("Usage: choir generate [OPTION]... CHECKPOINT\n\n"
+           "Writes text with a saved language model. CHECKPOINT is what choir train --save\n"
+           "made.\n\n"
+           "  --prompt TEXT        what the text begins with\n"
+           "  --image FILE         what a model of documents (donut) tells of it\n"
+           "  --tokens N           how many to write (default 200)\n"
+           "  --temperature X      0 takes the likeliest (default 0.8)\n"
+           "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
+           "  --seed N             (default 42)\n\n"
+           "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
 }
 
 struct request {

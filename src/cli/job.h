@@ -12,9 +12,10 @@ typedef struct choir__job {
     const char *data; /* NULL: the text that comes with Choir */
     const char *model, *strategy, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
-    const char *tokenizer_file; /* NULL: characters, or bytes */
-    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    int nproc;                  /* ranks; 1 for single */
+    const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
+    const char *tokenizer_file;                  /* NULL: characters, or bytes */
+    const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    int nproc;        /* ranks; 1 for single */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
@@ -22,6 +23,7 @@ typedef struct choir__job {
     bool json, quiet, bytes;
     bool strategy_is_ddp;
     choir_ddp_opts ddp;
+    char algorithm[64];        /* of ddp */
     char resumed_model[512];   /* the model of --resume, where none is named */
     const char *weights;       /* to start from: a file or a folder */
     const char *published;     /* the folder that the model was read from */
@@ -39,6 +41,8 @@ typedef struct choir__job {
 
 /* Reads options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed. */
 int choir__job_parse(choir__job *job, int argc, char **argv, bool *done);
+
+void choir__cli_train_help(void);
 
 /* Opens data and model description, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);

@@ -8,80 +8,8 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "comm/call.h"
 #include "data/prefetch.h"
-
-/* Broken behind commas and blanks, so that lines stay within 80 columns. */
-static void print_model(const choir__model_spec *spec)
-{
-    int column = printf("        %-9s ", spec->name);
-    for (const char *at = spec->help; *at;) {
-        int part = (int)strcspn(at, ", ");
-        part += at[part] == ',';
-        part += at[part] == ' ';
-        if (column + part > 79)
-            column = printf("\n%-18s", "") - 1;
-        column += printf("%.*s", part, at);
-        at += part;
-    }
-    printf("\n");
-}
-
-static void help(void)
-{
-    printf(
-        "Usage: choir train [OPTION]... [DATA]\n\n"
-        "Trains a model. DATA is a text file or a file of token ids (language models), a folder\n"
-        "of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for donut one of images\n"
-        "and JSON (train/metadata.jsonl), or 'random'; left out: a text that comes with Choir.\n\n"
-        "Model and data\n"
-        "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
-    for (int i = 0; choir__models[i]; i++)
-        print_model(choir__models[i]);
-    printf(
-        "                                   or a published config.json, or a folder with one,\n"
-        "                                   and its weights if they are there\n"
-        "  --weights FILE                   start from published weights (.safetensors, an\n"
-        "                                   index of several, or a folder)\n"
-        "  --tokenizer FILE                 a tokenizer.json, SentencePiece's .model, or a folder\n"
-        "                                   with one (or vocab.json and merges.txt); default:\n"
-        "                                   tokens are characters\n"
-        "  --bytes                          tokens are bytes, not characters\n"
-        "  --batch-size N                   samples of the global batch (default 32)\n"
-        "  --microbatches M                 cut of the global batch (default: one a rank)\n"
-        "  --workers N                      threads that read samples, a rank (default 1)\n"
-        "  --init choir|torch               initial values: Choir's own, or those PyTorch draws\n"
-        "                                   for the same layers after manual_seed(N)\n"
-        "  --seed N                         everything random follows from it (default 42)\n\n"
-        "Devices\n"
-        "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1]\n"
-        "  --nproc N                        ranks to start for ddp (default: one a device\n"
-        "                                   named by --devices, else 1)\n"
-        "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
-        "  --threads N                      cores a device (default 1)\n"
-        "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
-        "  --timeout S                      when a silent rank is given up (default 1800)\n"
-        "  --backend shm                    how ranks talk\n\n"
-        "Training\n"
-        "  --steps N, --epochs N            how long (default 1000 steps)\n"
-        "  --optimizer NAME[:key=value,...] sgd, adam, adamw (default), lamb, as\n"
-        "                                   adamw:beta2=0.99,decay=matrices\n"
-        "  --lr X                           learning rate (default 1e-3)\n"
-        "  --schedule NAME[:key=value,...]  constant, cosine, linear, step, multistep,\n"
-        "                                   exponential, polynomial, restarts, one_cycle,\n"
-        "                                   cyclic, inverse_sqrt, as\n"
-        "                                   cosine:warmup=100,min_lr=1e-4\n"
-        "  --weight-decay X, --clip X       decay; the largest norm of the gradient\n"
-        "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
-        "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
-        "Output\n"
-        "  --json, --quiet, --log-every N\n"
-        "  --trace FILE                     which kernel ran when, for ui.perfetto.dev, and a\n"
-        "                                   profile at the end; rank R > 0 writes FILE.R\n\n"
-        "Training is in f32. Whether bf16 would save time as well as memory depends on the CPU:\n"
-        "docs/benchmarks.md has numbers.\n\n"
-        "Example: two ranks in lockstep, with checkpoints:\n"
-        "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/first shakespeare.txt\n");
-}
 
 enum option_id {
     MODEL = 256,
@@ -89,6 +17,8 @@ enum option_id {
     DEVICES,
     NPROC,
     BACKEND,
+    RENDEZVOUS,
+    KEY_FILE,
     TIMEOUT,
     BATCH_SIZE,
     MICROBATCHES,
@@ -125,6 +55,8 @@ static const struct option known[] = {
     {"devices", required_argument, NULL, DEVICES},
     {"nproc", required_argument, NULL, NPROC},
     {"backend", required_argument, NULL, BACKEND},
+    {"rendezvous", required_argument, NULL, RENDEZVOUS},
+    {"key-file", required_argument, NULL, KEY_FILE},
     {"timeout", required_argument, NULL, TIMEOUT},
     {"batch-size", required_argument, NULL, BATCH_SIZE},
     {"microbatches", required_argument, NULL, MICROBATCHES},
@@ -213,6 +145,9 @@ static const char **word_of(choir__job *j, int id)
     case TRACE: return &j->trace;
     case TOKENIZER: return &j->tokenizer_file;
     case WEIGHTS: return &j->weights;
+    case BACKEND: return &j->backend;
+    case RENDEZVOUS: return &j->rendezvous;
+    case KEY_FILE: return &j->key_file;
     default: return NULL;
     }
 }
@@ -246,8 +181,8 @@ static int set_option(choir__job *j, int id, const char *text)
             "train", "--workers %s: at most %d fit", text, CHOIR__MAX_WORKERS);
     if (id == MEM_CAP && !choir__parse_bytes(text, &j->mem_cap))
         return choir__cli_usage("train", "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
-    if (id == BACKEND && strcmp(text, "shm"))
-        return choir__cli_usage("train", "--backend %s: only shm is built in", text);
+    if (id == BACKEND && strcmp(text, "shm") && strcmp(text, "ucx") && strcmp(text, "mpi"))
+        return choir__cli_usage("train", "--backend %s: there are shm, ucx and mpi", text);
     return CHOIR__EXIT_OK;
 }
 
@@ -262,11 +197,17 @@ static int parse_strategy(choir__job *j)
             "train", "there is no strategy '%s'; there are single, ddp", name);
     choir__option options[] = {
         {"bucket_cap_mb", CHOIR__FLOAT, &j->ddp.bucket_cap_mb, 1e-6, 1e6},
-        {"first_bucket_mb", CHOIR__FLOAT, &j->ddp.first_bucket_mb, 1e-6, 1e6}, {NULL}};
+        {"first_bucket_mb", CHOIR__FLOAT, &j->ddp.first_bucket_mb, 1e-6, 1e6},
+        {"algorithm", CHOIR__WORD, j->algorithm, 0, 0}, {NULL}};
     if (choir__options_parse(j->strategy,
             j->strategy_is_ddp ? "strategy ddp" : "strategy single",
-            j->strategy_is_ddp ? options : options + 2) != CHOIR_OK)
+            j->strategy_is_ddp ? options : options + 3) != CHOIR_OK)
         return choir__cli_usage("train", "%s", choir_error_message());
+    choir__algorithm known_one;
+    if (*j->algorithm && choir__algorithm_parse(j->algorithm, &known_one) != CHOIR_OK)
+        return choir__cli_usage(
+            "train", "--strategy %s: %s", j->strategy, choir_error_message());
+    j->ddp.algorithm = *j->algorithm ? j->algorithm : NULL;
     if (!j->strategy_is_ddp && j->nproc > 1)
         return choir__cli_usage("train",
             "--nproc %d with --strategy single: several ranks want --strategy ddp", j->nproc);
@@ -364,7 +305,7 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
     optind = 1;
     for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
         if (id == HELP) {
-            help();
+            choir__cli_train_help();
             *done = true;
             return CHOIR__EXIT_OK;
         }

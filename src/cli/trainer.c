@@ -246,7 +246,9 @@ static choir_status open_devices(trainer *t)
     const choir__job *j = t->job;
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->timeout;
-    choir_status status = choir_env_init_with(&t->env, opts);
+    opts.backend = j->backend;
+    opts.key_file = j->key_file;
+    choir_status status = choir_env_init_with(&t->env, j->rendezvous, opts);
     if (status != CHOIR_OK)
         return status;
     t->env.microbatches = j->microbatches;

@@ -57,12 +57,19 @@ const char *choir__algorithm_name(choir__algorithm algorithm)
     return (unsigned)algorithm < CHOIR__ALGORITHM_COUNT ? algorithms[algorithm] : "?";
 }
 
-choir__algorithm choir__algorithm_find(const char *name)
+choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm)
 {
-    int a = 0;
-    while (a < CHOIR__ALGORITHM_COUNT && strcmp(name, algorithms[a]) != 0)
-        a++;
-    return (choir__algorithm)a;
+    char list[200] = "";
+    for (int a = 0; a < CHOIR__ALGORITHM_COUNT; a++) {
+        size_t used = strlen(list);
+        if (strcmp(name, algorithms[a]) == 0) {
+            *algorithm = (choir__algorithm)a;
+            return CHOIR_OK;
+        }
+        snprintf(list + used, sizeof list - used, "%s%s", a ? ", " : "", algorithms[a]);
+    }
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "there is no algorithm '%s': want one of %s", name, list);
 }
 
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT])

@@ -61,8 +61,8 @@ const char *choir__kind_name(choir__kind kind);
 enum { CHOIR__STAMP_TEXT = 160 };
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]);
 
-/* "ring"; and back, CHOIR__ALGORITHM_COUNT for a name that is none. */
+/* "ring"; and back, with an error that lists them. */
 const char *choir__algorithm_name(choir__algorithm algorithm);
-choir__algorithm choir__algorithm_find(const char *name);
+choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm);
 
 #endif

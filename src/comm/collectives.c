@@ -267,7 +267,7 @@ void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args
                                   .kind = CHOIR__TREE_REDUCE,
                                   .dtype = CHOIR_F32,
                                   .op = CHOIR_SUM,
-                                  .algorithm = CHOIR__AUTO,
+                                  .algorithm = (uint8_t)args->algorithm,
                                   .root = (int32_t)args->leaves,
                                   .layout = digest(args)},
         .in = args->nodes,

@@ -43,10 +43,9 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
 choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group)
 {
     choir__engine *engine = NULL;
-    choir__algorithm algorithm =
-        opts.algorithm ? choir__algorithm_find(opts.algorithm) : CHOIR__AUTO;
-    if (algorithm == CHOIR__ALGORITHM_COUNT)
-        return choir_group_algorithm(NULL, opts.algorithm);
+    choir__algorithm algorithm;
+    if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm))
+        return CHOIR_ERR_ARGUMENT;
     choir__membership *job = choir__calloc(1, sizeof *job);
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
     choir_status status =
@@ -143,17 +142,7 @@ uint64_t choir__group_bytes(const choir_group *group)
 
 choir_status choir_group_algorithm(choir_group *group, const char *name)
 {
-    choir__algorithm found = name ? choir__algorithm_find(name) : CHOIR__AUTO;
-    if (found == CHOIR__ALGORITHM_COUNT) {
-        char list[200] = "";
-        for (int a = 1; a < CHOIR__ALGORITHM_COUNT; a++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", a > 1 ? ", " : "",
-                choir__algorithm_name((choir__algorithm)a));
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "there is no algorithm '%s': want one of %s", name, list);
-    }
-    group->algorithm = found;
-    return CHOIR_OK;
+    return choir__algorithm_parse(name ? name : "auto", &group->algorithm);
 }
 
 /* --- events --- */

@@ -56,6 +56,7 @@ typedef struct choir__tree_reduce {
     size_t node_stride; /* the same on all ranks */
     int64_t count, leaves;
     float scale;
+    choir__algorithm algorithm;
 } choir__tree_reduce;
 
 void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args);

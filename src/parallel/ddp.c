@@ -18,8 +18,9 @@ typedef struct ddp {
     choir_module base;
     choir_module *module;
     choir_group *group;
-    choir__shared *shared; /* the book's levels */
-    uint64_t synced;       /* one more than the step whose buffers are rank 0's */
+    choir__shared *shared;      /* the book's levels */
+    choir__algorithm algorithm; /* of reductions */
+    uint64_t synced;            /* one more than the step whose buffers are rank 0's */
 } ddp;
 
 choir_ddp_opts choir_ddp_defaults(void)
@@ -65,6 +66,7 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
         .count = b->count,
         .leaves = book->total,
         .scale = b->shared ? 1 : 1.0f / (float)book->total,
+        .algorithm = d->algorithm,
     };
     group_waits(d, book->device);
     choir__group_tree_reduce(d->group, &args);
@@ -281,7 +283,11 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     book->reducer = d;
     book->reducer_ops = &reducer_ops;
     d->base.run->micro_first = lo;
-    choir_status status = check_same_machine(d);
+    choir_status status = CHOIR_OK;
+    if (opts.algorithm)
+        status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
+    if (status == CHOIR_OK)
+        status = check_same_machine(d);
     if (status == CHOIR_OK)
         status = check_same_model(d);
     if (status == CHOIR_OK)

@@ -10,19 +10,18 @@
 
 choir_status choir_env_init(choir_env *env)
 {
-    return choir_env_init_with(env, choir_group_defaults());
+    return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
-choir_status choir_env_init_with(choir_env *env, choir_group_opts opts)
+choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts)
 {
     choir_group *group;
-    choir_status status = choir_group_init(NULL, opts, &group);
+    choir_status status = choir_group_init(method, opts, &group);
     if (status != CHOIR_OK)
         return status;
     *env = (choir_env){
         .rank = choir_group_rank(group), .world = choir_group_world(group), .group = group};
-    const char *local = getenv("LOCAL_RANK");
-    env->local_rank = local ? atoi(local) : env->rank;
+    env->local_rank = choir_group_local_rank(group, -1);
     env->microbatches = env->world;
     char name[32];
     snprintf(name, sizeof name, "cpu:%d", env->local_rank % choir_device_count("cpu"));

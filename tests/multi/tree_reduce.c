@@ -41,7 +41,8 @@ static int reduce(choir_group *group, choir__shared *shared, int64_t leaves, int
     choir__node nodes[CHOIR__MAX_NODES];
     int rank = choir_group_rank(group), world = choir_group_world(group);
     char *mine = (char *)choir__shared_at(shared, rank) + offset;
-    const choir__tree_reduce args = {mine, ROOM * sizeof(float), count, leaves, scale};
+    const choir__tree_reduce args = {
+        mine, ROOM * sizeof(float), count, leaves, scale, CHOIR__AUTO};
     choir__tree_run(leaves, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, nodes);
     CHECK(n <= NODES_MAX);
@@ -89,7 +90,8 @@ static int too_big(int rank, int world, void *arg)
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank); /* a run of 3: two nodes */
-    choir__group_tree_reduce(group, &(choir__tree_reduce){mine, 4000, 100, 3 * world, 1});
+    choir__group_tree_reduce(
+        group, &(choir__tree_reduce){mine, 4000, 100, 3 * world, 1, CHOIR__AUTO});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_ARGUMENT);
     CHECK(strstr(choir_error_message(), "do not fit"));
     choir__shared_free(shared);
@@ -105,7 +107,8 @@ static int layouts_differ(int rank, int world, void *arg)
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     CHECK_OK(choir__shared_new(group, 4096, &shared));
     void *mine = choir__shared_at(shared, rank);
-    choir__group_tree_reduce(group, &(choir__tree_reduce){mine, rank ? 64 : 128, 10, 2, 1});
+    choir__group_tree_reduce(
+        group, &(choir__tree_reduce){mine, rank ? 64 : 128, 10, 2, 1, CHOIR__AUTO});
     CHECK(choir__queue_wait(choir__group_queue(group)) == CHOIR_ERR_MISMATCH);
     choir__shared_free(shared);
     choir_group_free(group);

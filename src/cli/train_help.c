@@ -1,0 +1,82 @@
+/* choir train --help. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job.h"
+
+/* Broken behind commas and blanks, so that lines stay within 80 columns. */
+static void print_model(const choir__model_spec *spec)
+{
+    int column = printf("        %-9s ", spec->name);
+    for (const char *at = spec->help; *at;) {
+        int part = (int)strcspn(at, ", ");
+        part += at[part] == ',';
+        part += at[part] == ' ';
+        if (column + part > 79)
+            column = printf("\n%-18s", "") - 1;
+        column += printf("%.*s", part, at);
+        at += part;
+    }
+    printf("\n");
+}
+
+void choir__cli_train_help(void)
+{
+    printf("Usage: choir train [OPTION]... [DATA]\n\n"
+           "Trains a model. DATA is a text file or a file of token ids (language models), a\n"
+           "folder of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for\n"
+           "donut one of images and JSON (train/metadata.jsonl), or 'random'; left out: a\n"
+           "text that comes with Choir.\n\n"
+           "Model and data\n"
+           "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
+    for (int i = 0; choir__models[i]; i++)
+        print_model(choir__models[i]);
+    printf(
+        "                                   or a published config.json, or a folder with\n"
+        "                                   one, and its weights if they are there\n"
+        "  --weights FILE                   start from published weights: .safetensors,\n"
+        "                                   an index of several, or a folder\n"
+        "  --tokenizer FILE                 a tokenizer.json, a SentencePiece .model, or\n"
+        "                                   a folder with one (or vocab.json and\n"
+        "                                   merges.txt); default: tokens are characters\n"
+        "  --bytes                          tokens are bytes, not characters\n"
+        "  --batch-size N                   samples of the global batch (default 32)\n"
+        "  --microbatches M                 cut of the global batch (default: one a rank)\n"
+        "  --workers N                      threads that read samples, a rank (default 1)\n"
+        "  --init choir|torch               initial values: Choir's own, or those PyTorch\n"
+        "                                   draws for the same layers after\n"
+        "                                   manual_seed(N)\n"
+        "  --seed N                         all that is random follows from it (42)\n\n"
+        "Devices\n"
+        "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange]\n"
+        "  --nproc N                        ranks to start for ddp (default: one a device\n"
+        "                                   named by --devices, else 1)\n"
+        "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
+        "  --threads N                      cores a device (default 1)\n"
+        "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
+        "  --timeout S                      when a silent rank is given up (default 1800)\n"
+        "  --backend shm|ucx|mpi            how ranks talk (the best that reaches all)\n"
+        "  --rendezvous URL                 env://, tcp://host:port or file://path\n"
+        "  --key-file F                     the job's key between machines; mode 0600\n\n"
+        "Training\n"
+        "  --steps N, --epochs N            how long (default 1000 steps)\n"
+        "  --optimizer NAME[:key=value,...] sgd, adam, adamw (default), lamb, as\n"
+        "                                   adamw:beta2=0.99,decay=matrices\n"
+        "  --lr X                           learning rate (default 1e-3)\n"
+        "  --schedule NAME[:key=value,...]  constant, cosine, linear, step, multistep,\n"
+        "                                   exponential, polynomial, restarts, one_cycle,\n"
+        "                                   cyclic, inverse_sqrt, as\n"
+        "                                   cosine:warmup=100,min_lr=1e-4\n"
+        "  --weight-decay X, --clip X       decay; the largest norm of the gradient\n"
+        "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
+        "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
+        "Output\n"
+        "  --json, --quiet, --log-every N\n"
+        "  --trace FILE                     which kernel ran when, for ui.perfetto.dev,\n"
+        "                                   and a profile at the end; rank R > 0 writes\n"
+        "                                   FILE.R\n\n"
+        "Training is in f32. Whether bf16 would save time as well as memory depends on\n"
+        "the CPU: docs/benchmarks.md has numbers.\n\n"
+        "Example: two ranks in lockstep, with checkpoints:\n"
+        "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/1 shakespeare.txt\n");
+}
