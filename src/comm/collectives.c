@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/issue.h"
-#include "comm/shm/reduce.h"
+#include "comm/reduce.h"
 
 /* --- what can be wrong with a call --- */
 

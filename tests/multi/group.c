@@ -377,7 +377,7 @@ static void test_arguments(void **state)
     assert_int_equal(
         choir_group_broadcast(group, &x, 4, CHOIR_U8, 1, NULL), CHOIR_ERR_ARGUMENT);
     assert_int_equal(
-        choir_group_all_reduce(group, &x, 1, CHOIR_BF16, CHOIR_SUM, NULL), CHOIR_ERR_DTYPE);
+        choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_BAND, NULL), CHOIR_ERR_DTYPE);
     assert_int_equal(
         choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM, NULL), CHOIR_ERR_ARGUMENT);
     choir_group_free(group);

@@ -11,7 +11,7 @@
  *
  * All ways add in the same tree over rank numbers, so the bits do not tell which one was
  * taken. */
-#include "comm/shm/reduce.h"
+#include "comm/reduce.h"
 #include "comm/shm/shm.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  * the same job can't call the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
 #include "comm/shm/shm.h"
-#include "comm/shm/reduce.h"
+#include "comm/reduce.h"
 #include "comm/shm/socket.h"
 
 #include <errno.h>

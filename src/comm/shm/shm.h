@@ -9,9 +9,9 @@
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
  *
- *   rendezvous.c  ranks meet and pass descriptors    reduce.c       sums in the fixed tree
- *   wait.c        steps, sleep, death, silence       collectives.c  what users call
- *   call.c        do all ranks make the same call    shared.c       memory that peers can reach
+ *   rendezvous.c  ranks meet and pass descriptors    collectives.c  what users call
+ *   wait.c        steps, sleep, death, silence       shared.c       memory that peers can reach
+ *   call.c        do all ranks make the same call
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */

@@ -1,25 +1,45 @@
-/* Sums of several arrays in the fixed tree, written to several places. */
-#ifndef CHOIR_SHM_REDUCE_H
-#define CHOIR_SHM_REDUCE_H
+/* Reductions of several arrays in the fixed tree, written to several places. */
+#ifndef CHOIR_COMM_REDUCE_H
+#define CHOIR_COMM_REDUCE_H
 
 #include <choir/dtype.h>
 #include <choir/group.h>
 #include "base/base.h"
 #include "comm/pattern/tree.h"
 
+/* --- arith.c: operations on arrays --- */
+
 /* out = a op b, element by element. out may be a or b. */
 typedef void choir__combine(void *out, const void *a, const void *b, int64_t n);
 /* x = x * scale; integers: x / divisor, towards zero. */
 typedef void choir__rescale(void *x, int64_t n, double scale, int64_t divisor);
+/* From one type to another; out and in are apart. */
+typedef void choir__convert(void *out, const void *in, int64_t n);
 
-typedef struct choir__arith {
+/* Partial results of bf16 and f16 are f32, and rounded once when all is added; those of a mean
+ * of u8 are i32. `wide` is their arithmetic. Combining such data without it rounds each time.
+ */
+typedef struct choir__arith choir__arith;
+struct choir__arith {
     size_t size; /* of an element, in bytes */
     choir__combine *combine;
     choir__rescale *rescale;
-} choir__arith;
+    const choir__arith *wide; /* NULL: partial results are of the same type */
+    choir__convert *widen, *narrow;
+};
 
-/* NULL if there is no such arithmetic. CHOIR_MEAN adds. */
+/* NULL if there is no such arithmetic: bitwise operations on floats, the mean of bool.
+ * CHOIR_MEAN adds. Integers wrap around; bool is 0 or 1, its sum is "or" and its product "and";
+ * a NaN wins over any number. */
 const choir__arith *choir__arith_find(choir_dtype dtype, choir_reduce_op op);
+
+/* convert.c */
+void choir__widen_bf16(void *f32, const void *bf16, int64_t n);
+void choir__widen_f16(void *f32, const void *f16, int64_t n);
+void choir__narrow_bf16(void *bf16, const void *f32, int64_t n);
+void choir__narrow_f16(void *f16, const void *f32, int64_t n);
+
+/* --- reduce.c --- */
 
 /* to[...] = rescale(tree(from[0], from[1], ...)). An output may be one of the inputs, or apart
  * from all of them. */
@@ -36,8 +56,8 @@ typedef struct choir__reduction {
 
 enum {
     CHOIR__BLOCK = 8192,       /* bytes: what is in work stays in L1 */
-    CHOIR__REDUCE_LEVELS = 64, /* partial sums on the stack, and one for the result */
-    CHOIR__REDUCE_SCRATCH = (CHOIR__REDUCE_LEVELS + 1) * CHOIR__BLOCK,
+    CHOIR__REDUCE_LEVELS = 64, /* partial results on the stack; then the result, wide and not */
+    CHOIR__REDUCE_SCRATCH = (CHOIR__REDUCE_LEVELS + 2) * CHOIR__BLOCK,
 };
 
 /* Elements [begin, end). scratch: CHOIR__REDUCE_SCRATCH bytes, aligned to 64. */
