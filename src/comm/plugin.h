@@ -1,0 +1,107 @@
+/* Plug-ins: engines that stand on a library not everybody has, loaded when asked for.
+ *
+ * choir_ucx.so and choir_mpi.so are dlopened, so a program starts without them and a package
+ * can ship them apart. A plug-in is built from the tree's own headers and calls the internals
+ * it needs by their names, but it can't be linked with them: libchoir hides what is internal,
+ * and the `choir` command has no libchoir at all. So whoever loads it hands over a table of
+ * functions, and plugin_side.c, which is part of every plug-in, defines those names there, each
+ * as one call through the table:
+ *
+ *     plug-in                                   libchoir.so, or the command
+ *     engine: choir__engine_peer(...)
+ *       -> plugin_side.c: host->choir__engine_peer(...)  ->  engine.c: choir__engine_peer
+ *
+ * The table is one list below. A plug-in that was built with other structs or another list is
+ * refused. */
+#ifndef CHOIR_COMM_PLUGIN_H
+#define CHOIR_COMM_PLUGIN_H
+
+#include "comm/engine.h"
+#include "comm/recorder.h"
+
+/* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
+ * of their own at the end of choir__plugin_host. */
+#define CHOIR__PLUGIN_HOST(X)                                                                  \
+    X(double, choir__now, (void), ())                                                          \
+    X(void *, choir__alloc, (size_t bytes), (bytes))                                           \
+    X(void *, choir__calloc, (size_t count, size_t size), (count, size))                       \
+    X(void *, choir__realloc, (void *p, size_t bytes), (p, bytes))                             \
+    X(choir_status, choir__verror, (choir_status status, const char *format, va_list args),    \
+        (status, format, args))                                                                \
+    X(const char *, choir_error_message, (void), ())                                           \
+    X(const char *, choir_dtype_name, (choir_dtype dtype), (dtype))                            \
+    X(size_t, choir_dtype_size, (choir_dtype dtype), (dtype))                                  \
+    X(const char *, choir__kind_name, (choir__kind kind), (kind))                              \
+    X(const char *, choir__stamp_text,                                                         \
+        (const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]), (stamp, text))              \
+    X(void, choir__engine_free, (choir__engine * engine), (engine))                            \
+    X(choir__member *, choir__members_of,                                                      \
+        (const choir__member *members, const int *ranks, int count, int *nodes),               \
+        (members, ranks, count, nodes))                                                        \
+    X(const char *, choir__engine_peer,                                                        \
+        (const choir__engine *engine, int rank, char text[160]), (engine, rank, text))         \
+    X(choir_status, choir__message_run, (choir__engine * engine, const choir__call *call),     \
+        (engine, call))                                                                        \
+    X(choir_status, choir__message_batch,                                                      \
+        (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
+    X(const char *, choir__log_last_seen,                                                      \
+        (int pid, const char *name, char text[CHOIR__SEEN_TEXT]), (pid, name, text))           \
+    X(choir_status, choir_store_set,                                                           \
+        (choir_store * store, const char *key, const void *value, size_t bytes),               \
+        (store, key, value, bytes))                                                            \
+    X(choir_status, choir_store_get,                                                           \
+        (choir_store * store, const char *key, double timeout_s, char **value, size_t *bytes), \
+        (store, key, timeout_s, value, bytes))                                                 \
+    X(choir_status, choir_store_wait,                                                          \
+        (choir_store * store, const char *const *keys, int count, double timeout_s),           \
+        (store, keys, count, timeout_s))                                                       \
+    X(choir_status, choir_store_add,                                                           \
+        (choir_store * store, const char *key, int64_t amount, int64_t *sum),                  \
+        (store, key, amount, sum))                                                             \
+    X(choir_status, choir_store_compare_set,                                                   \
+        (choir_store * store, const char *key, const char *expected, const char *desired,      \
+            char **value),                                                                     \
+        (store, key, expected, desired, value))                                                \
+    X(choir_status, choir_store_delete, (choir_store * store, const char *key, bool *existed), \
+        (store, key, existed))                                                                 \
+    X(choir_status, choir_store_will,                                                          \
+        (choir_store * store, const char *key, const void *value, size_t bytes),               \
+        (store, key, value, bytes))
+
+typedef struct choir__plugin_host {
+#define X(type, name, parameters, arguments) type(*name) parameters;
+    CHOIR__PLUGIN_HOST(X)
+#undef X
+    choir_status (*engine_fail)(choir__engine *engine, choir_status status, const char *text);
+} choir__plugin_host;
+
+/* What a plug-in shows, under the name choir_plugin. */
+typedef struct choir__plugin {
+    const char *version; /* CHOIR_VERSION. Stays first, for builds to come */
+    uint32_t layout;     /* CHOIR__PLUGIN_LAYOUT */
+    void (*start)(const choir__plugin_host *host);
+    choir_status (*open)(choir__meeting *meeting, choir__engine **engine);
+} choir__plugin;
+
+/* Two builds of one version whose structs differ in size do not fit. */
+#define CHOIR__PLUGIN_LAYOUT                                                                   \
+    ((uint32_t)(sizeof(choir__plugin_host) * 31 + sizeof(choir__engine) * 7 +                  \
+                sizeof(choir__engine_ops) * 5 + sizeof(choir__call) * 3 +                      \
+                sizeof(choir__meeting) + sizeof(choir__member) * 11 + CHOIR__KIND_COUNT))
+
+/* In a plug-in: its engine's open. */
+choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine);
+
+/* --- in the library and the command --- */
+
+/* Opens the engine that choir_<name>.so has. needs: what to install, for the message if it
+ * isn't there. Errors: unsupported; the engine's own. */
+choir_status choir__plugin_engine(
+    const char *name, const char *needs, choir__meeting *meeting, choir__engine **engine);
+
+/* Where choir_<name>.so is: in a folder of CHOIR_PLUGIN_PATH, or where this program's build or
+ * install has its plug-ins. On the heap; NULL if in none, and `looked` (on the heap, may be
+ * NULL) names the folders. */
+char *choir__plugin_find(const char *name, char **looked);
+
+#endif
