@@ -59,6 +59,7 @@ typedef struct choir__engine_ops {
 struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
+    const char *name; /* the group's, as the flight recorder has it; NULL: not opened yet */
     double timeout_s;
     int nodes;              /* machines that the ranks are on */
     choir__member *members; /* (world), the engine's own copy; NULL: all on this machine */

@@ -34,9 +34,12 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
     group->job = job;
     atomic_fetch_add(&job->groups, 1);
     snprintf(group->name, sizeof group->name, "%s", name);
-    group->queue =
-        choir__queue_new((choir__queue_opts){.name = "group", .patience_us = PATIENCE_US});
+    engine->name = group->name;
     group->log = choir__log_open(name, engine->ops->name, engine->rank, engine->world);
+    group->queue = choir__queue_new((choir__queue_opts){.name = "group",
+        .patience_us = PATIENCE_US,
+        .gauges = choir__log_gauges(group->log),
+        .timed = group->log != NULL});
     return group;
 }
 
@@ -58,6 +61,8 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
         free(job);
         return status;
     }
+    if (*job->meeting.job)
+        choir__recorder_job(job->meeting.job, engine->rank, engine->world);
     *group = choir__group_new(engine, job, "world");
     (*group)->algorithm = algorithm;
     return CHOIR_OK;
@@ -247,7 +252,6 @@ choir_status choir__group_issue(choir_group *group, const choir__call *call, cho
         group->batch[group->batch_count++] = t.call;
         return CHOIR_OK;
     }
-    choir__log_issue(group->log, &t.call.stamp);
     choir__queue_issue(group->queue, run_call, &t, sizeof t);
     return wait_or_hand_out(group, work);
 }
@@ -307,9 +311,12 @@ static void run_share(const void *args)
     const sharing *s = args;
     choir__engine *engine = s->group->engine;
     engine->seq += !engine->failed;
+    choir__stamp stamp = {.kind = CHOIR__SHARE, .count = s->bytes, .seq = engine->seq};
+    choir__log_begin(s->group->log, &stamp);
     *s->status = engine->failed       ? engine->failed
                  : engine->ops->share ? engine->ops->share(engine, s->bytes, s->shared)
                                       : choir__shared_private(engine, s->bytes, s->shared);
+    choir__log_end(s->group->log, &stamp, *s->status);
     report(s->group, engine->failed);
 }
 

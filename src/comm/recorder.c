@@ -1,28 +1,106 @@
-/* The flight recorder: see recorder.h. */
+/* Writing the flight recorder.
+ *
+ * A small all-reduce takes 0.4 us, and looking at the clock costs a twentieth of that; so the
+ * recorder looks where the queue would look anyway. A call begins when the queue's runner last
+ * looked (as it took up its work, or as the call before ended), and ends with a look that the
+ * runner then need not take itself. The queue notes when a call was issued, to the tick. */
 #include "comm/recorder.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/recorder_layout.h"
+#include "device/queue.h"
+
+struct choir__log {
+    choir__log_page *page;
+    uint64_t begun, ended; /* calls */
+};
+
+void choir__recorder_job(const char *job, int rank, int world)
+{
+    uint64_t id = 0;
+    static const unsigned char purpose[] = "choir: a job's name on the board";
+    crypto_generichash_state state;
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    crypto_generichash_init(&state, purpose, sizeof purpose, sizeof hash);
+    crypto_generichash_update(&state, (const unsigned char *)job, strlen(job));
+    crypto_generichash_final(&state, hash, sizeof hash);
+    memcpy(&id, hash, sizeof id);
+    choir__board_job(id ? id : 1, rank, world);
+}
 
 choir__log *choir__log_open(const char *name, const char *backend, int rank, int world)
 {
-    (void)name, (void)backend, (void)rank, (void)world;
-    return NULL;
+    choir__log_page *page = choir__board_take(CHOIR__BOARD_GROUP, sizeof *page);
+    if (!page)
+        return NULL;
+    strncpy(page->name, name, sizeof page->name - 1);
+    strncpy(page->backend, backend, sizeof page->backend - 1);
+    page->rank = rank;
+    page->world = world;
+    choir__board_show(page);
+    choir__log *log = choir__calloc(1, sizeof *log);
+    log->page = page;
+    return log;
 }
 
 void choir__log_close(choir__log *log)
 {
-    (void)log;
+    if (!log)
+        return;
+    choir__board_give_back(log->page);
+    free(log);
 }
 
-void choir__log_issue(choir__log *log, const choir__stamp *stamp)
+static int64_t ns(double seconds)
 {
-    (void)log, (void)stamp;
+    return (int64_t)(seconds * 1e9);
+}
+
+choir__queue_gauges *choir__log_gauges(choir__log *log)
+{
+    return log ? &log->page->queue : NULL;
 }
 
 void choir__log_begin(choir__log *log, const choir__stamp *stamp)
 {
-    (void)log, (void)stamp;
+    if (!log)
+        return;
+    uint64_t n = log->begun++;
+    choir__log_entry *e = &log->page->entries[n % CHOIR__LOG_ENTRIES];
+    atomic_store_explicit(&e->number, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    e->stamp = *stamp;
+    e->issued_ns = ns(choir__queue_issued());
+    e->begun_ns = ns(choir__queue_looked());
+    atomic_store_explicit(&e->ended_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->number, n + 1, memory_order_release);
+    atomic_store_explicit(&log->page->begun, n + 1, memory_order_release);
+}
+
+/* The newest that runs and has this stamp: calls of a batch run side by side. */
+static choir__log_entry *running(choir__log *log, const choir__stamp *stamp)
+{
+    for (uint64_t n = log->begun; n > 0 && log->begun - n < CHOIR__LOG_ENTRIES; n--) {
+        choir__log_entry *e = &log->page->entries[(n - 1) % CHOIR__LOG_ENTRIES];
+        if (!atomic_load_explicit(&e->ended_ns, memory_order_relaxed) &&
+            !memcmp(&e->stamp, stamp, sizeof *stamp))
+            return e;
+    }
+    return NULL;
 }
 
 void choir__log_end(choir__log *log, const choir__stamp *stamp, choir_status status)
 {
-    (void)log, (void)stamp, (void)status;
+    if (!log)
+        return;
+    choir__log_entry *e = running(log, stamp);
+    int64_t now = ns(choir__queue_now());
+    if (e) {
+        e->status = status;
+        atomic_store_explicit(&e->ended_ns, now, memory_order_release);
+    }
+    atomic_store_explicit(&log->page->ended, ++log->ended, memory_order_release);
 }

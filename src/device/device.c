@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/board.h"
 #include "device/backend.h"
 
 static const choir__backend *const backends[] = {
@@ -47,10 +48,15 @@ static choir_device *open_device(const choir__backend *backend, int index)
     d->index = index;
     d->born = choir__now();
     snprintf(d->name, sizeof d->name, "%s:%d", backend->kind, index);
+    d->gauges = choir__board_take(CHOIR__BOARD_DEVICE, sizeof *d->gauges);
     if (backend->open(d) != CHOIR_OK) {
+        choir__board_give_back(d->gauges);
         free(d);
         return NULL;
     }
+    if (d->gauges)
+        memcpy(d->gauges->name, d->name, sizeof d->name);
+    choir__board_show(d->gauges);
     d->next = opened;
     return opened = d;
 }

@@ -26,7 +26,8 @@ struct choir_device {
     const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
     const choir__kernels *reference; /* every dtype; f64 */
     void *backend;
-    double born; /* choir__now() */
+    choir__gauges *gauges; /* on the board; NULL: there is none */
+    double born;           /* choir__now() */
     choir_device *next;
 };
 
@@ -61,7 +62,8 @@ void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNAT
  * their events and returns to the pool only after them. */
 typedef struct choir__block choir__block;
 
-choir__pool *choir__pool_new(const choir__memory_ops *ops);
+/* gauges: kept up to date for others to see; NULL: nobody looks. */
+choir__pool *choir__pool_new(const choir__memory_ops *ops, choir__pool_gauges *gauges);
 void choir__pool_free(choir__pool *pool);
 
 /* Gives what the device's pool has cached back to the system. */

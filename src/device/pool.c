@@ -35,6 +35,7 @@ struct choir__pool {
     choir__block *awaiting; /* free, but for readers in other queues */
     choir__pool *counts;    /* whose counters are used: itself, or the pool it was split from */
     size_t live, peak, reserved, limit; /* under counts->lock */
+    choir__pool_gauges *gauges;         /* the same figures, for others; NULL: nobody looks */
 };
 
 /* Class c holds blocks of (4 + c % 4) << (c / 4) sixteens of bytes. */
@@ -54,13 +55,26 @@ static int class_of(size_t bytes)
     return class;
 }
 
-choir__pool *choir__pool_new(const choir__memory_ops *ops)
+choir__pool *choir__pool_new(const choir__memory_ops *ops, choir__pool_gauges *gauges)
 {
     choir__pool *pool = choir__calloc(1, sizeof *pool);
     pool->ops = ops;
+    pool->gauges = gauges;
     pool->counts = pool;
     pthread_mutex_init(&pool->lock, NULL);
     return pool;
+}
+
+/* Under lock. */
+static void show(const choir__pool *counts)
+{
+    choir__pool_gauges *g = counts->gauges;
+    if (!g)
+        return;
+    atomic_store_explicit(&g->now, counts->live, memory_order_relaxed);
+    atomic_store_explicit(&g->peak, counts->peak, memory_order_relaxed);
+    atomic_store_explicit(&g->reserved, counts->reserved, memory_order_relaxed);
+    atomic_store_explicit(&g->limit, counts->limit, memory_order_relaxed);
 }
 
 /* The counters change by so much; false, and nothing changes, if the limit forbids it. */
@@ -75,6 +89,7 @@ static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
         c->reserved += (size_t)reserved;
         if (c->live > c->peak)
             c->peak = c->live;
+        show(c);
     }
     if (c != pool)
         pthread_mutex_unlock(&c->lock);
@@ -266,7 +281,7 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 {
     choir__pool *old = device->pool;
     if (!pool) {
-        pool = choir__pool_new(old->ops);
+        pool = choir__pool_new(old->ops, NULL);
         pool->counts = old->counts;
     }
     device->pool = pool;
@@ -278,6 +293,7 @@ void choir_device_set_limit(choir_device *device, size_t bytes)
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     pool->limit = bytes;
+    show(pool);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -286,6 +302,7 @@ void choir_device_reset_peak(choir_device *device)
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     pool->peak = pool->live;
+    show(pool);
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/futex.h"
 #include "device/recording.h"
@@ -26,8 +27,9 @@ enum {
 };
 
 typedef struct task {
-    choir__task *fn; /* NULL: the rest of the ring is unused, go on at its start */
-    uint64_t bytes;  /* of header and arguments */
+    choir__task *fn;    /* NULL: the rest of the ring is unused, go on at its start */
+    uint32_t bytes;     /* of header and arguments */
+    uint32_t issued_ms; /* of timed queues: choir__now() in coarse milliseconds, wrapping */
     unsigned char args[];
 } task;
 
@@ -51,8 +53,13 @@ struct choir__queue {
     /* failure */
     atomic_int status;
     char message[512];
-    _Atomic uint64_t busy_ns;
-    double waited_s; /* by the runner: time inside waits for other queues */
+    /* time, by the runner */
+    _Atomic uint64_t busy_ns;            /* without waits for other queues */
+    double busy_from;                    /* not counted yet */
+    double looked;                       /* when it last asked for the time */
+    bool fresh;                          /* and no task has begun since */
+    const task *running_task;            /* now, or last */
+    choir__queue_gauges *gauges, unseen; /* opts.gauges, or this one */
     choir__observer *_Atomic observer;
     void *observer_arg;
     choir__queue *next;
@@ -61,6 +68,58 @@ struct choir__queue {
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__queue *registry;
 static _Thread_local choir__queue *current;
+
+/* --- time --- */
+
+static double look(choir__queue *q)
+{
+    q->fresh = true;
+    return q->looked = choir__now();
+}
+
+double choir__queue_now(void)
+{
+    return current ? look(current) : choir__now();
+}
+
+double choir__queue_looked(void)
+{
+    return current ? current->looked : choir__now();
+}
+
+/* The clock is four times as fast where it is looked at only every tick. */
+static uint32_t coarse_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+}
+
+double choir__queue_issued(void)
+{
+    if (!current || !current->opts.timed)
+        return 0;
+    uint32_t now = (uint32_t)(uint64_t)(current->looked * 1e3);
+    int32_t ago = (int32_t)(now - current->running_task->issued_ms);
+    return current->looked - (ago > 0 ? ago * 1e-3 : 0);
+}
+
+static void begin_busy(choir__queue *q)
+{
+    q->busy_from = look(q);
+    atomic_store_explicit(
+        &q->gauges->busy_since_ns, (int64_t)(q->busy_from * 1e9), memory_order_relaxed);
+}
+
+static void end_busy(choir__queue *q)
+{
+    double busy = (q->fresh ? q->looked : look(q)) - q->busy_from;
+    uint64_t sum = atomic_load_explicit(&q->busy_ns, memory_order_relaxed) +
+                   (uint64_t)(busy > 0 ? busy * 1e9 : 0);
+    atomic_store_explicit(&q->busy_ns, sum, memory_order_relaxed);
+    atomic_store_explicit(&q->gauges->busy_since_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&q->gauges->busy_ns, sum, memory_order_relaxed);
+}
 
 /* --- running --- */
 
@@ -98,11 +157,15 @@ static void run_next(choir__queue *q)
         at = 0;
         t = (task *)q->ring;
     }
-    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK)
+    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK) {
+        q->fresh = false;
+        q->running_task = t;
         run_task(q, t);
+    }
     atomic_store_explicit(&q->read, at + t->bytes, memory_order_release);
     uint64_t now = atomic_load_explicit(&q->finished, memory_order_relaxed) + 1;
     atomic_store(&q->finished, now);
+    atomic_store_explicit(&q->gauges->finished, now, memory_order_relaxed);
     if (now >= atomic_load(&q->wake_at)) {
         atomic_store(&q->wake_at, UINT64_MAX);
         atomic_fetch_add(&q->done, 1);
@@ -115,14 +178,12 @@ static void run_until(choir__queue *q, uint64_t until)
 {
     choir__queue *outer = current;
     current = q;
-    double start = choir__now();
-    q->waited_s = 0;
+    begin_busy(q);
     if (q->opts.enter)
         q->opts.enter(q->opts.arg);
     while (finished(q) < until)
         run_next(q);
-    double busy = choir__now() - start - q->waited_s;
-    atomic_fetch_add(&q->busy_ns, (uint64_t)(busy > 0 ? busy * 1e9 : 0));
+    end_busy(q);
     atomic_store(&q->running, 0);
     current = outer;
     if (outer) { /* we ran on behalf of another queue's wait: its context is current again */
@@ -249,11 +310,13 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
         pthread_mutex_lock(&q->issue_lock);
     }
     t->fn = fn;
-    t->bytes = need;
+    t->bytes = (uint32_t)need;
+    t->issued_ms = q->opts.timed ? coarse_ms() : 0;
     if (bytes)
         memcpy(t->args, args, bytes);
     q->write += need;
-    atomic_fetch_add(&q->issued, 1);
+    uint64_t issued = atomic_fetch_add(&q->issued, 1) + 1;
+    atomic_store_explicit(&q->gauges->issued, issued, memory_order_relaxed);
     if (!q->started)
         start_worker(q);
     pthread_mutex_unlock(&q->issue_lock);
@@ -280,9 +343,9 @@ static void wait_task(const void *args)
 {
     const choir__event *event = args;
     if (finished(event->queue) < event->seq) {
-        double start = choir__now();
+        end_busy(current);
         wait_for(event->queue, event->seq);
-        current->waited_s += choir__now() - start;
+        begin_busy(current);
     }
     choir_status status = choir__queue_status(event->queue);
     if (status != CHOIR_OK)
@@ -382,6 +445,7 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     q->opts = opts;
     strncpy(q->name, opts.name ? opts.name : "queue", sizeof q->name - 1);
     q->opts.name = q->name;
+    q->gauges = opts.gauges ? opts.gauges : &q->unseen;
     if (!q->opts.patience_us)
         q->opts.patience_us = NAP_US;
     if (opts.core_count > 0) {

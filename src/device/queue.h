@@ -18,6 +18,7 @@
 #define CHOIR_QUEUE_H
 
 #include "base/base.h"
+#include "device/gauges.h"
 
 typedef struct choir__queue choir__queue;
 
@@ -33,6 +34,8 @@ typedef struct choir__queue_opts {
     void (*enter)(
         void *arg); /* called on a thread each time it becomes the runner; may be NULL */
     void *arg;
+    choir__queue_gauges *gauges; /* kept up to date for others to see; NULL: nobody looks */
+    bool timed;                  /* note when tasks are issued: choir__queue_issued */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
@@ -63,6 +66,16 @@ choir_status choir__queue_wait(choir__queue *queue);
 /* From inside a task: marks the queue that runs it failed. Formats like choir__error. */
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* From inside a task, instead of choir__now(). The time, asked for by the last thing a task
+ * does: the runner then need not ask again. And, for free, when the runner last asked, which
+ * was before this task or, where several run in one go, an earlier one of them. */
+double choir__queue_now(void);
+double choir__queue_looked(void);
+
+/* From inside a task of a timed queue: when it was issued, to a few milliseconds; 0 elsewhere.
+ */
+double choir__queue_issued(void);
 
 /* The first failure, and its sentence; choir__queue_clear forgets it. */
 choir_status choir__queue_status(choir__queue *queue);

@@ -105,6 +105,7 @@ static void start_queue(choir_device *device, int threads)
         .worker_only = threads > 1,
         .enter = choir__cpu_context_enter,
         .arg = device->backend,
+        .gauges = device->gauges ? &device->gauges->queue : NULL,
     });
 }
 
@@ -112,7 +113,7 @@ static choir_status open_cpu(choir_device *device)
 {
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
     device->reference = &choir__cpu_reference;
-    device->pool = choir__pool_new(&memory);
+    device->pool = choir__pool_new(&memory, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);
     return CHOIR_OK;
 }

@@ -1,0 +1,229 @@
+/* Writing the board: see board.h.
+ *
+ * The directory is changed under a lock, and an entry's kind is stored last, so a reader never
+ * follows one that is half made. Records never move; one given back is given out again to the
+ * next of the same size. */
+#include "base/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/board_layout.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    choir__board_page *page; /* NULL: not made */
+    bool tried;
+    int fd;
+    dev_t device; /* whether fd is still ours */
+    ino_t inode;
+    uint32_t used; /* bytes; records lie behind them */
+} mine = {.fd = -1};
+
+/* A file for a board, or -1. Descriptors 0 to 2 are left to those who print. */
+static int new_file(void)
+{
+    struct stat file;
+    int low =
+        memfd_create(CHOIR__BOARD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (low < 0 && errno == EINVAL)
+        low = memfd_create(CHOIR__BOARD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (low < 0)
+        return -1;
+    int fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+    close(low);
+    if (fd >= 0 && (ftruncate(fd, CHOIR__BOARD_BYTES) || fstat(fd, &file))) {
+        close(fd);
+        return -1;
+    }
+    if (fd >= 0) {
+        mine.device = file.st_dev;
+        mine.inode = file.st_ino;
+    }
+    return fd;
+}
+
+/* From now on nobody can change its size, and only this mapping can change what is in it. */
+static void seal(int fd)
+{
+    int size = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (fcntl(fd, F_ADD_SEALS, size | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+        fcntl(fd, F_ADD_SEALS, size | F_SEAL_SEAL);
+}
+
+/* --- forks --- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* System calls only: the parent may have had threads. */
+static void in_child(void)
+{
+    choir__board_page *page = mine.page;
+    struct stat file;
+    int old = mine.fd;
+    bool ours = page && old >= 0 && fstat(old, &file) == 0 && file.st_dev == mine.device &&
+                file.st_ino == mine.inode;
+    if (page) {
+        mine.fd = new_file();
+        if (mine.fd >= 0 && pwrite(mine.fd, page, mine.used, 0) == (ssize_t)mine.used &&
+            mmap(page, CHOIR__BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                mine.fd, 0) == page) {
+            seal(mine.fd);
+        } else { /* nobody will see it, but records are there to be written to */
+            if (mine.fd >= 0)
+                close(mine.fd);
+            mine.fd = -1;
+            mmap(page, CHOIR__BOARD_BYTES, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        }
+        page->pid = getpid();
+        for (int i = 0; i < CHOIR__BOARD_ENTRIES; i++)
+            if (atomic_load(&page->directory[i].kind) == CHOIR__BOARD_GROUP)
+                atomic_store(&page->directory[i].kind, CHOIR__BOARD_GONE);
+    }
+    if (ours)
+        close(old);
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- the process's own --- */
+
+static void introduce(choir__board_page *page)
+{
+    page->version = CHOIR__BOARD_VERSION;
+    page->pid = getpid();
+    page->rank = page->world = -1;
+    page->started = choir__now();
+    if (gethostname(page->host, sizeof page->host - 1))
+        page->host[0] = '\0';
+    strncpy(page->program, program_invocation_short_name, sizeof page->program - 1);
+    atomic_store(&page->magic, CHOIR__BOARD_MAGIC);
+}
+
+/* Under lock. */
+static choir__board_page *own_page(void)
+{
+    if (mine.tried)
+        return mine.page;
+    mine.tried = true;
+    int fd = new_file();
+    if (fd < 0)
+        return NULL;
+    void *p = mmap(NULL, CHOIR__BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        return NULL;
+    }
+    seal(fd);
+    mine.fd = fd;
+    mine.page = p;
+    mine.used = CHOIR__BOARD_RECORDS;
+    introduce(mine.page);
+    pthread_atfork(before_fork, after_fork, in_child);
+    return mine.page;
+}
+
+/* A place of so many bytes that nobody uses, or NULL. Under lock. */
+static choir__board_entry *place(choir__board_page *page, uint32_t bytes)
+{
+    for (int i = 0; i < CHOIR__BOARD_ENTRIES; i++) {
+        choir__board_entry *e = &page->directory[i];
+        if (atomic_load(&e->kind) != CHOIR__BOARD_FREE || e->taken)
+            continue;
+        if (e->bytes && e->bytes != bytes)
+            continue;
+        if (!e->bytes) {
+            if (CHOIR__BOARD_BYTES - mine.used < bytes)
+                return NULL;
+            e->offset = mine.used;
+            e->bytes = bytes;
+            mine.used += bytes;
+        }
+        return e;
+    }
+    return NULL;
+}
+
+void *choir__board_take(choir__board_kind kind, size_t bytes)
+{
+    void *record = NULL;
+    if (bytes > CHOIR__BOARD_BYTES / 2)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    choir__board_page *page = own_page();
+    choir__board_entry *e = page ? place(page, (uint32_t)((bytes + 63) & ~(size_t)63)) : NULL;
+    if (e) {
+        e->taken = kind;
+        record = memset((char *)page + e->offset, 0, e->bytes);
+    }
+    pthread_mutex_unlock(&lock);
+    return record;
+}
+
+/* Under lock. */
+static choir__board_entry *entry_of(const void *record)
+{
+    size_t offset = (size_t)((const char *)record - (const char *)mine.page);
+    for (int i = 0; i < CHOIR__BOARD_ENTRIES; i++)
+        if (mine.page->directory[i].offset == offset)
+            return &mine.page->directory[i];
+    return NULL;
+}
+
+void choir__board_show(void *record)
+{
+    if (!record)
+        return;
+    pthread_mutex_lock(&lock);
+    choir__board_entry *e = entry_of(record);
+    if (e)
+        atomic_store(&e->kind, e->taken);
+    pthread_mutex_unlock(&lock);
+}
+
+void choir__board_give_back(void *record)
+{
+    if (!record)
+        return;
+    pthread_mutex_lock(&lock);
+    choir__board_entry *e = entry_of(record);
+    if (e) {
+        atomic_store(&e->kind, CHOIR__BOARD_FREE);
+        e->taken = CHOIR__BOARD_FREE;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void choir__board_job(uint64_t job, int rank, int world)
+{
+    pthread_mutex_lock(&lock);
+    choir__board_page *page = own_page();
+    if (page) {
+        page->job = job;
+        page->rank = rank;
+        page->world = world;
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,39 @@
+/* How a board's bytes lie: for board.c, which writes them, and board_read.c, which trusts none
+ * of them. */
+#ifndef CHOIR_BOARD_LAYOUT_H
+#define CHOIR_BOARD_LAYOUT_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define CHOIR__BOARD_NAME  "choir-board"
+#define CHOIR__BOARD_MAGIC UINT64_C(0x647261726f686365) /* changes with what "version" means   \
+                                                         */
+
+enum {
+    CHOIR__BOARD_VERSION = 1,        /* of everything on it: records, too */
+    CHOIR__BOARD_BYTES = 512 * 1024, /* what nobody touches takes no memory */
+    CHOIR__BOARD_ENTRIES = 120,
+    CHOIR__BOARD_RECORDS = 4096, /* where they begin */
+};
+
+typedef struct choir__board_entry {
+    _Atomic uint32_t kind;  /* choir__board_kind; 0: not shown */
+    uint32_t offset, bytes; /* of the record; stay when it is given back */
+    uint32_t taken;         /* the kind it will be shown as; 0: nobody has it */
+} choir__board_entry;
+
+typedef struct choir__board_page {
+    _Atomic uint64_t magic;
+    uint32_t version;
+    int32_t pid, rank, world; /* rank, world: -1, no job */
+    uint64_t job;
+    double started;
+    char host[64], program[64];
+    choir__board_entry directory[CHOIR__BOARD_ENTRIES];
+} choir__board_page;
+
+static_assert(sizeof(choir__board_page) <= CHOIR__BOARD_RECORDS, "the directory fits");
+
+#endif

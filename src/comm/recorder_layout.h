@@ -1,0 +1,32 @@
+/* How a group's log lies on the board. */
+#ifndef CHOIR_RECORDER_LAYOUT_H
+#define CHOIR_RECORDER_LAYOUT_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include "comm/recorder.h"
+
+/* A cache line. Call n of the group lies in entry (n - 1) % CHOIR__LOG_ENTRIES. */
+typedef struct choir__log_entry {
+    _Atomic uint64_t number; /* 0: being written */
+    choir__stamp stamp;
+    int64_t issued_ns, begun_ns; /* choir__now(); 0: not known */
+    _Atomic int64_t ended_ns;    /* 0: it runs */
+    int32_t status;              /* of one that has ended */
+    int32_t unused;
+} choir__log_entry;
+
+typedef struct choir__log_page {
+    char name[48], backend[16];
+    int32_t rank, world;
+    _Atomic uint64_t begun, ended; /* calls */
+    char apart[40];
+    choir__queue_gauges queue;
+    char apart_too[40];
+    choir__log_entry entries[CHOIR__LOG_ENTRIES];
+} choir__log_page;
+
+static_assert(sizeof(choir__log_entry) == 64, "an entry is a cache line");
+static_assert(sizeof(choir__log_page) % 64 == 0, "and begins one");
+
+#endif

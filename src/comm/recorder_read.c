@@ -1,0 +1,138 @@
+/* Reading other processes' flight recorders.
+ *
+ * A foreign board may say anything: texts are made printable, numbers that index something are
+ * checked, and entries that somebody was writing between our two looks are left out. */
+#include "comm/recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/recorder_layout.h"
+#include "device/gauges.h"
+
+/* Of a time in the other process's words; 0 where it is none that could be. */
+static double seconds(int64_t ns, double now)
+{
+    double s = (double)ns * 1e-9;
+    return s <= 0 ? 0 : s > now ? now : s; /* it may have looked at the clock after us */
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = ((const choir__seen_call *)a)->number;
+    uint64_t y = ((const choir__seen_call *)b)->number;
+    return (x > y) - (x < y);
+}
+
+static bool read_entry(const choir__board *board, const choir__log_page *page, int slot,
+    double now, choir__seen_call *call)
+{
+    const choir__log_entry *e = &page->entries[slot];
+    uint64_t number = e->number;
+    if (number == 0 || (number - 1) % CHOIR__LOG_ENTRIES != (uint64_t)slot ||
+        !choir__board_settled(board, e, sizeof *e) || e->stamp.kind >= CHOIR__KIND_COUNT ||
+        e->stamp.dtype >= CHOIR_DTYPE_COUNT || e->stamp.op >= CHOIR_REDUCE_OP_COUNT)
+        return false;
+    *call = (choir__seen_call){.number = number,
+        .stamp = e->stamp,
+        .issued = seconds(e->issued_ns, now),
+        .begun = seconds(e->begun_ns, now),
+        .ended = seconds(e->ended_ns, now),
+        .status = (choir_status)e->status};
+    return true;
+}
+
+static uint64_t backlog(const choir__queue_gauges *queue)
+{
+    uint64_t issued = queue->issued, finished = queue->finished;
+    return issued > finished ? issued - finished : 0;
+}
+
+static void read_group(const choir__board *board, const choir__log_page *page, double now,
+    choir__seen_group *group)
+{
+    *group = (choir__seen_group){.rank = page->rank,
+        .world = page->world,
+        .begun = page->begun,
+        .ended = page->ended,
+        .queued = backlog(&page->queue)};
+    choir__board_text(group->name, sizeof group->name, page->name, sizeof page->name);
+    choir__board_text(
+        group->backend, sizeof group->backend, page->backend, sizeof page->backend);
+    for (int slot = 0; slot < CHOIR__LOG_ENTRIES; slot++)
+        group->count += read_entry(board, page, slot, now, &group->calls[group->count]);
+    qsort(group->calls, (size_t)group->count, sizeof *group->calls, by_number);
+}
+
+static void read_device(const choir__gauges *gauges, double now, choir__seen_device *device)
+{
+    const choir__pool_gauges *pool = &gauges->pool;
+    const choir__queue_gauges *queue = &gauges->queue;
+    double since = seconds(queue->busy_since_ns, now);
+    *device = (choir__seen_device){.now = pool->now,
+        .peak = pool->peak,
+        .reserved = pool->reserved,
+        .limit = pool->limit,
+        .queued = backlog(queue),
+        .busy_s = (double)queue->busy_ns * 1e-9 + (since > 0 ? now - since : 0)};
+    choir__board_text(device->name, sizeof device->name, gauges->name, sizeof gauges->name);
+}
+
+static int count_records(const choir__board *board, choir__board_kind kind, size_t bytes)
+{
+    int n = 0;
+    while (choir__board_record(board, kind, n, bytes))
+        n++;
+    return n;
+}
+
+choir__seen *choir__recorder_parse(const choir__board *board, int pid)
+{
+    choir__seen *seen = choir__calloc(1, sizeof *seen);
+    seen->who = choir__board_who_is(board);
+    seen->pid = pid;
+    seen->at = choir__now();
+    int devices = count_records(board, CHOIR__BOARD_DEVICE, sizeof(choir__gauges));
+    int groups = count_records(board, CHOIR__BOARD_GROUP, sizeof(choir__log_page));
+    seen->devices = choir__calloc((size_t)devices + 1, sizeof *seen->devices);
+    seen->groups = choir__calloc((size_t)groups + 1, sizeof *seen->groups);
+    for (; seen->device_count < devices; seen->device_count++)
+        read_device(choir__board_record(
+                        board, CHOIR__BOARD_DEVICE, seen->device_count, sizeof(choir__gauges)),
+            seen->at, &seen->devices[seen->device_count]);
+    for (; seen->group_count < groups; seen->group_count++)
+        read_group(board,
+            choir__board_record(
+                board, CHOIR__BOARD_GROUP, seen->group_count, sizeof(choir__log_page)),
+            seen->at, &seen->groups[seen->group_count]);
+    return seen;
+}
+
+choir__seen *choir__recorder_read(int pid)
+{
+    choir__board *board = choir__board_read(pid);
+    if (!board)
+        return NULL;
+    choir__seen *seen = choir__recorder_parse(board, pid);
+    choir__board_free(board);
+    seen->state = choir__process_state(pid);
+    choir__process_command(pid, seen->command, sizeof seen->command);
+    return seen;
+}
+
+void choir__seen_free(choir__seen *seen)
+{
+    if (!seen)
+        return;
+    free(seen->devices);
+    free(seen->groups);
+    free(seen);
+}
+
+const choir__seen_call *choir__seen_current(const choir__seen_group *group)
+{
+    for (int i = 0; i < group->count; i++) /* the first of a batch that runs */
+        if (!group->calls[i].ended)
+            return &group->calls[i];
+    return group->count ? &group->calls[group->count - 1] : NULL;
+}

@@ -1,0 +1,30 @@
+/* A device's figures where other processes can read them: a record on the board (base/board.h),
+ * which the pool and the queue keep up to date with plain stores. */
+#ifndef CHOIR_GAUGES_H
+#define CHOIR_GAUGES_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Written by the pool, under its lock. */
+typedef struct choir__pool_gauges {
+    _Atomic uint64_t now, peak, reserved, limit; /* bytes: see choir_device_stats */
+} choir__pool_gauges;
+
+/* Written by who issues, and by who runs: a cache line each. */
+typedef struct choir__queue_gauges {
+    _Atomic uint64_t issued;
+    char apart[56];
+    _Atomic uint64_t finished;
+    _Atomic uint64_t busy_ns;      /* until busy_since */
+    _Atomic int64_t busy_since_ns; /* choir__now(); 0: idle, or waiting for another queue */
+} choir__queue_gauges;
+
+typedef struct choir__gauges {
+    char name[16]; /* "cpu:0" */
+    choir__pool_gauges pool;
+    char apart[16];
+    choir__queue_gauges queue;
+} choir__gauges;
+
+#endif
