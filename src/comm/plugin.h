@@ -45,7 +45,8 @@
     X(choir_status, choir__message_batch,                                                      \
         (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
     X(const char *, choir__log_last_seen,                                                      \
-        (int pid, const char *name, char text[CHOIR__SEEN_TEXT]), (pid, name, text))           \
+        (int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]),                    \
+        (pid, name, rank, text))                                                               \
     X(choir_status, choir_store_set,                                                           \
         (choir_store * store, const char *key, const void *value, size_t bytes),               \
         (store, key, value, bytes))                                                            \
