@@ -17,6 +17,7 @@
 #include <choir/data.h>
 #include <choir/checkpoint.h>
 #include <choir/models.h>
+#include <choir/store.h>
 #include <choir/group.h>
 #include <choir/mesh.h>
 #include <choir/trace.h>

@@ -1,0 +1,19 @@
+/* What must not live on in a forked child: a server, whose thread stays behind, and a client,
+ * whose connection is its parent's. The child closes their descriptors, so that a port is free
+ * and a death is noticed when the parent goes, not when its last child does. */
+#ifndef CHOIR_STORE_FORKED_H
+#define CHOIR_STORE_FORKED_H
+
+#include <pthread.h>
+
+typedef struct choir__forkable {
+    struct choir__forkable *next;
+    pthread_mutex_t *lock; /* held during a fork; NULL: none */
+    void (*in_child)(void *self);
+    void *self;
+} choir__forkable;
+
+void choir__forkable_add(choir__forkable *forkable);
+void choir__forkable_remove(choir__forkable *forkable); /* also one that is not there */
+
+#endif

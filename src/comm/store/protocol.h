@@ -1,0 +1,146 @@
+/* What a store and its clients say to each other. Version 1. Numbers are little-endian.
+ *
+ * Greeting (channel.c). The client speaks first:
+ *
+ *     hello   "CHOIRST" version(1) mode(1) refusal(1) zero(6) public(32) nonce(32)     80 bytes
+ *
+ * mode is 1 where there is a key, else 0 with public and nonce zero. The server answers with a
+ * hello of its own; refusal says why it will not talk (choir__refusal), 0 if it will. Without a
+ * key the channel is open now. With one, public is a fresh X25519 key and nonce is random, and
+ *
+ *     client  proof(32) header(24)
+ *     server  refusal(1) proof(32) header(24)
+ *
+ * follow. Both compute
+ *
+ *     secret = BLAKE2b-256, keyed with the job's key, of
+ *              "choir store 1" | X25519(own, theirs) | client's hello | server's hello
+ *
+ * and of it, by crypto_kdf, four keys: the two proofs, and one a direction. A proof can be
+ * made by nobody who lacks the job's key, and holds for this greeting alone; the ephemeral keys
+ * keep recorded traffic closed even to who learns the job's key later. The client proves
+ * itself first, so a stranger gets nothing out of a server. header starts a
+ * crypto_secretstream_xchacha20poly1305 in the sender's direction: frames can be neither
+ * read, changed, dropped, repeated nor swapped.
+ *
+ * Frames.  length(4), then so many bytes: the payload, or with a key the payload encrypted
+ * (17 bytes more). Payloads are 16 bytes to CHOIR__STORE_FRAME_MAX.
+ *
+ *     request  op(1) zero(1) count(2) seq(4) number(8), then count fields: length(4) bytes
+ *     reply    status(1) flag(1) zero(2) seq(4) number(8), then the value
+ *
+ *     op           number              fields                  reply
+ *     SET                              key, value
+ *     GET          milliseconds        key                     value
+ *     WAIT         milliseconds        keys
+ *     ADD          amount              key                     number: the sum
+ *     COMPARE_SET                      key, desired            flag: it was set
+ *                  or                  key, desired, expected  and the value
+ *     DELETE                           key                     flag: it existed
+ *     WILL                             key, value
+ *     BYE
+ *
+ * Each request gets one reply with its seq; GET and WAIT get it when the keys are there or the
+ * time is over. A request that comes while such a one waits ends it with TIMEOUT. A connection
+ * that ends without BYE carries out the client's wills. */
+#ifndef CHOIR_STORE_PROTOCOL_H
+#define CHOIR_STORE_PROTOCOL_H
+
+#include <choir/store.h>
+#include "base/base.h"
+
+enum {
+    CHOIR__STORE_VERSION = 1,
+    CHOIR__STORE_HEAD = 16, /* of a request or a reply */
+    CHOIR__STORE_KEY_MAX = 255,
+    CHOIR__STORE_FRAME_MAX = 2 * CHOIR_STORE_VALUE_MAX + 4096,
+    CHOIR__STORE_WAIT_MAX = 4096, /* keys of one WAIT */
+};
+
+typedef enum choir__store_op {
+    CHOIR__STORE_SET = 1,
+    CHOIR__STORE_GET,
+    CHOIR__STORE_WAIT,
+    CHOIR__STORE_ADD,
+    CHOIR__STORE_COMPARE_SET,
+    CHOIR__STORE_DELETE,
+    CHOIR__STORE_WILL,
+    CHOIR__STORE_BYE,
+} choir__store_op;
+
+typedef enum choir__store_answer {
+    CHOIR__STORE_DONE,
+    CHOIR__STORE_TIMEOUT,
+    CHOIR__STORE_FULL,       /* a cap of the server; number: 0 keys, 1 bytes, 2 wills */
+    CHOIR__STORE_NOT_NUMBER, /* ADD to text; the value says what is there */
+    CHOIR__STORE_OVERFLOW,   /* ADD beyond 64 bits */
+    CHOIR__STORE_ABSENT,     /* COMPARE_SET: there is none, and one was expected */
+    CHOIR__STORE_BAD,        /* a request that makes no sense; the server hangs up */
+} choir__store_answer;
+
+typedef struct choir__field {
+    const uint8_t *data;
+    uint32_t bytes;
+} choir__field;
+
+/* Points into the payload it was read from. */
+typedef struct choir__store_request {
+    uint8_t op;
+    uint16_t count;
+    uint32_t seq;
+    int64_t number;
+    const uint8_t *fields, *end;
+} choir__store_request;
+
+typedef struct choir__store_reply {
+    uint8_t status, flag;
+    uint32_t seq;
+    int64_t number;
+    const uint8_t *value;
+    size_t bytes;
+} choir__store_reply;
+
+/* False: these bytes are no request. True: every field is there, the first of it a key where
+ * the operation has one, and all lengths are within bounds. */
+bool choir__store_request_read(
+    const uint8_t *payload, size_t bytes, choir__store_request *request);
+
+/* The next field of a request that was read; at starts as request->fields. */
+choir__field choir__store_field(const uint8_t **at);
+
+bool choir__store_reply_read(const uint8_t *payload, size_t bytes, choir__store_reply *reply);
+
+static inline void choir__put16(uint8_t *at, uint16_t v)
+{
+    at[0] = (uint8_t)v;
+    at[1] = (uint8_t)(v >> 8);
+}
+
+static inline void choir__put32(uint8_t *at, uint32_t v)
+{
+    choir__put16(at, (uint16_t)v);
+    choir__put16(at + 2, (uint16_t)(v >> 16));
+}
+
+static inline void choir__put64(uint8_t *at, uint64_t v)
+{
+    choir__put32(at, (uint32_t)v);
+    choir__put32(at + 4, (uint32_t)(v >> 32));
+}
+
+static inline uint16_t choir__get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static inline uint32_t choir__get32(const uint8_t *at)
+{
+    return choir__get16(at) | (uint32_t)choir__get16(at + 2) << 16;
+}
+
+static inline uint64_t choir__get64(const uint8_t *at)
+{
+    return choir__get32(at) | (uint64_t)choir__get32(at + 4) << 32;
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* The store from inside: with a key that does not come from a file, on a connection that is
+ * there already.
+ *
+ *   protocol.h  what is said          channel.c  greeting and encryption, no I/O
+ *   table.c     keys and values       session.c  a client's requests on the table, no I/O
+ *   server.c    the thread            client.c   the connection; calls.c: the calls
+ *   net.c       sockets, addresses    holder.c   whose sockets they are
+ *   key.c       the job's key         forked.c   what a forked child closes */
+#ifndef CHOIR_STORE_STORE_H
+#define CHOIR_STORE_STORE_H
+
+#include <choir/store.h>
+#include "comm/store/key.h"
+
+/* As the public ones, with the key given (NULL: none) instead of looked for in opts. */
+choir_status choir__store_serve(
+    choir_store_opts opts, const choir__key *key, choir_store_server **server);
+choir_status choir__store_connect(const char *host, int port, choir_store_opts opts,
+    const choir__key *key, choir_store **store);
+
+/* A client on a connected socket, which becomes the store's even on failure. where: its name in
+ * messages. */
+choir_status choir__store_over(
+    int fd, const char *where, double timeout_s, const choir__key *key, choir_store **store);
+
+/* The key that opts name. *given: there is one. */
+choir_status choir__store_key(const choir_store_opts *opts, choir__key *key, bool *given);
+
+/* Greetings that failed so far: wrong keys, no keys, garbage. */
+long choir__store_failures(choir_store_server *server);
+
+#endif
