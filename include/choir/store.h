@@ -26,9 +26,9 @@ typedef struct choir_store_server choir_store_server;
 typedef struct choir_store_opts {
     const char *key_file; /* mode 0600, at least 32 bytes; NULL: none, loopback only */
     int key_fd;           /* the same from a descriptor, read to its end; -1: none */
-    const char *bind;     /* server: the address to listen at; default "127.0.0.1". "unix:NAME": an
-                             abstract Unix socket, for our own user id, without port and key */
-    int port;             /* server: 0 takes a free one */
+    const char *bind; /* server: the address to listen at; default "127.0.0.1". "unix:NAME": an
+                         abstract Unix socket, for our own user id, without port and key */
+    int port;         /* server: 0 takes a free one */
     int clients_max, keys_max; /* server: defaults 4096, 65536 */
     size_t bytes_max;          /* server: of all keys and values; default 256 MiB */
     double timeout_s;          /* client: to connect, and of calls that wait; default 300 */
@@ -43,8 +43,8 @@ choir_status choir_store_serve(choir_store_opts opts, choir_store_server **serve
 int choir_store_port(const choir_store_server *server);
 void choir_store_server_free(choir_store_server *server); /* NULL is fine */
 
-/** Connects, trying until the timeout while nobody listens; host may be "unix:NAME". Errors: argument, timed out,
- *  mismatch (another key, or not a store). */
+/** Connects, trying until the timeout while nobody listens; host may be "unix:NAME". Errors:
+ * argument, timed out, mismatch (another key, or not a store). */
 choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store);
 void choir_store_free(choir_store *store); /* says goodbye; NULL is fine */
@@ -59,8 +59,7 @@ choir_status choir_store_get(
 choir_status choir_store_wait(
     choir_store *store, const char *const *keys, int count, double timeout_s);
 /** *sum = the number at key (0 if there is none) + amount, which becomes its value, as text. */
-choir_status choir_store_add(
-    choir_store *store, const char *key, int64_t amount, int64_t *sum);
+choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum);
 /** Sets desired if the value is `expected` (NULL: if there is none). *value: what it is now. */
 choir_status choir_store_compare_set(choir_store *store, const char *key, const char *expected,
     const char *desired, char **value);

@@ -7,9 +7,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define CHOIR__BOARD_NAME  "choir-board"
-#define CHOIR__BOARD_MAGIC UINT64_C(0x647261726f686365) /* changes with what "version" means   \
-                                                         */
+#define CHOIR__BOARD_NAME "choir-board"
+#define CHOIR__BOARD_MAGIC                                                                     \
+    UINT64_C(0x647261726f686365) /* changes with what "version" means                          \
+                                  */
 
 enum {
     CHOIR__BOARD_VERSION = 1,        /* of everything on it: records, too */

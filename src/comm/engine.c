@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/plugin.h"
 #include "comm/shm/shm.h"
 
 typedef struct choir__engine_entry {
@@ -12,18 +13,47 @@ typedef struct choir__engine_entry {
     choir_status (*open)(choir__meeting *meeting, choir__engine **engine);
 } choir__engine_entry;
 
-/* The best first: it is taken where it reaches every rank. */
+static choir_status open_ucx(choir__meeting *meeting, choir__engine **engine)
+{
+    return choir__plugin_engine("ucx", "libucx-dev", meeting, engine);
+}
+
 static const choir__engine_entry entries[] = {
     {"shm", choir__shm_open},
+    {"ucx", open_ucx},
 };
+
+/* Whether shared memory reaches all ranks; on whose machine it would not, else. */
+static bool on_one_machine(const choir__meeting *m, int *other)
+{
+    for (int r = 1; m->members && r < m->world; r++)
+        if (strcmp(m->members[r].machine, m->members[0].machine) != 0) {
+            *other = r;
+            return false;
+        }
+    return true;
+}
 
 choir_status choir__engine_open(
     const char *name, choir__meeting *meeting, choir__engine **engine)
 {
-    for (size_t i = 0; i < CHOIR_COUNT(entries); i++)
-        if (!name || strcmp(name, entries[i].name) == 0)
+    int other = 0;
+    bool near = on_one_machine(meeting, &other);
+    if (!name)
+        name = near ? "shm" : "ucx";
+    else if (strcmp(name, "shm") == 0 && !near)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "backend shm reaches one machine, and rank %d is on %s, rank 0 on %s: use ucx",
+            other, meeting->members[other].host, meeting->members[0].host);
+    char list[64] = "";
+    for (size_t i = 0; i < CHOIR_COUNT(entries); i++) {
+        size_t used = strlen(list);
+        if (strcmp(name, entries[i].name) == 0)
             return entries[i].open(meeting, engine);
-    return choir__error(CHOIR_ERR_ARGUMENT, "there is no backend '%s': want shm", name);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", entries[i].name);
+    }
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "there is no backend '%s': want one of %s", name, list);
 }
 
 void choir__engine_free(choir__engine *engine)

@@ -283,8 +283,8 @@ static void caps(void **state)
     assert_int_equal(choir_store_will(a, "1", text, 2000), CHOIR_ERR_MEMORY);
 
     opts.timeout_s = 5;
-    assert_int_equal(choir_store_connect("127.0.0.1", choir_store_port(server), opts, &c),
-        CHOIR_ERR_STATE);
+    assert_int_equal(
+        choir_store_connect("127.0.0.1", choir_store_port(server), opts, &c), CHOIR_ERR_STATE);
     assert_says("as many clients");
     choir_store_free(b);
     c = call(server); /* there is room again */
@@ -334,8 +334,7 @@ static void *race(void *arg)
             r->errors += choir_store_get(r->store, "cas", 5, &old, NULL) != CHOIR_OK;
             snprintf(next, sizeof next, "%d/%p", atoi(old) + 1, (void *)r);
             free(now);
-            r->errors +=
-                choir_store_compare_set(r->store, "cas", old, next, &now) != CHOIR_OK;
+            r->errors += choir_store_compare_set(r->store, "cas", old, next, &now) != CHOIR_OK;
         } while (strcmp(now, next) != 0);
         free(old);
         free(now);
@@ -480,8 +479,7 @@ static void server_goes(void **state)
     pthread_join(thread, NULL);
     choir_store_free(store);
     opts.timeout_s = 0.2;
-    assert_int_equal(
-        choir_store_connect("127.0.0.1", port, opts, &store), CHOIR_ERR_TIMEOUT);
+    assert_int_equal(choir_store_connect("127.0.0.1", port, opts, &store), CHOIR_ERR_TIMEOUT);
     assert_says("no store answered at 127.0.0.1:");
     assert_says("refused");
     opts.port = port; /* free at once */
