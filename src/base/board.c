@@ -227,3 +227,11 @@ void choir__board_job(uint64_t job, int rank, int world)
     }
     pthread_mutex_unlock(&lock);
 }
+
+uint64_t choir__board_own_job(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t job = mine.page ? mine.page->job : 0;
+    pthread_mutex_unlock(&lock);
+    return job;
+}

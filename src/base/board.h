@@ -33,6 +33,8 @@ void choir__board_give_back(void *record); /* NULL is fine */
 /* Which job this process is in: job is the same on all ranks, and no secret. */
 void choir__board_job(uint64_t job, int rank, int world);
 
+uint64_t choir__board_own_job(void); /* 0: none */
+
 /* --- reading --- */
 
 typedef struct choir__board_who {

@@ -89,6 +89,13 @@ choir_status choir__engine_fail(choir__engine *engine, choir_status status, cons
 /* "rank 3 (pid 77 on node7)"; the host is left out where all ranks share one. */
 const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160]);
 
+/* Words for ranks (count) that keep a call waiting past the timeout: who they are, whether they
+ * are stopped, what they were last seen doing. came: they did come to the call, but not to its
+ * end. pids (world): their processes, 0 where they are on other machines; NULL: the members'. */
+enum { CHOIR__SILENT_TEXT = 480 };
+const char *choir__engine_silent(const choir__engine *engine, const int *ranks, int count,
+    bool came, const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT]);
+
 /* comm/message: runs a call by the schedule that the algorithm names, over send, receive, wait.
  */
 choir_status choir__message_run(choir__engine *engine, const choir__call *call);

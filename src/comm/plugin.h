@@ -44,6 +44,12 @@
         (engine, call))                                                                        \
     X(choir_status, choir__message_batch,                                                      \
         (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
+    X(const char *, choir__engine_silent,                                                      \
+        (const choir__engine *engine, const int *ranks, int count, bool came, const int *pids, \
+            const choir__stamp *call, char text[CHOIR__SILENT_TEXT]),                          \
+        (engine, ranks, count, came, pids, call, text))                                        \
+    X(const char *, choir__call_text,                                                          \
+        (const choir__stamp *stamp, char text[CHOIR__CALL_TEXT]), (stamp, text))               \
     X(const char *, choir__log_last_seen,                                                      \
         (int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]),                    \
         (pid, name, rank, text))                                                               \

@@ -84,7 +84,11 @@ const choir__seen_call *choir__seen_current(const choir__seen_group *group);
 
 /* --- in words --- */
 
-/* "stopped (SIGSTOP)", "stopped by a debugger", "gone"; "" for one that lives. */
+/* "all_reduce of 3 f32 (number 41)": the number by which all ranks of the group count. */
+enum { CHOIR__CALL_TEXT = CHOIR__STAMP_TEXT + 24 };
+const char *choir__call_text(const choir__stamp *stamp, char text[CHOIR__CALL_TEXT]);
+
+/* "stopped (SIGSTOP)", "stopped by a debugger", "dead"; "" for one that lives. */
 const char *choir__state_text(char state);
 
 /* What rank `rank` of the group named so was last seen doing in another process:

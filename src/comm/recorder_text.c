@@ -31,13 +31,13 @@ const char *choir__duration_text(double s, char text[24])
     return text;
 }
 
-/* "all_reduce of 3 f32 (number 41)": the number is the one all ranks count by. */
-static void call_text(const choir__seen_call *call, char *text, size_t room)
+const char *choir__call_text(const choir__stamp *stamp, char text[CHOIR__CALL_TEXT])
 {
-    char stamp[CHOIR__STAMP_TEXT], number[32] = "";
-    if (call->stamp.seq)
-        snprintf(number, sizeof number, " (number %u)", call->stamp.seq);
-    snprintf(text, room, "%s%s", choir__stamp_text(&call->stamp, stamp), number);
+    choir__stamp_text(stamp, text);
+    if (stamp->seq)
+        snprintf(
+            text + strlen(text), CHOIR__CALL_TEXT - strlen(text), " (number %u)", stamp->seq);
+    return text;
 }
 
 /* --- what a silent peer was last seen doing --- */
@@ -47,11 +47,11 @@ static void add_doing(const choir__seen *seen, const choir__seen_group *group,
     const char *before, bool named, char *text, size_t room)
 {
     const choir__seen_call *call = choir__seen_current(group);
-    char what[CHOIR__STAMP_TEXT + 32], of[64] = "", time[24];
+    char what[CHOIR__CALL_TEXT], of[64] = "", time[24];
     size_t used = strlen(text);
     if (!call)
         return;
-    call_text(call, what, sizeof what);
+    choir__call_text(&call->stamp, what);
     if (named)
         snprintf(of, sizeof of, " of group %s", group->name);
     if (call->ended)
@@ -73,6 +73,10 @@ const char *choir__log_last_seen(
 {
     choir__seen *seen = choir__recorder_read(pid);
     *text = '\0';
+    if (seen && seen->who.job != choir__board_own_job()) { /* that number is another's here */
+        choir__seen_free(seen);
+        return text;
+    }
     for (int i = 0; seen && i < seen->group_count && !*text; i++) {
         const choir__seen_group *group = &seen->groups[i];
         if (strcmp(group->name, name) != 0 || group->rank != rank)

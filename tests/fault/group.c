@@ -190,7 +190,8 @@ static void test_left(void **state)
     assert_int_equal(choir_spawn(3, leaving, n), CHOIR_OK);
     for (int r = 0; r < 3; r += 2) {
         assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
-        assert_non_null(strstr(n->message[r], "has left the group, and barrier needs it"));
+        assert_non_null(
+            strstr(n->message[r], "has left the group, and barrier (number 2) needs it"));
         assert_non_null(strstr(n->message[r], "rank 1 (pid"));
     }
     munmap(n, sizeof *n);

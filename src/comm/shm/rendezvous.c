@@ -10,6 +10,7 @@
  * the same job can't call the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
 #include "comm/shm/shm.h"
+#include "comm/recorder.h"
 #include "comm/reduce.h"
 #include "comm/shm/socket.h"
 
@@ -42,11 +43,25 @@ static void close_all(int *fds, int count)
             close(fds[i]);
 }
 
+static int pid_of(const choir__shm *shm, int rank)
+{
+    return shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);
+}
+
 static choir_status lost(choir__shm *shm, int rank)
 {
-    int pid = shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-        "rank %d (pid %d) died or gave up while the group was meeting", rank, pid);
+        "rank %d (pid %d) died or gave up while the group was meeting", rank,
+        pid_of(shm, rank));
+}
+
+static choir_status no_answer(choir__shm *shm, int rank)
+{
+    int pid = pid_of(shm, rank);
+    const char *state = choir__state_text(choir__process_state(pid));
+    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+        "rank %d (pid %d) %s%s%sdid not answer within %g s while the group was meeting", rank,
+        pid, *state ? "is " : "", state, *state ? " and " : "", shm->base.timeout_s);
 }
 
 /* Rank 0 gave up: everyone shall know why. */
@@ -79,9 +94,7 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
         if (choir__shm_dead(shm, rank))
             return lost(shm, rank);
         if (choir__now() > deadline)
-            return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-                "rank %d did not answer within %g s while the group was meeting", rank,
-                shm->base.timeout_s);
+            return no_answer(shm, rank);
     }
 }
 

@@ -8,6 +8,7 @@
  * rank that finds out first writes the sentence into the control segment, so that all ranks
  * name the same culprit even when others, having given up, are gone by then. */
 #include "comm/shm/shm.h"
+#include "comm/recorder.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 static const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+static const double LONGEST_NAP = 1; /* s: on a machine that is very busy */
 
 static void relax(void)
 {
@@ -82,29 +84,55 @@ bool choir__shm_dead(const choir__shm *shm, int rank)
     return process.fd >= 0 && poll(&process, 1, 0) == 1;
 }
 
-static choir_status timed_out(choir__shm *shm, const char *during)
+/* The newest call that a rank has come to; NULL: none. */
+static const choir__stamp *last_call(const choir__slot *slot)
 {
-    char who[300] = "";
-    size_t used = 0;
-    int silent = 0;
-    for (int r = 0; r < shm->base.world; r++)
-        if (!reached(&shm->control->slots[r], shm->step, memory_order_acquire)) {
-            used +=
-                (size_t)snprintf(who + used, sizeof who - used, "%s%d", silent ? ", " : "", r);
-            silent++;
-        }
-    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-        "rank%s %s did not come to %s within %g s: see what it is doing, or raise timeout_s",
-        silent == 1 ? "" : "s", who, during, shm->base.timeout_s);
+    const choir__stamp *even = &slot->calls[0], *odd = &slot->calls[1];
+    const choir__stamp *newest = (int32_t)(odd->seq - even->seq) > 0 ? odd : even;
+    return newest->seq ? newest : NULL;
 }
 
-/* Called by a waiter that has slept: is there still hope? */
-static choir_status ask_after_peers(choir__shm *shm, double since)
+static bool came(const choir__shm *shm, int rank)
 {
-    char during[160];
+    const choir__stamp *last = last_call(&shm->control->slots[rank]);
+    return last && last->seq == shm->call.seq;
+}
+
+static choir_status timed_out(choir__shm *shm)
+{
+    char text[CHOIR__SILENT_TEXT];
+    int silent[CHOIR__MAX_WORLD], count = 0;
+    bool all_came = true;
+    for (int r = 0; r < shm->base.world; r++)
+        if (!reached(&shm->control->slots[r], shm->step, memory_order_acquire)) {
+            all_came = all_came && came(shm, r);
+            silent[count++] = r;
+        }
+    if (!count) /* it came at the last moment */
+        return CHOIR_OK;
+    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT, "%s",
+        choir__engine_silent(&shm->base, silent, count, all_came, shm->pids, &shm->call, text));
+}
+
+static choir_status died(choir__shm *shm, int rank, const char *during)
+{
+    char before[CHOIR__CALL_TEXT + 32] = "it had made no call yet", what[CHOIR__CALL_TEXT];
+    const choir__stamp *last = last_call(&shm->control->slots[rank]);
+    if (last && last->seq == shm->call.seq)
+        snprintf(before, sizeof before, "it had come to that");
+    else if (last)
+        snprintf(before, sizeof before, "its last call was %s", choir__call_text(last, what));
+    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s; %s",
+        rank, shm->pids[rank], during, before);
+}
+
+/* Called by a waiter that has slept for so long: is there still hope? */
+static choir_status ask_after_peers(choir__shm *shm, double waited)
+{
+    char during[CHOIR__CALL_TEXT];
     if (choir__shm_fault(shm))
         return shm->base.failed;
-    choir__stamp_text(&shm->call, during);
+    choir__call_text(&shm->call, during);
     for (int r = 0; r < shm->base.world; r++) {
         choir__slot *slot = &shm->control->slots[r];
         if (reached(slot, shm->step, memory_order_acquire))
@@ -117,10 +145,9 @@ static choir_status ask_after_peers(choir__shm *shm, double since)
             return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
                 "rank %d (pid %d) has left the group, and %s needs it", r, shm->pids[r],
                 during);
-        return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s", r,
-            shm->pids[r], during);
+        return died(shm, r, during);
     }
-    return choir__now() - since > shm->base.timeout_s ? timed_out(shm, during) : CHOIR_OK;
+    return waited > shm->base.timeout_s ? timed_out(shm) : CHOIR_OK;
 }
 
 /* --- waiting --- */
@@ -141,14 +168,16 @@ static choir_status wait_long(choir__shm *shm, choir__slot *slot)
         if (reached(slot, shm->step, memory_order_acquire))
             return CHOIR_OK;
     }
-    double since = choir__now(), asked = since;
+    double asked = choir__now(), waited = 0;
     while (!reached(slot, shm->step, memory_order_acquire)) {
         sleep_on(slot, shm->step);
         double now = choir__now();
         if (now - asked < 0.04)
             continue; /* woken by a step, though not yet the one */
+        /* Time in which this process was stopped, perhaps with all others, does not count. */
+        waited += now - asked < LONGEST_NAP ? now - asked : LONGEST_NAP;
         asked = now;
-        if (ask_after_peers(shm, since))
+        if (ask_after_peers(shm, waited))
             return shm->base.failed;
     }
     return CHOIR_OK;

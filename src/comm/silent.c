@@ -1,0 +1,72 @@
+/* Naming the ranks that keep a call waiting.
+ *
+ *   rank 2 (pid 77) is stopped (SIGSTOP) and did not come to all_reduce of 3 f32 (number 41)
+ *   within 5 s; last seen: finished barrier (number 40) 7.2 s ago
+ *
+ * What a rank is doing is read from its flight recorder, which works on this machine only. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/engine.h"
+#include "comm/recorder.h"
+
+enum { DETAILED = 3 }; /* of how many ranks more than the number is told */
+
+static void add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(char *text, const char *format, ...)
+{
+    va_list args;
+    size_t used = strlen(text);
+    va_start(args, format);
+    vsnprintf(text + used, CHOIR__SILENT_TEXT - used, format, args);
+    va_end(args);
+}
+
+/* Of a rank on this machine; 0 elsewhere. */
+static int pid_here(const choir__engine *e, const int *pids, int rank)
+{
+    if (pids)
+        return pids[rank];
+    bool here =
+        e->members && strcmp(e->members[rank].machine, e->members[e->rank].machine) == 0;
+    return here ? e->members[rank].pid : 0;
+}
+
+static const char *who(const choir__engine *e, const int *pids, int rank, char text[160])
+{
+    if (e->members || !pids)
+        return choir__engine_peer(e, rank, text);
+    snprintf(text, 160, "rank %d (pid %d)", rank, pids[rank]);
+    return text;
+}
+
+const char *choir__engine_silent(const choir__engine *e, const int *ranks, int count, bool came,
+    const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT])
+{
+    char name[160], what[CHOIR__CALL_TEXT], seen[CHOIR__SEEN_TEXT];
+    int pid = pid_here(e, pids, ranks[0]);
+    const char *state = pid && count == 1 ? choir__state_text(choir__process_state(pid)) : "";
+    *text = '\0';
+    if (count == 1)
+        add(text, "%s %s%s%s", who(e, pids, ranks[0], name), *state ? "is " : "", state,
+            *state ? " and " : "");
+    for (int i = 0; i < count && count > 1; i++)
+        add(text, "%s%d", i ? ", " : "ranks ", ranks[i]);
+    add(text, "%sdid not %s %s within %g s", count > 1 ? " " : "",
+        came ? "go on with" : "come to", choir__call_text(call, what), e->timeout_s);
+    for (int i = 0; i < count && i < DETAILED; i++) {
+        pid = pid_here(e, pids, ranks[i]);
+        *seen = '\0';
+        if (pid && e->name)
+            choir__log_last_seen(pid, e->name, ranks[i], seen);
+        state = pid && count > 1 ? choir__state_text(choir__process_state(pid)) : "";
+        if (!*seen && !*state)
+            continue;
+        add(text, "%s", i ? "; " : "; last seen: ");
+        if (count > 1)
+            add(text, "%s ", who(e, pids, ranks[i], name));
+        add(text, "%s%s%s", state, *state && *seen ? ", " : "", seen);
+    }
+    return text;
+}

@@ -1,0 +1,243 @@
+/* Ranks that keep the others waiting are named on all of them, in the same words, with what
+ * they were last seen doing. */
+#include "fault/notes.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "comm/group.h"
+#include "multi/ranks.h"
+
+static choir_group *join(double timeout_s)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = timeout_s;
+    choir_check(choir_group_init(NULL, opts, &group));
+    return group;
+}
+
+/* Ends the process of a rank that stopped itself, once the others have had their say: the
+ * parent can't, as it waits for all. */
+static void wake_later(pid_t pid, double seconds)
+{
+    if (fork() == 0) {
+        nap(seconds);
+        kill(pid, SIGCONT);
+        _exit(0);
+    }
+}
+
+static void same_on_all(const notes *n, int world, choir_status status)
+{
+    for (int r = 1; r < world; r++) {
+        const char *zero =
+            strstr(n->message[0], "rank 0: ") ? n->message[0] + 8 : n->message[0];
+        const char *mine = n->message[r] + (strncmp(n->message[r], "rank ", 5) == 0 ? 8 : 0);
+        assert_int_equal(n->status[r], status);
+        assert_string_equal(mine, zero);
+    }
+}
+
+/* --- stopped --- */
+
+static int stopping(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    float x[3] = {1, 2, 3};
+    choir_group *group = join(0.5);
+    n->pid[rank] = getpid();
+    (void)world;
+    CHECK_OK(choir_group_barrier(group, NULL));
+    if (rank == 1) {
+        wake_later(getpid(), 1.5);
+        raise(SIGSTOP);
+    }
+    note(n, rank, choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_SUM, NULL));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 3; world++) {
+        notes *n = new_notes();
+        char want[200];
+        assert_int_equal(choir_spawn(world, stopping, n), CHOIR_OK);
+        snprintf(want, sizeof want,
+            "rank 1 (pid %d) is stopped (SIGSTOP) and did not come to all_reduce of 3 f32 "
+            "(number 2) within 0.5 s; last seen: finished barrier (number 1) 0.",
+            (int)n->pid[1]);
+        same_on_all(n, world, CHOIR_ERR_TIMEOUT);
+        if (!strstr(n->message[0], want) || !strstr(n->message[0], " s ago"))
+            fail_msg("'%s' instead of '%s'", n->message[0], want);
+        munmap(n, sizeof *n);
+    }
+}
+
+static int stopping_by_twos(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group = join(0.5);
+    n->pid[rank] = getpid();
+    (void)world;
+    CHECK_OK(choir_group_barrier(group, NULL));
+    if (rank == 1 || rank == 3) {
+        wake_later(getpid(), 1.5);
+        raise(SIGSTOP);
+    }
+    if (rank == 2)
+        nap(1.2);
+    note(n, rank, choir_group_barrier(group, NULL));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_several(void **state)
+{
+    notes *n = new_notes();
+    char want[300];
+    (void)state;
+    assert_int_equal(choir_spawn(4, stopping_by_twos, n), CHOIR_OK);
+    same_on_all(n, 4, CHOIR_ERR_TIMEOUT);
+    const char *text = n->message[0];
+    if (!strstr(text, "ranks 1, 2, 3 did not come to barrier (number 2) within 0.5 s; "))
+        fail_msg("'%s'", text);
+    for (int r = 1; r < 4; r++) {
+        snprintf(want, sizeof want, "rank %d (pid %d) %sfinished barrier (number 1) 0.", r,
+            (int)n->pid[r], r == 2 ? "" : "stopped (SIGSTOP), ");
+        if (!strstr(text, want))
+            fail_msg("'%s' lacks '%s'", text, want);
+    }
+    munmap(n, sizeof *n);
+}
+
+/* A whole job stopped for longer than the timeout, as by Ctrl-Z, goes on as if nothing had
+ * been. */
+static int all_stopping(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group = join(1.5);
+    (void)world;
+    CHECK_OK(choir_group_barrier(group, NULL));
+    if (rank == 0) {
+        n->pid[0] = getpid();
+        nap(0.3); /* rank 1 waits by then, and is stopped there; we are late */
+    } else {
+        n->pid[1] = getpid();
+    }
+    note(n, rank, choir_group_barrier(group, NULL));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_whole_job_stopped(void **state)
+{
+    notes *n = new_notes();
+    int status;
+    (void)state;
+    pid_t pid = spawner(2, all_stopping, n);
+    nap(0.1);
+    kill(n->pid[0], SIGSTOP);
+    kill(n->pid[1], SIGSTOP);
+    nap(2);
+    kill(n->pid[1], SIGCONT);
+    nap(0.1);
+    kill(n->pid[0], SIGCONT);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(n->status[0], CHOIR_OK);
+    assert_int_equal(n->status[1], CHOIR_OK);
+    munmap(n, sizeof *n);
+}
+
+/* --- busy elsewhere --- */
+
+/* Rank 1 waits in a sub-group for rank 2, which waits for rank 1 in the world: a deadlock, as
+ * two groups used in different orders make. */
+static int deadlocked(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_group *group = join(0.7), *part;
+    (void)world;
+    n->pid[rank] = getpid();
+    CHECK_OK(choir_group_split(group, rank > 0, rank, &part));
+    CHECK_OK(choir_group_barrier(group, NULL));
+    if (rank == 1)
+        nap(0.2); /* so that the world's timeout is the first */
+    note(n, rank,
+        rank == 1 ? choir_group_barrier(part, NULL) : choir_group_barrier(group, NULL));
+    choir_group_free(part);
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_deadlock(void **state)
+{
+    notes *n = new_notes();
+    char want[200];
+    (void)state;
+    assert_int_equal(choir_spawn(3, deadlocked, n), CHOIR_OK);
+    snprintf(
+        want, sizeof want, "rank 1 (pid %d) did not come to barrier (number ", (int)n->pid[1]);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(n->status[r], CHOIR_ERR_TIMEOUT);
+        const char *text = strstr(n->message[r], want);
+        if (!text || !strstr(text, "; last seen: finished ") ||
+            !strstr(text, " running barrier (number 1) of group world/"))
+            fail_msg("'%s' instead of '%s'", n->message[r], want);
+    }
+    munmap(n, sizeof *n);
+}
+
+/* --- dead --- */
+
+static int dying(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    float x[3] = {1, 2, 3};
+    choir_group *group = join(20);
+    n->pid[rank] = getpid();
+    (void)world;
+    CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX, NULL));
+    if (rank == 1) {
+        nap(0.2);
+        _exit(0);
+    }
+    note(n, rank, choir_group_barrier(group, NULL));
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_died(void **state)
+{
+    notes *n = new_notes();
+    char want[200];
+    (void)state;
+    assert_int_equal(choir_spawn(3, dying, n), CHOIR_OK);
+    snprintf(want, sizeof want,
+        "rank 1 (pid %d) died during barrier (number 2); its last call was all_reduce of 3 f32 "
+        "(max) (number 1)",
+        (int)n->pid[1]);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
+        if (!strstr(n->message[r], want))
+            fail_msg("'%s' instead of '%s'", n->message[r], want);
+    }
+    munmap(n, sizeof *n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_whole_job_stopped),
+        cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_died),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
