@@ -80,18 +80,28 @@ static bool agree(choir__channel *c)
     return fine;
 }
 
+/* The proof of `whose`, which vouches for the header as well. */
+static void proof_of(choir__channel *c, int whose, const uint8_t *header, uint8_t *proof)
+{
+    crypto_generichash(
+        proof, PROOF_BYTES, header, HEADER_BYTES, c->keys[whose], sizeof c->keys[whose]);
+}
+
 static void prove(choir__channel *c)
 {
-    uint8_t header[HEADER_BYTES];
+    uint8_t header[HEADER_BYTES], proof[PROOF_BYTES];
     crypto_secretstream_xchacha20poly1305_init_push(&c->push, header, c->keys[2 + c->server]);
-    choir__bytes_put(&c->out, c->keys[c->server], PROOF_BYTES);
+    proof_of(c, c->server, header, proof);
+    choir__bytes_put(&c->out, proof, sizeof proof);
     choir__bytes_put(&c->out, header, sizeof header);
 }
 
 /* at: the other side's proof and header. */
 static bool proven(choir__channel *c, const uint8_t *at)
 {
-    return sodium_memcmp(at, c->keys[!c->server], PROOF_BYTES) == 0 &&
+    uint8_t proof[PROOF_BYTES];
+    proof_of(c, !c->server, at + PROOF_BYTES, proof);
+    return sodium_memcmp(at, proof, PROOF_BYTES) == 0 &&
            crypto_secretstream_xchacha20poly1305_init_pull(
                &c->pull, at + PROOF_BYTES, c->keys[2 + !c->server]) == 0;
 }

@@ -45,7 +45,7 @@ typedef struct choir__channel {
     uint8_t *message;     /* the last one, decrypted */
     size_t message_room;
     uint8_t secret[32], hellos[2][CHOIR__HELLO_BYTES]; /* X25519; client's, server's */
-    uint8_t keys[4][32];                               /* client's, server's proof; to each */
+    uint8_t keys[4][32];                               /* client's, server's proof; from each */
     crypto_secretstream_xchacha20poly1305_state pull, push;
 } choir__channel;
 

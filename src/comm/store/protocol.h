@@ -16,12 +16,12 @@
  *     secret = BLAKE2b-256, keyed with the job's key, of
  *              "choir store 1" | X25519(own, theirs) | client's hello | server's hello
  *
- * and of it, by crypto_kdf, four keys: the two proofs, and one a direction. A proof can be
- * made by nobody who lacks the job's key, and holds for this greeting alone; the ephemeral keys
- * keep recorded traffic closed even to who learns the job's key later. The client proves
- * itself first, so a stranger gets nothing out of a server. header starts a
- * crypto_secretstream_xchacha20poly1305 in the sender's direction: frames can be neither
- * read, changed, dropped, repeated nor swapped.
+ * and of it, by crypto_kdf, four keys: one a proof, and one a direction. A proof is the
+ * BLAKE2b-256 of the header, keyed: it can be made by nobody who lacks the job's key, and
+ * holds for this greeting alone. The ephemeral keys keep recorded traffic closed even to who
+ * learns the job's key later. The client proves itself first, so a stranger gets nothing out
+ * of a server. header starts a crypto_secretstream_xchacha20poly1305 in the sender's
+ * direction: frames can be neither read, changed, dropped, repeated nor swapped.
  *
  * Frames.  length(4), then so many bytes: the payload, or with a key the payload encrypted
  * (17 bytes more). Payloads are 16 bytes to CHOIR__STORE_FRAME_MAX.
