@@ -1,0 +1,78 @@
+/* Which algorithm runs a collective.
+ *
+ * All ranks must come to the same answer, so it rests on what they agree about: the kind, the
+ * count, the type, and who is where. What is chosen without being asked for keeps the fixed
+ * tree, so a choice never shows in the bits. bf16 and f16 are rounded once, which only the
+ * exchange does: it has all ranks' values at hand when it adds.
+ *
+ *   across nodes of several ranks    hierarchical: less between the nodes
+ *   small, more than 8 ranks         halving (all-reduce), binomial: fewer messages
+ *   else                             exchange: two rounds, a ring's bytes */
+#include "comm/pattern/build.h"
+
+enum { MANY = 8, FEW_LINES = 64 }; /* ranks; cache lines */
+
+#define BIT(kind) (1u << (kind))
+
+bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm)
+{
+    static const unsigned kinds[CHOIR__ALGORITHM_COUNT] = {
+        [CHOIR__EXCHANGE] = ~0u,
+        [CHOIR__RING] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) |
+                        BIT(CHOIR__REDUCE_SCATTER) | BIT(CHOIR__ALL_GATHER) |
+                        BIT(CHOIR__BROADCAST),
+        [CHOIR__HALVING] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__ALL_GATHER),
+        [CHOIR__BINOMIAL] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) |
+                            BIT(CHOIR__REDUCE_SCATTER) | BIT(CHOIR__ALL_GATHER) |
+                            BIT(CHOIR__GATHER) | BIT(CHOIR__SCATTER) | BIT(CHOIR__BROADCAST),
+        [CHOIR__DOUBLE_TREE] =
+            BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) | BIT(CHOIR__BROADCAST),
+        [CHOIR__HIERARCHICAL] =
+            BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__TREE_REDUCE) | BIT(CHOIR__BROADCAST),
+    };
+    if (plan->kind == CHOIR__BARRIER)
+        return true;
+    if (algorithm == CHOIR__HIERARCHICAL && !choir__nodes_contiguous(plan))
+        return false;
+    return kinds[algorithm] & BIT(plan->kind);
+}
+
+/* Whether some node has several ranks and there are several nodes. */
+static bool layered(const choir__plan *p)
+{
+    bool together = false;
+    for (int r = 1; r < p->world && p->nodes; r++)
+        together |= p->nodes[r] == p->nodes[r - 1];
+    return together && p->nodes[p->world - 1] != p->nodes[0];
+}
+
+static choir__algorithm by_size_and_place(const choir__plan *p)
+{
+    const bool few = p->count <= FEW_LINES * (int64_t)p->align;
+    if (layered(p) && choir__schedule_does(p, CHOIR__HIERARCHICAL))
+        return CHOIR__HIERARCHICAL;
+    if (p->world <= MANY || !few)
+        return CHOIR__EXCHANGE;
+    switch (p->kind) {
+    case CHOIR__ALL_REDUCE: return CHOIR__HALVING;
+    case CHOIR__REDUCE:
+    case CHOIR__BROADCAST:
+    case CHOIR__GATHER:
+    case CHOIR__SCATTER: return CHOIR__BINOMIAL;
+    default: return CHOIR__EXCHANGE;
+    }
+}
+
+choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype)
+{
+    if ((dtype == CHOIR_BF16 || dtype == CHOIR_F16) && choir__plan_reduces(plan))
+        return CHOIR__EXCHANGE;
+    switch (plan->algorithm) {
+    case CHOIR__AUTO:
+    case CHOIR__DIRECT:
+    case CHOIR__NATIVE: return by_size_and_place(plan);
+    default:
+        return choir__schedule_does(plan, plan->algorithm) ? plan->algorithm
+                                                           : by_size_and_place(plan);
+    }
+}
