@@ -2,7 +2,7 @@
 # no program, so it is as fast as the shell. A new option goes into the list of its command.
 _choir()
 {
-    local commands="train eval generate bench info"
+    local commands="train eval generate bench top info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
@@ -10,6 +10,7 @@ _choir()
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --image --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
+    local top="--once --interval --dump --json --help"
     local info="--json --help"
     local values="" word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}

@@ -65,7 +65,7 @@ bool choir__board_settled(const choir__board *board, const void *at, size_t byte
 /* Text of a foreign process, for a terminal: what isn't printable ASCII becomes '?'. */
 void choir__board_text(char *to, size_t room, const char *from, size_t bytes);
 
-/* The processes of this machine that have a board, in ascending order; the caller frees it. */
+/* This user's processes that have a board, in ascending order; the caller frees it. */
 int choir__board_processes(int **pids);
 
 /* As in /proc/PID/status: 'R', 'S', 'T' (stopped by a signal), 't' (by a debugger), 'Z'; 0 if

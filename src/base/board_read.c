@@ -111,10 +111,14 @@ int choir__board_processes(int **pids)
     for (struct dirent *e; folder && (e = readdir(folder));) {
         char *end;
         long pid = strtol(e->d_name, &end, 10);
+        struct stat file;
         int fd = *end || pid <= 0 || pid > INT32_MAX ? -1 : open_board((int)pid);
         if (fd < 0)
             continue;
+        bool ours = fstat(fd, &file) == 0 && file.st_uid == geteuid();
         close(fd);
+        if (!ours)
+            continue;
         if (count == room)
             *pids = choir__realloc(*pids, (size_t)(room = 2 * room + 16) * sizeof **pids);
         (*pids)[count++] = (int)pid;
@@ -169,6 +173,14 @@ choir__board *choir__board_parse(const void *first, const void *second, size_t b
         memcpy(choir__alloc(bytes), second, bytes), bytes);
 }
 
+/* The same bytes of the file to the same place of both looks, one right after the other. */
+static bool read_twice(int fd, char *first, char *second, size_t at, size_t bytes)
+{
+    return pread(fd, first + at, bytes, (off_t)at) == (ssize_t)bytes &&
+           pread(fd, second + at, bytes, (off_t)at) == (ssize_t)bytes;
+}
+
+/* Record by record: a group's log may turn over in a quarter of a millisecond. */
 static choir__board *look_twice(int fd)
 {
     struct stat file;
@@ -176,10 +188,18 @@ static choir__board *look_twice(int fd)
         return NULL;
     size_t bytes = (size_t)file.st_size;
     char *first = choir__calloc(1, bytes), *second = choir__calloc(1, bytes);
-    if (pread(fd, first, bytes, 0) != (ssize_t)bytes ||
-        pread(fd, second, bytes, 0) != (ssize_t)bytes)
-        first[0] = 0; /* no magic */
-    return checked(first, second, bytes);
+    bool good = read_twice(fd, first, second, 0, CHOIR__BOARD_RECORDS);
+    choir__board *board = checked(first, second, bytes);
+    const choir__board_page *page = board ? page_of(board) : NULL;
+    for (int i = 0; i < CHOIR__BOARD_ENTRIES && board && good; i++) {
+        const choir__board_entry *e = &page->directory[i];
+        if (e->kind != CHOIR__BOARD_FREE && record_at(board, e))
+            good = read_twice(fd, first, second, e->offset, e->bytes);
+    }
+    if (good)
+        return board;
+    choir__board_free(board);
+    return NULL;
 }
 
 choir__board *choir__board_read(int pid)

@@ -21,6 +21,7 @@ static const struct command {
     {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
     {"generate", choir__cli_generate, "text from a saved language model"},
     {"bench", choir__cli_bench, "measure a collective over sizes"},
+    {"top", choir__cli_top, "live processes: memory, utilisation, collectives"},
     {"info", choir__cli_info, "version, backends, devices"},
 };
 

@@ -79,6 +79,10 @@ choir__seen *choir__recorder_read(int pid);
 choir__seen *choir__recorder_parse(const choir__board *board, int pid);
 void choir__seen_free(choir__seen *seen);
 
+/* The share of the time between two looks that device i was busy; earlier: NULL, since the
+ * process began. */
+double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i);
+
 /* The call that the group is at: the running one, else the last; NULL: there was none. */
 const choir__seen_call *choir__seen_current(const choir__seen_group *group);
 
@@ -104,8 +108,11 @@ const char *choir__duration_text(double seconds, char text[24]);
 /* The process's devices and the last collectives of its groups, as a table. False, with the
  * error noted, where there is nothing to read. */
 bool choir__recorder_dump(int pid, FILE *out);
+void choir__seen_print(const choir__seen *seen, FILE *out);
 
-/* The same as JSON: one object for the process with calls == false, else one a call. */
-void choir__seen_json(const choir__seen *seen, bool calls, FILE *out);
+/* The same as JSON: one object for the process, with the share of the time since the earlier
+ * look (NULL: of all its time) that devices were busy; or one a call. */
+void choir__seen_json(const choir__seen *seen, const choir__seen *earlier, FILE *out);
+void choir__seen_calls_json(const choir__seen *seen, FILE *out);
 
 #endif

@@ -136,3 +136,16 @@ const choir__seen_call *choir__seen_current(const choir__seen_group *group)
             return &group->calls[i];
     return group->count ? &group->calls[group->count - 1] : NULL;
 }
+
+double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i)
+{
+    const choir__seen_device *d = &seen->devices[i];
+    double since = seen->who.started, before = 0;
+    for (int k = 0; earlier && k < earlier->device_count; k++)
+        if (!strcmp(earlier->devices[k].name, d->name)) {
+            since = earlier->at;
+            before = earlier->devices[k].busy_s;
+        }
+    double share = (d->busy_s - before) / (seen->at - since);
+    return share > 1 ? 1 : share > 0 ? share : 0; /* NaN: 0 */
+}

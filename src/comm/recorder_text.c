@@ -16,8 +16,10 @@ const char *choir__state_text(char state)
 
 const char *choir__duration_text(double s, char text[24])
 {
-    if (s < 0.01)
+    if (s < 0.001)
         snprintf(text, 24, "%.0f us", s * 1e6);
+    else if (s < 0.00995)
+        snprintf(text, 24, "%.1f ms", s * 1e3);
     else if (s < 0.1)
         snprintf(text, 24, "%.0f ms", s * 1e3);
     else if (s < 9.95)
@@ -125,7 +127,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / 1048576;
 }
 
-static void print_seen(const choir__seen *seen, FILE *out)
+void choir__seen_print(const choir__seen *seen, FILE *out)
 {
     const char *state = choir__state_text(seen->state);
     char age[24];
@@ -160,7 +162,7 @@ bool choir__recorder_dump(int pid, FILE *out)
             "process %d shows nothing: it is gone, another user's, or does not use Choir", pid);
         return false;
     }
-    print_seen(seen, out);
+    choir__seen_print(seen, out);
     choir__seen_free(seen);
     return true;
 }
@@ -209,7 +211,7 @@ static json_t *who_json(const choir__seen *seen)
     return o;
 }
 
-static json_t *seen_json(const choir__seen *seen)
+static json_t *seen_json(const choir__seen *seen, const choir__seen *earlier)
 {
     json_t *o = who_json(seen), *devices = json_array(), *groups = json_array();
     json_object_set_new(o, "host", json_string(seen->who.host));
@@ -219,11 +221,12 @@ static json_t *seen_json(const choir__seen *seen)
     json_object_set_new(o, "age_s", json_real(seen->at - seen->who.started));
     for (int i = 0; i < seen->device_count; i++) {
         const choir__seen_device *d = &seen->devices[i];
-        json_array_append_new(devices,
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "device", d->name, "bytes_now",
-                (json_int_t)d->now, "bytes_peak", (json_int_t)d->peak, "bytes_reserved",
-                (json_int_t)d->reserved, "bytes_limit", (json_int_t)d->limit, "queue_depth",
-                (json_int_t)d->queued, "busy_s", d->busy_s));
+        json_array_append_new(
+            devices, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "device", d->name,
+                         "bytes_now", (json_int_t)d->now, "bytes_peak", (json_int_t)d->peak,
+                         "bytes_reserved", (json_int_t)d->reserved, "bytes_limit",
+                         (json_int_t)d->limit, "queue_depth", (json_int_t)d->queued, "busy",
+                         choir__seen_busy(seen, earlier, i), "busy_s", d->busy_s));
     }
     for (int i = 0; i < seen->group_count; i++)
         json_array_append_new(groups, group_json(seen, &seen->groups[i]));
@@ -239,11 +242,14 @@ static void put_line(json_t *object, FILE *out)
     json_decref(object);
 }
 
-void choir__seen_json(const choir__seen *seen, bool calls, FILE *out)
+void choir__seen_json(const choir__seen *seen, const choir__seen *earlier, FILE *out)
 {
-    if (!calls)
-        put_line(seen_json(seen), out);
-    for (int i = 0; calls && i < seen->group_count; i++)
+    put_line(seen_json(seen, earlier), out);
+}
+
+void choir__seen_calls_json(const choir__seen *seen, FILE *out)
+{
+    for (int i = 0; i < seen->group_count; i++)
         for (int k = 0; k < seen->groups[i].count; k++) {
             json_t *o = who_json(seen), *call = call_json(seen, &seen->groups[i].calls[k]);
             json_object_set_new(o, "group", json_string(seen->groups[i].name));

@@ -1,0 +1,364 @@
+/* choir top: what this user's Choir processes are doing.
+ *
+ * Every process that uses a device or a group shows its figures on a board that others can read
+ * (base/board.h), so nothing is asked of the processes themselves: top works on those that
+ * hang, or are stopped. A round is a look at all of them; how busy a device is follows from two
+ * looks. On a terminal rounds follow each other in place; elsewhere there is one. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/options.h"
+#include "cli/cli.h"
+#include "comm/recorder.h"
+
+static const double first_look_s = 0.25; /* from the first look to the one that is shown */
+
+typedef struct top {
+    bool once, json, dump;
+    double interval_s;
+    int *pids, pid_count; /* only these; none: all */
+} top;
+
+/* All processes at one moment, by job, then by rank. */
+typedef struct looks {
+    choir__seen **seen;
+    int count;
+} looks;
+
+static void help(void)
+{
+    printf(
+        "Usage: choir top [OPTION]... [PID]...\n\n"
+        "What your Choir processes (or those named) are doing: by job and rank, each device's\n"
+        "memory, how busy it was since the last look, the tasks in its queue, and the\n"
+        "collective that the rank is in. It works on processes that hang or are stopped, too.\n"
+        "On a terminal the table is refreshed until you press q.\n\n"
+        "  --once           one table, and no more\n"
+        "  --interval S     seconds between refreshes (default 1)\n"
+        "  --dump           the last collectives of every group, with their times\n"
+        "  --json           one JSON object a process (with --dump: a collective) a line, once\n"
+        "  --help           print this\n\n"
+        "Examples:\n"
+        "  choir top\n"
+        "  choir top --dump 4711\n");
+}
+
+/* --- looking --- */
+
+static int by_job(const void *a, const void *b)
+{
+    const choir__seen *x = *(choir__seen *const *)a, *y = *(choir__seen *const *)b;
+    if (x->who.job != y->who.job)
+        return x->who.job < y->who.job ? -1 : 1;
+    if (x->who.rank != y->who.rank)
+        return x->who.rank < y->who.rank ? -1 : 1;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static looks look(const top *t)
+{
+    looks l = {0};
+    int *all = NULL, count = t->pid_count ? t->pid_count : choir__board_processes(&all);
+    l.seen = choir__calloc((size_t)count + 1, sizeof(choir__seen *));
+    for (int i = 0; i < count; i++) {
+        l.seen[l.count] = choir__recorder_read(t->pid_count ? t->pids[i] : all[i]);
+        l.count += l.seen[l.count] != NULL;
+    }
+    qsort(l.seen, (size_t)l.count, sizeof(choir__seen *), by_job);
+    free(all);
+    return l;
+}
+
+static void forget(looks *l)
+{
+    for (int i = 0; i < l->count; i++)
+        choir__seen_free(l->seen[i]);
+    free(l->seen);
+    *l = (looks){0};
+}
+
+/* The same process at the earlier look; NULL: it was not there. */
+static const choir__seen *earlier(const looks *before, const choir__seen *seen)
+{
+    for (int i = 0; i < before->count; i++)
+        if (before->seen[i]->pid == seen->pid &&
+            before->seen[i]->who.started == seen->who.started)
+            return before->seen[i];
+    return NULL;
+}
+
+/* --- the table --- */
+
+/* Lines are cut at the terminal's width; rows beyond its height are left out. */
+typedef struct screen {
+    bool live;
+    int columns, rows; /* 0: no limit */
+    int row;
+} screen;
+
+static void put(screen *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(screen *s, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (s->rows && ++s->row >= s->rows)
+        return;
+    printf(
+        "%.*s%s\n", s->columns ? s->columns : (int)sizeof line, line, s->live ? "\033[K" : "");
+}
+
+static const char *bytes_text(uint64_t bytes, char text[16])
+{
+    if (bytes < 1024 * 1024)
+        snprintf(text, 16, "%.0fK", (double)bytes / 1024);
+    else if (bytes < (uint64_t)10240 * 1024 * 1024)
+        snprintf(text, 16, "%.0fM", (double)bytes / 1048576);
+    else
+        snprintf(text, 16, "%.1fG", (double)bytes / 1073741824);
+    return text;
+}
+
+/* What the process is at: the collective it has run the longest, else the last it finished. */
+static void doing(const choir__seen *seen, char *text, size_t room)
+{
+    const choir__seen_group *at = NULL;
+    const choir__seen_call *call = NULL;
+    char what[CHOIR__CALL_TEXT], time[24];
+    for (int i = 0; i < seen->group_count; i++) {
+        const choir__seen_call *c = choir__seen_current(&seen->groups[i]);
+        bool better = c && (!call || (call->ended && !c->ended) ||
+                               (call->ended && c->ended > call->ended) ||
+                               (!call->ended && !c->ended && c->begun < call->begun));
+        if (better) {
+            at = &seen->groups[i];
+            call = c;
+        }
+    }
+    const char *state = choir__state_text(seen->state);
+    int used = snprintf(text, room, "%s", state);
+    if (!call)
+        return;
+    bool named = strcmp(at->name, "world") != 0;
+    choir__duration_text(seen->at - (call->ended ? call->ended : call->begun), time);
+    snprintf(text + used, room - (size_t)used, "%s%s%s%s%s%s%s", *state ? ", " : "",
+        call->ended ? "idle since " : "", choir__call_text(&call->stamp, what),
+        named ? " of " : "", named ? at->name : "", call->ended ? ", " : " for ", time);
+}
+
+static void put_process(screen *s, const choir__seen *seen, const choir__seen *before)
+{
+    char rank[16] = "-", at[400], now[16], peak[16], limit[16];
+    if (seen->who.rank >= 0)
+        snprintf(rank, sizeof rank, "%d", seen->who.rank);
+    doing(seen, at, sizeof at);
+    if (!seen->device_count)
+        put(s, "%5s %8d  %-8s%41s  %s", rank, seen->pid, "-", "", at);
+    for (int i = 0; i < seen->device_count; i++) {
+        const choir__seen_device *d = &seen->devices[i];
+        put(s, "%5s %8.0d  %-8s %7s %7s %7s %4.0f%% %9" PRIu64 "  %s", i ? "" : rank,
+            i ? 0 : seen->pid, d->name, bytes_text(d->now, now), bytes_text(d->peak, peak),
+            d->limit ? bytes_text(d->limit, limit) : "-",
+            100 * choir__seen_busy(seen, before, i), d->queued, i ? "" : at);
+    }
+}
+
+/* The line above the ranks of a job. */
+static void put_job(screen *s, const looks *l, int first)
+{
+    const choir__seen *seen = l->seen[first];
+    char age[24], here[32] = "";
+    int count = 1;
+    while (first + count < l->count && l->seen[first + count]->who.job == seen->who.job)
+        count++;
+    if (seen->who.job && count != seen->who.world)
+        snprintf(here, sizeof here, ", %d here", count);
+    const char *what = *seen->command ? seen->command : seen->who.program;
+    choir__duration_text(seen->at - seen->who.started, age);
+    if (seen->who.job)
+        put(s, "job %08" PRIx64 ", %d rank%s%s, up %s: %s", seen->who.job >> 32,
+            seen->who.world, seen->who.world == 1 ? "" : "s", here, age, what);
+    else
+        put(s, "no job, up %s: %s", age, what);
+}
+
+static void print_table(screen *s, const looks *l, const looks *before)
+{
+    if (!l->count)
+        put(s, "No process of yours uses Choir now.");
+    else
+        put(s, " rank      pid  device       now    peak   limit  busy     queue  collective");
+    for (int i = 0; i < l->count; i++) {
+        uint64_t job = l->seen[i]->who.job;
+        if (!i || !job || job != l->seen[i - 1]->who.job)
+            put_job(s, l, i);
+        put_process(s, l->seen[i], earlier(before, l->seen[i]));
+    }
+}
+
+/* --- rounds --- */
+
+static volatile sig_atomic_t told_to_stop;
+
+static void stop(int number)
+{
+    (void)number;
+    told_to_stop = 1;
+}
+
+/* Waits; true if the user has seen enough. */
+static bool pause_for(double seconds, bool keys)
+{
+    struct pollfd input = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
+    char key = 0;
+    if (poll(&input, 1, (int)(seconds * 1e3)) > 0 && read(STDIN_FILENO, &key, 1) <= 0)
+        return true;
+    return told_to_stop || key == 'q' || key == 'Q';
+}
+
+static void one_round(const top *t)
+{
+    screen s = {0};
+    looks before = look(t);
+    if (before.count)
+        pause_for(first_look_s, false);
+    looks now = look(t);
+    for (int i = 0; i < now.count && t->json; i++)
+        choir__seen_json(now.seen[i], earlier(&before, now.seen[i]), stdout);
+    if (!t->json)
+        print_table(&s, &now, &before);
+    forget(&before);
+    forget(&now);
+}
+
+static void refresh(const top *t)
+{
+    struct termios old, silent;
+    struct sigaction ours = {.sa_handler = stop};
+    bool keys = tcgetattr(STDIN_FILENO, &old) == 0;
+    sigaction(SIGINT, &ours, NULL);
+    sigaction(SIGTERM, &ours, NULL);
+    sigaction(SIGHUP, &ours, NULL);
+    if (keys) {
+        silent = old;
+        silent.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &silent);
+    }
+    looks before = look(t);
+    bool enough = pause_for(first_look_s, keys);
+    printf("\033[?1049h\033[?25l"); /* the other screen, without a cursor */
+    while (!enough) {
+        struct winsize size = {0};
+        screen s = {.live = true};
+        looks now = look(t);
+        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+            s.columns = size.ws_col;
+            s.rows = size.ws_row;
+        }
+        printf("\033[H");
+        print_table(&s, &now, &before);
+        printf("\033[J");
+        fflush(stdout);
+        forget(&before);
+        before = now;
+        enough = pause_for(t->interval_s, keys);
+    }
+    printf("\033[?25h\033[?1049l");
+    fflush(stdout);
+    if (keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &old);
+    forget(&before);
+}
+
+static void dump(const top *t)
+{
+    looks now = look(t);
+    for (int i = 0; i < now.count; i++)
+        if (t->json)
+            choir__seen_calls_json(now.seen[i], stdout);
+        else
+            choir__recorder_dump(now.seen[i]->pid, stdout);
+    if (!now.count && !t->json)
+        printf("No process of yours uses Choir now.\n");
+    forget(&now);
+}
+
+/* --- the command --- */
+
+static int read_options(top *t, int argc, char **argv)
+{
+    enum { ONCE = 'o', INTERVAL = 'i', DUMP = 'd', JSON = 'j', HELP = 'h' };
+    static const struct option known[] = {{"once", no_argument, NULL, ONCE},
+        {"interval", required_argument, NULL, INTERVAL}, {"dump", no_argument, NULL, DUMP},
+        {"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP},
+        {NULL, 0, NULL, 0}};
+    opterr = 0;
+    for (int id; (id = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
+        switch (id) {
+        case ONCE: t->once = true; break;
+        case DUMP: t->dump = true; break;
+        case JSON: t->json = true; break;
+        case HELP: help(); return -1;
+        case INTERVAL:
+            if (!choir__parse_float(optarg, 0.05, 3600, &t->interval_s))
+                return choir__cli_usage(
+                    "top", "--interval is '%s': want seconds from 0.05 to 3600", optarg);
+            break;
+        case ':': return choir__cli_usage("top", "%s wants a value", argv[optind - 1]);
+        default: return choir__cli_unknown("top", argv);
+        }
+    }
+    t->pids = choir__calloc((size_t)(argc - optind) + 1, sizeof *t->pids);
+    for (; optind < argc; optind++) {
+        int64_t pid;
+        if (!choir__parse_int(argv[optind], 1, INT32_MAX, &pid))
+            return choir__cli_usage("top", "'%s' is no process: want its number", argv[optind]);
+        t->pids[t->pid_count++] = (int)pid;
+    }
+    return CHOIR__EXIT_OK;
+}
+
+/* Those asked for must be there. */
+static bool all_there(const top *t)
+{
+    for (int i = 0; i < t->pid_count; i++) {
+        choir__seen *seen = choir__recorder_read(t->pids[i]);
+        if (!seen) {
+            choir__error(CHOIR_ERR_ARGUMENT,
+                "process %d shows nothing: it is gone, another user's, or does not use Choir",
+                t->pids[i]);
+            return false;
+        }
+        choir__seen_free(seen);
+    }
+    return true;
+}
+
+int choir__cli_top(int argc, char **argv)
+{
+    top t = {.interval_s = 1};
+    int status = read_options(&t, argc, argv);
+    if (status == CHOIR__EXIT_OK && !all_there(&t))
+        status = choir__cli_fail();
+    else if (status == CHOIR__EXIT_OK && t.dump)
+        dump(&t);
+    else if (status == CHOIR__EXIT_OK && (t.once || t.json || !isatty(STDOUT_FILENO)))
+        one_round(&t);
+    else if (status == CHOIR__EXIT_OK)
+        refresh(&t);
+    free(t.pids);
+    return status < 0 ? CHOIR__EXIT_OK : status;
+}

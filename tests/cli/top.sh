@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# choir top: sees ranks at work and ranks that are stopped, in a table, as JSON, on a terminal.
+. "$(dirname "$0")/lib.sh"
+
+# job [ARG...]: two ranks in the background, some steps in; `ranks` holds their pids.
+job() {
+    rm -f out err
+    start train --steps 100000000 --json --log-every 20 --batch-size 8 --model toy \
+        --strategy ddp --nproc 2 "$@" random
+    await 20 test -s out || fail "no steps: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    [ ${#ranks[@]} -eq 2 ] || fail "${#ranks[@]} ranks"
+}
+
+no_more_job() {
+    kill -CONT "${ranks[@]}" 2>/dev/null
+    kill -KILL -- "-$started_pid"
+    ended 5 2>/dev/null
+}
+
+# top ARG...: into $work/seen; says nothing on standard error.
+top() {
+    timeout 20 "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
+    [ ! -s top.err ] || fail "standard error of top $*: $(cat top.err)"
+}
+
+table() {
+    job --mem-cap 300M
+    local busy
+    top --once
+    head -n 1 seen | grep -qE '^ rank +pid +device +now +peak +limit +busy +queue +collective$' ||
+        fail "head: $(cat seen)"
+    grep -qE "^job [0-9a-f]{8}, 2 ranks, up [0-9.]+ s: .*choir train --steps 100000000" seen ||
+        fail "job: $(cat seen)"
+    for r in 0 1; do
+        grep -qE "^ +$r +${ranks[$r]}  cpu:$r +[0-9]+[KM] +[0-9]+[KM] +300M +[0-9]+% +[0-9]+  .*" \
+            seen || fail "rank $r: $(cat seen)"
+        grep "^ *$r *${ranks[$r]} " seen | grep -qE 'tree_reduce|all_reduce|all_gather|broadcast' ||
+            fail "collective of rank $r: $(cat seen)"
+    done
+    top --json "${ranks[@]}"
+    [ "$(wc -l <seen)" -eq 2 ] || fail "$(wc -l <seen) lines: $(cat seen)"
+    for key in job pid rank world host command stopped age_s devices groups bytes_now bytes_peak \
+        bytes_limit queue_depth busy name backend begun ended last; do
+        [ "$(grep -c "\"$key\":" seen)" -eq 2 ] || fail "no $key in $(cat seen)"
+    done
+    if command -v jq >/dev/null; then
+        jq -es 'length == 2 and .[0].rank == 0 and .[1].rank == 1 and .[0].job == .[1].job and
+            (.[0].devices[0] | .busy > 0 and .busy <= 1 and .bytes_limit == 314572800)' \
+            seen >/dev/null || fail "JSON: $(cat seen)"
+    fi
+    busy=$(grep -o '"busy":[0-9.]*' seen | head -n 1)
+    [ -n "$busy" ] || fail "busy: $(cat seen)"
+    no_more_job
+}
+
+stopped() {
+    job
+    kill -STOP "${ranks[1]}"
+    sleep 1.2
+    top --once
+    grep -qE "^ +1 +${ranks[1]} .*  stopped \(SIGSTOP\), " seen || fail "rank 1: $(cat seen)"
+    grep -qE "^ +0 +${ranks[0]} .* for [0-9.]+ s$" seen || fail "rank 0: $(cat seen)"
+    top --json "${ranks[1]}"
+    grep -q '"stopped":true' seen || fail "JSON: $(cat seen)"
+    top --dump "${ranks[0]}"
+    grep -qE "^rank 0 of 2, pid ${ranks[0]} on .*, up [0-9.]+ s: .*choir train" seen ||
+        fail "dump: $(head -n 3 seen)"
+    [ "$(grep -c ', running$' seen)" -eq 1 ] || fail "what runs: $(cat seen)"
+    [ "$(grep -cE '^ +[0-9]+ +[0-9.]+ [mu]*s' seen)" -eq 64 ] || fail "collectives: $(cat seen)"
+    top --dump --json "${ranks[0]}"
+    [ "$(wc -l <seen)" -eq 64 ] || fail "$(wc -l <seen) collectives"
+    [ "$(grep -c '"running":true' seen)" -eq 1 ] || fail "what runs: $(cat seen)"
+    tail -n 1 seen | grep -qE '"call":"[a-z_]+","number":[0-9]+,.*"running":true,"took_s":[1-9]' ||
+        fail "the last: $(tail -n 1 seen)"
+    no_more_job
+}
+
+refreshed() { [ -e typescript ] && [ "$(grep -c 'rank *pid' typescript)" -gt 3 ]; }
+
+on_a_terminal() {
+    command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
+    job
+    rm -f typescript
+    (await 15 refreshed; printf q) | timeout 20 script -qefc "$CHOIR top --interval 0.1" \
+        typescript >/dev/null 2>&1 || fail "status $? on a terminal"
+    refreshed || fail "not refreshed: $(cat -v typescript)"
+    grep -q "${ranks[0]}" typescript || fail "no rank 0: $(cat -v typescript)"
+    tail -n 3 typescript | grep -q $'\033\\[?25h' || fail 'the cursor stays hidden'
+    no_more_job
+}
+
+# In a PID namespace of its own nobody else's processes are there.
+none() {
+    unshare -rpf --mount-proc true 2>/dev/null || { echo 'no namespaces here'; return; }
+    unshare -rpf --mount-proc "$CHOIR" top >seen 2>&1 || fail "status $?"
+    [ "$(cat seen)" = 'No process of yours uses Choir now.' ] || fail "$(cat seen)"
+    unshare -rpf --mount-proc "$CHOIR" top --json >seen 2>&1 || fail "status $?"
+    [ ! -s seen ] || fail "$(cat seen)"
+}
+
+check table
+check stopped
+check on_a_terminal
+check none
+check bad 2 "there is no option '--often'" top --often
+check bad 2 "'x7' is no process" top x7
+check bad 2 "interval is '0'" top --interval 0
+check bad 1 "process $$ shows nothing" top --dump $$
+finish

@@ -1,0 +1,90 @@
+/* The boards of other processes, which may say anything: a whole one, with a device and two
+ * groups, that the input patches. A patch is an offset (two bytes; the highest bit: only the
+ * second look sees it), a length (one), and so many bytes. */
+#include "fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <choir/device.h>
+#include "comm/recorder.h"
+
+enum { BYTES = 24 * 1024 };
+
+static char whole[BYTES];
+
+/* This process's own board. */
+static void make_whole(void)
+{
+    char path[64], target[64] = "";
+    choir_device_sync(choir_device_find("cpu:0"));
+    choir__recorder_job("job", 0, 2);
+    choir__log *logs[] = {
+        choir__log_open("world", "shm", 0, 2), choir__log_open("world/1", "shm", 0, 2)};
+    for (uint32_t i = 1; i <= 100; i++) {
+        choir__stamp stamp = {.kind = (uint8_t)(i % CHOIR__KIND_COUNT),
+            .dtype = CHOIR_F32,
+            .op = (uint8_t)(i % CHOIR_REDUCE_OP_COUNT),
+            .count = i,
+            .seq = i};
+        choir__log_begin(logs[i % 2], &stamp);
+        if (i < 100)
+            choir__log_end(logs[i % 2], &stamp, i % 7 ? CHOIR_OK : CHOIR_ERR_PEER_LOST);
+    }
+    for (int fd = 3; fd < 1024 && !whole[0]; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        if (length > 0 && !strncmp(target, "/memfd:choir-board", 18) &&
+            pread(fd, whole, BYTES, 0) != BYTES)
+            exit(1);
+    }
+    for (int i = 0; i < 2; i++)
+        choir__log_close(logs[i]);
+}
+
+static void patch(char *first, char *second, const uint8_t *data, size_t size)
+{
+    while (size > 3) {
+        size_t at = (size_t)(data[0] | (data[1] & 0x7f) << 8) % BYTES, n = data[2];
+        n = n > size - 3 ? size - 3 : n;
+        n = n > BYTES - at ? BYTES - at : n;
+        memcpy(second + at, data + 3, n);
+        if (!(data[1] & 0x80))
+            memcpy(first + at, data + 3, n);
+        data += 3 + n;
+        size -= 3 + n;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char first[BYTES], second[BYTES];
+    char *text = NULL;
+    size_t length;
+    if (!whole[0])
+        make_whole();
+    memcpy(first, whole, BYTES);
+    memcpy(second, whole, BYTES);
+    patch(first, second, data, size);
+    size_t bytes = size && data[0] == 255 ? BYTES / 2 : BYTES; /* cut off */
+    choir__board *board = choir__board_parse(first, second, bytes);
+    if (!board)
+        return 0;
+    choir__seen *seen = choir__recorder_parse(board, 7),
+                *again = choir__recorder_parse(board, 7);
+    FILE *out = open_memstream(&text, &length);
+    choir__seen_print(seen, out);
+    choir__seen_json(seen, again, out);
+    choir__seen_calls_json(seen, out);
+    fclose(out);
+    for (size_t i = 0; i < length; i++) /* for a terminal */
+        if ((text[i] < ' ' && text[i] != '\n') || text[i] == 127)
+            abort();
+    free(text);
+    choir__seen_free(seen);
+    choir__seen_free(again);
+    choir__board_free(board);
+    return 0;
+}
