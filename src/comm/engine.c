@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/hierarchy.h"
 #include "comm/plugin.h"
 #include "comm/shm/shm.h"
 
@@ -15,7 +16,13 @@ typedef struct choir__engine_entry {
 
 static choir_status open_ucx(choir__meeting *meeting, choir__engine **engine)
 {
-    return choir__plugin_engine("ucx", "libucx-dev", meeting, engine);
+    choir__engine *whole;
+    choir_status status = choir__plugin_engine("ucx", "libucx-dev", meeting, &whole);
+    if (status == CHOIR_OK && choir__hierarchy_fits(meeting))
+        return choir__hierarchy_open(whole, meeting, engine);
+    if (status == CHOIR_OK)
+        *engine = whole;
+    return status;
 }
 
 static const choir__engine_entry entries[] = {

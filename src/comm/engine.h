@@ -91,7 +91,8 @@ const char *choir__engine_peer(const choir__engine *engine, int rank, char text[
 
 /* Words for ranks (count) that keep a call waiting past the timeout: who they are, whether they
  * are stopped, what they were last seen doing. came: they did come to the call, but not to its
- * end. pids (world): their processes, 0 where they are on other machines; NULL: the members'. */
+ * end. pids (world): their processes, 0 where they are on other machines; NULL: the members'.
+ */
 enum { CHOIR__SILENT_TEXT = 480 };
 const char *choir__engine_silent(const choir__engine *engine, const int *ranks, int count,
     bool came, const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT]);

@@ -1,0 +1,153 @@
+/* Layers of engines: ranks of this machine play nodes, and the bits are those of one engine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hierarchy.h"
+#include "comm/pattern/tree.h"
+#include "comm/shm/shm.h"
+#include "multi/ranks.h"
+
+enum { ROOM = 20000, LEAVES_MAX = 16 };
+
+static choir__meeting meeting_of(int rank, int world, int nodes)
+{
+    choir__meeting m = {.rank = rank,
+        .world = world,
+        .nodes = nodes,
+        .timeout_s = 60,
+        .members = choir__calloc((size_t)world, sizeof *m.members)};
+    snprintf(m.job, sizeof m.job, "%s/hierarchy", getenv("CHOIR_JOB"));
+    for (int r = 0; r < world; r++)
+        m.members[r] =
+            (choir__member){.node = r * nodes / world, .local_rank = r % (world / nodes)};
+    return m;
+}
+
+static float leaf(int64_t m, int64_t i)
+{
+    uint32_t z = (uint32_t)(m * 7919 + i) * 2654435761u;
+    z = (z ^ (z >> 15)) * 2246822519u;
+    return (float)(int32_t)(z ^ (z >> 13)) * 1e-7f;
+}
+
+static int sums(choir__engine *e, int64_t count, choir_reduce_op op)
+{
+    static float x[ROOM];
+    choir__call call = {.stamp = {.count = (uint64_t)count,
+                            .seq = ++e->seq,
+                            .kind = CHOIR__ALL_REDUCE,
+                            .dtype = CHOIR_F32,
+                            .op = (uint8_t)op},
+        .in = x,
+        .out = x};
+    for (int64_t i = 0; i < count; i++)
+        x[i] = leaf(e->rank, i);
+    CHECK_OK(e->ops->run(e, &call));
+    for (int64_t i = 0; i < count; i++) {
+        float all[LEAVES_MAX];
+        for (int r = 0; r < e->world; r++)
+            all[r] = leaf(r, i);
+        float want =
+            choir__tree_sum(all, e->world, op == CHOIR_MEAN ? (float)(1.0 / e->world) : 1);
+        CHECK(memcmp(&want, &x[i], sizeof want) == 0);
+    }
+    return 0;
+}
+
+/* Each rank holds as many leaves as any other, so one or two nodes of the tree. */
+static int trees(choir__engine *e, int64_t leaves, int64_t count)
+{
+    int64_t lo, hi;
+    choir__node nodes[CHOIR__MAX_NODES];
+    choir__tree_run(leaves, e->rank, e->world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, nodes);
+    float *x = calloc((size_t)n * ROOM, sizeof *x);
+    choir__call call = {.stamp = {.count = (uint64_t)count,
+                            .seq = ++e->seq,
+                            .kind = CHOIR__TREE_REDUCE,
+                            .dtype = CHOIR_F32,
+                            .root = (int32_t)leaves},
+        .in = x,
+        .out = x,
+        .node_stride = ROOM * sizeof *x,
+        .scale = 1.0f / (float)leaves};
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < count; i++) {
+            float own[LEAVES_MAX];
+            for (int64_t m = 0; m < nodes[k].leaves; m++)
+                own[m] = leaf(nodes[k].start + m, i);
+            x[k * ROOM + i] = choir__tree_sum(own, nodes[k].leaves, 1);
+        }
+    CHECK_OK(e->ops->run(e, &call));
+    for (int64_t i = 0; i < count; i++) {
+        float all[LEAVES_MAX];
+        for (int64_t m = 0; m < leaves; m++)
+            all[m] = leaf(m, i);
+        float want = choir__tree_sum(all, leaves, call.scale);
+        CHECK(memcmp(&want, &x[i], sizeof want) == 0);
+    }
+    free(x);
+    return 0;
+}
+
+static int layers(int rank, int world, void *arg)
+{
+    static const int64_t counts[] = {1, 1000, 4097, 19999};
+    choir__engine *whole, *e;
+    choir__meeting m = meeting_of(rank, world, *(int *)arg);
+    CHECK(choir__hierarchy_fits(&m));
+    CHECK_OK(choir__shm_open(&m, &whole));
+    CHECK_OK(choir__hierarchy_open(whole, &m, &e));
+    for (size_t c = 0; c < CHOIR_COUNT(counts); c++) {
+        CHECK(sums(e, counts[c], CHOIR_SUM) == 0);
+        CHECK(sums(e, counts[c], CHOIR_MEAN) == 0);
+        for (int64_t leaves = world; leaves <= LEAVES_MAX; leaves += world)
+            CHECK(trees(e, leaves, counts[c]) == 0);
+    }
+    e->ops->close(e);
+    choir__meeting_free(&m);
+    return 0;
+}
+
+static void test_layers(void **state)
+{
+    static const int shapes[][2] = {{4, 2}, {6, 3}, {8, 2}, {8, 4}}; /* ranks, nodes */
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
+        int nodes = shapes[i][1];
+        assert_int_equal(choir_spawn(shapes[i][0], layers, &nodes), CHOIR_OK);
+    }
+}
+
+static void test_fits(void **state)
+{
+    (void)state;
+    setenv("CHOIR_JOB", "x", 1);
+    for (int nodes = 1; nodes <= 8; nodes++)
+        for (int each = 1; each <= 8; each++) {
+            choir__meeting m = meeting_of(0, nodes * each, nodes);
+            bool power = (each & (each - 1)) == 0;
+            assert_int_equal(choir__hierarchy_fits(&m), nodes > 1 && each > 1 && power);
+            if (nodes > 1) { /* ranks dealt out round and round */
+                for (int r = 0; r < m.world; r++)
+                    m.members[r].node = r % nodes;
+                assert_false(choir__hierarchy_fits(&m));
+            }
+            choir__meeting_free(&m);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fits),
+        cmocka_unit_test(test_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
