@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/hierarchy.h"
+#include "comm/message/message.h"
 #include "comm/plugin.h"
 #include "comm/shm/shm.h"
 
@@ -66,7 +67,7 @@ choir_status choir__engine_open(
 void choir__engine_free(choir__engine *engine)
 {
     free(engine->members);
-    free(engine->scratch);
+    choir__executor_free(engine->executor);
     free(engine);
 }
 

@@ -67,8 +67,7 @@ struct choir__engine {
     choir_status failed;    /* sticks */
     char message[512];
     _Atomic uint64_t bytes; /* sent to or fetched from peers */
-    char *scratch;          /* comm/message: partial sums and staging */
-    size_t scratch_bytes;
+    struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
 };
 
 /* Opens the engine `name` (NULL: the best for where the members are) over a meeting. */

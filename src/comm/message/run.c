@@ -1,15 +1,324 @@
-/* Runs a call over messages: to come. */
-#include "comm/engine.h"
+/* A collective over messages: its schedule, run by lanes (see message.h). */
+#include "comm/message/message.h"
+
+#include <string.h>
+
+/* --- one lane --- */
+
+static bool is_message(const choir__move *m)
+{
+    return m->kind == CHOIR__MOVE_SEND || m->kind == CHOIR__MOVE_RECEIVE;
+}
+
+static choir_status post_message(
+    const choir__run *run, choir__lane *lane, const choir__move *m, const choir__stamp *stamp)
+{
+    choir__engine *engine = run->engine;
+    choir__request *request = &lane->requests[lane->pending++];
+    size_t bytes = (size_t)m->count * run->size;
+    memset(request, 0, sizeof *request);
+    if (m->kind == CHOIR__MOVE_RECEIVE)
+        return engine->ops->receive(
+            engine, m->peer, choir__lane_at(run, lane, m->to), bytes, stamp, request);
+    return engine->ops->send(
+        engine, m->peer, choir__lane_at(run, lane, m->from), bytes, stamp, request);
+}
+
+/* The lane's next round: receives first, so that what comes finds its place. */
+static choir_status post(const choir__run *run, choir__lane *lane)
+{
+    const choir__schedule *s = &lane->kept->schedule;
+    int end = lane->next;
+    while (end < s->count && s->moves[end].round == lane->round)
+        end++;
+    for (int sends = 0; sends < 2; sends++)
+        for (int i = lane->next; i < end; i++) {
+            const choir__move *m = &s->moves[i];
+            if (!is_message(m) || (m->kind == CHOIR__MOVE_SEND) != sends)
+                continue;
+            choir_status status = post_message(run, lane, m, &run->call->stamp);
+            if (status)
+                return status;
+        }
+    lane->local = lane->next;
+    lane->local_end = lane->next = end;
+    lane->round++;
+    return CHOIR_OK;
+}
+
+/* Ends the lane's round and begins the next. */
+static choir_status step(const choir__run *run, choir__lane *lane)
+{
+    choir__engine *engine = run->engine;
+    if (lane->pending) {
+        choir_status status = engine->ops->wait(engine, lane->requests, lane->pending);
+        if (status)
+            return status;
+        lane->pending = 0;
+    }
+    choir__lane_local(run, lane);
+    if (lane->next < lane->kept->schedule.count)
+        return post(run, lane);
+    if (run->wide)
+        choir__lane_narrow(run, lane);
+    lane->busy = false;
+    return CHOIR_OK;
+}
+
+/* --- all lanes --- */
+
+/* How a call is cut: `segments` of `each` elements, the last one of `rest`. */
+typedef struct cut {
+    int64_t segments, each, rest;
+    const choir__kept *kept, *kept_rest;
+    int64_t block; /* see choir__lane */
+} cut;
+
+static void begin(const choir__run *run, const cut *c, choir__lane *lane, int64_t segment)
+{
+    const choir__call *call = run->call;
+    bool last = segment == c->segments - 1;
+    lane->segment = segment;
+    lane->busy = true;
+    lane->round = lane->next = lane->local = lane->local_end = lane->pending = 0;
+    lane->kept = last ? c->kept_rest : c->kept;
+    lane->first = segment * c->each;
+    lane->count = last ? c->rest : c->each;
+    lane->block = c->block;
+    if (run->wide) {
+        choir__lane_widen(run, lane);
+        return;
+    }
+    size_t at = (size_t)lane->first * run->size; /* 0 + NULL where a rank has no such buffer */
+    lane->in = call->in ? (const char *)call->in + at : NULL;
+    lane->out = call->out ? (char *)call->out + at : NULL;
+}
+
+static choir_status run_lanes(const choir__run *run, const cut *c, choir__lane *lanes)
+{
+    int rounds =
+        c->kept->rounds > c->kept_rest->rounds ? c->kept->rounds : c->kept_rest->rounds;
+    int64_t stride = (rounds + CHOIR__LANES - 1) / CHOIR__LANES, first = 0;
+    for (int64_t t = 0; first < c->segments; t++) {
+        for (int64_t s = first; s < c->segments && s * stride <= t; s++) {
+            choir__lane *lane = &lanes[s % CHOIR__LANES];
+            if (s * stride == t)
+                begin(run, c, lane, s);
+            if (lane->segment != s || !lane->busy)
+                continue; /* this rank was through with it early */
+            choir_status status = step(run, lane);
+            if (status)
+                return status;
+        }
+        while (
+            first < c->segments && first * stride <= t &&
+            (lanes[first % CHOIR__LANES].segment != first || !lanes[first % CHOIR__LANES].busy))
+            first++;
+    }
+    return CHOIR_OK;
+}
+
+static choir_status run_one(const choir__run *run, const cut *c, choir__lane *lane)
+{
+    begin(run, c, lane, 0);
+    while (lane->busy) {
+        choir_status status = step(run, lane);
+        if (status)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+/* --- from a call to a run --- */
+
+static bool adds(choir__kind kind)
+{
+    return kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE ||
+           kind == CHOIR__REDUCE_SCATTER || kind == CHOIR__TREE_REDUCE;
+}
+
+/* Whether this rank's data lie where its result will. */
+static bool in_place(const choir__engine *engine, const choir__call *call, size_t size)
+{
+    const char *in = call->in, *out = call->out;
+    size_t mine = (size_t)engine->rank * (size_t)call->stamp.count * size;
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__GATHER:
+    case CHOIR__ALL_GATHER: return out && in == out + mine;
+    case CHOIR__SCATTER:
+    case CHOIR__REDUCE_SCATTER: return in && out == in + mine;
+    default: return in == out;
+    }
+}
+
+/* How many elements a segment has: so that its messages are of CHOIR__SEGMENT_MESSAGE bytes.
+ * Out of what all ranks share, since all must cut alike. */
+static int64_t segment_count(const choir__run *run, const choir__plan *plan)
+{
+    if (plan->algorithm == CHOIR__DOUBLE_TREE)
+        return plan->count; /* it sends in pieces by itself */
+    bool sliced = plan->algorithm == CHOIR__EXCHANGE || plan->algorithm == CHOIR__RING;
+    int64_t parts = 1, bytes = plan->count * (int64_t)run->size;
+    switch (plan->kind) {
+    case CHOIR__ALL_REDUCE:
+    case CHOIR__REDUCE:
+    case CHOIR__TREE_REDUCE:
+    case CHOIR__BROADCAST: parts = sliced ? plan->world : 1; break;
+    case CHOIR__REDUCE_SCATTER:
+        if (sliced)
+            break;
+        return plan->count;
+    default: return plan->count;
+    }
+    int64_t segment = CHOIR__SEGMENT_MESSAGE * parts;
+    int64_t segments = (bytes + segment - 1) / segment;
+    if (segments < 2 || plan->world < 2)
+        return plan->count;
+    int64_t each = (plan->count + segments - 1) / segments;
+    return (each + plan->align - 1) / plan->align * plan->align;
+}
+
+static choir_status cut_up(const choir__run *run, choir__plan *plan, cut *c)
+{
+    const int64_t count = plan->count;
+    c->each = segment_count(run, plan);
+    c->segments = c->each ? (count + c->each - 1) / c->each : 1;
+    c->rest = count - (c->segments - 1) * c->each;
+    bool several = c->segments > 1;
+    c->block = plan->kind == CHOIR__REDUCE_SCATTER && several && !run->wide ? count : 0;
+    plan->count = c->rest; /* first, so that the other is not the older of the two */
+    choir_status status = choir__plan_schedule(run->engine, plan, several, &c->kept_rest);
+    plan->count = c->each;
+    if (!status)
+        status = choir__plan_schedule(run->engine, plan, several, &c->kept);
+    plan->count = count;
+    return status;
+}
+
+static choir__plan plan_of(const choir__run *run)
+{
+    const choir__engine *engine = run->engine;
+    const choir__call *call = run->call;
+    const choir__stamp *stamp = &call->stamp;
+    bool tree = stamp->kind == CHOIR__TREE_REDUCE;
+    choir__plan plan = {.kind = (choir__kind)stamp->kind,
+        .algorithm = (choir__algorithm)stamp->algorithm,
+        .rank = engine->rank,
+        .world = engine->world,
+        .root = tree ? 0 : stamp->root,
+        .count = (int64_t)stamp->count,
+        .leaves = tree ? stamp->root : 0,
+        .node_stride = (int64_t)(call->node_stride / sizeof(float)),
+        .align = (int)(64 / run->size),
+        .in_place = run->in_place,
+        .mean = tree ? call->scale != 1 : run->scale != 1,
+        .in_counts = call->in_counts,
+        .out_counts = call->out_counts,
+        .nodes = run->executor->nodes};
+    plan.algorithm = choir__schedule_choose(&plan, (choir_dtype)stamp->dtype);
+    return plan;
+}
+
+/* What is added, and what a sum is multiplied by at the end. */
+static choir_status arithmetic(choir__run *run)
+{
+    const choir__stamp *stamp = &run->call->stamp;
+    run->size = choir_dtype_size((choir_dtype)stamp->dtype);
+    run->scale = 1;
+    run->divisor = 1;
+    if (!adds((choir__kind)stamp->kind))
+        return CHOIR_OK;
+    run->arith = choir__arith_find((choir_dtype)stamp->dtype, (choir_reduce_op)stamp->op);
+    if (!run->arith)
+        return choir__engine_fail(run->engine, CHOIR_ERR_DTYPE, "%s: %s have no operation %d",
+            choir__kind_name((choir__kind)stamp->kind),
+            choir_dtype_name((choir_dtype)stamp->dtype), stamp->op);
+    if (stamp->op == CHOIR_MEAN) {
+        run->scale = 1.0 / run->engine->world;
+        run->divisor = run->engine->world;
+    }
+    if (stamp->kind == CHOIR__TREE_REDUCE)
+        run->scale = (double)run->call->scale;
+    return CHOIR_OK;
+}
+
+/* The exchange adds all in one go. Elsewhere partial sums travel: as what they are added in. */
+static void widen(choir__run *run, choir__plan *plan)
+{
+    if (!run->arith || !run->arith->wide || plan->algorithm == CHOIR__EXCHANGE ||
+        plan->world == 1)
+        return;
+    run->wide = run->arith;
+    run->arith = run->wide->wide;
+    run->size = run->arith->size;
+    plan->align = (int)(64 / run->size);
+    if (plan->kind == CHOIR__REDUCE_SCATTER)
+        plan->in_place = run->in_place = false;
+}
+
+/* Bytes of so many elements in whole cache lines; SIZE_MAX / 64: more than there can be. */
+static size_t room_for(int64_t elements, int64_t times, size_t size)
+{
+    const size_t most = SIZE_MAX / 64;
+    size_t n = (size_t)elements, k = (size_t)times;
+    if (n && k && n > most / size / k)
+        return most;
+    return (n * k * size + 63) / 64 * 64;
+}
+
+/* Hands out memory to as many lanes as there is work for.
+ *
+ *   | partial sums of one block | scratch of lane 0 | widened in | widened out | lane 1 ... */
+static choir_status settle(choir__run *run, const cut *c, choir__lane *lanes)
+{
+    int count = (int)choir__min(CHOIR__LANES, c->segments);
+    const choir__kept *k = c->kept, *rest = c->kept_rest;
+    int most = k->most > rest->most ? k->most : rest->most;
+    int64_t elements = choir__max(k->schedule.scratch, rest->schedule.scratch);
+    size_t scratch = room_for(elements, 1, run->size), wide_in = 0, wide_out = 0;
+    if (run->wide) {
+        bool blocks = run->call->stamp.kind == CHOIR__REDUCE_SCATTER;
+        wide_out = room_for(c->each, 1, run->size);
+        if (!run->in_place)
+            wide_in = room_for(c->each, blocks ? run->engine->world : 1, run->size);
+    }
+    size_t partial = run->arith ? CHOIR__REDUCE_SCRATCH : 0;
+    size_t lane = scratch + wide_in + wide_out;
+    char *memory = choir__executor_memory(run->engine, partial + (size_t)count * lane);
+    if (!memory && partial + (size_t)count * lane)
+        return run->engine->failed;
+    choir__request *requests = choir__executor_requests(run->executor, count * most);
+    run->partial = memory;
+    for (int i = 0; i < count; i++) {
+        char *own = memory + partial + (size_t)i * lane;
+        lanes[i] = (choir__lane){.segment = -1,
+            .scratch = own,
+            .wide_out = own + scratch,
+            .wide_in = own + scratch + (wide_in ? wide_out : 0),
+            .requests = requests + (ptrdiff_t)i * most};
+    }
+    return CHOIR_OK;
+}
 
 choir_status choir__message_run(choir__engine *engine, const choir__call *call)
 {
-    return choir__engine_fail(engine, CHOIR_ERR_UNSUPPORTED, "%s by %s is not built in",
-        choir__kind_name((choir__kind)call->stamp.kind),
-        choir__algorithm_name((choir__algorithm)call->stamp.algorithm));
-}
-
-choir_status choir__message_batch(choir__engine *engine, const choir__call *calls, int count)
-{
-    (void)count;
-    return choir__message_run(engine, calls);
+    choir__lane lanes[CHOIR__LANES];
+    choir__run run = {.engine = engine, .call = call};
+    cut c;
+    if (engine->failed)
+        return engine->failed;
+    if (call->stamp.kind == CHOIR__SEND || call->stamp.kind == CHOIR__RECEIVE)
+        return choir__message_batch(engine, call, 1);
+    run.executor = choir__executor_of(engine);
+    if (arithmetic(&run))
+        return engine->failed;
+    run.in_place = in_place(engine, call, run.size);
+    choir__plan plan = plan_of(&run);
+    widen(&run, &plan);
+    choir_status status = cut_up(&run, &plan, &c);
+    if (status)
+        return choir__engine_fail(engine, status, "%s", choir_error_message());
+    if (settle(&run, &c, lanes))
+        return engine->failed;
+    return c.segments > 1 ? run_lanes(&run, &c, lanes) : run_one(&run, &c, lanes);
 }

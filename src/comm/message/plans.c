@@ -1,0 +1,149 @@
+/* Schedules, made once and kept: a training run calls the same few collectives again and again.
+ * And the rest of what comm/message keeps with an engine: memory that grows to what calls have
+ * asked for. */
+#include "comm/message/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+choir__executor *choir__executor_of(choir__engine *engine)
+{
+    if (!engine->executor) {
+        choir__executor *x = engine->executor = choir__calloc(1, sizeof *x);
+        x->nodes = choir__calloc((size_t)engine->world, sizeof *x->nodes);
+        for (int r = 0; r < engine->world && engine->members; r++)
+            x->nodes[r] = engine->members[r].node;
+    }
+    return engine->executor;
+}
+
+void choir__executor_free(choir__executor *x)
+{
+    if (!x)
+        return;
+    for (int i = 0; i < x->kept_count; i++)
+        choir__schedule_free(&x->kept[i].schedule);
+    free(x->nodes);
+    free(x->memory);
+    free(x->requests);
+    free(x->source_nodes);
+    free(x->sources);
+    free(x);
+}
+
+/* --- memory --- */
+
+char *choir__executor_memory(choir__engine *engine, size_t bytes)
+{
+    choir__executor *x = engine->executor;
+    if (bytes <= x->memory_bytes)
+        return x->memory;
+    size_t rounded = (bytes + 4095) / 4096 * 4096; /* 0 where this overflows */
+    char *memory = rounded >= bytes ? aligned_alloc(64, rounded) : NULL;
+    if (!memory) {
+        choir__engine_fail(engine, CHOIR_ERR_MEMORY,
+            "rank %d cannot have the %zu bytes that messages need on their way", engine->rank,
+            bytes);
+        return NULL;
+    }
+    free(x->memory);
+    x->memory = memory;
+    x->memory_bytes = rounded;
+    return memory;
+}
+
+choir__request *choir__executor_requests(choir__executor *x, int count)
+{
+    if (count > x->request_room) {
+        x->request_room = count;
+        x->requests = choir__realloc(x->requests, (size_t)count * sizeof *x->requests);
+    }
+    return x->requests;
+}
+
+/* --- schedules --- */
+
+static bool same(const choir__plan *a, const choir__plan *b)
+{
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->root == b->root &&
+           a->count == b->count && a->leaves == b->leaves && a->node_stride == b->node_stride &&
+           a->align == b->align && a->in_place == b->in_place && a->mean == b->mean &&
+           !a->in_counts && !b->in_counts;
+}
+
+/* The most messages of a round; room for the sources of the largest reduction. */
+static void measure(choir__executor *x, choir__kept *k)
+{
+    const choir__schedule *s = &k->schedule;
+    int messages = 0, round = -1, sources = 0;
+    k->most = 0;
+    for (int i = 0; i < s->count; i++) {
+        const choir__move *m = &s->moves[i];
+        if (m->round != round)
+            messages = 0, round = m->round;
+        messages += m->kind == CHOIR__MOVE_SEND || m->kind == CHOIR__MOVE_RECEIVE;
+        k->most = messages > k->most ? messages : k->most;
+        if (m->kind == CHOIR__MOVE_REDUCE && m->sources > sources)
+            sources = m->sources;
+    }
+    if (sources > x->source_room) {
+        x->source_room = sources;
+        x->source_nodes =
+            choir__realloc(x->source_nodes, (size_t)sources * sizeof(choir__node));
+        x->sources = choir__realloc(x->sources, (size_t)sources * sizeof(char *));
+    }
+}
+
+/* Rounds of the rank that has most of them. */
+static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
+{
+    k->rounds = k->schedule.rounds;
+    for (int r = 0; r < plan->world; r++) {
+        choir__schedule theirs = {0};
+        choir__plan other = *plan;
+        other.rank = r;
+        choir_status status = choir__schedule_make(&other, &theirs);
+        k->rounds = theirs.rounds > k->rounds ? theirs.rounds : k->rounds;
+        choir__schedule_free(&theirs);
+        if (status)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+/* A free place, or that of the one unused for longest. */
+static choir__kept *place(choir__executor *x)
+{
+    choir__kept *oldest = &x->kept[0];
+    if (x->kept_count < CHOIR__PLANS)
+        return &x->kept[x->kept_count++];
+    for (int i = 1; i < CHOIR__PLANS; i++)
+        if (x->kept[i].used < oldest->used)
+            oldest = &x->kept[i];
+    choir__schedule_free(&oldest->schedule);
+    return oldest;
+}
+
+choir_status choir__plan_schedule(
+    choir__engine *engine, const choir__plan *plan, bool everywhere, const choir__kept **kept)
+{
+    choir__executor *x = engine->executor;
+    choir__kept *k = NULL;
+    for (int i = 0; i < x->kept_count && !k; i++)
+        if (same(&x->kept[i].plan, plan))
+            k = &x->kept[i];
+    if (!k) {
+        choir__schedule made = {0};
+        choir_status status = choir__schedule_make(plan, &made);
+        if (status) {
+            choir__schedule_free(&made);
+            return status;
+        }
+        k = place(x);
+        *k = (choir__kept){.plan = *plan, .schedule = made};
+        measure(x, k);
+    }
+    k->used = ++x->uses;
+    *kept = k;
+    return everywhere && !k->rounds ? count_rounds(plan, k) : CHOIR_OK;
+}
