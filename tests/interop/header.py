@@ -53,7 +53,9 @@ class Header:
             name, _, given = entry.partition("=")
             if not re.fullmatch(r"\s*\w+\s*", name):
                 continue
-            value = int(given, 0) if given.strip() else value
+            if given.strip():  # a number, or a power of two as 1 << 20
+                base, _, shift = given.partition("<<")
+                value = int(base, 0) << int(shift or "0", 0)
             self.enumerators[name.strip()] = value
             value += 1
         return "int " + (match.group(2) or "unnamed")
