@@ -199,18 +199,34 @@ void choir__shm_orphan(choir__shm *shm)
         s->engine = NULL;
 }
 
+static bool holds(const struct choir__region *region, const void *data, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)region->at, d = (uintptr_t)data;
+    return at && d >= at && d - at <= region->bytes && bytes <= region->bytes - (d - at);
+}
+
 choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
 {
     choir__place place = {0};
     pthread_mutex_lock(&shm->lock);
-    for (const choir__shared *s = shm->shareds; s; s = s->next) {
-        uintptr_t at = (uintptr_t)s->regions[shm->base.rank].at, d = (uintptr_t)data;
-        size_t room = s->regions[shm->base.rank].bytes;
-        if (at && d >= at && d - at <= room && bytes <= room - (d - at))
-            place = (choir__place){s->id, d - at};
-    }
+    for (const choir__shared *s = shm->shareds; s && !place.shared; s = s->next)
+        for (int i = 0; i < s->world && !place.shared; i++) {
+            int r = (s->rank + i) % s->world; /* its own first: there it mostly is */
+            if (holds(&s->regions[r], data, bytes))
+                place = (choir__place){
+                    (uint32_t)s->id, r, (uint64_t)((const char *)data - s->regions[r].at)};
+        }
     pthread_mutex_unlock(&shm->lock);
     return place;
+}
+
+char *choir__shm_at(choir__shm *shm, choir__place place, size_t bytes)
+{
+    const choir__shared *shared = place.shared ? choir__shm_shared(shm, place.shared) : NULL;
+    if (!shared)
+        return NULL;
+    char *at = shared->regions[place.region].at + place.offset;
+    return holds(&shared->regions[place.region], at, bytes) ? at : NULL;
 }
 
 choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id)

@@ -9,9 +9,10 @@
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
  *
- *   rendezvous.c  ranks meet and pass descriptors    collectives.c  what users call
- *   wait.c        steps, sleep, death, silence       shared.c       memory that peers can reach
- *   call.c        do all ranks make the same call
+ *   rendezvous.c  ranks meet and pass descriptors    collectives.c  which way a call takes
+ *   wait.c        steps, sleep, death, silence       moves.c        broadcast, gather and such
+ *   call.c        do all ranks make the same call    reductions.c   reduce and such
+ *   shared.c      memory that peers can reach
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */
@@ -31,18 +32,26 @@ enum {
     CHOIR__CHUNK = 128 * 1024, /* what one rank stages in one step; the peers' share fits L2 */
 };
 
-/* Where a rank's argument lies, when that is in its own region of a choir__shared. */
+/* Where a rank's argument lies, when that is in a choir__shared. */
 typedef struct choir__place {
-    uint64_t shared; /* which one, counted from 1; 0: private memory */
+    uint32_t shared; /* which one, counted from 1; 0: private memory */
+    int32_t region;  /* whose */
     uint64_t offset; /* in bytes */
 } choir__place;
 
-/* The first line carries a whole small collective but its data; the second is seldom read. */
+/* What else a rank says of its call n, in turn n % 2. */
+typedef struct choir__details {
+    alignas(64) choir__place in, out;
+    bool staged; /* its first chunk is in its staging area already */
+    int64_t gives[CHOIR__MAX_WORLD], wants[CHOIR__MAX_WORLD]; /* counts of uneven parts */
+} choir__details;
+
+/* The first line carries a whole small collective but its data; the others are seldom read. */
 typedef struct choir__slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
     choir__stamp calls[2];             /* call n in calls[n % 2] */
-    alignas(64) choir__place places[2];
+    choir__details details[2];
     _Atomic int32_t left; /* the rank has freed its group */
 } choir__slot;
 
@@ -128,14 +137,44 @@ bool choir__shm_dead(const choir__shm *shm, int rank);
 /* The first step of every collective: all ranks are here, with the same call. */
 choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call);
 
-/* --- collectives.c, shared.c: run on the group's queue --- */
+/* --- shared.c --- */
 
-choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
 choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared **shared);
 
-/* Where data lies, if all of it is in this rank's region of a choir__shared. */
+/* Where data lies, if all of it is in one region of a choir__shared. */
 choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
+/* That place here, for `bytes` bytes; NULL: out of reach. */
+char *choir__shm_at(choir__shm *shm, choir__place place, size_t bytes);
 choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
 void choir__shm_orphan(choir__shm *shm); /* shareds outlive their group */
+
+/* --- collectives.c: which way a call takes, and what the ways share --- */
+
+choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
+
+/* A staging buffer of rank: 0 and 1 in turn; 2 for results. */
+char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer);
+/* A step of a collective; the first one compares the calls. */
+choir_status choir__shm_step(choir__shm *shm, const choir__stamp *call, bool first);
+void choir__shm_count(choir__shm *shm, size_t bytes);
+size_t choir__shm_bytes(const choir__stamp *call);
+
+/* Whether all ranks have staged their first chunk, as they told. */
+bool choir__shm_all_staged(const choir__shm *shm);
+
+/* What rank told of the call being run; and this rank's own, to be written before it enters. */
+const choir__details *choir__shm_details(const choir__shm *shm, int rank);
+choir__details *choir__shm_my_details(choir__shm *shm);
+
+/* How far a rank is when the staged way begins. */
+typedef enum choir__progress { CHOIR__FRESH, CHOIR__ENTERED, CHOIR__STAGED } choir__progress;
+
+/* --- moves.c, reductions.c --- */
+
+choir_status choir__shm_move(choir__shm *shm, const choir__call *call);
+choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call);
+choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call);
+
+enum { CHOIR__DIRECT_FROM = 2 * 1024 }; /* bytes: below, one step beats the two of direct */
 
 #endif

@@ -1,0 +1,320 @@
+/* Collectives that add: reduce, all_reduce, reduce_scatter, and the gradients' tree.
+ *
+ * Where the peers' chunks are few and small, everyone who wants a result reads all of them and
+ * adds by itself: one step a chunk. Among more ranks each adds its own slice of the chunk, then
+ * the others' results are fetched: two steps, but a chunk is read once whatever the number of
+ * ranks. A reduce_scatter always takes one step, since each rank wants its own slice alone.
+ *
+ * Data in shared memory are reduced where they lie: each rank reads its slice out of everyone's
+ * buffer and writes the sum into all buffers that shall have it. */
+#include "comm/reduce.h"
+#include "comm/shm/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPLICATE_UP_TO = 64 * 1024 }; /* bytes of all peers */
+
+typedef struct job {
+    choir__shm *shm;
+    const choir__call *call;
+    choir__kind kind;
+    int rank, world;
+    bool wants;          /* a result: all but the non-roots of a reduce */
+    bool few;            /* peers' bytes: each reads them all */
+    size_t size;         /* of an element */
+    int64_t count, each; /* elements; reduce_scatter: in all, and of a rank's part */
+    choir__node nodes[CHOIR__MAX_WORLD];
+    const char *from[CHOIR__MAX_WORLD];
+    char *to[CHOIR__MAX_WORLD];
+    choir__reduction reduction; /* of one chunk */
+} job;
+
+static void job_init(job *j, choir__shm *shm, const choir__call *call)
+{
+    const choir__stamp *stamp = &call->stamp;
+    bool mean = stamp->op == CHOIR_MEAN;
+    j->shm = shm;
+    j->call = call;
+    j->kind = (choir__kind)stamp->kind;
+    j->rank = shm->base.rank;
+    j->world = shm->base.world;
+    j->wants = j->kind != CHOIR__REDUCE || j->rank == stamp->root;
+    j->each = (int64_t)stamp->count;
+    j->count = j->kind == CHOIR__REDUCE_SCATTER ? j->each * j->world : j->each;
+    for (int r = 0; r < j->world; r++)
+        j->nodes[r] = (choir__node){r, 1};
+    j->reduction = (choir__reduction){
+        .arith = choir__arith_find((choir_dtype)stamp->dtype, (choir_reduce_op)stamp->op),
+        .nodes = j->nodes,
+        .from = j->from,
+        .to = j->to,
+        .sources = j->world,
+        .outputs = 1,
+        .scale = mean ? 1.0 / j->world : 1,
+        .divisor = mean ? j->world : 1};
+    j->size = j->reduction.arith->size;
+    j->few =
+        j->world <= 3 || (size_t)(j->world - 1) * (size_t)j->count * j->size <= REPLICATE_UP_TO;
+}
+
+static void count_elements(const job *j, int64_t elements)
+{
+    choir__shm_count(j->shm, (size_t)elements * j->size);
+}
+
+/* --- staged --- */
+
+static bool scatters(const job *j)
+{
+    return j->kind == CHOIR__REDUCE_SCATTER;
+}
+
+/* What a staging area holds at a time: of a reduce_scatter, a piece of every rank's part. */
+static size_t piece_bytes(const job *j)
+{
+    return scatters(j) ? (size_t)CHOIR__CHUNK / (size_t)j->world / 64 * 64 : CHOIR__CHUNK;
+}
+
+static int64_t total(const job *j)
+{
+    return scatters(j) ? j->each : j->count;
+}
+
+static int64_t chunk(const job *j, int64_t first)
+{
+    return choir__min(total(j) - first, (int64_t)(piece_bytes(j) / j->size));
+}
+
+static void stage(const job *j, int64_t first, uint32_t buffer)
+{
+    char *staging = choir__shm_staging(j->shm, j->rank, buffer);
+    const char *in = (const char *)j->call->in + (size_t)first * j->size;
+    size_t bytes = (size_t)chunk(j, first) * j->size, part = (size_t)j->each * j->size;
+    if (!bytes || j->world == 1 || (j->kind == CHOIR__REDUCE && j->wants && j->few))
+        return; /* nobody would read it */
+    if (!scatters(j)) {
+        memcpy(staging, in, bytes);
+        return;
+    }
+    for (int i = 1; i < j->world; i++) {
+        size_t d = (size_t)((j->rank + i) % j->world);
+        memcpy(staging + d * piece_bytes(j), in + d * part, bytes);
+    }
+}
+
+/* Stages elements from first on, unless that is done, and takes a step. */
+static choir_status staging_step(
+    job *j, int64_t first, choir__progress progress, uint32_t *buffer)
+{
+    choir__shm *shm = j->shm;
+    bool begins = first == 0;
+    if (begins && progress == CHOIR__STAGED) {
+        *buffer = (shm->turns - 1) % 2;
+        return CHOIR_OK;
+    }
+    *buffer = shm->turns++ % 2;
+    stage(j, first, *buffer);
+    return choir__shm_step(shm, &j->call->stamp, begins && progress == CHOIR__FRESH);
+}
+
+/* Who wants a result adds it up: everyone everything, or the root, or each its part of a
+ * reduce_scatter. One step a chunk. My own are read where they are. */
+static choir_status one_step(job *j, choir__progress progress)
+{
+    choir__shm *shm = j->shm;
+    int64_t first = 0, mine = scatters(j) ? j->rank * j->each : 0;
+    size_t at = scatters(j) ? (size_t)j->rank * piece_bytes(j) : 0;
+    do {
+        uint32_t buffer;
+        int64_t n = chunk(j, first);
+        if (staging_step(j, first, progress, &buffer))
+            return shm->base.failed;
+        for (int r = 0; r < j->world; r++)
+            j->from[r] = choir__shm_staging(shm, r, buffer) + at;
+        j->from[j->rank] = (const char *)j->call->in + (size_t)(mine + first) * j->size;
+        j->to[0] = (char *)j->call->out + (size_t)first * j->size;
+        if (j->wants)
+            choir__reduce(&j->reduction, shm->scratch, 0, n);
+        first += n;
+    } while (first < total(j));
+    count_elements(j, j->wants ? (j->world - 1) * total(j) : total(j));
+    return CHOIR_OK;
+}
+
+/* Each adds its slice of a chunk: two steps. The single result buffer is free again when all
+ * ranks have published the next chunk's first step. */
+static choir_status two_steps(job *j, choir__progress progress)
+{
+    choir__shm *shm = j->shm;
+    int64_t fetched = 0, lo, hi;
+    for (int64_t first = 0; first < j->count;) {
+        uint32_t buffer;
+        int64_t n = chunk(j, first);
+        char *result = (char *)j->call->out + (size_t)first * j->size;
+        if (staging_step(j, first, progress, &buffer))
+            return shm->base.failed;
+        for (int r = 0; r < j->world; r++)
+            j->from[r] = choir__shm_staging(shm, r, buffer);
+        j->to[0] = choir__shm_staging(shm, j->rank, 2);
+        choir__reduce_slice(n, j->size, j->rank, j->world, &lo, &hi);
+        choir__reduce(&j->reduction, shm->scratch, lo, hi);
+        fetched += (j->world - 1) * (hi - lo);
+        if (choir__shm_barrier(shm))
+            return shm->base.failed;
+        for (int i = 0; i < j->world && j->wants; i++) {
+            int r = (j->rank + i) % j->world;
+            choir__reduce_slice(n, j->size, r, j->world, &lo, &hi);
+            memcpy(result + (size_t)lo * j->size,
+                choir__shm_staging(shm, r, 2) + (size_t)lo * j->size,
+                (size_t)(hi - lo) * j->size);
+            fetched += i ? hi - lo : 0;
+        }
+        first += n;
+    }
+    count_elements(j, fetched);
+    return CHOIR_OK;
+}
+
+/* --- direct --- */
+
+/* Whether all ranks' data lie in memory that this rank reaches: from[r] is where. What the
+ * ranks have told decides, so all find the same; one that has freed the memory fails. */
+static bool reachable(choir__shm *shm, size_t bytes, const char *from[])
+{
+    int world = shm->base.world;
+    for (int r = 0; r < world; r++)
+        if (!choir__shm_details(shm, r)->in.shared)
+            return false;
+    for (int r = 0; r < world; r++) {
+        from[r] = choir__shm_at(shm, choir__shm_details(shm, r)->in, bytes);
+        if (!from[r])
+            choir__shm_fail(shm, CHOIR_ERR_STATE,
+                "rank %d uses shared memory that rank %d has freed", r, shm->base.rank);
+    }
+    return true;
+}
+
+/* A slice of all buffers, into r->to. */
+static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int64_t hi)
+{
+    size_t bytes = (size_t)(hi - lo) * r->arith->size, world = (size_t)shm->base.world;
+    r->stream = r->outputs > 1 && bytes * world * world > shm->cache_bytes;
+    choir__reduce(r, shm->scratch, lo, hi);
+    choir__shm_count(shm, (world - 1 + (size_t)r->outputs - 1) * bytes);
+    return choir__shm_barrier(shm);
+}
+
+static choir_status directly(job *j)
+{
+    int64_t lo, hi;
+    int root = j->call->stamp.root;
+    switch (j->kind) {
+    case CHOIR__ALL_REDUCE: /* my own first */
+        for (int i = 0; i < j->world; i++)
+            j->to[i] = (char *)(uintptr_t)j->from[(j->rank + i) % j->world];
+        j->reduction.outputs = j->world;
+        break;
+    case CHOIR__REDUCE: j->to[0] = (char *)(uintptr_t)j->from[root]; break;
+    default: /* in elements of `in`: the reduction writes at their offset */
+        for (int r = 0; r < j->world; r++)
+            j->from[r] += (size_t)(j->rank * j->each) * j->size;
+        j->to[0] = j->call->out;
+        return direct(j->shm, &j->reduction, 0, j->each);
+    }
+    choir__reduce_slice(j->count, j->size, j->rank, j->world, &lo, &hi);
+    return direct(j->shm, &j->reduction, lo, hi);
+}
+
+/* --- */
+
+choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call)
+{
+    job j;
+    choir__progress progress = CHOIR__FRESH;
+    job_init(&j, shm, call);
+    size_t bytes = (size_t)j.count * j.size;
+    if (j.world > 1 && bytes >= CHOIR__DIRECT_FROM) {
+        choir__details *mine = choir__shm_my_details(shm);
+        uint32_t buffer = shm->turns++ % 2;
+        mine->in = choir__shm_find(shm, call->in, bytes);
+        mine->staged = !mine->in.shared;
+        if (mine->staged)
+            stage(&j, 0, buffer);
+        if (choir__shm_enter(shm, &call->stamp))
+            return shm->base.failed;
+        if (reachable(shm, bytes, j.from))
+            return shm->base.failed ? shm->base.failed : directly(&j);
+        progress = choir__shm_all_staged(shm) ? CHOIR__STAGED : CHOIR__ENTERED;
+    }
+    return scatters(&j) || j.few ? one_step(&j, progress) : two_steps(&j, progress);
+}
+
+/* --- the tree over micro-batches --- */
+
+/* Adds rank's nodes to the list that has `count` so far. */
+static int add_nodes(
+    choir__shm *shm, const choir__call *call, int rank, const char *at, int count)
+{
+    int64_t lo, hi;
+    choir__node nodes[CHOIR__MAX_NODES];
+    choir__tree_run(call->stamp.root, rank, shm->base.world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, nodes);
+    if ((size_t)(count + n) > shm->nodes_room) {
+        shm->nodes_room = 2 * (size_t)(count + n);
+        shm->nodes = choir__realloc(shm->nodes, shm->nodes_room * sizeof *shm->nodes);
+        shm->sources = choir__realloc(shm->sources, shm->nodes_room * sizeof *shm->sources);
+    }
+    for (int k = 0; k < n; k++) {
+        shm->nodes[count + k] = nodes[k];
+        shm->sources[count + k] = at + (size_t)k * call->node_stride;
+    }
+    return n;
+}
+
+/* What the nodes of rank span must lie inside the region that its first is in. */
+static bool fits(choir__shm *shm, const choir__call *call, int rank, int nodes)
+{
+    size_t span = (size_t)(nodes ? nodes - 1 : 0) * call->node_stride;
+    return choir__shm_at(shm, choir__shm_details(shm, rank)->in,
+               span + choir__shm_bytes(&call->stamp)) != NULL;
+}
+
+choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
+{
+    int count = 0, world = shm->base.world;
+    const char *from[CHOIR__MAX_WORLD];
+    char *to[CHOIR__MAX_WORLD];
+    int64_t lo, hi;
+    size_t bytes = choir__shm_bytes(&call->stamp);
+    choir__shm_my_details(shm)->in = choir__shm_find(shm, call->out, bytes);
+    if (choir__shm_enter(shm, &call->stamp))
+        return shm->base.failed;
+    if (call->stamp.count == 0)
+        return CHOIR_OK;
+    if (!reachable(shm, bytes, from))
+        return choir__message_run(&shm->base, call);
+    for (int r = 0; r < world && !shm->base.failed; r++) {
+        int n = add_nodes(shm, call, r, from[r], count);
+        if (!fits(shm, call, r, n))
+            choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
+                "tree_reduce: %d nodes of %llu f32, %zu bytes apart, do not fit rank %d's "
+                "shared memory",
+                n, (unsigned long long)call->stamp.count, call->node_stride, r);
+        count += n;
+    }
+    if (shm->base.failed)
+        return shm->base.failed;
+    for (int i = 0; i < world; i++)
+        to[i] = (char *)(uintptr_t)from[(shm->base.rank + i) % world];
+    choir__reduction reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
+        .nodes = shm->nodes,
+        .from = shm->sources,
+        .to = to,
+        .sources = count,
+        .outputs = world,
+        .scale = (double)call->scale,
+        .divisor = 1};
+    choir__reduce_slice((int64_t)call->stamp.count, 4, shm->base.rank, world, &lo, &hi);
+    return direct(shm, &reduction, lo, hi);
+}
