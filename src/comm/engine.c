@@ -7,6 +7,7 @@
 
 #include "comm/hierarchy.h"
 #include "comm/message/message.h"
+#include "comm/launchers.h"
 #include "comm/plugin.h"
 #include "comm/shm/shm.h"
 
@@ -26,9 +27,16 @@ static choir_status open_ucx(choir__meeting *meeting, choir__engine **engine)
     return status;
 }
 
+static choir_status open_mpi(choir__meeting *meeting, choir__engine **engine)
+{
+    return choir__plugin_engine(choir__launcher_plugin(),
+        "libopenmpi-dev (or libmpich-dev, to run under MPICH's mpirun)", meeting, engine);
+}
+
 static const choir__engine_entry entries[] = {
     {"shm", choir__shm_open},
     {"ucx", open_ucx},
+    {"mpi", open_mpi},
 };
 
 /* Whether shared memory reaches all ranks; on whose machine it would not, else. */
@@ -47,7 +55,9 @@ choir_status choir__engine_open(
 {
     int other = 0;
     bool near = on_one_machine(meeting, &other);
-    if (!name)
+    if (!name && meeting->backend)
+        name = meeting->backend;
+    else if (!name)
         name = near ? "shm" : "ucx";
     else if (strcmp(name, "shm") == 0 && !near)
         return choir__error(CHOIR_ERR_ARGUMENT,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "comm/launchers.h"
 
 /* An integer of the environment; `otherwise` if it is not set. */
 static choir_status from_environment(const char *name, int otherwise, int *value)
@@ -25,6 +26,24 @@ static choir_status from_environment(const char *name, int otherwise, int *value
     return CHOIR_OK;
 }
 
+/* Whether mpirun or srun started this rank, and RANK does not overrule it. */
+static choir_status launched(
+    const char *method, const choir_group_opts *opts, choir__launcher *l, bool *yes)
+{
+    bool named = method && strcmp(method, "mpi://") == 0;
+    *yes = false;
+    if ((method && !named) || opts->rank >= 0)
+        return CHOIR_OK;
+    if (choir__launcher_find(named, l))
+        return CHOIR_ERR_ARGUMENT;
+    *yes = l->name && strcmp(l->name, "RANK") != 0;
+    return *yes || !named
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "mpi:// joins what mpirun or srun started, and neither did start this: "
+                     "run 'mpirun -n 2 PROGRAM'");
+}
+
 choir_status choir__meet(const char *method, const choir_group_opts *opts, choir__meeting *m)
 {
     bool ask = opts->rank < 0;
@@ -32,6 +51,18 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
     const char *job = opts->job ? opts->job : getenv("CHOIR_JOB");
     *m = (choir__meeting){
         .rank = opts->rank, .world = opts->world, .timeout_s = opts->timeout_s, .nodes = 1};
+    choir__launcher launcher;
+    bool yes;
+    if (!(m->timeout_s > 0))
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0", m->timeout_s);
+    if (launched(method, opts, &launcher, &yes))
+        return CHOIR_ERR_ARGUMENT;
+    if (yes) {
+        choir_status status = choir__meet_launched(&launcher, opts, m, &method);
+        if (status || !method)
+            return status;
+    }
     if (method && strcmp(method, "env://") != 0)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "there is no way to meet at '%s': want env://", method);
@@ -52,9 +83,6 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
     if (m->rank >= m->world)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", m->rank, m->world);
-    if (!(m->timeout_s > 0))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0", m->timeout_s);
     if (m->world > 1 && (!job || !*job))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d ranks need a job's name to meet under: set CHOIR_JOB to the same secret on all",

@@ -19,6 +19,7 @@ typedef struct choir__meeting {
     choir__member *members; /* (world); NULL where ranks met by job's name alone (shm) */
     choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
     int nodes;
+    const char *backend; /* the engine to take if none is named; NULL: the best */
 } choir__meeting;
 
 /* Meets by method (see choir_group_init) and fills in *meeting; free with choir__meeting_free.

@@ -18,6 +18,7 @@
 
 #include "comm/engine.h"
 #include "comm/recorder.h"
+#include "comm/reduce.h"
 
 /* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
  * of their own at the end of choir__plugin_host. */
@@ -32,6 +33,7 @@
     X(const char *, choir_dtype_name, (choir_dtype dtype), (dtype))                            \
     X(size_t, choir_dtype_size, (choir_dtype dtype), (dtype))                                  \
     X(const char *, choir__kind_name, (choir__kind kind), (kind))                              \
+    X(const char *, choir__algorithm_name, (choir__algorithm algorithm), (algorithm))          \
     X(const char *, choir__stamp_text,                                                         \
         (const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]), (stamp, text))              \
     X(void, choir__engine_free, (choir__engine * engine), (engine))                            \
@@ -50,6 +52,19 @@
         (engine, ranks, count, came, pids, call, text))                                        \
     X(const char *, choir__call_text,                                                          \
         (const choir__stamp *stamp, char text[CHOIR__CALL_TEXT]), (stamp, text))               \
+    X(const choir__arith *, choir__arith_find, (choir_dtype dtype, choir_reduce_op op),        \
+        (dtype, op))                                                                           \
+    X(void, choir__reduce,                                                                     \
+        (const choir__reduction *r, char *scratch, int64_t begin, int64_t end),                \
+        (r, scratch, begin, end))                                                              \
+    X(void, choir__reduce_slice,                                                               \
+        (int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi),           \
+        (count, size, rank, world, lo, hi))                                                    \
+    X(void, choir__tree_run,                                                                   \
+        (int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi),                       \
+        (leaves, rank, world, lo, hi))                                                         \
+    X(int, choir__tree_nodes,                                                                  \
+        (int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]), (lo, hi, nodes))        \
     X(const char *, choir__log_last_seen,                                                      \
         (int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]),                    \
         (pid, name, rank, text))                                                               \

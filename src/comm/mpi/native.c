@@ -1,0 +1,132 @@
+/* Reductions by MPI's own algorithms: the same bits every time with the same MPI on the same
+ * ranks, but not those of the fixed tree.
+ *
+ * MPI knows no 16-bit floats: they travel as f32, so their sums are rounded once, at the end. */
+#include "comm/mpi/mpi.h"
+
+#include <string.h>
+
+typedef struct native {
+    const choir__arith *arith; /* of what travels */
+    MPI_Datatype type;
+    MPI_Op op;
+    bool wide; /* other values travel than were given */
+} native;
+
+static MPI_Datatype type_of(choir_dtype dtype)
+{
+    switch (dtype) {
+    case CHOIR_F64: return MPI_DOUBLE;
+    case CHOIR_I64: return MPI_INT64_T;
+    case CHOIR_I32: return MPI_INT32_T;
+    case CHOIR_U8:
+    case CHOIR_BOOL: return MPI_UINT8_T;
+    default: return MPI_FLOAT; /* and the 16-bit floats, widened */
+    }
+}
+
+static MPI_Op op_of(choir_dtype dtype, choir_reduce_op op)
+{
+    bool truth = dtype == CHOIR_BOOL;
+    switch (op) {
+    case CHOIR_MIN: return MPI_MIN;
+    case CHOIR_MAX: return MPI_MAX;
+    case CHOIR_PRODUCT: return truth ? MPI_MIN : MPI_PROD;
+    case CHOIR_BAND: return MPI_BAND;
+    case CHOIR_BOR: return MPI_BOR;
+    case CHOIR_BXOR: return MPI_BXOR;
+    default: return truth ? MPI_MAX : MPI_SUM;
+    }
+}
+
+static native native_of(const choir__stamp *s)
+{
+    choir_dtype dtype = (choir_dtype)s->dtype;
+    choir_reduce_op op = (choir_reduce_op)s->op;
+    const choir__arith *arith = choir__arith_find(dtype, op);
+    native n = {arith, type_of(dtype), op_of(dtype, op), arith->wide != NULL};
+    if (n.wide) {
+        n.arith = arith->wide;
+        n.type = dtype == CHOIR_U8 ? MPI_INT32_T : MPI_FLOAT;
+    }
+    return n;
+}
+
+/* The call's data, count elements of in, as they travel; lies in m->work if they are wide. */
+static const char *widened(
+    choir__mpi *m, const choir__call *call, const native *n, const char *in, int64_t count)
+{
+    if (!n->wide)
+        return in;
+    choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op)
+        ->widen(m->work, in, count);
+    return m->work;
+}
+
+/* The result, which has travelled: divided, and back in the call's type. */
+static void settle(
+    choir__mpi *m, const choir__call *call, const native *n, char *out, char *got, int64_t count)
+{
+    if (call->stamp.op == CHOIR_MEAN)
+        n->arith->rescale(got, count, 1.0 / m->base.world, m->base.world);
+    if (n->wide)
+        choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op)
+            ->narrow(out, got, count);
+}
+
+static choir_status reduce(choir__mpi *m, const choir__call *call, const native *n)
+{
+    bool all = call->stamp.kind == CHOIR__ALL_REDUCE;
+    bool mine = all || call->stamp.root == m->base.rank;
+    size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
+    int64_t count = (int64_t)call->stamp.count, step = CHOIR__MPI_CHUNK;
+    for (int64_t first = 0, part; first < count; first += part) {
+        part = choir__min(step, count - first);
+        if (n->wide && choir__mpi_room(m, 4 * (size_t)part))
+            return m->base.failed;
+        const char *in = widened(
+            m, call, n, (const char *)call->in + (size_t)first * size, part);
+        char *out = (char *)call->out + (size_t)first * size, *got = n->wide ? m->work : out;
+        const void *from = mine && in == got ? MPI_IN_PLACE : in;
+        if (all ? CHOIR__MPI_RUN(m, MPI_Iallreduce(from, got, (int)part, n->type, n->op,
+                                        m->comm, &request_))
+                : CHOIR__MPI_RUN(m, MPI_Ireduce(from, got, (int)part, n->type, n->op,
+                                        call->stamp.root, m->comm, &request_)))
+            return m->base.failed;
+        if (mine)
+            settle(m, call, n, out, got, part);
+    }
+    choir__mpi_count_bytes(m, (size_t)count * size);
+    return CHOIR_OK;
+}
+
+static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const native *n)
+{
+    int64_t count = (int64_t)call->stamp.count, all = count * m->base.world;
+    size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
+    size_t part = (size_t)count * (n->wide ? 4 : size);
+    /* The result may be a part of what is read: it goes to memory of our own first. */
+    if (choir__mpi_check_total(m, call->stamp.count) ||
+        choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part))
+        return m->base.failed;
+    const char *in = widened(m, call, n, call->in, all);
+    char *got = m->work + (n->wide ? 4 * (size_t)all : 0);
+    if (CHOIR__MPI_RUN(m, MPI_Ireduce_scatter_block(
+                              in, got, (int)count, n->type, n->op, m->comm, &request_)))
+        return m->base.failed;
+    settle(m, call, n, call->out, got, count);
+    if (!n->wide && count)
+        memcpy(call->out, got, part);
+    choir__mpi_count_bytes(m, (size_t)(all - count) * size);
+    return CHOIR_OK;
+}
+
+choir_status choir__mpi_native(choir__mpi *m, const choir__call *call)
+{
+    native n = native_of(&call->stamp);
+    if (choir__mpi_enter(m, &call->stamp, NULL))
+        return m->base.failed;
+    if (call->stamp.kind == CHOIR__REDUCE_SCATTER)
+        return reduce_scatter(m, call, &n);
+    return reduce(m, call, &n);
+}
