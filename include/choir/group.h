@@ -198,14 +198,15 @@ typedef int choir_spawn_fn(int rank, int world, void *arg);
  * The processes are forks: they see memory as it was. RANK, LOCAL_RANK, WORLD_SIZE,
  * LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. When one fails the others are stopped
  * (SIGTERM, SIGKILL after 5 s) and the message names rank, pid and exit status or signal;
- * SIGINT and SIGTERM are passed on. None outlives the caller, however it dies.
+ * SIGINT and SIGTERM are passed on. At SIGUSR1, unless the caller handles it, standard error
+ * gets the last collectives of each. None outlives the caller, however it dies.
  *
  * @return CHOIR_OK if all exited with 0; CHOIR_ERR_PEER_LOST, CHOIR_ERR_INTERRUPTED.
  */
 choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
 
 /** One of several nodes: starts `local` processes with ranks node * local + i of
- * nodes * local, which meet at `method` ("tcp://host:port" or "file://path"). */
+ * nodes * local, which meet at `method` ("tcp://host:port" or "file://path": CHOIR_INIT). */
 typedef struct choir_spawn_opts {
     int node, nodes;    /* default 0 of 1 */
     const char *method; /* default NULL: this machine alone, nothing listens */

@@ -1,312 +1,183 @@
-/* choir_spawn: ranks as forks of the calling process.
- *
- * The parent sleeps on a pidfd a child and on a pipe that its signal handler writes to. The
- * first child that fails settles the outcome; the others get a moment to notice by themselves
- * (they usually do, and their own words about it are worth having), then SIGTERM, then
- * SIGKILL. A child asks the kernel for SIGKILL when its parent goes, so nothing outlives the
- * caller however it dies.
- *
- * A child ends by _exit: what the parent registered with atexit is the parent's to run. The
- * leak checker and coverage, which would have run there, are called by name when they are
- * linked in. */
+/* choir_spawn: ranks as forks of the calling process, which is their supervisor meanwhile
+ * (comm/process). They share its process group, so that Ctrl-C and the terminal are theirs as
+ * they are the caller's. */
 #include <choir/group.h>
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "comm/process/job.h"
+#include "comm/process/process.h"
+#include "comm/recorder.h"
 #include "device/queue.h"
 
-enum { RANKS_MAX = 1024 };
-
-static const double grace_s = 1.5, patience_s = 5;
-
-extern void __lsan_do_leak_check(void) __attribute__((weak));
-extern void __gcov_dump(void) __attribute__((weak));
-
-typedef struct child {
-    pid_t pid;
-    int pidfd; /* -1: reaped */
-} child;
-
-typedef struct family {
-    int world, alive;
-    child *children; /* (world) */
-    choir_status outcome;
-    char message[200];
-    double failed_at; /* 0: nobody has */
-    int stopped_with; /* the strongest signal sent to the others so far */
-    bool interrupted;
-} family;
-
-/* --- signals: one choir_spawn at a time owns the handlers --- */
-
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static int signal_pipe[2] = {-1, -1};
-
-typedef struct old_actions {
-    struct sigaction interrupt, terminate, child;
-} old_actions;
-
-/* Ctrl-C reaches the whole process group by itself (the kernel is its sender): only what
- * somebody sent to this process alone is to be passed on. */
-static void on_signal(int number, siginfo_t *info, void *context)
-{
-    int why = errno;
-    unsigned char note[2] = {(unsigned char)number, info->si_code != SI_KERNEL};
-    (void)context;
-    if (write(signal_pipe[1], note, sizeof note) < 0) {
-        /* full: enough of them are on their way */
-    }
-    errno = why;
-}
-
-static void take_signal(int number, struct sigaction *old)
-{
-    struct sigaction ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigaction(number, NULL, old);
-    if (old->sa_handler != SIG_IGN)
-        sigaction(number, &ours, NULL);
-}
-
-static void take_signals(old_actions *old)
-{
-    struct sigaction plain = {.sa_handler = SIG_DFL};
-    take_signal(SIGINT, &old->interrupt);
-    take_signal(SIGTERM, &old->terminate);
-    sigaction(SIGCHLD, NULL, &old->child);
-    if (old->child.sa_handler == SIG_IGN || (old->child.sa_flags & SA_NOCLDWAIT))
-        sigaction(SIGCHLD, &plain, NULL); /* else exit statuses are thrown away */
-}
-
-static void give_back_signals(const old_actions *old)
-{
-    sigaction(SIGINT, &old->interrupt, NULL);
-    sigaction(SIGTERM, &old->terminate, NULL);
-    sigaction(SIGCHLD, &old->child, NULL);
-}
-
-static void send_to_all(family *f, int number)
-{
-    for (int r = 0; r < f->world; r++)
-        if (f->children[r].pidfd >= 0)
-            kill(f->children[r].pid, number); /* not reaped: the number is still its own */
-}
-
-static void pass_signals_on(family *f)
-{
-    unsigned char note[2];
-    while (read(signal_pipe[0], note, sizeof note) == (ssize_t)sizeof note) {
-        f->interrupted = true;
-        if (note[1])
-            send_to_all(f, note[0]);
-    }
-}
+typedef struct rank {
+    choir__place place;
+    const choir_spawn_opts *opts;
+    const char *job;
+    choir_spawn_fn *fn;
+    void *arg;
+} rank;
 
 /* --- the child --- */
 
-static void set_number(const char *name, int value)
+/* Ranks of several nodes meet by method, and a name that one node made up would keep them
+ * apart. */
+static void set_meeting(const rank *r)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
+    if (r->opts->method)
+        setenv("CHOIR_INIT", r->opts->method, 1);
+    if (r->opts->key_file)
+        setenv("CHOIR_KEY_FILE", r->opts->key_file, 1);
+    if (r->opts->nodes == 1)
+        setenv("CHOIR_JOB", r->job, 1);
+    else
+        unsetenv("CHOIR_JOB");
 }
 
-static _Noreturn void be_rank(
-    int rank, int world, const char *job, pid_t parent, choir_spawn_fn *fn, void *arg)
+static int be_rank(void *arg)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1); /* it died before we could ask */
-    set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank);
-    set_number("WORLD_SIZE", world);
-    set_number("LOCAL_WORLD_SIZE", world);
-    setenv("CHOIR_JOB", job, 1);
-    choir__set_rank_label(rank);
-    int status = fn(rank, world, arg);
+    rank *r = arg;
+    choir__place_export(&r->place);
+    set_meeting(r);
+    choir__set_rank_label(r->place.rank);
+    int status = r->fn(r->place.rank, r->place.world, r->arg);
     choir__queues_quiesce();
-    fflush(NULL);
-    if (__lsan_do_leak_check)
-        __lsan_do_leak_check();
-    if (__gcov_dump)
-        __gcov_dump();
-    _exit(status && !(status & 0xff) ? 1 : status);
+    return status;
 }
 
 /* --- the parent --- */
 
-static void fail(family *f, choir_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+typedef struct watcher {
+    choir__family family;
+    bool interrupted;
+} watcher;
 
-static void fail(family *f, choir_status status, const char *format, ...)
+/* What the ranks are at, for whoever asks by SIGUSR1. */
+static void show_ranks(const choir__family *f)
 {
-    va_list args;
-    if (f->outcome)
-        return;
-    va_start(args, format);
-    vsnprintf(f->message, sizeof f->message, format, args);
-    va_end(args);
-    f->outcome = status;
-    f->failed_at = choir__now();
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            choir__recorder_dump((int)f->children[i].pid, stderr);
 }
 
-static void note_end(family *f, int rank, const siginfo_t *end)
+static void pass_signals_on(watcher *w)
 {
-    int pid = (int)f->children[rank].pid;
-    if (end->si_code == CLD_EXITED && end->si_status == 0)
-        return;
-    if (end->si_code == CLD_EXITED)
-        fail(f, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) exited with status %d", rank, pid,
-            end->si_status);
-    else
-        fail(f, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) was killed by SIG%s (%s)", rank, pid,
-            sigabbrev_np(end->si_status), strsignal(end->si_status));
-}
-
-/* Those found dead at one look: a signal before an exit status, which is often its
- * consequence. */
-static void reap(family *f, const struct pollfd *ready)
-{
-    siginfo_t ends[RANKS_MAX];
-    for (int r = 0; r < f->world; r++) {
-        child *c = &f->children[r];
-        ends[r].si_pid = 0;
-        if (c->pidfd < 0 || !ready[r].revents)
+    choir__signal s;
+    while (choir__signals_next(&s)) {
+        if (s.number == SIGUSR1) {
+            show_ranks(&w->family);
             continue;
-        if (waitid(P_PID, (id_t)c->pid, &ends[r], WEXITED | WNOHANG) != 0)
-            ends[r] = (siginfo_t){.si_pid = c->pid, .si_code = CLD_EXITED, .si_status = 255};
-        if (!ends[r].si_pid)
-            continue;
-        close(c->pidfd);
-        c->pidfd = -1;
-        f->alive--;
-    }
-    for (int round = 0; round < 2; round++)
-        for (int r = 0; r < f->world; r++)
-            if (ends[r].si_pid && (round || ends[r].si_code != CLD_EXITED))
-                note_end(f, r, &ends[r]);
-}
-
-/* After a failure: first time to notice, then SIGTERM, then SIGKILL. */
-static void press(family *f)
-{
-    double waited = f->failed_at ? choir__now() - f->failed_at : 0;
-    if (waited > grace_s && !f->stopped_with) {
-        f->stopped_with = SIGTERM;
-        send_to_all(f, SIGTERM);
-    }
-    if (waited > grace_s + patience_s && f->stopped_with == SIGTERM) {
-        f->stopped_with = SIGKILL;
-        send_to_all(f, SIGKILL);
+        }
+        w->interrupted = true;
+        if (!s.typed)
+            choir__family_signal(&w->family, s.number);
     }
 }
 
-static void watch(family *f)
+static void watch(watcher *w)
 {
-    struct pollfd ready[RANKS_MAX + 1];
+    choir__family *f = &w->family;
+    struct pollfd polled[CHOIR__CHILDREN_MAX + 1];
     while (f->alive) {
-        for (int r = 0; r < f->world; r++)
-            ready[r] = (struct pollfd){.fd = f->children[r].pidfd, .events = POLLIN};
-        ready[f->world] = (struct pollfd){.fd = signal_pipe[0], .events = POLLIN};
-        if (poll(ready, (nfds_t)f->world + 1, f->failed_at ? 100 : -1) < 0)
+        int n = choir__family_poll(f, polled);
+        polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        if (poll(polled, (nfds_t)n + 1, choir__family_press(f)) < 0)
             continue; /* EINTR: the pipe holds why */
-        pass_signals_on(f);
-        reap(f, ready);
-        press(f);
+        pass_signals_on(w);
+        choir__family_reap(f, polled);
     }
 }
 
-static bool start(
-    family *f, const char *job, const old_actions *old, choir_spawn_fn *fn, void *arg)
+static choir_status start(choir__family *f, rank *r)
 {
-    pid_t parent = getpid();
-    for (int r = 0; r < f->world; r++) {
-        sigset_t ours,
-            before; /* a child must not meet a signal with our handler still in place */
-        sigemptyset(&ours);
-        sigaddset(&ours, SIGINT);
-        sigaddset(&ours, SIGTERM);
-        pthread_sigmask(SIG_BLOCK, &ours, &before);
-        pid_t pid = fork();
-        if (pid == 0) {
-            for (int i = 0; i < r; i++)
-                close(f->children[i].pidfd);
-            close(signal_pipe[0]);
-            close(signal_pipe[1]);
-            pthread_mutex_unlock(&one_at_a_time); /* a rank may spawn, too */
-            give_back_signals(old);
-            pthread_sigmask(SIG_SETMASK, &before, NULL);
-            be_rank(r, f->world, job, parent, fn, arg);
-        }
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-        if (pidfd < 0) {
-            fail(f, CHOIR_ERR_IO, "cannot start rank %d of %d: %s", r, f->world,
-                strerror(errno));
-            if (pid > 0) {
-                kill(pid, SIGKILL);
-                waitpid(pid, NULL, 0);
-            }
-            return false;
-        }
-        f->children[r] = (child){pid, pidfd};
-        f->alive++;
+    int first = r->place.rank;
+    for (int i = 0; i < f->count; i++) {
+        r->place.rank = first + i;
+        r->place.local_rank = i;
+        choir_status status = choir__family_start(f, i, be_rank, r);
+        if (status != CHOIR_OK)
+            return status;
     }
-    return true;
-}
-
-static choir_status random_job(char text[33])
-{
-    unsigned char bytes[16];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return choir__error(CHOIR_ERR_IO, "no random numbers: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return CHOIR_OK;
+}
+
+/* The outcome in words. */
+static choir_status verdict(const watcher *w, int first_rank)
+{
+    const choir__family *f = &w->family;
+    char end[96];
+    if (f->first < 0)
+        return CHOIR_OK;
+    const choir__child *c = &f->children[f->first];
+    return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
+        "%srank %d (pid %d) %s", w->interrupted ? "interrupted; " : "", first_rank + f->first,
+        (int)c->pid, choir__end_text(c, end));
+}
+
+static choir_status check(int local, choir_spawn_opts opts)
+{
+    if (opts.nodes < 1 || opts.node < 0 || opts.node >= opts.nodes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn as node %d of %d: want one of 0 to nodes - 1", opts.node, opts.nodes);
+    if (local < 1 || local > CHOIR__CHILDREN_MAX)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "spawn of %d ranks: want 1 to %d", local, CHOIR__CHILDREN_MAX);
+    if (local > INT32_MAX / opts.nodes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn of %d ranks on each of %d nodes: too many", local, opts.nodes);
+    if (opts.nodes > 1 && !opts.method)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn on %d nodes: name a method by which they meet, as tcp://host:port",
+            opts.nodes);
+    return CHOIR_OK;
+}
+
+choir_spawn_opts choir_spawn_defaults(void)
+{
+    return (choir_spawn_opts){.nodes = 1};
+}
+
+choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts)
+{
+    static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
+    struct sigaction asking; /* SIGUSR1 may have a meaning already */
+    char job[CHOIR__JOB_TEXT];
+    watcher w = {.interrupted = false};
+    rank r = {.opts = &opts, .job = job, .fn = fn, .arg = arg};
+    choir_status status = check(local, opts);
+    if (status == CHOIR_OK)
+        status = choir__job_random(job);
+    sigaction(SIGUSR1, NULL, &asking);
+    if (status == CHOIR_OK)
+        status = choir__signals_take(taken, asking.sa_handler == SIG_DFL ? 3 : 2);
+    if (status != CHOIR_OK)
+        return status;
+    r.place = (choir__place){.rank = opts.node * local,
+        .world = opts.nodes * local,
+        .local_world = local,
+        .node = opts.node,
+        .nodes = opts.nodes};
+    choir__place_master(&r.place, opts.method);
+    choir__family_init(&w.family, local);
+    choir__queues_quiesce(); /* a fork has one thread: no worker may be at work */
+    fflush(NULL);            /* or every child would write what is buffered again */
+    status = start(&w.family, &r);
+    if (status == CHOIR_OK) {
+        watch(&w);
+        status = verdict(&w, opts.node * local);
+    } else {
+        choir__family_bury(&w.family);
+    }
+    choir__signals_give_back();
+    choir__family_free(&w.family);
+    return status;
 }
 
 choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg)
 {
-    char job[33];
-    old_actions old;
-    family f = {.world = world};
-    if (world < 1 || world > RANKS_MAX)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "spawn of %d ranks: want 1 to %d", world, RANKS_MAX);
-    if (random_job(job))
-        return CHOIR_ERR_IO;
-    pthread_mutex_lock(&one_at_a_time);
-    if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK)) {
-        pthread_mutex_unlock(&one_at_a_time);
-        return choir__error(CHOIR_ERR_IO, "spawn: no pipe: %s", strerror(errno));
-    }
-    f.children = choir__calloc((size_t)world, sizeof *f.children);
-    for (int r = 0; r < world; r++)
-        f.children[r].pidfd = -1;
-    choir__queues_quiesce(); /* a fork has one thread: no worker may be at work */
-    fflush(NULL);            /* or every child would write what is buffered again */
-    take_signals(&old);
-    if (!start(&f, job, &old, fn, arg))
-        send_to_all(&f, SIGKILL);
-    watch(&f);
-    give_back_signals(&old);
-    close(signal_pipe[0]);
-    close(signal_pipe[1]);
-    pthread_mutex_unlock(&one_at_a_time);
-    free(f.children);
-    if (f.outcome && f.interrupted)
-        return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted; %s", f.message);
-    return f.outcome ? choir__error(f.outcome, "%s", f.message) : CHOIR_OK;
+    return choir_spawn_with(world, fn, arg, choir_spawn_defaults());
 }

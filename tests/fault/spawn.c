@@ -80,12 +80,96 @@ static void test_signal_passed_on(void **state)
     munmap(n, sizeof *n);
 }
 
+/* --- one of several nodes --- */
+
+static int on_second_node(int rank, int world, void *arg)
+{
+    (void)arg;
+    int local = atoi(getenv("LOCAL_RANK"));
+    CHECK(rank == 2 + local && world == 6);
+    CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("WORLD_SIZE")) == 6);
+    CHECK(atoi(getenv("LOCAL_WORLD_SIZE")) == 2 && atoi(getenv("GROUP_RANK")) == 1);
+    CHECK(!strcmp(getenv("CHOIR_INIT"), "tcp://[::1]:4567"));
+    CHECK(!strcmp(getenv("MASTER_ADDR"), "::1") && !strcmp(getenv("MASTER_PORT"), "4567"));
+    CHECK(!strcmp(getenv("CHOIR_KEY_FILE"), "key") && !getenv("CHOIR_JOB"));
+    return 0;
+}
+
+static int fails_on_node_1(int rank, int world, void *arg)
+{
+    (void)world;
+    (void)arg;
+    return rank == 3 ? 9 : 0;
+}
+
+static void test_several_nodes(void **state)
+{
+    choir_spawn_opts opts = choir_spawn_defaults();
+    (void)state;
+    opts.node = 1;
+    opts.nodes = 3;
+    assert_int_equal(choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "method"));
+    opts.method = "tcp://[::1]:4567";
+    opts.key_file = "key";
+    assert_int_equal(choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_OK);
+    assert_int_equal(choir_spawn_with(2, fails_on_node_1, NULL, opts), CHOIR_ERR_PEER_LOST);
+    assert_non_null(strstr(choir_error_message(), "rank 3 (pid "));
+    opts.node = 3;
+    assert_int_equal(choir_spawn_with(2, on_second_node, NULL, opts), CHOIR_ERR_ARGUMENT);
+}
+
+/* --- asked what its ranks are at --- */
+
+static int meets_and_waits(int rank, int world, void *arg)
+{
+    choir_group *group;
+    (void)world;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_group_barrier(group, NULL));
+    ((notes *)arg)->pid[rank] = getpid();
+    nap(60);
+    return 0;
+}
+
+static void test_shows_recorders(void **state)
+{
+    char text[8192] = "";
+    size_t used = 0;
+    int status, ends[2], before = dup(STDERR_FILENO);
+    notes *n = new_notes();
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    pid_t pid = spawner(2, meets_and_waits, n);
+    dup2(before, STDERR_FILENO);
+    close(ends[1]);
+    kill(pid, SIGUSR1);
+    nap(0.5);
+    kill(pid, SIGTERM);
+    for (ssize_t got; (got = read(ends[0], text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)got;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_non_null(strstr(text, "barrier"));
+    for (int r = 0; r < 2; r++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", (int)n->pid[r]);
+        assert_non_null(strstr(text, number));
+    }
+    close(ends[0]);
+    close(before);
+    munmap(n, sizeof *n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exit_status),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_signal_passed_on),
+        cmocka_unit_test(test_several_nodes),
+        cmocka_unit_test(test_shows_recorders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
