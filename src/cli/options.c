@@ -277,14 +277,23 @@ static int check_words(choir__job *j)
 }
 
 /* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
-static void count_ranks(choir__job *j)
+static int count_ranks(choir__job *j)
 {
     const char *world = getenv("WORLD_SIZE");
     int64_t n;
-    if (j->launched && j->strategy_is_ddp && world && choir__parse_int(world, 1, 64, &n))
+    if (j->launched && world) {
+        if (!choir__parse_int(world, 1, INT32_MAX, &n))
+            return choir__cli_usage(
+                "train", "WORLD_SIZE is '%s': want how many ranks the launcher started", world);
+        if (n > 1 && !j->strategy_is_ddp)
+            return choir__cli_usage("train",
+                "%d ranks were started, each to train alone: several ranks want --strategy ddp",
+                (int)n);
         j->nproc = (int)n;
+    }
     if (!j->nproc)
         j->nproc = j->strategy_is_ddp && j->devices ? j->device_count : 1;
+    return CHOIR__EXIT_OK;
 }
 
 int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
@@ -332,6 +341,5 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
         status = parse_devices(j);
     if (status == CHOIR__EXIT_OK)
         status = check_words(j);
-    count_ranks(j);
-    return status;
+    return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
 }
