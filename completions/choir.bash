@@ -2,7 +2,7 @@
 # no program, so it is as fast as the shell. A new option goes into the list of its command.
 _choir()
 {
-    local commands="train eval generate bench top info"
+    local commands="train eval generate run bench top info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
@@ -11,6 +11,9 @@ _choir()
     local generate="--prompt --image --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
     local top="--once --interval --dump --json --help"
+    local run="--nproc-per-node --nnodes --node-rank --master-addr --master-port --standalone
+        --rdzv-backend --rdzv-endpoint --rdzv-id --max-restarts --monitor-interval --redirects --tee
+        --log-dir --local-ranks-filter --timeout --key-file --help"
     local info="--json --help"
     local values="" word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -39,6 +42,11 @@ _choir()
         bench) values="all_reduce broadcast all_gather" ;;
         --dtype) values="f32 f64 i32 i64" ;;
         --backend) values="shm" ;;
+        esac
+    elif [[ $command == run ]]; then
+        case $before in
+        --nproc-per-node) values="auto cpu gpu" ;;
+        --rdzv-backend) values="static c10d" ;;
         esac
     fi
 

@@ -20,6 +20,7 @@ static const struct command {
     {"train", choir__cli_train, "train a model on a text, a folder of images or random data"},
     {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
     {"generate", choir__cli_generate, "text from a saved language model"},
+    {"run", choir__cli_run, "start a command as several ranks, and see to them"},
     {"bench", choir__cli_bench, "measure a collective over sizes"},
     {"top", choir__cli_top, "live processes: memory, utilisation, collectives"},
     {"info", choir__cli_info, "version, backends, devices"},

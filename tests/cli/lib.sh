@@ -101,6 +101,16 @@ await() {
 is_gone() { ! kill -0 "$1" 2>/dev/null || [ "$(ps -o stat= -p "$1" | head -c 1)" = Z ]; }
 group_is_gone() { [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]; }
 
+# Workers that are a `sleep` of $mark seconds, a length of the test's own: gone SECONDS waits until
+# none of them is left.
+left() { pgrep -f "sleep $mark" >/dev/null; }
+none_left() { ! left; }
+gone() {
+    await "$1" none_left && return
+    fail "left over: $(pgrep -af "sleep $mark")"
+    pkill -f "sleep $mark"
+}
+
 # ended SECONDS: waits for what was started; sets `status`, 124 if it had to be killed.
 ended() {
     local pid=$started_pid
@@ -114,6 +124,16 @@ ended() {
     kill -KILL -- "-$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
     started_pid=
+}
+
+# has FILE PATTERN...: each pattern is in it.
+has() {
+    local file=$1 pattern
+    shift
+    for pattern in "$@"; do
+        grep -qE -e "$pattern" "$file" ||
+            fail "no '$pattern' in $file: $(head -c 2000 "$file")"
+    done
 }
 
 # --- what it wrote ----------------------------------------------------------------------------

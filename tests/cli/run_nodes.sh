@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# choir run on several nodes, which here are several agents on one machine: how they meet, what
+# ranks they deal, and that a failure on one is the end on all, in the same words.
+. "$(dirname "$0")/lib.sh"
+unset RANK WORLD_SIZE CHOIR_JOB CHOIR_INIT MASTER_ADDR MASTER_PORT
+export OMP_NUM_THREADS=1
+mark=$((200000 + $$)).25 # seconds of a sleep that is ours
+port=$((20000 + $$ % 10000))
+LIMIT=40
+
+# node NAME ARG...: an agent in the background, with its output in NAME.out and NAME.err.
+node() {
+    local name=$1
+    shift
+    "$CHOIR" run --rdzv-endpoint "127.0.0.1:$port" "$@" >"$name.out" 2>"$name.err" </dev/null &
+    eval "pid_$name=$!"
+    names+=("$name")
+}
+
+begin() { port=$((port + 1)) names=(); }
+
+# over SECONDS: all nodes end in time; their statuses are in status_NAME.
+over() {
+    local name pid
+    for name in "${names[@]}"; do
+        eval "pid=\$pid_$name"
+        await "$1" is_gone "$pid" || fail "node $name is still there after $1 s"
+        kill -KILL "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+        eval "status_$name=$?"
+    done
+}
+
+ended_with() {
+    local name=$1 status
+    eval "status=\$status_$name"
+    [ "$status" -eq "$2" ] || fail "status $status of $name, not $2: $(head -c 2000 "$name.err")"
+}
+
+# --- meeting ----------------------------------------------------------------------------------
+
+say='echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK, \
+    $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $CHOIR_JOB.'
+
+# Ranks go through the nodes in order, whoever comes first, with unequal numbers of them.
+given_ranks() {
+    begin
+    node b --nnodes 3 --node-rank 1 --nproc-per-node 3 sh -c "$say"
+    node c --nnodes 3 --node-rank 2 sh -c "$say"
+    sleep 0.2
+    node a --nnodes 3 --node-rank 0 --nproc-per-node 2 sh -c "$say"
+    over 20
+    for name in a b c; do ended_with $name 0; done
+    has a.out '^.rank0.: 0 of 6, 0 of 2, node 0, 127.0.0.1:' '^.rank1.: 1 of 6, 1 of 2, node 0'
+    has b.out '^.rank2.: 2 of 6, 0 of 3, node 1' '^.rank4.: 4 of 6, 2 of 3, node 1'
+    has c.out '^5 of 6, 0 of 1, node 2, 127.0.0.1:'
+    [ "$(sed 's/.*node ., //' a.out b.out c.out | sort -u | wc -l)" -eq 1 ] ||
+        fail "not one place, name and secret: $(cat a.out b.out c.out)"
+}
+
+order_of_arrival() {
+    begin
+    node a --nnodes 3 --rdzv-id mine sh -c "$say"
+    node b --nnodes 3 sh -c "$say"
+    node c --nnodes 3 sh -c "$say"
+    over 20
+    for name in a b c; do ended_with $name 0; done
+    [ "$(cat a.out b.out c.out | cut -d, -f1,3 | sort | tr '\n' ' ')" = \
+        '0 of 3, node 0 1 of 3, node 1 2 of 3, node 2 ' ] || fail "$(cat a.out b.out c.out)"
+}
+
+# As torchrun's static rendezvous: nodes meet at the master's port, ranks at another.
+master_alone() {
+    begin
+    for rank in 0 1; do
+        "$CHOIR" run --nnodes 2 --node_rank $rank --master_addr localhost --master_port $port \
+            sh -c 'echo $RANK $MASTER_ADDR $MASTER_PORT' >m$rank.out 2>m$rank.err &
+        eval "pid_m$rank=$!"
+        names+=(m$rank)
+    done
+    over 20
+    ended_with m0 0
+    ended_with m1 0
+    has m0.out '^0 localhost [0-9]+$'
+    [ "$(cut -d' ' -f2- m0.out)" = "$(cut -d' ' -f2- m1.out)" ] || fail "$(cat m0.out m1.out)"
+    ! grep -q " $port$" m0.out || fail 'ranks got the port of the agents'
+}
+
+a_key() {
+    head -c 32 /dev/urandom >key && chmod 600 key
+    head -c 32 /dev/urandom >other && chmod 600 other
+    begin
+    node a --nnodes 2 --node-rank 0 --key-file key sh -c 'echo $CHOIR_KEY_FILE'
+    node b --nnodes 2 --node-rank 1 --key-file key true
+    over 20
+    ended_with a 0
+    ended_with b 0
+    has a.out '/key$'
+    begin
+    node a --nnodes 2 --node-rank 0 --timeout 2 --key-file key true
+    node b --nnodes 2 --node-rank 1 --timeout 2 --key-file other true
+    over 20
+    ended_with a 1
+    ended_with b 1
+    has b.err 'key'
+    bad 1 'key' run --nnodes 2 --node-rank 0 --rdzv-endpoint 0.0.0.0:$port --timeout 2 true
+}
+
+# --- not meeting ------------------------------------------------------------------------------
+
+missing_node() {
+    begin
+    node a --nnodes 4 --node-rank 0 --timeout 2 true
+    node c --nnodes 4 --node-rank 2 --timeout 2 true
+    over 15
+    ended_with a 1
+    ended_with c 1
+    has a.err 'nodes 1, 3 of 4 never came'
+    has c.err 'nodes 1, 3 of 4 never came'
+    begin
+    node b --nnodes 2 --node-rank 1 --timeout 1 true
+    over 15
+    ended_with b 1
+    has b.err "127.0.0.1.*$port"
+}
+
+disagreeing() {
+    begin
+    node a --nnodes 2 --node-rank 0 --timeout 20 true
+    node b --nnodes 3 --node-rank 1 --timeout 20 true
+    over 10
+    ended_with a 1
+    ended_with b 1
+    for name in a b; do has $name.err 'disagree.*nnodes 3:3.*nnodes 2:2'; done
+}
+
+same_node_twice() {
+    begin
+    node a --nnodes 3 --node-rank 0 --timeout 4 true
+    node b --nnodes 3 --node-rank 1 --timeout 4 true
+    sleep 0.5
+    node c --nnodes 3 --node-rank 1 --timeout 4 true
+    over 15
+    grep -hE 'node 1 is there already: .*pid' b.err c.err >/dev/null ||
+        fail "nobody says that node 1 is there twice: $(cat b.err c.err)"
+    begin
+    node a --nnodes 2 --node-rank 0 --timeout 3 true
+    sleep 0.3
+    node b --nnodes 2 --node-rank 0 --timeout 3 true
+    over 15
+    has b.err 'in use'
+}
+
+# --- the end ----------------------------------------------------------------------------------
+
+up='echo up; exec sleep '$mark
+all_up() { [ "$(cat ./*.out | grep -c up)" -eq "$1" ]; }
+
+one_fails() {
+    begin
+    node a --nnodes 2 --node-rank 0 --nproc-per-node 2 sh -c "$up"
+    node b --nnodes 2 --node-rank 1 --nproc-per-node 2 \
+        sh -c '[ $RANK = 3 ] || exec sleep '$mark'; sleep 0.5; echo no such thing >&2; exit 9'
+    over 20
+    ended_with a 9
+    ended_with b 9
+    for name in a b; do
+        has $name.err '^choir run: rank 3 of 4 exited with status 9$' 'node 1\)' '\| no such thing'
+    done
+    gone 2
+}
+
+# One node's workers are done: it waits for the others, and can be interrupted meanwhile.
+one_is_done_early() {
+    begin
+    node a --nnodes 2 --node-rank 0 true
+    node b --nnodes 2 --node-rank 1 sh -c 'sleep 1; exit 4'
+    over 20
+    ended_with a 4
+    has a.err 'rank 1 of 2 exited with status 4'
+    begin
+    node a --nnodes 2 --node-rank 0 true
+    node b --nnodes 2 --node-rank 1 sh -c "echo up; exec sleep $mark"
+    await 10 grep -q up b.out
+    sleep 0.3
+    kill -INT "$pid_a" # a script's & ignores SIGINT: so does choir run then
+    kill -TERM "$pid_a"
+    over 20
+    ended_with a 143
+    ended_with b 143
+    has b.err 'interrupted by SIGTERM on node 0'
+    gone 2
+}
+
+# killed WHICH: `agent` or `guard` of node 0 or 1; the other node ends, too, and says why.
+killed() {
+    local other=$([ "$2" = a ] && echo b || echo a) victim
+    rm -f ./*.out
+    begin
+    node a --nnodes 2 --node-rank 0 sh -c "$up"
+    node b --nnodes 2 --node-rank 1 sh -c "$up"
+    await 10 all_up 2 || fail "not up: $(cat ./*.err)"
+    eval "victim=\$pid_$2"
+    [ "$1" = guard ] || victim=$(pgrep -P "$victim")
+    kill -KILL "$victim"
+    over 20
+    ended_with "$2" 137
+    ended_with "$other" 1
+    has $other.err 'choir run: node [01] is gone'
+    gone 2
+}
+
+check given_ranks
+check order_of_arrival
+check master_alone
+check a_key
+check missing_node
+check disagreeing
+check same_node_twice
+check one_fails
+check one_is_done_early
+check killed agent a
+check killed agent b
+check killed guard b
+finish
