@@ -20,6 +20,7 @@ typedef struct choir__meeting {
     choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
     int nodes;
     const char *backend; /* the engine to take if none is named; NULL: the best */
+    choir_store_server *server; /* on rank 0, if it serves the store */
 } choir__meeting;
 
 /* Meets by method (see choir_group_init) and fills in *meeting; free with choir__meeting_free.

@@ -132,24 +132,30 @@ static choir_status explain(choir_store *store)
     }
 }
 
-/* Without keys, whoever answers must be a process of our own user. */
-static choir_status check_whose(choir_store *store)
-{
-    if (store->channel.keyed)
-        return CHOIR_OK;
-    choir__whose whose = choir__net_peer(store->fd);
-    if (whose == CHOIR__OURS)
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_MISMATCH,
-        whose == CHOIR__CANNOT_TELL
-            ? "cannot tell which user answers at %s (/proc/net is not readable): give the job "
-              "a key (--key-file, CHOIR_KEY_FILE)"
-            : "what answers at %s is not a process of this user: choose another port, or give "
-              "the job a key (--key-file, CHOIR_KEY_FILE)",
-        store->where);
-}
-
 typedef enum greeting { GREETED, TRY_AGAIN, HOPELESS } greeting;
+
+/* Without keys, whoever answers must be a process of our own user. */
+static greeting check_whose(choir_store *store, choir_status *status)
+{
+    choir__whose whose = store->channel.keyed ? CHOIR__OURS : choir__net_peer(store->fd);
+    switch (whose) {
+    case CHOIR__OURS: *status = CHOIR_OK; return GREETED;
+    case CHOIR__NOBODYS: errno = ECONNRESET; return TRY_AGAIN;
+    case CHOIR__NOT_OURS:
+        *status = choir__error(CHOIR_ERR_MISMATCH,
+            "what answers at %s is not a process of this user: choose another port, or give "
+            "the job a key (--key-file, CHOIR_KEY_FILE)",
+            store->where);
+        break;
+    case CHOIR__CANNOT_TELL:
+        *status = choir__error(CHOIR_ERR_MISMATCH,
+            "cannot tell which user answers at %s (/proc/net is not readable): give the job a "
+            "key (--key-file, CHOIR_KEY_FILE)",
+            store->where);
+        break;
+    }
+    return HOPELESS;
+}
 
 static greeting greet(choir_store *store, double deadline, choir_status *status)
 {
@@ -157,10 +163,8 @@ static greeting greet(choir_store *store, double deadline, choir_status *status)
     size_t bytes;
     for (;;) {
         int got = choir__channel_next(&store->channel, &message, &bytes);
-        if (store->channel.stage == CHOIR__STAGE_OPEN) {
-            *status = check_whose(store);
-            return *status ? HOPELESS : GREETED;
-        }
+        if (store->channel.stage == CHOIR__STAGE_OPEN)
+            return check_whose(store, status);
         if (got < 0 && store->channel.refusal == CHOIR__REFUSAL_BUSY) {
             errno = EBUSY;
             return TRY_AGAIN;
@@ -349,7 +353,7 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
         if (g != TRY_AGAIN)
             return status;
         if (choir__now() >= a.deadline)
-            return choir__error(CHOIR_ERR_TIMEOUT, "no store answered at %s within %g s: %s",
+            return choir__error(CHOIR_ERR_TIMEOUT, "no store answered at %s within %.3g s: %s",
                 describe(&a, text), opts.timeout_s, a.why);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 200 * 1000 * 1000)

@@ -156,7 +156,7 @@ choir__whose choir__net_peer(int fd)
     bool readable = false;
     if (!choir__net_self(fd, &self) ||
         getpeername(fd, (struct sockaddr *)&peer.at, &peer.length))
-        return CHOIR__NOT_OURS; /* gone already */
+        return CHOIR__NOBODYS;
     if (choir__net_is_unix(&self)) {
         struct ucred c;
         socklen_t length = sizeof c;
@@ -170,5 +170,5 @@ choir__whose choir__net_peer(int fd)
     for (int tries = 0; tries < 3; tries++) /* a list read while it changes may lack lines */
         if (look_through(list, is_other_end, &w, &readable))
             return w.uid == geteuid() ? CHOIR__OURS : CHOIR__NOT_OURS;
-    return readable ? CHOIR__NOT_OURS : CHOIR__CANNOT_TELL;
+    return readable ? CHOIR__NOBODYS : CHOIR__CANNOT_TELL;
 }

@@ -104,6 +104,22 @@ const char *choir__net_text(const choir__address *address, char text[160])
     return text;
 }
 
+const char *choir__net_host(const choir__address *address, char host[160])
+{
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&address->at;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&address->at;
+    if (choir__net_is_unix(address))
+        return choir__net_text(address, host);
+    if (address->at.ss_family == AF_INET && in->sin_addr.s_addr == htonl(INADDR_ANY))
+        snprintf(host, 160, "127.0.0.1");
+    else if (address->at.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
+        snprintf(host, 160, "::1");
+    else if (getnameinfo((const struct sockaddr *)&address->at, address->length, host, 160,
+                 NULL, 0, NI_NUMERICHOST))
+        snprintf(host, 160, "127.0.0.1");
+    return host;
+}
+
 static int close_keeping_errno(int fd)
 {
     int why = errno;

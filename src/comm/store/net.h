@@ -27,6 +27,9 @@ int choir__net_port(const choir__address *address); /* 0: a Unix socket */
 /* "10.0.0.5:29500", "[::1]:29500", "unix:NAME" */
 const char *choir__net_text(const choir__address *address, char text[160]);
 
+/* Its host as choir__net_resolve takes it; "127.0.0.1" or "::1" for one that stands for all. */
+const char *choir__net_host(const choir__address *address, char host[160]);
+
 /* -1 and errno. */
 int choir__net_listen(const choir__address *address);
 int choir__net_connect(const choir__address *address, double deadline);
@@ -40,7 +43,12 @@ bool choir__net_await(int fd, short events, double deadline);
  * that is all that can be told. */
 const char *choir__net_holder(int port, char text[160]);
 
-typedef enum choir__whose { CHOIR__OURS, CHOIR__NOT_OURS, CHOIR__CANNOT_TELL } choir__whose;
+typedef enum choir__whose {
+    CHOIR__OURS,
+    CHOIR__NOT_OURS,
+    CHOIR__NOBODYS, /* it was closed, or is not accepted yet */
+    CHOIR__CANNOT_TELL,
+} choir__whose;
 
 /* Whether a process of our user id holds the other end of a connection within this machine:
  * SO_PEERCRED of a Unix socket, else the kernel's list of connections. */

@@ -462,7 +462,9 @@ choir_status choir__store_serve(
     if (!status)
         status = start(s);
     if (status) {
+        int why = errno;
         dismantle(s);
+        errno = why;
         return status;
     }
     s->forkable = (choir__forkable){.lock = &s->lock, .in_child = in_child, .self = s};
@@ -485,6 +487,24 @@ choir_status choir_store_serve(choir_store_opts opts, choir_store_server **serve
 int choir_store_port(const choir_store_server *server)
 {
     return server->port;
+}
+
+const char *choir__store_address(const choir_store_server *server, char host[160])
+{
+    choir__address self;
+    if (!choir__net_self(server->listener, &self))
+        snprintf(host, 160, "127.0.0.1");
+    else
+        choir__net_host(&self, host);
+    return host;
+}
+
+int choir__store_clients(choir_store_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    int count = server->open.count;
+    pthread_mutex_unlock(&server->lock);
+    return count;
 }
 
 long choir__store_failures(choir_store_server *server)

@@ -12,7 +12,8 @@
 #include <choir/store.h>
 #include "comm/store/key.h"
 
-/* As the public ones, with the key given (NULL: none) instead of looked for in opts. */
+/* As the public ones, with the key given (NULL: none) instead of looked for in opts.
+ * serve: errno tells more of an I/O error. */
 choir_status choir__store_serve(
     choir_store_opts opts, const choir__key *key, choir_store_server **server);
 choir_status choir__store_connect(const char *host, int port, choir_store_opts opts,
@@ -25,6 +26,12 @@ choir_status choir__store_over(
 
 /* The key that opts name. *given: there is one. */
 choir_status choir__store_key(const choir_store_opts *opts, choir__key *key, bool *given);
+
+/* The host under which this machine's processes reach it: "127.0.0.1", "unix:NAME". */
+const char *choir__store_address(const choir_store_server *server, char host[160]);
+
+/* Connected and greeted now. */
+int choir__store_clients(choir_store_server *server);
 
 /* Greetings that failed so far: wrong keys, no keys, garbage. */
 long choir__store_failures(choir_store_server *server);

@@ -1,0 +1,573 @@
+/* How ranks meet in a store, which rank 0 serves.
+ *
+ *   meet/head       by rank 0: version, world size, digest of the job's name, who it is
+ *   meet/rank/R     who rank R is: the first to say so
+ *   meet/fault      the first failure that a rank found, in words
+ *   meet/lost       last will of every rank: it died
+ *   meet/outcome    by rank 0, for all: "go", the job's secret and who all are; or the fault
+ *   meet/ready/R    rank R has read that
+ *
+ * Rank 0 alone decides, so all ranks end with the same sentence: it waits for everybody's
+ * meet/rank, and looks at meet/fault and meet/lost ten times a second. On a failure it stays
+ * until the others have taken note, or a few seconds.
+ *
+ * The server lives as long as the meeting. A rank that comes for the job's next group may call
+ * it before rank 0 has let go of it: it finds its own name there, and calls again. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "comm/meet.h"
+
+static const double look_s = 0.1; /* how often rank 0 looks for failures */
+static const double grace_s = 3;  /* rank 0 may be that late in naming who is missing */
+
+enum { TEXT = 400, SECRET = 16 };
+
+/* --- who we are --- */
+
+static uint64_t namespace_of(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) ? 0 : info.st_ino;
+}
+
+void choir__meet_self(choir__member *self)
+{
+    char boot[40] = "?";
+    *self = (choir__member){.pid = getpid()};
+    if (gethostname(self->host, sizeof self->host - 1) || !*self->host)
+        snprintf(self->host, sizeof self->host, "?");
+    for (char *c = self->host; *c; c++)
+        if (*c <= ' ')
+            *c = '_';
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file) {
+        if (fscanf(file, "%39s", boot) != 1)
+            snprintf(boot, sizeof boot, "?");
+        fclose(file);
+    }
+    snprintf(self->machine, sizeof self->machine, "%s/%" PRIu64 "/%" PRIu64, boot,
+        namespace_of("/proc/self/ns/net"), namespace_of("/proc/self/ns/pid"));
+}
+
+static void write_member(const choir__member *m, char text[TEXT])
+{
+    snprintf(text, TEXT, "%d %s %s", m->pid, m->host, m->machine);
+}
+
+static bool read_member(const char *text, choir__member *m)
+{
+    *m = (choir__member){0};
+    return sscanf(text, "%" SCNd32 " %63s %79s", &m->pid, m->host, m->machine) == 3;
+}
+
+const char *choir__plain_message(int rank)
+{
+    char label[32];
+    const char *message = choir_error_message();
+    int length = snprintf(label, sizeof label, "rank %d: ", rank);
+    return strncmp(message, label, (size_t)length) ? message : message + length;
+}
+
+/* --- words in the store --- */
+
+static const char *key_of(const char *what, int rank, char key[32])
+{
+    snprintf(key, 32, "meet/%s/%d", what, rank);
+    return key;
+}
+
+static choir_status put(choir__venue *v, const char *key, const char *text)
+{
+    return choir_store_set(v->meeting->store, key, text, strlen(text));
+}
+
+/* What is there now, if anything. */
+static char *look(choir__venue *v, const char *key)
+{
+    char *text = NULL;
+    return choir_store_get(v->meeting->store, key, 0, &text, NULL) ? NULL : text;
+}
+
+/* What a failure of the store itself means: it is rank 0's. */
+static choir_status of_store(choir__venue *v, choir_status status)
+{
+    choir__member who;
+    char name[128] = "rank 0";
+    if (read_member(v->root, &who))
+        snprintf(name, sizeof name, "rank 0 (pid %d on %s)", who.pid, who.host);
+    if (status == CHOIR_ERR_TIMEOUT)
+        return choir__error(
+            status, "%s at %s stopped answering while the group was meeting", name, v->where);
+    if (status == CHOIR_ERR_PEER_LOST)
+        return choir__error(
+            status, "%s at %s died or gave up while the group was meeting", name, v->where);
+    return status;
+}
+
+/* The sentence becomes everybody's, unless another came first, which is ours then. */
+static choir_status fault(choir__venue *v, choir_status status, const char *sentence)
+{
+    char *text = choir__format("%d %s", (int)status, sentence), *now = NULL, *words;
+    if (choir_store_compare_set(v->meeting->store, "meet/fault", NULL, text, &now) || !now) {
+        free(text);
+        return choir__error(status, "%s", sentence);
+    }
+    status = (choir_status)strtol(now, &words, 10);
+    choir__error(status, "%s", *words ? words + 1 : words);
+    free(text);
+    free(now);
+    return status < 0 ? status : CHOIR_ERR_INTERNAL;
+}
+
+/* Names the ranks r of which meet/WHAT/r is missing. How many there are. */
+static int name_missing(choir__venue *v, const char *what, char names[TEXT])
+{
+    int missing = 0, named = 0, world = v->meeting->world;
+    size_t used = 0;
+    char key[32];
+    names[0] = '\0';
+    for (int r = 0; r < world; r++) {
+        char *text = look(v, key_of(what, r, key));
+        if (!text && ++missing && used < TEXT - 100) {
+            used += (size_t)snprintf(names + used, TEXT - used, named++ ? ", %d" : "%d", r);
+        }
+        free(text);
+    }
+    if (missing > named)
+        snprintf(names + used, TEXT - used, " and %d more", missing - named);
+    return missing;
+}
+
+static choir_status never_came(choir__venue *v)
+{
+    char names[TEXT], sentence[2 * TEXT];
+    int missing = name_missing(v, "rank", names);
+    if (!missing)
+        snprintf(sentence, sizeof sentence,
+            "all %d ranks came to %s, and rank 0 did not go on within %g s", v->meeting->world,
+            v->where, v->meeting->timeout_s);
+    else
+        snprintf(sentence, sizeof sentence,
+            "rank%s %s of %d never came to %s within %g s: were all ranks started, and can "
+            "they reach it?",
+            missing == 1 ? "" : "s", names, v->meeting->world, v->where, v->meeting->timeout_s);
+    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+}
+
+static choir_status went_silent(choir__venue *v)
+{
+    char names[TEXT], sentence[2 * TEXT];
+    int missing = name_missing(v, "ready", names);
+    snprintf(sentence, sizeof sentence,
+        "rank%s %s of %d came to %s and then fell silent: %s stopped?", missing == 1 ? "" : "s",
+        names, v->meeting->world, v->where,
+        missing == 1 ? "was its process" : "were their processes");
+    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+}
+
+/* --- coming --- */
+
+static void digest_of(const char *job, char hex[2 * SECRET + 1])
+{
+    unsigned char hash[SECRET];
+    static const unsigned char purpose[] = "choir job name";
+    snprintf(hex, 2 * SECRET + 1, "-");
+    if (!job || !*job)
+        return;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)job, strlen(job), purpose,
+        sizeof purpose - 1);
+    sodium_bin2hex(hex, 2 * SECRET + 1, hash, sizeof hash);
+}
+
+static choir_status announce(choir__venue *v, const char *self)
+{
+    char digest[2 * SECRET + 1], text[2 * TEXT];
+    digest_of(v->job, digest);
+    snprintf(text, sizeof text, "%s %d %s %s", CHOIR_VERSION, v->meeting->world, digest, self);
+    return put(v, "meet/head", text);
+}
+
+/* Whether rank 0 was told the same as we. */
+static choir_status compare(choir__venue *v)
+{
+    char version[32], digest[40], mine[2 * SECRET + 1], sentence[TEXT], *head = NULL;
+    int world, at = 0;
+    choir__meeting *m = v->meeting;
+    double left = v->deadline - choir__now();
+    choir_status status =
+        choir_store_get(m->store, "meet/head", left > 0 ? left : 0, &head, NULL);
+    if (status)
+        return of_store(v, status);
+    if (sscanf(head, "%31s %d %39s %n", version, &world, digest, &at) != 3 || !at) {
+        free(head);
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    }
+    snprintf(v->root, sizeof v->root, "%s", head + at);
+    free(head);
+    digest_of(v->job, mine);
+    if (strcmp(version, CHOIR_VERSION) != 0) {
+        snprintf(sentence, sizeof sentence,
+            "rank %d runs Choir %s and rank 0 Choir %s: use the same release everywhere",
+            m->rank, CHOIR_VERSION, version);
+        return fault(v, CHOIR_ERR_MISMATCH, sentence);
+    }
+    if (digest[0] != '-' && mine[0] != '-' && strcmp(digest, mine) != 0)
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the rank 0 at %s belongs to another job (its CHOIR_JOB differs): choose another "
+            "port or file",
+            v->where);
+    if (world == m->world)
+        return CHOIR_OK;
+    snprintf(sentence, sizeof sentence,
+        "a rank %d of %d came to %s, where rank 0 counts %d ranks: WORLD_SIZE must be the "
+        "same everywhere",
+        m->rank, m->world, v->where, world);
+    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+}
+
+/* The fault that rank 0 has told all of. */
+static choir_status told(const char *outcome)
+{
+    char *words;
+    long status = strtol(outcome, &words, 10);
+    choir__error((choir_status)status, "%s", *words ? words + 1 : words);
+    return status < 0 ? (choir_status)status : CHOIR_ERR_INTERNAL;
+}
+
+static bool is_go(const char *outcome)
+{
+    return !strncmp(outcome, "go ", 3);
+}
+
+static choir_status two_of_us(choir__venue *v, const char *other, const choir__member *self)
+{
+    char sentence[TEXT];
+    choir__member o;
+    if (!read_member(other, &o))
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    snprintf(sentence, sizeof sentence,
+        "two processes say they are rank %d: pid %d on %s and pid %d on %s", v->meeting->rank,
+        o.pid, o.host, self->pid, self->host);
+    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+}
+
+static bool is_us(const char *text, const choir__member *self)
+{
+    choir__member m;
+    return text && read_member(text, &m) && m.pid == self->pid &&
+           !strcmp(m.machine, self->machine);
+}
+
+/* Says who we are. *again: this is a meeting we have been at, which is over. */
+static choir_status claim(choir__venue *v, const choir__member *self, bool *again)
+{
+    char key[32], mine[TEXT], will[TEXT + 16], *now = NULL;
+    choir_store *store = v->meeting->store;
+    choir_status status = CHOIR_OK;
+    char *outcome = look(v, "meet/outcome");
+    key_of("rank", v->meeting->rank, key);
+    write_member(self, mine);
+    snprintf(will, sizeof will, "%d %s", v->meeting->rank, mine);
+    if (outcome && !is_go(outcome)) {
+        status = told(outcome);
+    } else if (outcome) {
+        now = look(v, key);
+        *again = is_us(now, self);
+        if (!now) /* rank 0 has just let go of it */
+            status = of_store(v, CHOIR_ERR_PEER_LOST);
+        else if (!*again)
+            status = two_of_us(v, now, self);
+    } else {
+        status = choir_store_compare_set(store, key, NULL, mine, &now);
+        v->seated = status == CHOIR_OK;
+        if (!status && strcmp(now, mine) != 0)
+            status = two_of_us(v, now, self);
+        else if (status || (status = choir_store_will(store, "meet/lost", will, strlen(will))))
+            status = of_store(v, status);
+    }
+    free(outcome);
+    free(now);
+    return status;
+}
+
+/* --- going on --- */
+
+/* Nodes in the order of their lowest ranks; local ranks within a node. */
+static void count_nodes(choir__meeting *m)
+{
+    m->nodes = 0;
+    for (int r = 0; r < m->world; r++) {
+        choir__member *me = &m->members[r];
+        int before = r - 1;
+        while (before >= 0 && strcmp(m->members[before].machine, me->machine) != 0)
+            before--;
+        me->node = before < 0 ? m->nodes++ : m->members[before].node;
+        me->local_rank = before < 0 ? 0 : m->members[before].local_rank + 1;
+        me->job_rank = r;
+    }
+}
+
+/* "go SECRET", then a line a rank. */
+static bool read_go(choir__meeting *m, const char *go)
+{
+    m->members = choir__calloc((size_t)m->world, sizeof *m->members);
+    if (sscanf(go, "go %32s", m->job) != 1)
+        return false;
+    for (int r = 0; r < m->world; r++) {
+        go = strchr(go, '\n');
+        if (!go || !read_member(++go, &m->members[r]))
+            return false;
+    }
+    count_nodes(m);
+    return true;
+}
+
+static choir_status take_note(choir__venue *v)
+{
+    char key[32];
+    choir__meeting *m = v->meeting;
+    char *go = look(v, "meet/outcome");
+    choir_status status = CHOIR_OK;
+    if (!go)
+        status = of_store(v, CHOIR_ERR_PEER_LOST);
+    else if (!read_go(m, go))
+        status = choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    else
+        status = of_store(v, put(v, key_of("ready", m->rank, key), ""));
+    free(go);
+    return status;
+}
+
+/* --- rank 0 --- */
+
+/* A failure that was found by another, or the death of one; OK: none so far. */
+static choir_status trouble(choir__venue *v, bool faults)
+{
+    char *text = faults ? look(v, "meet/fault") : NULL, *lost = NULL;
+    choir_status status = CHOIR_OK;
+    choir__member who;
+    if (text) {
+        status = told(text);
+    } else if ((lost = look(v, "meet/lost"))) {
+        char sentence[TEXT];
+        int rank = 0, at = 0;
+        if (sscanf(lost, "%d %n", &rank, &at) != 1 || !at || !read_member(lost + at, &who))
+            who = (choir__member){.host = "?"};
+        snprintf(sentence, sizeof sentence,
+            "rank %d (pid %d on %s) died or gave up while the group was meeting", rank, who.pid,
+            who.host);
+        status = fault(v, CHOIR_ERR_PEER_LOST, sentence);
+    }
+    free(text);
+    free(lost);
+    return status;
+}
+
+/* Until meet/WHAT/R of all ranks R is there. */
+static choir_status await_all(choir__venue *v, const char *what, double deadline)
+{
+    int world = v->meeting->world;
+    bool coming = !strcmp(what, "rank");
+    char key[32];
+    const char **keys = choir__calloc((size_t)world, sizeof *keys);
+    choir_status status = CHOIR_OK;
+    for (int r = 0; r < world; r++)
+        keys[r] = choir__strdup(key_of(what, r, key));
+    for (;;) {
+        double left = deadline - choir__now();
+        status = choir_store_wait(v->meeting->store, keys, world,
+            left > look_s ? look_s
+            : left > 0    ? left
+                          : 0);
+        if (status != CHOIR_ERR_TIMEOUT)
+            break;
+        status = trouble(v, coming);
+        if (status)
+            break;
+        if (choir__now() >= deadline) {
+            status = coming ? never_came(v) : went_silent(v);
+            break;
+        }
+    }
+    for (int r = 0; r < world; r++)
+        free((char *)keys[r]);
+    free(keys);
+    return status;
+}
+
+static choir_status write_go(choir__venue *v)
+{
+    int world = v->meeting->world;
+    unsigned char secret[SECRET];
+    char key[32], hex[2 * SECRET + 1];
+    choir_status status = CHOIR_OK;
+    size_t room = (size_t)world * TEXT + 100, used;
+    char *all = choir__alloc(room);
+    randombytes_buf(secret, sizeof secret);
+    sodium_bin2hex(hex, sizeof hex, secret, sizeof secret);
+    used = (size_t)snprintf(all, room, "go %s", hex);
+    for (int r = 0; r < world && !status; r++) {
+        char *text = NULL;
+        status = choir_store_get(v->meeting->store, key_of("rank", r, key), 0, &text, NULL);
+        if (!status)
+            used += (size_t)snprintf(all + used, room - used, "\n%.*s", TEXT - 2, text);
+        free(text);
+    }
+    if (!status)
+        status = put(v, "meet/outcome", all);
+    sodium_memzero(all, room);
+    free(all);
+    return status;
+}
+
+/* Tells all of a failure, and stays until they have taken note. */
+static void tell_all(choir__venue *v, choir_status status)
+{
+    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    double until = choir__now() + grace_s;
+    char *message = choir__strdup(choir_error_message());
+    char *text = choir__format("%d %s", (int)status, choir__plain_message(v->meeting->rank));
+    if (!put(v, "meet/outcome", text))
+        while (choir__store_clients(v->meeting->server) > 1 && choir__now() < until)
+            nanosleep(&pause, NULL);
+    choir__set_message(message);
+    free(message);
+    free(text);
+}
+
+static choir_status preside(choir__venue *v, const choir__member *self)
+{
+    char mine[TEXT];
+    bool again = false;
+    write_member(self, mine);
+    choir_status status = announce(v, mine);
+    if (!status)
+        status = claim(v, self, &again);
+    if (!status)
+        status = await_all(v, "rank", v->deadline);
+    if (v->all_here)
+        v->all_here(v);
+    if (!status)
+        status = write_go(v);
+    if (!status)
+        status = take_note(v);
+    if (!status) {
+        double soon = choir__now() + grace_s;
+        status = await_all(v, "ready", v->deadline > soon ? v->deadline : soon);
+    }
+    if (status)
+        tell_all(v, status);
+    return status;
+}
+
+/* --- the others --- */
+
+static choir_status attend(choir__venue *v, const choir__member *self, bool *again)
+{
+    char *outcome = NULL;
+    choir_status status = compare(v);
+    if (!status)
+        status = claim(v, self, again);
+    if (status || *again)
+        return status;
+    double left = v->deadline + grace_s - choir__now();
+    status =
+        choir_store_get(v->meeting->store, "meet/outcome", left > 0 ? left : 0, &outcome, NULL);
+    if (status == CHOIR_ERR_TIMEOUT) {
+        char *head = look(v, "meet/head");
+        status = head ? never_came(v) : of_store(v, status);
+        free(head);
+    } else if (status) {
+        status = of_store(v, status);
+    } else {
+        status = is_go(outcome) ? take_note(v) : told(outcome);
+    }
+    free(outcome);
+    return status;
+}
+
+/* --- both --- */
+
+static void part(choir__venue *v)
+{
+    choir__meeting *m = v->meeting;
+    choir_store_free(m->store);
+    choir_store_server_free(m->server);
+    m->store = NULL;
+    m->server = NULL;
+}
+
+choir_status choir__meet_host(choir__venue *venue, choir_store_opts opts, const choir__key *key)
+{
+    choir__meeting *m = venue->meeting;
+    choir__member self;
+    char host[160];
+    choir_status status = choir__store_serve(opts, key, &m->server);
+    if (status)
+        return status;
+    opts.timeout_s = m->timeout_s;
+    choir__store_address(m->server, host);
+    status = choir__store_connect(host, choir_store_port(m->server), opts, key, &m->store);
+    choir__meet_self(&self);
+    if (!status && venue->doors_open)
+        status = venue->doors_open(venue, key);
+    if (!status)
+        status = preside(venue, &self);
+    if (status)
+        part(venue);
+    return status;
+}
+
+choir__attendance choir__meet_try(choir__venue *venue, const char *host, int port,
+    double timeout_s, const choir__key *key, choir_status *status)
+{
+    choir__member self;
+    bool again = false;
+    choir_store_opts opts = choir_store_defaults();
+    opts.timeout_s = timeout_s;
+    venue->seated = false;
+    venue->root[0] = '\0';
+    *status = choir__store_connect(host, port, opts, key, &venue->meeting->store);
+    if (*status)
+        return CHOIR__UNREACHED;
+    choir__meet_self(&self);
+    *status = attend(venue, &self, &again);
+    if (!*status && !again)
+        return CHOIR__MET;
+    part(venue);
+    if (again)
+        *status = choir__error(CHOIR_ERR_STATE,
+            "rank 0 still serves an earlier group of this job at %s: free that one on all "
+            "ranks first, or split it",
+            venue->where);
+    return again || (*status == CHOIR_ERR_PEER_LOST && !venue->seated) ? CHOIR__MISSED
+                                                                       : CHOIR__FAILED;
+}
+
+choir_status choir__meet_call(
+    choir__venue *venue, const char *host, int port, const choir__key *key)
+{
+    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    for (;;) {
+        choir_status status;
+        double left = venue->deadline - choir__now();
+        choir__attendance a =
+            choir__meet_try(venue, host, port, left > 0 ? left : 0, key, &status);
+        if (a == CHOIR__UNREACHED && status == CHOIR_ERR_TIMEOUT)
+            return choir__error(status, "rank 0 never came within %g s: %s",
+                venue->meeting->timeout_s, choir__plain_message(venue->meeting->rank));
+        if (a != CHOIR__MISSED || choir__now() >= venue->deadline)
+            return status;
+        nanosleep(&pause, NULL);
+    }
+}
