@@ -2,6 +2,7 @@
 #ifndef CHOIR_COMM_MEET_FILE_H
 #define CHOIR_COMM_MEET_FILE_H
 
+#include "base/base.h"
 #include "comm/meeting.h"
 #include "comm/store/key.h"
 

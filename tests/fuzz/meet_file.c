@@ -1,0 +1,22 @@
+/* The file of file://, as a crash, an older release or somebody else may have left it. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/meet_file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1), again[CHOIR__NOTE_TEXT];
+    choir__meet_note note, same;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    if (choir__meet_note_read(text, &note)) {
+        choir__meet_note_write(&note, again);
+        if (!choir__meet_note_read(again, &same) || memcmp(&note, &same, sizeof note) != 0)
+            abort();
+    }
+    free(text);
+    return 0;
+}
