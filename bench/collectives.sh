@@ -1,0 +1,120 @@
+#!/bin/bash
+# A collective over sizes: Choir beside Gloo, Open MPI and MPICH, and beside what memory allows.
+#
+# All programs run in turn, ROUNDS times over; a size's time is the median of the rounds' medians, so
+# that a busy moment of the machine meets all of them or none. What is not installed is left out
+# and said so. Settings by environment:
+#
+#   COLLECTIVE=all_reduce  RANKS=2  ROUNDS=5  MIN=1024  MAX=268435456  FACTOR=4   (bytes)
+#   JSON=1                 a JSON object a size instead of the table
+#   ONLY='shm limit'       these programs alone
+set -uo pipefail
+source bench/lib.inc
+collective=${COLLECTIVE:-all_reduce} ranks=${RANKS:-2} rounds=${ROUNDS:-5}
+min=${MIN:-1024} max=${MAX:-268435456} factor=${FACTOR:-4}
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+[ "${JSON:-}" ] || machine
+
+ours() { # BACKEND ALGORITHM: shm's algorithms: direct, data in memory all ranks map; staged, anywhere
+    choir bench "$collective" -n "$ranks" --backend "$1" ${2:+--algorithm "$2"} \
+        --min "$min" --max "$max" --factor "$factor" --json
+}
+mpi() { # IMPLEMENTATION LAUNCHER-OPTION...
+    local name=$1
+    shift
+    "mpirun.$name" "$@" -n "$ranks" "$out/$name.exe" "$collective" "$min" "$max" "$factor"
+}
+if [ "$ranks" -le "$cores" ]; then # a core a rank
+    openmpi_where=(--bind-to core) mpich_where=(-bind-to core)
+else
+    openmpi_where=(--oversubscribe) mpich_where=()
+fi
+
+# One function a program; each prints the lines of `choir bench --json`.
+run_limit() { choir_bench_traffic "$ranks" "$min" "$max" "$factor"; }
+run_shm() { ours shm direct; }
+run_staged() { ours shm staged; }
+run_ucx() { ours ucx; }
+run_gloo() { "$python" "$peers/torch_all_reduce.py" "$ranks"; }
+run_openmpi() { mpi openmpi --allow-run-as-root "${openmpi_where[@]}"; }
+run_mpich() { mpi mpich "${mpich_where[@]}"; }
+
+# Why a program cannot run here; nothing if it can.
+lacks() {
+    case $1 in
+    shm | staged) ;;
+    limit) [ "$collective" = all_reduce ] && [ "$ranks" -le 8 ] || echo "all_reduce of up to 8 ranks alone" ;;
+    ucx) MIN=1024 MAX=1024 && min=1024 max=1024 run_ucx >/dev/null 2>&1 || echo "not built in" ;;
+    gloo) [ "$collective" = all_reduce ] && have_torch || echo "no PyTorch (CHOIR_PYTHON), or not all_reduce" ;;
+    openmpi | mpich)
+        command -v "mpicc.$1" >/dev/null && "mpicc.$1" -O2 bench/peers/mpi_collectives.c -o "$out/$1.exe" ||
+            echo "there is no mpicc.$1"
+        ;;
+    esac
+}
+
+programs=()
+for program in ${ONLY:-limit shm staged ucx gloo openmpi mpich}; do
+    why=$(lacks "$program")
+    [ -z "$why" ] && programs+=("$program") || echo "left out: $program: $why" >&2
+done
+for round in $(seq "$rounds"); do
+    for program in "${programs[@]}"; do
+        "run_$program" 2>"$out/err" | sed "s/^/$program /" >>"$out/all" ||
+            { echo "$program failed: $(tail -1 "$out/err")" >&2; }
+    done
+done
+[ "${JSON:-}" ] || echo "load after: $(cut -d' ' -f1-3 /proc/loadavg); $collective, f32, $ranks ranks, $rounds rounds; us"
+
+awk -v order="${programs[*]}" -v json="${JSON:-}" -v low="$min" -v high="$max" -v what="$collective" -v ranks="$ranks" '
+    function number(name) {
+        if (!match($0, "\"" name "\": *[-0-9.e+]+")) return 0
+        return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
+    }
+    function median(list,   v, n, i, j, t) {
+        n = split(list, v, " ")
+        for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+        return n % 2 ? v[(n + 1) / 2] : n ? (v[n / 2] + v[n / 2 + 1]) / 2 : 0
+    }
+    { b = number("bytes"); if (b < low || b > high) next
+      if (!(b in seen)) { seen[b] = 1; sizes[++size_count] = b }
+      times[$1, b] = times[$1, b] " " number("time_us"); wrong += number("wrong") }
+    END {
+        n = split(order, name, " ")
+        for (i = 2; i <= size_count; i++) for (j = i; j > 1 && sizes[j] < sizes[j-1]; j--) { t = sizes[j]; sizes[j] = sizes[j-1]; sizes[j-1] = t }
+        if (!json) {
+            printf "%10s", "bytes"
+            for (i = 1; i <= n; i++) printf " %11s", name[i]
+            printf " %10s %10s %9s\n", "peer/shm", "peer/staged", "of limit"
+        }
+        for (s = 1; s <= size_count; s++) {
+            b = sizes[s]; best = 0
+            for (i = 1; i <= n; i++) {
+                t = at[name[i]] = median(times[name[i], b])
+                if (name[i] ~ /gloo|mpi/ && t && (!best || t < best)) best = t
+            }
+            direct = at["shm"] && best ? best / at["shm"] : 0
+            staged = at["staged"] && best ? best / at["staged"] : 0
+            share = at["shm"] && at["limit"] ? at["limit"] / at["shm"] : 0
+            if (direct) { direct_log += log(direct); direct_n++ }
+            if (staged) { staged_log += log(staged); staged_n++ }
+            if (share && b >= 1048576 && (!worst || share < worst)) worst = share
+            if (json) {
+                printf "{\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%d", what, ranks, b
+                for (i = 1; i <= n; i++) if (at[name[i]]) printf ",\"%s_us\":%.3f", name[i], at[name[i]]
+                printf ",\"best_peer_over_shm\":%.3f,\"best_peer_over_staged\":%.3f,\"of_limit\":%.3f}\n", direct, staged, share
+                continue
+            }
+            printf "%10d", b
+            for (i = 1; i <= n; i++) printf at[name[i]] ? " %11.2f" : " %11s", at[name[i]] ? at[name[i]] : "-"
+            printf direct ? " %10.2f" : " %10s", direct ? direct : "-"
+            printf staged ? " %10.2f" : " %10s", staged ? staged : "-"
+            printf share ? " %9.2f\n" : " %9s\n", share ? share : "-"
+        }
+        if (json) exit
+        if (direct_n) printf "geometric mean, best peer / shm: %.2f", exp(direct_log / direct_n)
+        if (staged_n) printf "; / staged: %.2f", exp(staged_log / staged_n)
+        if (worst) printf "; least share of the limit from 1 MiB: %.2f", worst
+        printf "\nwrong elements: %d\n", wrong
+    }' "$out/all"
