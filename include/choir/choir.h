@@ -20,6 +20,7 @@
 #include <choir/store.h>
 #include <choir/group.h>
 #include <choir/mesh.h>
+#include <choir/pattern.h>
 #include <choir/distributed.h>
 #include <choir/trace.h>
 #include <choir/env.h>

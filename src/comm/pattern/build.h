@@ -38,6 +38,9 @@ typedef struct choir__slice {
 /* Part `index` of `parts` of a slice, begun at a multiple of align from its own beginning. */
 choir__slice choir__slice_of(choir__slice whole, int align, int index, int parts);
 
+/* The count of the largest. */
+int64_t choir__slice_most(int64_t count, int align, int parts);
+
 /* The leaves of the tree that a rank holds: one a rank, or those of its micro-batches. Node k
  * lies in IN at k * node_stride. */
 int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES]);

@@ -154,7 +154,7 @@ static void init(stream *t, const choir__plan *p, choir__schedule *s, int root)
     const int64_t piece = PIECE * (int64_t)p->align, half = (p->count + 1) / 2;
     *t = (stream){.p = p, .s = s, .root = root, .down = choir__in(0)};
     t->pieces = (int)choir__min(choir__max((half + piece - 1) / piece, 1), PIECES_MAX);
-    t->piece = p->count / 2 / t->pieces + 2 * p->align;
+    t->piece = choir__slice_most(choir__slice_most(p->count, p->align, 2), p->align, t->pieces);
     for (int place = 1; place < p->world; place++)
         t->depth = (int)choir__max(t->depth, depth_of(place, p->world - 1));
     for (int tree = 0; tree < 2; tree++)

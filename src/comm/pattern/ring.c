@@ -38,7 +38,7 @@ static int reduce_scatter_steps(
 {
     choir__sum sum = {in_place ? to : choir__in(0), to, {CHOIR__SCRATCH, 0}};
     if (in_place)
-        sum.spare = choir__add_scratch(s, p->count / p->world + 2 * p->align);
+        sum.spare = choir__add_scratch(s, choir__slice_most(p->count, p->align, p->world));
     for (int step = 0; step < p->world - 1; step++) {
         choir__slice goes = chunk(p, p->rank - step), comes = chunk(p, p->rank - step - 1);
         choir__sum_receive(&sum, s, step, wrap(p, p->rank - 1), comes);

@@ -116,6 +116,12 @@ choir__slice choir__slice_of(choir__slice whole, int align, int index, int parts
     return (choir__slice){whole.at + lo, hi - lo};
 }
 
+int64_t choir__slice_most(int64_t count, int align, int parts)
+{
+    int64_t lines = (count + align - 1) / align;
+    return (lines + parts - 1) / parts * align;
+}
+
 int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES])
 {
     int64_t lo, hi;

@@ -1,0 +1,18 @@
+/* What a public choir_pattern is. */
+#ifndef CHOIR_PATTERN_WALK_H
+#define CHOIR_PATTERN_WALK_H
+
+#include <choir/pattern.h>
+
+#include "comm/call.h"
+
+struct choir_pattern {
+    choir__kind kind;
+    choir__algorithm algorithm;
+    int ranks, chunks, steps;
+    choir_pattern_move *moves;
+    int move_count, move_room;
+    uint64_t *parts; /* (steps + 1, ranks, chunks) */
+};
+
+#endif
