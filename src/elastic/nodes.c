@@ -244,8 +244,8 @@ static choir_status show_up(choir__nodes *n)
 {
     char key[32], workers[16];
     int64_t came;
-    char *will =
-        choir__format("1\nchoir run: node %d is gone: its agent, %s, died", n->node, n->who);
+    char *will = choir__format(
+        "1\nchoir run: node %d is gone: its agent, %s, died or was cut off", n->node, n->who);
     choir_status status = choir_store_will(n->store, "verdict", will, strlen(will));
     if (status == CHOIR_OK)
         status = choir_store_add(n->store, "came", 1, &came);

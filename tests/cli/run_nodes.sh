@@ -69,6 +69,18 @@ order_of_arrival() {
         '0 of 3, node 0 1 of 3, node 1 2 of 3, node 2 ' ] || fail "$(cat a.out b.out c.out)"
 }
 
+# With a range, the job starts when the most are there, or some time after the fewest.
+range_of_nodes() {
+    begin
+    node a --nnodes 1:2 sh -c "$say"
+    node b --nnodes 1:2 sh -c "$say"
+    over 20
+    ended_with a 0
+    ended_with b 0
+    has a.out ' of 2, 0 of 1, node'
+    has b.out ' of 2, 0 of 1, node'
+}
+
 # As torchrun's static rendezvous: nodes meet at the master's port, ranks at another.
 master_alone() {
     begin
@@ -210,8 +222,50 @@ killed() {
     gone 2
 }
 
+# --- machines ---------------------------------------------------------------------------------
+
+# Two network namespaces and a cable between them, as two machines.
+hosts() {
+    here=choir-run-$$-0 there=choir-run-$$-1
+    trap 'ip netns del $here; ip netns del $there; clean_up' EXIT
+    ip netns add $here && ip netns add $there &&
+        ip link add crun$$-0 netns $here type veth peer name crun$$-1 netns $there &&
+        ip -n $here addr add 10.99.7.1/24 dev crun$$-0 && ip -n $here link set crun$$-0 up &&
+        ip -n $there addr add 10.99.7.2/24 dev crun$$-1 && ip -n $there link set crun$$-1 up &&
+        ip -n $here link set lo up && ip -n $there link set lo up
+}
+
+# A machine that is cut off is noticed on both sides, and neither leaves anything behind.
+two_machines() {
+    if ! hosts 2>hosts.err; then
+        echo "network namespaces are left out: $(tail -n 1 hosts.err)"
+        return 0
+    fi
+    local command=("$CHOIR" run --nnodes 2 --rdzv-endpoint 10.99.7.1 --key-file key --timeout 20)
+    head -c 32 /dev/urandom >key && chmod 600 key
+    rm -f ./*.out
+    begin
+    ip netns exec $here "${command[@]}" --node-rank 0 sh -c "$say; $up" >a.out 2>a.err &
+    pid_a=$!
+    ip netns exec $there "${command[@]}" --node-rank 1 sh -c "$say; $up" >b.out 2>b.err &
+    pid_b=$! names=(a b)
+    await 10 all_up 2 || fail "not up: $(cat ./*.err)"
+    has a.out '^0 of 2,.*10\.99\.7\.1'
+    has b.out '^1 of 2,.*10\.99\.7\.1'
+    ip -n $there link set crun$$-1 down
+    over 60
+    ended_with a 1
+    ended_with b 1
+    has a.err 'node 1 is gone: .* died or was cut off'
+    has b.err 'node 0 is gone'
+    gone 2
+    ip netns exec $here "$CHOIR" run --nnodes 2 --rdzv-endpoint 10.99.7.1 true 2>err
+    has err '10.99.7.1.*needs a key'
+}
+
 check given_ranks
 check order_of_arrival
+check range_of_nodes
 check master_alone
 check a_key
 check missing_node
@@ -222,4 +276,5 @@ check one_is_done_early
 check killed agent a
 check killed agent b
 check killed guard b
+check two_machines
 finish

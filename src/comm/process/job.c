@@ -40,7 +40,7 @@ void choir__place_master(choir__place *p, const char *method)
 {
     int port = 0;
     if (method && !strncmp(method, "tcp://", 6) &&
-        choir__host_port(method + 6, p->master, &port) == CHOIR_OK)
+        choir__host_port(method + 6, p->master, &port) == CHOIR_OK && port)
         p->master_port = port;
     else
         *p->master = '\0';
