@@ -222,6 +222,23 @@ killed() {
     gone 2
 }
 
+# --- programs that are made to be started so ----------------------------------------------------
+
+# Ranks of different agents meet at MASTER_ADDR, and train as one process does.
+train_joins() {
+    local args=(train --json --microbatches 4 --batch-size 24 --steps 6 --model "$gpt" text)
+    make_text text 200
+    good "${args[@]}" && mv out single
+    begin
+    node a --nnodes 2 --node-rank 0 "$CHOIR" "${args[@]}" --strategy ddp
+    node b --nnodes 2 --node-rank 1 --nproc-per-node 2 "$CHOIR" "${args[@]}" --strategy ddp
+    over 60
+    ended_with a 0
+    ended_with b 0
+    same_run single a.out
+    [ "$(field world a.out)" = 3 ] || fail "not on 3 ranks: $(cat a.out)"
+}
+
 # --- machines ---------------------------------------------------------------------------------
 
 # Two network namespaces and a cable between them, as two machines.
@@ -276,5 +293,6 @@ check one_is_done_early
 check killed agent a
 check killed agent b
 check killed guard b
+check train_joins
 check two_machines
 finish
