@@ -28,7 +28,7 @@ choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call)
     if (atomic_load_explicit(&shm->control->fault.state, memory_order_relaxed) &&
         choir__shm_fault(shm))
         return shm->base.failed;
-    uint32_t place = call->seq % 2;
+    uint32_t place = shm->stepped % 2;
     shm->call = *call;
     shm->me->calls[place] = *call;
     if (choir__shm_barrier(shm))

@@ -34,12 +34,12 @@ size_t choir__shm_bytes(const choir__stamp *call)
 
 const choir__details *choir__shm_details(const choir__shm *shm, int rank)
 {
-    return &shm->control->slots[rank].details[shm->base.seq % 2];
+    return &shm->control->slots[rank].details[shm->stepped % 2];
 }
 
 choir__details *choir__shm_my_details(choir__shm *shm)
 {
-    return &shm->me->details[shm->base.seq % 2];
+    return &shm->me->details[shm->stepped % 2];
 }
 
 bool choir__shm_all_staged(const choir__shm *shm)
@@ -57,8 +57,9 @@ choir_status choir__shm_run(choir__engine *engine, const choir__call *call)
     case CHOIR__AUTO:
     case CHOIR__DIRECT:
     case CHOIR__NATIVE: break;
-    default: return choir__message_run(engine, call);
+    default: return choir__shm_by_messages(engine, call);
     }
+    shm->stepped++;
     switch ((choir__kind)call->stamp.kind) {
     case CHOIR__BROADCAST:
     case CHOIR__GATHER:

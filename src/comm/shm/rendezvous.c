@@ -303,24 +303,32 @@ static choir_status trade_pidfds(choir__shm *shm)
 }
 
 /* Replaces the private stand-in, which carried failures so far, by the segment all ranks
- * share. */
+ * share; and maps what messages travel through, which rank 1 makes. */
 static choir_status share_control(choir__shm *shm)
 {
     choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
     int fds[CHOIR__MAX_WORLD], fd = -1;
-    if (shm->base.rank == 0 && (fd = choir__shm_memory(shm->control_bytes, mine.text)) < 0)
+    if (shm->base.rank == 0)
+        fd = choir__shm_memory(shm->control_bytes, mine.text);
+    if (shm->base.rank == 1)
+        fd = choir__messages_memory(shm->base.world, mine.text);
+    if (shm->base.rank < 2 && fd < 0)
         mine.status = CHOIR_ERR_MEMORY;
     if (choir__shm_exchange(shm, &mine, fd, offers, fds))
         goto out;
-    void *p = fds[0] >= 0 ? choir__shm_map(fds[0], shm->control_bytes) : NULL;
-    if (!p) {
-        choir__shm_fail(shm, CHOIR_ERR_MEMORY, "cannot share %zu bytes between the ranks: %s",
-            shm->control_bytes, offers[0].status ? offers[0].text : strerror(errno));
-    } else {
+    bool made = fds[0] >= 0 && fds[1] >= 0;
+    void *p = made ? choir__shm_map(fds[0], shm->control_bytes) : NULL;
+    if (p) {
         munmap(shm->control, shm->control_bytes);
         shm->control = p;
         shm->me = &shm->control->slots[shm->base.rank];
     }
+    if (!p || !choir__messages_map(shm, fds[1]))
+        choir__shm_fail(shm, CHOIR_ERR_MEMORY, "cannot share %zu bytes between the ranks: %s",
+            shm->control_bytes,
+            made               ? strerror(errno)
+            : offers[0].status ? offers[0].text
+                               : offers[1].text);
     close_all(fds, shm->base.world);
 out:
     if (fd >= 0)
@@ -332,8 +340,11 @@ static const choir__engine_ops shm_ops = {
     .name = "shm",
     .close = choir__shm_close,
     .run = choir__shm_run,
-    .run_batch = choir__message_batch,
+    .run_batch = choir__shm_batch,
     .split = choir__shm_split,
+    .send = choir__shm_send,
+    .receive = choir__shm_receive,
+    .wait = choir__shm_wait_messages,
     .share = choir__shm_share,
 };
 
@@ -421,8 +432,9 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     choir__shm *parent = (choir__shm *)engine;
     choir__shm *shm = new_shm(rank, count, engine->timeout_s);
     int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
-    snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", parent->splits++,
-        color, (unsigned)choir__socket_key(parent->job));
+    /* seq: that of the call in which all ranks told their colors, in some sub-group or in none. */
+    snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
+        (unsigned)choir__socket_key(parent->job));
     shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
     return meet(shm, child);
 }
@@ -437,6 +449,7 @@ void choir__shm_close(choir__engine *engine)
     close_all(shm->pidfds, CHOIR__MAX_WORLD);
     if (shm->control)
         munmap(shm->control, shm->control_bytes);
+    choir__messages_free(shm->messages);
     pthread_mutex_destroy(&shm->lock);
     free(shm->scratch);
     free(shm->nodes);

@@ -42,38 +42,43 @@ static size_t memory_available(void)
     return known ? (size_t)kib * 1024 : SIZE_MAX;
 }
 
-static int allocate(int fd, size_t bytes)
+static int allocate(int fd, size_t allocated, size_t bytes)
 {
     int error;
     if (ftruncate(fd, (off_t)bytes))
         return errno;
     do
-        error = posix_fallocate(fd, 0, (off_t)bytes);
+        error = posix_fallocate(fd, 0, (off_t)allocated);
     while (error == EINTR);
     if (!error && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
         error = errno;
     return error;
 }
 
-int choir__shm_memory(size_t bytes, char why[200])
+int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
 {
     /* The kernel would rather kill a process than refuse: ask first. */
     size_t available = memory_available();
-    if (bytes > available || bytes > (size_t)INT64_MAX) {
+    if (allocated > available || bytes > (size_t)INT64_MAX) {
         snprintf(
-            why, 200, "%zu bytes of shared memory wanted, %zu available", bytes, available);
+            why, 200, "%zu bytes of shared memory wanted, %zu available", allocated, available);
         return -1;
     }
     int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? errno : allocate(fd, bytes);
+    int error = fd < 0 ? errno : allocate(fd, allocated, bytes);
     if (!error)
         return fd;
-    snprintf(why, 200, "%zu bytes of shared memory: %s", bytes, strerror(error));
+    snprintf(why, 200, "%zu bytes of shared memory: %s", allocated, strerror(error));
     if (fd >= 0)
         close(fd);
     return -1;
+}
+
+int choir__shm_memory(size_t bytes, char why[200])
+{
+    return choir__shm_sparse(bytes, bytes, why);
 }
 
 void *choir__shm_map(int fd, size_t bytes)
@@ -173,6 +178,7 @@ choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared
 {
     choir__shm *shm = (choir__shm *)engine;
     const choir__stamp call = {.kind = CHOIR__SHARE, .seq = engine->seq};
+    shm->stepped++;
     if (choir__shm_enter(shm, &call))
         return shm->base.failed;
     choir__offer mine = {.bytes = bytes};

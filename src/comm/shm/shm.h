@@ -10,9 +10,10 @@
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
  *
  *   rendezvous.c  ranks meet and pass descriptors    collectives.c  which way a call takes
- *   wait.c        steps, sleep, death, silence       moves.c        broadcast, gather and such
+ *   wait.c        steps, sleep                       moves.c        broadcast, gather and such
  *   call.c        do all ranks make the same call    reductions.c   reduce and such
- *   shared.c      memory that peers can reach
+ *   shared.c      memory that peers can reach        messages.c     between two ranks
+ *   failures.c    death, silence, who is to blame
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */
@@ -50,9 +51,11 @@ typedef struct choir__details {
 typedef struct choir__slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
-    choir__stamp calls[2];             /* call n in calls[n % 2] */
+    choir__stamp calls[2];             /* of those that run by steps, n in calls[n % 2] */
     choir__details details[2];
-    _Atomic int32_t left; /* the rank has freed its group */
+    choir__stamp announced;      /* the newest that runs by messages */
+    _Atomic uint32_t announcing; /* odd while that is written */
+    _Atomic int32_t left;        /* the rank has freed its group */
 } choir__slot;
 
 /* The first failure, in words, for ranks that did not see it themselves. */
@@ -67,10 +70,11 @@ typedef struct choir__control {
     alignas(64) choir__slot slots[CHOIR__MAX_WORLD];
 } choir__control;
 
+typedef struct choir__messages choir__messages;
+
 typedef struct choir__shm {
     choir__engine base;
     char job[160]; /* under which the ranks met; a sub-group's is made out of it */
-    uint32_t splits;
     size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
     int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
 
@@ -78,12 +82,15 @@ typedef struct choir__shm {
     size_t control_bytes;
     choir__slot *me;
     uint32_t step;     /* last published */
+    uint32_t stepped;  /* calls that ran by steps so far */
     uint32_t turns;    /* uses of the staging buffers so far */
     choir__stamp call; /* the call being run, for messages */
 
     int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
     int pidfds[CHOIR__MAX_WORLD];  /* every rank's process; -1: none */
     int pids[CHOIR__MAX_WORLD];    /* the same, as each calls itself: for messages */
+
+    choir__messages *messages; /* NULL: alone */
 
     pthread_mutex_t lock;   /* guards shareds */
     choir__shared *shareds; /* all that are alive, to find data by address */
@@ -120,17 +127,60 @@ int choir__shm_memory(size_t bytes, char why[200]);
 /* Maps all of fd to be shared; NULL and errno on failure. */
 void *choir__shm_map(int fd, size_t bytes);
 
-/* --- wait.c --- */
+/* A sealed memfd of which so many bytes are allocated so far. */
+int choir__shm_sparse(size_t allocated, size_t bytes, char why[200]);
 
-/* Keeps the first failure; tells the peers of it when they could not see it themselves. */
-choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* --- wait.c --- */
 
 void choir__shm_publish(choir__shm *shm);         /* my next step */
 choir_status choir__shm_wait(choir__shm *shm);    /* until all have published as many */
 choir_status choir__shm_barrier(choir__shm *shm); /* both */
-choir_status choir__shm_fault(choir__shm *shm);   /* a failure that a peer has told of */
+
+/* --- failures.c --- */
+
+/* Keeps the first failure; tells the peers of it when they could not see it themselves. */
+choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Tells the peers of the engine's failure, unless status is OK. Returns status. */
+choir_status choir__shm_tell(choir__shm *shm, choir_status status);
+choir_status choir__shm_fault(choir__shm *shm); /* a failure that a peer has told of */
+
 bool choir__shm_dead(const choir__shm *shm, int rank);
+bool choir__shm_left(const choir__shm *shm, int rank); /* has freed its group */
+bool choir__shm_gone(const choir__shm *shm, int rank); /* either */
+
+/* Fail, in words: a rank that is gone; ranks (count) that kept us waiting too long. */
+choir_status choir__shm_lost(choir__shm *shm, int rank);
+choir_status choir__shm_late(choir__shm *shm, const int *silent, int count);
+
+/* Whether rank has come to the call being run. */
+bool choir__shm_came(const choir__shm *shm, int rank);
+
+/* This rank is at a call that runs by messages. */
+void choir__shm_announce(choir__shm *shm, const choir__stamp *call);
+/* Fails if rank is at a call of our number that is another one. */
+choir_status choir__shm_compare(choir__shm *shm, int rank);
+
+/* How much of a nap counts as waiting. */
+double choir__shm_slept(double seconds);
+
+/* --- messages.c --- */
+
+/* The memory that messages travel through: made by one rank, mapped by all. */
+int choir__messages_memory(int world, char why[200]);
+bool choir__messages_map(choir__shm *shm, int fd);
+void choir__messages_free(choir__messages *messages);
+
+choir_status choir__shm_send(choir__engine *engine, int peer, const void *data, size_t bytes,
+    const choir__stamp *stamp, choir__request *request);
+choir_status choir__shm_receive(choir__engine *engine, int peer, void *data, size_t bytes,
+    const choir__stamp *stamp, choir__request *request);
+choir_status choir__shm_wait_messages(
+    choir__engine *engine, choir__request *requests, int count);
+
+/* A collective by a schedule; sends and receives. */
+choir_status choir__shm_by_messages(choir__engine *engine, const choir__call *call);
+choir_status choir__shm_batch(choir__engine *engine, const choir__call *calls, int count);
 
 /* --- call.c --- */
 

@@ -1,0 +1,155 @@
+/* What happens when a rank never comes.
+ *
+ * A pidfd a peer becomes readable when that process is gone, however it went. The rank that
+ * finds out first writes the sentence into the control segment, so that all ranks name the same
+ * culprit even when others, having given up, are gone by then. What a rank was last seen doing
+ * is read from its slot: the calls it came to by steps (calls), and those it runs by messages
+ * (announced). */
+#include "comm/shm/shm.h"
+#include "comm/recorder.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+/* s: on a machine that is very busy. More is time in which this process was stopped, perhaps
+ * with all others, and does not count. */
+static const double LONGEST_NAP = 1;
+
+/* Adopts the sentence of the rank that failed first. */
+choir_status choir__shm_fault(choir__shm *shm)
+{
+    choir__fault *fault = &shm->control->fault;
+    if (!shm->base.failed && atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
+        shm->base.failed = (choir_status)fault->status;
+        snprintf(shm->base.message, sizeof shm->base.message, "%s", fault->text);
+    }
+    return shm->base.failed;
+}
+
+choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
+{
+    if (choir__shm_fault(shm))
+        return shm->base.failed;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(shm->base.message, sizeof shm->base.message, format, args);
+    va_end(args);
+    shm->base.failed = status;
+    return choir__shm_tell(shm, status);
+}
+
+choir_status choir__shm_tell(choir__shm *shm, choir_status status)
+{
+    choir__fault *fault = &shm->control->fault;
+    int32_t none = 0;
+    if (status && atomic_compare_exchange_strong(&fault->state, &none, 1)) {
+        fault->status = status;
+        snprintf(fault->text, sizeof fault->text, "%.495s", shm->base.message);
+        atomic_store(&fault->state, 2);
+    }
+    return status;
+}
+
+bool choir__shm_dead(const choir__shm *shm, int rank)
+{
+    struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};
+    return process.fd >= 0 && poll(&process, 1, 0) == 1;
+}
+
+/* --- what a rank was last seen doing --- */
+
+void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
+{
+    choir__slot *me = shm->me;
+    shm->call = *call;
+    atomic_fetch_add(&me->announcing, 1);
+    me->announced = *call;
+    atomic_fetch_add(&me->announcing, 1);
+}
+
+/* The newest call that a rank has come to; false: none, or it is being written. */
+static bool last_call(const choir__shm *shm, int rank, choir__stamp *last)
+{
+    choir__slot *slot = &shm->control->slots[rank];
+    uint32_t before = atomic_load(&slot->announcing);
+    *last = slot->announced;
+    atomic_thread_fence(memory_order_acquire);
+    if (before % 2 || atomic_load(&slot->announcing) != before)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if ((int32_t)(slot->calls[i].seq - last->seq) > 0)
+            *last = slot->calls[i];
+    return last->seq != 0;
+}
+
+bool choir__shm_came(const choir__shm *shm, int rank)
+{
+    choir__stamp last;
+    return last_call(shm, rank, &last) && (int32_t)(last.seq - shm->call.seq) >= 0;
+}
+
+/* Ranks that wait for one another in different ways, by steps and by messages or by messages of
+ * two schedules, would wait for ever. */
+choir_status choir__shm_compare(choir__shm *shm, int rank)
+{
+    choir__stamp last;
+    char there[CHOIR__STAMP_TEXT], here[CHOIR__STAMP_TEXT];
+    bool stepping = shm->me->announced.seq != shm->call.seq;
+    if (!shm->call.seq || !last_call(shm, rank, &last) || last.seq != shm->call.seq)
+        return CHOIR_OK;
+    bool steps = shm->control->slots[rank].announced.seq != last.seq;
+    if (steps == stepping && (steps || memcmp(&last, &shm->call, sizeof last) == 0))
+        return CHOIR_OK; /* two that step compare their calls by themselves */
+    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
+        "rank %d called %s (algorithm %s) while rank %d called %s (algorithm %s)", rank,
+        choir__stamp_text(&last, there),
+        choir__algorithm_name((choir__algorithm)last.algorithm), shm->base.rank,
+        choir__stamp_text(&shm->call, here),
+        choir__algorithm_name((choir__algorithm)shm->call.algorithm));
+}
+
+/* --- ranks that are gone, or late --- */
+
+double choir__shm_slept(double seconds)
+{
+    return seconds < LONGEST_NAP ? seconds : LONGEST_NAP;
+}
+
+bool choir__shm_left(const choir__shm *shm, int rank)
+{
+    return atomic_load(&shm->control->slots[rank].left);
+}
+
+bool choir__shm_gone(const choir__shm *shm, int rank)
+{
+    return choir__shm_left(shm, rank) || choir__shm_dead(shm, rank);
+}
+
+choir_status choir__shm_lost(choir__shm *shm, int rank)
+{
+    char during[CHOIR__CALL_TEXT], what[CHOIR__CALL_TEXT];
+    char before[CHOIR__CALL_TEXT + 32] = "it had made no call yet";
+    choir__stamp last;
+    choir__call_text(&shm->call, during);
+    if (choir__shm_left(shm, rank))
+        return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
+            "rank %d (pid %d) has left the group, and %s needs it", rank, shm->pids[rank],
+            during);
+    if (last_call(shm, rank, &last) && last.seq == shm->call.seq)
+        snprintf(before, sizeof before, "it had come to that");
+    else if (last.seq)
+        snprintf(before, sizeof before, "its last call was %s", choir__call_text(&last, what));
+    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s; %s",
+        rank, shm->pids[rank], during, before);
+}
+
+choir_status choir__shm_late(choir__shm *shm, const int *silent, int count)
+{
+    char text[CHOIR__SILENT_TEXT];
+    bool all_came = true;
+    for (int i = 0; i < count; i++)
+        all_came = all_came && choir__shm_came(shm, silent[i]);
+    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT, "%s",
+        choir__engine_silent(&shm->base, silent, count, all_came, shm->pids, &shm->call, text));
+}
