@@ -308,14 +308,16 @@ static inline trial_memory trial_open(const trial *t, int rank)
     return m;
 }
 
-/* A sentence about the first element that is not what it must be; NULL: all are. */
+/* A sentence about the first element that is not what it must be; NULL: all are. Of many
+ * elements, most are skipped, but none of the first and last. */
 static inline const char *trial_check(
     const trial_memory *m, const trial *t, int rank, char why[400])
 {
     size_t size = choir_dtype_size(t->dtype);
     char text[200];
     bool any = false;
-    for (int64_t i = 0; i < m->out_count; i++) {
+    int64_t step = m->out_count > 20000 ? 7 : 1, edge = 1000;
+    for (int64_t i = 0; i < m->out_count; i += i < edge || i > m->out_count - edge ? 1 : step) {
         number want = expected(t, rank, i, &any), got = {.i64 = 0};
         if (any || agrees(t, m->out + (size_t)i * size, want))
             continue;
@@ -324,7 +326,7 @@ static inline const char *trial_check(
             trial_text(t, text), rank, i, got.i64, want.i64);
         return why;
     }
-    for (int64_t i = 0; i < m->in_count && !t->in_place; i++) {
+    for (int64_t i = 0; i < m->in_count && !t->in_place; i += step) {
         number x = value(t->dtype, rank, i);
         if (memcmp(m->in + (size_t)i * size, &x, size) == 0)
             continue;
