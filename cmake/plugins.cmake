@@ -47,3 +47,7 @@ if(CHOIR_MPI)
     message(FATAL_ERROR "CHOIR_MPI is ${CHOIR_MPI}, and there is no MPI: install libopenmpi-dev")
   endif()
 endif()
+
+if(CHOIR_UCX AND TARGET PkgConfig::UCX)
+  choir_plugin(ucx PkgConfig::UCX)
+endif()

@@ -1,0 +1,155 @@
+/* Groups over UCX: what the files of this folder share.
+ *
+ * A process has one *net* for each group it was initialised with: a UCX worker, and an endpoint
+ * to every rank. Sub-groups share their parent's net. A message is a UCX active message: a
+ * header of 48 bytes (which group, whose, the how manieth between these two, and the stamp of
+ * the call it belongs to), and the data, which UCX brings along or, for large ones, fetches
+ * into place once the receive is known.
+ *
+ *     send(peer)    -> header.number = sent++  ->  on_message: is receive `number` posted?
+ *     receive(peer) -> number = posted++           yes: compare stamps, deliver
+ *                                                  no:  keep it (early) until it is
+ *
+ * So messages of a pair meet receives in order, whatever order UCX delivers in, and ranks that
+ * call different things notice at the first message.
+ *
+ *   net.c       worker, addresses, endpoints      wait.c     progress, sleep, who is missing
+ *   messages.c  send, receive, match              verdict.c  one sentence for all ranks
+ *   engine.c    open, split, close
+ *
+ * Groups of one net may run at the same time on different threads: the net's lock guards
+ * everything here, UCX included. Only `bytes` of the base is read without it. */
+#ifndef CHOIR_UCX_H
+#define CHOIR_UCX_H
+
+#include <pthread.h>
+#include <ucp/api/ucp.h>
+
+#include "comm/engine.h"
+
+typedef struct choir__ucx choir__ucx;
+typedef struct choir__ucx_net choir__ucx_net;
+
+typedef enum choir__ucx_kind {
+    CHOIR__UCX_DATA,
+    CHOIR__UCX_WAITING, /* says: I wait for you, in the call of this stamp */
+    CHOIR__UCX_BYE,     /* says: after `number` messages to you I left the group */
+    CHOIR__UCX_KINDS
+} choir__ucx_kind;
+
+typedef struct choir__ucx_header {
+    uint64_t group;
+    choir__stamp stamp;
+    uint32_t number;
+    int32_t from; /* the sender's rank in the group */
+    uint32_t kind, zero;
+} choir__ucx_header;
+
+/* A send under way, or a receive that was posted. */
+typedef struct choir__ucx_op {
+    struct choir__ucx_op *next, *before; /* the group's others under way; or free ones */
+    choir__ucx *group;
+    choir__request *request; /* NULL: nobody waits for it any more */
+    void *data;              /* of a receive */
+    size_t bytes;
+    int peer;
+    bool matched; /* UCX has it: its memory is in use until the callback */
+    choir__ucx_header header;
+} choir__ucx_op;
+
+/* A message whose receive was not posted yet. */
+typedef struct choir__ucx_early {
+    struct choir__ucx_early *next;
+    choir__ucx_header header;
+    void *data;
+    size_t bytes;
+    bool rendezvous, ours; /* the data are still with the sender; are on the heap */
+} choir__ucx_early;
+
+/* What a group knows of one of its ranks. */
+typedef struct choir__ucx_peer {
+    int net_rank;
+    uint32_t sent, posted;                         /* messages, and receives */
+    choir__ucx_op *receives_first, *receives_last; /* posted, not matched: a queue by `next` */
+    choir__ucx_early *early;
+    bool left, heard;
+    uint32_t left_after; /* it has sent so many */
+    choir__stamp last;   /* of the latest message that came; */
+    double heard_at;     /* and when */
+} choir__ucx_peer;
+
+struct choir__ucx {
+    choir__engine base;
+    choir__ucx_net *net;
+    choir__ucx *next; /* the net's others */
+    uint64_t id;
+    choir__ucx_peer *peers;   /* (world) */
+    choir__ucx_op *under_way; /* sends, and receives that were matched */
+    choir__stamp now;         /* what it is doing: the stamp of its latest send or receive */
+    bool waiting;             /* and it waits in it */
+    int wake_fd;              /* an eventfd: a message of ours was moved by another thread */
+    bool sleeping;
+    choir_status found; /* a mismatch that a callback found; wait() makes it the verdict */
+    char found_text[400];
+    char prefix[96]; /* of its keys in the store */
+};
+
+typedef struct choir__ucx_far {
+    ucp_ep_h ep;
+    ucs_status_t lost; /* what UCX said when the connection broke; UCS_OK: it stands */
+    int pid_fd;        /* of a process on this machine; -1 */
+} choir__ucx_far;
+
+struct choir__ucx_net {
+    pthread_mutex_t lock;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int efd; /* readable when the worker has something to do */
+    int rank, world;
+    choir__ucx_far *far; /* (world) */
+    int losses;          /* how many far ones were lost so far */
+    choir__ucx *groups;
+    struct choir__ucx_early *strangers; /* for groups that this rank has not made yet */
+    choir__ucx_op *free_ops;
+    choir_store *store;
+    bool store_lost;
+    int dead_rank;   /* whose last will was read last; -1 */
+    bool crowded;    /* more ranks here than cores: no spinning */
+    char prefix[64]; /* of keys in the store */
+};
+
+/* --- net.c --- */
+choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
+void choir__ucx_net_close(choir__ucx_net *net, bool in_order); /* once it has no groups */
+void choir__ucx_drop(choir__ucx_net *net, int net_rank);       /* closes an endpoint by force */
+
+/* --- messages.c; all under the lock but send and receive --- */
+choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, size_t bytes,
+    const choir__stamp *stamp, choir__request *request);
+choir_status choir__ucx_receive(choir__engine *engine, int peer, void *data, size_t bytes,
+    const choir__stamp *stamp, choir__request *request);
+void choir__ucx_tell(
+    choir__ucx *g, int peer, choir__ucx_kind kind); /* data-less, best effort */
+void choir__ucx_adopt_strangers(choir__ucx *g);
+void choir__ucx_abandon(choir__ucx *g); /* nothing touches the callers' memory afterwards */
+void choir__ucx_forget(choir__ucx *g);  /* what came and nobody will receive */
+ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_bytes,
+    void *data, size_t bytes, const ucp_am_recv_param_t *param);
+
+/* --- wait.c --- */
+choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count);
+
+/* --- verdict.c: on the waiting thread, without the lock --- */
+
+/* Makes it every rank's failure, unless another was first, whose sentence this rank then takes.
+ */
+choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A look at what the others say; not CHOIR_OK if they have failed. Answers who asks. */
+choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited);
+/* The time is over: finds out who is late. CHOIR_OK: all came in the end. */
+choir_status choir__ucx_late(choir__ucx *g, const bool *awaited);
+/* The rank's last will was carried out, or its process is gone. */
+bool choir__ucx_dead(choir__ucx *g, int rank);
+
+#endif

@@ -1,0 +1,276 @@
+/* One sentence for all ranks.
+ *
+ * A group has one key in the store for its failure. Who finds one first writes the sentence
+ * there, by compare-and-set; everybody else takes it from there, at the latest when it next
+ * looks (wait.c: every 50 ms). A rank that is killed can't write: its last will does, into a
+ * key of the whole net, and whoever sees that words it.
+ *
+ * Who is late? A rank whose time is over can't tell: the one it waits for may itself be
+ * waiting. So it asks: it writes a question instead of a sentence. Every rank that waits
+ * answers with whom it waits for and in which call. After a moment the asker follows these
+ * answers from itself on: ranks that it reaches and that gave none are late. If all gave one,
+ * they wait for each other, in different calls or in a circle.
+ *
+ *     PREFIX/GROUP/fault      "?2" rank 2 asks; "-41 rank 3 ..." the verdict
+ *     PREFIX/GROUP/waits/R    what rank R answered
+ *     PREFIX/dead             a rank of the net: its last will */
+#include "comm/ucx/ucx.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/recorder.h"
+
+static const double answers_s = 1; /* that ranks have to answer; they look every 50 ms */
+
+/* An answer: the call, then a byte a rank of the group: awaited or not. */
+typedef struct answer {
+    choir__stamp stamp;
+    char awaited[];
+} answer;
+
+/* --- the store --- */
+
+/* What is at the key now; NULL: nothing, or the store is out of reach. A store that takes its
+ * time is cut off or gone; asking again would cost as long. */
+static char *peek(choir__ucx *g, const char *key, size_t *bytes)
+{
+    char *value = NULL;
+    if (!g->net->store || g->net->store_lost)
+        return NULL;
+    double since = choir__now();
+    choir_status status = choir_store_get(g->net->store, key, 0, &value, bytes);
+    if (status == CHOIR_OK)
+        return value;
+    if (status != CHOIR_ERR_TIMEOUT || choir__now() - since > 2)
+        g->net->store_lost = true;
+    return NULL;
+}
+
+static const char *key_of(const choir__ucx *g, const char *what, char key[160])
+{
+    snprintf(key, 160, "%s/%s", g->prefix, what);
+    return key;
+}
+
+static bool is_sentence(const char *value)
+{
+    return value && *value == '-';
+}
+
+static choir_status adopt(choir__ucx *g, const char *sentence)
+{
+    int status = 0, used = 0;
+    if (sscanf(sentence, "%d %n", &status, &used) < 1 || status >= 0)
+        return choir__engine_fail(&g->base, CHOIR_ERR_PEER_LOST, "%s", sentence);
+    return choir__engine_fail(&g->base, (choir_status)status, "%s", sentence + used);
+}
+
+choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
+{
+    char key[160], text[sizeof g->base.message], sentence[sizeof text + 16];
+    va_list args;
+    if (g->base.failed)
+        return g->base.failed;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(sentence, sizeof sentence, "%d %s", (int)status, text);
+    key_of(g, "fault", key);
+    char *there = peek(g, key, NULL);
+    for (int i = 0; i < 10 && !is_sentence(there) && g->net->store && !g->net->store_lost;
+         i++) {
+        char *now = NULL; /* a question may stand there, and another one come in between */
+        if (choir_store_compare_set(g->net->store, key, there, sentence, &now))
+            g->net->store_lost = true;
+        free(there);
+        there = now;
+    }
+    adopt(g, is_sentence(there) ? there : sentence);
+    free(there);
+    return g->base.failed;
+}
+
+bool choir__ucx_dead(choir__ucx *g, int rank)
+{
+    const choir__ucx_far *far = &g->net->far[g->peers[rank].net_rank];
+    struct pollfd process = {.fd = far->pid_fd, .events = POLLIN};
+    return g->net->dead_rank == g->peers[rank].net_rank ||
+           (far->pid_fd >= 0 && poll(&process, 1, 0) == 1);
+}
+
+/* --- questions and answers --- */
+
+static void give_answer(choir__ucx *g, const bool *awaited)
+{
+    char key[160], what[32];
+    size_t bytes = sizeof(answer) + (size_t)g->base.world;
+    answer *a = choir__calloc(1, bytes);
+    a->stamp = g->now;
+    for (int r = 0; r < g->base.world; r++)
+        a->awaited[r] = awaited[r];
+    snprintf(what, sizeof what, "waits/%d", g->base.rank);
+    if (choir_store_set(g->net->store, key_of(g, what, key), a, bytes))
+        g->net->store_lost = true;
+    free(a);
+}
+
+choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited)
+{
+    char key[160];
+    snprintf(key, sizeof key, "%s/dead", g->net->prefix);
+    char *dead = peek(g, key, NULL);
+    if (dead)
+        g->net->dead_rank = atoi(dead);
+    free(dead);
+    char *there = peek(g, key_of(g, "fault", key), NULL);
+    if (is_sentence(there))
+        adopt(g, there);
+    else if (there && *there == '?')
+        give_answer(g, awaited);
+    free(there);
+    return g->base.failed;
+}
+
+/* All answers there are; NULL in the place of a rank that gave none. */
+static void collect(choir__ucx *g, answer **answers)
+{
+    char key[160], what[32];
+    for (int r = 0; r < g->base.world; r++) {
+        size_t bytes = 0;
+        snprintf(what, sizeof what, "waits/%d", r);
+        char *value = answers[r] ? NULL : peek(g, key_of(g, what, key), &bytes);
+        if (value && bytes == sizeof(answer) + (size_t)g->base.world)
+            answers[r] = (answer *)value;
+        else
+            free(value);
+    }
+}
+
+/* Follows the answers from this rank on. reached (world) becomes who somebody waits for. */
+static void follow(const choir__ucx *g, answer *const *answers, bool *reached)
+{
+    bool more = true;
+    reached[g->base.rank] = true;
+    while (more) {
+        more = false;
+        for (int r = 0; r < g->base.world; r++)
+            for (int to = 0; reached[r] && answers[r] && to < g->base.world; to++)
+                if (answers[r]->awaited[to] && !reached[to])
+                    reached[to] = more = true;
+    }
+}
+
+/* --- the verdict --- */
+
+/* What came from it last, where its flight recorder is out of reach. */
+static void last_message(const choir__ucx *g, int rank, char text[300])
+{
+    const choir__ucx_peer *peer = &g->peers[rank];
+    char call[CHOIR__CALL_TEXT];
+    *text = '\0';
+    if (strcmp(g->base.members[rank].machine, g->base.members[g->base.rank].machine) == 0)
+        return;
+    if (peer->heard)
+        snprintf(text, 300, "; its last message came %.1f s ago, of %s",
+            choir__now() - peer->heard_at, choir__call_text(&peer->last, call));
+    else
+        snprintf(text, 300, "; nothing ever came from it");
+}
+
+static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const *answers)
+{
+    char silent[CHOIR__SILENT_TEXT], last[300] = "";
+    int *late = choir__calloc((size_t)g->base.world, sizeof *late), count = 0;
+    for (int r = 0; r < g->base.world; r++)
+        if (reached[r] && !answers[r])
+            late[count++] = r;
+    if (count == 1)
+        last_message(g, late[0], last);
+    choir__engine_silent(&g->base, late, count, false, NULL, &g->now, silent);
+    free(late);
+    return choir__ucx_fail(g, CHOIR_ERR_TIMEOUT,
+        "%s%s%s: see what it is doing, or raise timeout_s", silent, last,
+        g->net->store_lost ? "; nor does the store answer, so it may be this machine that is "
+                             "cut off"
+                           : "");
+}
+
+/* Everybody waits. */
+static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer *const *answers)
+{
+    char who[160] = "", here[CHOIR__CALL_TEXT], there[CHOIR__CALL_TEXT];
+    size_t used = 0;
+    int first = -1;
+    for (int r = 0; r < g->base.world; r++) {
+        if (!reached[r] || !answers[r])
+            continue;
+        if (first >= 0 &&
+            memcmp(&answers[r]->stamp, &answers[first]->stamp, sizeof answers[r]->stamp) != 0)
+            return choir__ucx_fail(g, CHOIR_ERR_MISMATCH,
+                "rank %d called %s while rank %d called %s", r,
+                choir__call_text(&answers[r]->stamp, there), first,
+                choir__call_text(&answers[first]->stamp, here));
+        if (used + 16 < sizeof who)
+            used +=
+                (size_t)snprintf(who + used, sizeof who - used, first < 0 ? "%d" : ", %d", r);
+        first = first < 0 ? r : first;
+    }
+    return choir__ucx_fail(g, CHOIR_ERR_TIMEOUT,
+        "ranks %s all wait for each other in %s, for %g s now: is the network slow? Raise "
+        "timeout_s",
+        who, choir__call_text(&g->now, here), g->base.timeout_s);
+}
+
+static choir_status judge(choir__ucx *g, answer *const *answers)
+{
+    bool *reached = choir__calloc((size_t)g->base.world, sizeof *reached), late = false;
+    follow(g, answers, reached);
+    for (int r = 0; r < g->base.world; r++)
+        late |= reached[r] && !answers[r];
+    choir_status status =
+        late ? blame_late(g, reached, answers) : blame_each_other(g, reached, answers);
+    free(reached);
+    return status;
+}
+
+/* True: the question stands, ours or another's. */
+static bool ask(choir__ucx *g)
+{
+    char key[160], mine[16], *now = NULL;
+    snprintf(mine, sizeof mine, "?%d", g->base.rank);
+    if (!g->net->store || g->net->store_lost)
+        return false;
+    if (choir_store_compare_set(g->net->store, key_of(g, "fault", key), NULL, mine, &now))
+        g->net->store_lost = true;
+    if (is_sentence(now))
+        adopt(g, now);
+    free(now);
+    return !g->net->store_lost;
+}
+
+choir_status choir__ucx_late(choir__ucx *g, const bool *awaited)
+{
+    answer **answers = choir__calloc((size_t)g->base.world, sizeof *answers);
+    double until = choir__now() + answers_s;
+    if (ask(g)) {
+        give_answer(g, awaited);
+        while (!g->base.failed && choir__now() < until) {
+            poll(NULL, 0, 50);
+            choir__ucx_ask_store(g, awaited);
+        }
+        collect(g, answers);
+    }
+    if (!answers[g->base.rank]) { /* without the store, what this rank knows */
+        answers[g->base.rank] = choir__calloc(1, sizeof(answer) + (size_t)g->base.world);
+        for (int r = 0; r < g->base.world; r++)
+            answers[g->base.rank]->awaited[r] = awaited[r];
+    }
+    choir_status status = g->base.failed ? g->base.failed : judge(g, answers);
+    for (int r = 0; r < g->base.world; r++)
+        free(answers[r]);
+    free(answers);
+    return status;
+}

@@ -1,0 +1,237 @@
+/* Waiting: progress, spin, yield, sleep; and a look after the peers now and then.
+ *
+ * Where the ranks here have a core each, a waiter looks without pause for a moment, then gives
+ * the core away between looks, then sleeps on UCX's event and its own (another thread may have
+ * moved its messages). With more ranks than cores it sleeps soon. It wakes every 50 ms to ask:
+ * has anybody failed (the store knows), is somebody it waits for gone, is the time over?
+ *
+ * What a waiter of 200 ms does more is to tell those it waits for in which call it waits. A
+ * rank that waits in another one then knows; and a connection that is cut gets something to
+ * lose. */
+#include "comm/ucx/ucx.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/recorder.h"
+
+static const double spin_s = 50e-6, yield_s = 250e-6, look_s = 0.05, tell_s = 0.2;
+
+/* A waiter's state. */
+typedef struct wait {
+    choir__ucx *g;
+    choir__request *requests;
+    int at, count;               /* the first that is not done, and how many there are */
+    double since, moved, looked; /* began; something happened; asked after the peers */
+    double tell_at, tell_every;
+    int losses;
+    bool *awaited; /* (world) who has something to do for us */
+} wait;
+
+/* Under the lock. True: nothing to wait for any more. */
+static bool look(wait *w)
+{
+    choir__ucx *g = w->g;
+    while (w->at < w->count && w->requests[w->at].done)
+        w->at++;
+    return w->at == w->count || g->found || w->losses != g->net->losses;
+}
+
+/* Moves messages for a moment; *moved: there was something to do. */
+static bool progress(wait *w, bool *moved)
+{
+    choir__ucx_net *net = w->g->net;
+    bool over = false;
+    *moved = false;
+    pthread_mutex_lock(&net->lock);
+    for (int i = 0; i < 8 && !over; i++) {
+        *moved |= ucp_worker_progress(net->worker) != 0;
+        over = look(w);
+    }
+    pthread_mutex_unlock(&net->lock);
+    return over;
+}
+
+static bool sleep_a_while(wait *w)
+{
+    choir__ucx *g = w->g;
+    struct pollfd events[] = {
+        {.fd = g->net->efd, .events = POLLIN}, {.fd = g->wake_fd, .events = POLLIN}};
+    uint64_t drain;
+    pthread_mutex_lock(&g->net->lock);
+    while (ucp_worker_progress(g->net->worker))
+        ;
+    bool over = look(w);
+    bool armed = !over && ucp_worker_arm(g->net->worker) == UCS_OK;
+    g->sleeping = armed;
+    pthread_mutex_unlock(&g->net->lock);
+    if (!armed)
+        return over;
+    poll(events, 2, (int)(look_s * 1000));
+    pthread_mutex_lock(&g->net->lock);
+    g->sleeping = false;
+    pthread_mutex_unlock(&g->net->lock);
+    if (events[1].revents && read(g->wake_fd, &drain, sizeof drain) < 0)
+        return false; /* somebody else has read it */
+    return false;
+}
+
+/* --- looking after the peers --- */
+
+static void mark_awaited(wait *w)
+{
+    memset(w->awaited, 0, (size_t)w->g->base.world * sizeof *w->awaited);
+    for (int i = w->at; i < w->count; i++)
+        if (!w->requests[i].done)
+            w->awaited[w->requests[i].peer] = true;
+}
+
+/* The peer has left, and what we wait for was not among what it sent. Under the lock. */
+static bool will_never_come(choir__ucx *g, int peer)
+{
+    const choir__ucx_peer *p = &g->peers[peer];
+    if (!p->left)
+        return false;
+    for (const choir__ucx_op *op = p->receives_first; op; op = op->next)
+        if (op->header.number >= p->left_after)
+            return true;
+    for (const choir__ucx_op *op = g->under_way; op; op = op->next)
+        if (op->peer == peer && op->request)
+            return g->net->far[p->net_rank].lost != UCS_OK;
+    return false;
+}
+
+static choir_status has_left(choir__ucx *g, int peer)
+{
+    char who[160], call[CHOIR__CALL_TEXT];
+    return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s has left the group, and %s needs it",
+        choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
+}
+
+static choir_status has_died(choir__ucx *g, int peer)
+{
+    char who[160], call[CHOIR__CALL_TEXT];
+    return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s died during %s",
+        choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
+}
+
+/* A connection broke. Why comes to light in a moment: the peer failed and said so, it left, or
+ * it died. */
+static choir_status explain_loss(wait *w, int peer)
+{
+    choir__ucx *g = w->g;
+    char who[160], call[CHOIR__CALL_TEXT];
+    double until = choir__now() + 1;
+    bool moved;
+    do {
+        progress(w, &moved);
+        if (choir__ucx_ask_store(g, w->awaited))
+            return g->base.failed;
+        if (choir__ucx_dead(g, peer))
+            return has_died(g, peer);
+        if (g->peers[peer].left)
+            return CHOIR_OK; /* and the next look finds out whether that matters */
+        poll(NULL, 0, 10);
+    } while (choir__now() < until);
+    return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "the connection to %s broke during %s: %s",
+        choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call),
+        ucs_status_string(g->net->far[g->peers[peer].net_rank].lost));
+}
+
+static void tell_awaited(wait *w)
+{
+    choir__ucx *g = w->g;
+    pthread_mutex_lock(&g->net->lock);
+    for (int r = 0; r < g->base.world; r++)
+        if (w->awaited[r] && g->net->far[g->peers[r].net_rank].lost == UCS_OK)
+            choir__ucx_tell(g, r, CHOIR__UCX_WAITING);
+    pthread_mutex_unlock(&g->net->lock);
+    w->tell_every = w->tell_every < 5 ? 2 * w->tell_every : 5;
+    w->tell_at = choir__now() + w->tell_every;
+}
+
+/* Is there still hope? */
+static choir_status look_after_peers(wait *w)
+{
+    choir__ucx *g = w->g;
+    double now = choir__now();
+    w->looked = now;
+    pthread_mutex_lock(&g->net->lock);
+    bool over = look(w);
+    w->losses = g->net->losses;
+    bool found = g->found != CHOIR_OK;
+    mark_awaited(w);
+    pthread_mutex_unlock(&g->net->lock);
+    if (over && w->at == w->count)
+        return CHOIR_OK;
+    if (choir__ucx_ask_store(g, w->awaited))
+        return g->base.failed;
+    if (found)
+        return choir__ucx_fail(g, g->found, "%s", g->found_text);
+    for (int r = 0; r < g->base.world; r++) {
+        pthread_mutex_lock(&g->net->lock);
+        bool left = g->peers[r].left, never = will_never_come(g, r);
+        bool lost = g->net->far[g->peers[r].net_rank].lost != UCS_OK;
+        pthread_mutex_unlock(&g->net->lock);
+        if (never)
+            return has_left(g, r);
+        if (lost && !left)
+            return explain_loss(w, r);
+        if (!left && choir__ucx_dead(g, r))
+            return has_died(g, r);
+    }
+    if (now > w->tell_at)
+        tell_awaited(w);
+    return now - w->since > g->base.timeout_s ? choir__ucx_late(g, w->awaited) : CHOIR_OK;
+}
+
+/* --- waiting --- */
+
+static choir_status wait_long(wait *w)
+{
+    choir__ucx *g = w->g;
+    double spins = g->net->crowded ? 0 : spin_s, yields = g->net->crowded ? spin_s : yield_s;
+    bool moved;
+    for (;;) {
+        bool over = progress(w, &moved);
+        if (over && w->at == w->count)
+            return CHOIR_OK;
+        double now = choir__now();
+        w->moved = moved ? now : w->moved;
+        if ((over || now - w->looked > look_s) && look_after_peers(w))
+            return g->base.failed;
+        if (now - w->moved > yields)
+            sleep_a_while(w);
+        else if (now - w->moved > spins)
+            sched_yield();
+    }
+}
+
+choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count)
+{
+    choir__ucx *g = (choir__ucx *)engine;
+    double now;
+    bool moved;
+    if (engine->failed)
+        return engine->failed;
+    wait w = {.g = g, .requests = requests, .count = count};
+    if (progress(&w, &moved) && w.at == count)
+        return CHOIR_OK;
+    now = choir__now();
+    w.since = w.moved = w.looked = now;
+    w.tell_every = tell_s;
+    w.tell_at = now + tell_s;
+    w.awaited = choir__calloc((size_t)engine->world, sizeof *w.awaited);
+    g->waiting = true;
+    choir_status status = wait_long(&w);
+    pthread_mutex_lock(&g->net->lock);
+    g->waiting = false;
+    if (status)
+        choir__ucx_abandon(g);
+    pthread_mutex_unlock(&g->net->lock);
+    free(w.awaited);
+    return status;
+}
