@@ -173,8 +173,7 @@ static choir_status check_trace_file(const char *path)
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
-    const char *rank = getenv("RANK");
-    if ((j->launched && strcmp(rank, "0")) || choir__checkpoint_find(j->save, old) != CHOIR_OK)
+    if (j->rank > 0 || choir__checkpoint_find(j->save, old) != CHOIR_OK)
         return CHOIR_OK;
     if (j->resume && choir__checkpoint_find(j->resume, resumed) == CHOIR_OK &&
         realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))

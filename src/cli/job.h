@@ -28,7 +28,8 @@ typedef struct choir__job {
     const char *weights;       /* to start from: a file or a folder */
     const char *published;     /* the folder that the model was read from */
     char published_model[512]; /* and the text of its config.json */
-    bool launched;             /* by a launcher: RANK is set, join */
+    bool launched;             /* by choir run, mpirun, srun...: join */
+    int rank, world;           /* as the launcher says; 0 of 1 without one */
 
     /* The data and the model, opened before any rank starts: wrong input ends here, once. */
     const choir__model_spec *spec;

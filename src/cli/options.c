@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "comm/call.h"
+#include "comm/launchers.h"
 #include "data/prefetch.h"
 
 enum option_id {
@@ -279,20 +280,26 @@ static int check_words(choir__job *j)
 /* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
 static int count_ranks(choir__job *j)
 {
-    const char *world = getenv("WORLD_SIZE");
-    int64_t n;
-    if (j->launched && world) {
-        if (!choir__parse_int(world, 1, INT32_MAX, &n))
-            return choir__cli_usage(
-                "train", "WORLD_SIZE is '%s': want how many ranks the launcher started", world);
-        if (n > 1 && !j->strategy_is_ddp)
-            return choir__cli_usage("train",
-                "%d ranks were started, each to train alone: several ranks want --strategy ddp",
-                (int)n);
-        j->nproc = (int)n;
-    }
+    if (j->launched && j->world > 1 && !j->strategy_is_ddp)
+        return choir__cli_usage("train",
+            "%d ranks were started, each to train alone: several ranks want --strategy ddp",
+            j->world);
+    if (j->launched)
+        j->nproc = j->world;
     if (!j->nproc)
         j->nproc = j->strategy_is_ddp && j->devices ? j->device_count : 1;
+    return CHOIR__EXIT_OK;
+}
+
+/* choir run, mpirun and srun tell a rank its place. One alone under the latter two is none. */
+static int find_launcher(choir__job *j)
+{
+    choir__launcher l;
+    if (choir__launcher_find(false, &l) != CHOIR_OK)
+        return choir__cli_usage("train", "%s", choir_error_message());
+    j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->rank = j->launched ? l.rank : 0;
+    j->world = j->launched ? l.world : 1;
     return CHOIR__EXIT_OK;
 }
 
@@ -335,8 +342,9 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
     if (j->init && j->resume)
         return choir__cli_usage(
             "train", "--init with --resume: the weights come from the checkpoint");
-    j->launched = getenv("RANK") != NULL;
-    int status = parse_strategy(j);
+    int status = find_launcher(j);
+    if (status == CHOIR__EXIT_OK)
+        status = parse_strategy(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_devices(j);
     if (status == CHOIR__EXIT_OK)

@@ -51,7 +51,7 @@ static choir_status take_config(choir__job *j, const char *path)
     choir_status status = choir__config_read(path, &text, &notes);
     if (status != CHOIR_OK)
         return status;
-    if (!j->launched || !strcmp(getenv("RANK"), "0"))
+    if (j->rank == 0)
         choir__cli_notes("train", notes);
     snprintf(j->published_model, sizeof j->published_model, "%s", text);
     j->model = j->published_model;

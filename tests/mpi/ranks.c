@@ -5,6 +5,7 @@
  * and ends with status 1. */
 #include <choir/choir.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -310,13 +311,39 @@ static int late(choir_group *g, int64_t count)
     float *data = calloc((size_t)count + 1, sizeof *data);
     CHECK_OK(choir_group_all_reduce(g, data, count, CHOIR_F32, CHOIR_SUM, NULL));
     if (rank == world - 1)
-        doze(3.5);
+        doze(8);
     choir_status status =
         choir_group_all_reduce(g, data, count + 1, CHOIR_F32, CHOIR_SUM, NULL);
     if (rank == world - 1 && status == CHOIR_OK) /* the others had gone when it came */
         status = choir_group_barrier(g, NULL);
     say(status == CHOIR_ERR_TIMEOUT ? "late" : "not late");
-    return 0;
+    if (rank != world - 1)
+        doze(8); /* mpirun would end the late one before it can tell */
+    return 1;
+}
+
+static int stopped(choir_group *g)
+{
+    CHECK_OK(choir_group_barrier(g, NULL));
+    if (rank == world - 1)
+        raise(SIGSTOP);
+    say(choir_group_barrier(g, NULL) == CHOIR_ERR_TIMEOUT ? "late" : "not late");
+    return 1;
+}
+
+/* The last rank sends nothing to the one that waits for it, and then it is late, too. */
+static int silent(choir_group *g)
+{
+    float data[3];
+    choir_status status = CHOIR_OK;
+    if (rank == 0)
+        status = choir_group_receive(g, data, 3, CHOIR_F32, world - 1, NULL);
+    if (rank == world - 1)
+        doze(20);
+    if (!status)
+        status = choir_group_barrier(g, NULL);
+    say(status == CHOIR_ERR_TIMEOUT ? "late" : "not late");
+    return 1;
 }
 
 static int mismatch(choir_group *g)
@@ -327,6 +354,21 @@ static int mismatch(choir_group *g)
                               ? choir_group_all_reduce(
                                     g, data, 3, CHOIR_F32, CHOIR_MEAN, NULL)
                               : choir_group_broadcast(g, data, 8, CHOIR_F32, 0, NULL);
+    say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
+    return 0;
+}
+
+/* Rank 0 awaits fewer elements from rank 1 than that sends. */
+static int uneven_differ(choir_group *g)
+{
+    int32_t in[64], out[64];
+    int64_t sent[16], got[16];
+    for (int r = 0; r < world; r++)
+        sent[r] = got[r] = 2;
+    got[1] = rank == 0 ? 1 : 2;
+    memset(in, 0, sizeof in);
+    choir_status status =
+        choir_group_all_to_all_uneven(g, in, sent, out, got, CHOIR_I32, NULL);
     say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
     return 0;
 }
@@ -378,6 +420,12 @@ static int run(choir_group *g, const char *scenario)
         return late(g, 3);
     if (!strcmp(scenario, "late_large"))
         return late(g, 1 << 20);
+    if (!strcmp(scenario, "stopped"))
+        return stopped(g);
+    if (!strcmp(scenario, "silent"))
+        return silent(g);
+    if (!strcmp(scenario, "uneven"))
+        return uneven_differ(g);
     if (!strcmp(scenario, "mismatch"))
         return mismatch(g);
     if (!strcmp(scenario, "messages"))
@@ -406,8 +454,14 @@ int main(int argc, char **argv)
         return 2;
     if (!strcmp(argv[1], "twice"))
         return twice(opts);
+    const char *of = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK")
+                                                    : getenv("PMI_RANK");
+    if (!strcmp(argv[1], "never") && of && atoi(of) == 2)
+        doze(20);
     if (choir_group_init(NULL, opts, &g) != CHOIR_OK) {
         printf("no group: %s\n", choir_error_message());
+        fflush(stdout);
+        doze(1); /* else mpirun may end the others first */
         return 1;
     }
     rank = choir_group_rank(g);

@@ -5,8 +5,9 @@
  * thread, and a start that never returns (a rank that mpirun started has not come) must not hold
  * up the caller past its timeout. MPI lives on between groups, for it cannot start twice.
  *
- * MPI_Finalize waits for all ranks. So it runs only if every group was freed in peace; a process
- * that ends otherwise just goes, and mpirun, which sees it, ends the others. */
+ * MPI_Finalize waits for all ranks. So it runs only if every group was freed and no rank was
+ * lost or late; a process that ends otherwise just goes, and mpirun, which sees it, ends the
+ * others. */
 #include "comm/mpi/mpi.h"
 
 #include <pthread.h>
@@ -27,6 +28,7 @@ static struct library {
     int threads, engines; /* what MPI grants; how many are open */
     MPI_Comm home;
     choir__mpi *closed;
+    bool lost; /* a rank has been, or is late */
     _Atomic bool abandoned;
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -55,10 +57,11 @@ bool choir__mpi_abandoned(void)
     return atomic_load(&library.abandoned);
 }
 
-void choir__mpi_count(int engines)
+void choir__mpi_count(int engines, choir_status failed)
 {
     pthread_mutex_lock(&library.lock);
     library.engines += engines;
+    library.lost = library.lost || (failed && failed != CHOIR_ERR_MISMATCH);
     pthread_mutex_unlock(&library.lock);
 }
 
@@ -157,7 +160,8 @@ static void *keep(void *unused)
 static void at_exit(void)
 {
     pthread_mutex_lock(&library.lock);
-    bool peace = library.state == RUNNING && !library.engines && !choir__mpi_abandoned();
+    bool lost = library.lost || choir__mpi_abandoned();
+    bool peace = library.state == RUNNING && !library.engines && !lost;
     if (peace) {
         library.state = ENDING;
         pthread_cond_broadcast(&library.changed);
@@ -165,7 +169,7 @@ static void at_exit(void)
     pthread_mutex_unlock(&library.lock);
     if (peace)
         pthread_join(library.keeper, NULL);
-    else if (choir__mpi_abandoned())
+    else if (lost)
         nanosleep(&last_words, NULL); /* mpirun kills the others: let them say why they fail */
 }
 

@@ -87,7 +87,8 @@ choir_status choir__mpi_start(double timeout_s);
 MPI_Comm choir__mpi_home(void);
 void choir__mpi_lock(void);
 void choir__mpi_unlock(void);
-void choir__mpi_count(int engines); /* +1: opened, -1: closed */
+/* +1: one is opened; -1: closed, and why it failed if it did. */
+void choir__mpi_count(int engines, choir_status failed);
 
 /* Transfers that cannot be called back may still write into a caller's memory when MPI makes
  * progress: so from here on this process does not call MPI any more. */

@@ -95,7 +95,7 @@ void choir__mpi_free(choir__mpi *m)
 static void mpi_close(choir__engine *engine)
 {
     choir__mpi *m = (choir__mpi *)engine;
-    choir__mpi_count(-1);
+    choir__mpi_count(-1, engine->failed);
     if (!choir__mpi_abandoned()) {
         choir__mpi_lock();
         m->goodbye.letter = (choir__mpi_letter){.mood = CHOIR__LEFT, .seq = m->base.seq};
@@ -272,10 +272,11 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
     status = meet(meeting, lobby, &made);
     if (status)
         choir__error(status, "%s", lobby->base.message);
+    choir__mpi_count(0, lobby->base.failed);
     choir__mpi_free(lobby);
     if (status)
         return status;
-    choir__mpi_count(+1);
+    choir__mpi_count(+1, CHOIR_OK);
     *engine = &made->base;
     return CHOIR_OK;
 }
@@ -296,7 +297,7 @@ static choir_status mpi_split(choir__engine *engine, const int *ranks, int count
     choir__mpi_lock();
     made = make(comm, rank, count, engine->timeout_s, members, nodes);
     choir__mpi_unlock();
-    choir__mpi_count(+1);
+    choir__mpi_count(+1, CHOIR_OK);
     *child = &made->base;
     return CHOIR_OK;
 }
