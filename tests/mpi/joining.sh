@@ -17,16 +17,17 @@ where() {
 each_mpi where
 
 # The same losses as ranks that choir starts by itself.
-train() {
+train() { # BACKEND
+    local gpt=(train --model gpt2:layers=1,heads=2,width=16,context=16 --strategy ddp --steps 4)
+    local losses='loss [0-9.]*, validation [0-9.]*'
     checks=$((checks + 1))
-    mpi 2 "$CHOIR" train --model gpt2:layers=1,heads=2,width=16,context=16 --strategy ddp \
-        --steps 4 --log-every 1 --backend "$1"
-    grep -o 'step .*loss [0-9.]*' "$work/out" >"$work/joined"
-    "$CHOIR" train --model gpt2:layers=1,heads=2,width=16,context=16 --strategy ddp --nproc 2 \
-        --steps 4 --log-every 1 >"$work/out" 2>&1 </dev/null
-    grep -o 'step .*loss [0-9.]*' "$work/out" >"$work/spawned"
-    [ -s "$work/spawned" ] && cmp "$work/joined" "$work/spawned" ||
-        fail "choir train under mpirun, --backend $1: $(paste -d'|' "$work/joined" "$work/spawned")"
+    mpi 2 "$CHOIR" "${gpt[@]}" --backend "$1"
+    grep -o "$losses" "$work/out" >"$work/joined"
+    timeout 60 "$CHOIR" "${gpt[@]}" --nproc 2 2>&1 </dev/null | grep -o "$losses" >"$work/spawned"
+    if ! [ -s "$work/spawned" ] || ! cmp -s "$work/joined" "$work/spawned"; then
+        fail "choir train --backend $1 under mpirun, and by itself: $(
+            cat "$work/joined" "$work/spawned")"
+    fi
 }
 training() {
     train shm
@@ -38,7 +39,11 @@ each_mpi training
 kind=none
 CHOIR_INIT=mpi:// "$RANKS" where >"$work/out" 2>&1
 expect 1 'mpi:// joins what mpirun or srun started, and neither did start this'
-CHOIR_BACKEND=mpi RANK=0 WORLD_SIZE=2 TIMEOUT_S=5 timeout 60 "$RANKS" where >"$work/out" 2>&1
+export CHOIR_JOB=choir-test-$$ CHOIR_BACKEND=mpi WORLD_SIZE=2 TIMEOUT_S=20
+RANK=1 timeout 60 "$RANKS" where >/dev/null 2>&1 &
+RANK=0 timeout 60 "$RANKS" where >"$work/out" 2>&1
+wait
+unset CHOIR_JOB CHOIR_BACKEND WORLD_SIZE
 expect 1 'a rank 0 of 2 joined where MPI counts 1 ranks: start all of them with one mpirun'
 
 # srun's variables; and those of a batch script, which is no rank.
