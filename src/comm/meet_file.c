@@ -271,8 +271,8 @@ static choir_status place_file(const char *path, const choir__meet_note *note)
 static bool on_this_machine(const char *path)
 {
     static const long here[] = {0xEF53 /* ext4 */, 0x58465342 /* xfs */, 0x9123683E /* btrfs */,
-        0x01021994 /* tmpfs */, 0x858458F6 /* ramfs */, 0x794C7630 /* overlay */,
-        0xF2F52010 /* f2fs */, 0x2FC12FC1 /* zfs */};
+        0x01021994 /* tmpfs */, 0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */,
+        0x2FC12FC1 /* zfs */};
     struct statfs info;
     char *folder = choir__strdup(path), *slash = strrchr(folder, '/');
     if (slash)
