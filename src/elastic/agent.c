@@ -143,6 +143,25 @@ static _Noreturn void abandon(agent *a)
     _exit(128 + SIGKILL);
 }
 
+/* While there are workers, signals and the guard's end are seen to in order. Else there is
+ * nothing to clean up, and much that may wait for ever (the terminal, other nodes): both simply
+ * end us. */
+static choir_status begin_duty(void)
+{
+    prctl(PR_SET_PDEATHSIG, 0);
+    return choir__signals_take(choir__guard_signals, choir__guard_signal_count);
+}
+
+static void end_duty(agent *a)
+{
+    struct pollfd guard = {.fd = a->self->guard, .events = POLLIN};
+    if (choir__signals_fd() >= 0)
+        choir__signals_give_back();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (poll(&guard, 1, 0) > 0)
+        abandon(a);
+}
+
 /* --- one attempt --- */
 
 static choir_status begin(agent *a, int attempt)
@@ -155,10 +174,13 @@ static choir_status begin(agent *a, int attempt)
         .run_id = a->roster.run_id,
         .attempt = attempt,
         .input = a->self->input};
+    choir_status status = begin_duty();
+    if (status != CHOIR_OK)
+        return status;
     choir__workers_room(w);
     if (a->log_dir)
         folder = choir__format("%s/%s/attempt_%d", a->log_dir, a->roster.run_id, attempt);
-    choir_status status =
+    status =
         choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, folder, &w->output);
     free(folder);
     if (status == CHOIR_OK)
@@ -201,6 +223,8 @@ static void finish(agent *a)
     if (w->family.count)
         choir__family_bury(&w->family);
     choir__kill_descendants();
+    take_signals(a);
+    end_duty(a);
     if (w->output && choir__output_finish(w->output) != CHOIR_OK && !a->told) {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
@@ -235,7 +259,7 @@ static bool attempt(agent *a, int number)
 /* Our workers are done, those of other nodes perhaps not. */
 static void await_others(agent *a)
 {
-    bool over = false;
+    bool over = begin_duty() != CHOIR_OK;
     while (!over) {
         struct pollfd polled[] = {{.fd = choir__nodes_fd(a->nodes), .events = POLLIN},
             {.fd = choir__signals_fd(), .events = POLLIN},
@@ -247,6 +271,7 @@ static void await_others(agent *a)
         take_signals(a);
         over = polled[0].revents != 0;
     }
+    end_duty(a);
 }
 
 /* Ends with all nodes' workers done, or the first failure of any. */
@@ -315,11 +340,8 @@ static int run_agent(const choir__guarded *self, void *arg)
     choir__adopt_orphans();
     choir_status status = a.opts->nodes_max > 1 ? choir__nodes_meet(a.opts, &a.roster, &a.nodes)
                                                 : alone(a.opts, &a.roster);
-    prctl(PR_SET_PDEATHSIG, 0); /* from now on the guard's end is seen to in order */
     if (status == CHOIR_OK)
         status = find_log_dir(&a);
-    if (status == CHOIR_OK)
-        status = choir__signals_take(choir__guard_signals, choir__guard_signal_count);
     if (status != CHOIR_OK) {
         fprintf(stderr, "choir run: %s\n", choir_error_message());
         choir__nodes_leave(a.nodes);
@@ -334,7 +356,6 @@ static int run_agent(const choir__guarded *self, void *arg)
         a.verdict.status = 0;
     }
     int exit_status = conclude(&a);
-    choir__signals_give_back();
     free(a.polled);
     free(a.log_dir);
     return exit_status;

@@ -318,6 +318,16 @@ killed_from_outside() {
     gone 1
 }
 
+# At any moment of its start.
+killed_early() {
+    for delay in 0 0.001 0.002 0.003 0.004 0.005 0.006 0.008 0.010 0.012 0.015 0.02; do
+        start run -n 3 sh -c "$family"
+        sleep $delay
+        kill -KILL "$started_pid"
+        after "SIGKILL in $delay s" 137
+    done
+}
+
 signalled() {
     begin 2 'trap "echo told; exit 0" '"$1"'; echo up; while :; do sleep 0.05; done'
     kill "-$1" "$started_pid"
@@ -350,7 +360,27 @@ other_signals() {
     touch stop
     after 'SIGCONT' 0
 }
-stopped() { [ "$(ps -o stat= -p "$1" | head -c 1)" = T ]; }
+# Or a process of its group: a shell that is about to start one cannot be.
+stopped() { ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 ~ /^T/ { n++ } END { exit !n }'; }
+
+# A terminal that takes nothing more keeps neither signals nor failures from being seen to.
+blocked_output() {
+    mkfifo full
+    sleep 60 <>full & # holds it open, and reads nothing
+    local reader=$!
+    set -m
+    "$CHOIR" run -n 2 sh -c "yes & exec sleep $mark" >full 2>err </dev/null &
+    started_pid=$!
+    set +m
+    sleep 1
+    kill -TERM "$started_pid"
+    sleep 1
+    ! pgrep -f "^sleep $mark" >/dev/null || fail 'workers go on after SIGTERM while the output is blocked'
+    kill -TERM "$started_pid" # and now nothing is left but what nobody reads
+    after 'SIGTERM with blocked output' 143
+    kill $reader
+    wait $reader 2>/dev/null
+}
 
 stopped_worker() {
     begin 2 'echo up; [ $RANK = 1 ] && kill -STOP $$; until [ -e go ]; do sleep 0.05; done; exit 3'
@@ -431,12 +461,14 @@ check no_command
 check usage
 check restarts
 check killed_from_outside
+check killed_early
 check signalled TERM 143
 check signalled INT 130
 check signalled HUP 129
 check ctrl_c
 check other_signals
 check stopped_worker
+check blocked_output
 check train_joins
 check shows_recorders
 check gloo
