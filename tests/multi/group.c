@@ -15,7 +15,7 @@
 #include "comm/group.h"
 #include "multi/ranks.h"
 
-static const int worlds[] = {1, 2, 3, 5, 8};
+static const int worlds[] = {1, 2, 3, 5, 6, 8};
 static int large(int rank, int world, void *arg)
 {
     const int64_t n = 5 * 1000 * 1000 + 1; /* past the size that goes round the caches */

@@ -18,7 +18,7 @@
 
 enum { LARGEST = 40001, GUARD = 64 };
 
-static const int worlds[] = {1, 2, 3, 5, 8};
+static const int worlds[] = {1, 2, 3, 5, 6, 8};
 static const int64_t sizes[] = {0, 1, 63, 700, 9001, LARGEST};
 
 /* Where a test puts its two arrays. */

@@ -8,6 +8,7 @@
  * Data in shared memory are reduced where they lie: each rank reads its slice out of everyone's
  * buffer and writes the sum into all buffers that shall have it. */
 #include "comm/reduce.h"
+#include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ typedef struct job {
     size_t size;         /* of an element */
     int64_t count, each; /* elements; reduce_scatter: in all, and of a rank's part */
     choir__node nodes[CHOIR__MAX_WORLD];
+    int owners[CHOIR__MAX_WORLD];
     const char *from[CHOIR__MAX_WORLD];
     char *to[CHOIR__MAX_WORLD];
     choir__reduction reduction; /* of one chunk */
@@ -43,7 +45,7 @@ static void job_init(job *j, choir__shm *shm, const choir__call *call)
     j->each = (int64_t)stamp->count;
     j->count = j->kind == CHOIR__REDUCE_SCATTER ? j->each * j->world : j->each;
     for (int r = 0; r < j->world; r++)
-        j->nodes[r] = (choir__node){r, 1};
+        j->nodes[r] = (choir__node){j->owners[r] = r, 1};
     j->reduction = (choir__reduction){
         .arith = choir__arith_find((choir_dtype)stamp->dtype, (choir_reduce_op)stamp->op),
         .nodes = j->nodes,
@@ -205,25 +207,42 @@ static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int
     return choir__shm_barrier(shm);
 }
 
+/* All elements into every rank's buffer: `to` (world) in the order of ranks, owners (sources):
+ * whose data a source is. */
+static choir_status into_all(
+    choir__shm *shm, choir__reduction *r, const int *owners, char *const to[], int64_t count)
+{
+    int rank = shm->base.rank, world = shm->base.world;
+    int64_t lo, hi;
+    char *mine_first[CHOIR__MAX_WORLD];
+    r->to = to;
+    r->outputs = world;
+    if (choir__numa_helps(shm, r, count))
+        return choir__numa_reduce(shm, r, owners, count);
+    for (int i = 0; i < world; i++)
+        mine_first[i] = to[(rank + i) % world];
+    r->to = mine_first;
+    choir__reduce_slice(count, r->arith->size, rank, world, &lo, &hi);
+    return direct(shm, r, lo, hi);
+}
+
 static choir_status directly(job *j)
 {
     int64_t lo, hi;
-    int root = j->call->stamp.root;
+    for (int r = 0; r < j->world; r++)
+        j->to[r] = (char *)(uintptr_t)j->from[r];
     switch (j->kind) {
-    case CHOIR__ALL_REDUCE: /* my own first */
-        for (int i = 0; i < j->world; i++)
-            j->to[i] = (char *)(uintptr_t)j->from[(j->rank + i) % j->world];
-        j->reduction.outputs = j->world;
-        break;
-    case CHOIR__REDUCE: j->to[0] = (char *)(uintptr_t)j->from[root]; break;
-    default: /* in elements of `in`: the reduction writes at their offset */
+    case CHOIR__ALL_REDUCE: return into_all(j->shm, &j->reduction, j->owners, j->to, j->count);
+    case CHOIR__REDUCE:
+        j->reduction.to = &j->to[j->call->stamp.root];
+        choir__reduce_slice(j->count, j->size, j->rank, j->world, &lo, &hi);
+        return direct(j->shm, &j->reduction, lo, hi);
+    default:
         for (int r = 0; r < j->world; r++)
             j->from[r] += (size_t)(j->rank * j->each) * j->size;
         j->to[0] = j->call->out;
         return direct(j->shm, &j->reduction, 0, j->each);
     }
-    choir__reduce_slice(j->count, j->size, j->rank, j->world, &lo, &hi);
-    return direct(j->shm, &j->reduction, lo, hi);
 }
 
 /* --- */
@@ -264,10 +283,12 @@ static int add_nodes(
         shm->nodes_room = 2 * (size_t)(count + n);
         shm->nodes = choir__realloc(shm->nodes, shm->nodes_room * sizeof *shm->nodes);
         shm->sources = choir__realloc(shm->sources, shm->nodes_room * sizeof *shm->sources);
+        shm->owners = choir__realloc(shm->owners, shm->nodes_room * sizeof *shm->owners);
     }
     for (int k = 0; k < n; k++) {
         shm->nodes[count + k] = nodes[k];
         shm->sources[count + k] = at + (size_t)k * call->node_stride;
+        shm->owners[count + k] = rank;
     }
     return n;
 }
@@ -285,7 +306,6 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
     int count = 0, world = shm->base.world;
     const char *from[CHOIR__MAX_WORLD];
     char *to[CHOIR__MAX_WORLD];
-    int64_t lo, hi;
     size_t bytes = choir__shm_bytes(&call->stamp);
     choir__shm_my_details(shm)->in = choir__shm_find(shm, call->out, bytes);
     if (choir__shm_enter(shm, &call->stamp))
@@ -305,16 +325,13 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
     }
     if (shm->base.failed)
         return shm->base.failed;
-    for (int i = 0; i < world; i++)
-        to[i] = (char *)(uintptr_t)from[(shm->base.rank + i) % world];
+    for (int r = 0; r < world; r++)
+        to[r] = (char *)(uintptr_t)from[r];
     choir__reduction reduction = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
         .nodes = shm->nodes,
         .from = shm->sources,
-        .to = to,
         .sources = count,
-        .outputs = world,
         .scale = (double)call->scale,
         .divisor = 1};
-    choir__reduce_slice((int64_t)call->stamp.count, 4, shm->base.rank, world, &lo, &hi);
-    return direct(shm, &reduction, lo, hi);
+    return into_all(shm, &reduction, shm->owners, to, (int64_t)call->stamp.count);
 }

@@ -9,6 +9,7 @@
  * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of
  * the same job can't call the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
+#include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
 #include "comm/recorder.h"
 #include "comm/reduce.h"
@@ -287,6 +288,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
 static choir_status trade_pidfds(choir__shm *shm)
 {
     choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];
+    mine.node = choir__numa_node(shm->base.rank, shm->base.world);
     int self = pidfd_of_self();
     if (self < 0)
         mine.status = CHOIR_ERR_UNSUPPORTED;
@@ -295,11 +297,23 @@ static choir_status trade_pidfds(choir__shm *shm)
         close(self);
     for (int r = 0; r < shm->base.world && !status; r++) {
         shm->pids[r] = offers[r].pid;
+        shm->numa[r] = offers[r].node;
         if (offers[r].status)
             status = choir__shm_fail(shm, CHOIR_ERR_UNSUPPORTED,
                 "rank %d cannot open a pidfd of itself: groups need Linux 5.3 or newer", r);
     }
+    choir__numa_levels(shm, shm->numa);
     return status;
+}
+
+/* Each rank's staging area on its own memory node. (What ranks share they allocate themselves.)
+ */
+static void place_staging(const choir__shm *shm, char *at)
+{
+    char *staging = at + (shm->control_bytes - (size_t)shm->base.world * 3 * CHOIR__CHUNK);
+    for (int r = 0; r < shm->base.world; r++)
+        choir__numa_place(
+            staging + (size_t)r * 3 * CHOIR__CHUNK, (size_t)3 * CHOIR__CHUNK, shm->numa[r]);
 }
 
 /* Replaces the private stand-in, which carried failures so far, by the segment all ranks
@@ -308,8 +322,9 @@ static choir_status share_control(choir__shm *shm)
 {
     choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
     int fds[CHOIR__MAX_WORLD], fd = -1;
+    bool one = shm->per_node == shm->base.world;
     if (shm->base.rank == 0)
-        fd = choir__shm_memory(shm->control_bytes, mine.text);
+        fd = choir__shm_memory(shm, shm->control_bytes, one ? NULL : place_staging, mine.text);
     if (shm->base.rank == 1)
         fd = choir__messages_memory(shm->base.world, mine.text);
     if (shm->base.rank < 2 && fd < 0)
@@ -371,6 +386,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
     shm->yields = crowded ? 8 : 100;
     for (int r = 0; r < CHOIR__MAX_WORLD; r++)
         shm->sockets[r] = shm->pidfds[r] = -1;
+    shm->per_node = world;
     shm->pids[rank] = getpid();
     pthread_mutex_init(&shm->lock, NULL);
     shm->control_bytes = slots + (world > 1 ? (size_t)world * 3 * CHOIR__CHUNK : 0);
@@ -454,5 +470,6 @@ void choir__shm_close(choir__engine *engine)
     free(shm->scratch);
     free(shm->nodes);
     free(shm->sources);
+    free(shm->owners);
     choir__engine_free(engine);
 }

@@ -42,11 +42,19 @@ static size_t memory_available(void)
     return known ? (size_t)kib * 1024 : SIZE_MAX;
 }
 
-static int allocate(int fd, size_t allocated, size_t bytes)
+static int allocate(
+    const choir__shm *shm, int fd, size_t allocated, size_t bytes, choir__placement *place)
 {
     int error;
     if (ftruncate(fd, (off_t)bytes))
         return errno;
+    if (place) { /* what it says stays with the file */
+        char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED)
+            return errno;
+        place(shm, p);
+        munmap(p, bytes);
+    }
     do
         error = posix_fallocate(fd, 0, (off_t)allocated);
     while (error == EINTR);
@@ -55,7 +63,8 @@ static int allocate(int fd, size_t allocated, size_t bytes)
     return error;
 }
 
-int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
+static int create(const choir__shm *shm, size_t allocated, size_t bytes,
+    choir__placement *place, char why[200])
 {
     /* The kernel would rather kill a process than refuse: ask first. */
     size_t available = memory_available();
@@ -67,7 +76,7 @@ int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
     int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? errno : allocate(fd, allocated, bytes);
+    int error = fd < 0 ? errno : allocate(shm, fd, allocated, bytes, place);
     if (!error)
         return fd;
     snprintf(why, 200, "%zu bytes of shared memory: %s", allocated, strerror(error));
@@ -76,9 +85,15 @@ int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
     return -1;
 }
 
-int choir__shm_memory(size_t bytes, char why[200])
+int choir__shm_memory(
+    const choir__shm *shm, size_t bytes, choir__placement *place, char why[200])
 {
-    return choir__shm_sparse(bytes, bytes, why);
+    return create(shm, bytes, bytes, place, why);
+}
+
+int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
+{
+    return create(NULL, allocated, bytes, NULL, why);
 }
 
 void *choir__shm_map(int fd, size_t bytes)
@@ -153,7 +168,7 @@ static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *sh
 {
     choir__offer offers[CHOIR__MAX_WORLD];
     int fds[CHOIR__MAX_WORLD];
-    int fd = mine->bytes ? choir__shm_memory(mine->bytes, mine->text) : -1;
+    int fd = mine->bytes ? choir__shm_memory(shm, mine->bytes, NULL, mine->text) : -1;
     if (mine->bytes && fd < 0)
         mine->status = CHOIR_ERR_MEMORY;
     choir_status status = choir__shm_exchange(shm, mine, fd, offers, fds);

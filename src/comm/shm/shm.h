@@ -13,7 +13,7 @@
  *   wait.c        steps, sleep                       moves.c        broadcast, gather and such
  *   call.c        do all ranks make the same call    reductions.c   reduce and such
  *   shared.c      memory that peers can reach        messages.c     between two ranks
- *   failures.c    death, silence, who is to blame
+ *   failures.c    death, silence, who is to blame    numa.c         several memory nodes
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */
@@ -76,6 +76,8 @@ typedef struct choir__shm {
     choir__engine base;
     char job[160]; /* under which the ranks met; a sub-group's is made out of it */
     size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
+    int per_node;       /* ranks on each memory node; world: one node, or irregular ones */
+    size_t levels_from; /* bytes that go by memory nodes */
     int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
 
     choir__control *control;
@@ -86,6 +88,7 @@ typedef struct choir__shm {
     uint32_t turns;    /* uses of the staging buffers so far */
     choir__stamp call; /* the call being run, for messages */
 
+    int numa[CHOIR__MAX_WORLD];    /* the ranks' memory nodes */
     int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
     int pidfds[CHOIR__MAX_WORLD];  /* every rank's process; -1: none */
     int pids[CHOIR__MAX_WORLD];    /* the same, as each calls itself: for messages */
@@ -98,6 +101,7 @@ typedef struct choir__shm {
     char *scratch;          /* partial sums */
     choir__node *nodes;     /* (nodes_room) a tree reduction's nodes of all ranks */
     const char **sources;   /* (nodes_room) and where they lie */
+    int *owners;            /* (nodes_room) and the ranks they belong to */
     size_t nodes_room;
 } choir__shm;
 
@@ -112,7 +116,7 @@ void choir__shm_close(choir__engine *engine);
 /* What a rank tells all others in an exchange; text says why status is not 0. */
 typedef struct choir__offer {
     uint64_t bytes;
-    int32_t status, pid, world, has_fd;
+    int32_t status, pid, world, has_fd, node;
     char text[200];
 } choir__offer;
 
@@ -121,8 +125,11 @@ typedef struct choir__offer {
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
 
-/* A sealed memfd of so many bytes, all of them allocated. On failure -1 and why. */
-int choir__shm_memory(size_t bytes, char why[200]);
+/* A sealed memfd of so many bytes, all of them allocated, after `place` (NULL: nothing) has had
+ * its say on where. On failure -1 and why. */
+typedef void choir__placement(const choir__shm *shm, char *at);
+int choir__shm_memory(
+    const choir__shm *shm, size_t bytes, choir__placement *place, char why[200]);
 
 /* Maps all of fd to be shared; NULL and errno on failure. */
 void *choir__shm_map(int fd, size_t bytes);
