@@ -9,7 +9,7 @@ _choir()
         --quiet --log-every --trace --weights --help"
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --image --tokens --temperature --top-k --seed --help"
-    local bench="--ranks --backend --min --max --factor --algorithm --dtype --json --help"
+    local bench="--ranks --backend --min --max --factor --algorithm --dtype --op --json --help"
     local top="--once --interval --dump --json --help"
     local run="--nproc-per-node --nnodes --node-rank --master-addr --master-port --standalone
         --rdzv-backend --rdzv-endpoint --rdzv-id --max-restarts --monitor-interval --redirects --tee
@@ -39,9 +39,16 @@ _choir()
         esac
     elif [[ $command == bench ]]; then
         case $before in
-        bench) values="all_reduce broadcast all_gather" ;;
-        --dtype) values="f32 f64 i32 i64" ;;
-        --backend) values="shm" ;;
+        bench)
+            values="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all
+                sendrecv barrier"
+            ;;
+        --dtype) values="f32 f64 bf16 f16 i64 i32 u8 bool" ;;
+        --op) values="sum mean min max prod band bor bxor" ;;
+        --backend) values="shm ucx mpi" ;;
+        --algorithm)
+            values="exchange direct staged binomial halving hierarchical ring double_tree native"
+            ;;
         esac
     elif [[ $command == run ]]; then
         case $before in

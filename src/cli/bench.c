@@ -191,7 +191,7 @@ static int run(choir__bench *b)
         return run_launched(b, &launcher);
     if (b->backend && strcmp(b->backend, "mpi") == 0)
         return choir__cli_usage("bench",
-            "--backend mpi: MPI's ranks are mpirun's; 'mpirun -n %d choir bench %s --backend mpi'",
+            "--backend mpi: its ranks are mpirun's: mpirun -n %d choir bench %s --backend mpi",
             b->ranks ? b->ranks : 2, b->what->name);
     b->ranks = b->ranks ? b->ranks : 2;
     int status = check_sizes(b);

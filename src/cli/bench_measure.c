@@ -68,31 +68,48 @@ static double measure(const choir__station *s, int64_t count)
 
 /* --- what is printed --- */
 
-/* What runs, which for some sizes and types is not what was asked for. */
-static const char *algorithm(const choir__station *s, int64_t count)
+/* By comm/message: as it chooses. */
+static const char *message_algorithm(const choir__station *s, int64_t count)
 {
-    const char *backend = choir_group_backend(s->group);
-    const choir__algorithm asked = s->group->algorithm;
-    bool named = asked != CHOIR__AUTO && asked != CHOIR__DIRECT && asked != CHOIR__NATIVE;
-    if (s->b->staged)
-        return "staged";
-    if (strcmp(backend, "shm") == 0 && !named)
-        return "direct";
-    if (strcmp(backend, "mpi") == 0 && (asked == CHOIR__NATIVE || !s->b->what->reduces))
-        return "native";
     int *nodes = choir__alloc((size_t)s->world * sizeof *nodes);
     for (int r = 0; r < s->world; r++)
         nodes[r] = choir_group_node(s->group, r);
-    choir__plan plan = {.kind = s->b->what->kind,
-        .algorithm = asked,
+    const choir__plan plan = {.kind = s->b->what->kind,
+        .algorithm = s->group->algorithm,
         .rank = s->rank,
         .world = s->world,
         .count = count,
         .align = (int)(64 / choir_dtype_size(s->b->dtype)),
         .nodes = nodes};
-    const char *name = choir__algorithm_name(choir__schedule_choose(&plan, s->b->dtype));
+    choir__algorithm chosen = choir__schedule_choose(&plan, s->b->dtype);
     free(nodes);
-    return name;
+    return choir__algorithm_name(chosen);
+}
+
+/* What runs, which for some collectives, sizes and types is not what was asked for. */
+static const char *algorithm(const choir__station *s, int64_t count)
+{
+    const char *backend = choir_group_backend(s->group);
+    const choir__algorithm asked = s->group->algorithm;
+    const bool mpi = strcmp(backend, "mpi") == 0, shm = strcmp(backend, "shm") == 0;
+    if (s->b->staged)
+        return "staged";
+    switch (asked) {
+    case CHOIR__AUTO:
+        if (mpi)
+            return s->b->what->reduces ? "exchange" : "native";
+        return shm ? "direct" : message_algorithm(s, count);
+    case CHOIR__EXCHANGE:
+        if (mpi && !s->b->what->reduces)
+            return "native";
+        return message_algorithm(s, count);
+    case CHOIR__NATIVE:
+        if (mpi)
+            return "native";
+        return shm ? "direct" : message_algorithm(s, count);
+    case CHOIR__DIRECT: return shm ? "direct" : message_algorithm(s, count);
+    default: return message_algorithm(s, count);
+    }
 }
 
 static double bus_factor(const choir__station *s)
