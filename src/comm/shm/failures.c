@@ -126,6 +126,11 @@ bool choir__shm_gone(const choir__shm *shm, int rank)
     return choir__shm_left(shm, rank) || choir__shm_dead(shm, rank);
 }
 
+int choir__shm_culprit(const choir__shm *shm, int a, int b)
+{
+    return a < 0 || (choir__shm_left(shm, a) && !choir__shm_left(shm, b)) ? b : a;
+}
+
 choir_status choir__shm_lost(choir__shm *shm, int rank)
 {
     char during[CHOIR__CALL_TEXT], what[CHOIR__CALL_TEXT];

@@ -379,8 +379,8 @@ static choir_status late(choir__shm *shm, const int *pending, int count)
  * collective wherever it was; one that has left, only those who still wait for it. */
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
-    int pending[CHOIR__MAX_WORLD], count = 0;
-    if (choir__shm_fault(shm))
+    int pending[CHOIR__MAX_WORLD], count = 0, culprit = -1;
+    if (choir__shm_fault(shm) || (shm->call.seq <= 1 && choir__shm_last_words(shm)))
         return shm->base.failed;
     for (int r = 0; r < shm->base.world; r++) {
         const contact *p = &shm->messages->peers[r];
@@ -392,13 +392,14 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         if (gone) {
             if (progress(shm, &moved) || moved) /* its last bytes */
                 return shm->base.failed;
-            return choir__shm_lost(shm, r);
-        }
-        if (choir__shm_compare(shm, r))
+            culprit = choir__shm_culprit(shm, culprit, r);
+        } else if (choir__shm_compare(shm, r))
             return shm->base.failed;
         if (awaited)
             pending[count++] = r;
     }
+    if (culprit >= 0)
+        return choir__shm_lost(shm, culprit);
     return waited > shm->base.timeout_s ? late(shm, pending, count) : CHOIR_OK;
 }
 

@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static const double LATECOMERS_S = 1; /* how long rank 0 tells of a meeting that failed */
+
 typedef struct letter { /* what rank 0 sends down */
     int32_t status;
     char text[300];
@@ -49,32 +51,87 @@ static int pid_of(const choir__shm *shm, int rank)
     return shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);
 }
 
+/* A rank other than this one that is known to be dead; `otherwise` if there is none. Members of
+ * a sub-group know each other's processes from the start. */
+static int dead_but(const choir__shm *shm, int rank, int otherwise)
+{
+    for (int r = 0; r < shm->base.world; r++)
+        if (r != rank && choir__shm_dead(shm, r))
+            return r;
+    return otherwise;
+}
+
+/* Members of a sub-group learn from the group they come from what others have found. */
+static choir_status parents_fault(choir__shm *shm)
+{
+    choir_status status = shm->parent ? choir__shm_fault(shm->parent) : CHOIR_OK;
+    return status ? choir__shm_fail(shm, status, "%s", shm->parent->base.message) : CHOIR_OK;
+}
+
+/* rank is gone; but it may have given up because another had died. A process that is killed
+ * lets go of its sockets a little before it counts as dead. */
 static choir_status lost(choir__shm *shm, int rank)
 {
+    struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};
+    if (parents_fault(shm))
+        return shm->base.failed;
+    if (process.fd >= 0 && poll(&process, 1, 200) != 1)
+        rank = dead_but(shm, rank, rank);
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
         "rank %d (pid %d) died or gave up while the group was meeting", rank,
         pid_of(shm, rank));
 }
 
+/* "2", or "2 (pid 77)", or "2 (pid 77, stopped (SIGSTOP))". */
+static const char *known_as(int rank, int pid, char text[80])
+{
+    const char *state = pid ? choir__state_text(choir__process_state(pid)) : "";
+    if (pid)
+        snprintf(text, 80, "%d (pid %d%s%s)", rank, pid, *state ? ", " : "", state);
+    else
+        snprintf(text, 80, "%d", rank);
+    return text;
+}
+
 static choir_status no_answer(choir__shm *shm, int rank)
 {
-    int pid = pid_of(shm, rank);
-    const char *state = choir__state_text(choir__process_state(pid));
+    char who[80];
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-        "rank %d (pid %d) %s%s%sdid not answer within %g s while the group was meeting", rank,
-        pid, *state ? "is " : "", state, *state ? " and " : "", shm->base.timeout_s);
+        "rank %s did not answer within %g s while the group was meeting",
+        known_as(rank, pid_of(shm, rank), who), shm->base.timeout_s);
 }
 
 /* Rank 0 gave up: everyone shall know why. */
-static void tell_all(choir__shm *shm)
+static void tell(choir__shm *shm, int fd)
 {
     letter *out = choir__calloc(1, sizeof *out);
     out->status = shm->base.failed;
     snprintf(out->text, sizeof out->text, "%.299s", shm->base.message);
+    choir__socket_send(fd, out, sizeof *out, NULL, 0);
+    free(out);
+}
+
+static void tell_all(choir__shm *shm)
+{
     for (int r = 1; r < shm->base.world; r++)
         if (shm->sockets[r] >= 0)
-            choir__socket_send(shm->sockets[r], out, sizeof *out, NULL, 0);
-    free(out);
+            tell(shm, shm->sockets[r]);
+}
+
+choir_status choir__shm_last_words(choir__shm *shm)
+{
+    struct pollfd ready = {.fd = shm->base.rank ? shm->sockets[0] : -1, .events = POLLIN};
+    int passed[CHOIR__MAX_WORLD], count = 0;
+    if (ready.fd < 0 || poll(&ready, 1, 0) != 1 || !(ready.revents & POLLIN))
+        return CHOIR_OK;
+    letter *in = choir__calloc(1, sizeof *in);
+    choir_status status = CHOIR_OK;
+    if (choir__socket_receive(ready.fd, in, sizeof *in, passed, CHOIR__MAX_WORLD, &count) &&
+        in->status)
+        status = choir__shm_fail(shm, (choir_status)in->status, "%.299s", in->text);
+    close_all(passed, count);
+    free(in);
+    return status;
 }
 
 /* A message of rank, which is bound to come unless rank dies. */
@@ -90,7 +147,7 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
                 return CHOIR_OK;
             return lost(shm, rank);
         }
-        if (choir__shm_fault(shm))
+        if (choir__shm_fault(shm) || parents_fault(shm))
             return shm->base.failed;
         if (choir__shm_dead(shm, rank))
             return lost(shm, rank);
@@ -173,15 +230,12 @@ choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int 
 
 static choir_status never_came(choir__shm *shm)
 {
-    char who[300] = "";
-    size_t used = 0;
+    char who[300] = "", one[80];
     int missing = 0;
     for (int r = 1; r < shm->base.world; r++)
-        if (shm->sockets[r] < 0) {
-            used +=
-                (size_t)snprintf(who + used, sizeof who - used, "%s%d", missing ? ", " : "", r);
-            missing++;
-        }
+        if (shm->sockets[r] < 0)
+            snprintf(who + strlen(who), sizeof who - strlen(who), "%s%s", missing++ ? ", " : "",
+                known_as(r, shm->pids[r], one));
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
         "rank%s %s of %d never came within %g s: were all ranks started, with the same "
         "CHOIR_JOB, on this machine?",
@@ -204,11 +258,7 @@ static choir_status seat(choir__shm *shm, int fd, int rank, int world)
         shm->sockets[rank] = fd;
         return CHOIR_OK;
     }
-    letter *out = choir__calloc(1, sizeof *out); /* it has no seat; it shall know as well */
-    out->status = shm->base.failed;
-    snprintf(out->text, sizeof out->text, "%.299s", shm->base.message);
-    choir__socket_send(fd, out, sizeof *out, NULL, 0);
-    free(out);
+    tell(shm, fd); /* it has no seat; it shall know as well */
     close(fd);
     return shm->base.failed;
 }
@@ -226,7 +276,11 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
         for (int r = 1; r < shm->base.world; r++)
             if (watch[r].fd >= 0 && watch[r].revents)
                 return lost(shm, r);
-        int rank, world;
+        int rank, world, dead = dead_but(shm, -1, -1);
+        if (parents_fault(shm))
+            return shm->base.failed;
+        if (dead >= 0)
+            return lost(shm, dead);
         int fd = choir__socket_accept(listener, key, &rank, &world);
         if (fd >= 0) {
             if (seat(shm, fd, rank, world))
@@ -237,6 +291,25 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
         }
     }
     return CHOIR_OK;
+}
+
+/* Those who call, or come within a second, when the meeting has failed already. */
+static void tell_latecomers(choir__shm *shm, int listener, uint64_t key)
+{
+    double deadline = choir__now() + LATECOMERS_S;
+    int missing = 0, rank, world;
+    for (int r = 1; r < shm->base.world; r++)
+        missing += shm->sockets[r] < 0;
+    while (missing > 0 && choir__now() < deadline) {
+        struct pollfd ready = {.fd = listener, .events = POLLIN};
+        int fd =
+            poll(&ready, 1, 50) > 0 ? choir__socket_accept(listener, key, &rank, &world) : -1;
+        if (fd >= 0) {
+            tell(shm, fd);
+            close(fd);
+            missing--;
+        }
+    }
 }
 
 static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
@@ -250,9 +323,11 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
         return choir__shm_fail(
             shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
     choir_status status = gather_ranks(shm, listener, key);
-    close(listener);
     if (status)
         tell_all(shm);
+    if (status == CHOIR_ERR_PEER_LOST)
+        tell_latecomers(shm, listener, key);
+    close(listener);
     return status;
 }
 
@@ -262,6 +337,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
 {
     double deadline = choir__now() + shm->base.timeout_s;
     struct timespec pause = {.tv_nsec = 200 * 1000};
+    char who[80];
     for (;;) {
         shm->sockets[0] = choir__socket_connect(key, shm->base.rank, shm->base.world);
         if (shm->sockets[0] >= 0)
@@ -272,11 +348,16 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
         if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
             return choir__shm_fail(
                 shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
+        int dead = dead_but(shm, -1, -1);
+        if (parents_fault(shm))
+            return shm->base.failed;
+        if (dead >= 0)
+            return lost(shm, dead);
         if (choir__now() > deadline)
             return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-                "rank 0 never came within %g s: was it started, with the same CHOIR_JOB, on "
+                "rank %s never came within %g s: was it started, with the same CHOIR_JOB, on "
                 "this machine?",
-                shm->base.timeout_s);
+                known_as(0, shm->pids[0], who), shm->base.timeout_s);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 10 * 1000 * 1000)
             pause.tv_nsec *= 2;
@@ -289,12 +370,16 @@ static choir_status trade_pidfds(choir__shm *shm)
 {
     choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];
     mine.node = choir__numa_node(shm->base.rank, shm->base.world);
-    int self = pidfd_of_self();
+    int pidfds[CHOIR__MAX_WORLD], self = pidfd_of_self();
     if (self < 0)
         mine.status = CHOIR_ERR_UNSUPPORTED;
-    choir_status status = choir__shm_exchange(shm, &mine, self, offers, shm->pidfds);
+    choir_status status = choir__shm_exchange(shm, &mine, self, offers, pidfds);
     if (self >= 0)
         close(self);
+    if (status)
+        return status;
+    close_all(shm->pidfds, shm->base.world); /* a sub-group's, from its parent */
+    memcpy(shm->pidfds, pidfds, sizeof pidfds);
     for (int r = 0; r < shm->base.world && !status; r++) {
         shm->pids[r] = offers[r].pid;
         shm->numa[r] = offers[r].node;
@@ -384,8 +469,6 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
     shm->cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20;
     shm->spins = crowded ? 20 : 2000;
     shm->yields = crowded ? 8 : 100;
-    for (int r = 0; r < CHOIR__MAX_WORLD; r++)
-        shm->sockets[r] = shm->pidfds[r] = -1;
     shm->per_node = world;
     shm->pids[rank] = getpid();
     pthread_mutex_init(&shm->lock, NULL);
@@ -415,6 +498,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
         }
     }
     fill_members(shm);
+    shm->parent = NULL; /* it may go first */
     *opened = &shm->base;
     return CHOIR_OK;
 }
@@ -424,6 +508,8 @@ static choir__shm *new_shm(int rank, int world, double timeout_s)
     choir__shm *shm = choir__calloc(1, sizeof *shm);
     shm->base = (choir__engine){
         .ops = &shm_ops, .rank = rank, .world = world, .nodes = 1, .timeout_s = timeout_s};
+    for (int r = 0; r < CHOIR__MAX_WORLD; r++)
+        shm->sockets[r] = shm->pidfds[r] = -1;
     return shm;
 }
 
@@ -448,11 +534,21 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     choir__shm *parent = (choir__shm *)engine;
     choir__shm *shm = new_shm(rank, count, engine->timeout_s);
     int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
-    /* seq: that of the call in which all ranks told their colors, in some sub-group or in none. */
+    /* seq: that of the call in which all ranks told their colors, in some sub-group or in none.
+     */
     snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
         (unsigned)choir__socket_key(parent->job));
     shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
-    return meet(shm, child);
+    for (int r = 0; r < count; r++) {
+        shm->pids[r] = parent->pids[ranks[r]];
+        if (parent->pidfds[ranks[r]] >= 0)
+            shm->pidfds[r] = fcntl(parent->pidfds[ranks[r]], F_DUPFD_CLOEXEC, 0);
+    }
+    shm->parent = parent;
+    choir_status status = meet(shm, child);
+    if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all shall know whom */
+        choir__shm_fail(parent, status, "%s", choir_error_message());
+    return status;
 }
 
 void choir__shm_close(choir__engine *engine)

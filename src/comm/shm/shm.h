@@ -74,7 +74,8 @@ typedef struct choir__messages choir__messages;
 
 typedef struct choir__shm {
     choir__engine base;
-    char job[160]; /* under which the ranks met; a sub-group's is made out of it */
+    char job[160];             /* under which the ranks met; a sub-group's is made out of it */
+    struct choir__shm *parent; /* while this sub-group of it meets */
     size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
     int per_node;       /* ranks on each memory node; world: one node, or irregular ones */
     size_t levels_from; /* bytes that go by memory nodes */
@@ -125,6 +126,9 @@ typedef struct choir__offer {
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
 
+/* What rank 0 sent after this rank had met: that the meeting failed for others. */
+choir_status choir__shm_last_words(choir__shm *shm);
+
 /* A sealed memfd of so many bytes, all of them allocated, after `place` (NULL: nothing) has had
  * its say on where. On failure -1 and why. */
 typedef void choir__placement(const choir__shm *shm, char *at);
@@ -155,6 +159,10 @@ choir_status choir__shm_fault(choir__shm *shm); /* a failure that a peer has tol
 bool choir__shm_dead(const choir__shm *shm, int rank);
 bool choir__shm_left(const choir__shm *shm, int rank); /* has freed its group */
 bool choir__shm_gone(const choir__shm *shm, int rank); /* either */
+
+/* Of two that are gone, who is to be named: one that died, rather than one that left, perhaps
+ * because of it. a: -1, none so far. */
+int choir__shm_culprit(const choir__shm *shm, int a, int b);
 
 /* Fail, in words: a rank that is gone; ranks (count) that kept us waiting too long. */
 choir_status choir__shm_lost(choir__shm *shm, int rank);

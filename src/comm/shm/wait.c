@@ -35,11 +35,12 @@ static bool arrived(const choir__shm *shm, int rank)
     return reached(&shm->control->slots[rank], shm->step, memory_order_acquire);
 }
 
-/* Called by a waiter that has slept for so long: is there still hope? */
+/* Called by a waiter that has slept for so long: is there still hope? Those that died without
+ * leaving come first: others may have left because of them. */
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
-    int silent[CHOIR__MAX_WORLD], count = 0;
-    if (choir__shm_fault(shm))
+    int silent[CHOIR__MAX_WORLD], count = 0, culprit = -1;
+    if (choir__shm_fault(shm) || (shm->call.seq <= 1 && choir__shm_last_words(shm)))
         return shm->base.failed;
     for (int r = 0; r < shm->base.world; r++) {
         if (arrived(shm, r))
@@ -48,11 +49,15 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         if (arrived(shm, r)) /* its last step came between the two looks */
             continue;
         if (gone)
-            return choir__shm_lost(shm, r);
-        if (choir__shm_compare(shm, r))
-            return shm->base.failed;
-        silent[count++] = r;
+            culprit = choir__shm_culprit(shm, culprit, r);
+        else
+            silent[count++] = r;
     }
+    if (culprit >= 0)
+        return choir__shm_lost(shm, culprit);
+    for (int i = 0; i < count; i++)
+        if (choir__shm_compare(shm, silent[i]))
+            return shm->base.failed;
     return waited > shm->base.timeout_s && count ? choir__shm_late(shm, silent, count)
                                                  : CHOIR_OK;
 }
