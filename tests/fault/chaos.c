@@ -4,7 +4,8 @@
  * file.
  *
  * A few hundred trials, several at a time. The moment of the blow is random, from a seed that
- * is printed; CHOIR_CHAOS_SEED repeats it, CHOIR_CHAOS_ROUNDS=10 makes a night of it. */
+ * is printed; CHOIR_CHAOS_SEED repeats it, CHOIR_CHAOS_ROUNDS=10 makes a night of it,
+ * CHOIR_CHAOS_PLACE=ucx takes one of the places. */
 #include "fault/chaos.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/rng.h"
+#include "comm/plugin.h"
 
 enum { AT_A_TIME = 4, TRIALS_MAX = 20000 };
 
@@ -26,13 +28,17 @@ typedef enum how { KILL, STOP, PAUSE } how;
 
 static const char *const hows[] = {"SIGKILL", "SIGSTOP", "SIGSTOP and SIGCONT"};
 
+/* How the ranks of a trial meet and talk. */
 typedef struct place {
-    const char *name, *method, *backend;
+    const char *name, *backend;
+    bool tcp;   /* they meet at a port; else by their job's name */
+    int rounds; /* of all trials, where not told */
 } place;
 
-/* How the ranks of a trial meet and talk. */
 static const place places[] = {
-    {"shm", NULL, "shm"},
+    {.name = "shm", .backend = "shm", .rounds = 1},
+    {.name = "shm, by tcp", .backend = "shm", .tcp = true, .rounds = 1},
+    {.name = "ucx", .backend = "ucx", .tcp = true, .rounds = 1},
 };
 
 typedef struct trial {
@@ -184,7 +190,8 @@ static outcome run_once(const trial *t, double timeout_s)
 {
     outcome o = {0};
     scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    s->method = t->at->method;
+    if (t->at->tcp)
+        snprintf(s->method, sizeof s->method, "tcp://127.0.0.1:%d", 20000 + t->number);
     s->backend = t->at->backend;
     s->world = t->world;
     s->victim = t->victim;
@@ -282,7 +289,7 @@ static int left_in_shm(void)
     int found = 0;
     DIR *d = opendir("/dev/shm");
     for (struct dirent *e; d && (e = readdir(d));)
-        found += strstr(e->d_name, "choir") != NULL;
+        found += strstr(e->d_name, "choir") || strstr(e->d_name, "ucx");
     if (d)
         closedir(d);
     return found;
@@ -319,12 +326,12 @@ static void summary(const place *at, const outcome *outcomes, int count)
     assert_int_equal(faults, 0);
 }
 
-static void all_trials(const place *at)
+static void all_trials(const place *at, bool alone)
 {
     const char *wanted = getenv("CHOIR_CHAOS_ROUNDS");
     trial *trials = calloc(TRIALS_MAX, sizeof *trials);
-    int count = list_trials(trials, at, wanted ? atoi(wanted) : 1), files = open_files();
-    bool alone = own_network();
+    int count = list_trials(trials, at, wanted ? atoi(wanted) : at->rounds);
+    int files = open_files();
     int shm = left_in_shm();
     outcome *outcomes = mmap(NULL, (size_t)count * sizeof *outcomes, PROT_READ | PROT_WRITE,
         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -345,20 +352,41 @@ static void all_trials(const place *at)
         assert_int_equal(lines_with("/proc/net/unix", "@"), 0);
         assert_int_equal(lines_with("/proc/net/tcp", " 0A "), 0);
         assert_int_equal(left_in_shm() - shm, 0);
-    } else {
-        printf("no network namespace to be had: sockets and ports are not counted\n");
     }
     munmap(outcomes, (size_t)count * sizeof *outcomes);
     free(trials);
 }
 
+static bool is_there(const place *at)
+{
+    char *looked = NULL, *path = NULL;
+    if (strcmp(at->backend, "shm") != 0)
+        path = choir__plugin_find(at->backend, &looked);
+    bool found = !strcmp(at->backend, "shm") || path;
+    free(path);
+    free(looked);
+    return found;
+}
+
 static void test_chaos(void **state)
 {
-    const char *wanted = getenv("CHOIR_CHAOS_SEED");
+    const char *wanted = getenv("CHOIR_CHAOS_SEED"), *only = getenv("CHOIR_CHAOS_PLACE");
     (void)state;
     seed = wanted ? strtoull(wanted, NULL, 10) : (uint64_t)(choir__now() * 1e6);
-    for (size_t i = 0; i < CHOIR_COUNT(places); i++)
-        all_trials(&places[i]);
+    bool alone = own_network();
+    if (!alone)
+        printf("no network namespace to be had: sockets and ports are not counted\n");
+    for (size_t i = 0; i < CHOIR_COUNT(places); i++) {
+        const place *at = &places[i];
+        if (only && !strstr(at->name, only))
+            continue;
+        if (at->tcp && !alone)
+            printf("%s: skipped: the ports may be taken\n", at->name);
+        else if (!is_there(at))
+            printf("%s: skipped: it is not built in\n", at->name);
+        else
+            all_trials(at, alone);
+    }
 }
 
 int main(void)

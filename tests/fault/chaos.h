@@ -28,8 +28,8 @@ typedef struct word {
 } word;
 
 typedef struct scene {
-    char job[64];
-    const char *method, *backend;
+    char job[64], method[64]; /* method: "", by the job's name */
+    const char *backend;
     int world, victim;
     double timeout_s;
     volatile int enough;
@@ -226,7 +226,7 @@ static void be_rank(scene *s, const phase *p, int rank)
         a.me->reached = 1;
     if (p == &phases[BEFORE_INIT] && rank == s->victim)
         nap(0.3);
-    choir_status status = choir_group_init(s->method, opts, &a.group);
+    choir_status status = choir_group_init(*s->method ? s->method : NULL, opts, &a.group);
     if (!status)
         status = play(&a, p);
     a.me->status = status;
