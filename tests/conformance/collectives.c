@@ -1,5 +1,6 @@
 /* The suite of collectives.h on every engine that is built and 1, 2, 3, 5 and 8 ranks of this
- * machine: as threads of one process, and as processes. */
+ * machine: as threads of one process, and as processes. `collectives joined` is one rank of
+ * what mpirun started (tests/mpi/suite.sh). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +14,39 @@
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 
+/* Where and as what ranks meet. */
+typedef struct venue {
+    const char *backend, *method, *job;
+    int thorough[2]; /* the worlds that try every type by every algorithm */
+} venue;
+
+static choir_status join(const venue *v, int rank, int world, choir_group **group)
+{
+    choir_group_opts opts = choir_group_defaults();
+    opts.rank = rank;
+    opts.world = world;
+    opts.job = v->job;
+    opts.backend = v->backend;
+    opts.timeout_s = 60;
+    return choir_group_init(v->method, opts, group);
+}
+
+static int be_rank(const venue *v, int rank, int world)
+{
+    choir_group *group;
+    CHECK_OK(join(v, rank, world, &group));
+    world = choir_group_world(group);
+    int bad = suite(group, world == v->thorough[0] || world == v->thorough[1]);
+    if (strcmp(choir_group_backend(group), v->backend) != 0)
+        bad = 1;
+    choir_group_free(group);
+    return bad;
+}
+
 /* --- ranks as threads --- */
 
 typedef struct member {
-    const char *job, *backend;
+    const venue *venue;
     int rank, world, bad;
     pthread_t thread;
 } member;
@@ -24,31 +54,16 @@ typedef struct member {
 static void *be_thread(void *arg)
 {
     member *m = arg;
-    choir_group *group;
-    choir_group_opts opts = choir_group_defaults();
-    opts.rank = m->rank;
-    opts.world = m->world;
-    opts.job = m->job;
-    opts.backend = m->backend;
-    opts.timeout_s = 60;
-    if (choir_group_init(NULL, opts, &group) != CHOIR_OK) {
-        fprintf(stderr, "rank %d: %s\n", m->rank, choir_error_message());
-        m->bad = 1;
-        return NULL;
-    }
-    m->bad = suite(group, m->world <= 3);
-    choir_group_free(group);
+    m->bad = be_rank(m->venue, m->rank, m->world);
     return NULL;
 }
 
-static void as_threads(const char *backend, int world)
+static void as_threads(const venue *v, int world)
 {
     member members[SUITE_WORLD];
-    char job[80];
     int bad = 0;
-    snprintf(job, sizeof job, "conformance.%d.%s.%d", (int)getpid(), backend, world);
     for (int r = 0; r < world; r++) {
-        members[r] = (member){.job = job, .backend = backend, .rank = r, .world = world};
+        members[r] = (member){.venue = v, .rank = r, .world = world};
         assert_int_equal(pthread_create(&members[r].thread, NULL, be_thread, &members[r]), 0);
     }
     for (int r = 0; r < world; r++) {
@@ -62,39 +77,83 @@ static void as_threads(const char *backend, int world)
 
 static int be_process(int rank, int world, void *arg)
 {
-    choir_group *group;
-    choir_group_opts opts = choir_group_defaults();
-    (void)rank;
-    opts.backend = arg;
-    opts.timeout_s = 60;
-    CHECK_OK(choir_group_init(NULL, opts, &group));
-    int bad = suite(group, world == 2 || world == 5);
-    choir_group_free(group);
-    return bad;
+    return be_rank(arg, rank, world);
+}
+
+static void as_processes(const venue *v, int world)
+{
+    if (choir_spawn(world, be_process, (void *)(uintptr_t)v) != CHOIR_OK)
+        fail_msg("%s, world %d: %s", v->backend, world, choir_error_message());
 }
 
 /* --- engines --- */
 
 static void test_shm_threads(void **state)
 {
+    char job[80];
+    const venue v = {"shm", NULL, job, {3, 0}};
     (void)state;
-    for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
-        as_threads("shm", worlds[w]);
+    for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
+        snprintf(job, sizeof job, "conformance.%d.%d", (int)getpid(), worlds[w]);
+        as_threads(&v, worlds[w]);
+    }
 }
 
 static void test_shm_processes(void **state)
 {
+    const venue v = {"shm", NULL, NULL, {2, 5}};
     (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
-        if (choir_spawn(worlds[w], be_process, (void *)(uintptr_t) "shm") != CHOIR_OK)
-            fail_msg("world %d: %s", worlds[w], choir_error_message());
+        as_processes(&v, worlds[w]);
 }
 
-int main(void)
+static void skip_without(const char *plugin)
+{
+    char *path = choir__plugin_find(plugin, NULL);
+    if (!path) {
+        print_message("skipped: %s is not built\n", plugin);
+        skip();
+    }
+    free(path);
+}
+
+/* Ranks meet at a file: what UCX needs to know of its peers goes through the store there. */
+static void meeting_file(char path[64])
+{
+    snprintf(path, 64, "file:///tmp/choir-suite-XXXXXX");
+    int fd = mkstemp(path + strlen("file://"));
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path + strlen("file://"));
+}
+
+static void test_ucx_processes(void **state)
+{
+    char method[64];
+    const venue v = {"ucx", method, NULL, {3, 0}};
+    (void)state;
+    skip_without("ucx");
+    for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
+        meeting_file(method);
+        as_processes(&v, worlds[w]);
+        unlink(method + strlen("file://"));
+    }
+}
+
+static int joined(void)
+{
+    const venue v = {"mpi", "mpi://", NULL, {2, 3}};
+    return be_rank(&v, -1, -1);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shm_threads),
         cmocka_unit_test(test_shm_processes),
+        cmocka_unit_test(test_ucx_processes),
     };
+    if (argc > 1 && strcmp(argv[1], "joined") == 0)
+        return joined();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

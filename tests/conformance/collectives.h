@@ -279,16 +279,18 @@ static inline int suite_split(choir_group *g, const suite_algorithm *a)
     return bad;
 }
 
-/* thorough: every type and operation by every algorithm; else by the group's own choice. */
+/* thorough: every type, operation and size by every algorithm; else types and operations by the
+ * group's own choice, and a few sizes. */
 static inline int suite(choir_group *g, bool thorough)
 {
-    static const int64_t sizes[] = {0, 1, 7, 1000, 20011, 70001};
-    int size_count = (int)CHOIR_COUNT(sizes) - !thorough;
+    static const int64_t sizes[] = {0, 1, 7, 1000, 20011, 70001}, few[] = {3, 20011};
     for (size_t i = 0; i < CHOIR_COUNT(suite_algorithms); i++) {
         const suite_algorithm *a = &suite_algorithms[i];
         CHECK_OK(choir_group_algorithm(g, a->name));
-        if (((thorough || !i) && suite_types(g, a)) || suite_sizes(g, a, sizes, size_count) ||
-            suite_several(g, a, false) || suite_several(g, a, true) || suite_split(g, a))
+        int bad = thorough ? suite_sizes(g, a, sizes, (int)CHOIR_COUNT(sizes))
+                           : suite_sizes(g, a, few, (int)CHOIR_COUNT(few));
+        if (bad || ((thorough || !i) && suite_types(g, a)) || suite_several(g, a, false) ||
+            suite_several(g, a, true) || ((thorough || !i) && suite_split(g, a)))
             return 1;
     }
     CHECK_OK(choir_group_algorithm(g, NULL));
