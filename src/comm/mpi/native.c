@@ -1,16 +1,18 @@
 /* Reductions by MPI's own algorithms: the same bits every time with the same MPI on the same
  * ranks, but not those of the fixed tree.
  *
- * MPI knows no 16-bit floats: they travel as f32, so their sums are rounded once, at the end. */
+ * MPI knows no 16-bit floats: they travel as f32, so their sums are rounded once, at the end.
+ * Bytes travel as i32 where they are added or compared: Open MPI 4.1 adds them up to 255 and no
+ * further where it has AVX, MPICH 4.0 takes the smaller one as if they were signed. */
 #include "comm/mpi/mpi.h"
 
 #include <string.h>
 
 typedef struct native {
     const choir__arith *arith; /* of what travels */
+    const choir__arith *wide;  /* how to get there and back; NULL: it is what was given */
     MPI_Datatype type;
     MPI_Op op;
-    bool wide; /* other values travel than were given */
 } native;
 
 static MPI_Datatype type_of(choir_dtype dtype)
@@ -43,35 +45,33 @@ static native native_of(const choir__stamp *s)
 {
     choir_dtype dtype = (choir_dtype)s->dtype;
     choir_reduce_op op = (choir_reduce_op)s->op;
-    const choir__arith *arith = choir__arith_find(dtype, op);
-    native n = {arith, type_of(dtype), op_of(dtype, op), arith->wide != NULL};
+    bool bytes = dtype == CHOIR_U8 && op < CHOIR_BAND;
+    native n = {choir__arith_find(dtype, op), NULL, type_of(dtype), op_of(dtype, op)};
+    n.wide = bytes ? choir__arith_find(dtype, CHOIR_MEAN) : n.arith->wide ? n.arith : NULL;
     if (n.wide) {
-        n.arith = arith->wide;
-        n.type = dtype == CHOIR_U8 ? MPI_INT32_T : MPI_FLOAT;
+        n.arith = n.wide->wide;
+        n.type = bytes ? MPI_INT32_T : MPI_FLOAT;
     }
     return n;
 }
 
 /* The call's data, count elements of in, as they travel; lies in m->work if they are wide. */
-static const char *widened(
-    choir__mpi *m, const choir__call *call, const native *n, const char *in, int64_t count)
+static const char *widened(choir__mpi *m, const native *n, const char *in, int64_t count)
 {
     if (!n->wide)
         return in;
-    choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op)
-        ->widen(m->work, in, count);
+    n->wide->widen(m->work, in, count);
     return m->work;
 }
 
 /* The result, which has travelled: divided, and back in the call's type. */
-static void settle(
-    choir__mpi *m, const choir__call *call, const native *n, char *out, char *got, int64_t count)
+static void settle(choir__mpi *m, const choir__call *call, const native *n, char *out,
+    char *got, int64_t count)
 {
     if (call->stamp.op == CHOIR_MEAN)
         n->arith->rescale(got, count, 1.0 / m->base.world, m->base.world);
     if (n->wide)
-        choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op)
-            ->narrow(out, got, count);
+        n->wide->narrow(out, got, count);
 }
 
 static choir_status reduce(choir__mpi *m, const choir__call *call, const native *n)
@@ -84,12 +84,11 @@ static choir_status reduce(choir__mpi *m, const choir__call *call, const native 
         part = choir__min(step, count - first);
         if (n->wide && choir__mpi_room(m, 4 * (size_t)part))
             return m->base.failed;
-        const char *in = widened(
-            m, call, n, (const char *)call->in + (size_t)first * size, part);
+        const char *in = widened(m, n, (const char *)call->in + (size_t)first * size, part);
         char *out = (char *)call->out + (size_t)first * size, *got = n->wide ? m->work : out;
         const void *from = mine && in == got ? MPI_IN_PLACE : in;
-        if (all ? CHOIR__MPI_RUN(m, MPI_Iallreduce(from, got, (int)part, n->type, n->op,
-                                        m->comm, &request_))
+        if (all ? CHOIR__MPI_RUN(m,
+                      MPI_Iallreduce(from, got, (int)part, n->type, n->op, m->comm, &request_))
                 : CHOIR__MPI_RUN(m, MPI_Ireduce(from, got, (int)part, n->type, n->op,
                                         call->stamp.root, m->comm, &request_)))
             return m->base.failed;
@@ -109,10 +108,10 @@ static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const
     if (choir__mpi_check_total(m, call->stamp.count) ||
         choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part))
         return m->base.failed;
-    const char *in = widened(m, call, n, call->in, all);
+    const char *in = widened(m, n, call->in, all);
     char *got = m->work + (n->wide ? 4 * (size_t)all : 0);
-    if (CHOIR__MPI_RUN(m, MPI_Ireduce_scatter_block(
-                              in, got, (int)count, n->type, n->op, m->comm, &request_)))
+    if (CHOIR__MPI_RUN(m,
+            MPI_Ireduce_scatter_block(in, got, (int)count, n->type, n->op, m->comm, &request_)))
         return m->base.failed;
     settle(m, call, n, call->out, got, count);
     if (!n->wide && count)
