@@ -242,7 +242,7 @@ static void test_choice(void **state)
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.algorithm = CHOIR__RING;
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__RING);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__EXCHANGE);
+    assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
     plan.kind = CHOIR__BROADCAST;
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__RING);
     plan.kind = CHOIR__ALL_TO_ALL;

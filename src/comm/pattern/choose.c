@@ -2,8 +2,9 @@
  *
  * All ranks must come to the same answer, so it rests on what they agree about: the kind, the
  * count, the type, and who is where. What is chosen without being asked for keeps the fixed
- * tree, so a choice never shows in the bits. bf16 and f16 are rounded once, which only the
- * exchange does: it has all ranks' values at hand when it adds.
+ * tree, so a choice never shows in the bits. bf16 and f16 are rounded once: only the exchange
+ * has all ranks' values at hand when it adds; by another algorithm, which has to be named, they
+ * travel as f32.
  *
  *   across nodes of several ranks    hierarchical: less between the nodes
  *   small, more than 8 ranks         halving (all-reduce), binomial: fewer messages
@@ -65,14 +66,10 @@ static choir__algorithm by_size_and_place(const choir__plan *p)
 
 choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype)
 {
-    if ((dtype == CHOIR_BF16 || dtype == CHOIR_F16) && choir__plan_reduces(plan))
-        return CHOIR__EXCHANGE;
-    switch (plan->algorithm) {
-    case CHOIR__AUTO:
-    case CHOIR__DIRECT:
-    case CHOIR__NATIVE: return by_size_and_place(plan);
-    default:
-        return choir__schedule_does(plan, plan->algorithm) ? plan->algorithm
-                                                           : by_size_and_place(plan);
-    }
+    bool half = dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+    bool named = plan->algorithm != CHOIR__AUTO && plan->algorithm != CHOIR__DIRECT &&
+                 plan->algorithm != CHOIR__NATIVE;
+    if (named && choir__schedule_does(plan, plan->algorithm))
+        return plan->algorithm;
+    return half && choir__plan_reduces(plan) ? CHOIR__EXCHANGE : by_size_and_place(plan);
 }
