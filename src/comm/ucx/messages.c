@@ -143,7 +143,8 @@ void choir__ucx_tell(choir__ucx *g, int peer, choir__ucx_kind kind)
         .number = g->peers[peer].sent,
         .from = g->base.rank,
         .kind = kind};
-    launch(g, op, NULL, 0);
+    bool text = kind == CHOIR__UCX_FAILED;
+    launch(g, op, text ? g->sentence : NULL, text ? strlen(g->sentence) : 0);
 }
 
 /* --- matching --- */
@@ -272,10 +273,21 @@ static void take_note(choir__ucx *g, const choir__ucx_header *header)
         peer->left = true;
         peer->left_after = header->number;
         wake(g);
-    } else if (g->waiting && g->now.seq && header->stamp.seq == g->now.seq &&
-               !fits(&g->now, &header->stamp)) {
+    } else if (header->kind == CHOIR__UCX_WAITING && g->waiting && g->now.seq &&
+               header->stamp.seq == g->now.seq && !fits(&g->now, &header->stamp)) {
         disagree(g, header->from, &g->now, &header->stamp);
     }
+}
+
+static void take_verdict(
+    choir__ucx *g, const choir__ucx_header *header, const void *data, size_t bytes)
+{
+    if (bytes >= sizeof g->told || (*g->told && g->told_by <= header->from))
+        return;
+    memcpy(g->told, data, bytes);
+    g->told[bytes] = '\0';
+    g->told_by = header->from;
+    wake(g);
 }
 
 /* --- what comes --- */
@@ -299,7 +311,10 @@ ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_
         return UCS_OK;
     heard(g, &h);
     if (h.kind != CHOIR__UCX_DATA) {
-        take_note(g, &h);
+        if (h.kind == CHOIR__UCX_FAILED && !(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
+            take_verdict(g, &h, data, bytes);
+        else
+            take_note(g, &h);
         return UCS_OK;
     }
     choir__ucx_op *op = posted(&g->peers[h.from], h.number);

@@ -4,15 +4,15 @@
  * for ranks of the same machine, and one of the network's alone. UCX by itself would take two
  * containers or network namespaces of one kernel for one machine.
  *
- * What UCX is told, unless the environment has UCX_TLS and UCX_NET_DEVICES: use shared memory
- * of the kind that goes with the last process (System V, marked for removal while in use, where
- * POSIX segments would stay in /dev/shm after SIGKILL), and reading out of the peer's memory;
- * TCP; InfiniBand where it is there. The loopback device is for jobs of one machine alone: all
- * machines have one, and all of them the same address.
+ * UCX uses shared memory of the kind that goes with the last process (System V, marked for
+ * removal while in use; POSIX segments would stay in /dev/shm after SIGKILL) and reads out of
+ * the peer's memory; TCP; InfiniBand where it is there. The loopback device is for jobs of one
+ * machine alone: all machines have one, and all of them the same address.
  *
- * Over TCP UCX must copy: its zero-copy sends complete twice when the connection breaks in the
- * middle of one, and an assertion of its own then ends the process. That is so in 1.13; with
- * two places in an I/O vector there is no room for data, and it does without.
+ * Over TCP it must copy: the zero-copy sends of UCX 1.13 complete twice when the connection
+ * breaks in the middle of one, and an assertion of its own then ends the process. In pieces of
+ * 64 KiB that is no slower. InfiniBand and reads of the peer's memory stay without copies where
+ * it counts, in rendezvous.
  *
  * UCX prints what it thinks of things. What matters of it ends up in a sentence of ours, so
  * nothing is printed, unless UCX_LOG_LEVEL asks for it. */
@@ -54,12 +54,20 @@ static choir_status failed(const char *what, ucs_status_t status)
         what, ucs_status_string(status));
 }
 
-static ucs_status_t set(ucp_config_t *config, const char *variable, const char *value)
-{
-    char full[64];
-    snprintf(full, sizeof full, "UCX_%s", variable);
-    return getenv(full) ? UCS_OK : ucp_config_modify(config, variable, value);
-}
+/* What UCX is told, unless the environment has the variable. Those of transports go by another
+ * name here, and by none of the transport. */
+typedef struct setting {
+    const char *variable, *key, *value;
+} setting;
+
+static const setting settings[] = {
+    {"UCX_TLS", "TLS", "^posix"},
+    {"UCX_SYSV_ERROR_HANDLING", "MM_ERROR_HANDLING", "y"},
+    {"UCX_ZCOPY_THRESH", "ZCOPY_THRESH", "inf"},
+    {"UCX_TCP_PUT_ENABLE", "PUT_ENABLE", "n"},
+    {"UCX_TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "64K"},
+    {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "128K"},
+};
 
 static void append(char *list, size_t room, const char *device, const char *port)
 {
@@ -103,15 +111,17 @@ static void list_devices(char *list, size_t room)
 
 static choir_status configure(ucp_config_t *config, int nodes)
 {
+    ucs_status_t s = UCS_OK;
     char devices[1024];
     list_devices(devices, sizeof devices);
-    ucs_status_t s = set(config, "TLS", "^posix");
-    if (s == UCS_OK)
-        s = set(config, "SYSV_ERROR_HANDLING", "y");
-    if (s == UCS_OK)
-        s = set(config, "TCP_MAX_IOV", "2");
-    if (s == UCS_OK)
-        s = set(config, "NET_DEVICES", nodes == 1 ? "lo" : *devices ? devices : "all");
+    for (size_t i = 0; i < CHOIR_COUNT(settings) && s == UCS_OK; i++)
+        if (!getenv(settings[i].variable))
+            s = ucp_config_modify(config, settings[i].key, settings[i].value);
+    if (s == UCS_OK && !getenv("UCX_NET_DEVICES"))
+        s = ucp_config_modify(config, "NET_DEVICES",
+            nodes == 1 ? "lo"
+            : *devices ? devices
+                       : "all");
     return s == UCS_OK ? CHOIR_OK : failed("its configuration", s);
 }
 

@@ -34,6 +34,7 @@ typedef enum choir__ucx_kind {
     CHOIR__UCX_DATA,
     CHOIR__UCX_WAITING, /* says: I wait for you, in the call of this stamp */
     CHOIR__UCX_BYE,     /* says: after `number` messages to you I left the group */
+    CHOIR__UCX_FAILED,  /* brings the sentence of a failure, where there is no store for it */
     CHOIR__UCX_KINDS
 } choir__ucx_kind;
 
@@ -91,6 +92,8 @@ struct choir__ucx {
     bool sleeping;
     choir_status found; /* a mismatch that a callback found; wait() makes it the verdict */
     char found_text[400];
+    char sentence[544], told[544]; /* our verdict, and that of the lowest rank that told one */
+    int told_by;
     char prefix[96]; /* of its keys in the store */
 };
 

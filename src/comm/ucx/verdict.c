@@ -24,6 +24,7 @@
 #include "comm/recorder.h"
 
 static const double answers_s = 1; /* that ranks have to answer; they look every 50 ms */
+static const double agree_s = 0.3; /* for ranks that see a failure at the same time */
 
 /* An answer: the call, then a byte a rank of the group: awaited or not. */
 typedef struct answer {
@@ -68,27 +69,51 @@ static choir_status adopt(choir__ucx *g, const char *sentence)
     return choir__engine_fail(&g->base, (choir_status)status, "%s", sentence + used);
 }
 
+/* Without a store: all tell all, and take what the lowest of the ranks had to tell. */
+static void agree(choir__ucx *g)
+{
+    choir__ucx_net *net = g->net;
+    double until = choir__now() + agree_s;
+    pthread_mutex_lock(&net->lock);
+    for (int r = 0; r < g->base.world; r++)
+        if (r != g->base.rank && !g->peers[r].left &&
+            net->far[g->peers[r].net_rank].lost == UCS_OK)
+            choir__ucx_tell(g, r, CHOIR__UCX_FAILED);
+    while (choir__now() < until) {
+        while (ucp_worker_progress(net->worker))
+            ;
+        pthread_mutex_unlock(&net->lock);
+        poll(NULL, 0, 5);
+        pthread_mutex_lock(&net->lock);
+    }
+    if (*g->told && g->told_by < g->base.rank)
+        memcpy(g->sentence, g->told, sizeof g->told);
+    pthread_mutex_unlock(&net->lock);
+}
+
 choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
 {
-    char key[160], text[sizeof g->base.message], sentence[sizeof text + 16];
+    char key[160], text[sizeof g->base.message];
     va_list args;
     if (g->base.failed)
         return g->base.failed;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    snprintf(sentence, sizeof sentence, "%d %s", (int)status, text);
+    snprintf(g->sentence, sizeof g->sentence, "%d %s", (int)status, text);
     key_of(g, "fault", key);
     char *there = peek(g, key, NULL);
     for (int i = 0; i < 10 && !is_sentence(there) && g->net->store && !g->net->store_lost;
          i++) {
         char *now = NULL; /* a question may stand there, and another one come in between */
-        if (choir_store_compare_set(g->net->store, key, there, sentence, &now))
+        if (choir_store_compare_set(g->net->store, key, there, g->sentence, &now))
             g->net->store_lost = true;
         free(there);
         there = now;
     }
-    adopt(g, is_sentence(there) ? there : sentence);
+    if (!is_sentence(there))
+        agree(g);
+    adopt(g, is_sentence(there) ? there : g->sentence);
     free(there);
     return g->base.failed;
 }
@@ -117,9 +142,24 @@ static void give_answer(choir__ucx *g, const bool *awaited)
     free(a);
 }
 
+/* The sentence of a rank that has lost the store. */
+static choir_status pass_on(choir__ucx *g)
+{
+    char told[sizeof g->told];
+    int status = 0, used = 0;
+    pthread_mutex_lock(&g->net->lock);
+    memcpy(told, g->told, sizeof told);
+    pthread_mutex_unlock(&g->net->lock);
+    if (sscanf(told, "%d %n", &status, &used) < 1 || status >= 0)
+        return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s", told);
+    return choir__ucx_fail(g, (choir_status)status, "%s", told + used);
+}
+
 choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited)
 {
     char key[160];
+    if (*g->told)
+        return pass_on(g);
     snprintf(key, sizeof key, "%s/dead", g->net->prefix);
     char *dead = peek(g, key, NULL);
     if (dead)

@@ -1,9 +1,10 @@
-/* Waiting: progress, spin, yield, sleep; and a look after the peers now and then.
+/* Waiting: progress, spin or yield, sleep; and a look after the peers now and then.
  *
- * Where the ranks here have a core each, a waiter looks without pause for a moment, then gives
- * the core away between looks, then sleeps on UCX's event and its own (another thread may have
- * moved its messages). With more ranks than cores it sleeps soon. It wakes every 50 ms to ask:
- * has anybody failed (the store knows), is somebody it waits for gone, is the time over?
+ * Where the ranks here have a core each, a waiter looks without pause for a moment; with more
+ * ranks than cores it gives the core away between looks. (Giving it away where others than the
+ * ranks want it costs milliseconds.) Then it sleeps on UCX's event and its own: another thread
+ * may have moved its messages. It wakes every 50 ms to ask: has anybody failed (the store
+ * knows), is somebody it waits for gone, is the time over?
  *
  * What a waiter of 200 ms does more is to tell those it waits for in which call it waits. A
  * rank that waits in another one then knows; and a connection that is cut gets something to
@@ -18,7 +19,7 @@
 
 #include "comm/recorder.h"
 
-static const double spin_s = 50e-6, yield_s = 250e-6, look_s = 0.05, tell_s = 0.2;
+static const double spin_s = 50e-6, yield_s = 20e-6, look_s = 0.05, tell_s = 0.2;
 
 /* A waiter's state. */
 typedef struct wait {
@@ -37,7 +38,7 @@ static bool look(wait *w)
     choir__ucx *g = w->g;
     while (w->at < w->count && w->requests[w->at].done)
         w->at++;
-    return w->at == w->count || g->found || w->losses != g->net->losses;
+    return w->at == w->count || g->found || *g->told || w->losses != g->net->losses;
 }
 
 /* Moves messages for a moment; *moved: there was something to do. */
@@ -193,7 +194,7 @@ static choir_status look_after_peers(wait *w)
 static choir_status wait_long(wait *w)
 {
     choir__ucx *g = w->g;
-    double spins = g->net->crowded ? 0 : spin_s, yields = g->net->crowded ? spin_s : yield_s;
+    bool crowded = g->net->crowded;
     bool moved;
     for (;;) {
         bool over = progress(w, &moved);
@@ -203,9 +204,9 @@ static choir_status wait_long(wait *w)
         w->moved = moved ? now : w->moved;
         if ((over || now - w->looked > look_s) && look_after_peers(w))
             return g->base.failed;
-        if (now - w->moved > yields)
+        if (now - w->moved > (crowded ? yield_s : spin_s))
             sleep_a_while(w);
-        else if (now - w->moved > spins)
+        else if (crowded)
             sched_yield();
     }
 }
