@@ -100,12 +100,10 @@ static choir_status host(choir__venue *v, const char *name, int port, const choi
     opts.port = port;
     opts.bind = name;
     if (key && !number && strcmp(name, "localhost") != 0)
-        opts.bind = "0.0.0.0";
+        return choir__meet_host_everywhere(v, opts, key);
     choir_status status = choir__meet_host(v, opts, key);
-    if (status == CHOIR_ERR_IO && key && number && errno == EADDRNOTAVAIL) {
-        opts.bind = strchr(name, ':') ? "::" : "0.0.0.0";
-        status = choir__meet_host(v, opts, key);
-    }
+    if (status == CHOIR_ERR_IO && key && number && errno == EADDRNOTAVAIL)
+        status = choir__meet_host_everywhere(v, opts, key);
     return status;
 }
 

@@ -25,6 +25,10 @@ typedef struct choir__venue {
 choir_status choir__meet_host(
     choir__venue *venue, choir_store_opts opts, const choir__key *key);
 
+/* At all addresses of this machine, whatever opts.bind says. */
+choir_status choir__meet_host_everywhere(
+    choir__venue *venue, choir_store_opts opts, const choir__key *key);
+
 /* The others call, until somebody answers. */
 choir_status choir__meet_call(
     choir__venue *venue, const char *host, int port, const choir__key *key);

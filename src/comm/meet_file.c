@@ -356,11 +356,12 @@ static choir_status host_meeting(choir__venue *v)
     randombytes_buf(key.bytes, sizeof key.bytes);
     if (master && *master)
         opts.bind = master;
-    else if (!on_this_machine(v->path))
-        opts.bind = "0.0.0.0";
     v->doors_open = write_note;
     v->all_here = remove_note;
-    status = choir__meet_host(v, opts, &key);
+    if (on_this_machine(v->path) || (master && *master))
+        status = choir__meet_host(v, opts, &key);
+    else
+        status = choir__meet_host_everywhere(v, opts, &key);
     sodium_memzero(&key, sizeof key);
     return status;
 }

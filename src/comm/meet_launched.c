@@ -31,8 +31,7 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
     if (l->local_world == l->world && *job) {
         if (strlen(job) >= sizeof m->job)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "the job's name has %zu bytes: want up to %zu", strlen(job),
-                sizeof m->job - 1);
+                "the job's name has %zu bytes: want up to %zu", strlen(job), sizeof m->job - 1);
         memcpy(m->job, job, strlen(job) + 1);
     } else if (l->mpi) {
         m->backend = "mpi";

@@ -332,20 +332,13 @@ static bool read_go(choir__meeting *m, const char *go)
     return true;
 }
 
-static choir_status take_note(choir__venue *v)
+static choir_status take_note(choir__venue *v, const char *go)
 {
     char key[32];
     choir__meeting *m = v->meeting;
-    char *go = look(v, "meet/outcome");
-    choir_status status = CHOIR_OK;
-    if (!go)
-        status = of_store(v, CHOIR_ERR_PEER_LOST);
-    else if (!read_go(m, go))
-        status = choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
-    else
-        status = of_store(v, put(v, key_of("ready", m->rank, key), ""));
-    free(go);
-    return status;
+    if (!read_go(m, go))
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    return of_store(v, put(v, key_of("ready", m->rank, key), ""));
 }
 
 /* --- rank 0 --- */
@@ -425,6 +418,8 @@ static choir_status write_go(choir__venue *v)
     }
     if (!status)
         status = put(v, "meet/outcome", all);
+    if (!status)
+        status = take_note(v, all);
     sodium_memzero(all, room);
     free(all);
     return status;
@@ -459,8 +454,6 @@ static choir_status preside(choir__venue *v, const choir__member *self)
         v->all_here(v);
     if (!status)
         status = write_go(v);
-    if (!status)
-        status = take_note(v);
     if (!status) {
         double soon = choir__now() + grace_s;
         status = await_all(v, "ready", v->deadline > soon ? v->deadline : soon);
@@ -490,7 +483,7 @@ static choir_status attend(choir__venue *v, const choir__member *self, bool *aga
     } else if (status) {
         status = of_store(v, status);
     } else {
-        status = is_go(outcome) ? take_note(v) : told(outcome);
+        status = is_go(outcome) ? take_note(v, outcome) : told(outcome);
     }
     free(outcome);
     return status;
@@ -498,11 +491,17 @@ static choir_status attend(choir__venue *v, const choir__member *self, bool *aga
 
 /* --- both --- */
 
+/* A rank that has come and fails leaves its last will: the others shall not wait for it. */
 static void part(choir__venue *v)
 {
     choir__meeting *m = v->meeting;
-    choir_store_free(m->store);
+    if (v->seated)
+        choir__store_abandon(m->store);
+    else
+        choir_store_free(m->store);
     choir_store_server_free(m->server);
+    free(m->members);
+    m->members = NULL;
     m->store = NULL;
     m->server = NULL;
 }
@@ -526,6 +525,17 @@ choir_status choir__meet_host(choir__venue *venue, choir_store_opts opts, const 
     if (status)
         part(venue);
     return status;
+}
+
+choir_status choir__meet_host_everywhere(
+    choir__venue *venue, choir_store_opts opts, const choir__key *key)
+{
+    opts.bind = "::"; /* IPv4 as well */
+    choir_status status = choir__meet_host(venue, opts, key);
+    if (status != CHOIR_ERR_IO || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
+        return status;
+    opts.bind = "0.0.0.0"; /* a system without IPv6 */
+    return choir__meet_host(venue, opts, key);
 }
 
 choir__attendance choir__meet_try(choir__venue *venue, const char *host, int port,

@@ -19,7 +19,7 @@ typedef struct choir__meeting {
     choir__member *members; /* (world); NULL where ranks met by job's name alone (shm) */
     choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
     int nodes;
-    const char *backend; /* the engine to take if none is named; NULL: the best */
+    const char *backend;        /* the engine to take if none is named; NULL: the best */
     choir_store_server *server; /* on rank 0, if it serves the store */
 } choir__meeting;
 

@@ -246,7 +246,7 @@ static bool hangs_up(int fd, double seconds)
 /* Hundreds that say nothing, or half a hello, hold up nobody and are hung up on. */
 static void silent_and_half_open(void **state)
 {
-    enum { SILENT = 400 };
+    enum { SILENT = 1100 };
     (void)state;
     choir_store_server *server = serve_keyed("127.0.0.1");
     int fds[SILENT];

@@ -453,3 +453,11 @@ void choir_store_free(choir_store *store)
     free(message);
     dismantle(store);
 }
+
+void choir__store_abandon(choir_store *store)
+{
+    if (!store)
+        return;
+    choir__forkable_remove(&store->forkable);
+    dismantle(store);
+}

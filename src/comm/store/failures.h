@@ -24,11 +24,14 @@ typedef struct choir__failures {
 /* An IPv4 address, or the half of an IPv6 address that names a network. */
 static inline uint64_t choir__failures_from(const choir__address *a)
 {
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)&a->at)->sin6_addr;
     uint64_t from = 0;
     if (a->at.ss_family == AF_INET)
-        from = ((const struct sockaddr_in *)&a->at)->sin_addr.s_addr;
+        memcpy(&from, &((const struct sockaddr_in *)&a->at)->sin_addr, 4);
+    else if (a->at.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six))
+        memcpy(&from, six->s6_addr + 12, 4);
     else if (a->at.ss_family == AF_INET6)
-        memcpy(&from, &((const struct sockaddr_in6 *)&a->at)->sin6_addr, sizeof from);
+        memcpy(&from, six, sizeof from);
     return from * UINT64_C(0x9E3779B97F4A7C15);
 }
 

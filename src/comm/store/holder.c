@@ -1,35 +1,21 @@
-/* Whose socket is that: out of the kernel's lists in /proc.
- *
- * /proc/net/tcp has a line a socket: both addresses in hexadecimal (the address as the machine
- * holds it, the port as people write it), state, user id and inode. A process has the inode
- * among its descriptors. A socket that no process holds any more shows inode 0, and user id 0
- * with it, which says nothing. */
+/* Who listens at a port: the list of sockets knows its inode, and the holder's descriptors. */
 #include "comm/store/net.h"
+#include "comm/store/proc_net.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
-
 enum { LISTENING = 0x0A };
 
-typedef struct line {
-    char self[48], peer[48]; /* "0100007F:07E8" */
-    unsigned state, uid;
-    unsigned long inode;
-} line;
-
-/* Calls until seen() says that is it; false: it never did. *readable: some list was there. */
-static bool look_through(
-    const char *path, bool (*seen)(const line *, void *), void *arg, bool *readable)
+bool choir__proc_net(
+    const char *path, bool (*seen)(const choir__proc_line *, void *), void *arg, bool *readable)
 {
     char text[512];
-    line l;
+    choir__proc_line l;
     bool found = false;
     FILE *file = fopen(path, "re");
     if (!file)
@@ -44,16 +30,12 @@ static bool look_through(
     return found;
 }
 
-static const char tcp[] = "/proc/thread-self/net/tcp", tcp6[] = "/proc/thread-self/net/tcp6";
-
-/* --- who listens at a port --- */
-
 typedef struct listening {
     int port;
-    line found;
+    choir__proc_line found;
 } listening;
 
-static bool is_listening(const line *l, void *arg)
+static bool is_listening(const choir__proc_line *l, void *arg)
 {
     listening *w = arg;
     const char *colon = strrchr(l->self, ':');
@@ -102,8 +84,8 @@ const char *choir__net_holder(int port, char text[160])
     bool readable = false;
     char wanted[64];
     snprintf(text, 160, "another process");
-    if (!look_through(tcp, is_listening, &w, &readable) &&
-        !look_through(tcp6, is_listening, &w, &readable))
+    if (!choir__proc_net(choir__proc_tcp, is_listening, &w, &readable) &&
+        !choir__proc_net(choir__proc_tcp6, is_listening, &w, &readable))
         return text;
     snprintf(text, 160, "a process of user id %u", w.found.uid);
     snprintf(wanted, sizeof wanted, "socket:[%lu]", w.found.inode);
@@ -117,58 +99,4 @@ const char *choir__net_holder(int port, char text[160])
     if (all)
         closedir(all);
     return text;
-}
-
-/* --- who is at the other end --- */
-
-typedef struct ends {
-    char self[48], peer[48]; /* of the other end's line */
-    unsigned uid;
-} ends;
-
-static bool is_other_end(const line *l, void *arg)
-{
-    ends *w = arg;
-    if (strcmp(l->self, w->self) != 0 || strcmp(l->peer, w->peer) != 0 || !l->inode)
-        return false;
-    w->uid = l->uid;
-    return true;
-}
-
-static void in_hex(const choir__address *a, char text[48])
-{
-    if (a->at.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&a->at;
-        uint32_t w[4];
-        memcpy(w, &in->sin6_addr, sizeof w);
-        snprintf(
-            text, 48, "%08X%08X%08X%08X:%04X", w[0], w[1], w[2], w[3], ntohs(in->sin6_port));
-    } else {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)&a->at;
-        snprintf(text, 48, "%08X:%04X", in->sin_addr.s_addr, ntohs(in->sin_port));
-    }
-}
-
-choir__whose choir__net_peer(int fd)
-{
-    choir__address self, peer = {.length = sizeof peer.at};
-    ends w = {.uid = 0};
-    bool readable = false;
-    if (!choir__net_self(fd, &self) ||
-        getpeername(fd, (struct sockaddr *)&peer.at, &peer.length))
-        return CHOIR__NOBODYS;
-    if (choir__net_is_unix(&self)) {
-        struct ucred c;
-        socklen_t length = sizeof c;
-        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &length) == 0 && c.uid == geteuid()
-                   ? CHOIR__OURS
-                   : CHOIR__NOT_OURS;
-    }
-    in_hex(&peer, w.self);
-    in_hex(&self, w.peer);
-    const char *list = self.at.ss_family == AF_INET6 ? tcp6 : tcp;
-    for (int tries = 0; tries < 3; tries++) /* a list read while it changes may lack lines */
-        if (look_through(list, is_other_end, &w, &readable))
-            return w.uid == geteuid() ? CHOIR__OURS : CHOIR__NOT_OURS;
-    return readable ? CHOIR__NOBODYS : CHOIR__CANNOT_TELL;
 }

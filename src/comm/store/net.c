@@ -113,7 +113,7 @@ const char *choir__net_host(const choir__address *address, char host[160])
     if (address->at.ss_family == AF_INET && in->sin_addr.s_addr == htonl(INADDR_ANY))
         snprintf(host, 160, "127.0.0.1");
     else if (address->at.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
-        snprintf(host, 160, "::1");
+        snprintf(host, 160, "127.0.0.1"); /* "::" takes IPv4 as well */
     else if (getnameinfo((const struct sockaddr *)&address->at, address->length, host, 160,
                  NULL, 0, NI_NUMERICHOST))
         snprintf(host, 160, "127.0.0.1");

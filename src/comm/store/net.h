@@ -27,7 +27,7 @@ int choir__net_port(const choir__address *address); /* 0: a Unix socket */
 /* "10.0.0.5:29500", "[::1]:29500", "unix:NAME" */
 const char *choir__net_text(const choir__address *address, char text[160]);
 
-/* Its host as choir__net_resolve takes it; "127.0.0.1" or "::1" for one that stands for all. */
+/* Its host as choir__net_resolve takes it; "127.0.0.1" for one that stands for all. */
 const char *choir__net_host(const choir__address *address, char host[160]);
 
 /* -1 and errno. */
@@ -51,7 +51,10 @@ typedef enum choir__whose {
 } choir__whose;
 
 /* Whether a process of our user id holds the other end of a connection within this machine:
- * SO_PEERCRED of a Unix socket, else the kernel's list of connections. */
+ * SO_PEERCRED of a Unix socket, else the kernel is asked. */
 choir__whose choir__net_peer(int fd);
+
+/* The same by reading the list, which takes longer the longer it is. */
+choir__whose choir__net_peer_by_list(const choir__address *self, const choir__address *peer);
 
 #endif

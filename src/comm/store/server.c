@@ -1,7 +1,7 @@
 /* The server: one thread, which never waits for a client.
  *
  * A connection is `waiting` until its greeting is done, and again while it is being hung up on:
- * for five seconds at most, and no more than 256 of them, the oldest of which makes room. So
+ * for five seconds at most, and no more than 1024 of them, the oldest of which makes room. So
  * silence holds up nobody and costs little. From a client that is open nothing is read while it
  * has not taken its last reply, which bounds what is held for it.
  *
@@ -26,7 +26,7 @@
 #include "comm/store/session.h"
 #include "comm/store/store.h"
 
-enum { WAITING_MAX = 256, READ_BYTES = 16 * 1024, EVENTS = 64 };
+enum { WAITING_MAX = 1024, READ_BYTES = 16 * 1024, EVENTS = 64 };
 
 static const double patience_s = 5; /* with a connection that is waiting */
 static const double pause_s = 0.1;  /* in accepting, while there are no descriptors */

@@ -4,7 +4,8 @@
  *   protocol.h  what is said          channel.c  greeting and encryption, no I/O
  *   table.c     keys and values       session.c  a client's requests on the table, no I/O
  *   server.c    the thread            client.c   the connection; calls.c: the calls
- *   net.c       sockets, addresses    holder.c   whose sockets they are
+ *   net.c       sockets, addresses    peer.c     whose process is at the other end
+ *   holder.c    who holds a port      proc_net.h the kernel's list of sockets
  *   key.c       the job's key         forked.c   what a forked child closes */
 #ifndef CHOIR_STORE_STORE_H
 #define CHOIR_STORE_STORE_H
@@ -23,6 +24,9 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
  * messages. */
 choir_status choir__store_over(
     int fd, const char *where, double timeout_s, const choir__key *key, choir_store **store);
+
+/* Goes without a goodbye: the last wills are carried out. NULL is fine. */
+void choir__store_abandon(choir_store *store);
 
 /* The key that opts name. *given: there is one. */
 choir_status choir__store_key(const choir_store_opts *opts, choir__key *key, bool *given);
