@@ -305,6 +305,39 @@ static void garbage(void **state)
     choir_store_server_free(plain);
 }
 
+/* A client that asks for megabytes and reads none of them: its requests wait, nobody else does,
+ * and nothing piles up for it. */
+static void deaf_client(void **state)
+{
+    (void)state;
+    choir_store_server *server = NULL;
+    choir_store *store = NULL;
+    choir_store_opts opts = choir_store_defaults();
+    char hello[80] = "CHOIRST\1";
+    static const char get[] = "\x19\0\0\0\2\0\1\0\1\0\0\0\0\0\0\0\0\0\0\0\5\0\0\0large";
+    char *large = calloc(1, CHOIR_STORE_VALUE_MAX);
+    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+    assert_int_equal(
+        choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
+    assert_int_equal(choir_store_set(store, "large", large, CHOIR_STORE_VALUE_MAX), CHOIR_OK);
+    int fd = raw_call(choir_store_port(server));
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    for (int i = 0; i < 2000; i++) /* 2 GB of answers, if they were made */
+        if (send(fd, get, sizeof get - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            break;
+    double start = choir__now();
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(choir_store_set(store, "small", "", 0), CHOIR_OK);
+    assert_true(choir__now() - start < 4);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    assert_true(usage.ru_maxrss < 1000 * 1000); /* in KiB */
+    close(fd);
+    choir_store_free(store);
+    choir_store_server_free(server);
+    free(large);
+}
+
 /* --- what a client may find in place of a store --- */
 
 typedef struct other_server {
@@ -528,6 +561,7 @@ int main(void)
         cmocka_unit_test(many_wrong_keys),
         cmocka_unit_test(silent_and_half_open),
         cmocka_unit_test(garbage),
+        cmocka_unit_test(deaf_client),
         cmocka_unit_test(not_a_store),
         cmocka_unit_test(stopped_server),
         cmocka_unit_test(another_user),
