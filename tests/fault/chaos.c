@@ -31,14 +31,14 @@ static const char *const hows[] = {"SIGKILL", "SIGSTOP", "SIGSTOP and SIGCONT"};
 /* How the ranks of a trial meet and talk. */
 typedef struct place {
     const char *name, *backend;
-    bool tcp;   /* they meet at a port; else by their job's name */
-    int rounds; /* of all trials, where not told */
+    bool tcp;         /* they meet at a port; else by their job's name */
+    double timeout_s; /* where that decides */
 } place;
 
 static const place places[] = {
-    {.name = "shm", .backend = "shm", .rounds = 1},
-    {.name = "shm, by tcp", .backend = "shm", .tcp = true, .rounds = 1},
-    {.name = "ucx", .backend = "ucx", .tcp = true, .rounds = 1},
+    {.name = "shm", .backend = "shm", .timeout_s = 0.5},
+    {.name = "shm, by tcp", .backend = "shm", .tcp = true, .timeout_s = 0.5},
+    {.name = "ucx", .backend = "ucx", .tcp = true, .timeout_s = 1.5},
 };
 
 typedef struct trial {
@@ -227,11 +227,11 @@ static outcome run_once(const trial *t, double timeout_s)
 static outcome run_trial(const trial *t)
 {
     bool by_timeout = t->how == STOP || (t->how == KILL && t->phase->early);
-    outcome o = run_once(t, by_timeout ? 0.5 : 60);
+    outcome o = run_once(t, by_timeout ? t->at->timeout_s : 60);
     if (!*o.fault || !by_timeout || o.leak)
         return o;
     fprintf(stderr, "again: %s\n", o.fault);
-    o = run_once(t, 5);
+    o = run_once(t, 10 * t->at->timeout_s);
     o.repeated = true;
     return o;
 }
@@ -330,7 +330,7 @@ static void all_trials(const place *at, bool alone)
 {
     const char *wanted = getenv("CHOIR_CHAOS_ROUNDS");
     trial *trials = calloc(TRIALS_MAX, sizeof *trials);
-    int count = list_trials(trials, at, wanted ? atoi(wanted) : at->rounds);
+    int count = list_trials(trials, at, wanted ? atoi(wanted) : 1);
     int files = open_files();
     int shm = left_in_shm();
     outcome *outcomes = mmap(NULL, (size_t)count * sizeof *outcomes, PROT_READ | PROT_WRITE,

@@ -29,7 +29,7 @@ choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call)
         choir__shm_fault(shm))
         return shm->base.failed;
     uint32_t place = shm->stepped % 2;
-    shm->call = *call;
+    shm->call = shm->recent[call->seq % CHOIR__RECENT] = *call;
     shm->me->calls[place] = *call;
     if (choir__shm_barrier(shm))
         return shm->base.failed;

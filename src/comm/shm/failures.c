@@ -62,7 +62,7 @@ bool choir__shm_dead(const choir__shm *shm, int rank)
 void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
 {
     choir__slot *me = shm->me;
-    shm->call = *call;
+    shm->call = shm->recent[call->seq % CHOIR__RECENT] = *call;
     atomic_fetch_add(&me->announcing, 1);
     me->announced = *call;
     atomic_fetch_add(&me->announcing, 1);
@@ -89,6 +89,18 @@ bool choir__shm_came(const choir__shm *shm, int rank)
     return last_call(shm, rank, &last) && (int32_t)(last.seq - shm->call.seq) >= 0;
 }
 
+/* A rank may be done with a call, as it only had to send, before others find that they called
+ * something else. */
+static choir_status compare_earlier(choir__shm *shm, int rank, const choir__stamp *theirs)
+{
+    const choir__stamp *mine = &shm->recent[theirs->seq % CHOIR__RECENT];
+    char there[CHOIR__CALL_TEXT], here[CHOIR__CALL_TEXT];
+    if (mine->seq != theirs->seq || memcmp(mine, theirs, sizeof *mine) == 0)
+        return CHOIR_OK;
+    return choir__shm_fail(shm, CHOIR_ERR_MISMATCH, "rank %d called %s while rank %d called %s",
+        rank, choir__call_text(theirs, there), shm->base.rank, choir__call_text(mine, here));
+}
+
 /* Ranks that wait for one another in different ways, by steps and by messages or by messages of
  * two schedules, would wait for ever. */
 choir_status choir__shm_compare(choir__shm *shm, int rank)
@@ -96,8 +108,10 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
     choir__stamp last;
     char there[CHOIR__STAMP_TEXT], here[CHOIR__STAMP_TEXT];
     bool stepping = shm->me->announced.seq != shm->call.seq;
-    if (!shm->call.seq || !last_call(shm, rank, &last) || last.seq != shm->call.seq)
+    if (!shm->call.seq || !last_call(shm, rank, &last))
         return CHOIR_OK;
+    if (last.seq != shm->call.seq)
+        return compare_earlier(shm, rank, &last);
     bool steps = shm->control->slots[rank].announced.seq != last.seq;
     if (steps == stepping && (steps || memcmp(&last, &shm->call, sizeof last) == 0))
         return CHOIR_OK; /* two that step compare their calls by themselves */

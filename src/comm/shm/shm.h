@@ -30,6 +30,8 @@
 
 enum {
     CHOIR__MAX_WORLD = 64,
+    CHOIR__RECENT =
+        8, /* calls that a rank remembers, to compare them with one that is behind */
     CHOIR__CHUNK = 128 * 1024, /* what one rank stages in one step; the peers' share fits L2 */
 };
 
@@ -84,10 +86,11 @@ typedef struct choir__shm {
     choir__control *control;
     size_t control_bytes;
     choir__slot *me;
-    uint32_t step;     /* last published */
-    uint32_t stepped;  /* calls that ran by steps so far */
-    uint32_t turns;    /* uses of the staging buffers so far */
-    choir__stamp call; /* the call being run, for messages */
+    uint32_t step;                      /* last published */
+    uint32_t stepped;                   /* calls that ran by steps so far */
+    uint32_t turns;                     /* uses of the staging buffers so far */
+    choir__stamp call;                  /* the call being run, for messages */
+    choir__stamp recent[CHOIR__RECENT]; /* call n in recent[n % CHOIR__RECENT] */
 
     int numa[CHOIR__MAX_WORLD];    /* the ranks' memory nodes */
     int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
