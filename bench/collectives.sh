@@ -1,9 +1,16 @@
 #!/bin/bash
 # A collective over sizes: Choir beside Gloo, Open MPI and MPICH, and beside what memory allows.
 #
-# All programs run in turn, ROUNDS times over; a size's time is the median of the rounds' medians, so
-# that a busy moment of the machine meets all of them or none. What is not installed is left out
-# and said so. Settings by environment:
+# All programs run in turn, ROUNDS times over; a size's time is the median of the rounds' medians,
+# so that a busy moment of the machine meets all of them or none. Where the machine is never idle,
+# LEAST=1 takes every program's best round. What is not installed is left out and said so.
+#
+#   limit    the same reads and writes without synchronisation: bench/traffic.c
+#   shm      data in memory that all ranks map; staged: private memory
+#   ucx      over this machine's own ways; mpi: Choir over Open MPI, with Choir's bits
+#   gloo, openmpi, mpich: the peers. UCC has no package in Debian 12.
+#
+# Settings by environment:
 #
 #   COLLECTIVE=all_reduce  RANKS=2  ROUNDS=5  MIN=1024  MAX=268435456  FACTOR=4   (bytes)
 #   JSON=1                 a JSON object a size instead of the table
@@ -12,15 +19,16 @@ set -uo pipefail
 source bench/lib.inc
 collective=${COLLECTIVE:-all_reduce} ranks=${RANKS:-2} rounds=${ROUNDS:-5}
 min=${MIN:-1024} max=${MAX:-268435456} factor=${FACTOR:-4}
+statistic=${LEAST:+best} statistic=${statistic:-median}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 [ "${JSON:-}" ] || machine
 
-ours() { # BACKEND ALGORITHM: shm's algorithms: direct, data in memory all ranks map; staged, anywhere
+ours() { # BACKEND ALGORITHM
     choir bench "$collective" -n "$ranks" --backend "$1" ${2:+--algorithm "$2"} \
         --min "$min" --max "$max" --factor "$factor" --json
 }
-mpi() { # IMPLEMENTATION LAUNCHER-OPTION...
+peer() { # IMPLEMENTATION LAUNCHER-OPTION...
     local name=$1
     shift
     "mpirun.$name" "$@" -n "$ranks" "$out/$name.exe" "$collective" "$min" "$max" "$factor"
@@ -37,25 +45,40 @@ run_shm() { ours shm direct; }
 run_staged() { ours shm staged; }
 run_ucx() { ours ucx; }
 run_gloo() { "$python" "$peers/torch_all_reduce.py" "$ranks"; }
-run_openmpi() { mpi openmpi --allow-run-as-root "${openmpi_where[@]}"; }
-run_mpich() { mpi mpich "${mpich_where[@]}"; }
+run_mpi() {
+    mpirun.openmpi --allow-run-as-root "${openmpi_where[@]}" -n "$ranks" \
+        "$(command -v choir)" bench "$collective" --backend mpi \
+        --min "$min" --max "$max" --factor "$factor" --json
+}
+run_openmpi() { peer openmpi --allow-run-as-root "${openmpi_where[@]}"; }
+run_mpich() { peer mpich "${mpich_where[@]}"; }
 
 # Why a program cannot run here; nothing if it can.
 lacks() {
     case $1 in
     shm | staged) ;;
-    limit) [ "$collective" = all_reduce ] && [ "$ranks" -le 8 ] || echo "all_reduce of up to 8 ranks alone" ;;
-    ucx) MIN=1024 MAX=1024 && min=1024 max=1024 run_ucx >/dev/null 2>&1 || echo "not built in" ;;
-    gloo) [ "$collective" = all_reduce ] && have_torch || echo "no PyTorch (CHOIR_PYTHON), or not all_reduce" ;;
+    limit)
+        [ "$collective" = all_reduce ] && [ "$ranks" -le 8 ] ||
+            echo "only for all_reduce of up to 8 ranks"
+        ;;
+    ucx | mpi)
+        (min=1024 max=1024; "run_$1" >/dev/null 2>&1) ||
+            echo "the plug-in is not built or cannot run here"
+        ;;
+    gloo)
+        [ "$collective" = all_reduce ] && have_torch ||
+            echo "no PyTorch (CHOIR_PYTHON), or not all_reduce"
+        ;;
     openmpi | mpich)
-        command -v "mpicc.$1" >/dev/null && "mpicc.$1" -O2 bench/peers/mpi_collectives.c -o "$out/$1.exe" ||
+        command -v "mpicc.$1" >/dev/null &&
+            "mpicc.$1" -O2 bench/peers/mpi_collectives.c -o "$out/$1.exe" ||
             echo "there is no mpicc.$1"
         ;;
     esac
 }
 
 programs=()
-for program in ${ONLY:-limit shm staged ucx gloo openmpi mpich}; do
+for program in ${ONLY:-limit shm staged ucx mpi gloo openmpi mpich}; do
     why=$(lacks "$program")
     [ -z "$why" ] && programs+=("$program") || echo "left out: $program: $why" >&2
 done
@@ -65,34 +88,49 @@ for round in $(seq "$rounds"); do
             { echo "$program failed: $(tail -1 "$out/err")" >&2; }
     done
 done
-[ "${JSON:-}" ] || echo "load after: $(cut -d' ' -f1-3 /proc/loadavg); $collective, f32, $ranks ranks, $rounds rounds; us"
+[ "${JSON:-}" ] || cat <<END
+$collective, f32, $ranks ranks, $statistic of $rounds rounds, microseconds
+load after: $(cut -d' ' -f1-3 /proc/loadavg)
+END
 
-awk -v order="${programs[*]}" -v json="${JSON:-}" -v low="$min" -v high="$max" -v what="$collective" -v ranks="$ranks" '
+awk -v order="${programs[*]}" -v json="${JSON:-}" -v low="$min" -v high="$max" \
+    -v what="$collective" -v ranks="$ranks" -v least="${LEAST:-}" '
     function number(name) {
         if (!match($0, "\"" name "\": *[-0-9.e+]+")) return 0
         return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
     }
-    function median(list,   v, n, i, j, t) {
+    function sort(v, n,   i, j, t) {
+        for (i = 2; i <= n; i++)
+            for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) {
+                t = v[j]; v[j] = v[j-1]; v[j-1] = t
+            }
+    }
+    function middle(list,   v, n) {
         n = split(list, v, " ")
-        for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+        sort(v, n)
+        if (least && n) return v[1]
         return n % 2 ? v[(n + 1) / 2] : n ? (v[n / 2] + v[n / 2 + 1]) / 2 : 0
+    }
+    function show(x, width) {
+        if (x) printf " %" width ".2f", x
+        else printf " %" width "s", "-"
     }
     { b = number("bytes"); if (b < low || b > high) next
       if (!(b in seen)) { seen[b] = 1; sizes[++size_count] = b }
       times[$1, b] = times[$1, b] " " number("time_us"); wrong += number("wrong") }
     END {
         n = split(order, name, " ")
-        for (i = 2; i <= size_count; i++) for (j = i; j > 1 && sizes[j] < sizes[j-1]; j--) { t = sizes[j]; sizes[j] = sizes[j-1]; sizes[j-1] = t }
+        sort(sizes, size_count)
         if (!json) {
             printf "%10s", "bytes"
             for (i = 1; i <= n; i++) printf " %11s", name[i]
-            printf " %10s %10s %9s\n", "peer/shm", "peer/staged", "of limit"
+            printf " %10s %11s %9s\n", "peer/shm", "peer/staged", "of limit"
         }
         for (s = 1; s <= size_count; s++) {
             b = sizes[s]; best = 0
             for (i = 1; i <= n; i++) {
-                t = at[name[i]] = median(times[name[i], b])
-                if (name[i] ~ /gloo|mpi/ && t && (!best || t < best)) best = t
+                t = at[name[i]] = middle(times[name[i], b])
+                if (name[i] ~ /^(gloo|openmpi|mpich)$/ && t && (!best || t < best)) best = t
             }
             direct = at["shm"] && best ? best / at["shm"] : 0
             staged = at["staged"] && best ? best / at["staged"] : 0
@@ -102,15 +140,18 @@ awk -v order="${programs[*]}" -v json="${JSON:-}" -v low="$min" -v high="$max" -
             if (share && b >= 1048576 && (!worst || share < worst)) worst = share
             if (json) {
                 printf "{\"collective\":\"%s\",\"ranks\":%d,\"bytes\":%d", what, ranks, b
-                for (i = 1; i <= n; i++) if (at[name[i]]) printf ",\"%s_us\":%.3f", name[i], at[name[i]]
-                printf ",\"best_peer_over_shm\":%.3f,\"best_peer_over_staged\":%.3f,\"of_limit\":%.3f}\n", direct, staged, share
+                for (i = 1; i <= n; i++)
+                    if (at[name[i]]) printf ",\"%s_us\":%.3f", name[i], at[name[i]]
+                printf ",\"best_peer_over_shm\":%.3f", direct
+                printf ",\"best_peer_over_staged\":%.3f,\"of_limit\":%.3f}\n", staged, share
                 continue
             }
             printf "%10d", b
-            for (i = 1; i <= n; i++) printf at[name[i]] ? " %11.2f" : " %11s", at[name[i]] ? at[name[i]] : "-"
-            printf direct ? " %10.2f" : " %10s", direct ? direct : "-"
-            printf staged ? " %10.2f" : " %10s", staged ? staged : "-"
-            printf share ? " %9.2f\n" : " %9s\n", share ? share : "-"
+            for (i = 1; i <= n; i++) show(at[name[i]], 11)
+            show(direct, 10)
+            show(staged, 11)
+            show(share, 9)
+            printf "\n"
         }
         if (json) exit
         if (direct_n) printf "geometric mean, best peer / shm: %.2f", exp(direct_log / direct_n)

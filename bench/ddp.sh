@@ -1,9 +1,10 @@
 #!/bin/bash
 # Two ranks of DDP beside one, the batch a rank unchanged, and how much of the reduction is hidden.
 #
-# In turn, ROUNDS times over: one process on one core; two processes that know nothing of each other on
-# two cores at the same time, the machine's own ceiling; two ranks. Then a run with --trace: of the
-# time in which the group's queue was at work, the share in which the device was, too.
+# In turn, ROUNDS times over: one process on one core; two processes that know nothing of each
+# other on two cores at the same time, the machine's own ceiling; two ranks. Then a run with
+# --trace: of the time in which the group's queue was at work, the share in which the device was,
+# too.
 #
 #   MODELS='resnet50:8 gpt2:context=64:4'   model:batch a rank   ROUNDS=3   STEPS=8
 set -uo pipefail
@@ -14,13 +15,14 @@ trap 'rm -rf "$out"' EXIT
 machine
 
 step_ms() { # CORE MODEL BATCH
-    taskset -c "$1" choir train --json --log-every 1000000 --eval-batches 1 --model "$2" --batch-size "$3" \
-        --steps "$steps" random | tail -1 | field step_ms_median
+    taskset -c "$1" choir train --json --log-every 1000000 --eval-batches 1 --model "$2" \
+        --batch-size "$3" --steps "$steps" random | tail -1 | field step_ms_median
 }
 ddp() { # MODEL BATCH-A-RANK ARGUMENT...
     local model=$1 batch=$2
     shift 2
-    train --model "$model" --batch-size $((2 * batch)) --steps "$steps" --strategy ddp --nproc 2 "$@" random
+    train --model "$model" --batch-size $((2 * batch)) --steps "$steps" --strategy ddp --nproc 2 \
+        "$@" random
 }
 
 # hidden FILE: of the collectives' time, the share that the device worked through as well. The first
@@ -29,12 +31,15 @@ hidden() {
     python3 - "$1" <<'PYTHON'
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
-tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+names = [e for e in events if e["ph"] == "M" and e["name"] == "thread_name"]
+tracks = {e["tid"]: e["args"]["name"] for e in names}
 spans = [e for e in events if e["ph"] == "X"]
-steps = sorted(e["ts"] for e in spans if tracks[e["tid"]] == "host" and e["name"].startswith("step"))
+host = [e for e in spans if tracks[e["tid"]] == "host"]
+steps = sorted(e["ts"] for e in host if e["name"].startswith("step"))
 begin = steps[2] if len(steps) > 3 else 0
 def row(test):
-    return sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if test(tracks[e["tid"]]) and e["ts"] >= begin)
+    mine = [e for e in spans if test(tracks[e["tid"]]) and e["ts"] >= begin]
+    return sorted((e["ts"], e["ts"] + e["dur"]) for e in mine)
 group = row(lambda name: name == "collectives")
 device = row(lambda name: name not in ("collectives", "host"))
 total = sum(b - a for a, b in group)
@@ -47,7 +52,9 @@ for a, b in group: # both rows are in order and without overlaps
         both += min(b, device[k][1]) - max(a, device[k][0])
         k += 1
 count = max(len(steps) - 2, 1)
-print(f"{total / count / 1e3:.1f} ms a step in collectives, {100 * both / max(total, 1e-9):.0f} % of it beside the device's work")
+share = 100 * both / max(total, 1e-9)
+print(f"{total / count / 1e3:.1f} ms a step in collectives,",
+      f"{share:.0f} % of it beside the device's work")
 PYTHON
 }
 
@@ -63,8 +70,8 @@ for job in ${MODELS:-resnet50:8 gpt2:context=64:4}; do
         ddp "$model" "$batch" | field step_ms_median >>"$out/ddp"
     done
     alone=$(median <"$out/alone") pair=$(median <"$out/pair") both=$(median <"$out/ddp")
-    printf '%-18s one rank %.1f ms, two apart %.1f, DDP %.1f: %.3f of twice one, %.3f of two apart\n' \
-        "$model" "$alone" "$pair" "$both" "$(digits=4 calc "$alone / $both")" \
+    printf '%-18s one rank %.1f ms, two apart %.1f, DDP %.1f: ' "$model" "$alone" "$pair" "$both"
+    printf '%.3f of twice one, %.3f of two apart\n' "$(digits=4 calc "$alone / $both")" \
         "$(digits=4 calc "$pair / $both")"
     ddp "$model" "$batch" --trace "$out/trace.json" >/dev/null
     [ -s "$out/trace.json" ] && echo "                   trace: $(hidden "$out/trace.json")"
