@@ -248,32 +248,3 @@ choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
 {
     return point_to_point(group, CHOIR__RECEIVE, NULL, data, count, dtype, peer, work);
 }
-
-/* --- the gradients' tree --- */
-
-static uint32_t digest(const choir__tree_reduce *args)
-{
-    uint32_t scale;
-    memcpy(&scale, &args->scale, sizeof scale);
-    uint64_t h = 0, parts[] = {args->node_stride, scale};
-    for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
-        h = (h ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
-    return (uint32_t)h;
-}
-
-void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args)
-{
-    const choir__call call = {.stamp = {.count = (uint64_t)args->count,
-                                  .kind = CHOIR__TREE_REDUCE,
-                                  .dtype = CHOIR_F32,
-                                  .op = CHOIR_SUM,
-                                  .algorithm = (uint8_t)args->algorithm,
-                                  .root = (int32_t)args->leaves,
-                                  .layout = digest(args)},
-        .in = args->nodes,
-        .out = args->nodes,
-        .node_stride = args->node_stride,
-        .scale = args->scale};
-    choir_work work;
-    choir__group_issue(group, &call, &work);
-}

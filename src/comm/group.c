@@ -192,7 +192,8 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
         return engine->failed;
     call->stamp.seq = ++engine->seq;
     choir__log_begin(group->log, &call->stamp);
-    choir_status status = engine->ops->run(engine, call);
+    choir_status status = choir__tree_by_name(call) ? choir__tree_run_by_name(engine, call)
+                                                    : engine->ops->run(engine, call);
     choir__log_end(group->log, &call->stamp, status);
     return status;
 }

@@ -13,6 +13,10 @@ choir_status choir__group_run(choir_group *group, choir__call *call);
 /* batch.c, on the group's queue: all calls of a batch. */
 choir_status choir__batch_run(choir_group *group, choir__call *calls, int count);
 
+/* tree_reduce.c: a tree reduction by an algorithm that has none, and how it runs. */
+bool choir__tree_by_name(const choir__call *call);
+choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *call);
+
 /* A copy of data on the heap that lives until the call has run; for good while a step is being
  * recorded, which will issue it again. */
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes);
