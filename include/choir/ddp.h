@@ -24,8 +24,8 @@ typedef struct choir_ddp_opts {
     int64_t microbatches;   /* of the global batch, over all ranks; default 0: the run's (see
                                choir_run_open), else one a rank */
     const char *algorithm;  /* of the reduction, as choir_group_algorithm names it, kept by the
-                               caller; default NULL: the fixed tree, by the fastest way. "ring",
-                               "double_tree" and "native" add in another order: other bits */
+                               caller; default NULL: the fixed tree, by the fastest way. Others
+                               than exchange, direct and hierarchical add in other orders */
 } choir_ddp_opts;
 
 choir_ddp_opts choir_ddp_defaults(void);

@@ -37,21 +37,20 @@ typedef struct looks {
 
 static void help(void)
 {
-    printf(
-        "Usage: choir top [OPTION]... [PID]...\n\n"
-        "What your Choir processes (or those named) are doing: by job and rank, each\n"
-        "device's memory, how busy it was since the last look, the tasks in its queue,\n"
-        "and the collective that the rank is in. It works on processes that hang or are\n"
-        "stopped, too.\n"
-        "On a terminal the table is refreshed until you press q.\n\n"
-        "  --once           one table, and no more\n"
-        "  --interval S     seconds between refreshes (default 1)\n"
-        "  --dump           the last collectives of every group, with their times\n"
-        "  --json           JSON: a process (with --dump: a collective) a line, once\n"
-        "  --help           print this\n\n"
-        "Examples:\n"
-        "  choir top\n"
-        "  choir top --dump 4711\n");
+    printf("Usage: choir top [OPTION]... [PID]...\n\n"
+           "What your Choir processes (or those named) are doing: by job and rank, each\n"
+           "device's memory, how busy it was since the last look, the tasks in its queue,\n"
+           "and the collective that the rank is in. It works on processes that hang or are\n"
+           "stopped, too.\n"
+           "On a terminal the table is refreshed until you press q.\n\n"
+           "  --once           one table, and no more\n"
+           "  --interval S     seconds between refreshes (default 1)\n"
+           "  --dump           the last collectives of every group, with their times\n"
+           "  --json           JSON: a process (with --dump: a collective) a line, once\n"
+           "  --help           print this\n\n"
+           "Examples:\n"
+           "  choir top\n"
+           "  choir top --dump 4711\n");
 }
 
 /* --- looking --- */

@@ -66,7 +66,7 @@ struct choir__engine {
     uint32_t seq;           /* the number of the collective that runs, or ran last */
     choir_status failed;    /* sticks */
     char message[512];
-    _Atomic uint64_t bytes; /* sent to or fetched from peers */
+    _Atomic uint64_t bytes;           /* sent to or fetched from peers */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
 };
 

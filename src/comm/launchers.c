@@ -5,9 +5,9 @@
  *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin
  *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
  *
- * An mpirun inside a Slurm job leaves both kinds: then Slurm's describe mpirun's own helpers, so
- * MPI's come first. Slurm's alone count only in a step that srun started: the batch script has
- * SLURM_PROCID, too, and is no rank.
+ * An mpirun inside a Slurm job leaves both kinds: then Slurm's describe mpirun's own helpers,
+ * so MPI's come first. Slurm's alone count only in a step that srun started: the batch script
+ * has SLURM_PROCID, too, and is no rank.
  *
  * Ranks that are all on one machine meet there under the job's name. Open MPI gives a job a
  * random key; the others' names could be guessed, and what keeps strangers out is the check of
@@ -177,7 +177,8 @@ static choir_status describe_step(choir__launcher *l)
     if (list)
         choir__first_host(list, host, sizeof host);
     if (address || *host)
-        snprintf(l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
+        snprintf(
+            l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
     snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
     return CHOIR_OK;
 }
@@ -197,12 +198,11 @@ static choir_status check(const choir__launcher *l, const names *of)
 
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
 {
-    const names *of = variable("RANK") && !clusters_only                  ? &by_hand
-                      : variable("OMPI_COMM_WORLD_RANK")                  ? &open_mpi
-                      : variable("PMI_RANK") && variable("MPI_LOCALRANKID") ? &mpich
-                      : variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS")
-                          ? &slurm
-                          : NULL;
+    const names *of = variable("RANK") && !clusters_only                             ? &by_hand
+                      : variable("OMPI_COMM_WORLD_RANK")                             ? &open_mpi
+                      : variable("PMI_RANK") && variable("MPI_LOCALRANKID")          ? &mpich
+                      : variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS") ? &slurm
+                                                                                     : NULL;
     *l = (choir__launcher){
         .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};
     if (!of)
@@ -214,8 +214,8 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         if (l->world < 0)
             l->world = 1;
         if (job && strlen(job) >= sizeof l->job)
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "CHOIR_JOB has %zu bytes: want up to %zu", strlen(job), sizeof l->job - 1);
+            return choir__error(CHOIR_ERR_ARGUMENT, "CHOIR_JOB has %zu bytes: want up to %zu",
+                strlen(job), sizeof l->job - 1);
         snprintf(l->job, sizeof l->job, "%s", job ? job : "");
     } else if (of == &open_mpi) {
         name_open_mpi_job(l);
@@ -242,5 +242,7 @@ const char *choir__launcher_plugin(void)
                                                        : NULL;
     if (own)
         return is_there(own) || !is_there("mpi") ? own : "mpi";
-    return is_there("mpi_openmpi") ? "mpi_openmpi" : is_there("mpi_mpich") ? "mpi_mpich" : "mpi";
+    return is_there("mpi_openmpi") ? "mpi_openmpi"
+           : is_there("mpi_mpich") ? "mpi_mpich"
+                                   : "mpi";
 }

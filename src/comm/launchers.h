@@ -10,7 +10,7 @@
 typedef struct choir__launcher {
     const char *name; /* "RANK", "mpirun", "srun", for people; NULL: nobody did */
     int rank, world, local_rank, local_world, node; /* -1: not told */
-    bool mpi;         /* MPI reaches all ranks */
+    bool mpi;                                       /* MPI reaches all ranks */
     char job[128];    /* the job's name, the same on all ranks; empty: none is known */
     char method[300]; /* how ranks on several machines meet without MPI; empty: not told */
 } choir__launcher;

@@ -60,11 +60,10 @@
     X(void, choir__reduce_slice,                                                               \
         (int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi),           \
         (count, size, rank, world, lo, hi))                                                    \
-    X(void, choir__tree_run,                                                                   \
-        (int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi),                       \
+    X(void, choir__tree_run, (int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi),  \
         (leaves, rank, world, lo, hi))                                                         \
-    X(int, choir__tree_nodes,                                                                  \
-        (int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]), (lo, hi, nodes))        \
+    X(int, choir__tree_nodes, (int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]),   \
+        (lo, hi, nodes))                                                                       \
     X(const char *, choir__log_last_seen,                                                      \
         (int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]),                    \
         (pid, name, rank, text))                                                               \

@@ -1,8 +1,8 @@
 /* The gradients' tree over micro-batches.
  *
  * Engines run it as one call, in the fixed tree. An algorithm that adds in another order (ring,
- * double_tree, native) and one that has no such call is taken at its word: each rank adds its own
- * nodes, and what is left is an all-reduce. */
+ * double_tree, native) and one that has no such call is taken at its word: each rank adds its
+ * own nodes, and what is left is an all-reduce. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -36,6 +36,24 @@ small_buckets_change_nothing() {
     same_run single buckets
 }
 
+# By name: those that keep the tree (over ranks: with a micro-batch each), the engines that are
+# built, and one that adds in another order.
+algorithms_and_engines_agree() {
+    train single --strategy single --model "$gpt" text
+    for algorithm in exchange binomial halving hierarchical; do
+        train $algorithm --strategy ddp:algorithm=$algorithm --nproc 4 --model "$gpt" text
+        same_run single $algorithm
+    done
+    train ring --strategy ddp:algorithm=ring --nproc 4 --model "$gpt" text
+    [ "$(field weights_sha256 single)" != "$(field weights_sha256 ring)" ] ||
+        fail "a ring adds in another order, and gives the same weights"
+    for plugin in "$(dirname "$CHOIR")"/plugins/choir_ucx.so; do
+        [ -e "$plugin" ] || { echo "skipped: ucx is not built"; continue; }
+        train ucx --strategy ddp --backend ucx --nproc 3 --model "$gpt" text
+        same_run single ucx
+    done
+}
+
 # The check can fail: other seeds and other cuts do give other bits.
 others_differ() {
     train first --model "$gpt" text
@@ -56,5 +74,6 @@ check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
 check threads_are_one_by_default
 check small_buckets_change_nothing
+check algorithms_and_engines_agree
 check others_differ
 finish

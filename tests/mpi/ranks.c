@@ -1,4 +1,5 @@
-/* What the scripts of this folder start under mpirun: `ranks SCENARIO`, a promise of the engine each.
+/* What the scripts of this folder start under mpirun: `ranks SCENARIO`, a promise of the engine
+ * each.
  *
  * Numbers are made from rank and place, so every rank knows what all others had, and checks
  * bits: results are those of choir__reduce over all ranks' data. A rank that fails says where
@@ -107,7 +108,7 @@ static int check_reductions(
     memset(b->out, 0, (size_t)n * size);
     CHECK_OK(choir_group_reduce_scatter(g, b->in, b->out, n, dtype, op, NULL));
     CHECK(same(b->out, b->expected, n, dtype, exact));
-    CHECK_OK(choir_group_reduce_scatter( /* in place */
+    CHECK_OK(choir_group_reduce_scatter(/* in place */
         g, b->in, b->in + (size_t)(rank * n) * size, n, dtype, op, NULL));
     CHECK(same(b->in + (size_t)(rank * n) * size, b->expected, n, dtype, exact));
     return 0;
@@ -159,7 +160,8 @@ static int64_t uneven(int a, int b, int64_t n)
 
 static int check_uneven(choir_group *g, buffers *b, int64_t n)
 {
-    int64_t *sent = calloc(2 * (size_t)world, sizeof *sent), *got = sent + world, at = 0, to = 0;
+    int64_t *sent = calloc(2 * (size_t)world, sizeof *sent), *got = sent + world, at = 0,
+            to = 0;
     float *in = (float *)(void *)b->in, *out = (float *)(void *)b->out;
     for (int r = 0; r < world; r++) {
         sent[r] = uneven(rank, r, n);
@@ -238,8 +240,8 @@ static int collectives(choir_group *g)
     static const char *const algorithms[] = {NULL, "native"};
     enum { MOST = 300007 };
     size_t room = (size_t)MOST * 8 * (size_t)world * (size_t)world;
-    buffers b = {malloc(room), malloc(room), malloc(room),
-        aligned_alloc(64, CHOIR__REDUCE_SCRATCH)};
+    buffers b = {
+        malloc(room), malloc(room), malloc(room), aligned_alloc(64, CHOIR__REDUCE_SCRATCH)};
     for (size_t c = 0; c < CHOIR_COUNT(counts); c++)
         for (choir_dtype t = 0; t < CHOIR_DTYPE_COUNT; t++) {
             if (check_moves(g, &b, counts[c], t))
@@ -351,8 +353,7 @@ static int mismatch(choir_group *g)
     float data[8] = {0};
     CHECK_OK(choir_group_barrier(g, NULL));
     choir_status status = rank == world - 1
-                              ? choir_group_all_reduce(
-                                    g, data, 3, CHOIR_F32, CHOIR_MEAN, NULL)
+                              ? choir_group_all_reduce(g, data, 3, CHOIR_F32, CHOIR_MEAN, NULL)
                               : choir_group_broadcast(g, data, 8, CHOIR_F32, 0, NULL);
     say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
     return 0;
@@ -367,8 +368,7 @@ static int uneven_differ(choir_group *g)
         sent[r] = got[r] = 2;
     got[1] = rank == 0 ? 1 : 2;
     memset(in, 0, sizeof in);
-    choir_status status =
-        choir_group_all_to_all_uneven(g, in, sent, out, got, CHOIR_I32, NULL);
+    choir_status status = choir_group_all_to_all_uneven(g, in, sent, out, got, CHOIR_I32, NULL);
     say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
     return 0;
 }
@@ -454,8 +454,8 @@ int main(int argc, char **argv)
         return 2;
     if (!strcmp(argv[1], "twice"))
         return twice(opts);
-    const char *of = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK")
-                                                    : getenv("PMI_RANK");
+    const char *of =
+        getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
     if (!strcmp(argv[1], "never") && of && atoi(of) == 2)
         doze(20);
     if (choir_group_init(NULL, opts, &g) != CHOIR_OK) {

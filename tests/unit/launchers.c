@@ -120,9 +120,9 @@ static void slurm(void **state)
 
 static void hosts(void **state)
 {
-    static const char *const cases[][2] = {{"login1", "login1"}, {"a,b", "a"},
-        {"n[3-4]", "n3"}, {"n[03,07-9]-x", "n03-x"}, {"r[1-2]n[08-9],z", "r1n08"},
-        {"n[3", "n3"}, {"", ""}, {"[", ""}};
+    static const char *const cases[][2] = {{"login1", "login1"}, {"a,b", "a"}, {"n[3-4]", "n3"},
+        {"n[03,07-9]-x", "n03-x"}, {"r[1-2]n[08-9],z", "r1n08"}, {"n[3", "n3"}, {"", ""},
+        {"[", ""}};
     char host[64];
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -70,8 +70,8 @@ static choir_status broadcast(choir__mpi *m, const choir__call *call)
         memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes);
     for (size_t at = 0, n; at < bytes && !small; at += n) {
         n = bytes - at < PIECE ? bytes - at : PIECE;
-        if (CHOIR__MPI_RUN(m, MPI_Ibcast((char *)call->out + at, (int)n, MPI_BYTE, call->stamp.root,
-                       m->comm, &request_)))
+        if (CHOIR__MPI_RUN(m, MPI_Ibcast((char *)call->out + at, (int)n, MPI_BYTE,
+                                  call->stamp.root, m->comm, &request_)))
             return m->base.failed;
     }
     if (!small && root)
@@ -98,12 +98,12 @@ static choir_status gather(choir__mpi *m, const choir__call *call)
     if (choir__mpi_check_total(m, call->stamp.count))
         return m->base.failed;
     choir__mpi_count_bytes(m, bytes);
-    bool in_place =
-        mine && call->in == (char *)call->out + (size_t)m->base.rank * bytes;
+    bool in_place = mine && call->in == (char *)call->out + (size_t)m->base.rank * bytes;
     const void *from = in_place ? MPI_IN_PLACE : call->in;
-    return all ? CHOIR__MPI_RUN(m, MPI_Iallgather(from, n, type, call->out, n, type, m->comm, &request_))
-               : CHOIR__MPI_RUN(m, MPI_Igather(from, n, type, call->out, n, type, call->stamp.root,
-                            m->comm, &request_));
+    return all ? CHOIR__MPI_RUN(
+                     m, MPI_Iallgather(from, n, type, call->out, n, type, m->comm, &request_))
+               : CHOIR__MPI_RUN(m, MPI_Igather(from, n, type, call->out, n, type,
+                                       call->stamp.root, m->comm, &request_));
 }
 
 static choir_status scatter(choir__mpi *m, const choir__call *call)
@@ -124,10 +124,10 @@ static choir_status scatter(choir__mpi *m, const choir__call *call)
         return m->base.failed;
     if (root)
         choir__mpi_count_bytes(m, (size_t)(m->base.world - 1) * bytes);
-    bool in_place =
-        root && call->out == (const char *)call->in + (size_t)m->base.rank * bytes;
-    return CHOIR__MPI_RUN(m, MPI_Iscatter(call->in, n, type, in_place ? MPI_IN_PLACE : call->out, n, type,
-                      call->stamp.root, m->comm, &request_));
+    bool in_place = root && call->out == (const char *)call->in + (size_t)m->base.rank * bytes;
+    return CHOIR__MPI_RUN(
+        m, MPI_Iscatter(call->in, n, type, in_place ? MPI_IN_PLACE : call->out, n, type,
+               call->stamp.root, m->comm, &request_));
 }
 
 /* --- all-to-all --- */
@@ -155,7 +155,8 @@ static choir_status all_to_all(choir__mpi *m, const choir__call *call)
         in = memcpy(m->work, in, whole);
     }
     choir__mpi_count_bytes(m, whole - bytes);
-    return CHOIR__MPI_RUN(m, MPI_Ialltoall(in, n, type, call->out, n, type, m->comm, &request_));
+    return CHOIR__MPI_RUN(
+        m, MPI_Ialltoall(in, n, type, call->out, n, type, m->comm, &request_));
 }
 
 /* What rank a sends to b must be what b awaits from a. all: the ranks' rows, 2 * world long. */
@@ -200,14 +201,13 @@ static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
     int64_t sent, got;
     MPI_Datatype type = choir__mpi_carrier(size_of(call));
     const void *in = call->in;
-    if (choir__mpi_enter(m, &call->stamp, NULL) ||
-        choir__mpi_room(m, row * (size_t)world))
+    if (choir__mpi_enter(m, &call->stamp, NULL) || choir__mpi_room(m, row * (size_t)world))
         return m->base.failed;
     int64_t *all = (int64_t *)(void *)m->work, *mine = all + 2 * world * m->base.rank;
     memcpy(mine, call->in_counts, row / 2);
     memcpy(mine + world, call->out_counts, row / 2);
-    if (CHOIR__MPI_RUN(m, MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INT64_T, all, 2 * world, MPI_INT64_T,
-                   m->comm, &request_)) ||
+    if (CHOIR__MPI_RUN(m, MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INT64_T, all, 2 * world,
+                              MPI_INT64_T, m->comm, &request_)) ||
         compare_counts(m, all, 2 * (size_t)world) ||
         lay_out(m, call->in_counts, c, c + world, &sent) ||
         lay_out(m, call->out_counts, c + 2 * world, c + 3 * world, &got))
@@ -220,7 +220,7 @@ static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
     }
     choir__mpi_count_bytes(m, bytes - (size_t)c[m->base.rank] * size_of(call));
     return CHOIR__MPI_RUN(m, MPI_Ialltoallv(in, c, c + world, type, call->out, c + 2 * world,
-                      c + 3 * world, type, m->comm, &request_));
+                                 c + 3 * world, type, m->comm, &request_));
 }
 
 /* --- which --- */
@@ -251,8 +251,8 @@ choir_status choir__mpi_run(choir__engine *engine, const choir__call *call)
 {
     choir__mpi *m = (choir__mpi *)engine;
     choir__kind kind = (choir__kind)call->stamp.kind;
-    bool reduces = kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE ||
-                   kind == CHOIR__REDUCE_SCATTER;
+    bool reduces =
+        kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE || kind == CHOIR__REDUCE_SCATTER;
     switch ((choir__algorithm)call->stamp.algorithm) {
     case CHOIR__AUTO:
     case CHOIR__EXCHANGE: return plain(m, call);

@@ -65,8 +65,7 @@ static size_t write_entry(
     memcpy(entry, stamp, sizeof *stamp);
     if (!parcel || !parcel->bytes)
         return sizeof *stamp;
-    memcpy(
-        entry + sizeof *stamp, parcel->data + (size_t)r * parcel->stride, parcel->bytes);
+    memcpy(entry + sizeof *stamp, parcel->data + (size_t)r * parcel->stride, parcel->bytes);
     return sizeof *stamp + parcel->bytes;
 }
 
@@ -85,8 +84,8 @@ static int exchange(choir__mpi *m, const choir__stamp *stamp, const choir__mpi_p
         char *entry = m->sent + (one_for_all ? 0 : (size_t)r * CHOIR__MPI_ENTRY);
         if (!one_for_all || i == 1)
             bytes = write_entry(entry, stamp, parcel, r);
-        rc = MPI_Isend(entry, (int)bytes, MPI_BYTE, r, CHOIR__TAG_ENTRY, m->comm,
-            &m->requests[world + r]);
+        rc = MPI_Isend(
+            entry, (int)bytes, MPI_BYTE, r, CHOIR__TAG_ENTRY, m->comm, &m->requests[world + r]);
     }
     return rc;
 }
@@ -115,8 +114,8 @@ choir_status choir__mpi_enter(
             return m->base.failed;
     } else {
         choir__mpi_lock();
-        rc = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_BYTE, m->entries, GATHERED, MPI_BYTE, m->comm,
-            &request);
+        rc = MPI_Iallgather(
+            MPI_IN_PLACE, 0, MPI_BYTE, m->entries, GATHERED, MPI_BYTE, m->comm, &request);
         choir__mpi_unlock();
         if (choir__mpi_finish(m, rc, request))
             return m->base.failed;

@@ -1,9 +1,10 @@
 /* MPI's start and end, of which a process has one each.
  *
- * If the program has started MPI itself, it ends it, too. Otherwise a thread, the keeper, starts
- * MPI when the first group wants it and ends it at the process's exit: MPI wants both from one
- * thread, and a start that never returns (a rank that mpirun started has not come) must not hold
- * up the caller past its timeout. MPI lives on between groups, for it cannot start twice.
+ * If the program has started MPI itself, it ends it, too. Otherwise a thread, the keeper,
+ * starts MPI when the first group wants it and ends it at the process's exit: MPI wants both
+ * from one thread, and a start that never returns (a rank that mpirun started has not come)
+ * must not hold up the caller past its timeout. MPI lives on between groups, for it cannot
+ * start twice.
  *
  * MPI_Finalize waits for all ranks. So it runs only if every group was freed and no rank was
  * lost or late; a process that ends otherwise just goes, and mpirun, which sees it, ends the
@@ -126,7 +127,8 @@ static bool make_home(void)
 static void finalize(void)
 {
     double since = choir__now();
-    do { /* MPI_Finalize would wait for the same; but letters that nobody reads are complained of */
+    do { /* MPI_Finalize would wait for the same; but letters that nobody reads are complained
+            of */
         choir__mpi_bury(NULL);
         if (library.closed)
             nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);

@@ -2,8 +2,8 @@
  *
  * A schedule's messages belong to a call that all ranks have entered, so their sizes are known
  * to agree, and they are just data. A user's message has a head: what was sent, which the
- * receiver compares, with the data behind it if they are few. Larger data are a message of their
- * own, straight into the caller's memory; both receives are posted at once. */
+ * receiver compares, with the data behind it if they are few. Larger data are a message of
+ * their own, straight into the caller's memory; both receives are posted at once. */
 #include "comm/mpi/mpi.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ typedef struct parcel {
     char *data; /* receive: the caller's */
     size_t bytes;
     bool headed, receives, checked;
-    char *entry; /* ENTRY bytes, if headed */
-    int count;   /* requests */
+    char *entry;            /* ENTRY bytes, if headed */
+    int count;              /* requests */
     MPI_Request requests[]; /* the head's first */
 } parcel;
 
@@ -106,8 +106,8 @@ choir_status choir__mpi_receive(choir__engine *engine, int peer, void *data, siz
     request->peer = peer;
     choir__mpi_lock();
     if (p->headed)
-        rc = MPI_Irecv(p->entry, ENTRY, MPI_BYTE, peer, CHOIR__TAG_HEAD, m->comm,
-            &p->requests[next++]);
+        rc = MPI_Irecv(
+            p->entry, ENTRY, MPI_BYTE, peer, CHOIR__TAG_HEAD, m->comm, &p->requests[next++]);
     for (int i = 0; next < p->count && !rc; i++)
         rc = MPI_Irecv(p->data + (size_t)i * PIECE, (int)piece(p, i), MPI_BYTE, peer,
             CHOIR__TAG_DATA, m->comm, &p->requests[next++]);

@@ -1,15 +1,15 @@
 /* The engine over MPI: what the files of this folder share.
  *
  * A call runs in two parts. First all ranks *enter* it: each sends every other its stamp, and a
- * small call's data with it, so that a call of a few KiB is over after one exchange of messages.
- * When the stamps agree, larger data move by MPI's own non-blocking collectives: slices
- * all-to-all, each rank reduces its own in the fixed tree, all-gather.
+ * small call's data with it, so that a call of a few KiB is over after one exchange of
+ * messages. When the stamps agree, larger data move by MPI's own non-blocking collectives:
+ * slices all-to-all, each rank reduces its own in the fixed tree, all-gather.
  *
  * Nothing here blocks in MPI while a peer may be late: whoever waits tests, and between tests
  * spins, then yields, then naps. Who has waited long reads its mail. Four *letters* travel
  * beside the data: HERE ("I wait in call n", the answer to somebody else's), FAILED (the
- * sentence of the rank that failed first), LEFT (the group was freed), and HELLO, by which ranks
- * meet. At a timeout, the ranks from which no HERE came are the late ones.
+ * sentence of the rank that failed first), LEFT (the group was freed), and HELLO, by which
+ * ranks meet. At a timeout, the ranks from which no HERE came are the late ones.
  *
  *   library.c  MPI's own start and end    enter.c        stamps, small data
  *   open.c     groups and sub-groups      collectives.c  those that move
@@ -56,9 +56,9 @@ typedef struct choir__mpi_mail {
 typedef struct choir__mpi {
     choir__engine base;
     MPI_Comm comm;
-    int spins, yields;     /* tests before napping: with the core held, and given away */
-    choir__stamp stamp;    /* of the call that runs */
-    bool entered;          /* all ranks have come to it */
+    int spins, yields;  /* tests before napping: with the core held, and given away */
+    choir__stamp stamp; /* of the call that runs */
+    bool entered;       /* all ranks have come to it */
 
     char *sent, *entries;  /* (world) of CHOIR__MPI_ENTRY bytes: what I say, what they said */
     MPI_Request *requests; /* (2 * world) */
@@ -73,9 +73,9 @@ typedef struct choir__mpi {
     choir__mpi_letter inbox;
     MPI_Request inbox_request;
     choir__mpi_mail here, fault, goodbye;
-    uint32_t *heard;   /* (world) the call that a rank says it waits in */
-    bool *left;        /* (world) */
-    bool told;         /* of the failure: by me, or to me */
+    uint32_t *heard;         /* (world) the call that a rank says it waits in */
+    bool *left;              /* (world) */
+    bool told;               /* of the failure: by me, or to me */
     struct choir__mpi *next; /* among the closed */
 } choir__mpi;
 
@@ -116,7 +116,7 @@ choir_status choir__mpi_wait(choir__mpi *m, MPI_Request *requests, int count);
 choir_status choir__mpi_finish(choir__mpi *m, int rc, MPI_Request request);
 
 /* Starts one of MPI's non-blocking collectives and ends it. */
-#define CHOIR__MPI_RUN(m, start)                                                                    \
+#define CHOIR__MPI_RUN(m, start)                                                               \
     __extension__({                                                                            \
         MPI_Request request_ = MPI_REQUEST_NULL;                                               \
         choir__mpi_lock();                                                                     \
@@ -132,7 +132,7 @@ choir_status choir__mpi_fail(choir__mpi *m, choir_status status, const char *for
     __attribute__((format(printf, 3, 4)));
 choir_status choir__mpi_error(choir__mpi *m, int rc); /* MPI's own error */
 
-void choir__mpi_letters(choir__mpi *m); /* reads the mail; under the lock */
+void choir__mpi_letters(choir__mpi *m);                     /* reads the mail; under the lock */
 void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail); /* sends it to all others */
 
 /* --- enter.c --- */

@@ -195,11 +195,11 @@ static choir_status say_hello(choir__mpi *lobby, const hello *mine, hello *all)
     int rc = MPI_SUCCESS, world = lobby->base.world;
     choir__mpi_lock();
     for (int r = 0; r < world && !rc; r++) {
-        rc = MPI_Irecv(&all[r], sizeof all[r], MPI_BYTE, r, CHOIR__TAG_HELLO,
-            choir__mpi_home(), &lobby->requests[r]);
+        rc = MPI_Irecv(&all[r], sizeof all[r], MPI_BYTE, r, CHOIR__TAG_HELLO, choir__mpi_home(),
+            &lobby->requests[r]);
         if (!rc)
-            rc = MPI_Isend(mine, sizeof *mine, MPI_BYTE, r, CHOIR__TAG_HELLO,
-                choir__mpi_home(), &lobby->requests[world + r]);
+            rc = MPI_Isend(mine, sizeof *mine, MPI_BYTE, r, CHOIR__TAG_HELLO, choir__mpi_home(),
+                &lobby->requests[world + r]);
     }
     choir__mpi_unlock();
     choir_status status = rc ? choir__mpi_error(lobby, rc)
@@ -281,7 +281,8 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
     return CHOIR_OK;
 }
 
-/* The members have just told each other that they are here: the parent's all-gather of colors. */
+/* The members have just told each other that they are here: the parent's all-gather of colors.
+ */
 static choir_status mpi_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {

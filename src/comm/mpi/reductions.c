@@ -1,8 +1,8 @@
 /* Reductions that keep the fixed tree: every rank gets all ranks' values of its slice
  * (all-to-all), adds them in the order of the tree, and the slices are gathered.
  *
- * A reduction over ranks is the tree over micro-batches with one micro-batch a rank, so both are
- * one piece of code: a rank has some nodes of the tree, one behind the other. */
+ * A reduction over ranks is the tree over micro-batches with one micro-batch a rank, so both
+ * are one piece of code: a rank has some nodes of the tree, one behind the other. */
 #include "comm/mpi/mpi.h"
 
 #include <string.h>
@@ -48,13 +48,15 @@ static void job_init(job *j, choir__mpi *m, const choir__call *call)
         j->most = n > j->most ? n : j->most;
         j->mine = r == m->base.rank ? n : j->mine;
     }
-    j->reduction = (choir__reduction){
-        .arith = choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op),
+    j->reduction = (choir__reduction){.arith = choir__arith_find((choir_dtype)call->stamp.dtype,
+                                          (choir_reduce_op)call->stamp.op),
         .nodes = m->nodes,
         .from = m->from,
         .sources = j->all,
         .outputs = 1,
-        .scale = tree ? (double)call->scale : mean ? 1.0 / m->base.world : 1,
+        .scale = tree   ? (double)call->scale
+                 : mean ? 1.0 / m->base.world
+                        : 1,
         .divisor = mean ? m->base.world : 1};
 }
 
@@ -83,9 +85,8 @@ static void add_up(choir__mpi *m, job *j, int64_t first, int64_t n, char *to,
     for (int r = 0, i = 0; r < m->base.world; r++) {
         int count = nodes_of(j, m, r, nodes);
         for (int k = 0; k < count; k++)
-            m->from[i++] = r == m->base.rank
-                               ? own(j, k, first)
-                               : part(m, how, r) + (size_t)(k * n) * j->size;
+            m->from[i++] = r == m->base.rank ? own(j, k, first)
+                                             : part(m, how, r) + (size_t)(k * n) * j->size;
     }
     j->reduction.to = &to;
     choir__reduce(&j->reduction, m->scratch, 0, n);
@@ -124,11 +125,12 @@ static choir_status replicated(choir__mpi *m, job *j)
         sum += counts[r];
     }
     const char *mine = pack(j, 0, j->count, m->work + whole);
-    if (CHOIR__MPI_RUN(m, MPI_Iallgatherv(mine, counts[m->base.rank], type, m->work, counts, at, type,
-                   m->comm, &request_)))
+    if (CHOIR__MPI_RUN(m, MPI_Iallgatherv(mine, counts[m->base.rank], type, m->work, counts, at,
+                              type, m->comm, &request_)))
         return m->base.failed;
     add_up(m, j, 0, j->count, j->call->out, in_work, &(places){at, j->size});
-    choir__mpi_count_bytes(m, (size_t)(m->base.world - 1) * (size_t)counts[m->base.rank] * j->size);
+    choir__mpi_count_bytes(
+        m, (size_t)(m->base.world - 1) * (size_t)counts[m->base.rank] * j->size);
     return CHOIR_OK;
 }
 
@@ -172,8 +174,8 @@ static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
         counts[r] *= r == me ? 0 : j->mine;
         at[r] *= j->mine;
     }
-    if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(from, counts, at, type, m->work, got, got_at, type, m->comm,
-                   &request_)))
+    if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(from, counts, at, type, m->work, got, got_at, type,
+                              m->comm, &request_)))
         return m->base.failed;
     bool root = all || me == j->call->stamp.root;
     char *to = root ? out + (size_t)lo * j->size : m->work + peers + packed;
@@ -182,10 +184,10 @@ static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
     choir__mpi_count_bytes(m, (size_t)(j->mine * (n - slice)) * j->size +
                                   (size_t)(all ? world - 1 : !root) * (size_t)slice * j->size);
     if (all)
-        return CHOIR__MPI_RUN(m, MPI_Iallgatherv(
-                          MPI_IN_PLACE, 0, type, out, counts, at, type, m->comm, &request_));
-    return CHOIR__MPI_RUN(m, MPI_Igatherv(root ? MPI_IN_PLACE : to, slice, type, out, counts, at, type,
-                      j->call->stamp.root, m->comm, &request_));
+        return CHOIR__MPI_RUN(m,
+            MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out, counts, at, type, m->comm, &request_));
+    return CHOIR__MPI_RUN(m, MPI_Igatherv(root ? MPI_IN_PLACE : to, slice, type, out, counts,
+                                 at, type, j->call->stamp.root, m->comm, &request_));
 }
 
 choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call)
@@ -249,8 +251,8 @@ choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call)
             at[r] = (int)(r * j.count + first);
             got_at[r] = (int)(r * n);
         }
-        if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(call->in, counts, at, type, m->work, got, got_at, type,
-                       m->comm, &request_)))
+        if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(call->in, counts, at, type, m->work, got, got_at,
+                                  type, m->comm, &request_)))
             return m->base.failed;
         add_up(m, &j, mine + first, n, (char *)call->out + (size_t)first * j.size, in_work,
             &(places){got_at, j.size});
@@ -258,4 +260,3 @@ choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call)
     choir__mpi_count_bytes(m, (size_t)(world - 1) * bytes);
     return CHOIR_OK;
 }
-

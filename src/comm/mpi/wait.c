@@ -64,8 +64,7 @@ static void read_letter(choir__mpi *m, int from)
     const choir__mpi_letter *letter = &m->inbox;
     if (letter->mood == CHOIR__FAILED) {
         m->told = true;
-        choir__engine_fail(
-            &m->base, (choir_status)letter->status, "%.*s", 499, letter->text);
+        choir__engine_fail(&m->base, (choir_status)letter->status, "%.*s", 499, letter->text);
         return;
     }
     m->heard[from] = letter->seq;
@@ -176,8 +175,8 @@ static choir_status someone_left(choir__mpi *m, const bool *peers)
     for (int r = 0; r < m->base.world; r++)
         if (m->left[r] && awaited(m, peers, r))
             return choir__mpi_fail(m, CHOIR_ERR_PEER_LOST,
-                "%s has left the group, and %s needs it",
-                choir__engine_peer(&m->base, r, who), choir__call_text(&m->stamp, what));
+                "%s has left the group, and %s needs it", choir__engine_peer(&m->base, r, who),
+                choir__call_text(&m->stamp, what));
     return CHOIR_OK;
 }
 
