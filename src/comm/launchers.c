@@ -121,6 +121,25 @@ static void name_mpich_job(choir__launcher *l)
     }
 }
 
+/* --- MPI --- */
+
+static bool is_there(const char *plugin)
+{
+    char *found = choir__plugin_find(plugin, NULL);
+    free(found);
+    return found != NULL;
+}
+
+const char *choir__launcher_plugin(void)
+{
+    const char *own = variable("OMPI_COMM_WORLD_RANK") ? "mpi_openmpi"
+                      : variable("PMI_RANK")           ? "mpi_mpich"
+                                                       : NULL;
+    if (own)
+        return is_there(own) || !is_there("mpi") ? own : "mpi";
+    return is_there("mpi_openmpi") ? "mpi_openmpi" : is_there("mpi_mpich") ? "mpi_mpich" : "mpi";
+}
+
 /* --- Slurm --- */
 
 void choir__first_host(const char *list, char *host, size_t room)
@@ -180,6 +199,9 @@ static choir_status describe_step(choir__launcher *l)
         snprintf(
             l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
     snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
+    /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. Who names an address means that. */
+    bool pmi = variable("PMIX_RANK") || variable("PMI_RANK");
+    l->mpi = pmi && !address && is_there(choir__launcher_plugin());
     return CHOIR_OK;
 }
 
@@ -224,25 +246,6 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
     } else if (describe_step(l)) {
         return CHOIR_ERR_ARGUMENT;
     }
-    l->mpi = of == &open_mpi || of == &mpich;
+    l->mpi = l->mpi || of == &open_mpi || of == &mpich;
     return check(l, of);
-}
-
-static bool is_there(const char *plugin)
-{
-    char *found = choir__plugin_find(plugin, NULL);
-    free(found);
-    return found != NULL;
-}
-
-const char *choir__launcher_plugin(void)
-{
-    const char *own = variable("OMPI_COMM_WORLD_RANK") ? "mpi_openmpi"
-                      : variable("PMI_RANK")           ? "mpi_mpich"
-                                                       : NULL;
-    if (own)
-        return is_there(own) || !is_there("mpi") ? own : "mpi";
-    return is_there("mpi_openmpi") ? "mpi_openmpi"
-           : is_there("mpi_mpich") ? "mpi_mpich"
-                                   : "mpi";
 }

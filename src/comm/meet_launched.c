@@ -2,7 +2,8 @@
  *
  * Where all ranks are on one machine they meet there under the job's name, so that the best
  * engine of one machine can carry the group. Otherwise, or when the engine over MPI was asked
- * for, MPI makes them meet; Slurm's ranks without MPI call the first host of their step. */
+ * for, MPI makes them meet. Slurm's ranks call the first host of their step where srun has no
+ * PMI for MPI, or when they have a key, which that takes. */
 #include "comm/launchers.h"
 
 #include <stdlib.h>
@@ -14,6 +15,13 @@ static bool wants_mpi(const choir_group_opts *opts)
 {
     const char *backend = opts->backend ? opts->backend : getenv("CHOIR_BACKEND");
     return backend && strcmp(backend, "mpi") == 0;
+}
+
+/* Then the ranks can meet without MPI. */
+static bool has_key(const choir_group_opts *opts)
+{
+    const char *file = opts->key_file ? opts->key_file : getenv("CHOIR_KEY_FILE");
+    return file && *file;
 }
 
 choir_status choir__meet_launched(const choir__launcher *l, const choir_group_opts *opts,
@@ -33,7 +41,7 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "the job's name has %zu bytes: want up to %zu", strlen(job), sizeof m->job - 1);
         memcpy(m->job, job, strlen(job) + 1);
-    } else if (l->mpi) {
+    } else if (l->mpi && !(*l->method && has_key(opts))) {
         m->backend = "mpi";
     } else if (*l->method) {
         *method = l->method;

@@ -60,7 +60,7 @@ choose_mpi() {
 
 each_mpi() {
     local found=0 one
-    for one in openmpi mpich; do
+    for one in ${ONLY:-openmpi mpich}; do
         choose_mpi "$one" || continue
         found=1
         "$@"

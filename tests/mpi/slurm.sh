@@ -1,0 +1,78 @@
+#!/bin/bash
+# A Slurm cluster of two nodes that are both this machine: what srun starts becomes a group, by
+# shared memory on one node, at the first node's address on two, and over MPI by its PMI.
+. "$(dirname "$0")/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "a Slurm cluster of one's own needs root"
+for tool in slurmctld slurmd srun munged mungekey; do
+    command -v $tool >/dev/null || skip "there is no $tool: install slurm-wlm and munge"
+done
+kind=slurm
+chmod 755 "$work"
+mkdir "$work/state" "$work/a" "$work/b" "$work/munge"
+stop() {
+    local file
+    for file in "$work"/*.pid; do
+        [ -f "$file" ] && kill "$(cat "$file")"
+    done
+    sleep 1
+    rm -rf "$work"
+} 2>/dev/null
+trap stop EXIT
+
+mungekey -c -k "$work/munge/key"
+munged --force --socket="$work/munge/socket" --key-file="$work/munge/key" --num-threads=2 \
+    --pid-file="$work/munge.pid" --log-file="$work/munge/log" --seed-file="$work/munge/seed" ||
+    skip "munged does not start here"
+port=$((RANDOM % 10000 + 30000))
+host=$(hostname)
+cat >"$work/slurm.conf" <<END
+ClusterName=choir
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$work/munge/socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SlurmdParameters=config_overrides
+SlurmctldPort=$port
+SlurmctldPidFile=$work/controller.pid
+SlurmctldLogFile=$work/controller.log
+SlurmdPidFile=$work/node-%n.pid
+SlurmdLogFile=$work/node-%n.log
+SlurmdSpoolDir=$work/%n
+StateSaveLocation=$work/state
+NodeName=a NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4
+NodeName=b NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=4
+PartitionName=all Nodes=a,b Default=YES State=UP
+END
+export SLURM_CONF=$work/slurm.conf
+slurmctld -f "$SLURM_CONF" && slurmd -f "$SLURM_CONF" -N a && slurmd -f "$SLURM_CONF" -N b ||
+    skip "Slurm's daemons do not start here"
+for _ in $(seq 40); do
+    [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = 2 ] && break
+    sleep 0.5
+done
+[ "$(sinfo -h -t idle -o %D 2>/dev/null)" = 2 ] ||
+    skip "Slurm's nodes do not come up here: $(sinfo -h 2>&1 | head -1)"
+
+job() { # SRUN OPTION... PROGRAM
+    timeout -k 5 60 srun "$@" >"$work/out" 2>&1 </dev/null
+}
+export TIMEOUT_S=30
+job --mpi=none -N1 -n3 "$RANKS" where
+expect 3 '^rank [0-2] of 3, shm, node 0 of 1, local [0-2] of 3'
+# The nodes' names lead nowhere: an address is given.
+MASTER_ADDR=127.0.0.1 job --mpi=none -N2 -n4 --ntasks-per-node=2 "$RANKS" where
+expect 4 '^rank [0-3] of 4, shm, node 0 of 1, local [0-3] of 4'
+MASTER_ADDR=127.0.0.1 job --mpi=none -N2 -n2 "$RANKS" split
+expect 1 'checks on 2 ranks'
+for pair in openmpi:pmix mpich:pmi2; do
+    [ -f "$PLUGINS/choir_mpi_${pair%:*}.so" ] || continue
+    srun --mpi=list 2>&1 | grep -q "${pair#*:}" || continue
+    CHOIR_BACKEND=mpi job --mpi="${pair#*:}" -N1 -n2 "$RANKS" where
+    expect 2 '^rank [01] of 2, mpi, node 0 of 1, local [01] of 2'
+done
+finish
