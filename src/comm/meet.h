@@ -47,8 +47,23 @@ choir__attendance choir__meet_try(choir__venue *venue, const char *host, int por
 /* file://path */
 choir_status choir__meet_file(choir__venue *venue);
 
+/* The meeting itself, once there is a connection to the store: for rank 0, and for the others.
+ * *again: it is one they have been at, which is over. */
+choir_status choir__meet_preside(choir__venue *venue, const choir__member *self);
+choir_status choir__meet_attend(choir__venue *venue, const choir__member *self, bool *again);
+
+/* --- meet_member.c --- */
+
+enum { CHOIR__MEMBER_TEXT = 400 };
+
 /* Where this process is: its host's name, and what tells machines apart. */
 void choir__meet_self(choir__member *self);
+
+void choir__member_write(const choir__member *member, char text[CHOIR__MEMBER_TEXT]);
+bool choir__member_read(const char *text, choir__member *member);
+
+/* All members out of "go SECRET" and a line a rank; and with them nodes and local ranks. */
+bool choir__members_read(choir__meeting *meeting, const char *go);
 
 /* This thread's message without the rank's label, to be told within another. */
 const char *choir__plain_message(int rank);

@@ -34,51 +34,9 @@
 #include "base/base.h"
 #include "comm/meet.h"
 
-static const char title[] = "choir meeting 1\n";
 static const double answer_s = 1; /* for a rank 0 that may be dead */
 
-/* --- what it says --- */
-
-void choir__meet_note_write(const choir__meet_note *note, char text[CHOIR__NOTE_TEXT])
-{
-    char hex[2 * sizeof note->key.bytes + 1];
-    sodium_bin2hex(hex, sizeof hex, note->key.bytes, sizeof note->key.bytes);
-    int used = snprintf(text, CHOIR__NOTE_TEXT, "%sholder %d %llu %s %s\nkey %s\n", title,
-        note->holder.pid, note->began, note->holder.host, note->holder.machine, hex);
-    for (int i = 0; i < note->address_count; i++)
-        used += snprintf(text + used, (size_t)(CHOIR__NOTE_TEXT - used), "address %s %d\n",
-            note->addresses[i].host, note->addresses[i].port);
-    sodium_memzero(hex, sizeof hex);
-}
-
-bool choir__meet_note_read(const char *text, choir__meet_note *note)
-{
-    char hex[2 * sizeof note->key.bytes + 1];
-    size_t bytes = 0;
-    int at = 0, more = 0;
-    *note = (choir__meet_note){0};
-    if (strncmp(text, title, sizeof title - 1) != 0)
-        return false;
-    text += sizeof title - 1;
-    if (sscanf(text, "holder %d %llu %63s %79s key %64s %n", &note->holder.pid, &note->began,
-            note->holder.host, note->holder.machine, hex, &at) != 5 ||
-        !at ||
-        sodium_hex2bin(
-            note->key.bytes, sizeof note->key.bytes, hex, strlen(hex), NULL, &bytes, NULL) ||
-        bytes != sizeof note->key.bytes)
-        return false;
-    for (text += at; *text; text += more) {
-        int i = note->address_count;
-        more = 0;
-        if (i == CHOIR__FILE_ADDRESSES ||
-            sscanf(text, "address %63s %d %n", note->addresses[i].host,
-                &note->addresses[i].port, &more) != 2 ||
-            !more || note->addresses[i].port < 1 || note->addresses[i].port > 65535)
-            return false;
-        note->address_count++;
-    }
-    return note->address_count > 0 && note->holder.pid > 0;
-}
+/* --- what lies there --- */
 
 typedef enum found { NOTE, NO_FILE, EMPTY, OTHER, DENIED } found;
 
@@ -220,28 +178,72 @@ static choir_status clear_path(const char *path, const choir__member *self)
     return CHOIR_OK;
 }
 
-/* The file appears at path, whole, unless there is one. */
-static bool put_whole(const char *path, const char *text)
+/* "." where path names none. The caller frees it. */
+static char *folder_of(const char *path)
 {
-    bool fine = false;
-    char *draft = choir__format("%s.%d.%08x", path, (int)getpid(), randombytes_random());
-    int why, fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    char *folder = choir__strdup(path), *slash = strrchr(folder, '/');
+    if (!slash) {
+        free(folder);
+        return choir__strdup(".");
+    }
+    slash[slash == folder] = '\0';
+    return folder;
+}
+
+static bool fill(int fd, const char *text)
+{
     size_t length = strlen(text);
+    return fchmod(fd, 0600) == 0 && write(fd, text, length) == (ssize_t)length &&
+           fsync(fd) == 0;
+}
+
+/* By way of a file without a name, which nothing can leave behind. *tried: the file system
+ * knows such files. */
+static bool put_nameless(const char *path, const char *text, bool *tried)
+{
+    char *folder = folder_of(path), source[40];
+    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    free(folder);
+    *tried = fd >= 0;
+    if (fd < 0)
+        return false;
+    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    bool fine =
+        fill(fd, text) && linkat(AT_FDCWD, source, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+    int why = errno;
+    *tried = fine || why == EEXIST || why == ENOSPC || why == EDQUOT;
+    close(fd);
+    errno = why;
+    return fine;
+}
+
+/* By way of a draft beside it. */
+static bool put_draft(const char *path, const char *text)
+{
+    char *draft = choir__format("%s.%d.%08x", path, (int)getpid(), randombytes_random());
+    int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool fine = false;
     if (fd >= 0) {
-        fine = fchmod(fd, 0600) == 0 && write(fd, text, length) == (ssize_t)length &&
-               fsync(fd) == 0;
+        fine = fill(fd, text);
         fine = close(fd) == 0 && fine;
         if (fine && link(draft, path)) {
             fine = false;
             if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) /* knows no links */
                 fine = rename(draft, path) == 0;
         }
-        why = errno;
+        int why = errno;
         unlink(draft);
         errno = why;
     }
     free(draft);
     return fine;
+}
+
+/* The file appears at path, whole, unless there is one. */
+static bool put_whole(const char *path, const char *text)
+{
+    bool tried;
+    return put_nameless(path, text, &tried) || (!tried && put_draft(path, text));
 }
 
 static choir_status place_file(const char *path, const choir__meet_note *note)
@@ -274,11 +276,9 @@ static bool on_this_machine(const char *path)
         0x01021994 /* tmpfs */, 0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */,
         0x2FC12FC1 /* zfs */};
     struct statfs info;
-    char *folder = choir__strdup(path), *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = '\0';
+    char *folder = folder_of(path);
     bool known = false;
-    if (statfs(slash ? folder : ".", &info) == 0)
+    if (statfs(folder, &info) == 0)
         for (size_t i = 0; i < CHOIR_COUNT(here); i++)
             known |= (long)info.f_type == here[i];
     free(folder);

@@ -13,16 +13,11 @@
  *
  * The server lives as long as the meeting. A rank that comes for the job's next group may call
  * it before rank 0 has let go of it: it finds its own name there, and calls again. */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "comm/meet.h"
@@ -30,53 +25,7 @@
 static const double look_s = 0.1; /* how often rank 0 looks for failures */
 static const double grace_s = 3;  /* rank 0 may be that late in naming who is missing */
 
-enum { TEXT = 400, SECRET = 16 };
-
-/* --- who we are --- */
-
-static uint64_t namespace_of(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) ? 0 : info.st_ino;
-}
-
-void choir__meet_self(choir__member *self)
-{
-    char boot[40] = "?";
-    *self = (choir__member){.pid = getpid()};
-    if (gethostname(self->host, sizeof self->host - 1) || !*self->host)
-        snprintf(self->host, sizeof self->host, "?");
-    for (char *c = self->host; *c; c++)
-        if (*c <= ' ')
-            *c = '_';
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file) {
-        if (fscanf(file, "%39s", boot) != 1)
-            snprintf(boot, sizeof boot, "?");
-        fclose(file);
-    }
-    snprintf(self->machine, sizeof self->machine, "%s/%" PRIu64 "/%" PRIu64, boot,
-        namespace_of("/proc/self/ns/net"), namespace_of("/proc/self/ns/pid"));
-}
-
-static void write_member(const choir__member *m, char text[TEXT])
-{
-    snprintf(text, TEXT, "%d %s %s", m->pid, m->host, m->machine);
-}
-
-static bool read_member(const char *text, choir__member *m)
-{
-    *m = (choir__member){0};
-    return sscanf(text, "%" SCNd32 " %63s %79s", &m->pid, m->host, m->machine) == 3;
-}
-
-const char *choir__plain_message(int rank)
-{
-    char label[32];
-    const char *message = choir_error_message();
-    int length = snprintf(label, sizeof label, "rank %d: ", rank);
-    return strncmp(message, label, (size_t)length) ? message : message + length;
-}
+enum { TEXT = CHOIR__MEMBER_TEXT, SECRET = 16 };
 
 /* --- words in the store --- */
 
@@ -103,7 +52,7 @@ static choir_status of_store(choir__venue *v, choir_status status)
 {
     choir__member who;
     char name[128] = "rank 0";
-    if (read_member(v->root, &who))
+    if (choir__member_read(v->root, &who))
         snprintf(name, sizeof name, "rank 0 (pid %d on %s)", who.pid, who.host);
     if (status == CHOIR_ERR_TIMEOUT)
         return choir__error(
@@ -253,7 +202,7 @@ static choir_status two_of_us(choir__venue *v, const char *other, const choir__m
 {
     char sentence[TEXT];
     choir__member o;
-    if (!read_member(other, &o))
+    if (!choir__member_read(other, &o))
         return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
     snprintf(sentence, sizeof sentence,
         "two processes say they are rank %d: pid %d on %s and pid %d on %s", v->meeting->rank,
@@ -264,7 +213,7 @@ static choir_status two_of_us(choir__venue *v, const char *other, const choir__m
 static bool is_us(const char *text, const choir__member *self)
 {
     choir__member m;
-    return text && read_member(text, &m) && m.pid == self->pid &&
+    return text && choir__member_read(text, &m) && m.pid == self->pid &&
            !strcmp(m.machine, self->machine);
 }
 
@@ -276,7 +225,7 @@ static choir_status claim(choir__venue *v, const choir__member *self, bool *agai
     choir_status status = CHOIR_OK;
     char *outcome = look(v, "meet/outcome");
     key_of("rank", v->meeting->rank, key);
-    write_member(self, mine);
+    choir__member_write(self, mine);
     snprintf(will, sizeof will, "%d %s", v->meeting->rank, mine);
     if (outcome && !is_go(outcome)) {
         status = told(outcome);
@@ -302,41 +251,11 @@ static choir_status claim(choir__venue *v, const choir__member *self, bool *agai
 
 /* --- going on --- */
 
-/* Nodes in the order of their lowest ranks; local ranks within a node. */
-static void count_nodes(choir__meeting *m)
-{
-    m->nodes = 0;
-    for (int r = 0; r < m->world; r++) {
-        choir__member *me = &m->members[r];
-        int before = r - 1;
-        while (before >= 0 && strcmp(m->members[before].machine, me->machine) != 0)
-            before--;
-        me->node = before < 0 ? m->nodes++ : m->members[before].node;
-        me->local_rank = before < 0 ? 0 : m->members[before].local_rank + 1;
-        me->job_rank = r;
-    }
-}
-
-/* "go SECRET", then a line a rank. */
-static bool read_go(choir__meeting *m, const char *go)
-{
-    m->members = choir__calloc((size_t)m->world, sizeof *m->members);
-    if (sscanf(go, "go %32s", m->job) != 1)
-        return false;
-    for (int r = 0; r < m->world; r++) {
-        go = strchr(go, '\n');
-        if (!go || !read_member(++go, &m->members[r]))
-            return false;
-    }
-    count_nodes(m);
-    return true;
-}
-
 static choir_status take_note(choir__venue *v, const char *go)
 {
     char key[32];
     choir__meeting *m = v->meeting;
-    if (!read_go(m, go))
+    if (!choir__members_read(m, go))
         return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
     return of_store(v, put(v, key_of("ready", m->rank, key), ""));
 }
@@ -354,7 +273,8 @@ static choir_status trouble(choir__venue *v, bool faults)
     } else if ((lost = look(v, "meet/lost"))) {
         char sentence[TEXT];
         int rank = 0, at = 0;
-        if (sscanf(lost, "%d %n", &rank, &at) != 1 || !at || !read_member(lost + at, &who))
+        if (sscanf(lost, "%d %n", &rank, &at) != 1 || !at ||
+            !choir__member_read(lost + at, &who))
             who = (choir__member){.host = "?"};
         snprintf(sentence, sizeof sentence,
             "rank %d (pid %d on %s) died or gave up while the group was meeting", rank, who.pid,
@@ -440,11 +360,11 @@ static void tell_all(choir__venue *v, choir_status status)
     free(text);
 }
 
-static choir_status preside(choir__venue *v, const choir__member *self)
+choir_status choir__meet_preside(choir__venue *v, const choir__member *self)
 {
     char mine[TEXT];
     bool again = false;
-    write_member(self, mine);
+    choir__member_write(self, mine);
     choir_status status = announce(v, mine);
     if (!status)
         status = claim(v, self, &again);
@@ -465,7 +385,7 @@ static choir_status preside(choir__venue *v, const choir__member *self)
 
 /* --- the others --- */
 
-static choir_status attend(choir__venue *v, const choir__member *self, bool *again)
+choir_status choir__meet_attend(choir__venue *v, const choir__member *self, bool *again)
 {
     char *outcome = NULL;
     choir_status status = compare(v);
@@ -487,97 +407,4 @@ static choir_status attend(choir__venue *v, const choir__member *self, bool *aga
     }
     free(outcome);
     return status;
-}
-
-/* --- both --- */
-
-/* A rank that has come and fails leaves its last will: the others shall not wait for it. */
-static void part(choir__venue *v)
-{
-    choir__meeting *m = v->meeting;
-    if (v->seated)
-        choir__store_abandon(m->store);
-    else
-        choir_store_free(m->store);
-    choir_store_server_free(m->server);
-    free(m->members);
-    m->members = NULL;
-    m->store = NULL;
-    m->server = NULL;
-}
-
-choir_status choir__meet_host(choir__venue *venue, choir_store_opts opts, const choir__key *key)
-{
-    choir__meeting *m = venue->meeting;
-    choir__member self;
-    char host[160];
-    choir_status status = choir__store_serve(opts, key, &m->server);
-    if (status)
-        return status;
-    opts.timeout_s = m->timeout_s;
-    choir__store_address(m->server, host);
-    status = choir__store_connect(host, choir_store_port(m->server), opts, key, &m->store);
-    choir__meet_self(&self);
-    if (!status && venue->doors_open)
-        status = venue->doors_open(venue, key);
-    if (!status)
-        status = preside(venue, &self);
-    if (status)
-        part(venue);
-    return status;
-}
-
-choir_status choir__meet_host_everywhere(
-    choir__venue *venue, choir_store_opts opts, const choir__key *key)
-{
-    opts.bind = "::"; /* IPv4 as well */
-    choir_status status = choir__meet_host(venue, opts, key);
-    if (status != CHOIR_ERR_IO || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
-        return status;
-    opts.bind = "0.0.0.0"; /* a system without IPv6 */
-    return choir__meet_host(venue, opts, key);
-}
-
-choir__attendance choir__meet_try(choir__venue *venue, const char *host, int port,
-    double timeout_s, const choir__key *key, choir_status *status)
-{
-    choir__member self;
-    bool again = false;
-    choir_store_opts opts = choir_store_defaults();
-    opts.timeout_s = timeout_s;
-    venue->seated = false;
-    venue->root[0] = '\0';
-    *status = choir__store_connect(host, port, opts, key, &venue->meeting->store);
-    if (*status)
-        return CHOIR__UNREACHED;
-    choir__meet_self(&self);
-    *status = attend(venue, &self, &again);
-    if (!*status && !again)
-        return CHOIR__MET;
-    part(venue);
-    if (again)
-        *status = choir__error(CHOIR_ERR_STATE,
-            "rank 0 still serves an earlier group of this job at %s: free that one on all "
-            "ranks first, or split it",
-            venue->where);
-    return again || (*status == CHOIR_ERR_PEER_LOST && !venue->seated) ? CHOIR__MISSED
-                                                                       : CHOIR__FAILED;
-}
-
-choir_status choir__meet_call(
-    choir__venue *venue, const char *host, int port, const choir__key *key)
-{
-    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    for (;;) {
-        choir_status status;
-        double left = venue->deadline - choir__now();
-        choir__attendance a =
-            choir__meet_try(venue, host, port, left > 0 ? left : 0, key, &status);
-        if (a == CHOIR__UNREACHED && status == CHOIR_ERR_TIMEOUT)
-            return choir__error(status, "rank 0 never came within %g s: %s",
-                venue->meeting->timeout_s, choir__plain_message(venue->meeting->rank));
-        if (a != CHOIR__MISSED || choir__now() >= venue->deadline)
-            return status;
-        nanosleep(&pause, NULL);
-    }
 }

@@ -1,4 +1,4 @@
-/* A client: what its connection (client.c) and its calls (calls.c) share. */
+/* A client: what connect.c, client.c and calls.c share. */
 #ifndef CHOIR_STORE_CLIENT_H
 #define CHOIR_STORE_CLIENT_H
 
@@ -22,6 +22,14 @@ struct choir_store {
     choir_status failed; /* sticks */
     char where[200], why[300];
 };
+
+typedef enum choir__progress { CHOIR__LATE, CHOIR__CAME, CHOIR__GONE } choir__progress;
+
+/* Sends what can be sent, and waits until something came. */
+choir__progress choir__store_move(choir_store *store, double deadline);
+
+/* Closes and frees. */
+void choir__store_dismantle(choir_store *store);
 
 /* Takes the turn, if the connection still holds. */
 choir_status choir__store_enter(choir_store *store);

@@ -3,7 +3,7 @@
  *
  *   protocol.h  what is said          channel.c  greeting and encryption, no I/O
  *   table.c     keys and values       session.c  a client's requests on the table, no I/O
- *   server.c    the thread            client.c   the connection; calls.c: the calls
+ *   server.c    the thread, serve.c   connect.c, client.c, calls.c   the client
  *   net.c       sockets, addresses    peer.c     whose process is at the other end
  *   holder.c    who holds a port      proc_net.h the kernel's list of sockets
  *   key.c       the job's key         forked.c   what a forked child closes */
