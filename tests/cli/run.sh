@@ -375,7 +375,8 @@ blocked_output() {
     sleep 1
     kill -TERM "$started_pid"
     sleep 1
-    ! pgrep -f "^sleep $mark" >/dev/null || fail 'workers go on after SIGTERM while the output is blocked'
+    ! pgrep -f "^sleep $mark" >/dev/null ||
+        fail 'workers go on after SIGTERM while the output is blocked'
     kill -TERM "$started_pid" # and now nothing is left but what nobody reads
     after 'SIGTERM with blocked output' 143
     kill $reader
