@@ -17,6 +17,19 @@ char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer)
     return (char *)shm->control + slots + ((size_t)rank * 3 + buffer) * CHOIR__CHUNK;
 }
 
+/* The peers have read that buffer's lines last; a store would wait until they let go of them.
+ */
+void choir__shm_prepare(choir__shm *shm, size_t bytes)
+{
+#if defined(__x86_64__)
+    char *next = choir__shm_staging(shm, shm->base.rank, shm->turns % 2);
+    for (size_t at = 0; at < bytes && at < 4096; at += 64)
+        __asm__ volatile("prefetchw %0" : : "m"(next[at]));
+#else
+    (void)shm, (void)bytes;
+#endif
+}
+
 choir_status choir__shm_step(choir__shm *shm, const choir__stamp *call, bool first)
 {
     return first ? choir__shm_enter(shm, call) : choir__shm_barrier(shm);

@@ -170,6 +170,8 @@ static choir_status staged(const move *m, choir__progress progress)
             take(m, buffer, at, piece);
         at += piece;
     } while (at < longest);
+    if (m->same && sends(m, m->rank))
+        choir__shm_prepare(shm, m->each);
     return CHOIR_OK;
 }
 

@@ -140,6 +140,7 @@ static choir_status one_step(job *j, choir__progress progress)
             choir__reduce(&j->reduction, shm->scratch, 0, n);
         first += n;
     } while (first < total(j));
+    choir__shm_prepare(shm, (size_t)chunk(j, 0) * j->size);
     count_elements(j, j->wants ? (j->world - 1) * total(j) : total(j));
     return CHOIR_OK;
 }

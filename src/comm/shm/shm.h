@@ -222,6 +222,8 @@ choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
 
 /* A staging buffer of rank: 0 and 1 in turn; 2 for results. */
 char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer);
+/* After a call in one step: a hint that the next one will stage as much. */
+void choir__shm_prepare(choir__shm *shm, size_t bytes);
 /* A step of a collective; the first one compares the calls. */
 choir_status choir__shm_step(choir__shm *shm, const choir__stamp *call, bool first);
 void choir__shm_count(choir__shm *shm, size_t bytes);
@@ -243,6 +245,6 @@ choir_status choir__shm_move(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call);
 
-enum { CHOIR__DIRECT_FROM = 2 * 1024 }; /* bytes: below, one step beats the two of direct */
+enum { CHOIR__DIRECT_FROM = 4 * 1024 }; /* bytes: below, one step beats the two of direct */
 
 #endif
