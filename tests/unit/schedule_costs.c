@@ -231,8 +231,13 @@ static void test_choice(void **state)
     for (int r = 0; r < WORLD; r++)
         nodes[r] = r / 8;
     choir__plan plan = plan_of(CHOIR__AUTO, CHOIR__ALL_REDUCE, 64, 16);
-    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__HALVING);
+    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__BINOMIAL);
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_BF16), CHOIR__EXCHANGE);
+    plan.count = 1024;
+    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__HALVING);
+    plan.world = 4;
+    assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
+    plan.world = 64;
     plan.count = 1 << 20;
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.nodes = nodes;
@@ -255,6 +260,26 @@ static void test_choice(void **state)
     assert_int_equal(choir__schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED);
 }
 
+/* Whatever the place, the kind and the size: never one with other bits. */
+static void test_choices_keep_the_tree(void **state)
+{
+    int nodes[WORLD];
+    (void)state;
+    for (int world = 1; world <= WORLD; world++)
+        for (int each = 1; each <= world; each += 3)
+            for (int kind = 0; kind <= CHOIR__ALL_TO_ALL; kind++)
+                for (int64_t count = 1; count < 1 << 20; count *= 16) {
+                    for (int r = 0; r < world; r++)
+                        nodes[r] = r / each;
+                    choir__plan plan = plan_of(CHOIR__AUTO, (choir__kind)kind, world, count);
+                    plan.nodes = nodes;
+                    choir__algorithm chosen = choir__schedule_choose(&plan, CHOIR_F32);
+                    assert_true(chosen == CHOIR__EXCHANGE || chosen == CHOIR__BINOMIAL ||
+                                chosen == CHOIR__HALVING || chosen == CHOIR__HIERARCHICAL);
+                    assert_true(choir__schedule_does(&plan, chosen));
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_hierarchical),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_choices_keep_the_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
