@@ -67,7 +67,7 @@ algorithms() {
         good bench all_reduce -n 3 "${short[@]}" --algorithm $name --op max --dtype i32 --json
         lines all_reduce shm $name 3 3000 51000
         good bench all_reduce -n 3 "${short[@]}" --algorithm $name --dtype bf16 --json
-        lines all_reduce shm exchange 3 3000 51000
+        lines all_reduce shm $name 3 3000 51000
         good bench all_to_all -n 3 "${short[@]}" --algorithm $name --json
         lines all_to_all shm exchange 3 3000 51000
     done
