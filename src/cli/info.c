@@ -2,11 +2,13 @@
 #include <getopt.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <choir/device.h>
 
 #include "cli/cli.h"
+#include "comm/plugin.h"
 
 static void help(void)
 {
@@ -27,6 +29,17 @@ static void help(void)
 #define PNG_NAME ""
 #endif
 
+/* Adds `name` to a list in text. */
+static void add(char text[64], const char *name, const char *quote)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, 64 - used, "%s%s%s%s",
+        !used    ? ""
+        : *quote ? ","
+                 : ", ",
+        quote, name, quote);
+}
+
 static const char *images(const char *quote, const char *none)
 {
     static char text[64];
@@ -34,18 +47,35 @@ static const char *images(const char *quote, const char *none)
     *text = '\0';
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (*names[i])
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s%s%s",
-                *text ? *quote ? "," : ", " : "", quote, names[i], quote);
+            add(text, names[i], quote);
     return *text ? text : none;
+}
+
+/* The engines of groups: shm, and the plug-ins that are there. */
+static const char *engines(const char *quote)
+{
+    static char text[64];
+    static const char *const plugins[][2] = {/* file, engine */
+        {"ucx", "ucx"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"}, {"mpi_mpich", "mpi"}};
+    *text = '\0';
+    add(text, "shm", quote);
+    for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {
+        char *found = choir__plugin_find(plugins[i][0], NULL);
+        if (found && !strstr(text, plugins[i][1]))
+            add(text, plugins[i][1], quote);
+        free(found);
+    }
+    return text;
 }
 
 static void print_json(int devices)
 {
     const dnnl_version_t *v = dnnl_version();
     printf(
-        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",\"shm\"],"
+        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",%s],"
         "\"images\":[%s],\"devices\":[",
-        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(), images("\"", ""));
+        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(), engines("\""),
+        images("\"", ""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
     printf("]}\n");
@@ -75,11 +105,11 @@ int choir__cli_info(int argc, char **argv)
     }
     const dnnl_version_t *v = dnnl_version();
     printf(
-        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (device), shm (group)\n"
+        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (devices); %s (groups)\n"
         "images    %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
-        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, images("", "none"),
-        devices - 1);
+        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, engines(""),
+        images("", "none"), devices - 1);
     return CHOIR__EXIT_OK;
 }

@@ -137,7 +137,9 @@ const char *choir__launcher_plugin(void)
                                                        : NULL;
     if (own)
         return is_there(own) || !is_there("mpi") ? own : "mpi";
-    return is_there("mpi_openmpi") ? "mpi_openmpi" : is_there("mpi_mpich") ? "mpi_mpich" : "mpi";
+    return is_there("mpi_openmpi") ? "mpi_openmpi"
+           : is_there("mpi_mpich") ? "mpi_mpich"
+                                   : "mpi";
 }
 
 /* --- Slurm --- */

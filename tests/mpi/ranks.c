@@ -241,8 +241,8 @@ static int collectives(choir_group *g, bool few)
     static const char *const algorithms[] = {NULL, "native"};
     enum { MOST = 300007 };
     size_t room = (size_t)MOST * 8 * (size_t)world * (size_t)world;
-    buffers b = {malloc(room), malloc(room), malloc(room),
-        aligned_alloc(64, CHOIR__REDUCE_SCRATCH)};
+    buffers b = {
+        malloc(room), malloc(room), malloc(room), aligned_alloc(64, CHOIR__REDUCE_SCRATCH)};
     for (size_t c = 0; c < CHOIR_COUNT(counts); c += few ? 3 : 1)
         for (choir_dtype t = 0; t < CHOIR_DTYPE_COUNT; t++) {
             if (check_moves(g, &b, counts[c], t))
@@ -250,7 +250,8 @@ static int collectives(choir_group *g, bool few)
             for (size_t a = 0; a < CHOIR_COUNT(algorithms); a++)
                 for (choir_reduce_op op = 0; op < CHOIR_REDUCE_OP_COUNT; op++) {
                     CHECK_OK(choir_group_algorithm(g, algorithms[a]));
-                    if (choir__arith_find(t, op) && ((!few && counts[c] < 5000) || op < CHOIR_MIN) &&
+                    if (choir__arith_find(t, op) &&
+                        ((!few && counts[c] < 5000) || op < CHOIR_MIN) &&
                         check_reductions(g, &b, counts[c], t, op, !a))
                         return 1;
                 }
