@@ -5,7 +5,8 @@
 unset RANK WORLD_SIZE LOCAL_RANK CHOIR_JOB CHOIR_INIT CHOIR_BACKEND MASTER_ADDR MASTER_PORT
 export OMP_NUM_THREADS=1
 
-all='all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv barrier'
+all='all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all sendrecv
+    barrier'
 reducing='all_reduce reduce_scatter reduce'
 short=(--min 3000 --max 50K --factor 17)
 
@@ -158,6 +159,20 @@ by_mpirun() {
     fi
 }
 
+# Between machines' engine on one of them: few ranks exchange, many take a tree.
+by_ucx() {
+    if ! choir bench all_reduce --max 1K --backend ucx --json >out 2>err; then
+        has err 'choir_ucx' # not built in
+        return
+    fi
+    lines all_reduce ucx exchange 2 1024
+    good bench all_reduce -n 6 --min 1K --max 64K --factor 64 --backend ucx --json
+    grep -q '"algorithm":"binomial".*"bytes":1024,.*"wrong":0' out || fail "1 KiB: $(cat out)"
+    grep -q '"algorithm":"halving".*"bytes":65536,.*"wrong":0' out || fail "64 KiB: $(cat out)"
+    good bench sendrecv --max 1K --backend ucx --json
+    lines sendrecv ucx exchange 2 1024
+}
+
 # A rank that dies ends the others, and nothing is left of them.
 death() {
     start bench all_reduce -n 3 --min 256M --max 256M --json
@@ -179,5 +194,6 @@ check mistakes
 check by_hand
 check by_choir_run
 check by_mpirun
+check by_ucx
 check death
 finish
