@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 choir__executor *choir__executor_of(choir__engine *engine)
 {
@@ -17,14 +18,20 @@ choir__executor *choir__executor_of(choir__engine *engine)
     return engine->executor;
 }
 
+static void forget_memory(choir__executor *x)
+{
+    if (x->memory)
+        munmap(x->memory, x->memory_bytes);
+}
+
 void choir__executor_free(choir__executor *x)
 {
     if (!x)
         return;
     for (int i = 0; i < x->kept_count; i++)
         choir__schedule_free(&x->kept[i].schedule);
+    forget_memory(x);
     free(x->nodes);
-    free(x->memory);
     free(x->requests);
     free(x->source_nodes);
     free(x->sources);
@@ -38,17 +45,17 @@ char *choir__executor_memory(choir__engine *engine, size_t bytes)
     choir__executor *x = engine->executor;
     if (bytes <= x->memory_bytes)
         return x->memory;
-    size_t rounded = (bytes + 4095) / 4096 * 4096; /* 0 where this overflows */
-    char *memory = rounded >= bytes ? aligned_alloc(64, rounded) : NULL;
-    if (!memory) {
+    char *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
         choir__engine_fail(engine, CHOIR_ERR_MEMORY,
             "rank %d cannot have the %zu bytes that messages need on their way", engine->rank,
             bytes);
         return NULL;
     }
-    free(x->memory);
+    forget_memory(x);
     x->memory = memory;
-    x->memory_bytes = rounded;
+    x->memory_bytes = bytes;
     return memory;
 }
 
