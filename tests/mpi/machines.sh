@@ -53,7 +53,8 @@ machines() {
             -x CHOIR_BACKEND -x TIMEOUT_S) ;;
     mpich) # its UCX finds shared memory between the two: both are one kernel's
         launcher=("$work/here" env UCX_TLS=tcp,self UCX_NET_DEVICES=choirm$$ "${launcher[@]}"
-            -launcher ssh -launcher-exec "$work/agent" -hosts $net.1,$net.2 -ppn 1 -iface choirm$$) ;;
+            -launcher ssh -launcher-exec "$work/agent" -hosts $net.1,$net.2 -ppn 1
+            -iface choirm$$) ;;
     esac
     TIMEOUT_S=30 good 4 "$RANKS" where || return
     expect 2 'rank [0-3] of 4, mpi, node 0 of 2, local [01] of 2'
