@@ -5,7 +5,11 @@
  * hold it, then the channel is encrypted. Keys are 1 to 255 bytes of text, values up to
  * CHOIR_STORE_VALUE_MAX bytes.
  *
- * Threads: any; a client's calls take turns. */
+ * Without a key a server talks to processes of its own user id alone, and a client to a server
+ * of its own; where that cannot be told, they do not talk.
+ *
+ * Threads: any; a client's calls take turns, also while one waits. Neither a server nor a
+ * client survives a fork: the child's copies are closed, and it may only free them. */
 #ifndef CHOIR_STORE_H
 #define CHOIR_STORE_H
 
@@ -49,6 +53,8 @@ choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store);
 void choir_store_free(choir_store *store); /* says goodbye; NULL is fine */
 
+/** Errors of this and the calls below: argument, memory (a cap of the server), peer lost, timed
+ * out (the server is silent). */
 choir_status choir_store_set(
     choir_store *store, const char *key, const void *value, size_t bytes);
 /** Waits until there is one. *value (the caller frees it) has a zero byte behind it.
