@@ -26,8 +26,8 @@ two_nodes() {
 printf '%-44s %8.1f ms\n' 'choir run -n 2 true' "$(ms 31 choir run -n 2 true)"
 printf '%-44s %8.1f ms\n' 'choir run -n 64 true' "$(ms 11 choir run -n 64 true)"
 printf '%-44s %8.1f ms\n' 'choir run --nnodes 2, both here' "$(ms 11 two_nodes)"
-# Where torchrun looks after its ranks every 5 s, as it does by default, it takes 5 s more. -r and -t: with
-# Python 3.11, Debian's torchrun 1.13 stumbles over its own defaults.
+# Where torchrun looks after its ranks every 5 s, as it does by default, it takes 5 s more. -r and
+# -t: with Python 3.11, Debian's torchrun 1.13 stumbles over its own defaults.
 if [ -n "$torchrun" ]; then
     printf '%-44s %8s ms\n' 'torchrun --standalone --nproc_per_node 2' \
         "$(digits=1 calc "$(ms 5 "$torchrun" --standalone --nproc_per_node 2 \
