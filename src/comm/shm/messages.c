@@ -137,17 +137,26 @@ bool choir__messages_map(choir__shm *shm, int fd)
     return true;
 }
 
-void choir__messages_free(choir__messages *m)
+static void free_parcels(parcel *p)
 {
-    if (!m)
-        return;
-    munmap(m->segment, m->bytes);
-    close(m->fd);
-    for (parcel *p = m->unused, *next; p; p = next) {
+    for (parcel *next; p; p = next) {
         next = p->next;
         free(p);
     }
-    free(m); /* parcels under way belong to a group that has failed: a few bytes */
+}
+
+void choir__messages_free(choir__messages *m, int world)
+{
+    if (!m)
+        return;
+    for (int r = 0; r < world; r++) { /* under way when the group failed */
+        free_parcels(m->peers[r].out.first);
+        free_parcels(m->peers[r].in.first);
+    }
+    free_parcels(m->unused);
+    munmap(m->segment, m->bytes);
+    close(m->fd);
+    free(m);
 }
 
 static size_t pair(const choir__shm *shm, int from, int to)

@@ -561,7 +561,7 @@ void choir__shm_close(choir__engine *engine)
     close_all(shm->pidfds, CHOIR__MAX_WORLD);
     if (shm->control)
         munmap(shm->control, shm->control_bytes);
-    choir__messages_free(shm->messages);
+    choir__messages_free(shm->messages, shm->base.world);
     pthread_mutex_destroy(&shm->lock);
     free(shm->scratch);
     free(shm->nodes);

@@ -187,7 +187,7 @@ double choir__shm_slept(double seconds);
 /* The memory that messages travel through: made by one rank, mapped by all. */
 int choir__messages_memory(int world, char why[200]);
 bool choir__messages_map(choir__shm *shm, int fd);
-void choir__messages_free(choir__messages *messages);
+void choir__messages_free(choir__messages *messages, int world); /* NULL is fine */
 
 choir_status choir__shm_send(choir__engine *engine, int peer, const void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request);

@@ -172,18 +172,21 @@ static choir_status look_after_peers(wait *w)
         return g->base.failed;
     if (found)
         return choir__ucx_fail(g, g->found, "%s", g->found_text);
+    int gone = -1; /* and left before; others may have died and be why */
     for (int r = 0; r < g->base.world; r++) {
         pthread_mutex_lock(&g->net->lock);
         bool left = g->peers[r].left, never = will_never_come(g, r);
         bool lost = g->net->far[g->peers[r].net_rank].lost != UCS_OK;
         pthread_mutex_unlock(&g->net->lock);
         if (never)
-            return has_left(g, r);
-        if (lost && !left)
+            gone = r;
+        else if (lost && !left)
             return explain_loss(w, r);
-        if (!left && choir__ucx_dead(g, r))
+        else if (!left && choir__ucx_dead(g, r))
             return has_died(g, r);
     }
+    if (gone >= 0)
+        return has_left(g, gone);
     if (now > w->tell_at)
         tell_awaited(w);
     return now - w->since > g->base.timeout_s ? choir__ucx_late(g, w->awaited) : CHOIR_OK;
