@@ -2,17 +2,13 @@
  *
  * Rank 0 listens, the others call it, and the connections stay open: a star. One operation
  * runs over it, the exchange: every rank gives rank 0 an offer and at most one descriptor;
- * rank 0 gives everyone all of them. Opening a group is two exchanges: first each rank's pidfd
- * (so that every rank can see every other's end without trusting process numbers), then rank
- * 0's control segment.
+ * rank 0 gives everyone all of them.
  *
  * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of
  * the same job can't call the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
-#include "comm/shm/numa.h"
-#include "comm/shm/shm.h"
 #include "comm/recorder.h"
-#include "comm/reduce.h"
+#include "comm/shm/shm.h"
 #include "comm/shm/socket.h"
 
 #include <errno.h>
@@ -21,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,18 +27,6 @@ typedef struct letter { /* what rank 0 sends down */
     char text[300];
     choir__offer offers[CHOIR__MAX_WORLD];
 } letter;
-
-static int pidfd_of_self(void)
-{
-    return (int)syscall(SYS_pidfd_open, getpid(), 0);
-}
-
-static void close_all(int *fds, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-}
 
 static int pid_of(const choir__shm *shm, int rank)
 {
@@ -129,7 +111,7 @@ choir_status choir__shm_last_words(choir__shm *shm)
     if (choir__socket_receive(ready.fd, in, sizeof *in, passed, CHOIR__MAX_WORLD, &count) &&
         in->status)
         status = choir__shm_fail(shm, (choir_status)in->status, "%.299s", in->text);
-    close_all(passed, count);
+    choir__shm_close_all(passed, count);
     free(in);
     return status;
 }
@@ -194,7 +176,7 @@ static choir_status exchange_below(
             shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
         return shm->base.failed;
     if (all->status) {
-        close_all(passed, passed_count);
+        choir__shm_close_all(passed, passed_count);
         return choir__shm_fail(shm, (choir_status)all->status, "%s", all->text);
     }
     for (int r = 0; r < shm->base.world; r++)
@@ -219,7 +201,7 @@ choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int 
         status = exchange_below(shm, mine, fd, all, fds, deadline);
     }
     if (status)
-        close_all(fds, shm->base.world);
+        choir__shm_close_all(fds, shm->base.world);
     else
         memcpy(offers, all->offers, sizeof all->offers);
     free(all);
@@ -364,208 +346,8 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
     }
 }
 
-/* --- opening and closing --- */
-
-static choir_status trade_pidfds(choir__shm *shm)
+choir_status choir__shm_call_together(choir__shm *shm)
 {
-    choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];
-    mine.node = choir__numa_node(shm->base.rank, shm->base.world);
-    int pidfds[CHOIR__MAX_WORLD], self = pidfd_of_self();
-    if (self < 0)
-        mine.status = CHOIR_ERR_UNSUPPORTED;
-    choir_status status = choir__shm_exchange(shm, &mine, self, offers, pidfds);
-    if (self >= 0)
-        close(self);
-    if (status)
-        return status;
-    close_all(shm->pidfds, shm->base.world); /* a sub-group's, from its parent */
-    memcpy(shm->pidfds, pidfds, sizeof pidfds);
-    for (int r = 0; r < shm->base.world && !status; r++) {
-        shm->pids[r] = offers[r].pid;
-        shm->numa[r] = offers[r].node;
-        if (offers[r].status)
-            status = choir__shm_fail(shm, CHOIR_ERR_UNSUPPORTED,
-                "rank %d cannot open a pidfd of itself: groups need Linux 5.3 or newer", r);
-    }
-    choir__numa_levels(shm, shm->numa);
-    return status;
-}
-
-/* Each rank's staging area on its own memory node. (What ranks share they allocate themselves.)
- */
-static void place_staging(const choir__shm *shm, char *at)
-{
-    char *staging = at + (shm->control_bytes - (size_t)shm->base.world * 3 * CHOIR__CHUNK);
-    for (int r = 0; r < shm->base.world; r++)
-        choir__numa_place(
-            staging + (size_t)r * 3 * CHOIR__CHUNK, (size_t)3 * CHOIR__CHUNK, shm->numa[r]);
-}
-
-/* Replaces the private stand-in, which carried failures so far, by the segment all ranks
- * share; and maps what messages travel through, which rank 1 makes. */
-static choir_status share_control(choir__shm *shm)
-{
-    choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
-    int fds[CHOIR__MAX_WORLD], fd = -1;
-    bool one = shm->per_node == shm->base.world;
-    if (shm->base.rank == 0)
-        fd = choir__shm_memory(shm, shm->control_bytes, one ? NULL : place_staging, mine.text);
-    if (shm->base.rank == 1)
-        fd = choir__messages_memory(shm->base.world, mine.text);
-    if (shm->base.rank < 2 && fd < 0)
-        mine.status = CHOIR_ERR_MEMORY;
-    if (choir__shm_exchange(shm, &mine, fd, offers, fds))
-        goto out;
-    bool made = fds[0] >= 0 && fds[1] >= 0;
-    void *p = made ? choir__shm_map(fds[0], shm->control_bytes) : NULL;
-    if (p) {
-        munmap(shm->control, shm->control_bytes);
-        shm->control = p;
-        shm->me = &shm->control->slots[shm->base.rank];
-    }
-    if (!p || !choir__messages_map(shm, fds[1]))
-        choir__shm_fail(shm, CHOIR_ERR_MEMORY, "cannot share %zu bytes between the ranks: %s",
-            shm->control_bytes,
-            made               ? strerror(errno)
-            : offers[0].status ? offers[0].text
-                               : offers[1].text);
-    close_all(fds, shm->base.world);
-out:
-    if (fd >= 0)
-        close(fd);
-    return shm->base.failed;
-}
-
-static const choir__engine_ops shm_ops = {
-    .name = "shm",
-    .close = choir__shm_close,
-    .run = choir__shm_run,
-    .run_batch = choir__shm_batch,
-    .split = choir__shm_split,
-    .send = choir__shm_send,
-    .receive = choir__shm_receive,
-    .wait = choir__shm_wait_messages,
-    .share = choir__shm_share,
-};
-
-/* The ranks' own words on who they are, where the meeting had none. */
-static void fill_members(choir__shm *shm)
-{
-    if (shm->base.members)
-        return;
-    shm->base.members = choir__calloc((size_t)shm->base.world, sizeof *shm->base.members);
-    for (int r = 0; r < shm->base.world; r++)
-        shm->base.members[r] =
-            (choir__member){.pid = shm->pids[r], .local_rank = r, .job_rank = r};
-}
-
-/* On failure the message is this thread's, and shm is gone. */
-static choir_status meet(choir__shm *shm, choir__engine **opened)
-{
-    int rank = shm->base.rank, world = shm->base.world;
-    bool crowded = world > sysconf(_SC_NPROCESSORS_ONLN);
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0: not told */
-    size_t slots = (sizeof(choir__control) + 4095) / 4096 * 4096;
-    shm->cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20;
-    shm->spins = crowded ? 20 : 2000;
-    shm->yields = crowded ? 8 : 100;
-    shm->per_node = world;
-    shm->pids[rank] = getpid();
-    pthread_mutex_init(&shm->lock, NULL);
-    shm->control_bytes = slots + (world > 1 ? (size_t)world * 3 * CHOIR__CHUNK : 0);
-    shm->control = mmap(NULL, shm->control_bytes, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (shm->control == MAP_FAILED) {
-        shm->control = NULL;
-        choir__shm_close(&shm->base);
-        return choir__error(CHOIR_ERR_MEMORY, "cannot map a group of %d ranks", world);
-    }
-    shm->me = &shm->control->slots[rank];
-    shm->scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH); /* untouched pages cost nothing */
-    if (!shm->scratch) {
-        choir__shm_close(&shm->base);
-        return choir__error(
-            CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
-    }
-    if (world > 1) {
-        uint64_t key = choir__socket_key(shm->job);
-        if ((rank == 0 ? listen_for_ranks(shm, key) : call_rank_0(shm, key)) ||
-            trade_pidfds(shm) || share_control(shm)) {
-            choir__error(shm->base.failed, "%s", shm->base.message);
-            choir_status status = shm->base.failed;
-            choir__shm_close(&shm->base);
-            return status;
-        }
-    }
-    fill_members(shm);
-    shm->parent = NULL; /* it may go first */
-    *opened = &shm->base;
-    return CHOIR_OK;
-}
-
-static choir__shm *new_shm(int rank, int world, double timeout_s)
-{
-    choir__shm *shm = choir__calloc(1, sizeof *shm);
-    shm->base = (choir__engine){
-        .ops = &shm_ops, .rank = rank, .world = world, .nodes = 1, .timeout_s = timeout_s};
-    for (int r = 0; r < CHOIR__MAX_WORLD; r++)
-        shm->sockets[r] = shm->pidfds[r] = -1;
-    return shm;
-}
-
-choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
-{
-    if (m->world > CHOIR__MAX_WORLD)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a group of %d ranks: want 1 to %d", m->world,
-            CHOIR__MAX_WORLD);
-    choir__shm *shm = new_shm(m->rank, m->world, m->timeout_s);
-    snprintf(shm->job, sizeof shm->job, "%s", m->job);
-    if (m->members) {
-        shm->base.members = choir__calloc((size_t)m->world, sizeof *m->members);
-        memcpy(shm->base.members, m->members, (size_t)m->world * sizeof *m->members);
-    }
-    return meet(shm, engine);
-}
-
-/* A group of its own, under a name that only its members know. */
-choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
-    int color, choir__engine **child)
-{
-    choir__shm *parent = (choir__shm *)engine;
-    choir__shm *shm = new_shm(rank, count, engine->timeout_s);
-    int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
-    /* seq: that of the call in which all ranks told their colors, in some sub-group or in none.
-     */
-    snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
-        (unsigned)choir__socket_key(parent->job));
-    shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
-    for (int r = 0; r < count; r++) {
-        shm->pids[r] = parent->pids[ranks[r]];
-        if (parent->pidfds[ranks[r]] >= 0)
-            shm->pidfds[r] = fcntl(parent->pidfds[ranks[r]], F_DUPFD_CLOEXEC, 0);
-    }
-    shm->parent = parent;
-    choir_status status = meet(shm, child);
-    if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all shall know whom */
-        choir__shm_fail(parent, status, "%s", choir_error_message());
-    return status;
-}
-
-void choir__shm_close(choir__engine *engine)
-{
-    choir__shm *shm = (choir__shm *)engine;
-    choir__shm_orphan(shm);
-    if (shm->me)
-        atomic_store(&shm->me->left, 1); /* who still waits for this rank sees it in 50 ms */
-    close_all(shm->sockets, CHOIR__MAX_WORLD);
-    close_all(shm->pidfds, CHOIR__MAX_WORLD);
-    if (shm->control)
-        munmap(shm->control, shm->control_bytes);
-    choir__messages_free(shm->messages, shm->base.world);
-    pthread_mutex_destroy(&shm->lock);
-    free(shm->scratch);
-    free(shm->nodes);
-    free(shm->sources);
-    free(shm->owners);
-    choir__engine_free(engine);
+    uint64_t key = choir__socket_key(shm->job);
+    return shm->base.rank == 0 ? listen_for_ranks(shm, key) : call_rank_0(shm, key);
 }

@@ -9,7 +9,8 @@
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
  *
- *   rendezvous.c  ranks meet and pass descriptors    collectives.c  which way a call takes
+ *   open.c        a group's beginning and end        collectives.c  which way a call takes
+ *   rendezvous.c  ranks meet and pass descriptors
  *   wait.c        steps, sleep                       moves.c        broadcast, gather and such
  *   call.c        do all ranks make the same call    reductions.c   reduce and such
  *   shared.c      memory that peers can reach        messages.c     between two ranks
@@ -109,13 +110,19 @@ typedef struct choir__shm {
     size_t nodes_room;
 } choir__shm;
 
-/* --- rendezvous.c --- */
+/* --- open.c --- */
 
 /* Meets the other ranks of the job, under its name. */
 choir_status choir__shm_open(choir__meeting *meeting, choir__engine **engine);
 choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child);
 void choir__shm_close(choir__engine *engine);
+void choir__shm_close_all(int *fds, int count); /* those that are not -1 */
+
+/* --- rendezvous.c --- */
+
+/* The ranks of shm->job get connected to rank 0. */
+choir_status choir__shm_call_together(choir__shm *shm);
 
 /* What a rank tells all others in an exchange; text says why status is not 0. */
 typedef struct choir__offer {
