@@ -29,6 +29,8 @@ typedef struct mailbox_pair {
     int sent, expected, fetched; /* letters; receives posted; receives done */
 } mailbox_pair;
 
+struct errand;
+
 typedef struct post_office {
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -36,6 +38,7 @@ typedef struct post_office {
     int world;
     bool failed;
     char message[512];
+    struct errand *errands; /* all that are not done: a group that failed leaves some */
 } post_office;
 
 typedef struct mailbox {
@@ -45,12 +48,33 @@ typedef struct mailbox {
 
 /* A receive that waits, or a send that has not been fetched. */
 typedef struct errand {
+    struct errand *next, **link;
     void *data;
     size_t bytes;
     choir__stamp stamp;
     int number;
     letter *sent;
 } errand;
+
+static inline errand *errand_new(post_office *office)
+{
+    errand *e = calloc(1, sizeof *e);
+    e->next = office->errands;
+    e->link = &office->errands;
+    if (e->next)
+        e->next->link = &e->next;
+    return office->errands = e;
+}
+
+static inline void errand_free(errand *e)
+{
+    if (e->sent && e->sent->taken)
+        free(e->sent);
+    *e->link = e->next;
+    if (e->next)
+        e->next->link = e->link;
+    free(e);
+}
 
 static inline choir_status mailbox_send(choir__engine *engine, int peer, const void *data,
     size_t bytes, const choir__stamp *stamp, choir__request *request)
@@ -73,7 +97,7 @@ static inline choir_status mailbox_send(choir__engine *engine, int peer, const v
     request->done = copied;
     request->peer = peer;
     if (!copied) {
-        errand *e = calloc(1, sizeof *e);
+        errand *e = errand_new(office);
         e->sent = l;
         request->handle = e;
     }
@@ -86,12 +110,12 @@ static inline choir_status mailbox_receive(choir__engine *engine, int peer, void
     size_t bytes, const choir__stamp *stamp, choir__request *request)
 {
     post_office *office = ((mailbox *)engine)->office;
-    errand *e = calloc(1, sizeof *e);
     pthread_mutex_lock(&office->lock);
-    *e = (errand){.data = data,
-        .bytes = bytes,
-        .stamp = *stamp,
-        .number = office->pairs[peer][engine->rank].expected++};
+    errand *e = errand_new(office);
+    e->data = data;
+    e->bytes = bytes;
+    e->stamp = *stamp;
+    e->number = office->pairs[peer][engine->rank].expected++;
     request->handle = e;
     request->peer = peer;
     pthread_mutex_unlock(&office->lock);
@@ -117,8 +141,6 @@ static inline choir_status mailbox_try(mailbox *box, choir__request *request)
     letter *l = pair->first;
     if (e->sent) {
         request->done = e->sent->taken;
-        if (request->done)
-            free(e->sent);
     } else if (l && pair->fetched == e->number) {
         if (memcmp(&l->stamp, &e->stamp, sizeof l->stamp) != 0 || l->bytes != e->bytes)
             return mailbox_fail(box, CHOIR_ERR_MISMATCH, "ranks disagree");
@@ -135,7 +157,7 @@ static inline choir_status mailbox_try(mailbox *box, choir__request *request)
         pthread_cond_broadcast(&office->change);
     }
     if (request->done)
-        free(e);
+        errand_free(e);
     return CHOIR_OK;
 }
 
@@ -243,6 +265,14 @@ static inline int mailbox_run(int world, int per_node, mailbox_fn *fn, void *arg
     for (int from = 0; from < world && !office->failed; from++)
         for (int to = 0; to < world; to++)
             bad += office->pairs[from][to].first != NULL; /* a letter nobody wanted */
+    while (office->errands)
+        errand_free(office->errands);
+    for (int from = 0; from < world; from++)
+        for (int to = 0; to < world; to++)
+            for (letter *l = office->pairs[from][to].first, *next; l; l = next) {
+                next = l->next;
+                free(l);
+            }
     pthread_cond_destroy(&office->change);
     pthread_mutex_destroy(&office->lock);
     free(office);
