@@ -209,7 +209,7 @@ static inline void work(stage *s, int rank, rank_fn *fn)
                 usleep(1000);
     choir_store_free(meeting.store);
     choir_store_server_free(server);
-    choir__meeting_free(&meeting);
+    free(meeting.members);
 }
 
 static inline void live(stage *s, int rank, rank_fn *fn)

@@ -119,8 +119,8 @@ choir_status choir__plugin_engine(
     void *library = path ? load(path) : NULL;
     if (!path) {
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "backend '%s' is a plug-in, and there is no choir_%s.so in %s: install %s and build "
-            "Choir with it, or set CHOIR_PLUGIN_PATH",
+            "backend '%s' is a plug-in, and there is no choir_%s.so in %s: install %s and "
+            "build Choir with it, or set CHOIR_PLUGIN_PATH",
             name, name, looked, needs);
         goto out;
     }

@@ -22,6 +22,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
-enum { CLOSE_S = 5 }; /* how long what was sent may take to leave */
+enum { CLOSE_S = 5 };             /* how long what was sent may take to leave */
+static const double look_s = 0.1; /* how often who waits for others to open asks after them */
 
 static ucs_log_func_rc_t say_nothing(const char *file, unsigned line, const char *function,
     ucs_log_level_t level, const ucs_log_component_config_t *component, const char *message,
@@ -201,8 +203,58 @@ static choir_status missing(choir__ucx_net *net, double timeout_s)
         used += (size_t)snprintf(who + used, sizeof who - used, count++ ? ", %d" : "%d", r);
     }
     return choir__error(CHOIR_ERR_TIMEOUT,
-        "rank%s %s did not open backend 'ucx' within %g s: is it the same backend on all ranks?",
+        "rank%s %s did not open backend 'ucx' within %g s: is it the same on all ranks?",
         count == 1 ? "" : "s", who, timeout_s);
+}
+
+/* A rank that is gone: its process, if it is one of this machine, or its last will; -1: none.
+ */
+static int find_dead(choir__ucx_net *net)
+{
+    char key[128], *value;
+    for (int r = 0; r < net->world; r++) {
+        struct pollfd process = {.fd = net->far[r].pid_fd, .events = POLLIN};
+        if (process.fd >= 0 && poll(&process, 1, 0) == 1)
+            return r;
+    }
+    snprintf(key, sizeof key, "%s/dead", net->prefix);
+    if (choir_store_get(net->store, key, 0, &value, NULL))
+        return -1;
+    int rank = atoi(value);
+    free(value);
+    return rank >= 0 && rank < net->world ? rank : -1;
+}
+
+/* The address of a rank, unless somebody dies meanwhile. */
+static choir_status await_address(choir__ucx_net *net, const choir__meeting *meeting,
+    const char *key, double until, char **address)
+{
+    choir_status status;
+    int dead = -1;
+    do {
+        double left = until - choir__now(), slice = left < look_s ? left : look_s;
+        status = choir_store_get(net->store, key, slice > 0 ? slice : 0, address, NULL);
+        if (status)
+            dead = find_dead(net);
+    } while (status == CHOIR_ERR_TIMEOUT && dead < 0 && choir__now() < until);
+    if (dead >= 0)
+        return CHOIR_ERR_PEER_LOST;
+    return status == CHOIR_ERR_TIMEOUT ? missing(net, meeting->timeout_s) : status;
+}
+
+/* Where the store has gone, the rank that kept it will be gone, too, or in a moment. */
+static choir_status name_the_dead(choir__ucx_net *net, const choir__meeting *meeting)
+{
+    int dead = find_dead(net);
+    for (int i = 0; dead < 0 && i < 50; i++) {
+        poll(NULL, 0, 10);
+        dead = find_dead(net);
+    }
+    if (dead < 0)
+        return CHOIR_ERR_PEER_LOST; /* in the store's words */
+    return choir__error(CHOIR_ERR_PEER_LOST,
+        "rank %d (pid %d on %s) died while the ranks opened backend 'ucx'", dead,
+        meeting->members[dead].pid, meeting->members[dead].host);
 }
 
 static void on_loss(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -220,12 +272,9 @@ static choir_status connect_to(
 {
     const choir__member *me = &meeting->members[net->rank], *they = &meeting->members[rank];
     bool near = strcmp(me->machine, they->machine) == 0;
-    double left = until - choir__now();
     char key[128], *address;
     snprintf(key, sizeof key, "%s/%s/%d", net->prefix, near ? "near" : "far", rank);
-    choir_status status = choir_store_get(net->store, key, left > 0 ? left : 0, &address, NULL);
-    if (status == CHOIR_ERR_TIMEOUT)
-        return missing(net, meeting->timeout_s);
+    choir_status status = await_address(net, meeting, key, until, &address);
     if (status)
         return status;
     const ucp_ep_params_t params = {
@@ -240,8 +289,6 @@ static choir_status connect_to(
     if (s != UCS_OK)
         return choir__error(CHOIR_ERR_IO, "UCX: no way to reach rank %d (pid %d on %s): %s",
             rank, they->pid, they->host, ucs_status_string(s));
-    if (near && rank != net->rank)
-        net->far[rank].pid_fd = (int)syscall(SYS_pidfd_open, they->pid, 0);
     return CHOIR_OK;
 }
 
@@ -267,22 +314,32 @@ static bool is_crowded(const choir__meeting *meeting)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && here > CPU_COUNT(&cores);
 }
 
+/* The processes of this machine, as files that tell when they end. */
+static void watch_processes(choir__ucx_net *net, const choir__meeting *meeting)
+{
+    const choir__member *all = meeting->members;
+    for (int r = 0; r < net->world; r++)
+        if (r != net->rank && strcmp(all[r].machine, all[net->rank].machine) == 0)
+            net->far[r].pid_fd = (int)syscall(SYS_pidfd_open, all[r].pid, 0);
+}
+
 static choir_status join(choir__ucx_net *net, const choir__meeting *meeting)
 {
     char key[128], rank[16];
     double until = choir__now() + meeting->timeout_s;
+    watch_processes(net, meeting);
     choir_status status = choose_prefix(net);
-    if (!status)
-        status = publish(net, false);
-    if (!status)
-        status = publish(net, true);
     snprintf(key, sizeof key, "%s/dead", net->prefix);
     snprintf(rank, sizeof rank, "%d", net->rank);
     if (!status)
         status = choir_store_will(net->store, key, rank, strlen(rank));
+    if (!status)
+        status = publish(net, false);
+    if (!status)
+        status = publish(net, true);
     for (int r = 0; r < net->world && !status; r++)
         status = connect_to(net, meeting, r, until);
-    return status;
+    return status == CHOIR_ERR_PEER_LOST ? name_the_dead(net, meeting) : status;
 }
 
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **made)

@@ -148,6 +148,8 @@ choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, in
  */
 choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Tells all of the failure, since the store may go with this rank. Under the lock. */
+void choir__ucx_spread(choir__ucx *g);
 /* A look at what the others say; not CHOIR_OK if they have failed. Answers who asks. */
 choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited);
 /* The time is over: finds out who is late. CHOIR_OK: all came in the end. */

@@ -64,9 +64,19 @@ static bool is_sentence(const char *value)
 static choir_status adopt(choir__ucx *g, const char *sentence)
 {
     int status = 0, used = 0;
+    if (sentence != g->sentence)
+        snprintf(g->sentence, sizeof g->sentence, "%s", sentence);
     if (sscanf(sentence, "%d %n", &status, &used) < 1 || status >= 0)
         return choir__engine_fail(&g->base, CHOIR_ERR_PEER_LOST, "%s", sentence);
     return choir__engine_fail(&g->base, (choir_status)status, "%s", sentence + used);
+}
+
+static void tell_all(choir__ucx *g)
+{
+    for (int r = 0; r < g->base.world; r++)
+        if (r != g->base.rank && !g->peers[r].left &&
+            g->net->far[g->peers[r].net_rank].lost == UCS_OK)
+            choir__ucx_tell(g, r, CHOIR__UCX_FAILED);
 }
 
 /* Without a store: all tell all, and take what the lowest of the ranks had to tell. */
@@ -75,10 +85,7 @@ static void agree(choir__ucx *g)
     choir__ucx_net *net = g->net;
     double until = choir__now() + agree_s;
     pthread_mutex_lock(&net->lock);
-    for (int r = 0; r < g->base.world; r++)
-        if (r != g->base.rank && !g->peers[r].left &&
-            net->far[g->peers[r].net_rank].lost == UCS_OK)
-            choir__ucx_tell(g, r, CHOIR__UCX_FAILED);
+    tell_all(g);
     while (choir__now() < until) {
         while (ucp_worker_progress(net->worker))
             ;
@@ -89,6 +96,22 @@ static void agree(choir__ucx *g)
     if (*g->told && g->told_by < g->base.rank)
         memcpy(g->sentence, g->told, sizeof g->told);
     pthread_mutex_unlock(&net->lock);
+}
+
+static bool telling(const choir__ucx *g)
+{
+    const choir__ucx_op *op = g->under_way;
+    while (op && op->header.kind != CHOIR__UCX_FAILED)
+        op = op->next;
+    return op != NULL;
+}
+
+void choir__ucx_spread(choir__ucx *g)
+{
+    double until = choir__now() + agree_s;
+    tell_all(g);
+    while (telling(g) && choir__now() < until)
+        ucp_worker_progress(g->net->worker);
 }
 
 choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)

@@ -233,8 +233,10 @@ choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, in
     choir_status status = wait_long(&w);
     pthread_mutex_lock(&g->net->lock);
     g->waiting = false;
-    if (status)
+    if (status) {
+        choir__ucx_spread(g);
         choir__ucx_abandon(g);
+    }
     pthread_mutex_unlock(&g->net->lock);
     free(w.awaited);
     return status;
