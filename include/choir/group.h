@@ -48,11 +48,12 @@ choir_group_opts choir_group_defaults(void);
  * Meets the other ranks. Collective. The caller frees the group.
  *
  * @param method  how they find each other:
- *     "env://"            RANK, WORLD_SIZE, and MASTER_ADDR with MASTER_PORT, or CHOIR_JOB
- * where all ranks are on this machine "tcp://host:port"   rank 0 listens there, the others call
- * it; rank and world in opts "file://path"       rank 0 writes into the file where it can be
- * called "mpi://"            joins what mpirun or srun started NULL                CHOIR_INIT;
- * else what the environment offers, in the order above
+ *   env://            RANK and WORLD_SIZE; and CHOIR_JOB, where all ranks are on this
+ *                     machine, or MASTER_ADDR and MASTER_PORT
+ *   tcp://host:port   rank 0 listens there, the others call it
+ *   file://path       rank 0 writes into the file where it can be called
+ *   mpi://            joins what mpirun or srun started
+ *   NULL              CHOIR_INIT; else what the environment offers, in this order
  *
  * Errors: argument, peer lost, mismatch (of world sizes, versions, two that say they are the
  * same rank), timed out (naming the ranks that never came).
