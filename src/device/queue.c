@@ -62,6 +62,7 @@ struct choir__queue {
     choir__queue_gauges *gauges, unseen; /* opts.gauges, or this one */
     choir__observer *_Atomic observer;
     void *observer_arg;
+    atomic_int holders; /* its owner, and waits for it that other queues have yet to run */
     choir__queue *next;
 };
 
@@ -136,6 +137,7 @@ static uint64_t finished(choir__queue *q)
 }
 
 static void wait_task(const void *args);
+static void let_go_of_awaited(const void *args);
 
 static void run_task(choir__queue *q, const task *t)
 {
@@ -161,6 +163,8 @@ static void run_next(choir__queue *q)
         q->fresh = false;
         q->running_task = t;
         run_task(q, t);
+    } else if (t->fn == wait_task) {
+        let_go_of_awaited(t->args);
     }
     atomic_store_explicit(&q->read, at + t->bytes, memory_order_release);
     uint64_t now = atomic_load_explicit(&q->finished, memory_order_relaxed) + 1;
@@ -339,6 +343,17 @@ choir__event choir__queue_record(choir__queue *queue)
     return event;
 }
 
+static void let_go(choir__queue *q)
+{
+    if (atomic_fetch_sub(&q->holders, 1) == 1)
+        free(q);
+}
+
+static void let_go_of_awaited(const void *args)
+{
+    let_go(((const choir__event *)args)->queue);
+}
+
 static void wait_task(const void *args)
 {
     const choir__event *event = args;
@@ -350,6 +365,7 @@ static void wait_task(const void *args)
     choir_status status = choir__queue_status(event->queue);
     if (status != CHOIR_OK)
         choir__queue_fail(status, "%s", event->queue->message);
+    let_go_of_awaited(args);
 }
 
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event)
@@ -357,8 +373,10 @@ choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event
     if (!event.queue)
         return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
     if (event.queue != queue &&
-        !(choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK))
+        !(choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK)) {
+        atomic_fetch_add(&event.queue->holders, 1);
         choir__queue_issue_raw(queue, wait_task, &event, sizeof event);
+    }
     return CHOIR_OK;
 }
 
@@ -455,6 +473,7 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     q->ring = choir__alloc(RING_BYTES);
     pthread_mutex_init(&q->issue_lock, NULL);
     atomic_store(&q->wake_at, UINT64_MAX);
+    atomic_store(&q->holders, 1);
     pthread_mutex_lock(&registry_lock);
     q->next = registry;
     registry = q;
@@ -462,6 +481,8 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     return q;
 }
 
+/* Another queue may not have got to its wait for a task of this one, which is done: it asks, so
+ * the counters outlive the rest. */
 void choir__queue_free(choir__queue *q)
 {
     if (!q)
@@ -477,7 +498,7 @@ void choir__queue_free(choir__queue *q)
     if (q->opts.core_count > 0)
         free((void *)q->opts.cores);
     free(q->ring);
-    free(q);
+    let_go(q);
 }
 
 void choir__queues_quiesce(void)

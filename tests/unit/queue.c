@@ -102,6 +102,38 @@ static void test_events_order_queues(void **state)
         choir__queue_free(q[i]);
 }
 
+/* What was freed last is somebody else's now. */
+static void use_freed_memory(void)
+{
+    for (size_t n = 64; n <= 4096; n += 16) {
+        void *volatile p = malloc(n);
+        memset(p, 0x5a, n);
+        free(p);
+    }
+}
+
+/* The wait for a queue's last task is still to be run when the queue is freed. */
+static void test_awaited_queue_goes_first(void **state)
+{
+    static struct log log;
+    choir__queue *first = new_queue("first", false), *second = new_queue("second", false);
+    (void)state;
+    log.count = 0;
+    for (int i = 0; i < 2; i++) { /* the other time the wait is skipped */
+        note(second, &log, 2 * i + 1, 50000);
+        note(first, &log, 2 * i, 5000);
+        choir__queue_wait_event(second, choir__queue_record(first));
+        choir__queue_free(first);
+        use_freed_memory();
+        assert_int_equal(choir__queue_wait(second), i ? CHOIR_ERR_RANGE : CHOIR_OK);
+        first = new_queue("first", false);
+        int number = 7;
+        choir__queue_issue(second, fail_task, &number, sizeof number);
+    }
+    choir__queue_free(first);
+    choir__queue_free(second);
+}
+
 static void test_event_is_a_place(void **state)
 {
     static struct log log;
@@ -434,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_events_order_queues),
+        cmocka_unit_test(test_awaited_queue_goes_first),
         cmocka_unit_test(test_event_is_a_place),
         cmocka_unit_test(test_event_nobody_recorded),
         cmocka_unit_test(test_who_runs),
