@@ -6,6 +6,7 @@
  * of a call is given when it runs: a recorded step issues the same calls again. */
 #include "comm/group.h"
 
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,13 @@
  */
 enum { PATIENCE_US = 20000 };
 
+/* Memory of a call, until it has run. */
+typedef struct choir__block {
+    struct choir__block *before, *next;
+    bool for_good; /* a recorded step will run it again */
+    alignas(16) char data[];
+} choir__block;
+
 /* --- opening --- */
 
 choir_group_opts choir_group_defaults(void)
@@ -33,6 +41,7 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
     group->engine = engine;
     group->job = job;
     atomic_fetch_add(&job->groups, 1);
+    pthread_mutex_init(&group->kept_lock, NULL);
     snprintf(group->name, sizeof group->name, "%s", name);
     engine->name = group->name;
     group->log = choir__log_open(name, engine->ops->name, engine->rank, engine->world);
@@ -79,10 +88,11 @@ void choir_group_free(choir_group *group)
         choir__meeting_free(&group->job->meeting);
         free(group->job);
     }
-    for (void **kept = group->kept, **next; kept; kept = next) {
-        next = *kept;
-        free(kept);
+    while (group->kept) { /* recorded, or of calls that a failure or nobody's batch_end left */
+        group->kept->for_good = false;
+        choir__group_let_go(group, group->kept->data);
     }
+    pthread_mutex_destroy(&group->kept_lock);
     free(group->batch);
     free(group);
 }
@@ -213,7 +223,7 @@ static void run_call(const void *args)
     else
         report(t->group, choir__group_run(t->group, &call));
     if (call.in_counts)
-        choir__group_let_go(call.in_counts);
+        choir__group_let_go(t->group, call.in_counts);
 }
 
 static void run_batch(const void *args)
@@ -222,8 +232,8 @@ static void run_batch(const void *args)
     report(t->group, choir__batch_run(t->group, t->calls, t->count));
     for (int i = 0; i < t->count; i++)
         if (t->calls[i].in_counts)
-            choir__group_let_go(t->calls[i].in_counts);
-    choir__group_let_go(t->calls);
+            choir__group_let_go(t->group, t->calls[i].in_counts);
+    choir__group_let_go(t->group, t->calls);
 }
 
 static choir_status wait_or_hand_out(choir_group *group, choir_work *work)
@@ -277,24 +287,33 @@ choir_status choir_group_batch_end(choir_group *group, choir_work *work)
     return wait_or_hand_out(group, work);
 }
 
-/* A kept block begins with the list's link, which is the block itself while nothing is
- * recorded: such blocks go when their task has run. */
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
 {
-    void **block = choir__alloc(16 + bytes);
-    bool for_good = choir__recording_active();
-    *block = for_good ? group->kept : block;
-    if (for_good)
-        group->kept = block;
-    memcpy((char *)block + 16, data, bytes);
-    return (char *)block + 16;
+    choir__block *block = choir__alloc(sizeof *block + bytes);
+    memcpy(block->data, data, bytes);
+    block->for_good = choir__recording_active();
+    block->before = NULL;
+    pthread_mutex_lock(&group->kept_lock);
+    block->next = group->kept;
+    if (block->next)
+        block->next->before = block;
+    group->kept = block;
+    pthread_mutex_unlock(&group->kept_lock);
+    return block->data;
 }
 
-void choir__group_let_go(const void *kept)
+void choir__group_let_go(choir_group *group, const void *kept)
 {
-    void **block = (void **)(uintptr_t)((const char *)kept - 16);
-    if (*block == block)
-        free(block);
+    choir__block *block =
+        (choir__block *)(uintptr_t)((const char *)kept - offsetof(choir__block, data));
+    if (block->for_good)
+        return;
+    pthread_mutex_lock(&group->kept_lock);
+    if (block->next)
+        block->next->before = block->before;
+    *(block->before ? &block->before->next : &group->kept) = block->next;
+    pthread_mutex_unlock(&group->kept_lock);
+    free(block);
 }
 
 /* --- shared memory --- */

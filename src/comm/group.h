@@ -3,6 +3,7 @@
 #ifndef CHOIR_COMM_GROUP_H
 #define CHOIR_COMM_GROUP_H
 
+#include <pthread.h>
 #include <choir/group.h>
 #include "comm/engine.h"
 #include "comm/recorder.h"
@@ -25,7 +26,8 @@ struct choir_group {
     choir__call *batch; /* (batch_room) calls since batch_begin */
     int batch_count, batch_room;
     bool batching;
-    void *kept; /* what recorded steps will issue again: a list, freed with the group */
+    pthread_mutex_t kept_lock;
+    struct choir__block *kept; /* memory of calls that have not run, or that are recorded */
 };
 
 /* A group over an engine, which it owns. */

@@ -17,10 +17,10 @@ choir_status choir__batch_run(choir_group *group, choir__call *calls, int count)
 bool choir__tree_by_name(const choir__call *call);
 choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *call);
 
-/* A copy of data on the heap that lives until the call has run; for good while a step is being
- * recorded, which will issue it again. */
+/* A copy of data on the heap that lives until the call has run and lets it go, at most as long
+ * as the group; as long as that where a step is being recorded, which will run it again. */
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes);
-void choir__group_let_go(const void *kept);
+void choir__group_let_go(choir_group *group, const void *kept);
 
 /* The name of the collective that a task runs, for traces. */
 const char *choir__group_task_name(choir__task *fn, const void *args);

@@ -33,13 +33,15 @@ static int choose(const choir_group *group, choice *all, int *ranks, int *mine)
 
 choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child)
 {
+    *child = NULL;
+    if (group->batching) /* the colors would only travel at its end */
+        return choir__error(CHOIR_ERR_STATE, "a group is split in an open batch: end it first");
     int world = choir_group_world(group), rank = 0;
     choice mine = {color, key, choir_group_rank(group)};
     choice *all = choir__calloc((size_t)world, sizeof *all);
     int *ranks = choir__calloc((size_t)world, sizeof *ranks);
     choir__engine *engine = NULL;
     uint32_t number = group->splits++;
-    *child = NULL;
     choir_status status = choir_group_all_gather(
         group, &mine, all, sizeof mine / sizeof mine.color, CHOIR_I32, NULL);
     if (status == CHOIR_OK && color >= 0) {

@@ -210,6 +210,18 @@ static void test_arguments(void **state)
         choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_BAND, NULL), CHOIR_ERR_DTYPE);
     assert_int_equal(
         choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM, NULL), CHOIR_ERR_ARGUMENT);
+    int64_t counts[] = {1};
+    choir_work work;
+    choir_group *child;
+    choir_group_batch_begin(group);
+    assert_int_equal(choir_group_split(group, 0, 0, &child), CHOIR_ERR_STATE);
+    assert_null(child);
+    assert_int_equal(choir_group_all_to_all_uneven(/* in a batch that nobody ends, and not */
+                         group, &x, counts, &x, counts, CHOIR_F32, NULL),
+        CHOIR_OK);
+    assert_int_equal(
+        choir_group_all_to_all_uneven(group, &x, counts, &x, counts, CHOIR_F32, &work),
+        CHOIR_ERR_ARGUMENT);
     choir_group_free(group);
     choir_group_free(NULL);
     choir__shared_free(NULL);
