@@ -21,7 +21,6 @@ static const char *const kinds[CHOIR__KIND_COUNT] = {
     [CHOIR__RECEIVE] = "receive",
     [CHOIR__TREE_REDUCE] = "tree_reduce",
     [CHOIR__SHARE] = "the making of shared memory",
-    [CHOIR__SPLIT] = "split",
 };
 
 static const char *const algorithms[CHOIR__ALGORITHM_COUNT] = {
@@ -83,7 +82,6 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
     switch ((choir__kind)stamp->kind) {
     case CHOIR__BARRIER:
     case CHOIR__SHARE:
-    case CHOIR__SPLIT:
     case CHOIR__KIND_COUNT: break;
     case CHOIR__REDUCE:
     case CHOIR__GATHER:

@@ -19,7 +19,6 @@ typedef enum choir__kind {
     CHOIR__RECEIVE,
     CHOIR__TREE_REDUCE, /* the gradients' tree over micro-batches */
     CHOIR__SHARE,       /* the making of shared memory */
-    CHOIR__SPLIT,
     CHOIR__KIND_COUNT
 } choir__kind;
 

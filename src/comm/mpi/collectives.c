@@ -229,8 +229,7 @@ static choir_status plain(choir__mpi *m, const choir__call *call)
 {
     switch ((choir__kind)call->stamp.kind) {
     case CHOIR__BARRIER:
-    case CHOIR__SHARE:
-    case CHOIR__SPLIT: return barrier(m, call);
+    case CHOIR__SHARE: return barrier(m, call);
     case CHOIR__BROADCAST: return broadcast(m, call);
     case CHOIR__GATHER:
     case CHOIR__ALL_GATHER: return gather(m, call);
