@@ -98,7 +98,7 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     size_t in_bytes = whole * (size_t)in_parts, out_bytes = whole * (size_t)out_parts;
     char *in = aligned_alloc(64, (in_bytes + out_bytes + 127) / 64 * 64);
     if (!in)
-        return choir__engine_fail(group->engine, CHOIR_ERR_MEMORY,
+        return choir__engine_spread(group->engine, CHOIR_ERR_MEMORY,
             "no %zu bytes to put %d calls of a batch together", in_bytes + out_bytes, count);
     char *out = in_place ? in : in + (in_bytes + 63) / 64 * 64;
     pack(in, calls, count, in_parts, whole);

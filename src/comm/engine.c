@@ -93,6 +93,19 @@ choir_status choir__engine_fail(
     return engine->failed = status;
 }
 
+choir_status choir__engine_spread(
+    choir__engine *engine, choir_status status, const char *format, ...)
+{
+    char sentence[sizeof engine->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    if (engine->ops->fail)
+        return engine->ops->fail(engine, status, sentence);
+    return choir__engine_fail(engine, status, "%s", sentence);
+}
+
 const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160])
 {
     const choir__member *m = engine->members ? &engine->members[rank] : NULL;

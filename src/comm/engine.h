@@ -51,6 +51,10 @@ typedef struct choir__engine_ops {
     /* Makes progress until all are done, or a peer is lost or late. */
     choir_status (*wait)(choir__engine *engine, choir__request *requests, int count);
 
+    /* A failure that was found elsewhere: unless the group has one, this is it, in these words.
+     * The peers learn of it. NULL: this rank keeps it to itself. */
+    choir_status (*fail)(choir__engine *engine, choir_status status, const char *sentence);
+
     /* Memory all ranks can reach (comm/shared.h), for engines that have it; NULL: the ranks get
      * private memory instead. */
     choir_status (*share)(choir__engine *engine, size_t bytes, choir__shared **shared);
@@ -60,6 +64,7 @@ struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
     const char *name; /* the group's, as the flight recorder has it; NULL: not opened yet */
+    bool layer;       /* of a hierarchy: ranks are numbered otherwise than in the group */
     double timeout_s;
     int nodes;              /* machines that the ranks are on */
     choir__member *members; /* (world), the engine's own copy; NULL: all on this machine */
@@ -84,6 +89,10 @@ choir__member *choir__members_of(
 /* Keeps the first failure. Engines tell the peers of it where those could not see it. */
 choir_status choir__engine_fail(choir__engine *engine, choir_status status, const char *format,
     ...) __attribute__((format(printf, 3, 4)));
+
+/* The same for what no engine sees by itself: tells the peers. */
+choir_status choir__engine_spread(choir__engine *engine, choir_status status,
+    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* "rank 3 (pid 77 on node7)"; the host is left out where all ranks share one. */
 const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160]);

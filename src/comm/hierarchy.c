@@ -11,6 +11,7 @@
  * called, and whatever would be rounded twice, goes to the engine of all ranks. */
 #include "comm/hierarchy.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,20 +39,64 @@ bool choir__hierarchy_fits(const choir__meeting *m)
     return each > 1 && (each & (each - 1)) == 0;
 }
 
-/* A part's failure is the whole's, in the same words; the rest of the ranks learn of it there.
- */
+/* --- failures --- */
+
+/* What the group calls a rank of a part. */
+static int number_of(const hierarchy *h, const choir__engine *part, int rank)
+{
+    int each = h->local->world;
+    if (part == h->local)
+        return h->base.rank / each * each + rank;
+    return part == h->across ? rank * each + h->base.rank % each : rank;
+}
+
+/* The sentence of a part with its "rank 1" and "ranks 1, 2" as the group numbers them. */
+static void renumber(
+    const hierarchy *h, const choir__engine *part, const char *from, char *to, size_t room)
+{
+    size_t used = 0;
+    while (*from && used + 1 < room) {
+        bool several = strncmp(from, "ranks ", 6) == 0;
+        size_t skip = several ? 6 : strncmp(from, "rank ", 5) == 0 ? 5 : 0;
+        bool minus = from[skip] == '-'; /* of a root on an earlier node: see enter */
+        if (!skip || !isdigit((unsigned char)from[skip + minus])) {
+            to[used++] = *from++;
+            continue;
+        }
+        do {
+            char *end;
+            int n = number_of(h, part, (int)strtol(from + skip, &end, 10));
+            used += (size_t)snprintf(to + used, room - used, "%.*s%d", (int)skip, from, n);
+            from = end;
+            skip = 2;
+        } while (used < room && several && strncmp(from, ", ", 2) == 0 &&
+                 isdigit((unsigned char)from[2]));
+    }
+    to[used < room ? used : room - 1] = '\0';
+}
+
+/* A part's failure is the group's. The whole has one sentence for all ranks, that of who came
+ * first; the other parts then only have to wake those who wait in them. */
 static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status)
 {
+    choir__engine *parts[] = {h->whole, h->local, h->across};
+    char sentence[sizeof h->base.message];
     if (!status)
         return CHOIR_OK;
-    memcpy(h->base.message, part->message, sizeof h->base.message);
-    return h->base.failed = part->failed ? part->failed : status;
+    renumber(h, part, part->message, sentence, sizeof sentence);
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
+        choir__engine_spread(parts[i], status, "%s", i ? h->whole->message : sentence);
+    return choir__engine_fail(&h->base, h->whole->failed, "%s", h->whole->message);
 }
 
 static choir_status run_on(hierarchy *h, choir__engine *part, choir__call call)
 {
+    part->name = h->base.name;
     call.stamp.seq = ++part->seq;
-    return adopt(h, part, part->ops->run(part, &call));
+    choir_status status = adopt(h, part, part->ops->run(part, &call));
+    atomic_store(&h->base.bytes, atomic_load(&h->whole->bytes) + atomic_load(&h->local->bytes) +
+                                     atomic_load(&h->across->bytes));
+    return status;
 }
 
 /* --- sums --- */
@@ -137,19 +182,30 @@ static bool in_layers(const hierarchy *h, const choir__stamp *s)
            !(s->dtype == CHOIR_U8 && s->op == CHOIR_MEAN);
 }
 
+/* Ranks of a node that disagree may be at calls that run on two engines, and would wait for one
+ * another: so they all come together here first, whichever it is. */
+static choir_status enter(hierarchy *h, const choir__call *call)
+{
+    choir__shm *local = (choir__shm *)h->local;
+    choir__stamp stamp = call->stamp;
+    bool rooted = stamp.kind == CHOIR__BROADCAST || stamp.kind == CHOIR__REDUCE ||
+                  stamp.kind == CHOIR__GATHER || stamp.kind == CHOIR__SCATTER;
+    if (rooted) /* as the part numbers ranks, so that the group's number comes out in words */
+        stamp.root -= number_of(h, h->local, 0);
+    stamp.seq = ++local->base.seq;
+    local->base.name = h->base.name;
+    local->stepped++;
+    return adopt(h, h->local, choir__shm_enter(local, &stamp));
+}
+
 /* --- the engine --- */
 
 static choir_status run(choir__engine *engine, const choir__call *call)
 {
     hierarchy *h = (hierarchy *)engine;
-    choir_status status;
     if (!in_layers(h, &call->stamp))
-        return run_on(h, h->whole, *call);
-    status =
-        call->stamp.kind == CHOIR__TREE_REDUCE ? tree_reduce(h, call) : all_reduce(h, call);
-    atomic_store(&engine->bytes, atomic_load(&h->whole->bytes) + atomic_load(&h->local->bytes) +
-                                     atomic_load(&h->across->bytes));
-    return status;
+        return enter(h, call) ? h->base.failed : run_on(h, h->whole, *call);
+    return call->stamp.kind == CHOIR__TREE_REDUCE ? tree_reduce(h, call) : all_reduce(h, call);
 }
 
 static choir_status run_batch(choir__engine *engine, const choir__call *calls, int count)
@@ -158,11 +214,32 @@ static choir_status run_batch(choir__engine *engine, const choir__call *calls, i
     return adopt(h, h->whole, h->whole->ops->run_batch(h->whole, calls, count));
 }
 
+static choir_status fail(choir__engine *engine, choir_status status, const char *sentence)
+{
+    hierarchy *h = (hierarchy *)engine;
+    choir__engine_spread(h->whole, status, "%s", sentence);
+    return adopt(h, h->whole, h->whole->failed);
+}
+
+/* Ranks of one node get shared memory. */
 static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
     hierarchy *h = (hierarchy *)engine;
-    return h->whole->ops->split(h->whole, ranks, count, rank, color, child);
+    int each = h->local->world, first = h->base.rank / each * each, near = 0;
+    int *local = choir__calloc((size_t)count, sizeof *local);
+    for (int i = 0; i < count; i++) {
+        local[i] = ranks[i] - first;
+        near += local[i] >= 0 && local[i] < each;
+    }
+    choir__engine *part = near == count ? h->local : h->whole;
+    uint32_t seq = part->seq;
+    part->seq = engine->seq; /* out of which names are made: the local one counts fewer calls */
+    choir_status status =
+        part->ops->split(part, part == h->local ? local : ranks, count, rank, color, child);
+    part->seq = seq;
+    free(local);
+    return part->failed ? adopt(h, part, status) : status;
 }
 
 static void close_all(choir__engine *engine)
@@ -181,6 +258,7 @@ static const choir__engine_ops hierarchy_ops = {
     .run = run,
     .run_batch = run_batch,
     .split = split,
+    .fail = fail,
 };
 
 static choir_status open_local(hierarchy *h, const choir__meeting *m, int each)
@@ -226,9 +304,10 @@ choir_status choir__hierarchy_open(
     choir_status status = open_local(h, m, each);
     if (status == CHOIR_OK)
         status = open_across(h, each);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK) {
+        h->local->layer = h->across->layer = true;
         *engine = &h->base;
-    else
+    } else
         close_all(&h->base);
     return status;
 }

@@ -95,9 +95,9 @@ const char *choir__call_text(const choir__stamp *stamp, char text[CHOIR__CALL_TE
 /* "stopped (SIGSTOP)", "stopped by a debugger", "dead"; "" for one that lives. */
 const char *choir__state_text(char state);
 
-/* What rank `rank` of the group named so was last seen doing in another process:
- * "running all_reduce of 3 f32 (number 41) for 2.1 s", or "finished barrier (number 40) 7 s
- * ago", with what it does in other groups. "" if it can't be told. */
+/* What rank `rank` (-1: whichever it is) of the group named so was last seen doing in another
+ * process: "running all_reduce of 3 f32 (number 41) for 2.1 s", or "finished barrier (number
+ * 40) 7 s ago", with what it does in other groups. "" if it can't be told. */
 enum { CHOIR__SEEN_TEXT = 256 };
 const char *choir__log_last_seen(
     int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]);

@@ -81,7 +81,7 @@ const char *choir__log_last_seen(
     }
     for (int i = 0; seen && i < seen->group_count && !*text; i++) {
         const choir__seen_group *group = &seen->groups[i];
-        if (strcmp(group->name, name) != 0 || group->rank != rank)
+        if (strcmp(group->name, name) != 0 || (rank >= 0 && group->rank != rank))
             continue;
         add_doing(seen, group, "", false, text, CHOIR__SEEN_TEXT);
         if (!*text)

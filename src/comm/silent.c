@@ -59,7 +59,7 @@ const char *choir__engine_silent(const choir__engine *e, const int *ranks, int c
         pid = pid_here(e, pids, ranks[i]);
         *seen = '\0';
         if (pid && e->name)
-            choir__log_last_seen(pid, e->name, ranks[i], seen);
+            choir__log_last_seen(pid, e->name, e->layer ? -1 : ranks[i], seen);
         state = pid && count > 1 ? choir__state_text(choir__process_state(pid)) : "";
         if (!*seen && !*state)
             continue;

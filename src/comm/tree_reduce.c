@@ -70,7 +70,7 @@ static choir_status fold(choir__engine *engine, const choir__call *call)
         return CHOIR_OK;
     char *scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH);
     if (!scratch)
-        return choir__engine_fail(
+        return choir__engine_spread(
             engine, CHOIR_ERR_MEMORY, "no %d bytes to add gradients", CHOIR__REDUCE_SCRATCH);
     for (int k = 0; k < r.sources; k++)
         from[k] = (const char *)call->in + (size_t)k * call->node_stride;

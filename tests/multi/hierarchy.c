@@ -125,6 +125,91 @@ static void test_layers(void **state)
     }
 }
 
+/* --- one sentence on all nodes, and ranks by their own numbers --- */
+
+static choir_status one_call(choir__engine *e, choir__kind kind, float *x, int64_t count)
+{
+    choir__call call = {.stamp = {.count = (uint64_t)count,
+                            .seq = ++e->seq,
+                            .kind = (uint8_t)kind,
+                            .dtype = CHOIR_F32},
+        .in = x,
+        .out = x};
+    return e->ops->run(e, &call);
+}
+
+typedef enum trouble { LEAVES, OTHER_CALL, OTHER_WHOLE_CALL, TROUBLES } trouble;
+
+/* Rank 3 makes trouble; the others are at an all-reduce, or at a broadcast. */
+static int in_trouble(int rank, int world, void *arg)
+{
+    static float x[ROOM];
+    const trouble what = *(trouble *)arg;
+    choir__engine *whole, *e;
+    choir__meeting m = meeting_of(rank, world, 2);
+    CHECK_OK(choir__shm_open(&m, &whole));
+    CHECK_OK(choir__hierarchy_open(whole, &m, &e));
+    choir__meeting_free(&m);
+    CHECK_OK(one_call(e, CHOIR__ALL_REDUCE, x, ROOM));
+    CHECK_OK(one_call(e, CHOIR__BROADCAST, x, 100));
+    CHECK(e->bytes > whole->bytes && whole->bytes > 0);
+    if (rank == 3 && what == LEAVES) {
+        e->ops->close(e);
+        return 0;
+    }
+    choir_status status = rank != 3            ? one_call(e, CHOIR__ALL_REDUCE, x, ROOM)
+                          : what == OTHER_CALL ? one_call(e, CHOIR__BARRIER, x, 0)
+                                               : one_call(e, CHOIR__BROADCAST, x, 10);
+    CHECK(status == (what == LEAVES ? CHOIR_ERR_PEER_LOST : CHOIR_ERR_MISMATCH));
+    CHECK(e->failed == status);
+    CHECK(strstr(e->message, "rank 3 "));
+    CHECK(!strstr(e->message, "rank 1 ") && !strstr(e->message, "rank 0 (pid"));
+    if (what != LEAVES)
+        CHECK(strstr(e->message, "while rank 2 called all_reduce"));
+    if (what == OTHER_WHOLE_CALL)
+        CHECK(strstr(e->message, "rank 3 called broadcast of 10 f32 from rank 0 "));
+    e->ops->close(e);
+    return 0;
+}
+
+static void test_trouble(void **state)
+{
+    (void)state;
+    for (trouble t = 0; t < TROUBLES; t++)
+        assert_int_equal(choir_spawn(4, in_trouble, &t), CHOIR_OK);
+}
+
+/* Ranks of one node split off: shared memory, several times in a row. */
+static int halves(int rank, int world, void *arg)
+{
+    float x = 1;
+    int mine[2] = {rank / 2 * 2, rank / 2 * 2 + 1};
+    choir__engine *whole, *e, *child[2];
+    choir__meeting m = meeting_of(rank, world, 2);
+    (void)arg;
+    CHECK_OK(choir__shm_open(&m, &whole));
+    CHECK_OK(choir__hierarchy_open(whole, &m, &e));
+    choir__meeting_free(&m);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(one_call(e, CHOIR__BARRIER, &x, 0)); /* as choir_group_split numbers them */
+        CHECK_OK(e->ops->split(e, mine, 2, rank % 2, rank / 2, &child[i]));
+        CHECK(strcmp(child[i]->ops->name, "shm") == 0 && child[i]->nodes == 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(one_call(child[i], CHOIR__ALL_REDUCE, &x, 1));
+        child[i]->ops->close(child[i]);
+    }
+    CHECK(x == 4);
+    e->ops->close(e);
+    return 0;
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(4, halves, NULL), CHOIR_OK);
+}
+
 static void test_fits(void **state)
 {
     (void)state;
@@ -148,6 +233,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_trouble),
+        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

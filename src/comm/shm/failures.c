@@ -51,6 +51,11 @@ choir_status choir__shm_tell(choir__shm *shm, choir_status status)
     return status;
 }
 
+choir_status choir__shm_spread(choir__engine *engine, choir_status status, const char *sentence)
+{
+    return choir__shm_fail((choir__shm *)engine, status, "%s", sentence);
+}
+
 bool choir__shm_dead(const choir__shm *shm, int rank)
 {
     struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};

@@ -108,6 +108,7 @@ static const choir__engine_ops shm_ops = {
     .send = choir__shm_send,
     .receive = choir__shm_receive,
     .wait = choir__shm_wait_messages,
+    .fail = choir__shm_spread,
     .share = choir__shm_share,
 };
 

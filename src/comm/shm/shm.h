@@ -162,6 +162,9 @@ choir_status choir__shm_barrier(choir__shm *shm); /* both */
 /* Keeps the first failure; tells the peers of it when they could not see it themselves. */
 choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same of a failure found elsewhere: the engine's `fail`. */
+choir_status choir__shm_spread(
+    choir__engine *engine, choir_status status, const char *sentence);
 /* Tells the peers of the engine's failure, unless status is OK. Returns status. */
 choir_status choir__shm_tell(choir__shm *shm, choir_status status);
 choir_status choir__shm_fault(choir__shm *shm); /* a failure that a peer has told of */
