@@ -60,7 +60,8 @@ choir_group_opts choir_group_defaults(void);
  */
 choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group);
 
-/** Leaves the group. NULL is fine. Not collective: a rank may leave before the others. */
+/** Waits for what was issued, and leaves the group. NULL is fine. Not collective: a rank may
+ * leave before the others. */
 void choir_group_free(choir_group *group);
 
 int choir_group_rank(const choir_group *group);
@@ -79,7 +80,9 @@ const char *choir_group_backend(const choir_group *group);
 /**
  * Sub-groups. Collective over group. Ranks with the same color form a group, in the order of
  * key, then of rank (MPI_Comm_split). color < 0: this rank is in none and gets NULL. Free a
- * child before or after its parent.
+ * child before or after its parent. On an error *child is NULL.
+ *
+ * Errors: state (a batch is open), mismatch, peer lost, timed out, memory.
  */
 choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child);
 
@@ -99,7 +102,8 @@ typedef enum choir_reduce_op {
 
 /* --- asynchronous calls --- */
 
-/** A place in a group's queue, by value; nothing to free. */
+/** A place in a group's queue, by value; nothing to free. Good until its group is freed, which
+ * waits for all that was issued. */
 typedef struct choir_work {
     void *queue;
     uint64_t place;
@@ -118,7 +122,10 @@ choir_status choir_device_wait_work(choir_device *device, choir_work work);
  * Calls between begin and end are one: they are issued together at the end, send and receive
  * make progress side by side (so that two ranks may send to each other), and neighbours of the
  * same kind, type, operation and root travel as one message (coalesced). Their own work must be
- * NULL; they return only errors of arguments.
+ * NULL; they return only errors of arguments. No call may touch what another one writes: in
+ * which order they run is not said.
+ *
+ * Errors of batch_end: state (no batch is open), and those of the calls.
  */
 void choir_group_batch_begin(choir_group *group);
 choir_status choir_group_batch_end(choir_group *group, choir_work *work);

@@ -109,7 +109,11 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
             snprintf(rest, room, " of uneven parts of %s", dtype);
         else
             snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
-        break;
+        return text;
     }
+    used = (int)strlen(text);
+    if (stamp->layout && stamp->kind != CHOIR__TREE_REDUCE) /* several calls of a batch */
+        snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, " in parts (layout %08x)",
+            stamp->layout);
     return text;
 }

@@ -82,6 +82,8 @@ void choir_group_free(choir_group *group)
     if (!group)
         return;
     choir__queue_free(group->queue);
+    for (choir__shared *s = group->shareds; s; s = s->other)
+        s->group = NULL;
     choir__log_close(group->log);
     group->engine->ops->close(group->engine);
     if (atomic_fetch_sub(&group->job->groups, 1) == 1) {
@@ -350,7 +352,9 @@ choir_status choir__shared_new(choir_group *group, size_t bytes, choir__shared *
         return failed;
     if (status)
         return choir__error(status, "%s", group->engine->message);
-    (*shared)->queue = group->queue;
+    (*shared)->group = group;
+    (*shared)->other = group->shareds;
+    group->shareds = *shared;
     return CHOIR_OK;
 }
 

@@ -26,6 +26,7 @@ struct choir_group {
     choir__call *batch; /* (batch_room) calls since batch_begin */
     int batch_count, batch_room;
     bool batching;
+    choir__shared *shareds; /* its shared memory, which may outlive it */
     pthread_mutex_t kept_lock;
     struct choir__block *kept; /* memory of calls that have not run, or that are recorded */
 };

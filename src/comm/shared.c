@@ -40,8 +40,13 @@ void choir__shared_free(choir__shared *shared)
 {
     if (!shared)
         return;
-    if (shared->engine)
-        choir__queue_wait(shared->queue);
+    if (shared->group) {
+        choir__shared **at = &shared->group->shareds;
+        choir__queue_wait(shared->group->queue);
+        while (*at != shared)
+            at = &(*at)->other;
+        *at = shared->other;
+    }
     shared->unmap(shared);
     free(shared);
 }

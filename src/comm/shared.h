@@ -4,11 +4,11 @@
 #define CHOIR_COMM_SHARED_H
 
 #include "comm/engine.h"
-#include "device/queue.h"
 
 struct choir__shared {
     choir__engine *engine; /* NULL once the group is gone */
-    choir__queue *queue;   /* the group's: tasks that use the memory */
+    choir_group *group;    /* whose tasks use the memory; NULL once it is gone */
+    choir__shared *other;  /* the group's others */
     choir__shared *next;   /* the engine's others */
     uint64_t id;           /* the same on all ranks, from 1; 0: private memory */
     int rank, world;

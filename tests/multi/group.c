@@ -193,6 +193,51 @@ static void test_bytes(void **state)
     in_worlds(counts_bytes, 1);
 }
 
+/* Memory that is not shared may outlive its group as well. */
+static void test_private_memory_last(void **state)
+{
+    choir_group *group;
+    choir__shared *shared, *other;
+    (void)state;
+    unsetenv("RANK");
+    assert_int_equal(choir_group_init(NULL, choir_group_defaults(), &group), CHOIR_OK);
+    choir__engine_ops ops = *group->engine->ops;
+    const choir__engine_ops *whole = group->engine->ops;
+    ops.share = NULL;
+    group->engine->ops = &ops;
+    assert_int_equal(choir__shared_new(group, 100, &shared), CHOIR_OK);
+    assert_int_equal(choir__shared_new(group, 100, &other), CHOIR_OK);
+    choir__shared_free(other);
+    group->engine->ops = whole;
+    choir_group_free(group);
+    choir__shared_free(shared);
+}
+
+/* The same total in other parts: the words tell them apart. */
+static int cut(int rank, int world, void *arg)
+{
+    float x[5] = {0};
+    choir_group *group;
+    (void)world, (void)arg;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    choir_group_batch_begin(group);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(choir_group_all_reduce(group, x + (i ? 2 + rank : 0), i ? 3 - rank : 2 + rank,
+            CHOIR_F32, CHOIR_SUM, NULL));
+    CHECK(choir_group_batch_end(group, NULL) == CHOIR_ERR_MISMATCH);
+    const char *layout = strstr(choir_error_message(), " in parts (layout ");
+    CHECK(layout && strstr(layout + 1, " in parts (layout "));
+    CHECK(strncmp(layout, strstr(layout + 1, " in parts (layout "), 26) != 0);
+    choir_group_free(group);
+    return 0;
+}
+
+static void test_cut_differently(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(2, cut, NULL), CHOIR_OK);
+}
+
 static void test_arguments(void **state)
 {
     choir_group *group;
@@ -250,6 +295,8 @@ int main(void)
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_several),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_private_memory_last),
+        cmocka_unit_test(test_cut_differently),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
