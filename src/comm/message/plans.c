@@ -48,7 +48,7 @@ char *choir__executor_memory(choir__engine *engine, size_t bytes)
     char *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        choir__engine_fail(engine, CHOIR_ERR_MEMORY,
+        choir__engine_spread(engine, CHOIR_ERR_MEMORY,
             "rank %d cannot have the %zu bytes that messages need on their way", engine->rank,
             bytes);
         return NULL;

@@ -314,7 +314,7 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
     if (call->stamp.count == 0)
         return CHOIR_OK;
     if (!reachable(shm, bytes, from))
-        return choir__message_run(&shm->base, call);
+        return choir__shm_tell(shm, choir__message_run(&shm->base, call));
     for (int r = 0; r < world && !shm->base.failed; r++) {
         int n = add_nodes(shm, call, r, from[r], count);
         if (!fits(shm, call, r, n))
