@@ -90,7 +90,7 @@ static bool look_up(int pid, int *parent, unsigned long long *began, char comm[3
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(path, "re");
     if (!f)
         return false;
     size_t n = fread(text, 1, sizeof text - 1, f);

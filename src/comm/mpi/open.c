@@ -111,7 +111,7 @@ static void mpi_close(choir__engine *engine)
 static void describe(choir__member *me)
 {
     char boot[40] = "", net[32] = "";
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
         if (!fgets(boot, sizeof boot, f))
             boot[0] = 0;
