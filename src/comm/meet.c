@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "comm/launchers.h"
 #include "comm/meet.h"
+#include "comm/process/job.h"
 #include "comm/shm/socket.h"
 
 static const char *variable(const char *name)
@@ -124,37 +125,16 @@ static choir_status meet_at(
     return status;
 }
 
-/* "host:port", "[ipv6]:port" */
-static choir_status split(const char *text, char name[256], int *port)
+static choir_status meet_tcp(choir__venue *v, const choir_group_opts *opts, const char *text)
 {
-    const char *colon = strrchr(text, ':'), *from = text, *to = colon;
-    char *end = NULL;
-    if (colon && *from == '[' && to > from && to[-1] == ']') {
-        from++;
-        to--;
-    } else if (colon && memchr(text, ':', (size_t)(colon - text))) {
-        colon = NULL; /* an IPv6 address without brackets: where does it end? */
-    }
-    errno = 0;
-    long n = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (!colon || to <= from || to - from > 255 || errno || end == colon + 1 || *end || n < 1 ||
-        n > 65535)
+    char name[CHOIR__HOST_TEXT];
+    int port = 0;
+    if (choir__host_port(text, name, &port) != CHOIR_OK || !port)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "cannot meet at 'tcp://%s': want tcp://host:port or tcp://[ipv6]:port, with a port "
             "of 1 to 65535",
             text);
-    memcpy(name, from, (size_t)(to - from));
-    name[to - from] = '\0';
-    *port = (int)n;
-    return CHOIR_OK;
-}
-
-static choir_status meet_tcp(choir__venue *v, const choir_group_opts *opts, const char *text)
-{
-    char name[256];
-    int port = 0;
-    choir_status status = split(text, name, &port);
-    return status ? status : meet_at(v, opts, name, port);
+    return meet_at(v, opts, name, port);
 }
 
 /* --- by the environment --- */

@@ -68,19 +68,12 @@ int choir__workers_check(const char *command)
 
 /* --- the worker's process --- */
 
-static void set_number(const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    setenv(name, text, 1);
-}
-
 static void set_environment(const choir__workers *w, const choir__place *place)
 {
     choir__place_export(place);
     setenv("ROLE_NAME", "default", 1);
-    set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
-    set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
+    choir__set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
+    choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 serves at MASTER_PORT */
     setenv("CHOIR_JOB", w->job, 1);

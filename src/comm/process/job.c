@@ -12,7 +12,7 @@
 
 #include "base/options.h"
 
-static void set_number(const char *name, int value)
+void choir__set_number(const char *name, int value)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", value);
@@ -22,17 +22,17 @@ static void set_number(const char *name, int value)
 /* Roles are torchrun's way to start several kinds of workers; here all are of one kind. */
 void choir__place_export(const choir__place *p)
 {
-    set_number("RANK", p->rank);
-    set_number("WORLD_SIZE", p->world);
-    set_number("LOCAL_RANK", p->local_rank);
-    set_number("LOCAL_WORLD_SIZE", p->local_world);
-    set_number("GROUP_RANK", p->node);
-    set_number("GROUP_WORLD_SIZE", p->nodes);
-    set_number("ROLE_RANK", p->rank);
-    set_number("ROLE_WORLD_SIZE", p->world);
+    choir__set_number("RANK", p->rank);
+    choir__set_number("WORLD_SIZE", p->world);
+    choir__set_number("LOCAL_RANK", p->local_rank);
+    choir__set_number("LOCAL_WORLD_SIZE", p->local_world);
+    choir__set_number("GROUP_RANK", p->node);
+    choir__set_number("GROUP_WORLD_SIZE", p->nodes);
+    choir__set_number("ROLE_RANK", p->rank);
+    choir__set_number("ROLE_WORLD_SIZE", p->world);
     if (*p->master) {
         setenv("MASTER_ADDR", p->master, 1);
-        set_number("MASTER_PORT", p->master_port);
+        choir__set_number("MASTER_PORT", p->master_port);
     }
 }
 

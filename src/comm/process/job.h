@@ -15,6 +15,7 @@ typedef struct choir__place {
 
 /* RANK, WORLD_SIZE, LOCAL_RANK and so on, of this process. */
 void choir__place_export(const choir__place *place);
+void choir__set_number(const char *name, int value); /* a variable of the environment */
 
 /* Takes master and its port out of a method, if that is tcp://host:port. */
 void choir__place_master(choir__place *place, const char *method);
