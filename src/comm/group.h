@@ -53,7 +53,7 @@ size_t choir__shared_bytes(const choir__shared *shared, int rank);
  * micro-batches [lo(r), hi(r)) of `leaves` (choir__tree_run), summed into the nodes that
  * choir__tree_nodes names for that run; its node k (count f32) lies at nodes + k * node_stride
  * bytes. The result lands on every rank in place of node 0. Asynchronous, on the group's
- * queue; fastest in memory of choir__shared_new. */
+ * queue; fastest in memory of choir__shared_new. Errors: argument (a batch is open). */
 typedef struct choir__tree_reduce {
     void *nodes;
     size_t node_stride; /* the same on all ranks */
@@ -62,6 +62,6 @@ typedef struct choir__tree_reduce {
     choir__algorithm algorithm;
 } choir__tree_reduce;
 
-void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args);
+choir_status choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args);
 
 #endif

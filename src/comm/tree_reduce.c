@@ -19,7 +19,7 @@ static uint32_t digest(const choir__tree_reduce *args)
     return (uint32_t)h;
 }
 
-void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args)
+choir_status choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args)
 {
     const choir__call call = {.stamp = {.count = (uint64_t)args->count,
                                   .kind = CHOIR__TREE_REDUCE,
@@ -33,7 +33,7 @@ void choir__group_tree_reduce(choir_group *group, const choir__tree_reduce *args
         .node_stride = args->node_stride,
         .scale = args->scale};
     choir_work work;
-    choir__group_issue(group, &call, &work);
+    return choir__group_issue(group, &call, &work);
 }
 
 bool choir__tree_by_name(const choir__call *call)

@@ -69,7 +69,9 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
         .algorithm = d->algorithm,
     };
     group_waits(d, book->device);
-    choir__group_tree_reduce(d->group, &args);
+    choir_status status = choir__group_tree_reduce(d->group, &args);
+    if (status != CHOIR_OK)
+        choir__scope_fail(d->base.run, status);
 }
 
 static choir_status finish(void *reducer, choir__book *book)
@@ -104,7 +106,12 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
     }
     group_waits(d, book->device);
     choir_work work;
-    choir_group_all_gather(d->group, mine, theirs, (int64_t)part, CHOIR_U8, &work);
+    choir_status status =
+        choir_group_all_gather(d->group, mine, theirs, (int64_t)part, CHOIR_U8, &work);
+    if (status != CHOIR_OK) {
+        choir__storage_unref(buffer);
+        return status;
+    }
     device_waits(d, book->device);
     for (int r = 0; r < world; r++) {
         int64_t lo, hi;
@@ -165,9 +172,12 @@ static void broadcast_buffer(const char *name, choir_tensor *t, void *arg)
     ddp *d = arg;
     (void)name;
     choir_work work;
-    if (!t->param)
-        choir_group_broadcast(
-            d->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
+    if (t->param)
+        return;
+    choir_status status = choir_group_broadcast(
+        d->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
+    if (status != CHOIR_OK)
+        choir__scope_fail(d->base.run, status);
 }
 
 static void count_buffer(const char *name, choir_tensor *t, void *arg)

@@ -115,6 +115,21 @@ static int layouts_differ(int rank, int world, void *arg)
     return 0;
 }
 
+/* Its sum would come too late for the device, which waits for it. */
+static void test_open_batch(void **state)
+{
+    choir_group *group;
+    float x = 1;
+    (void)state;
+    unsetenv("RANK");
+    assert_int_equal(choir_group_init(NULL, choir_group_defaults(), &group), CHOIR_OK);
+    choir_group_batch_begin(group);
+    assert_int_equal(
+        choir__group_tree_reduce(group, &(choir__tree_reduce){&x, 64, 1, 1, 1, CHOIR__AUTO}),
+        CHOIR_ERR_ARGUMENT);
+    choir_group_free(group);
+}
+
 static void test_bits(void **state)
 {
     (void)state;
@@ -138,6 +153,7 @@ static void test_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_batch),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_too_big),
         cmocka_unit_test(test_layouts),
