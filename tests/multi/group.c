@@ -213,6 +213,29 @@ static void test_private_memory_last(void **state)
     choir__shared_free(shared);
 }
 
+static choir_status no_split(choir__engine *engine, const int *ranks, int count, int rank,
+    int color, choir__engine **child)
+{
+    (void)ranks, (void)count, (void)rank, (void)color, (void)child;
+    return choir__engine_fail(engine, CHOIR_ERR_IO, "the network is full");
+}
+
+/* Some engines keep why to themselves. */
+static void test_failed_split_says_why(void **state)
+{
+    choir_group *group, *child;
+    (void)state;
+    unsetenv("RANK");
+    assert_int_equal(choir_group_init(NULL, choir_group_defaults(), &group), CHOIR_OK);
+    choir__engine_ops ops = *group->engine->ops;
+    ops.split = no_split;
+    group->engine->ops = &ops;
+    assert_int_equal(choir_group_split(group, 0, 0, &child), CHOIR_ERR_IO);
+    assert_string_equal(choir_error_message(), "the network is full");
+    assert_null(child);
+    choir_group_free(group);
+}
+
 /* The same total in other parts: the words tell them apart. */
 static int cut(int rank, int world, void *arg)
 {
@@ -296,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_several),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_private_memory_last),
+        cmocka_unit_test(test_failed_split_says_why),
         cmocka_unit_test(test_cut_differently),
         cmocka_unit_test(test_arguments),
     };

@@ -303,6 +303,11 @@ static choir_status mpi_split(choir__engine *engine, const int *ranks, int count
     return CHOIR_OK;
 }
 
+static choir_status mpi_fail(choir__engine *engine, choir_status status, const char *sentence)
+{
+    return choir__mpi_fail((choir__mpi *)engine, status, "%s", sentence);
+}
+
 static const choir__engine_ops ops = {
     .name = "mpi",
     .close = mpi_close,
@@ -312,4 +317,5 @@ static const choir__engine_ops ops = {
     .send = choir__mpi_send,
     .receive = choir__mpi_receive,
     .wait = choir__mpi_wait_all,
+    .fail = mpi_fail,
 };
