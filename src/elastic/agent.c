@@ -3,7 +3,7 @@
  *   guard.c    the process in front, which outlives the agent and sweeps up
  *   nodes.c    agents of several nodes: who is there, and how it ended
  *   worker.c   a worker's environment and its command
- *   output.c   what workers write
+ *   output.c   what workers write; console.c, where it is shown
  *   report.c   what is said of the first failure
  *   agent.c    the loop that sees to all of them, here
  *

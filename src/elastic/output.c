@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "elastic/console.h"
+
 enum {
     READ_BYTES = 1 << 16,
     LINE_MAX_BYTES = 1 << 20, /* a longer line is passed on in parts */
@@ -38,76 +40,12 @@ typedef struct stream {
     char *path; /* of the log */
 } stream;
 
-typedef struct console {
-    int fd;
-    int lost; /* why it takes no more: errno; 0: it does */
-    bool colour;
-    char *pending;
-    size_t used, room;
-} console;
-
 struct choir__output {
     int count, first_rank;
     bool prefixed;
     stream *streams; /* (count, 2): stdout, stderr */
-    console consoles[2];
+    choir__console consoles[2];
 };
-
-/* --- the terminal --- */
-
-static void console_open(console *c, int fd)
-{
-    const char *term = getenv("TERM");
-    *c = (console){.fd = fd};
-    c->colour = isatty(fd) && !getenv("NO_COLOR") && term && strcmp(term, "dumb");
-}
-
-static void append(char **text, size_t *used, size_t *room, const char *more, size_t bytes)
-{
-    if (*used + bytes > *room) {
-        *room = 2 * (*used + bytes);
-        *text = choir__realloc(*text, *room);
-    }
-    memcpy(*text + *used, more, bytes);
-    *used += bytes;
-}
-
-static void console_put(console *c, const char *text, size_t bytes)
-{
-    if (!c->lost)
-        append(&c->pending, &c->used, &c->room, text, bytes);
-}
-
-/* As much as a pipe takes at once without being torn (and without waiting, when poll has said
- * that there is room): whole lines, if one fits. */
-static size_t portion(const console *c)
-{
-    if (c->used <= PIPE_BUF)
-        return c->used;
-    const char *end = memrchr(c->pending, '\n', PIPE_BUF);
-    return end ? (size_t)(end - c->pending) + 1 : PIPE_BUF;
-}
-
-static void console_write(console *c)
-{
-    ssize_t n = write(c->fd, c->pending, portion(c));
-    if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        c->lost = errno;
-        c->used = 0;
-    }
-    if (n > 0) {
-        c->used -= (size_t)n;
-        memmove(c->pending, c->pending + n, c->used);
-    }
-}
-
-static void console_flush(console *c)
-{
-    struct pollfd ready = {.fd = c->fd, .events = POLLOUT};
-    while (c->used && !c->lost)
-        if (poll(&ready, 1, -1) > 0)
-            console_write(c);
-}
 
 /* --- opening --- */
 
@@ -171,8 +109,8 @@ choir_status choir__output_open(const choir__routes *routes, int count, int firs
     *o = (choir__output){.count = count,
         .first_rank = first_rank,
         .streams = choir__calloc(2 * (size_t)count, sizeof *o->streams)};
-    console_open(&o->consoles[0], STDOUT_FILENO);
-    console_open(&o->consoles[1], STDERR_FILENO);
+    choir__console_open(&o->consoles[0], STDOUT_FILENO);
+    choir__console_open(&o->consoles[1], STDERR_FILENO);
     for (int i = 0; i < 2 * count; i++)
         o->streams[i].from = o->streams[i].to = o->streams[i].log = -1;
     for (int i = 0; i < 2 * count && status == CHOIR_OK; i++)
@@ -201,8 +139,8 @@ void choir__output_close(choir__output *o)
         free(s->line);
         free(s->path);
     }
-    free(o->consoles[0].pending);
-    free(o->consoles[1].pending);
+    for (int c = 0; c < 2; c++)
+        free(o->consoles[c].pending);
     free(o->streams);
     free(o);
 }
@@ -240,16 +178,16 @@ static void remember(stream *s, const char *text, size_t bytes)
 
 static void put_line(choir__output *o, int i, const char *text, size_t bytes)
 {
-    console *c = &o->consoles[i % 2];
+    choir__console *c = &o->consoles[i % 2];
     char prefix[48];
     int rank = o->first_rank + i / 2;
     int n = c->colour ? snprintf(prefix, sizeof prefix, "\033[3%dm[rank%d]:\033[0m ",
                             1 + rank % 6, rank)
                       : snprintf(prefix, sizeof prefix, "[rank%d]: ", rank);
-    console_put(c, prefix, (size_t)n);
-    console_put(c, text, bytes);
+    choir__console_put(c, prefix, (size_t)n);
+    choir__console_put(c, text, bytes);
     if (!bytes || text[bytes - 1] != '\n')
-        console_put(c, "\n", 1);
+        choir__console_put(c, "\n", 1);
 }
 
 /* Passes on the lines that are whole now; all of it where nothing is to come, or no end. */
@@ -295,10 +233,10 @@ static void take(choir__output *o, int i, const char *text, size_t bytes)
     if (!s->shown)
         return;
     if (!o->prefixed) {
-        console_put(&o->consoles[i % 2], text, bytes);
+        choir__console_put(&o->consoles[i % 2], text, bytes);
         return;
     }
-    append(&s->line, &s->used, &s->room, text, bytes);
+    choir__append(&s->line, &s->used, &s->room, text, bytes);
     put_lines(o, i, false);
 }
 
@@ -358,7 +296,7 @@ void choir__output_pump(choir__output *o, const struct pollfd *polled)
             read_some(o, i);
     for (int c = 0; c < 2; c++) {
         if (polled[2 * o->count + c].revents)
-            console_write(&o->consoles[c]);
+            choir__console_write(&o->consoles[c]);
         if (o->consoles[c].lost == EPIPE)
             hang_up(o, c);
     }
@@ -367,9 +305,9 @@ void choir__output_pump(choir__output *o, const struct pollfd *polled)
 void choir__output_say(choir__output *o, const char *text)
 {
     size_t bytes = strlen(text);
-    console_put(&o->consoles[1], text, bytes);
+    choir__console_put(&o->consoles[1], text, bytes);
     if (!bytes || text[bytes - 1] != '\n')
-        console_put(&o->consoles[1], "\n", 1);
+        choir__console_put(&o->consoles[1], "\n", 1);
 }
 
 void choir__output_drain(choir__output *o, int worker)
@@ -383,12 +321,12 @@ choir_status choir__output_finish(choir__output *o)
 {
     for (int i = 0; i < 2 * o->count; i++) {
         while (read_some(o, i))
-            console_flush(&o->consoles[i % 2]);
+            choir__console_flush(&o->consoles[i % 2]);
         if (o->streams[i].from >= 0)
             end(o, i);
     }
-    console_flush(&o->consoles[0]);
-    console_flush(&o->consoles[1]);
+    choir__console_flush(&o->consoles[0]);
+    choir__console_flush(&o->consoles[1]);
     return !o->consoles[0].lost
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_IO,
