@@ -51,6 +51,11 @@ const char *choir__kind_name(choir__kind kind)
     return (unsigned)kind < CHOIR__KIND_COUNT ? kinds[kind] : "?";
 }
 
+const char *choir__reduce_op_text(choir_reduce_op op)
+{
+    return (unsigned)op < CHOIR_REDUCE_OP_COUNT ? reduce_ops[op] : " (?)";
+}
+
 const char *choir__algorithm_name(choir__algorithm algorithm)
 {
     return (unsigned)algorithm < CHOIR__ALGORITHM_COUNT ? algorithms[algorithm] : "?";
@@ -75,7 +80,7 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
 {
     const char *kind = choir__kind_name((choir__kind)stamp->kind);
     const char *dtype = choir_dtype_name((choir_dtype)stamp->dtype);
-    const char *op = stamp->op < CHOIR_REDUCE_OP_COUNT ? reduce_ops[stamp->op] : " (?)";
+    const char *op = choir__reduce_op_text((choir_reduce_op)stamp->op);
     int used = snprintf(text, CHOIR__STAMP_TEXT, "%s", kind);
     char *rest = text + used;
     size_t room = CHOIR__STAMP_TEXT - (size_t)used;
@@ -92,8 +97,9 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
     case CHOIR__BROADCAST:
     case CHOIR__SCATTER:
     case CHOIR__RECEIVE:
-        snprintf(
-            rest, room, " of %" PRIu64 " %s from rank %d", stamp->count, dtype, stamp->root);
+        used = snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
+        if (stamp->root >= 0)
+            snprintf(rest + used, room - (size_t)used, " from rank %d", stamp->root);
         break;
     case CHOIR__TREE_REDUCE:
         snprintf(rest, room, " of %" PRIu64 " f32 over %d micro-batches (layout %08x)",

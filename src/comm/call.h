@@ -57,8 +57,20 @@ typedef struct choir__call {
 
 /* "all_reduce", and "all_reduce of 3 f32 (mean)". */
 const char *choir__kind_name(choir__kind kind);
+const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; of a sum "" */
 enum { CHOIR__STAMP_TEXT = 160 };
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]);
+
+/* What `rank` called, for messages to people: engines match a receive by its sender's stamp.
+ * from: whom it receives from; -1: not known. */
+static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int from)
+{
+    if (stamp.kind == CHOIR__SEND && stamp.root == rank) {
+        stamp.kind = CHOIR__RECEIVE;
+        stamp.root = from;
+    }
+    return stamp;
+}
 
 /* "ring"; and back, with an error that lists them. */
 const char *choir__algorithm_name(choir__algorithm algorithm);

@@ -33,17 +33,20 @@ static choir_status check_op(const char *name, choir_dtype dtype, choir_reduce_o
     if ((unsigned)op >= CHOIR_REDUCE_OP_COUNT)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no operation %d", name, (int)op);
     if (!choir__arith_find(dtype, op))
-        return choir__error(CHOIR_ERR_DTYPE, "%s: %s have no such operation (%d)", name,
-            choir_dtype_name(dtype), (int)op);
+        return choir__error(CHOIR_ERR_DTYPE, "%s%s: there is no such operation on %s%s", name,
+            choir__reduce_op_text(op), choir_dtype_name(dtype),
+            op >= CHOIR_BAND && op <= CHOIR_BXOR ? ": bitwise ones want integers" : "");
     return CHOIR_OK;
 }
 
 static choir_status check_peer(const choir_group *group, const char *name, int peer)
 {
     int world = choir_group_world(group);
-    return peer >= 0 && peer < world ? CHOIR_OK
-                                     : choir__error(CHOIR_ERR_ARGUMENT,
-                                           "%s: rank %d in a group of %d", name, peer, world);
+    return peer >= 0 && peer < world
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s: there is no rank %d in a group of %d: want 0 to %d", name, peer,
+                     world, world - 1);
 }
 
 /* The stamp all collectives begin with; status says what is wrong. */

@@ -57,8 +57,10 @@ static choir_status complete(int world, int dims, const int *given, int *sizes)
     if (open >= 0 && known <= world && world % known == 0)
         sizes[open] = (int)(world / known);
     else if (open >= 0 || known != world)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a mesh of %s does not fit %d ranks", text, world);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a mesh of %s does not fit %d ranks: their number must be "
+            "the product of the sizes",
+            text, world);
     return CHOIR_OK;
 }
 

@@ -174,6 +174,32 @@ static void test_a_disagreement_shows_both_sides(void **state)
     assert_all_failed(s, -1, CHOIR_ERR_MISMATCH, "all_reduce of 30 f32");
 }
 
+/* The receiver's side is told as a receive, though engines match it by its sender's stamp. */
+static void send_less_than_wanted(choir__engine *e, stage *s)
+{
+    (void)s;
+    float x[4] = {0};
+    choir__request request;
+    choir__stamp stamp = {
+        .count = e->rank ? 4 : 3, .kind = CHOIR__SEND, .dtype = CHOIR_F32, .root = 1};
+    if (e->rank == 0)
+        e->ops->send(e, 1, x, 3 * sizeof *x, &stamp, &request);
+    else
+        e->ops->receive(e, 0, x, 4 * sizeof *x, &stamp, &request);
+    e->ops->wait(e, &request, 1);
+    reduce_all(e, 10, CHOIR__EXCHANGE); /* where who has sent hears of it */
+}
+
+static void test_a_message_of_another_size(void **state)
+{
+    (void)state;
+    stage *s = start(2, false, 60, send_less_than_wanted);
+    finish(s);
+    assert_all_failed(s, -1, CHOIR_ERR_MISMATCH,
+        "rank 1 called receive of 4 f32 from rank 0 while rank 0 called send of 3 f32 to rank "
+        "1");
+}
+
 /* Both wait for the other's broadcast: no message ever shows that they disagree. */
 static void wait_for_different_roots(choir__engine *e, stage *s)
 {
@@ -330,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_sub_groups),
         cmocka_unit_test(test_groups_on_two_threads),
         cmocka_unit_test(test_a_disagreement_shows_both_sides),
+        cmocka_unit_test(test_a_message_of_another_size),
         cmocka_unit_test(test_ranks_that_wait_in_different_calls),
         cmocka_unit_test(test_a_rank_that_dies),
         cmocka_unit_test(test_a_rank_that_is_stopped),

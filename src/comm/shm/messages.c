@@ -276,22 +276,12 @@ static choir_status push(choir__shm *shm, int to, bool *moved)
     return CHOIR_OK;
 }
 
-/* A receive is, in the words of its stamp, the sender's send. */
-static const char *as_called(const choir__shm *shm, choir__stamp stamp, bool here, int from,
-    char text[CHOIR__STAMP_TEXT])
-{
-    if (stamp.kind == CHOIR__SEND && here && stamp.root == shm->base.rank) {
-        stamp.kind = CHOIR__RECEIVE;
-        stamp.root = from;
-    }
-    return choir__stamp_text(&stamp, text);
-}
-
 static choir_status mismatch(choir__shm *shm, int from, const parcel *p, const envelope *e)
 {
     char there[CHOIR__STAMP_TEXT], here[CHOIR__STAMP_TEXT], numbers[64] = "";
-    as_called(shm, e->stamp, false, from, there);
-    as_called(shm, *p->stamp, true, from, here);
+    choir__stamp called = choir__stamp_of(*p->stamp, shm->base.rank, from);
+    choir__stamp_text(&e->stamp, there);
+    choir__stamp_text(&called, here);
     if (e->stamp.seq != p->stamp->seq)
         snprintf(
             numbers, sizeof numbers, " (calls number %u and %u)", e->stamp.seq, p->stamp->seq);

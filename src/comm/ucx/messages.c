@@ -165,7 +165,8 @@ static void disagree(
     if (mine->seq != theirs->seq)
         snprintf(numbers, sizeof numbers, " (calls number %u and %u)",
             first ? theirs->seq : mine->seq, first ? mine->seq : theirs->seq);
-    choir__stamp_text(mine, here);
+    choir__stamp called = choir__stamp_of(*mine, g->base.rank, peer);
+    choir__stamp_text(&called, here);
     choir__stamp_text(theirs, there);
     snprintf(g->found_text, sizeof g->found_text, "rank %d called %s while rank %d called %s%s",
         first ? peer : g->base.rank, first ? there : here, first ? g->base.rank : peer,

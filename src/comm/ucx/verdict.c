@@ -271,11 +271,13 @@ static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer 
         if (!reached[r] || !answers[r])
             continue;
         if (first >= 0 &&
-            memcmp(&answers[r]->stamp, &answers[first]->stamp, sizeof answers[r]->stamp) != 0)
+            memcmp(&answers[r]->stamp, &answers[first]->stamp, sizeof answers[r]->stamp) != 0) {
+            choir__stamp one = choir__stamp_of(answers[first]->stamp, first, -1);
+            choir__stamp other = choir__stamp_of(answers[r]->stamp, r, -1);
             return choir__ucx_fail(g, CHOIR_ERR_MISMATCH,
-                "rank %d called %s while rank %d called %s", r,
-                choir__call_text(&answers[r]->stamp, there), first,
-                choir__call_text(&answers[first]->stamp, here));
+                "rank %d called %s while rank %d called %s", r, choir__call_text(&other, there),
+                first, choir__call_text(&one, here));
+        }
         if (used + 16 < sizeof who)
             used +=
                 (size_t)snprintf(who + used, sizeof who - used, first < 0 ? "%d" : ", %d", r);
