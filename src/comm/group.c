@@ -70,8 +70,9 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
         free(job);
         return status;
     }
-    if (*job->meeting.job)
-        choir__recorder_job(job->meeting.job, engine->rank, engine->world);
+    const char *name = *job->meeting.job ? job->meeting.job : job->meeting.launched;
+    if (*name)
+        choir__recorder_job(name, engine->rank, engine->world);
     *group = choir__group_new(engine, job, "world");
     (*group)->algorithm = algorithm;
     return CHOIR_OK;

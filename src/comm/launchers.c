@@ -235,8 +235,6 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         return CHOIR_ERR_ARGUMENT;
     if (of == &by_hand) {
         const char *job = variable("CHOIR_JOB");
-        if (l->world < 0)
-            l->world = 1;
         if (job && strlen(job) >= sizeof l->job)
             return choir__error(CHOIR_ERR_ARGUMENT, "CHOIR_JOB has %zu bytes: want up to %zu",
                 strlen(job), sizeof l->job - 1);

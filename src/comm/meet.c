@@ -57,6 +57,12 @@ static choir_status find_launcher(const char *method, choir__launcher *l)
     if (!l->name && world > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "WORLD_SIZE is %d and RANK is not set: set both, or neither", world);
+    bool called = method && (!strncmp(method, "tcp://", 6) || !strncmp(method, "file://", 7));
+    if (!l->name && !variable("WORLD_SIZE") && called)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "to meet at '%s' this process must know which rank of how many it is: set RANK and "
+            "WORLD_SIZE",
+            method);
     return CHOIR_OK;
 }
 

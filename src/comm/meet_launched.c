@@ -31,6 +31,7 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
     m->rank = l->rank;
     m->world = l->world;
     m->nodes = 1;
+    memcpy(m->launched, l->job, sizeof m->launched);
     if (m->world > 1)
         choir__set_rank_label(m->rank);
     if (wants_mpi(opts) || m->world == 1)

@@ -99,8 +99,14 @@ static int name_missing(choir__venue *v, const char *what, char names[TEXT])
 
 static choir_status never_came(choir__venue *v)
 {
-    char names[TEXT], sentence[2 * TEXT];
+    char names[TEXT], sentence[2 * TEXT + 160], strangers[128] = "";
     int missing = name_missing(v, "rank", names);
+    choir_store_server *server = v->meeting->server;
+    long failures = server ? choir__store_failures(server) : 0;
+    if (failures)
+        snprintf(strangers, sizeof strangers,
+            " %ld caller%s turned away: give all ranks the same key file, or none", failures,
+            failures == 1 ? " was" : "s were");
     if (!missing)
         snprintf(sentence, sizeof sentence,
             "all %d ranks came to %s, and rank 0 did not go on within %g s", v->meeting->world,
@@ -108,8 +114,9 @@ static choir_status never_came(choir__venue *v)
     else
         snprintf(sentence, sizeof sentence,
             "rank%s %s of %d never came to %s within %g s: were all ranks started, and can "
-            "they reach it?",
-            missing == 1 ? "" : "s", names, v->meeting->world, v->where, v->meeting->timeout_s);
+            "they reach it?%s",
+            missing == 1 ? "" : "s", names, v->meeting->world, v->where, v->meeting->timeout_s,
+            strangers);
     return fault(v, CHOIR_ERR_TIMEOUT, sentence);
 }
 

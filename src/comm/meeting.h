@@ -16,6 +16,7 @@ typedef struct choir__meeting {
     int rank, world;
     double timeout_s;
     char job[128];          /* a secret that all ranks hold and no other job has */
+    char launched[128];     /* the launcher's name of the job, no secret; empty: none */
     choir__member *members; /* (world); NULL where ranks met by job's name alone (shm) */
     choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
     int nodes;

@@ -446,7 +446,18 @@ static void keys(void **state)
     assert_non_null(strstr(all->each[1].message, "another key"));
     assert_int_equal(all->each[0].status, CHOIR_ERR_TIMEOUT);
     assert_non_null(strstr(all->each[0].message, "rank 1 of 2 never came"));
+    assert_non_null(strstr(all->each[0].message, "1 caller was turned away"));
     meeters_free(all);
+
+    for (int r = 0; r < 2; r++) { /* only one of them has a key */
+        all = meeters_new(tcp("127.0.0.1"), 2, 1);
+        all->each[r].opts.key_file = names[0];
+        meeters_start(all);
+        meeters_wait(all);
+        assert_int_equal(all->each[1].status, CHOIR_ERR_MISMATCH);
+        assert_non_null(strstr(all->each[0].message, "1 caller was turned away"));
+        meeters_free(all);
+    }
 
     all = meeters_new(tcp("192.0.2.7"), 2, 1);
     all->each[1].opts.key_file = "/nowhere/key";
@@ -496,6 +507,11 @@ static void bad_input(void **state)
     unsetenv("MASTER_PORT");
     choir__meeting m;
     choir_group_opts opts = choir_group_defaults();
+    assert_int_equal(choir__meet("tcp://127.0.0.1:5", &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "set RANK and WORLD_SIZE"));
+    assert_int_equal(choir__meet("file:///tmp/none", &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet("env://", &opts, &m), CHOIR_OK); /* alone */
+    choir__meeting_free(&m);
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "4", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
@@ -513,6 +529,27 @@ static void bad_input(void **state)
     unsetenv("WORLD_SIZE");
     unsetenv("LOCAL_WORLD_SIZE");
     unsetenv("CHOIR_JOB");
+}
+
+/* MPI itself makes them meet; choir top then knows the job by mpirun's name for it. */
+static void by_mpi(void **state)
+{
+    static const char *const set[][2] = {{"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "4711"}};
+    (void)state;
+    choir__meeting m;
+    choir_group_opts opts = choir_group_defaults();
+    opts.backend = "mpi";
+    for (size_t i = 0; i < CHOIR_COUNT(set); i++)
+        setenv(set[i][0], set[i][1], 1);
+    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_OK);
+    assert_int_equal(m.rank, 1);
+    assert_string_equal(m.job, "");
+    assert_non_null(strstr(m.launched, "4711"));
+    choir__meeting_free(&m);
+    choir__set_rank_label(-1);
+    for (size_t i = 0; i < CHOIR_COUNT(set); i++)
+        unsetenv(set[i][0]);
 }
 
 static void port_in_use(void **state)
@@ -554,6 +591,7 @@ int main(void)
         cmocka_unit_test(other_versions),
         cmocka_unit_test(keys),
         cmocka_unit_test(bad_input),
+        cmocka_unit_test(by_mpi),
         cmocka_unit_test(port_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

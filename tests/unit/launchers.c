@@ -148,6 +148,10 @@ static void nonsense(void **state)
     assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "ranks count from 0"));
     clear();
+    setenv("RANK", "0", 1);
+    assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "WORLD_SIZE is not"));
+    clear();
     setenv("RANK", "-1", 1);
     assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
     clear();

@@ -26,8 +26,8 @@ static choir_status listen_at(choir_store_server *server, const choir__address *
     char text[160], holder[160];
     if (!server->keyed && !choir__net_is_here(a))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a store at %s can be reached from other machines, which needs a key: name a key "
-            "file (mode 0600), or bind to 127.0.0.1",
+            "a store at %s can be reached from other machines, which needs a key: name its "
+            "file (--key-file or CHOIR_KEY_FILE, mode 0600), or listen at 127.0.0.1",
             choir__net_text(a, text));
     server->listener = choir__net_listen(a);
     if (server->listener >= 0)
@@ -37,9 +37,8 @@ static choir_status listen_at(choir_store_server *server, const choir__address *
         return choir__error(CHOIR_ERR_IO, "%s is in use by another process", text);
     if (errno == EADDRINUSE)
         return choir__error(CHOIR_ERR_IO,
-            "cannot listen at %s: the port is in use by %s; choose another, or 0 for a free "
-            "one",
-            text, choir__net_holder(choir__net_port(a), holder));
+            "cannot listen at %s: the port is in use by %s; choose another", text,
+            choir__net_holder(choir__net_port(a), holder));
     return choir__error(CHOIR_ERR_IO, "cannot listen at %s: %s", text, strerror(errno));
 }
 

@@ -104,6 +104,7 @@ static void note_failure(choir_store_server *server, choir__client *c)
 {
     switch (c->session.channel.refusal) {
     case CHOIR__REFUSAL_KEY_NEEDED:
+    case CHOIR__REFUSAL_NO_KEY:
     case CHOIR__REFUSAL_WRONG_KEY:
     case CHOIR__REFUSAL_USER:
     case CHOIR__REFUSAL_NOT_STORE:
