@@ -102,16 +102,19 @@ const char *choir__log_last_seen(
 
 /* --- a table --- */
 
+/* Calls are stamped as they are queued by a clock that ticks every few milliseconds. */
+static const double queued_tick_s = 0.01;
+
 static void print_call(const choir__seen *seen, const choir__seen_call *call, FILE *out)
 {
     char what[CHOIR__STAMP_TEXT], ago[24], queued[24] = "-", took[24], number[16] = "-";
     bool running = !call->ended;
     if (call->stamp.seq)
         snprintf(number, sizeof number, "%u", call->stamp.seq);
-    if (call->issued > 0 && call->issued < call->begun)
+    if (call->issued > 0 && call->begun - call->issued >= queued_tick_s)
         choir__duration_text(call->begun - call->issued, queued);
     else if (call->issued > 0)
-        snprintf(queued, sizeof queued, "0");
+        snprintf(queued, sizeof queued, "<10 ms");
     choir__duration_text((running ? seen->at : call->ended) - call->begun, took);
     choir__duration_text(seen->at - call->begun, ago);
     fprintf(out, "  %10s %9s %9s %9s  %s%s%s\n", number, ago, queued, took,
