@@ -267,8 +267,10 @@ static choir_status name_missing(choir__nodes *n)
             snprintf(names + used, sizeof names - used, "%s%d", missing++ ? ", " : "", k);
         }
     return choir__error(CHOIR_ERR_TIMEOUT,
-        "node%s %s of %d never came to %s port %d within %g s", missing > 1 ? "s" : "", names,
-        n->opts->nodes_min, n->opts->endpoint, n->opts->endpoint_port, n->opts->timeout_s);
+        "node%s %s of %d never came to %s port %d within %g s: was 'choir run' started there, with "
+        "the same --nnodes, --rdzv-endpoint and --key-file?",
+        missing > 1 ? "s" : "", names, n->opts->nodes_min, n->opts->endpoint,
+        n->opts->endpoint_port, n->opts->timeout_s);
 }
 
 static choir_status await_agents(choir__nodes *n, int count, double until)
@@ -384,7 +386,13 @@ static choir_status reach(choir__nodes *n, choir_store_opts o)
         o.timeout_s = left < call_s ? left : call_s;
         status = choir_store_connect(n->opts->endpoint, n->opts->endpoint_port, o, &n->store);
     } while (status == CHOIR_ERR_TIMEOUT && choir__now() < n->deadline);
-    return status;
+    if (status != CHOIR_ERR_TIMEOUT)
+        return status;
+    char why[400];
+    snprintf(why, sizeof why, "%s", choir_error_message());
+    return choir__error(status,
+        "node 0 never came within %g s: was 'choir run' started there? (%s)",
+        n->opts->timeout_s, why);
 }
 
 static choir_status meet(choir__nodes *n, choir__roster *r)

@@ -127,8 +127,8 @@ missing_node() {
     over 15
     ended_with a 1
     ended_with c 1
-    has a.err 'nodes 1, 3 of 4 never came'
-    has c.err 'nodes 1, 3 of 4 never came'
+    has a.err 'nodes 1, 3 of 4 never came.*started there'
+    has c.err 'nodes 1, 3 of 4 never came.*started there'
     begin
     node b --nnodes 2 --node-rank 1 --timeout 1 true
     over 15
