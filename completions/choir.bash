@@ -4,7 +4,7 @@ _choir()
 {
     local commands="train eval generate run bench top info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
-        --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
+        --rendezvous --key-file --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
         --quiet --log-every --trace --weights --help"
     local eval="--batch-size --eval-batches --workers --json --help"
@@ -35,7 +35,7 @@ _choir()
         --schedule) values="constant cosine linear step multistep exponential polynomial restarts
             one_cycle cyclic inverse_sqrt" ;;
         --init) values="choir torch" ;;
-        --backend) values="shm" ;;
+        --backend) values="shm ucx mpi" ;;
         esac
     elif [[ $command == bench ]]; then
         case $before in
