@@ -33,7 +33,8 @@ extern "C" {
 typedef struct choir_group choir_group;
 
 typedef struct choir_group_opts {
-    int rank, world;       /* -1: from the environment; alone without it */
+    int rank, world;       /* -1: from the environment; without it alone, or an error where
+                              the method is tcp:// or file:// */
     const char *job;       /* names the job: the same on all ranks, secret; NULL: CHOIR_JOB */
     const char *key_file;  /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
     const char *backend;   /* "shm", "ucx", "mpi"; NULL: CHOIR_BACKEND, else the best that
