@@ -378,7 +378,7 @@ static choir_status never_came(choir__venue *v, found what, const choir__meet_no
             s, v->path, note->holder.pid, note->holder.host);
     return choir__error(CHOIR_ERR_TIMEOUT,
         "rank 0 never came within %g s: %s '%s'; was it started, with the same path?", s,
-        what == NO_FILE ? "there is no file" : "it has written nothing into", v->path);
+        what == NO_FILE ? "there is no file" : "there is nothing from it in", v->path);
 }
 
 static choir_status call_meeting(choir__venue *v)
