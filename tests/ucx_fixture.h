@@ -6,7 +6,11 @@
  *
  *     rank r   eth0 10.77.0.(r+1)/24  === veth ===  hR, a port of the bridge in the switch
  *
- * What came of a rank (status, sentence) it leaves in memory that the test shares with all. */
+ * What came of a rank (status, sentence) it leaves in memory that the test shares with all.
+ *
+ * The test's process starts the store once the ranks are there: it has one thread whenever it
+ * forks. AddressSanitizer's heap has locks that a fork copies as they are, and a child whose
+ * copy another thread held waits for ever, wherever it next allocates. */
 #ifndef CHOIR_TEST_UCX_FIXTURE_H
 #define CHOIR_TEST_UCX_FIXTURE_H
 
@@ -216,11 +220,8 @@ static inline void live(stage *s, int rank, rank_fn *fn)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(s->errors, STDERR_FILENO);
-    if (s->apart) {
-        if (unshare(CLONE_NEWNET))
-            _exit(9);
-        server = NULL;
-    }
+    if (s->apart && unshare(CLONE_NEWNET))
+        _exit(9);
     in_stage(s, rank, -1);
     while (!atomic_load(&s->go))
         usleep(1000);
@@ -245,10 +246,9 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
         int fd = mkstemp(s->key_file);
         assert_int_equal(write(fd, "0123456789abcdef0123456789abcdef", 32), 32);
         close(fd);
-    } else {
-        assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
-        s->port = choir_store_port(server);
     }
+    choir_store_server_free(server); /* of a test that failed */
+    server = NULL;
     fflush(NULL);
     for (int r = 0; r < world; r++) {
         pid_t pid = fork();
@@ -260,8 +260,12 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
     for (int r = 0; r < world; r++)
         while (atomic_load(&s->ranks[r].stage) != -1)
             usleep(1000);
-    if (apart)
+    if (apart) {
         connect_hosts(s);
+    } else {
+        assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+        s->port = choir_store_port(server);
+    }
     atomic_store(&s->go, 1);
     return s;
 }
