@@ -66,6 +66,7 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
         status =
             choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
     if (status != CHOIR_OK) {
+        choir__meeting_linger(&job->meeting);
         choir__meeting_free(&job->meeting);
         free(job);
         return status;
@@ -86,8 +87,12 @@ void choir_group_free(choir_group *group)
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
     choir__log_close(group->log);
+    if (group->engine->failed)
+        atomic_store(&group->job->failed, true);
     group->engine->ops->close(group->engine);
     if (atomic_fetch_sub(&group->job->groups, 1) == 1) {
+        if (atomic_load(&group->job->failed))
+            choir__meeting_linger(&group->job->meeting);
         choir__meeting_free(&group->job->meeting);
         free(group->job);
     }

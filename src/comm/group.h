@@ -13,6 +13,7 @@
 typedef struct choir__membership {
     choir__meeting meeting;
     _Atomic int groups;
+    _Atomic bool failed; /* one of them has */
 } choir__membership;
 
 struct choir_group {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <arpa/inet.h>
 #include <sodium.h>
@@ -16,6 +17,8 @@
 #include "comm/meet.h"
 #include "comm/process/job.h"
 #include "comm/shm/socket.h"
+
+static const double linger_s = 1; /* of rank 0, after the failure of a group that had met */
 
 static const char *variable(const char *name)
 {
@@ -262,6 +265,20 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
     if (status)
         choir__meeting_free(m);
     return status;
+}
+
+void choir__meeting_stay(const choir__meeting *m, double at_most_s)
+{
+    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    double until = choir__now() + at_most_s;
+    while (choir__store_clients(m->server) > 1 && choir__now() < until)
+        nanosleep(&pause, NULL);
+}
+
+void choir__meeting_linger(const choir__meeting *meeting)
+{
+    if (meeting->server && meeting->consulted)
+        choir__meeting_stay(meeting, linger_s);
 }
 
 void choir__meeting_free(choir__meeting *meeting)

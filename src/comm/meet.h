@@ -52,6 +52,9 @@ choir_status choir__meet_file(choir__venue *venue);
 choir_status choir__meet_preside(choir__venue *venue, const choir__member *self);
 choir_status choir__meet_attend(choir__venue *venue, const choir__member *self, bool *again);
 
+/* Rank 0: until nobody is left in its store but itself. */
+void choir__meeting_stay(const choir__meeting *meeting, double at_most_s);
+
 /* --- meet_member.c --- */
 
 enum { CHOIR__MEMBER_TEXT = 400 };

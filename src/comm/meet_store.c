@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
 #include "comm/meet.h"
@@ -355,13 +354,10 @@ static choir_status write_go(choir__venue *v)
 /* Tells all of a failure, and stays until they have taken note. */
 static void tell_all(choir__venue *v, choir_status status)
 {
-    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    double until = choir__now() + grace_s;
     char *message = choir__strdup(choir_error_message());
     char *text = choir__format("%d %s", (int)status, choir__plain_message(v->meeting->rank));
     if (!put(v, "meet/outcome", text))
-        while (choir__store_clients(v->meeting->server) > 1 && choir__now() < until)
-            nanosleep(&pause, NULL);
+        choir__meeting_stay(v->meeting, grace_s);
     choir__set_message(message);
     free(message);
     free(text);

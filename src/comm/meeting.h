@@ -22,6 +22,7 @@ typedef struct choir__meeting {
     int nodes;
     const char *backend;        /* the engine to take if none is named; NULL: the best */
     choir_store_server *server; /* on rank 0, if it serves the store */
+    bool consulted; /* set by engines whose ranks learn from the store who has failed */
 } choir__meeting;
 
 /* Meets by method (see choir_group_init) and fills in *meeting; free with choir__meeting_free.
@@ -29,5 +30,9 @@ typedef struct choir__meeting {
 choir_status choir__meet(
     const char *method, const choir_group_opts *opts, choir__meeting *meeting);
 void choir__meeting_free(choir__meeting *meeting);
+
+/* After a failure, before free: rank 0 keeps a consulted store until the others have gone, or a
+ * second. They have the sentence by then; else they would name rank 0, which goes, as well. */
+void choir__meeting_linger(const choir__meeting *meeting);
 
 #endif

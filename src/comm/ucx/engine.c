@@ -102,6 +102,7 @@ static const choir__engine_ops ops = {
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
 {
     choir__ucx_net *net;
+    meeting->consulted = true;
     choir_status status = choir__ucx_net_open(meeting, &net);
     if (status)
         return status;
