@@ -56,6 +56,9 @@ typedef struct stage {
 
 typedef void rank_fn(choir__engine *engine, stage *s);
 
+/* What a rank does when it has met the others and has not opened the engine yet. */
+static void (*before_opening)(choir__meeting *meeting, stage *s);
+
 static choir_store_server *server; /* of the test process, where ranks are together */
 
 /* --- telling each other --- */
@@ -192,6 +195,8 @@ static inline void work(stage *s, int rank, rank_fn *fn)
     choir__engine *engine = NULL;
     report *mine = &s->ranks[rank];
     mine->status = meet(s, rank, &meeting);
+    if (!mine->status && before_opening)
+        before_opening(&meeting, s);
     if (!mine->status)
         mine->status = choir__plugin_engine("ucx", "libucx-dev", &meeting, &engine);
     if (mine->status) {

@@ -1,92 +1,7 @@
-/* Sending, receiving, and what belongs together. */
+/* Sending and receiving. */
 #include "comm/ucx/ucx.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include "comm/recorder.h"
-
-/* --- operations --- */
-
-static choir__ucx_op *take_op(choir__ucx *g, int peer, choir__request *request)
-{
-    choir__ucx_op *op = g->net->free_ops;
-    if (op)
-        g->net->free_ops = op->next;
-    else
-        op = choir__alloc(sizeof *op);
-    *op = (choir__ucx_op){.group = g, .peer = peer, .request = request};
-    *request = (choir__request){.handle = op, .peer = peer};
-    return op;
-}
-
-static void free_op(choir__ucx_net *net, choir__ucx_op *op)
-{
-    op->next = net->free_ops;
-    net->free_ops = op;
-}
-
-static void put_under_way(choir__ucx_op *op)
-{
-    choir__ucx *g = op->group;
-    op->matched = true;
-    op->before = NULL;
-    op->next = g->under_way;
-    if (op->next)
-        op->next->before = op;
-    g->under_way = op;
-}
-
-static void take_off_way(choir__ucx_op *op)
-{
-    if (op->before)
-        op->before->next = op->next;
-    else
-        op->group->under_way = op->next;
-    if (op->next)
-        op->next->before = op->before;
-}
-
-static void wake(choir__ucx *g)
-{
-    static const uint64_t one = 1;
-    if (g->sleeping && write(g->wake_fd, &one, sizeof one) < 0)
-        return; /* it is full: awake */
-}
-
-/* A lost peer's requests stay open: whoever waits for them finds out why. */
-static void end_op(choir__ucx_op *op, ucs_status_t status)
-{
-    choir__ucx *g = op->group;
-    choir__ucx_net *net = g->net;
-    if (status != UCS_OK && op->request) {
-        choir__ucx_far *far = &net->far[g->peers[op->peer].net_rank];
-        if (far->lost == UCS_OK) {
-            far->lost = status;
-            net->losses++;
-        }
-    } else if (op->request) {
-        op->request->done = true;
-    }
-    wake(g);
-    free_op(net, op);
-}
-
-static void on_sent(void *ucx_request, ucs_status_t status, void *arg)
-{
-    choir__ucx_op *op = arg;
-    ucp_request_free(ucx_request);
-    take_off_way(op);
-    end_op(op, status);
-}
-
-static void on_received(void *ucx_request, ucs_status_t status, size_t bytes, void *arg)
-{
-    (void)bytes;
-    on_sent(ucx_request, status, arg);
-}
 
 /* --- sending --- */
 
@@ -95,7 +10,7 @@ static ucs_status_ptr_t post(choir__ucx *g, choir__ucx_op *op, const void *data,
     choir__ucx_far *far = &g->net->far[g->peers[op->peer].net_rank];
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = on_sent,
+        .cb.send = choir__ucx_on_sent,
         .user_data = op,
     };
     if (far->lost != UCS_OK)
@@ -105,12 +20,12 @@ static ucs_status_ptr_t post(choir__ucx *g, choir__ucx_op *op, const void *data,
 
 static void launch(choir__ucx *g, choir__ucx_op *op, const void *data, size_t bytes)
 {
-    put_under_way(op);
+    choir__ucx_op_depart(op);
     ucs_status_ptr_t sent = post(g, op, data, bytes);
     if (UCS_PTR_IS_PTR(sent))
         return;
-    take_off_way(op);
-    end_op(op, UCS_PTR_STATUS(sent));
+    choir__ucx_op_arrive(op);
+    choir__ucx_op_end(op, UCS_PTR_STATUS(sent));
 }
 
 choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, size_t bytes,
@@ -120,7 +35,7 @@ choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, 
     if (engine->failed)
         return engine->failed;
     pthread_mutex_lock(&g->net->lock);
-    choir__ucx_op *op = take_op(g, peer, request);
+    choir__ucx_op *op = choir__ucx_op_take(g, peer, request);
     op->header = (choir__ucx_header){.group = g->id,
         .stamp = *stamp,
         .number = g->peers[peer].sent++,
@@ -136,7 +51,7 @@ choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, 
 void choir__ucx_tell(choir__ucx *g, int peer, choir__ucx_kind kind)
 {
     choir__request nobody;
-    choir__ucx_op *op = take_op(g, peer, &nobody);
+    choir__ucx_op *op = choir__ucx_op_take(g, peer, &nobody);
     op->request = NULL;
     op->header = (choir__ucx_header){.group = g->id,
         .stamp = g->now,
@@ -147,231 +62,7 @@ void choir__ucx_tell(choir__ucx *g, int peer, choir__ucx_kind kind)
     launch(g, op, text ? g->sentence : NULL, text ? strlen(g->sentence) : 0);
 }
 
-/* --- matching --- */
-
-static bool fits(const choir__stamp *mine, const choir__stamp *theirs)
-{
-    return memcmp(mine, theirs, sizeof *mine) == 0;
-}
-
-/* The lower rank's side comes second, so that all ranks tell it in the same words. */
-static void disagree(
-    choir__ucx *g, int peer, const choir__stamp *mine, const choir__stamp *theirs)
-{
-    char here[CHOIR__STAMP_TEXT], there[CHOIR__STAMP_TEXT], numbers[64] = "";
-    bool first = peer > g->base.rank;
-    if (g->found)
-        return;
-    if (mine->seq != theirs->seq)
-        snprintf(numbers, sizeof numbers, " (calls number %u and %u)",
-            first ? theirs->seq : mine->seq, first ? mine->seq : theirs->seq);
-    choir__stamp called = choir__stamp_of(*mine, g->base.rank, peer);
-    choir__stamp_text(&called, here);
-    choir__stamp_text(theirs, there);
-    snprintf(g->found_text, sizeof g->found_text, "rank %d called %s while rank %d called %s%s",
-        first ? peer : g->base.rank, first ? there : here, first ? g->base.rank : peer,
-        first ? here : there, numbers);
-    g->found = CHOIR_ERR_MISMATCH;
-    wake(g);
-}
-
-/* True: the message may go into op's memory. */
-static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t bytes)
-{
-    choir__ucx *g = op->group;
-    if (!fits(&op->header.stamp, &header->stamp)) {
-        disagree(g, op->peer, &op->header.stamp, &header->stamp);
-        return false;
-    }
-    if (bytes != op->bytes && !g->found) {
-        char call[CHOIR__CALL_TEXT];
-        snprintf(g->found_text, sizeof g->found_text,
-            "rank %d sent %zu bytes to rank %d, which wants %zu, in %s: do they run the same "
-            "program?",
-            op->peer, bytes, g->base.rank, op->bytes,
-            choir__call_text(&op->header.stamp, call));
-        g->found = CHOIR_ERR_MISMATCH;
-        wake(g);
-    }
-    return bytes == op->bytes;
-}
-
-/* The data of a matched message that are still with the sender. */
-static void fetch(choir__ucx_op *op, void *data)
-{
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.recv_am = on_received,
-        .user_data = op,
-    };
-    put_under_way(op);
-    ucs_status_ptr_t got =
-        ucp_am_recv_data_nbx(op->group->net->worker, data, op->data, op->bytes, &param);
-    if (UCS_PTR_IS_PTR(got))
-        return;
-    take_off_way(op);
-    end_op(op, UCS_PTR_STATUS(got));
-}
-
-static void heard(choir__ucx *g, const choir__ucx_header *header)
-{
-    choir__ucx_peer *peer = &g->peers[header->from];
-    peer->last = header->stamp;
-    peer->heard_at = choir__now();
-    peer->heard = true;
-}
-
-/* Takes the receive of that number out of the peer's queue; NULL if it isn't posted. */
-static choir__ucx_op *posted(choir__ucx_peer *peer, uint32_t number)
-{
-    choir__ucx_op **at = &peer->receives_first, *before = NULL, *op;
-    while (*at && (*at)->header.number != number) {
-        before = *at;
-        at = &before->next;
-    }
-    op = *at;
-    if (op) {
-        *at = op->next;
-        if (peer->receives_last == op)
-            peer->receives_last = before;
-    }
-    return op;
-}
-
-static choir__ucx *find_group(choir__ucx_net *net, uint64_t id)
-{
-    choir__ucx *g = net->groups;
-    while (g && g->id != id)
-        g = g->next;
-    return g;
-}
-
-static ucs_status_t keep(choir__ucx_early **list, const choir__ucx_header *header, void *data,
-    size_t bytes, uint64_t flags)
-{
-    bool rendezvous = flags & UCP_AM_RECV_ATTR_FLAG_RNDV;
-    bool stays = rendezvous || (flags & UCP_AM_RECV_ATTR_FLAG_DATA);
-    choir__ucx_early *early = choir__alloc(sizeof *early);
-    *early = (choir__ucx_early){.next = *list,
-        .header = *header,
-        .data = data,
-        .bytes = bytes,
-        .rendezvous = rendezvous,
-        .ours = !stays};
-    if (!stays) {
-        early->data = choir__alloc(bytes ? bytes : 1);
-        memcpy(early->data, data, bytes);
-    }
-    *list = early;
-    return stays ? UCS_INPROGRESS : UCS_OK;
-}
-
-/* What is not data. A rank that waits in this very call, but with another stamp, disagrees. */
-static void take_note(choir__ucx *g, const choir__ucx_header *header)
-{
-    choir__ucx_peer *peer = &g->peers[header->from];
-    if (header->kind == CHOIR__UCX_BYE) {
-        peer->left = true;
-        peer->left_after = header->number;
-        wake(g);
-    } else if (header->kind == CHOIR__UCX_WAITING && g->waiting && g->now.seq &&
-               header->stamp.seq == g->now.seq && !fits(&g->now, &header->stamp)) {
-        disagree(g, header->from, &g->now, &header->stamp);
-    }
-}
-
-static void take_verdict(
-    choir__ucx *g, const choir__ucx_header *header, const void *data, size_t bytes)
-{
-    if (bytes >= sizeof g->told || (*g->told && g->told_by <= header->from))
-        return;
-    memcpy(g->told, data, bytes);
-    g->told[bytes] = '\0';
-    g->told_by = header->from;
-    wake(g);
-}
-
-/* --- what comes --- */
-
-ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_bytes,
-    void *data, size_t bytes, const ucp_am_recv_param_t *param)
-{
-    choir__ucx_net *net = arg;
-    choir__ucx_header h;
-    if (header_bytes != sizeof h)
-        return UCS_OK; /* nobody of ours */
-    memcpy(&h, header, sizeof h);
-    if (h.kind >= CHOIR__UCX_KINDS || h.from < 0 || h.from >= net->world)
-        return UCS_OK;
-    choir__ucx *g = find_group(net, h.group);
-    if (!g)
-        return h.kind == CHOIR__UCX_WAITING
-                   ? UCS_OK
-                   : keep(&net->strangers, &h, data, bytes, param->recv_attr);
-    if (h.from >= g->base.world)
-        return UCS_OK;
-    heard(g, &h);
-    if (h.kind != CHOIR__UCX_DATA) {
-        if (h.kind == CHOIR__UCX_FAILED && !(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-            take_verdict(g, &h, data, bytes);
-        else
-            take_note(g, &h);
-        return UCS_OK;
-    }
-    choir__ucx_op *op = posted(&g->peers[h.from], h.number);
-    if (!op)
-        return keep(&g->peers[h.from].early, &h, data, bytes, param->recv_attr);
-    if (!check(op, &h, bytes)) {
-        free_op(net, op); /* its request stays open: the group has failed */
-        return UCS_OK;
-    }
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        fetch(op, data);
-        return UCS_INPROGRESS;
-    }
-    memcpy(op->data, data, bytes);
-    end_op(op, UCS_OK);
-    return UCS_OK;
-}
-
 /* --- receiving --- */
-
-static void let_go(choir__ucx_net *net, choir__ucx_early *early)
-{
-    if (early->ours)
-        free(early->data);
-    else
-        ucp_am_data_release(net->worker, early->data);
-    free(early);
-}
-
-static choir__ucx_early *came(choir__ucx_peer *peer, uint32_t number)
-{
-    choir__ucx_early **at = &peer->early, *early;
-    while (*at && (*at)->header.number != number)
-        at = &(*at)->next;
-    early = *at;
-    if (early)
-        *at = early->next;
-    return early;
-}
-
-static void take_early(choir__ucx *g, choir__ucx_op *op, choir__ucx_early *early)
-{
-    bool fit = check(op, &early->header, early->bytes);
-    if (fit && early->rendezvous) {
-        fetch(op, early->data);
-        free(early);
-        return;
-    }
-    if (fit) {
-        memcpy(op->data, early->data, early->bytes);
-        end_op(op, UCS_OK);
-    } else {
-        free_op(g->net, op);
-    }
-    let_go(g->net, early);
-}
 
 static void queue_up(choir__ucx_peer *peer, choir__ucx_op *op)
 {
@@ -390,71 +81,14 @@ choir_status choir__ucx_receive(choir__engine *engine, int peer, void *data, siz
     if (engine->failed)
         return engine->failed;
     pthread_mutex_lock(&g->net->lock);
-    choir__ucx_op *op = take_op(g, peer, request);
+    choir__ucx_op *op = choir__ucx_op_take(g, peer, request);
     op->data = data;
     op->bytes = bytes;
     op->header.number = from->posted++;
     op->header.stamp = *stamp;
     g->now = *stamp;
-    choir__ucx_early *early = came(from, op->header.number);
-    if (early)
-        take_early(g, op, early);
-    else
+    if (!choir__ucx_take_early(g, op))
         queue_up(from, op);
     pthread_mutex_unlock(&g->net->lock);
     return CHOIR_OK;
-}
-
-/* Messages came for this group before this rank had made it. */
-void choir__ucx_adopt_strangers(choir__ucx *g)
-{
-    choir__ucx_early **at = &g->net->strangers, *early;
-    while ((early = *at)) {
-        if (early->header.group != g->id) {
-            at = &early->next;
-            continue;
-        }
-        *at = early->next;
-        choir__ucx_peer *peer = &g->peers[early->header.from % g->base.world];
-        heard(g, &early->header);
-        if (early->header.kind == CHOIR__UCX_DATA) {
-            early->next = peer->early;
-            peer->early = early;
-        } else {
-            take_note(g, &early->header);
-            let_go(g->net, early);
-        }
-    }
-}
-
-/* --- the end --- */
-
-void choir__ucx_abandon(choir__ucx *g)
-{
-    choir__ucx_net *net = g->net;
-    for (int r = 0; r < g->base.world; r++) {
-        choir__ucx_peer *peer = &g->peers[r];
-        for (choir__ucx_op *op; (op = peer->receives_first);) {
-            peer->receives_first = op->next;
-            free_op(net, op);
-        }
-    }
-    /* UCX reads and writes the memory of these until it is told that the peer is lost. */
-    for (choir__ucx_op *op = g->under_way; op; op = op->next)
-        op->request = NULL;
-    double until = choir__now() + 2;
-    while (g->under_way && choir__now() < until) {
-        choir__ucx_drop(net, g->peers[g->under_way->peer].net_rank);
-        for (int i = 0; i < 100 && g->under_way; i++)
-            ucp_worker_progress(net->worker);
-    }
-}
-
-void choir__ucx_forget(choir__ucx *g)
-{
-    for (int r = 0; r < g->base.world; r++)
-        for (choir__ucx_early *early; (early = g->peers[r].early);) {
-            g->peers[r].early = early->next;
-            let_go(g->net, early);
-        }
 }

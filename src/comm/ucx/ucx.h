@@ -13,9 +13,11 @@
  * So messages of a pair meet receives in order, whatever order UCX delivers in, and ranks that
  * call different things notice at the first message.
  *
- *   net.c       worker, addresses, endpoints      wait.c     progress, sleep, who is missing
- *   messages.c  send, receive, match              verdict.c  one sentence for all ranks
- *   engine.c    open, split, close
+ *   worker.c    what UCX is told                  messages.c  send, receive
+ *   join.c      addresses, endpoints              match.c     what comes, and for whom
+ *   net.c       open, close                       ops.c       what UCX has in hand
+ *   engine.c    groups of a net                   wait.c      progress, sleep, who is missing
+ *                                                 verdict.c   one sentence for all ranks
  *
  * Groups of one net may run at the same time on different threads: the net's lock guards
  * everything here, UCX included. Only `bytes` of the base is read without it. */
@@ -101,6 +103,7 @@ typedef struct choir__ucx_far {
     ucp_ep_h ep;
     ucs_status_t lost; /* what UCX said when the connection broke; UCS_OK: it stands */
     int pid_fd;        /* of a process on this machine; -1 */
+    bool gone;         /* that had ended before */
 } choir__ucx_far;
 
 struct choir__ucx_net {
@@ -121,23 +124,46 @@ struct choir__ucx_net {
     char prefix[64]; /* of keys in the store */
 };
 
+/* --- worker.c --- */
+choir_status choir__ucx_make_worker(choir__ucx_net *net, int nodes);
+choir_status choir__ucx_trouble(const char *what, ucs_status_t status); /* in words */
+
+/* --- join.c --- */
+choir_status choir__ucx_join(choir__ucx_net *net, const choir__meeting *meeting);
+bool choir__ucx_gone(
+    const choir__ucx_far *far); /* its process has ended, as far as can be told */
+
 /* --- net.c --- */
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
 void choir__ucx_net_close(choir__ucx_net *net, bool in_order); /* once it has no groups */
 void choir__ucx_drop(choir__ucx_net *net, int net_rank);       /* closes an endpoint by force */
 
-/* --- messages.c; all under the lock but send and receive --- */
+/* --- ops.c; under the lock --- */
+choir__ucx_op *choir__ucx_op_take(choir__ucx *g, int peer, choir__request *request);
+void choir__ucx_op_free(choir__ucx_net *net, choir__ucx_op *op);
+void choir__ucx_op_depart(choir__ucx_op *op); /* UCX is about to have it */
+void choir__ucx_op_arrive(choir__ucx_op *op); /* and no longer has */
+void choir__ucx_op_end(choir__ucx_op *op, ucs_status_t status);
+void choir__ucx_on_sent(void *ucx_request, ucs_status_t status, void *op);
+void choir__ucx_on_received(void *ucx_request, ucs_status_t status, size_t bytes, void *op);
+void choir__ucx_wake(choir__ucx *g);
+void choir__ucx_abandon(choir__ucx *g); /* nothing touches the callers' memory afterwards */
+
+/* --- messages.c --- */
 choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request);
 choir_status choir__ucx_receive(choir__engine *engine, int peer, void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request);
-void choir__ucx_tell(
-    choir__ucx *g, int peer, choir__ucx_kind kind); /* data-less, best effort */
-void choir__ucx_adopt_strangers(choir__ucx *g);
-void choir__ucx_abandon(choir__ucx *g); /* nothing touches the callers' memory afterwards */
-void choir__ucx_forget(choir__ucx *g);  /* what came and nobody will receive */
+/* Data-less, best effort. Under the lock. */
+void choir__ucx_tell(choir__ucx *g, int peer, choir__ucx_kind kind);
+
+/* --- match.c; under the lock --- */
 ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_bytes,
     void *data, size_t bytes, const ucp_am_recv_param_t *param);
+bool choir__ucx_take_early(choir__ucx *g, choir__ucx_op *op); /* its message came before it */
+void choir__ucx_let_go(choir__ucx_net *net, choir__ucx_early *early);
+void choir__ucx_adopt_strangers(choir__ucx *g); /* that came before this rank had made it */
+void choir__ucx_forget(choir__ucx *g);          /* what came and nobody will receive */
 
 /* --- wait.c --- */
 choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count);

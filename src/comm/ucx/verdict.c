@@ -11,6 +11,9 @@
  * answers from itself on: ranks that it reaches and that gave none are late. If all gave one,
  * they wait for each other, in different calls or in a circle.
  *
+ * Rank 0 keeps the store: after a failure it stays for a moment (choir__meeting_linger), so
+ * that the others read the sentence there instead of finding rank 0 gone.
+ *
  *     PREFIX/GROUP/fault      "?2" rank 2 asks; "-41 rank 3 ..." the verdict
  *     PREFIX/GROUP/waits/R    what rank R answered
  *     PREFIX/dead             a rank of the net: its last will */
@@ -143,10 +146,8 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
 
 bool choir__ucx_dead(choir__ucx *g, int rank)
 {
-    const choir__ucx_far *far = &g->net->far[g->peers[rank].net_rank];
-    struct pollfd process = {.fd = far->pid_fd, .events = POLLIN};
-    return g->net->dead_rank == g->peers[rank].net_rank ||
-           (far->pid_fd >= 0 && poll(&process, 1, 0) == 1);
+    int net_rank = g->peers[rank].net_rank;
+    return g->net->dead_rank == net_rank || choir__ucx_gone(&g->net->far[net_rank]);
 }
 
 /* --- questions and answers --- */
@@ -261,7 +262,19 @@ static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const
                            : "");
 }
 
-/* Everybody waits. */
+/* The lowest rank below r that is in another call of the same number; r: none is. */
+static int first_that_differs(const bool *reached, answer *const *answers, int r)
+{
+    const choir__stamp *mine = &answers[r]->stamp;
+    for (int o = 0; o < r; o++)
+        if (reached[o] && answers[o] && answers[o]->stamp.seq == mine->seq &&
+            memcmp(&answers[o]->stamp, mine, sizeof *mine) != 0)
+            return o;
+    return r;
+}
+
+/* Everybody waits. Calls of one number that differ are a disagreement; those of different
+ * numbers differ by right, where a rank is a call ahead of another. */
 static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer *const *answers)
 {
     char who[160] = "", here[CHOIR__CALL_TEXT], there[CHOIR__CALL_TEXT];
@@ -270,13 +283,13 @@ static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer 
     for (int r = 0; r < g->base.world; r++) {
         if (!reached[r] || !answers[r])
             continue;
-        if (first >= 0 &&
-            memcmp(&answers[r]->stamp, &answers[first]->stamp, sizeof answers[r]->stamp) != 0) {
-            choir__stamp one = choir__stamp_of(answers[first]->stamp, first, -1);
-            choir__stamp other = choir__stamp_of(answers[r]->stamp, r, -1);
+        int other = first_that_differs(reached, answers, r);
+        if (other < r) {
+            choir__stamp mine = choir__stamp_of(answers[r]->stamp, r, -1);
+            choir__stamp theirs = choir__stamp_of(answers[other]->stamp, other, -1);
             return choir__ucx_fail(g, CHOIR_ERR_MISMATCH,
-                "rank %d called %s while rank %d called %s", r, choir__call_text(&other, there),
-                first, choir__call_text(&one, here));
+                "rank %d called %s while rank %d called %s", r, choir__call_text(&mine, there),
+                other, choir__call_text(&theirs, here));
         }
         if (used + 16 < sizeof who)
             used +=
