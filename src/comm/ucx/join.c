@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 static const double look_s = 0.1;    /* how often who waits asks after the others */
-static const double silence_s = 2;   /* that the store may be late beyond what it was asked */
+static const double silence_s = 4.5; /* the store may be late by 5, then its client gives up */
 static const double certain_s = 0.5; /* for a process whose connections are closed to be gone */
 
 typedef struct joining {
@@ -72,26 +72,6 @@ static choir_status fell_silent(const joining *j)
         root->pid, root->host);
 }
 
-/* Names the ranks whose addresses did not come. */
-static choir_status missing(const joining *j)
-{
-    char who[200] = "", key[128], text[400], *value;
-    size_t used = 0;
-    int count = 0;
-    for (int r = 0; r < j->net->world && used + 16 < sizeof who; r++) {
-        snprintf(key, sizeof key, "%s/far/%d", j->net->prefix, r);
-        if (choir_store_get(j->net->store, key, 0, &value, NULL) == CHOIR_OK) {
-            free(value);
-            continue;
-        }
-        used += (size_t)snprintf(who + used, sizeof who - used, count++ ? ", %d" : "%d", r);
-    }
-    snprintf(text, sizeof text,
-        "rank%s %s did not open backend 'ucx' within %g s: is it the same on all ranks?",
-        count == 1 ? "" : "s", who, j->meeting->timeout_s);
-    return fail(j, CHOIR_ERR_TIMEOUT, text);
-}
-
 /* --- who is gone --- */
 
 /* The processes of this machine, as files that tell when they end. */
@@ -122,18 +102,6 @@ static int find_gone(choir__ucx_net *net)
     return -1;
 }
 
-/* The same, or the rank whose last will was carried out. */
-static int find_dead(choir__ucx_net *net)
-{
-    char key[128], *value;
-    int gone = find_gone(net);
-    if (gone >= 0 || choir_store_get(net->store, key_of(net, "dead", key), 0, &value, NULL))
-        return gone;
-    int rank = atoi(value);
-    free(value);
-    return rank >= 0 && rank < net->world ? rank : -1;
-}
-
 static const char *death_of(const joining *j, int rank, char text[300])
 {
     const choir__member *who = &j->meeting->members[rank];
@@ -142,31 +110,17 @@ static const char *death_of(const joining *j, int rank, char text[300])
     return text;
 }
 
-/* Not CHOIR_OK: there will be no net, and why. */
-static choir_status look_around(const joining *j)
-{
-    char key[128], text[300], *fault;
-    if (!choir_store_get(j->net->store, key_of(j->net, "fault", key), 0, &fault, NULL)) {
-        choir_status status = adopt(fault);
-        free(fault);
-        return status;
-    }
-    int dead = find_dead(j->net);
-    return dead < 0 ? CHOIR_OK : fail(j, CHOIR_ERR_PEER_LOST, death_of(j, dead, text));
-}
-
-/* The store has gone, and so has the rank that kept it, or will have in a moment. */
+/* The store has gone, and so has rank 0, which kept it, or will have in a moment. */
 static choir_status lost_the_store(const joining *j)
 {
     const choir__member *root = &j->meeting->members[0];
+    const choir__ucx_far *far = &j->net->far[0];
     char text[300];
-    int gone = find_gone(j->net);
-    for (double until = choir__now() + certain_s; gone < 0 && choir__now() < until;) {
+    for (double until = choir__now() + certain_s;
+         choir__now() < until && !choir__ucx_gone(far);)
         poll(NULL, 0, 10);
-        gone = find_gone(j->net);
-    }
-    if (gone >= 0)
-        return choir__error(CHOIR_ERR_PEER_LOST, "%s", death_of(j, gone, text));
+    if (choir__ucx_gone(far))
+        return choir__error(CHOIR_ERR_PEER_LOST, "%s", death_of(j, 0, text));
     return choir__error(CHOIR_ERR_PEER_LOST,
         "rank 0 (pid %d on %s), which keeps the store, has gone while the ranks opened backend "
         "'ucx', or the way to it",
@@ -179,6 +133,59 @@ static choir_status of_store(const joining *j, choir_status status)
     return status == CHOIR_ERR_TIMEOUT     ? fell_silent(j)
            : status == CHOIR_ERR_PEER_LOST ? lost_the_store(j)
                                            : status;
+}
+
+/* What comes to the key within so long; *value NULL: nothing. */
+static choir_status look_at(const joining *j, const char *key, double wait_s, char **value)
+{
+    double since = choir__now();
+    *value = NULL;
+    choir_status status = choir_store_get(j->net->store, key, wait_s, value, NULL);
+    if (status == CHOIR_ERR_TIMEOUT && choir__now() - since < wait_s + silence_s)
+        return CHOIR_OK;
+    return of_store(j, status);
+}
+
+/* Not CHOIR_OK: there will be no net, and why. */
+static choir_status look_around(const joining *j)
+{
+    char key[128], text[300], *value;
+    choir_status status = look_at(j, key_of(j->net, "fault", key), 0, &value);
+    if (!status && value)
+        status = adopt(value);
+    free(value);
+    if (status)
+        return status;
+    int dead = find_gone(j->net);
+    if (dead < 0) {
+        status = look_at(j, key_of(j->net, "dead", key), 0, &value);
+        dead = value ? atoi(value) : -1;
+        free(value);
+    }
+    if (status || dead < 0 || dead >= j->net->world)
+        return status;
+    return fail(j, CHOIR_ERR_PEER_LOST, death_of(j, dead, text));
+}
+
+/* Names the ranks whose addresses did not come. */
+static choir_status missing(const joining *j)
+{
+    char who[200] = "", key[128], text[400], *value;
+    size_t used = 0;
+    int count = 0;
+    for (int r = 0; r < j->net->world && used + 16 < sizeof who; r++) {
+        snprintf(key, sizeof key, "%s/far/%d", j->net->prefix, r);
+        choir_status status = look_at(j, key, 0, &value);
+        if (status)
+            return status;
+        if (!value)
+            used += (size_t)snprintf(who + used, sizeof who - used, count++ ? ", %d" : "%d", r);
+        free(value);
+    }
+    snprintf(text, sizeof text,
+        "rank%s %s did not open backend 'ucx' within %g s: is it the same on all ranks?",
+        count == 1 ? "" : "s", who, j->meeting->timeout_s);
+    return fail(j, CHOIR_ERR_TIMEOUT, text);
 }
 
 /* --- addresses --- */
@@ -206,13 +213,11 @@ static choir_status publish(const joining *j, bool network_only)
 static choir_status await_address(const joining *j, const char *key, char **address)
 {
     for (;;) {
-        double since = choir__now(), left = j->until - since;
+        double left = j->until - choir__now();
         double slice = left > look_s ? look_s : left > 0 ? left : 0;
-        choir_status status = choir_store_get(j->net->store, key, slice, address, NULL);
-        if (status != CHOIR_ERR_TIMEOUT)
-            return of_store(j, status);
-        if (choir__now() - since > slice + silence_s)
-            return fell_silent(j);
+        choir_status status = look_at(j, key, slice, address);
+        if (status || *address)
+            return status;
         status = look_around(j);
         if (status)
             return status;
