@@ -2,6 +2,8 @@
  * that die, stop, leave or are late, and what is left behind (nothing). */
 #include "ucx_ranks.h"
 
+#include "comm/hierarchy.h"
+
 #include <dirent.h>
 #include <pthread.h>
 
@@ -339,6 +341,55 @@ static void test_nothing_is_left_behind(void **state)
     assert_true(count_lines("/proc/sysvipc/shm") <= segments);
 }
 
+/* --- layers: four ranks that play two machines --- */
+
+/* Sums until somebody dies; the ranks then end by themselves, as the fixture knows one engine.
+ */
+static void sum_in_layers(choir__engine *whole, stage *s)
+{
+    static float x[10000];
+    choir__engine *e = NULL;
+    choir__meeting m = {
+        .rank = whole->rank, .world = s->world, .nodes = 2, .timeout_s = s->timeout_s};
+    report *mine = &s->ranks[whole->rank];
+    snprintf(m.job, sizeof m.job, "layers of %d at %d", (int)getppid(), s->port);
+    m.members = choir__calloc((size_t)m.world, sizeof *m.members);
+    for (int r = 0; r < m.world; r++) {
+        m.members[r] = whole->members[r];
+        m.members[r].node = r / 2;
+        m.members[r].local_rank = r % 2;
+    }
+    mine->status = choir__hierarchy_open(whole, &m, &e);
+    for (int i = 0; !mine->status; i++) {
+        choir__call call = {.stamp = {.seq = ++e->seq,
+                                .kind = CHOIR__ALL_REDUCE,
+                                .count = (uint64_t)(i % 3 ? 10000 : 10)},
+            .in = x,
+            .out = x};
+        mine->status = e->ops->run(e, &call);
+        in_stage(s, m.rank, 2 + i % 100);
+    }
+    snprintf(mine->message, sizeof mine->message, "%s", e ? e->message : choir_error_message());
+    free(m.members);
+    if (e)
+        e->ops->close(e);
+    _exit(0);
+}
+
+static void test_a_rank_of_layers_that_dies(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 4; victim++) {
+        char who[64];
+        stage *s = start(4, false, 30, sum_in_layers);
+        await_all(s, 2);
+        kill(s->pids[victim], SIGKILL);
+        finish(s);
+        snprintf(who, sizeof who, "rank %d (pid %d", victim, (int)s->pids[victim]);
+        assert_all_failed(s, victim, CHOIR_ERR_PEER_LOST, who);
+    }
+}
+
 int main(void)
 {
     char *plugin = choir__plugin_find("ucx", NULL);
@@ -362,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_is_stopped),
         cmocka_unit_test(test_who_is_late_behind_who_waits),
         cmocka_unit_test(test_a_rank_that_leaves),
+        cmocka_unit_test(test_a_rank_of_layers_that_dies),
         cmocka_unit_test(test_nothing_is_left_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,6 +88,19 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     return CHOIR_OK;
 }
 
+static choir_status fail(choir__engine *engine, choir_status status, const char *sentence)
+{
+    choir__ucx *g = (choir__ucx *)engine;
+    if (engine->failed)
+        return engine->failed;
+    choir__ucx_fail(g, status, "%s", sentence);
+    pthread_mutex_lock(&g->net->lock);
+    choir__ucx_spread(g);
+    choir__ucx_abandon(g);
+    pthread_mutex_unlock(&g->net->lock);
+    return engine->failed;
+}
+
 static const choir__engine_ops ops = {
     .name = "ucx",
     .close = close_engine,
@@ -97,6 +110,7 @@ static const choir__engine_ops ops = {
     .send = choir__ucx_send,
     .receive = choir__ucx_receive,
     .wait = choir__ucx_wait,
+    .fail = fail,
 };
 
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
