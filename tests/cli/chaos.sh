@@ -6,7 +6,7 @@ seed=${CHOIR_CHAOS_SEED:-$$}
 RANDOM=$seed
 
 forked() { [ "$(pgrep -cP "$started_pid")" -ge "$1" ]; }
-nothing_new() { [ "$(ls /dev/shm)" = "$shared" ]; }
+nothing_new() { [ "$(shared_files)" = "$shared" ]; }
 
 # struck N SIGNAL: the N-th time.
 struck() {
@@ -31,11 +31,11 @@ struck() {
 
 many_times() {
     local shared
-    shared=$(ls /dev/shm)
+    shared=$(shared_files)
     for ((n = 0; n < ${CHOIR_CHAOS_KILLS:-50}; n++)); do
         struck "$n" "$( ((n % 3)) && echo KILL || echo ABRT)"
     done
-    await 10 nothing_new || fail "/dev/shm has $(ls /dev/shm), it had $shared"
+    await 10 nothing_new || fail "/dev/shm has $(shared_files), it had $shared"
 }
 
 echo "seed $seed"

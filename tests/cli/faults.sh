@@ -14,7 +14,7 @@ begin() {
     local world=$1
     shift
     rm -rf out
-    shared=$(ls /dev/shm)
+    shared=$(shared_files)
     if [ "$world" -eq 1 ]; then
         start "${endless[@]}" "$@"
     else
@@ -29,7 +29,7 @@ begin() {
 over() {
     await "$2" group_is_gone "$1" ||
         fail "processes remain: $(ps -eo pgid=,pid=,stat=,args= | awk -v g="$1" '$1 == g')"
-    [ "$(ls /dev/shm)" = "$shared" ] || fail "/dev/shm has $(ls /dev/shm), it had $shared"
+    [ "$(shared_files)" = "$shared" ] || fail "/dev/shm has $(shared_files), it had $shared"
 }
 
 # whole FOLDER: the latest checkpoint loads, and nothing half-made lies beside it.

@@ -184,6 +184,9 @@ be32() {
         $(($1 >> 8 & 255)) $(($1 & 255))
 }
 
+# What is in /dev/shm but the semaphores of Python's multiprocessing, which are not ours.
+shared_files() { ls /dev/shm | grep -v '^sem\.mp-'; }
+
 # make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their
 # labels.
 make_idx() {

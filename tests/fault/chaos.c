@@ -229,11 +229,11 @@ static outcome run_trial(const trial *t)
 {
     bool by_timeout = t->how == STOP || (t->how == KILL && t->phase->early);
     outcome o = run_once(t, by_timeout ? t->at->timeout_s : 60);
-    if (!*o.fault || !by_timeout || o.leak)
-        return o;
-    fprintf(stderr, "again: %s\n", o.fault);
-    o = run_once(t, 10 * t->at->timeout_s);
-    o.repeated = true;
+    for (int more = 10; more <= 20 && *o.fault && by_timeout && !o.leak; more += 10) {
+        fprintf(stderr, "again: %s\n", o.fault);
+        o = run_once(t, more * t->at->timeout_s);
+        o.repeated = true;
+    }
     return o;
 }
 

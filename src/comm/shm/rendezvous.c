@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double LATECOMERS_S = 1; /* how long rank 0 tells of a meeting that failed */
+static const double LATECOMERS_S = 3; /* how long rank 0 tells of a meeting that failed */
 
 typedef struct letter { /* what rank 0 sends down */
     int32_t status;
@@ -275,7 +275,7 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
     return CHOIR_OK;
 }
 
-/* Those who call, or come within a second, when the meeting has failed already. */
+/* Those who call, or come within seconds, when the meeting has failed already. */
 static void tell_latecomers(choir__shm *shm, int listener, uint64_t key)
 {
     double deadline = choir__now() + LATECOMERS_S;
