@@ -274,8 +274,10 @@ static void test_arguments(void **state)
     assert_int_equal(choir_group_world(group), 1);
     assert_int_equal(
         choir_group_broadcast(group, &x, 4, CHOIR_U8, 1, NULL), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "there is no rank 1 in a group of 1"));
     assert_int_equal(
         choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_BAND, NULL), CHOIR_ERR_DTYPE);
+    assert_non_null(strstr(choir_error_message(), "(bitwise and): there is no such"));
     assert_int_equal(
         choir_group_all_reduce(group, &x, -1, CHOIR_F32, CHOIR_SUM, NULL), CHOIR_ERR_ARGUMENT);
     int64_t counts[] = {1};
