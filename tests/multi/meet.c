@@ -437,7 +437,7 @@ static void keys(void **state)
     assert_met(all, true);
     meeters_free(all);
 
-    all = meeters_new(tcp("127.0.0.1"), 2, 1);
+    all = meeters_new(tcp("127.0.0.1"), 2, 3);
     all->each[0].opts.key_file = names[0];
     all->each[1].opts.key_file = names[1];
     meeters_start(all);
@@ -450,7 +450,7 @@ static void keys(void **state)
     meeters_free(all);
 
     for (int r = 0; r < 2; r++) { /* only one of them has a key */
-        all = meeters_new(tcp("127.0.0.1"), 2, 1);
+        all = meeters_new(tcp("127.0.0.1"), 2, 3);
         all->each[r].opts.key_file = names[0];
         meeters_start(all);
         meeters_wait(all);
