@@ -65,37 +65,49 @@ static void test_a_rank_that_gives_up(void **state)
     assert_all_failed(s, 2, CHOIR_ERR_TIMEOUT, "rank 2 did not open backend 'ucx'");
 }
 
-/* Rank 0 keeps the store, and is stopped. */
-static void stop_with_the_store(choir__meeting *m, stage *s)
+/* In place of the test: returns on rank 0 when all are connected. */
+static void keep_the_store(choir__meeting *m, stage *s)
 {
     choir_store_opts opts = choir_store_defaults();
-    choir_store_server *mine;
     opts.timeout_s = 0.5;
     choir_store_free(m->store);
     if (m->rank == 0) {
-        if (choir_store_serve(opts, &mine))
+        if (choir_store_serve(opts, &m->server))
             exit(9);
-        s->port = choir_store_port(mine);
+        s->port = choir_store_port(m->server);
         in_stage(s, 0, 1);
-        await_shared(&s->ranks[1].stage, 1);
-        raise(SIGSTOP);
     }
     await_shared(&s->ranks[0].stage, 1);
     if (choir_store_connect("127.0.0.1", s->port, opts, &m->store))
         exit(9);
-    if (m->rank == 1)
-        in_stage(s, 1, 1);
+    in_stage(s, m->rank, 1);
+    for (int r = 1; r < s->world && m->rank == 0; r++)
+        await_shared(&s->ranks[r].stage, 1);
+}
+
+static void keep_it_and_stop(choir__meeting *m, stage *s)
+{
+    keep_the_store(m, s);
+    if (m->rank == 0)
+        raise(SIGSTOP);
+}
+
+/* Until all ranks from 1 on have said how they ended. */
+static void await_words(const stage *s)
+{
+    for (int r = 1; r < s->world; r++)
+        for (int i = 0; i < 30000 && !*(const volatile char *)s->ranks[r].message; i++)
+            usleep(1000);
 }
 
 static void test_rank_0_is_stopped(void **state)
 {
     char name[64];
     (void)state;
-    before_opening = stop_with_the_store;
+    before_opening = keep_it_and_stop;
     stage *s = start(2, false, 1, do_nothing);
     before_opening = NULL;
-    for (int i = 0; i < 30000 && !*(volatile char *)s->ranks[1].message; i++)
-        usleep(1000);
+    await_words(s);
     kill(s->pids[0], SIGKILL);
     finish(s);
     assert_all_failed(s, 0, CHOIR_ERR_TIMEOUT, who(s, 0, name));
@@ -122,6 +134,36 @@ static void test_calls_of_other_numbers_differ_by_right(void **state)
     stage *s = start(2, false, 1, wait_a_call_apart);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_TIMEOUT, "ranks 0, 1 all wait for each other");
+}
+
+/* Rank 1 waits for rank 2, and that one for rank 0, which is stopped and the store with it: no
+ * answers lead rank 1 there. */
+static void wait_for_who_waits(choir__engine *e, stage *s)
+{
+    char byte;
+    choir__request request;
+    choir__stamp stamp = stamp_of(e, 1);
+    in_stage(s, e->rank, 2);
+    for (int r = 1; r < 3 && e->rank == 0; r++)
+        await_shared(&s->ranks[r].stage, 2);
+    if (e->rank == 0)
+        raise(SIGSTOP);
+    e->ops->receive(e, e->rank == 1 ? 2 : 0, &byte, 1, &stamp, &request);
+    e->ops->wait(e, &request, 1);
+}
+
+static void test_rank_0_is_stopped_behind_who_waits(void **state)
+{
+    char name[64];
+    (void)state;
+    before_opening = keep_the_store;
+    stage *s = start(3, false, 1, wait_for_who_waits);
+    before_opening = NULL;
+    await_words(s);
+    kill(s->pids[0], SIGKILL);
+    finish(s);
+    assert_all_failed(s, 0, CHOIR_ERR_TIMEOUT, who(s, 0, name));
+    assert_non_null(strstr(s->ranks[1].message, "is stopped"));
 }
 
 /* --- afterwards --- */
@@ -197,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_gives_up),
         cmocka_unit_test(test_rank_0_is_stopped),
         cmocka_unit_test(test_calls_of_other_numbers_differ_by_right),
+        cmocka_unit_test(test_rank_0_is_stopped_behind_who_waits),
         cmocka_unit_test(test_rank_0_keeps_the_store_for_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,10 +118,10 @@ struct choir__ucx_net {
     struct choir__ucx_early *strangers; /* for groups that this rank has not made yet */
     choir__ucx_op *free_ops;
     choir_store *store;
-    bool store_lost;
-    int dead_rank;   /* whose last will was read last; -1 */
-    bool crowded;    /* more ranks here than cores: no spinning */
-    char prefix[64]; /* of keys in the store */
+    bool store_lost, store_silent; /* no use any more; because it did not answer */
+    int dead_rank;                 /* whose last will was read last; -1 */
+    bool crowded;                  /* more ranks here than cores: no spinning */
+    char prefix[64];               /* of keys in the store */
 };
 
 /* --- worker.c --- */

@@ -37,8 +37,14 @@ typedef struct answer {
 
 /* --- the store --- */
 
-/* What is at the key now; NULL: nothing, or the store is out of reach. A store that takes its
- * time is cut off or gone; asking again would cost as long. */
+/* A store that takes its time is cut off or stopped; asking again would cost as long. */
+static void give_up_store(choir__ucx *g, choir_status status)
+{
+    g->net->store_lost = true;
+    g->net->store_silent = status == CHOIR_ERR_TIMEOUT;
+}
+
+/* What is at the key now; NULL: nothing, or the store is out of reach. */
 static char *peek(choir__ucx *g, const char *key, size_t *bytes)
 {
     char *value = NULL;
@@ -49,7 +55,7 @@ static char *peek(choir__ucx *g, const char *key, size_t *bytes)
     if (status == CHOIR_OK)
         return value;
     if (status != CHOIR_ERR_TIMEOUT || choir__now() - since > 2)
-        g->net->store_lost = true;
+        give_up_store(g, status);
     return NULL;
 }
 
@@ -132,8 +138,10 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
     for (int i = 0; i < 10 && !is_sentence(there) && g->net->store && !g->net->store_lost;
          i++) {
         char *now = NULL; /* a question may stand there, and another one come in between */
-        if (choir_store_compare_set(g->net->store, key, there, g->sentence, &now))
-            g->net->store_lost = true;
+        choir_status lost =
+            choir_store_compare_set(g->net->store, key, there, g->sentence, &now);
+        if (lost)
+            give_up_store(g, lost);
         free(there);
         there = now;
     }
@@ -161,8 +169,9 @@ static void give_answer(choir__ucx *g, const bool *awaited)
     for (int r = 0; r < g->base.world; r++)
         a->awaited[r] = awaited[r];
     snprintf(what, sizeof what, "waits/%d", g->base.rank);
-    if (choir_store_set(g->net->store, key_of(g, what, key), a, bytes))
-        g->net->store_lost = true;
+    choir_status lost = choir_store_set(g->net->store, key_of(g, what, key), a, bytes);
+    if (lost)
+        give_up_store(g, lost);
     free(a);
 }
 
@@ -244,12 +253,25 @@ static void last_message(const choir__ucx *g, int rank, char text[300])
         snprintf(text, 300, "; nothing ever came from it");
 }
 
+/* The rank whose process keeps the store, if that is one of this machine, and silent; -1. */
+static int silent_keeper(const choir__ucx *g)
+{
+    const choir__member *all = g->base.members;
+    for (int r = 0; r < g->base.world && g->net->store_silent; r++)
+        if (g->peers[r].net_rank == 0 && !g->peers[r].left &&
+            strcmp(all[r].machine, all[g->base.rank].machine) == 0)
+            return r;
+    return -1;
+}
+
+/* Where rank 0 is silent itself, nobody's answers are to be had, and it is late for certain. */
 static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const *answers)
 {
     char silent[CHOIR__SILENT_TEXT], last[300] = "";
     int *late = choir__calloc((size_t)g->base.world, sizeof *late), count = 0;
+    int keeper = silent_keeper(g);
     for (int r = 0; r < g->base.world; r++)
-        if (reached[r] && !answers[r])
+        if (keeper < 0 ? reached[r] && !answers[r] : r == keeper)
             late[count++] = r;
     if (count == 1)
         last_message(g, late[0], last);
@@ -257,9 +279,10 @@ static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const
     free(late);
     return choir__ucx_fail(g, CHOIR_ERR_TIMEOUT,
         "%s%s%s: see what it is doing, or raise timeout_s", silent, last,
-        g->net->store_lost ? "; nor does the store answer, so it may be this machine that is "
-                             "cut off"
-                           : "");
+        g->net->store_lost && keeper < 0
+            ? "; nor does the store answer, which rank 0 keeps, so it may be this machine that "
+              "is cut off"
+            : "");
 }
 
 /* The lowest rank below r that is in another call of the same number; r: none is. */
@@ -321,8 +344,10 @@ static bool ask(choir__ucx *g)
     snprintf(mine, sizeof mine, "?%d", g->base.rank);
     if (!g->net->store || g->net->store_lost)
         return false;
-    if (choir_store_compare_set(g->net->store, key_of(g, "fault", key), NULL, mine, &now))
-        g->net->store_lost = true;
+    choir_status lost =
+        choir_store_compare_set(g->net->store, key_of(g, "fault", key), NULL, mine, &now);
+    if (lost)
+        give_up_store(g, lost);
     if (is_sentence(now))
         adopt(g, now);
     free(now);
