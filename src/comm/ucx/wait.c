@@ -119,6 +119,27 @@ static choir_status has_died(choir__ucx *g, int peer)
         choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
 }
 
+/* The process is gone and said no goodbye. One that left in order may be gone before its last
+ * messages are read here, so all that is there is read first. */
+static bool is_dead(wait *w, int peer)
+{
+    choir__ucx_net *net = w->g->net;
+    double until = choir__now() + 1;
+    bool left = false;
+    if (!choir__ucx_dead(w->g, peer))
+        return false;
+    for (int idle = 0; idle < 10 && !left && choir__now() < until;) {
+        pthread_mutex_lock(&net->lock);
+        bool moved = ucp_worker_progress(net->worker) != 0;
+        left = w->g->peers[peer].left;
+        pthread_mutex_unlock(&net->lock);
+        idle += !moved;
+        if (!moved)
+            poll(NULL, 0, 1);
+    }
+    return !left;
+}
+
 /* A connection broke. Why comes to light in a moment: the peer failed and said so, it left, or
  * it died. */
 static choir_status explain_loss(wait *w, int peer)
@@ -131,7 +152,7 @@ static choir_status explain_loss(wait *w, int peer)
         progress(w, &moved);
         if (choir__ucx_ask_store(g, w->awaited))
             return g->base.failed;
-        if (choir__ucx_dead(g, peer))
+        if (is_dead(w, peer))
             return has_died(g, peer);
         if (g->peers[peer].left)
             return CHOIR_OK; /* and the next look finds out whether that matters */
@@ -182,7 +203,7 @@ static choir_status look_after_peers(wait *w)
             gone = r;
         else if (lost && !left)
             return explain_loss(w, r);
-        else if (!left && choir__ucx_dead(g, r))
+        else if (!left && is_dead(w, r))
             return has_died(g, r);
     }
     if (gone >= 0)
