@@ -98,7 +98,7 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
     case CHOIR__SCATTER:
     case CHOIR__RECEIVE:
         used = snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
-        if (stamp->root >= 0)
+        if (stamp->root != CHOIR__SOMEBODY)
             snprintf(rest + used, room - (size_t)used, " from rank %d", stamp->root);
         break;
     case CHOIR__TREE_REDUCE:

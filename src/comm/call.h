@@ -58,11 +58,11 @@ typedef struct choir__call {
 /* "all_reduce", and "all_reduce of 3 f32 (mean)". */
 const char *choir__kind_name(choir__kind kind);
 const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; of a sum "" */
-enum { CHOIR__STAMP_TEXT = 160 };
+enum { CHOIR__STAMP_TEXT = 160, CHOIR__SOMEBODY = INT32_MIN /* a peer that is not known */ };
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]);
 
 /* What `rank` called, for messages to people: engines match a receive by its sender's stamp.
- * from: whom it receives from; -1: not known. */
+ * from: whom it receives from, or CHOIR__SOMEBODY. */
 static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int from)
 {
     if (stamp.kind == CHOIR__SEND && stamp.root == rank) {

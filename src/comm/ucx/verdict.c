@@ -308,8 +308,9 @@ static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer 
             continue;
         int other = first_that_differs(reached, answers, r);
         if (other < r) {
-            choir__stamp mine = choir__stamp_of(answers[r]->stamp, r, -1);
-            choir__stamp theirs = choir__stamp_of(answers[other]->stamp, other, -1);
+            choir__stamp mine = choir__stamp_of(answers[r]->stamp, r, CHOIR__SOMEBODY);
+            choir__stamp theirs =
+                choir__stamp_of(answers[other]->stamp, other, CHOIR__SOMEBODY);
             return choir__ucx_fail(g, CHOIR_ERR_MISMATCH,
                 "rank %d called %s while rank %d called %s", r, choir__call_text(&mine, there),
                 other, choir__call_text(&theirs, here));
