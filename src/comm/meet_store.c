@@ -6,6 +6,7 @@
  *   meet/lost       last will of every rank: it died
  *   meet/outcome    by rank 0, for all: "go", the job's secret and who all are; or the fault
  *   meet/ready/R    rank R has read that
+ *   meet/met        by rank 0: "go", all are ready; or the fault of one that was not
  *
  * Rank 0 alone decides, so all ranks end with the same sentence: it waits for everybody's
  * meet/rank, and looks at meet/fault and meet/lost ten times a second. On a failure it stays
@@ -356,7 +357,7 @@ static void tell_all(choir__venue *v, choir_status status)
 {
     char *message = choir__strdup(choir_error_message());
     char *text = choir__format("%d %s", (int)status, choir__plain_message(v->meeting->rank));
-    if (!put(v, "meet/outcome", text))
+    if (!put(v, "meet/outcome", text) && !put(v, "meet/met", text))
         choir__meeting_stay(v->meeting, grace_s);
     choir__set_message(message);
     free(message);
@@ -381,12 +382,28 @@ choir_status choir__meet_preside(choir__venue *v, const choir__member *self)
         double soon = choir__now() + grace_s;
         status = await_all(v, "ready", v->deadline > soon ? v->deadline : soon);
     }
+    if (!status)
+        status = put(v, "meet/met", "go");
     if (status)
         tell_all(v, status);
     return status;
 }
 
 /* --- the others --- */
+
+/* Who is ready waits for all to be: one that died since is named here. Rank 0 may have come and
+ * gone in the meantime, with its store; that is no failure of the meeting. */
+static choir_status all_ready(choir__venue *v)
+{
+    char *met = NULL;
+    double left = v->deadline + grace_s - choir__now();
+    choir_status status = CHOIR_OK;
+    if (!choir_store_get(v->meeting->store, "meet/met", left > 0 ? left : 0, &met, NULL) &&
+        strcmp(met, "go") != 0)
+        status = told(met);
+    free(met);
+    return status;
+}
 
 choir_status choir__meet_attend(choir__venue *v, const choir__member *self, bool *again)
 {
@@ -407,6 +424,8 @@ choir_status choir__meet_attend(choir__venue *v, const choir__member *self, bool
         status = of_store(v, status);
     } else {
         status = is_go(outcome) ? take_note(v, outcome) : told(outcome);
+        if (!status)
+            status = all_ready(v);
     }
     free(outcome);
     return status;

@@ -60,7 +60,8 @@ static void drop(choir_store_server *server, choir__client *c)
 {
     if (c->fd < 0)
         return;
-    close(c->fd); /* which takes it out of epoll */
+    epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL); /* a forked child may still have it */
+    close(c->fd);
     c->fd = -1;
     choir__session_end(&c->session);
     enter(&server->gone, c);
