@@ -14,31 +14,28 @@
  * user ids (comm/shm/socket.c). */
 #include "comm/launchers.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/options.h"
 #include "comm/plugin.h"
 
-static const char *variable(const char *name)
+const char *choir__variable(const char *name)
 {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
 }
 
-/* *value stays as it is where the variable is not set. */
-static choir_status number(const char *name, int *value)
+choir_status choir__variable_number(const char *name, int *value)
 {
-    const char *text = variable(name);
-    char *end;
+    const char *text = choir__variable(name);
+    int64_t n;
     if (!text)
         return CHOIR_OK;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || *end || n < 0 || n > INT32_MAX)
+    if (!choir__parse_int(text, 0, INT32_MAX, &n))
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is '%s': want a whole number", name, text);
     *value = (int)n;
     return CHOIR_OK;
@@ -61,15 +58,15 @@ static const names slurm = {
 static choir_status read_numbers(const names *of, choir__launcher *l)
 {
     l->name = of->launcher;
-    choir_status status = number(of->rank, &l->rank);
+    choir_status status = choir__variable_number(of->rank, &l->rank);
     if (!status)
-        status = number(of->world, &l->world);
+        status = choir__variable_number(of->world, &l->world);
     if (!status)
-        status = number(of->local_rank, &l->local_rank);
+        status = choir__variable_number(of->local_rank, &l->local_rank);
     if (!status)
-        status = number(of->local_world, &l->local_world);
+        status = choir__variable_number(of->local_world, &l->local_world);
     if (!status)
-        status = number(of->node, &l->node);
+        status = choir__variable_number(of->node, &l->node);
     return status;
 }
 
@@ -77,10 +74,10 @@ static choir_status read_numbers(const names *of, choir__launcher *l)
 
 static void name_open_mpi_job(choir__launcher *l)
 {
-    const char *space = variable("PMIX_NAMESPACE"), *key;
+    const char *space = choir__variable("PMIX_NAMESPACE"), *key;
     if (!space)
-        space = variable("OMPI_MCA_ess_base_jobid");
-    key = variable("OMPI_MCA_orte_precondition_transports");
+        space = choir__variable("OMPI_MCA_ess_base_jobid");
+    key = choir__variable("OMPI_MCA_orte_precondition_transports");
     if (space)
         snprintf(l->job, sizeof l->job, "openmpi %.50s %.60s", space, key ? key : "");
 }
@@ -132,9 +129,9 @@ static bool is_there(const char *plugin)
 
 const char *choir__launcher_plugin(void)
 {
-    const char *own = variable("OMPI_COMM_WORLD_RANK") ? "mpi_openmpi"
-                      : variable("PMI_RANK")           ? "mpi_mpich"
-                                                       : NULL;
+    const char *own = choir__variable("OMPI_COMM_WORLD_RANK") ? "mpi_openmpi"
+                      : choir__variable("PMI_RANK")           ? "mpi_mpich"
+                                                              : NULL;
     if (own)
         return is_there(own) || !is_there("mpi") ? own : "mpi";
     return is_there("mpi_openmpi") ? "mpi_openmpi"
@@ -183,18 +180,20 @@ static int tasks_on(const char *list, int node)
 /* The steps of a job may run side by side: each has a port and a name of its own. */
 static choir_status describe_step(choir__launcher *l)
 {
-    const char *list = variable("SLURM_STEP_NODELIST"), *address = variable("MASTER_ADDR");
+    const char *list = choir__variable("SLURM_STEP_NODELIST"),
+               *address = choir__variable("MASTER_ADDR");
     char host[256] = "";
     int job = 0, step = 0, port;
-    if (number("SLURM_JOB_ID", &job) || number("SLURM_STEP_ID", &step))
+    if (choir__variable_number("SLURM_JOB_ID", &job) ||
+        choir__variable_number("SLURM_STEP_ID", &step))
         return CHOIR_ERR_ARGUMENT;
     port = 15000 + (int)(((int64_t)job * 8 + step) % 10000);
-    if (number("MASTER_PORT", &port))
+    if (choir__variable_number("MASTER_PORT", &port))
         return CHOIR_ERR_ARGUMENT;
     if (l->node >= 0)
-        l->local_world = tasks_on(variable("SLURM_STEP_TASKS_PER_NODE"), l->node);
+        l->local_world = tasks_on(choir__variable("SLURM_STEP_TASKS_PER_NODE"), l->node);
     if (!list)
-        list = variable("SLURM_JOB_NODELIST");
+        list = choir__variable("SLURM_JOB_NODELIST");
     if (list)
         choir__first_host(list, host, sizeof host);
     if (address || *host)
@@ -202,7 +201,7 @@ static choir_status describe_step(choir__launcher *l)
             l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
     snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
     /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. Who names an address means that. */
-    bool pmi = variable("PMIX_RANK") || variable("PMI_RANK");
+    bool pmi = choir__variable("PMIX_RANK") || choir__variable("PMI_RANK");
     l->mpi = pmi && !address && is_there(choir__launcher_plugin());
     return CHOIR_OK;
 }
@@ -222,10 +221,11 @@ static choir_status check(const choir__launcher *l, const names *of)
 
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
 {
-    const names *of = variable("RANK") && !clusters_only                             ? &by_hand
-                      : variable("OMPI_COMM_WORLD_RANK")                             ? &open_mpi
-                      : variable("PMI_RANK") && variable("MPI_LOCALRANKID")          ? &mpich
-                      : variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS") ? &slurm
+    const names *of =
+        choir__variable("RANK") && !clusters_only                                    ? &by_hand
+        : choir__variable("OMPI_COMM_WORLD_RANK")                                    ? &open_mpi
+        : choir__variable("PMI_RANK") && choir__variable("MPI_LOCALRANKID")          ? &mpich
+        : choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") ? &slurm
                                                                                      : NULL;
     *l = (choir__launcher){
         .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};
@@ -234,7 +234,7 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
     if (read_numbers(of, l))
         return CHOIR_ERR_ARGUMENT;
     if (of == &by_hand) {
-        const char *job = variable("CHOIR_JOB");
+        const char *job = choir__variable("CHOIR_JOB");
         if (job && strlen(job) >= sizeof l->job)
             return choir__error(CHOIR_ERR_ARGUMENT, "CHOIR_JOB has %zu bytes: want up to %zu",
                 strlen(job), sizeof l->job - 1);

@@ -29,6 +29,11 @@ choir_status choir__meet_launched(const choir__launcher *launcher, const choir_g
  * no mpirun did. "mpi_openmpi", "mpi_mpich", "mpi". */
 const char *choir__launcher_plugin(void);
 
+/* A variable of the environment; NULL where it is empty or not set. As a whole number: *value
+ * stays as it is where there is none. Errors: argument. */
+const char *choir__variable(const char *name);
+choir_status choir__variable_number(const char *name, int *value);
+
 /* The first host of a list as Slurm writes them, "gpu[03-05,9],login1": "gpu03". */
 void choir__first_host(const char *list, char *host, size_t room);
 

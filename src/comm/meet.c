@@ -20,33 +20,11 @@
 
 static const double linger_s = 1; /* of rank 0, after the failure of a group that had met */
 
-static const char *variable(const char *name)
-{
-    const char *text = getenv(name);
-    return text && *text ? text : NULL;
-}
-
-/* An integer of the environment; `otherwise` if it is not set. */
-static choir_status from_environment(const char *name, int otherwise, int *value)
-{
-    const char *text = variable(name);
-    char *end;
-    *value = otherwise;
-    if (!text)
-        return CHOIR_OK;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || *end || n < 0 || n > INT32_MAX)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is '%s': want a whole number", name, text);
-    *value = (int)n;
-    return CHOIR_OK;
-}
-
 /* What started this rank, as far as the method lets it say. l->name NULL: nothing is known. */
 static choir_status find_launcher(const char *method, choir__launcher *l)
 {
     bool env = method && !strcmp(method, "env://"), mpi = method && !strcmp(method, "mpi://");
-    int world;
+    int world = 1;
     if (choir__launcher_find(mpi, l))
         return CHOIR_ERR_ARGUMENT;
     if (mpi && !l->name)
@@ -55,13 +33,13 @@ static choir_status find_launcher(const char *method, choir__launcher *l)
             "-n 2 PROGRAM'");
     if (env && l->name && strcmp(l->name, "RANK") != 0)
         *l = (choir__launcher){0};
-    if (!l->name && from_environment("WORLD_SIZE", 1, &world))
+    if (!l->name && choir__variable_number("WORLD_SIZE", &world))
         return CHOIR_ERR_ARGUMENT;
     if (!l->name && world > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "WORLD_SIZE is %d and RANK is not set: set both, or neither", world);
     bool called = method && (!strncmp(method, "tcp://", 6) || !strncmp(method, "file://", 7));
-    if (!l->name && !variable("WORLD_SIZE") && called)
+    if (!l->name && !choir__variable("WORLD_SIZE") && called)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "to meet at '%s' this process must know which rank of how many it is: set RANK and "
             "WORLD_SIZE",
@@ -123,7 +101,7 @@ static choir_status meet_at(
     choir_store_opts store = choir_store_defaults();
     choir__key key;
     bool given;
-    store.key_file = opts->key_file ? opts->key_file : variable("CHOIR_KEY_FILE");
+    store.key_file = opts->key_file ? opts->key_file : choir__variable("CHOIR_KEY_FILE");
     choir_status status = choir__store_key(&store, &key, &given);
     snprintf(v->where, sizeof v->where, strchr(name, ':') ? "[%s]:%d" : "%s:%d", name, port);
     if (!status && v->meeting->rank == 0)
@@ -151,7 +129,7 @@ static choir_status meet_tcp(choir__venue *v, const choir_group_opts *opts, cons
 /* On this machine, under the job's name: in a store only where the engine wants one. */
 static choir_status meet_here(choir__venue *v, const choir_group_opts *opts)
 {
-    const char *backend = opts->backend ? opts->backend : variable("CHOIR_BACKEND");
+    const char *backend = opts->backend ? opts->backend : choir__variable("CHOIR_BACKEND");
     char name[64];
     choir_store_opts store = choir_store_defaults();
     if (!backend || !*backend || !strcmp(backend, "shm"))
@@ -166,14 +144,14 @@ static choir_status meet_here(choir__venue *v, const choir_group_opts *opts)
 
 static choir_status meet_master(choir__venue *v, const choir_group_opts *opts)
 {
-    const char *master = variable("MASTER_ADDR"), *text = variable("MASTER_PORT");
+    const char *master = choir__variable("MASTER_ADDR"), *text = choir__variable("MASTER_PORT");
     int port = 0;
     if (!master)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d ranks need a place to meet: set MASTER_ADDR and MASTER_PORT, or, on one "
             "machine, CHOIR_JOB to the same secret on all",
             v->meeting->world);
-    if (from_environment("MASTER_PORT", 0, &port))
+    if (choir__variable_number("MASTER_PORT", &port))
         return CHOIR_ERR_ARGUMENT;
     if (!text)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -190,7 +168,7 @@ static choir_status meet_env(choir__venue *v, const choir_group_opts *opts, int 
 {
     int world = v->meeting->world;
     bool own = opts->job && opts->rank >= 0; /* nothing of it is the environment's */
-    bool here = v->job && (local == world || !variable("MASTER_ADDR") || own);
+    bool here = v->job && (local == world || !choir__variable("MASTER_ADDR") || own);
     if (!here)
         return meet_master(v, opts);
     if (local > 0 && local != world)
@@ -230,7 +208,7 @@ static choir_status keep_job(choir__venue *v)
 choir_status choir__meet(const char *method, const choir_group_opts *opts, choir__meeting *m)
 {
     choir__launcher l;
-    const char *job = opts->job ? opts->job : variable("CHOIR_JOB");
+    const char *job = opts->job ? opts->job : choir__variable("CHOIR_JOB");
     choir__venue v = {.meeting = m, .job = job && *job ? job : NULL};
     *m = (choir__meeting){
         .rank = opts->rank, .world = opts->world, .timeout_s = opts->timeout_s, .nodes = 1};
