@@ -16,8 +16,10 @@ extern "C" {
 #endif
 
 /** Walks loss's tape and leaves gradients in parameters and in leaves that require them. loss
- * is one value. Consumes the tape. Under DDP it is collective. Reports the scope's error, if
- * any. */
+ * is one value, or a vector (n) of the losses of n micro-batches: each is walked from with
+ * gradient 1, and the parameters' gradients are those of the losses' mean (of other leaves: of
+ * their sum). Consumes the tape.
+ * Under DDP it is collective. Reports the scope's error, if any. */
 choir_status choir_backward(choir_tensor *loss);
 
 /** Called when t's gradient is complete in a backward: t, its gradient of this micro-batch,

@@ -7,11 +7,13 @@
 
 #include "autograd/layout.h"
 
-choir__book *choir__book_new(choir_scope *run, choir__param **params, int count)
+choir__book *choir__book_new(
+    choir_scope *run, choir_device *device, choir__param **params, int count)
 {
     choir__book *book = choir__calloc(1, sizeof *book);
     book->run = run;
-    book->device = run->device;
+    book->device = device;
+    book->wave_next = -1;
     book->params = choir__calloc((size_t)count + 1, sizeof *book->params);
     for (int i = 0; i < count; i++)
         if (!params[i]->book) {
@@ -27,16 +29,32 @@ choir__book *choir__book_new(choir_scope *run, choir__param **params, int count)
     return book;
 }
 
+void choir__books_make(choir_scope *run, choir__param **params, int count)
+{
+    choir__param **same = choir__calloc((size_t)count + 1, sizeof *same);
+    for (int i = 0; i < count; i++) {
+        if (params[i]->book)
+            continue;
+        choir_device *device = choir__device_of(params[i]->tensor);
+        int n = 0;
+        for (int j = i; j < count; j++)
+            if (!params[j]->book && choir__device_of(params[j]->tensor) == device)
+                same[n++] = params[j];
+        choir__book_new(run, device, same, n);
+    }
+    free(same);
+}
+
 static void drop_rows(choir__book *book)
 {
     for (int i = 0; i < book->count; i++)
         for (int u = 0; u < book->params[i]->slot_count; u++) {
             choir__slot *slot = &book->params[i]->slots[u];
-            for (int64_t l = 0; slot->rows && l < book->leaves + 1; l++) {
+            for (int64_t l = 0; l < slot->row_count; l++) {
                 choir__storage_unref(slot->rows[l].ids);
                 choir__storage_unref(slot->rows[l].grads);
-                slot->rows[l] = (choir__leaf_rows){0};
             }
+            slot->row_count = 0;
         }
 }
 
@@ -69,7 +87,7 @@ static void start_step(choir__book *book)
 {
     drop_rows(book);
     book->finished = book->consumed = false;
-    book->leaves = 0;
+    book->leaves = book->parts = 0;
     book->top = 0;
     for (int i = 0; i < book->count; i++)
         book->params[i]->has_grad = false;
@@ -77,17 +95,16 @@ static void start_step(choir__book *book)
         book->buckets[b].reduced = false;
 }
 
-static void room_for_rows(choir__book *book, choir__slot *slot)
+/* Capacity grows to the next power of two. */
+static void append_rows(choir__slot *slot, choir__leaf_rows rows)
 {
-    int64_t leaf = book->leaves; /* capacity grows to the next power of two */
-    if (slot->rows && (leaf & (leaf - 1)) != 0)
-        return;
-    int64_t capacity = leaf ? 2 * leaf : 1;
-    slot->rows = choir__realloc(slot->rows, (size_t)(capacity + 1) * sizeof *slot->rows);
-    memset(slot->rows + leaf, 0, (size_t)(capacity + 1 - leaf) * sizeof *slot->rows);
+    int64_t n = slot->row_count;
+    if ((n & (n - 1)) == 0)
+        slot->rows = choir__realloc(slot->rows, (size_t)(n ? 2 * n : 1) * sizeof *slot->rows);
+    slot->rows[slot->row_count++] = rows;
 }
 
-choir_status choir__book_begin_leaf(choir__book *book)
+choir_status choir__book_check(choir__book *book)
 {
     if (book->finished)
         start_step(book);
@@ -95,9 +112,12 @@ choir_status choir__book_begin_leaf(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps next",
             (long long)book->planned);
-    choir_status status = choir__layout_check(book);
-    if (status == CHOIR_OK)
-        status = choir__layout_levels(book, book->top + 1);
+    return choir__layout_check(book);
+}
+
+choir_status choir__book_begin_leaf(choir__book *book)
+{
+    choir_status status = choir__layout_levels(book, book->top + 1);
     if (status != CHOIR_OK)
         return status;
     for (int b = 0; b < book->bucket_count; b++)
@@ -106,9 +126,7 @@ choir_status choir__book_begin_leaf(choir__book *book)
         for (int u = 0; u < book->params[i]->slot_count; u++) {
             choir__slot *slot = &book->params[i]->slots[u];
             slot->done = false;
-            if (slot->by_rows)
-                room_for_rows(book, slot);
-            else
+            if (!slot->by_rows)
                 book->buckets[slot->bucket].pending++;
         }
     return CHOIR_OK;
@@ -132,13 +150,13 @@ choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
 void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir_tensor *rows)
 {
     choir__slot *slot = &param->slots[use];
-    slot->rows[param->book->leaves] = (choir__leaf_rows){
-        .ids = choir__storage_ref(ids->storage),
-        .grads = choir__storage_ref(rows->storage),
-        .ids_data = choir__data(ids),
-        .grads_data = choir__data(rows),
-        .count = ids->count,
-    };
+    append_rows(slot, (choir__leaf_rows){
+                          .ids = choir__storage_ref(ids->storage),
+                          .grads = choir__storage_ref(rows->storage),
+                          .ids_data = choir__data(ids),
+                          .grads_data = choir__data(rows),
+                          .count = ids->count,
+                      });
     slot->done = true;
     param->has_grad = true;
 }
@@ -159,8 +177,10 @@ static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 /* A bucket's leaf is complete: add what are now siblings. Returns the height of the stack. */
 static int merge(choir__book *book, int bucket, choir__node stack[], int top, bool launch)
 {
-    stack[top++] = (choir__node){book->first + book->leaves, 1};
-    while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
+    bool wave = book->wave_next >= 0;
+    int bottom = wave ? book->bottom : 0;
+    stack[top++] = (choir__node){wave ? book->wave_next : book->first + book->leaves, 1};
+    while (top > bottom + 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
         if (launch)
             add_levels(book, bucket, top - 2, top - 1, 1);
         stack[top - 2].leaves *= 2;
@@ -195,7 +215,18 @@ static void fill_slot(choir__book *book, choir__param *param, choir__slot *slot)
     choir__launch(book->device, CHOIR_F32, fill, &args);
 }
 
-choir_status choir__book_end_leaf(choir__book *book)
+/* A use that gave no rows in this leaf: its leaf is empty. */
+static void pad_rows(choir__book *book)
+{
+    for (int i = 0; i < book->count; i++)
+        for (int u = 0; u < book->params[i]->slot_count; u++) {
+            choir__slot *slot = &book->params[i]->slots[u];
+            if (slot->by_rows && !slot->done)
+                append_rows(slot, (choir__leaf_rows){0});
+        }
+}
+
+choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
 {
     if (book->reducer) {
         choir_status status = book->reducer_ops->unused(book->reducer, book);
@@ -214,8 +245,116 @@ choir_status choir__book_end_leaf(choir__book *book)
             p->has_grad = had;
         }
     }
+    pad_rows(book);
+    book->top = merge(book, 0, book->stack, book->top, false);
+    if (book->wave_next >= 0)
+        book->wave_next++;
+    else
+        book->leaves++;
+    book->parts += parts;
+    return CHOIR_OK;
+}
+
+/* --- waves --- */
+
+void choir__book_wave_open(choir__book *book, int64_t first)
+{
+    if (book->finished)
+        start_step(book);
+    book->bottom = book->top;
+    book->wave_next = first;
+}
+
+int choir__book_wave_nodes(const choir__book *book, const choir__node **nodes)
+{
+    *nodes = book->stack + book->bottom;
+    return book->top - book->bottom;
+}
+
+void choir__book_wave_close(choir__book *book, int64_t parts)
+{
+    book->wave_next = -1;
+    book->top = book->bottom;
+    for (int b = 0; b < book->bucket_count; b++) {
+        choir__node stack[CHOIR__MAX_LEVELS];
+        memcpy(stack, book->stack, sizeof stack);
+        merge(book, b, stack, book->top, true);
+    }
     book->top = merge(book, 0, book->stack, book->top, false);
     book->leaves++;
+    book->parts += parts;
+}
+
+void choir__book_forget(choir__book *book)
+{
+    start_step(book);
+    book->wave_next = -1;
+}
+
+/* A copy of an array on another device; NULL: out of memory. */
+static choir__storage *copy_array(
+    choir_device *device, choir__storage *from, const void *data, choir_dtype dtype, int64_t n)
+{
+    choir__storage *to = choir__storage_new(device, (size_t)n * choir_dtype_size(dtype));
+    if (!to)
+        return NULL;
+    choir_tensor x = {.storage = from, .dtype = dtype, .shape = {1, {n}}, .count = n}, y = x;
+    x.stride[0] = y.stride[0] = 1;
+    x.offset =
+        ((const char *)data - (const char *)from->data) / (ptrdiff_t)choir_dtype_size(dtype);
+    y.storage = to;
+    choir__copy_across(&y, &x);
+    return to;
+}
+
+/* A leaf's rows in memory of a device; what it returns holds references. */
+static choir_status rows_on(choir_device *device, const choir__param *p,
+    const choir__leaf_rows *from, choir__leaf_rows *to)
+{
+    *to = *from;
+    if (!from->ids)
+        return CHOIR_OK;
+    if (from->ids->device == device) {
+        choir__storage_ref(to->ids);
+        choir__storage_ref(to->grads);
+        return CHOIR_OK;
+    }
+    int64_t n = from->count, width = p->tensor->shape.dim[1];
+    to->ids = copy_array(device, from->ids, from->ids_data, CHOIR_I64, n);
+    to->grads = copy_array(device, from->grads, from->grads_data, CHOIR_F32, n * width);
+    if (!to->ids || !to->grads)
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+            choir_device_name(device), p->name);
+    to->ids_data = to->ids->data;
+    to->grads_data = to->grads->data;
+    return CHOIR_OK;
+}
+
+static choir_status take_slot_rows(
+    choir__book *book, choir__param *p, choir__slot *to, choir__slot *from)
+{
+    for (int64_t l = 0; l < from->row_count; l++) {
+        choir__leaf_rows rows;
+        choir_status status = rows_on(book->device, p, &from->rows[l], &rows);
+        if (status != CHOIR_OK)
+            return status;
+        append_rows(to, rows);
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__book_take_rows(choir__book *book, choir__book *other)
+{
+    for (int i = 0; i < book->count; i++)
+        for (int u = 0; u < book->params[i]->slot_count; u++) {
+            choir__param *p = book->params[i], *q = other->params[i];
+            if (!p->slots[u].by_rows || u >= q->slot_count)
+                continue;
+            p->has_grad |= q->has_grad;
+            choir_status status = take_slot_rows(book, p, &p->slots[u], &q->slots[u]);
+            if (status != CHOIR_OK)
+                return status;
+        }
     return CHOIR_OK;
 }
 
@@ -224,7 +363,7 @@ choir_status choir__book_end_leaf(choir__book *book)
 static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot,
     float *y, bool accumulate, float scale)
 {
-    int64_t total = book->total ? book->total : book->leaves;
+    int64_t total = book->reducer ? book->total : slot->row_count;
     choir__leaf_rows *all = slot->rows;
     choir_status status = CHOIR_OK;
     if (book->reducer) {
@@ -239,6 +378,15 @@ static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot
     return status;
 }
 
+/* y = (a + b) * scale over a parameter; b NULL: y = a * scale. */
+static void add_dense(choir__book *book, const choir__param *p, float *y, const float *a,
+    const float *b, float scale)
+{
+    choir__k_add_scaled args = {
+        .a = a, .b = b, .y = y, .n = p->tensor->count, .scale = scale, .dtype = CHOIR_F32};
+    choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+}
+
 /* Adds a parameter's uses in forward order: dense ones first found hold the sum. */
 static choir_status add_uses(choir__book *book, choir__param *p, float scale)
 {
@@ -251,23 +399,105 @@ static choir_status add_uses(choir__book *book, choir__param *p, float scale)
     bool mixed = p->slot_count > 1;
     for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
         choir__slot *slot = &p->slots[u];
-        if (slot->by_rows) {
+        if (slot->by_rows)
             status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
-        } else if (u != first) {
-            choir__k_add_scaled args = {.a = y,
-                .b = slot_data(book, slot, 0),
-                .y = y,
-                .n = p->tensor->count,
-                .scale = 1,
-                .dtype = CHOIR_F32};
-            choir__launch(book->device, CHOIR_F32, add_scaled, &args);
-        }
+        else if (u != first)
+            add_dense(book, p, y, y, slot_data(book, slot, 0), 1);
     }
-    if (mixed && scale != 1) {
-        choir__k_add_scaled args = {
-            .a = y, .y = y, .n = p->tensor->count, .scale = scale, .dtype = CHOIR_F32};
-        choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+    if (mixed && scale != 1)
+        add_dense(book, p, y, y, NULL, scale);
+    return status;
+}
+
+/* --- uses on several stages of a pipeline --- */
+
+/* Rows of a use on another stage, added to y. */
+static choir_status add_far_rows(
+    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+{
+    choir__leaf_rows *here = choir__calloc((size_t)slot->row_count + 1, sizeof *here);
+    choir_status status = CHOIR_OK;
+    for (int64_t l = 0; l < slot->row_count && status == CHOIR_OK; l++)
+        status = rows_on(book->device, q, &slot->rows[l], &here[l]);
+    if (status == CHOIR_OK)
+        status = choir__launch_rows(
+            book->device, here, slot->row_count, y, q->tensor, accumulate, 1);
+    for (int64_t l = 0; l < slot->row_count; l++) {
+        choir__storage_unref(here[l].ids);
+        choir__storage_unref(here[l].grads);
     }
+    free(here);
+    return status;
+}
+
+/* A dense use on another stage, added to y, or written there. */
+static choir_status add_far_dense(
+    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+{
+    const float *data = slot_data(q->book, slot, 0);
+    choir__storage *near = NULL;
+    if (q->book->device != book->device) {
+        near = copy_array(
+            book->device, q->book->level_storage[0], data, CHOIR_F32, q->tensor->count);
+        if (!near)
+            return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+                choir_device_name(book->device), q->name);
+        data = near->data;
+    }
+    add_dense(book, q, y, accumulate ? y : data, accumulate ? data : NULL, 1);
+    choir__storage_unref(near);
+    return CHOIR_OK;
+}
+
+/* p or the replica of it that is on the next stage after `after`. */
+static choir__param *next_stage(choir__param *p, int after)
+{
+    choir__param *found = p->stage > after ? p : NULL;
+    for (choir__param *q = p->replicas; q; q = q->sibling)
+        if (q->stage > after && (!found || q->stage < found->stage))
+            found = q;
+    return found;
+}
+
+/* The same sum as add_uses makes of the same uses on one device: the first dense one, then all
+ * others in forward order. */
+static choir_status add_far_uses(choir__book *book, choir__param *p, float *y)
+{
+    choir_status status = CHOIR_OK;
+    const choir__slot *first = NULL;
+    bool begun = false;
+    for (int pass = 0; pass < 2; pass++)
+        for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
+            for (int u = 0; u < q->slot_count && status == CHOIR_OK; u++) {
+                choir__slot *slot = &q->slots[u];
+                if (pass == 0 ? slot->by_rows || first : slot == first)
+                    continue;
+                if (pass == 0)
+                    first = slot;
+                status = slot->by_rows ? add_far_rows(book, q, slot, y, begun)
+                                       : add_far_dense(book, q, slot, y, begun);
+                begun = true;
+            }
+    return status;
+}
+
+static choir_status add_stages(choir__book *book, choir__param *p, float scale)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__param *q = p->replicas; q && status == CHOIR_OK; q = q->sibling) {
+        status = choir__book_finish(q->book);
+        p->has_grad |= q->has_grad;
+    }
+    if (status != CHOIR_OK || !p->has_grad)
+        return status;
+    choir__storage *sum =
+        choir__storage_new(book->device, (size_t)p->tensor->count * sizeof(float));
+    if (!sum)
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+            choir_device_name(book->device), p->name);
+    status = add_far_uses(book, p, sum->data);
+    add_dense(book, p, choir__param_grad_data(p), sum->data, NULL, scale);
+    choir__storage_unref(sum);
     return status;
 }
 
@@ -290,7 +520,8 @@ choir_status choir__book_finish(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer steps after %lld of this rank's %lld micro-batches",
             (long long)book->leaves, (long long)book->planned);
-    float scale = 1.0f / (float)(book->total ? book->total : book->leaves);
+    int64_t parts = book->total ? book->total : book->parts;
+    float scale = book->of_replicas ? 1 : 1.0f / (float)parts;
     choir_status status = CHOIR_OK;
     if (book->reducer)
         status = book->reducer_ops->finish(book->reducer, book);
@@ -298,7 +529,11 @@ choir_status choir__book_finish(choir__book *book)
         fold(book, scale);
     for (int i = 0; i < book->count && status == CHOIR_OK; i++) {
         choir__param *p = book->params[i];
-        if (p->has_grad && (p->slot_count > 1 || (p->slot_count && p->slots[0].by_rows)))
+        if (book->of_replicas)
+            break;
+        if (p->replicas)
+            status = add_stages(book, p, scale);
+        else if (p->has_grad && (p->slot_count > 1 || (p->slot_count && p->slots[0].by_rows)))
             status = add_uses(book, p, scale);
     }
     book->finished = status == CHOIR_OK;

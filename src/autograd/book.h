@@ -14,7 +14,12 @@
  * so over all ranks; then the uses of a parameter are added in forward order, and all is scaled
  * by one over the number of micro-batches. What is then at level 0 is the gradient.
  *
- * Lookup tables give rows instead: (ids, rows) are kept until the step ends and added there. */
+ * Lookup tables give rows instead: (ids, rows) are kept until the step ends and added there.
+ *
+ * A book is of one device. Where a parameter is needed on a second one, it has a *replica*
+ * there, a parameter with a book of its own: in a pipeline the replica's gradients are further
+ * uses; in DataParallel the pieces of one batch, a *wave*, are leaves of a tree of their own,
+ * whose sum over the devices' books counts as one leaf here. */
 #ifndef CHOIR_BOOK_H
 #define CHOIR_BOOK_H
 
@@ -29,6 +34,7 @@ typedef struct choir__slot { /* one use of one parameter */
     bool done;              /* written by this backward */
     bool by_rows;           /* this use gives rows, not a dense gradient */
     choir__leaf_rows *rows; /* one a local leaf */
+    int64_t row_count;      /* leaves in rows */
 } choir__slot;
 
 struct choir__param {
@@ -40,10 +46,14 @@ struct choir__param {
     uint32_t rows_uses; /* bit u: use u gives rows */
     choir__slot *slots;
     int slot_count;
-    bool has_grad;         /* since the last step */
-    choir_tensor *grad;    /* view of level 0, of the run's scope */
-    choir__storage *dense; /* final gradient of a parameter whose uses all give rows */
-    int init_kind;         /* of choir_init: how its values are drawn, see nn/module.c */
+    bool has_grad;          /* since the last step */
+    choir__param *replicas; /* of this one, on other stages of a pipeline, by stage */
+    choir__param *sibling;  /* the next replica of the same parameter */
+    int stage;              /* that uses it; replicas of earlier stages are earlier uses */
+    choir_tensor *grad;     /* view of level 0, of the run's scope */
+    choir__storage *dense;  /* final gradient of a parameter whose uses all give rows */
+    uint32_t fresh;         /* of a replica: version of the values it has, plus one */
+    int init_kind;          /* of choir_init: how its values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;
 };
@@ -89,28 +99,54 @@ struct choir__book {
     choir__node stack[CHOIR__MAX_LEVELS];
     int top;
     int64_t first, planned; /* this rank's leaves; planned 0: as many as come */
-    int64_t leaves, total;  /* done here since the step; in the job (0: leaves) */
-    bool finished, touched, laid_out, consumed;
+    int64_t leaves, total;  /* done here since the step; in the job (0: parts) */
+    int64_t parts;          /* losses whose mean's gradient this is */
+    int bottom;             /* of an open wave: its lowest level */
+    int64_t wave_next;      /* of an open wave: its next leaf here; else -1 */
+    bool finished, laid_out, consumed;
+    bool of_replicas; /* its sums are further uses of the parameters they are of */
     const choir__reducer_ops *reducer_ops;
     void *reducer;
     size_t bucket_cap, first_cap; /* bytes */
     choir__book *next;
 };
 
-/* A book over parameters of one run that are in none; buckets of DDP's default sizes. */
-choir__book *choir__book_new(choir_scope *run, choir__param **params, int count);
+/* A book over those of the parameters that are in none; buckets of DDP's default sizes. All lie
+ * on device. */
+choir__book *choir__book_new(
+    choir_scope *run, choir_device *device, choir__param **params, int count);
+/* Books, one a device, for those of the parameters that are in none. */
+void choir__books_make(choir_scope *run, choir__param **params, int count);
 
 /* Takes parameters out of their books (before they are given to another). */
 void choir__book_free(choir__book *book);
 
 /* --- during a backward (backward.c) --- */
 
-/* The tape's uses are counted in params: lays out or checks, and opens a leaf. */
+/* The tape's uses are counted in params: lays out or checks. */
+choir_status choir__book_check(choir__book *book);
+/* After choir__book_check: opens a leaf. */
 choir_status choir__book_begin_leaf(choir__book *book);
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope);
 void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir_tensor *rows);
 void choir__book_done(choir__param *param, int use);
-choir_status choir__book_end_leaf(choir__book *book);
+/* parts: losses the backward started from. */
+choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
+
+/* --- waves: the pieces of one batch on several devices (parallel/data_parallel.c) --- */
+
+/* The leaves that follow are pieces first, first + 1, ... of a batch. */
+void choir__book_wave_open(choir__book *book, int64_t first);
+/* The complete nodes of the batch's tree that are here, at levels book->bottom and up. */
+int choir__book_wave_nodes(const choir__book *book, const choir__node **nodes);
+/* The batch's sum is at book->bottom by the time the device gets there: it counts as one leaf
+ * of `parts` losses. */
+void choir__book_wave_close(choir__book *book, int64_t parts);
+/* The same for a replica's book: what it held has been added elsewhere, or is given up. */
+void choir__book_forget(choir__book *book);
+/* Appends other's rows of the wave to the same parameters' rows here; other's parameters are
+ * replicas, in the same order. */
+choir_status choir__book_take_rows(choir__book *book, choir__book *other);
 
 /* --- after it --- */
 
@@ -122,5 +158,13 @@ void choir__book_consume(choir__book *book);
 
 /* Memory a parameter's final gradient lies in, or NULL if it has none. */
 float *choir__param_grad_data(choir__param *param);
+
+/* A parameter with values of its own on device, for replicas of a module: named as p, in no
+ * book, not among the run's. Its handle is of the run; its values are copies only once
+ * choir__param_refresh has brought them. On p's own device it shares p's memory. */
+choir__param *choir__param_replica(choir__param *p, choir_device *device);
+/* Copies p's values to the replica if they have changed since; p's device goes on after the
+ * copy. */
+void choir__param_refresh(choir__param *replica, const choir__param *p);
 
 #endif

@@ -76,7 +76,7 @@ static void fill_buckets(choir__book *book, bool shared)
     choir__bucket *open = NULL;
     for (int i = book->count - 1; i >= 0; i--) {
         choir__param *p = book->params[i];
-        if ((p->slot_count > 1) != shared)
+        if ((p->slot_count > 1 || p->replicas) != shared)
             continue;
         for (int u = 0; u < p->slot_count; u++) {
             if (p->slots[u].by_rows)

@@ -74,11 +74,7 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__opt
     o->schedule = choir_schedule_constant();
     int count;
     choir__param **params = choir__module_params(module, &count);
-    bool bookless = false;
-    for (int i = 0; i < count; i++)
-        bookless |= !params[i]->book;
-    if (bookless)
-        choir__book_new(run, params, count);
+    choir__books_make(run, params, count);
     o->states = choir__calloc((size_t)count + 1, sizeof *o->states);
     o->count = count;
     for (int i = 0; i < count; i++)

@@ -98,7 +98,7 @@ static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *s
             "out of memory on %s for the ranks' embedding gradients",
             choir_device_name(book->device));
     char *mine = buffer->data, *theirs = mine + part;
-    for (int64_t l = 0; l < book->leaves; l++) {
+    for (int64_t l = 0; l < slot->row_count; l++) {
         char *leaf = mine + (size_t)l * leaf_bytes;
         choir__launch_bytes(book->device, leaf, slot->rows[l].ids_data, ids_bytes);
         choir__launch_bytes(
@@ -282,7 +282,7 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
-    choir__book *book = choir__book_new(d->base.run, params, count);
+    choir__book *book = choir__book_new(d->base.run, d->base.run->device, params, count);
     free(params);
     choir__tree_run(total, rank, world, &lo, &hi);
     book->first = lo;

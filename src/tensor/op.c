@@ -67,6 +67,8 @@ choir__record *choir__record_op(
         if (in[i])
             r->version[i] = in[i]->storage->version;
     }
+    r->stage = r->owner = scope->stage;
+    r->number = scope->ops;
     r->previous = scope->tape_tail;
     if (scope->tape_tail)
         scope->tape_tail->next = r;

@@ -22,6 +22,8 @@ typedef struct choir__storage {
     choir__block *block; /* NULL: memory of somebody else's */
     void *data;
     size_t bytes;
+    choir__event
+        ready; /* where set: readers on other devices need wait for no more than this */
 } choir__storage;
 
 choir__storage *choir__storage_new(
@@ -46,6 +48,7 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
+    bool lent;               /* its memory is put-off work's (autograd/walk.c) */
     bool watched;            /* hooks were shown it: they may come back to it */
     choir__record *producer; /* NULL: a leaf */
     choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
@@ -121,8 +124,19 @@ typedef struct choir__closer {
     struct choir__closer *next;
 } choir__closer;
 
+/* Who says where ops of a scope run: it is shown the operands of each op before they are looked
+ * at, and may replace them by copies on another device. false: the scope has an error. */
+typedef struct choir__placer choir__placer;
+struct choir__placer {
+    bool (*place)(choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in,
+        int count);
+};
+
 struct choir_scope {
     choir__scope_kind kind;
+    choir__placer *placer; /* NULL: ops run where their operands are */
+    int stage;             /* of a pipeline: to which the ops issued now belong */
+    int ops;               /* issued so far, where a placer counts them */
     choir_scope *parent, *run;
     int depth;
     choir_device *device;
@@ -206,8 +220,12 @@ struct choir__record {
     int use[CHOIR__MAX_IN]; /* of parameters: which use of the micro-batch, in forward order */
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
-    const void *attrs; /* in the scope's arena */
-    bool reached;      /* on a path from the loss */
+    const void *attrs;        /* in the scope's arena */
+    bool reached;             /* on a path from the loss */
+    int stage;                /* the scope's when it was made */
+    int owner;                /* the stage that walks it: see autograd/walk.h */
+    int number;               /* of the op in its micro-batch: choir__placer */
+    const choir__op *late_op; /* while its backward_weight is put off */
     choir__record *previous, *next;
 };
 

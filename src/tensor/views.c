@@ -330,7 +330,8 @@ choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype)
 void choir__copy_across(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x), *to = choir__device_of(y);
-    choir__queue_wait_event(to->queue, choir__queue_record(from->queue));
+    choir__event ready = x->storage->ready;
+    choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     choir__strided sx = {.p = choir__data(x)}, sy = {.p = choir__data(y)};
     memcpy(sx.stride, x->stride, sizeof sx.stride);
     memcpy(sy.stride, y->stride, sizeof sy.stride);

@@ -91,8 +91,22 @@ static void test_no_grad(void **state)
 static void test_loss_must_be_one_value(void **state)
 {
     (void)state;
-    assert_int_equal(choir_backward(choir_exp(vector((float[]){1, 2}, 2))), CHOIR_ERR_SHAPE);
+    choir_tensor *x = choir_reshape(vector((float[]){1, 2}, 2), choir_dims(2, 1));
+    assert_int_equal(choir_backward(choir_exp(x)), CHOIR_ERR_SHAPE);
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
+}
+
+/* A vector of three losses counts as three micro-batches: parameters get the mean's gradient.
+ */
+static void test_losses_of_several_micro_batches(void **state)
+{
+    (void)state;
+    choir_module *net = choir_nn_linear(run, 1, 1);
+    choir_tensor *x = choir_from(step, CHOIR_F32, choir_dims(3, 1), (float[]){1, 2, 6});
+    choir_tensor *y = choir_reshape(choir_forward(net, x), choir_dims(3));
+    assert_int_equal(choir_backward(y), CHOIR_OK);
+    assert_values(choir_grad(choir_module_find(net, "weight")), (float[]){3}, 1, 0);
+    assert_values(choir_grad(choir_module_find(net, "bias")), (float[]){1}, 1, 0);
 }
 
 /* --- changed in place --- */
@@ -363,6 +377,7 @@ int main(void)
         TEST(test_layouts_meet),
         TEST(test_no_grad),
         TEST(test_loss_must_be_one_value),
+        TEST(test_losses_of_several_micro_batches),
         TEST(test_changed_input),
         TEST(test_changed_where_nobody_reads),
         TEST(test_changed_output),

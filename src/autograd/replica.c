@@ -1,0 +1,36 @@
+/* Replicas: a parameter's values on another device, with a book of their own (book.h). */
+#include <string.h>
+
+#include "autograd/book.h"
+
+choir__param *choir__param_replica(choir__param *p, choir_device *device)
+{
+    choir_tensor *of = p->tensor;
+    choir_scope *run = of->scope;
+    choir__param *replica = choir__arena_get(&run->arena, sizeof *replica);
+    choir_tensor *t = choir__tensor_bare(run, of->dtype, of->shape);
+    memcpy(t->stride, of->stride, sizeof t->stride);
+    t->offset = of->offset;
+    t->requires_grad = of->requires_grad;
+    t->param = replica;
+    if (choir__device_of(of) == device)
+        t->storage = choir__storage_ref(of->storage);
+    else
+        choir__tensor_allocate(t, device);
+    replica->tensor = t;
+    replica->name = p->name;
+    replica->initialised = true;
+    return replica;
+}
+
+void choir__param_refresh(choir__param *replica, const choir__param *p)
+{
+    choir_tensor *from = p->tensor, *to = replica->tensor;
+    if (from->storage == to->storage || replica->fresh == from->storage->version + 1)
+        return;
+    choir__copy_across(to, from);
+    choir__queue_wait_event(choir__device_of(from)->queue,
+        choir__queue_record(choir__device_of(to)->queue)); /* before it changes them again */
+    replica->fresh = from->storage->version + 1;
+    to->storage->version++;
+}

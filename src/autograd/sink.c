@@ -1,0 +1,178 @@
+/* The sink: where an op's backward puts what it has made. A parameter's gradient goes into its
+ * book, others are added up in the tensor they are of, in the order in which they come.
+ *
+ * In a split walk (walk.h) gradients of parameters are put off: they are made in scratch memory
+ * and noted, since the book's leaf of this micro-batch opens later. */
+#include "autograd/sink.h"
+
+#include <choir/autograd.h>
+
+struct choir__hook {
+    choir_grad_hook *call;
+    void *arg;
+    choir__hook *next;
+};
+
+void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg)
+{
+    choir__hook *h = choir__arena_get(&t->scope->arena, sizeof *h);
+    *h = (choir__hook){hook, arg, NULL};
+    choir__hook **link = &t->hooks;
+    while (*link)
+        link = &(*link)->next;
+    *link = h;
+}
+
+void choir__call_hooks(choir_tensor *t, choir_tensor *grad)
+{
+    for (choir__hook *h = t->hooks; h; h = h->next)
+        h->call(t, grad, h->arg);
+}
+
+static choir__walk *walk_of(choir__sink *sink)
+{
+    return (choir__walk *)sink;
+}
+
+int64_t choir__sink_parts(const choir__sink *sink)
+{
+    return ((const choir__walk *)sink)->parts;
+}
+
+choir__late *choir__put_off(choir__walk *w, choir__record *r, int input)
+{
+    choir__late *late = choir__arena_get(&r->scope->arena, sizeof *late);
+    *late = (choir__late){.record = r, .input = input, .stage = r->owner};
+    *w->late_end = late;
+    w->late_end = &late->next;
+    return late;
+}
+
+static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
+{
+    if (!choir__wanted(r, i))
+        return NULL;
+    choir_tensor *x = r->in[i];
+    bool dense_param = x->param && !x->param->slots[r->use[i]].by_rows;
+    if (dense_param && !walk_of(sink)->split)
+        return choir__book_dest(x->param, r->use[i], sink->scope);
+    choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), x->dtype, x->shape);
+    if (x->param)
+        for (int d = 0; d < x->shape.ndim; d++)
+            g->stride[d] = x->stride[d]; /* as its slot */
+    g->grad_owned = true;
+    return g->poisoned ? NULL : g;
+}
+
+static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir_tensor **given)
+{
+    *given = NULL;
+    choir_tensor *x = r->in[i], *have = choir__wanted(r, i) && !x->param ? x->grad : NULL;
+    if (!have || !choir__is_contiguous(have) || !choir__is_contiguous(x))
+        return dest(sink, r, i); /* give will add the two */
+    choir_tensor *y = have->grad_owned ? have : dest(sink, r, i);
+    if (!y)
+        return NULL;
+    *given = have;
+    x->grad = NULL;
+    if (y != have)
+        sink->taken = have;
+    return y;
+}
+
+static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
+{
+    choir_tensor *x = r->in[i];
+    if (!choir__wanted(r, i) || !x->producer || x->scope != r->scope || x->kept || x->watched ||
+        x->hooks || x->grad || !choir__storage_is_ours(x->storage))
+        return dest(sink, r, i);
+    for (choir__record *p = r->previous; p;
+         p = p->previous) { /* what backward still has to do */
+        if (choir__reads(p, x))
+            return dest(sink, r, i);
+        if (p == x->producer)
+            break;
+    }
+    choir_tensor *g = choir__tensor_alias(sink->scope, x);
+    g->grad_owned = true;
+    return g;
+}
+
+static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
+{
+    choir_tensor *x = r->in[i];
+    if (walk_of(sink)->split) {
+        g = choir__tensor_alias(sink->scope, g); /* of its own, whatever becomes of g */
+        g->kept = true;
+        choir__put_off(walk_of(sink), r, i)->grad = g;
+        return;
+    }
+    choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
+    if (choir__data(g) != choir__data(slot))
+        choir__launch_copy(slot, g);
+    if (x->hooks)
+        choir__call_hooks(x, slot);
+    choir__book_done(x->param, r->use[i]);
+}
+
+static void accumulate(choir_scope *scope, choir_tensor *x, choir_tensor *g)
+{
+    choir_tensor *into = NULL;
+    if (x->grad->grad_owned && choir__is_dense(x->grad))
+        into = x->grad;
+    else if (g->grad_owned && choir__is_dense(g))
+        into = g;
+    choir_tensor *y = into ? into : choir__tensor_like(scope, g);
+    if (y->poisoned)
+        return;
+    choir__launch_add(y, x->grad, g);
+    if (x->grad != y)
+        choir__tensor_release(x->grad);
+    y->grad_owned = true;
+    x->grad = y;
+}
+
+static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
+{
+    choir_tensor *x = r->in[i];
+    if (!choir__wanted(r, i) || g->poisoned)
+        return;
+    if (x->param) {
+        give_param(sink, r, i, g);
+        return;
+    }
+    if (!g->grad_owned || g == r->out->grad) /* somebody else's handle: take one of our own */
+        g = choir__tensor_alias(sink->scope, g);
+    if (x->grad)
+        accumulate(sink->scope, x, g);
+    else
+        x->grad = g;
+}
+
+static bool give_rows(
+    choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows)
+{
+    choir_tensor *x = r->in[i];
+    if (!x->param || !x->param->slots[r->use[i]].by_rows)
+        return false;
+    if (walk_of(sink)->split) {
+        choir__late *late = choir__put_off(walk_of(sink), r, i);
+        late->ids = choir__tensor_alias(sink->scope, ids);
+        late->grad = choir__tensor_alias(sink->scope, rows);
+        late->ids->kept = late->grad->kept = true;
+        return true;
+    }
+    choir__book_put_rows(x->param, r->use[i], ids, rows);
+    if (x->hooks)
+        choir__call_hooks(x, NULL);
+    return true;
+}
+
+void choir__sink_fill(choir__sink *sink)
+{
+    *sink = (choir__sink){.dest = dest,
+        .dest_onto = dest_onto,
+        .dest_over = dest_over,
+        .give = give,
+        .give_rows = give_rows};
+}

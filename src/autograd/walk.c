@@ -1,0 +1,480 @@
+/* The walk: from a root back over the tape.
+ *
+ * First a look at the whole graph: which records the root depends on, and how often each
+ * parameter is used. Then the records in reverse: an op's backward receives the gradient of its
+ * result and gives those of its inputs through the sink (sink.c). A record's result and what it
+ * saved are needed by nobody further back, so their memory goes as soon as the record is done.
+ */
+#include "autograd/walk.h"
+
+#include <stdlib.h>
+
+#include "autograd/sink.h"
+
+static const choir__op consumed = {.name = "consumed"};
+
+/* --- the look --- */
+
+static void unmark(choir_tensor *root)
+{
+    for (choir_scope *s = root->scope; s; s = s->parent)
+        for (choir__record *r = s->tape; r; r = r->next)
+            r->reached = false;
+}
+
+static choir_status mark_reached(choir_tensor *root)
+{
+    root->producer->reached = true;
+    for (choir_scope *s = root->scope; s; s = s->parent)
+        for (choir__record *r = s->tape_tail; r; r = r->previous)
+            for (int i = 0; r->reached && i < r->count; i++) {
+                choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
+                if (producer && producer->op == &consumed) {
+                    unmark(root);
+                    return choir__error(CHOIR_ERR_STATE,
+                        "backward: operand %d of %s is part of a graph that was walked before",
+                        i, r->op->name);
+                }
+                if (producer)
+                    producer->reached = true;
+            }
+    return CHOIR_OK;
+}
+
+static bool turn(const choir__walk *w, const choir__record *r)
+{
+    return r->reached && (w->stage < 0 || r->owner == w->stage);
+}
+
+/* Calls fn for each use of a parameter whose turn it is, in forward order: outer scopes first.
+ */
+static void each_use(choir__walk *w, choir_scope *scope,
+    void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
+{
+    if (scope->parent)
+        each_use(w, scope->parent, fn);
+    for (choir__record *r = scope->tape; r; r = r->next)
+        for (int i = 0; turn(w, r) && i < r->count; i++)
+            if (choir__wanted(r, i) && r->in[i]->param)
+                fn(w, r, i, r->in[i]->param);
+}
+
+/* Parameters that no optimizer and no strategy has put into a book get one together. */
+static void book_the_rest(choir_scope *run)
+{
+    int count = 0;
+    for (choir__param *p = run->params; p; p = p->next)
+        count += !p->book;
+    if (!count)
+        return;
+    choir__param **rest = choir__calloc((size_t)count, sizeof(choir__param *));
+    int at = count; /* the list has the newest first */
+    for (choir__param *p = run->params; p; p = p->next)
+        if (!p->book)
+            rest[--at] = p;
+    choir__books_make(run, rest, count);
+    free(rest);
+}
+
+static void touch(choir__walk *w, choir__record *r, int i, choir__param *p)
+{
+    (void)r;
+    (void)i;
+    for (int b = 0; b < w->book_count; b++)
+        if (w->books[b] == p->book)
+            return;
+    choir__book **old = w->books;
+    w->books = choir__arena_get(
+        &w->root->scope->arena, (size_t)(w->book_count + 1) * sizeof(choir__book *));
+    for (int b = 0; b < w->book_count; b++)
+        w->books[b] = old[b];
+    w->books[w->book_count++] = p->book;
+}
+
+static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
+{
+    (void)w;
+    if (p->uses < 32)
+        p->rows_uses |= (r->op->rows_in >> i & 1) << p->uses;
+    r->use[i] = p->uses++;
+}
+
+/* Finds the books of this stage and numbers the uses of each of their parameters. */
+static choir_status look(choir__walk *w)
+{
+    w->books = NULL;
+    w->book_count = 0;
+    each_use(w, w->root->scope, touch);
+    for (int b = 0; b < w->book_count; b++)
+        for (int i = 0; i < w->books[b]->count; i++)
+            w->books[b]->params[i]->uses = 0, w->books[b]->params[i]->rows_uses = 0;
+    each_use(w, w->root->scope, number);
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_check(w->books[b]);
+    return status;
+}
+
+static choir_status open_leaves(choir__walk *w)
+{
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_begin_leaf(w->books[b]);
+    return status;
+}
+
+static choir_status close_leaves(choir__walk *w)
+{
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_end_leaf(w->books[b], w->parts);
+    return status;
+}
+
+/* --- one record --- */
+
+static choir_status check_versions(const choir__record *r)
+{
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (r->saved[i] == r->out && r->out->storage &&
+            r->out->storage->version != r->out_version)
+            return choir__error(CHOIR_ERR_STATE,
+                "backward of %s: its result was changed in place after the forward pass",
+                r->op->name);
+    for (int i = 0; i < r->count; i++)
+        if (r->op->reads_in >> i & 1 && r->in[i] && r->in[i]->storage &&
+            r->in[i]->storage->version != r->version[i])
+            return choir__error(CHOIR_ERR_STATE,
+                "backward of %s: operand %d was changed in place after the forward pass",
+                r->op->name, i);
+    return CHOIR_OK;
+}
+
+choir_status choir__restore(choir_tensor *t)
+{
+    choir__record *r = t ? t->producer : NULL;
+    if (!r || t->storage || !r->op->again)
+        return CHOIR_OK;
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (choir__restore(r->saved[i]) != CHOIR_OK)
+            return choir_scope_status(t->scope);
+    for (int i = 0; i < r->count; i++)
+        if (r->op->reads_in >> i & 1 && choir__restore(r->in[i]) != CHOIR_OK)
+            return choir_scope_status(t->scope);
+    if (!choir__tensor_allocate(t, choir__device_of(t)))
+        return choir_scope_status(t->scope);
+    t->storage->version = r->out_version;
+    t->freed = false;
+    r->op->again(r);
+    return CHOIR_OK;
+}
+
+static choir_status restore_read(const choir__record *r)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++)
+        status = choir__restore(r->saved[i]);
+    for (int i = 0; i < r->count && status == CHOIR_OK; i++)
+        if (r->op->reads_in >> i & 1)
+            status = choir__restore(r->in[i]);
+    return status;
+}
+
+static bool is_input(const choir__record *r, const choir_tensor *t)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] == t)
+            return true;
+    return false;
+}
+
+/* Scratch made since `mark` goes, unless it is an input's gradient or kept. */
+static void release_scratch(choir__record *r, const choir_tensor *mark)
+{
+    for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
+        t->freed = !t->kept;
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] && r->in[i]->grad)
+            r->in[i]->grad->freed = false;
+    for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
+        if (t->freed)
+            choir__tensor_release(t);
+}
+
+/* Lets go of what the record alone needed, and of scratch made since `mark`. */
+static void release(choir__record *r, const choir_tensor *root, const choir_tensor *mark)
+{
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
+        choir_tensor *t = r->saved[i];
+        if (t && t->storage && !t->producer && t->scope == r->scope && !is_input(r, t) &&
+            t != r->out)
+            choir__tensor_release(t);
+    }
+    release_scratch(r, mark);
+    choir__tensor_release(r->out->grad);
+    r->out->grad = NULL;
+    if (r->out != root)
+        choir__tensor_release(r->out);
+}
+
+/* Keeps what backward_weight reads until its turn. */
+static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
+{
+    choir__late *late = choir__put_off(w, r, -1);
+    late->grad = choir__tensor_alias(r->scope, gy);
+    late->grad->kept = true;
+    for (int i = 0; i < r->count; i++)
+        if (r->op->reads_in >> i & 1 && r->in[i] && r->in[i]->storage)
+            late->in[i] = choir__storage_ref(r->in[i]->storage);
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (r->saved[i] && r->saved[i]->storage)
+            late->saved[i] = choir__storage_ref(r->saved[i]->storage);
+}
+
+static bool weights_wanted(const choir__record *r)
+{
+    for (int i = 0; i < r->count; i++)
+        if (choir__wanted(r, i) && r->in[i]->param)
+            return true;
+    return false;
+}
+
+static choir_status run_record(choir__walk *w, choir__record *r)
+{
+    choir_status status = check_versions(r);
+    if (status == CHOIR_OK)
+        status = restore_read(r);
+    if (status != CHOIR_OK)
+        return status;
+    choir_tensor *gy = r->out->grad, *mark = r->scope->tensors;
+    w->sink.scope = r->scope;
+    if (r->out->hooks)
+        choir__call_hooks(r->out, gy);
+    bool grad = choir_set_grad(r->scope, false), later = false;
+    if (r->op->backward)
+        r->op->backward(r, gy, &w->sink);
+    if (r->op->backward_weight && w->split && weights_wanted(r)) {
+        put_off_weight(w, r, gy); /* first: what it reads is kept from being written over */
+        later = true;
+    }
+    if (r->op->backward_input)
+        r->op->backward_input(r, gy, &w->sink);
+    if (r->op->backward_weight && !later)
+        r->op->backward_weight(r, gy, &w->sink);
+    choir_set_grad(r->scope, grad);
+    if (w->sink.taken)
+        choir__tensor_release(w->sink.taken);
+    w->sink.taken = NULL;
+    release(r, w->root, mark);
+    return choir_scope_status(r->scope);
+}
+
+/* --- the walk --- */
+
+static void unlink_record(choir__record *r)
+{
+    choir_scope *s = r->scope;
+    *(r->previous ? &r->previous->next : &s->tape) = r->next;
+    *(r->next ? &r->next->previous : &s->tape_tail) = r->previous;
+    r->op = &consumed;
+}
+
+/* The gradient of a copy lies on a later stage's device since that stage's part of the walk. */
+static void mark_ready(choir__walk *w, choir__record *r)
+{
+    if (w->done && r->stage != r->owner && r->out->grad && r->out->grad->storage)
+        r->out->grad->storage->ready = w->done[r->stage];
+}
+
+static choir_status walk(choir__walk *w)
+{
+    for (choir_scope *s = w->root->scope; s; s = s->parent)
+        for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
+            previous = r->previous;
+            if (!turn(w, r))
+                continue;
+            mark_ready(w, r);
+            choir__record done = *r; /* the op, for put-off work that still names it */
+            choir_status status = r->out->grad ? run_record(w, r) : CHOIR_OK;
+            if (status != CHOIR_OK)
+                return status;
+            unlink_record(r);
+            if (w->split)
+                r->late_op = done.op;
+        }
+    return CHOIR_OK;
+}
+
+/* Leaves have no record whose turn would come: theirs is when the walk is over. */
+static void finish_leaves(choir_tensor *root)
+{
+    for (choir_scope *s = root->scope; s; s = s->parent)
+        for (choir_tensor *t = s->tensors; t; t = t->next)
+            if (t->grad && !t->producer && !t->param) {
+                if (t->grad->scope !=
+                    t->scope) { /* the leaf outlives the scope of the backward */
+                    bool owned = t->grad->grad_owned;
+                    t->grad = choir__tensor_alias(t->scope, t->grad);
+                    t->grad->grad_owned = owned;
+                }
+                choir__call_hooks(t, t->grad);
+            }
+}
+
+static choir_status can_start(choir_tensor *root, bool loss)
+{
+    choir_status status = choir_scope_status(root->scope);
+    if (status != CHOIR_OK)
+        return status;
+    if (loss && (root->shape.ndim > 1 ? root->count != 1 : root->count < 1))
+        return choir__error(CHOIR_ERR_SHAPE,
+            "backward: starts from one value, or a vector of micro-batches' losses, not from %s",
+            choir__shape_text(root->shape));
+    if (!root->producer)
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: this tensor has no history: nothing it was made of requires a gradient");
+    if (root->producer->op == &consumed)
+        return choir__error(CHOIR_ERR_STATE, "backward: this graph was walked before");
+    return CHOIR_OK;
+}
+
+static choir_status set_root_grad(choir_tensor *root, choir_tensor *grad)
+{
+    choir_scope *scope = root->scope;
+    if (grad) {
+        root->grad = choir__tensor_alias(scope, grad);
+        return CHOIR_OK;
+    }
+    root->grad = choir__tensor_new(scope, choir__device_of(root), root->dtype, root->shape);
+    if (root->grad->poisoned)
+        return choir_scope_status(scope);
+    choir__launch_fill(root->grad, 1);
+    return CHOIR_OK;
+}
+
+choir_status choir__walk_open(
+    choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, int stages)
+{
+    *w = (choir__walk){.root = root, .parts = parts, .stage = -1};
+    w->late_end = &w->late;
+    choir__sink_fill(&w->sink);
+    choir_status status = can_start(root, !grad);
+    if (status == CHOIR_OK)
+        status = mark_reached(root);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(root->scope, status);
+    book_the_rest(root->scope->run);
+    if (stages)
+        w->done = choir__arena_get(&root->scope->arena, (size_t)stages * sizeof(choir__event));
+    return set_root_grad(root, grad);
+}
+
+choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
+{
+    w->stage = stage;
+    w->split = split;
+    choir_status status = look(w);
+    if (status == CHOIR_OK && !split)
+        status = open_leaves(w);
+    if (status == CHOIR_OK)
+        status = walk(w);
+    if (status == CHOIR_OK && !split)
+        status = close_leaves(w);
+    w->split = false;
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
+}
+
+/* --- what was put off --- */
+
+/* Puts the storage kept for a put-off record back into handles that have none; takes it out. */
+static void lend(choir__late *late, bool back)
+{
+    choir__record *r = late->record;
+    for (int i = 0; i < CHOIR__MAX_IN + CHOIR__MAX_SAVED; i++) {
+        bool input = i < CHOIR__MAX_IN;
+        choir__storage **kept = input ? &late->in[i] : &late->saved[i - CHOIR__MAX_IN];
+        choir_tensor *t = input ? r->in[i] : r->saved[i - CHOIR__MAX_IN];
+        if (!*kept)
+            continue;
+        if (!back && !t->storage) {
+            t->storage = choir__storage_ref(*kept);
+            t->lent = true;
+        } else if (back) {
+            if (t->lent)
+                choir__tensor_release(t);
+            t->lent = false;
+            choir__storage_unref(*kept);
+            *kept = NULL;
+        }
+    }
+}
+
+static void run_late(choir__walk *w, choir__late *late)
+{
+    choir__record *r = late->record;
+    choir_tensor *mark = r->scope->tensors;
+    w->sink.scope = r->scope;
+    if (late->input < 0) {
+        lend(late, false);
+        r->late_op->backward_weight(r, late->grad, &w->sink);
+        lend(late, true);
+    } else if (late->ids) {
+        w->sink.give_rows(&w->sink, r, late->input, late->ids, late->grad);
+    } else {
+        w->sink.give(&w->sink, r, late->input, late->grad);
+    }
+    release_scratch(r, mark);
+    choir__tensor_release(late->grad);
+    if (late->ids)
+        choir__tensor_release(late->ids);
+}
+
+choir_status choir__walk_weights(choir__walk *w, int stage)
+{
+    w->books = NULL;
+    w->book_count = 0;
+    for (choir__late *late = w->late; late; late = late->next)
+        for (int i = 0; late->stage == stage && i < late->record->count; i++)
+            if (choir__wanted(late->record, i) && late->record->in[i]->param)
+                touch(w, late->record, i, late->record->in[i]->param);
+    choir_status status = open_leaves(w);
+    choir__late **link = &w->late;
+    while (*link && status == CHOIR_OK) {
+        choir__late *late = *link;
+        if (late->stage != stage) {
+            link = &late->next;
+            continue;
+        }
+        *link = late->next;
+        bool grad = choir_set_grad(late->record->scope, false);
+        run_late(w, late);
+        choir_set_grad(late->record->scope, grad);
+        status = choir_scope_status(late->record->scope);
+    }
+    w->late_end = &w->late;
+    while (*w->late_end)
+        w->late_end = &(*w->late_end)->next;
+    if (status == CHOIR_OK)
+        status = close_leaves(w);
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
+}
+
+void choir__walk_close(choir__walk *w)
+{
+    finish_leaves(w->root);
+    for (choir__late *late = w->late; late; late = late->next)
+        lend(late, true); /* of a walk that failed */
+    w->late = NULL;
+}
+
+choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts)
+{
+    choir__walk w;
+    choir_status status = choir__walk_open(&w, root, grad, parts, 0);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__walk_stage(&w, -1, false);
+    if (status == CHOIR_OK)
+        choir__walk_close(&w);
+    return status;
+}
