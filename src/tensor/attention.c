@@ -249,7 +249,8 @@ choir_tensor *choir_attention_with(
     const char *wrong = wrong_operands(in, opts);
     if (wrong || (wrong = wrong_bias(in)))
         return choir__shape_error("attention", scope, in, count, wrong);
-    const int64_t *dq = q->shape.dim, *dk = k->shape.dim;
+    choir_device *device = choir__device_of(in[Q]);
+    const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
         .h = dq[1],
         .g = dk[1],
@@ -259,7 +260,7 @@ choir_tensor *choir_attention_with(
         .window = opts.window,
         .scale = opts.scale != 0 ? opts.scale : (float)(1.0 / sqrt((double)dq[3])),
         .causal = opts.causal};
-    choir_tensor *y = by_position(scope, choir__device_of(q), in[Q]->dtype, &n);
+    choir_tensor *y = by_position(scope, device, in[Q]->dtype, &n);
     for (int i = 0; i < count && !y->poisoned; i++) {
         x[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
         if (x[i]->poisoned)
@@ -268,7 +269,7 @@ choir_tensor *choir_attention_with(
     if (y->poisoned)
         return y;
     struct operands o = operands_of(x, &n);
-    choir_tensor *lse = forward(scope, choir__device_of(q), in[Q]->dtype, &o, heads_of(y));
+    choir_tensor *lse = forward(scope, device, in[Q]->dtype, &o, heads_of(y));
     if (lse->poisoned)
         return lse;
     choir__record *r = choir__record_op(&attention_op, y, in, count);

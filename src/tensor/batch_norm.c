@@ -141,6 +141,18 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
     return NULL;
 }
 
+/* NULL, or one of the buffers that lie on another device than x: those are written where they
+ * are, and follow nobody. */
+static const choir_tensor *elsewhere(const choir_tensor *x, const choir_tensor *mean,
+    const choir_tensor *var, const choir_batch_norm_opts *o)
+{
+    const choir_tensor *buffers[] = {mean, var, o->batches};
+    for (size_t i = 0; i < CHOIR_COUNT(buffers); i++)
+        if (buffers[i] && choir__device_of(buffers[i]) != choir__device_of(x))
+            return buffers[i];
+    return NULL;
+}
+
 choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o)
 {
@@ -151,10 +163,17 @@ choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_
     const char *why = refusal(in, running_mean, running_var, &o);
     if (why)
         return choir__shape_error("batch_norm", scope, in, OPERANDS, why);
+    x = in[X], gamma = in[GAMMA], beta = in[BETA];
+    const choir_tensor *far = elsewhere(x, running_mean, running_var, &o);
+    if (far)
+        return choir__poison(scope, CHOIR_ERR_DEVICE,
+            "batch_norm: x is on %s, a running statistic on %s; a module's parameters and "
+            "buffers lie on one device",
+            choir_device_name(choir__device_of(x)), choir_device_name(choir__device_of(far)));
     int64_t c = x->shape.dim[1];
     choir_device *device = choir__device_of(x);
     choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
-    choir_tensor *residual = o.residual ? choir__channels_last(scope, o.residual) : NULL;
+    choir_tensor *residual = in[RESIDUAL] ? choir__channels_last(scope, in[RESIDUAL]) : NULL;
     choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
     choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
     choir_tensor *made[] = {rows, y, residual, mean, rstd};

@@ -137,6 +137,7 @@ choir_tensor *choir_conv2d(
     choir_scope *scope = choir__begin("conv2d", in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    x = in[0], weight = in[1], bias = in[2];
     choir_shape sx = x->shape, sw = weight->shape;
     choir__conv_shape s = shape_of(&o);
     if (!sensible(&s))
@@ -276,6 +277,7 @@ choir_tensor *choir_conv_transpose2d(
     choir_scope *scope = choir__begin(name, in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    x = in[0], weight = in[1], bias = in[2];
     choir_shape sx = x->shape, sw = weight->shape;
     choir__conv_shape s = shape_of(&o);
     int64_t extra_h = o.output_padding, extra_w = pad_or_else(o.output_padding_w, (int)extra_h);

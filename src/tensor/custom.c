@@ -1,4 +1,9 @@
-/* Ops with a user's own gradient: two functions made of ordinary ops, one record. */
+/* Ops with a user's own gradient: two functions made of ordinary ops, one record.
+ *
+ * Those ops run where the custom op runs: its operands are on that device when they are called,
+ * and theirs are made of them. */
+#include <string.h>
+
 #include "tensor/tensor.h"
 
 struct custom {
@@ -30,15 +35,18 @@ static const choir__op custom_op = {
     .name = "custom", .backward = custom_backward, .reads_in = (1u << CHOIR__MAX_IN) - 1};
 
 choir_tensor *choir_custom(
-    const choir_custom_op *op, choir_tensor *const *in, int count, const void *arg)
+    const choir_custom_op *op, choir_tensor *const *inputs, int count, const void *arg)
 {
-    choir_tensor *poisoned;
+    choir_tensor *poisoned, *in[CHOIR__MAX_IN];
+    if (count > CHOIR__MAX_IN) {
+        choir_scope *joined = choir__join(inputs, count);
+        return choir__poison(joined ? joined : inputs[0]->scope, CHOIR_ERR_ARGUMENT,
+            "%s: %d inputs; at most %d", op->name, count, CHOIR__MAX_IN);
+    }
+    memcpy(in, inputs, (size_t)count * sizeof *in);
     choir_scope *scope = choir__begin(op->name, in, count, &poisoned);
     if (!scope)
         return poisoned;
-    if (count > CHOIR__MAX_IN)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "%s: %d inputs; at most %d", op->name,
-            count, CHOIR__MAX_IN);
     bool grad = choir_set_grad(scope, false);
     choir_tensor *y = op->forward(in, count, arg);
     choir_set_grad(scope, grad);

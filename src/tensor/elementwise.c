@@ -68,23 +68,23 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
     choir_tensor *poisoned;
     choir_dtype stored = x->dtype;
     x = choir__as_computed(x);
+    if (!choir__is_dense(x))
+        x = choir_contiguous(x);
     choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
             name, choir_dtype_name(x->dtype));
-    choir_tensor *dense = choir__is_dense(x) ? x : choir_contiguous(x);
-    choir_tensor *y = choir__tensor_like(scope, dense);
-    if (y->poisoned || dense->poisoned)
-        return y->poisoned ? y : dense;
-    launch_unary(y, dense, u);
+    choir_tensor *y = choir__tensor_like(scope, x);
+    if (y->poisoned)
+        return y;
+    launch_unary(y, x, u);
     bool reads_y = backward_reads_output(u.op);
-    choir__record *r =
-        choir__record_op(reads_y ? &unary_reads_y : &unary_reads_x, y, &dense, 1);
+    choir__record *r = choir__record_op(reads_y ? &unary_reads_y : &unary_reads_x, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &u, sizeof u);
-        r->saved[0] = reads_y ? y : dense;
+        r->saved[0] = reads_y ? y : x;
     }
     return choir__as_stored(y, stored);
 }
@@ -282,17 +282,17 @@ static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
 static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {
     const char *name = binary_ops[op]->name;
-    choir_dtype stored = a->dtype;
+    choir_dtype stored = a->dtype, other = b->dtype;
     choir_tensor *in[2] = {choir__as_computed(a), choir__as_computed(b)}, *poisoned;
     choir_scope *scope = choir__begin(name, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
-    if (a->dtype != b->dtype || !choir__is_float(a->dtype))
+    if (stored != other || !choir__is_float(stored))
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: wants two floating tensors of one dtype, not %s and %s", name,
-            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
-    if (!broadcast(a->shape, b->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
+            choir_dtype_name(stored), choir_dtype_name(other));
+    if (!broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
         return choir__shape_error(name, scope, in, 2, "the shapes do not broadcast");
     choir_tensor *y;
     if (choir__same_layout(in[0], in[1]))

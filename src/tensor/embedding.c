@@ -62,6 +62,7 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_scope *scope = choir__begin("embedding", in, 2, &poisoned);
     if (!scope)
         return poisoned;
+    table = in[0], ids = in[1];
     if (table->shape.ndim != 2 || !choir__is_float(table->dtype) || ids->dtype != CHOIR_I64 ||
         ids->shape.ndim >= CHOIR_MAX_DIMS)
         return choir__shape_error(
@@ -69,8 +70,8 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_shape shape = ids->shape;
     shape.dim[shape.ndim++] = table->shape.dim[1];
     choir_tensor *dense_ids = choir__dense_rows(scope, ids);
-    choir_tensor *rows = choir__dense_rows(scope, in[0]);
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), in[0]->dtype, shape);
+    choir_tensor *rows = choir__dense_rows(scope, table);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
     if (y->poisoned || dense_ids->poisoned || rows->poisoned)
         return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
     choir__k_embedding args = {.table = choir__data(rows),

@@ -53,6 +53,7 @@ choir_tensor *choir_group_norm(
     choir_scope *scope = choir__begin("group_norm", in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    x = in[0], gamma = in[1], beta = in[2];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0, n = c ? x->shape.dim[0] : 0;
     if (groups < 1 || (c && c % groups))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,

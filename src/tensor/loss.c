@@ -38,7 +38,7 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
     choir_tensor *logits = r->in[0], *weight = r->in[2], *g = sink->dest_over(sink, r, 0);
     if (!g)
         return;
-    gy = choir_contiguous(gy);
+    gy = choir__dense_rows(sink->scope, gy);
     if (gy->poisoned)
         return;
     choir__k_cross_entropy_backward args = {.logits = choir__data(logits),
@@ -61,34 +61,9 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
 static const choir__op cross_entropy_op = {
     .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 7};
 
-/* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
- * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
- * without. */
-static choir_tensor *soft_cross_entropy(
-    choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
-{
-    if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
-        return choir__shape_error("cross_entropy", logits->scope, (choir_tensor *[]){logits, y},
-            2, "probabilities as targets must have the scores' shape");
-    double s = (double)o.label_smoothing;
-    int64_t rows = choir__max(choir__rows(logits), 1),
-            cols = choir__max(choir__cols(logits), 1);
-    if (s != 0)
-        y = choir_affine(y, 1 - s, s / (double)cols);
-    if (o.weight) {
-        logits = choir__as_computed(logits); /* what the weights' type is */
-        y = choir_mul(choir__as_computed(y), o.weight);
-    }
-    choir_tensor *terms = choir_mul(choir_log_softmax(logits), y);
-    if (o.reduction == CHOIR_LOSS_NONE)
-        return choir_neg(choir_sum_dim(terms, -1));
-    choir_tensor *sum = choir_sum(terms);
-    return choir_scale(sum, o.reduction == CHOIR_LOSS_SUM ? -1 : -1 / (double)rows);
-}
-
 /* NULL, or the poisoned result of options that are wrong for in: scores, target, weight. */
 static choir_tensor *bad_opts(
-    choir_scope *scope, choir_tensor **in, const choir_cross_entropy_opts *o)
+    choir_scope *scope, choir_tensor *const *in, const choir_cross_entropy_opts *o)
 {
     static const char op[] = "cross_entropy";
     const choir_tensor *x = in[0], *weight = in[2];
@@ -110,6 +85,52 @@ static choir_tensor *bad_opts(
     return NULL;
 }
 
+/* The join of in: scores, target, weight. NULL: *poisoned is the result. */
+static choir_scope *join(choir_tensor *const *in, choir_tensor **poisoned)
+{
+    for (int i = 0; i < 3; i++)
+        if (in[i] && in[i]->poisoned) {
+            *poisoned = in[i];
+            return NULL;
+        }
+    choir_scope *scope = choir__join(in, 3);
+    if (!scope) {
+        *poisoned = choir__tensor_bare(in[0]->scope, CHOIR_F32, CHOIR_SCALAR);
+        (*poisoned)->poisoned = true;
+    }
+    return scope;
+}
+
+/* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
+ * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
+ * without. */
+static choir_tensor *soft_cross_entropy(
+    choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
+{
+    choir_tensor *poisoned, *weight = o.weight ? choir__as_computed(o.weight) : NULL;
+    if (weight)
+        logits = choir__as_computed(logits); /* what the weights' type is */
+    choir_tensor *in[3] = {logits, y, weight};
+    choir_scope *scope = join(in, &poisoned);
+    if (!scope || (poisoned = bad_opts(scope, in, &o)))
+        return poisoned;
+    if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
+        return choir__shape_error("cross_entropy", scope, in, 2,
+            "probabilities as targets must have the scores' shape");
+    double s = (double)o.label_smoothing;
+    int64_t rows = choir__max(choir__rows(logits), 1),
+            cols = choir__max(choir__cols(logits), 1);
+    if (s != 0)
+        y = choir_affine(y, 1 - s, s / (double)cols);
+    if (weight)
+        y = choir_mul(choir__as_computed(y), weight);
+    choir_tensor *terms = choir_mul(choir_log_softmax(logits), y);
+    if (o.reduction == CHOIR_LOSS_NONE)
+        return choir_neg(choir_sum_dim(terms, -1));
+    choir_tensor *sum = choir_sum(terms);
+    return choir_scale(sum, o.reduction == CHOIR_LOSS_SUM ? -1 : -1 / (double)rows);
+}
+
 /* Of class ids; x is a tensor of scores that targets_for() may still refuse. */
 static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 {
@@ -121,6 +142,8 @@ static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
+    if (choir__is_float(target->dtype))
+        return soft_cross_entropy(logits, target, o);
     choir_tensor *poisoned,
         *in[3] = {choir_contiguous(choir__as_computed(logits)), target,
             o.weight ? choir_contiguous(choir__as_computed(o.weight)) : NULL};
@@ -128,8 +151,6 @@ choir_tensor *choir_cross_entropy_with(
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;
     o.weight = in[2];
-    if (choir__is_float(target->dtype))
-        return soft_cross_entropy(logits, target, o);
     choir_tensor *x = in[0], *targets = targets_for("cross_entropy", scope, in);
     choir_device *device = choir__device_of(x);
     choir_tensor *loss = choir__tensor_new(scope, device, x->dtype, loss_shape(x, o.reduction));
@@ -196,9 +217,9 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
         return poisoned;
     choir_tensor *targets = targets_for("nll_loss", scope, in);
     choir_tensor *loss =
-        choir__tensor_new(scope, choir__device_of(x), in[0]->dtype, CHOIR_SCALAR);
+        choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, CHOIR_SCALAR);
     choir_tensor *count =
-        choir__tensor_new(scope, choir__device_of(x), in[0]->dtype, CHOIR_SCALAR);
+        choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, CHOIR_SCALAR);
     if (!targets || targets->poisoned || loss->poisoned || count->poisoned) {
         loss->poisoned = true;
         return loss;
@@ -211,7 +232,7 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
         .cols = choir__cols(in[0]),
         .ignore_index = -100,
         .dtype = loss->dtype};
-    choir__launch(choir__device_of(x), loss->dtype, nll, &args);
+    choir__launch(choir__device_of(loss), loss->dtype, nll, &args);
     choir__record *r = choir__record_op(&nll_op, loss, in, 2);
     if (r) {
         r->saved[0] = targets;

@@ -111,6 +111,7 @@ static choir_tensor *linear(
     choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    x = in[0], weight = in[1], bias = in[2];
     int64_t out = weight->shape.dim[in_out];
     if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
         choir__cols(x) != weight->shape.dim[!in_out] ||
@@ -118,17 +119,17 @@ static choir_tensor *linear(
         return choir__shape_error("linear", scope, in, 3,
             in_out ? "wants x (..., in), weight (in, out), bias (out)"
                    : "wants x (..., in), weight (out, in), bias (out)");
-    if (!choir__is_float(in[0]->dtype) || in[0]->dtype != in[1]->dtype ||
-        (bias && in[2]->dtype != in[0]->dtype))
+    if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
+        (bias && bias->dtype != x->dtype))
         return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
-    choir_tensor *rows = choir__dense_rows(scope, in[0]), *w = choir__dense_rows(scope, in[1]);
+    choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
     choir_shape shape = x->shape;
     shape.dim[shape.ndim - 1] = out;
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), in[0]->dtype, shape);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
     if (y->poisoned || rows->poisoned || w->poisoned)
         return y->poisoned ? y : rows->poisoned ? rows : w;
     launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
-        bias ? choir__data(in[2]) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
+        bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
     choir__record *r = choir__record_op(&linear_op, y, in, 3);
     if (r) {
         choir__record_attrs(r, &in_out, sizeof in_out);
@@ -215,19 +216,20 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
     choir_scope *scope = choir__begin("matmul", in, 2, &poisoned);
     if (!scope)
         return poisoned;
+    a = in[0], b = in[1];
     choir_shape sa = a->shape, sb = b->shape, shape = sa;
     bool fits =
         sa.ndim >= 2 && sb.ndim >= 2 && choir__cols(a) == sb.dim[sb.ndim - 2] &&
         (sb.ndim == 2 || (sa.ndim == sb.ndim && !memcmp(sa.dim, sb.dim,
                                                     (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
-    if (!fits || !choir__is_float(in[0]->dtype) || in[0]->dtype != in[1]->dtype)
+    if (!fits || !choir__is_float(a->dtype) || a->dtype != b->dtype)
         return choir__shape_error("matmul", scope, in, 2,
             "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), in[0]->dtype, shape);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
     struct matrix ma, mb;
-    if (y->poisoned || as_matrices(scope, in[0], &ma)->poisoned ||
-        as_matrices(scope, in[1], &mb)->poisoned)
+    if (y->poisoned || as_matrices(scope, a, &ma)->poisoned ||
+        as_matrices(scope, b, &mb)->poisoned)
         return y;
     int64_t m = sa.dim[sa.ndim - 2], n = choir__cols(b), k = choir__cols(a);
     int64_t batch = batch_of(sa);

@@ -16,8 +16,7 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     return NULL;
 }
 
-choir_scope *choir__begin(
-    const char *op, choir_tensor *const *in, int count, choir_tensor **poisoned)
+choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_tensor **poisoned)
 {
     if ((*poisoned = first_bad(op, in, count)))
         return NULL;

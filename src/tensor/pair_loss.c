@@ -16,7 +16,7 @@ static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     choir_tensor *gx = sink->dest(sink, r, 0), *gt = sink->dest(sink, r, 1);
     if (!gx && !gt)
         return;
-    choir_tensor *gloss = choir_contiguous(gy);
+    choir_tensor *gloss = choir__dense_rows(sink->scope, gy);
     if (gloss->poisoned)
         return;
     choir__k_pair_loss_backward args = {.x = choir__data(x),

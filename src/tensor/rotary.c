@@ -118,6 +118,8 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
 {
     choir_dtype stored = x->dtype;
     choir_tensor *poisoned, *in[2] = {choir__as_computed(x), choir__as_computed(table)};
+    if (in[0]->shape.ndim == 4 && in[0]->stride[3] != 1)
+        in[0] = choir_contiguous(in[0]);
     choir_scope *scope = choir__begin("rotary", in, 2, &poisoned);
     if (!scope)
         return poisoned;
@@ -132,11 +134,9 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "rotary: %lld positions from %lld on do not lie in a table of %lld",
             (long long)dim[1], (long long)offset, (long long)table->shape.dim[0]);
-    if (x->stride[3] != 1)
-        in[0] = x = choir_contiguous(x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (x->poisoned || y->poisoned)
-        return x->poisoned ? x : y;
+    if (y->poisoned)
+        return y;
     turn(y, x, table, offset, false);
     /* The table is no operand to differentiate by, but one that must live and not change. */
     choir__record *r = choir__record_op(&rotary_op, y, in, 2);

@@ -80,7 +80,7 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
     if (!scope)
         return poisoned;
     choir_shape shape = in[0]->shape;
-    bool fits = up ? choir__same_shape(shape, up->shape) && in[0]->dtype == in[1]->dtype
+    bool fits = up ? choir__same_shape(shape, in[1]->shape) && in[0]->dtype == in[1]->dtype
                    : shape.ndim > 0 && shape.dim[shape.ndim - 1] % 2 == 0;
     if (!fits || !choir__is_float(in[0]->dtype))
         return choir__shape_error("swiglu", scope, in, count,

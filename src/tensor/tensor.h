@@ -255,9 +255,12 @@ bool choir__wanted(const choir__record *r, int i);
 bool choir__reads(const choir__record *r, const choir_tensor *t);
 
 /* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
- * *poisoned. */
+ * *poisoned. It may replace operands, by copies on the device that the op shall run on: from
+ * here on the op knows in[i] alone, and never again the arguments it was called with. Between
+ * this and its record no op calls another public one, which might run elsewhere: casts and
+ * other preparations come before. */
 choir_scope *choir__begin(
-    const char *op, choir_tensor *const *in, int count, choir_tensor **poisoned);
+    const char *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
 /* A record on the scope's tape, or NULL when no gradient will be wanted (then save nothing).
  * Marks out as requiring one. */

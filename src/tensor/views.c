@@ -3,11 +3,12 @@
 
 #include "tensor/tensor.h"
 
-static choir_tensor *begin_view(const char *op, choir_tensor *x, choir_tensor **poisoned)
+/* A view of *x, which choir__begin may replace. */
+static choir_tensor *begin_view(const char *op, choir_tensor **x, choir_tensor **poisoned)
 {
-    choir_scope *scope = choir__begin(op, &x, 1, poisoned);
+    choir_scope *scope = choir__begin(op, x, 1, poisoned);
     /* A view of a parameter is no computation: it may live where the parameter lives. */
-    return scope ? choir__tensor_alias(scope, x) : NULL;
+    return scope ? choir__tensor_alias(scope, *x) : NULL;
 }
 
 static choir_tensor *bad_dim(const char *op, choir_tensor *x, int dim)
@@ -62,7 +63,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 {
     choir_tensor *poisoned;
     x = choir_contiguous(x);
-    choir_tensor *y = begin_view("reshape", x, &poisoned);
+    choir_tensor *y = begin_view("reshape", &x, &poisoned);
     if (!y)
         return poisoned;
     choir_shape asked = shape;
@@ -110,7 +111,7 @@ static const choir__op permute_op = {.name = "permute", .backward = permute_back
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 {
-    choir_tensor *poisoned, *y = begin_view("permute", x, &poisoned);
+    choir_tensor *poisoned, *y = begin_view("permute", &x, &poisoned);
     if (!y)
         return poisoned;
     unsigned seen = 0;
@@ -211,33 +212,35 @@ static const choir__op cat_op = {.name = "cat", .backward = cat_backward};
 
 choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
 {
-    choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("cat", parts, count, &poisoned);
+    choir_tensor *poisoned, *in[CHOIR__MAX_IN];
+    if (count > CHOIR__MAX_IN) {
+        choir_scope *joined = choir__join(parts, count);
+        return choir__poison(joined ? joined : parts[0]->scope, CHOIR_ERR_ARGUMENT,
+            "cat: %d parts; at most %d at once", count, CHOIR__MAX_IN);
+    }
+    memcpy(in, parts, (size_t)count * sizeof *in);
+    choir_scope *scope = choir__begin("cat", in, count, &poisoned);
     if (!scope)
         return poisoned;
-    if (count > CHOIR__MAX_IN)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "cat: %d parts; at most %d at once",
-            count, CHOIR__MAX_IN);
-    if (!fix_dim(parts[0], &dim))
-        return bad_dim("cat", parts[0], dim);
-    choir_shape shape = parts[0]->shape;
+    if (!fix_dim(in[0], &dim))
+        return bad_dim("cat", in[0], dim);
+    choir_shape shape = in[0]->shape;
     for (int i = 1; i < count; i++) {
-        choir_shape other = parts[i]->shape;
+        choir_shape other = in[i]->shape;
         shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
-        other.dim[dim] = parts[0]->shape.dim[dim];
-        if (!choir__same_shape(other, parts[0]->shape) || parts[i]->dtype != parts[0]->dtype)
+        other.dim[dim] = in[0]->shape.dim[dim];
+        if (!choir__same_shape(other, in[0]->shape) || in[i]->dtype != in[0]->dtype)
             return choir__shape_error(
-                "cat", scope, parts, count, "parts must agree but for the joined dimension");
+                "cat", scope, in, count, "parts must agree but for the joined dimension");
     }
-    choir_tensor *y =
-        choir__tensor_new(scope, choir__device_of(parts[0]), parts[0]->dtype, shape);
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     int64_t start = 0;
     for (int i = 0; i < count && !y->poisoned; i++) {
-        int64_t length = parts[i]->shape.dim[dim];
-        choir__launch_copy(slice_of(scope, y, dim, start, length), parts[i]);
+        int64_t length = in[i]->shape.dim[dim];
+        choir__launch_copy(slice_of(scope, y, dim, start, length), in[i]);
         start += length;
     }
-    choir__record *r = choir__record_op(&cat_op, y, parts, count);
+    choir__record *r = choir__record_op(&cat_op, y, in, count);
     if (r)
         choir__record_attrs(r, &dim, sizeof dim);
     return y;
@@ -254,7 +257,7 @@ static const choir__op expand_op = {.name = "expand", .backward = expand_backwar
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 {
-    choir_tensor *poisoned, *y = begin_view("expand", x, &poisoned);
+    choir_tensor *poisoned, *y = begin_view("expand", &x, &poisoned);
     if (!y)
         return poisoned;
     int missing = shape.ndim - x->shape.ndim;
