@@ -102,6 +102,25 @@ void choir_module_buffer(choir_module *self, const char *name, choir_tensor **fi
 /** Adds an i64 buffer of one value, 0 at first: what counts (batches, steps). */
 void choir_module_counter(choir_module *self, const char *name, choir_tensor **field);
 
+/** Makes t, a tensor of the run that is neither trained nor saved (a table of positions, a
+ * mask), a part of self and stores it in *field: it goes where the module goes. */
+void choir_module_constant(
+    choir_module *self, const char *name, choir_tensor **field, choir_tensor *t);
+
+/**
+ * Moves the parameters, buffers and constants of the module and of all in it to device: the
+ * same handles, new memory, the old given back. Parameters that are not drawn yet are drawn
+ * there, with the same values. A tied weight goes with the module that registered it as a
+ * parameter. Inputs are not moved: choir_to in a forward function carries activations to the
+ * next device.
+ *
+ * Between steps only: gradients of the step before are gone afterwards, optimizers take their
+ * state along at their next step, and a step of choir_step is recorded anew. Errors: no such
+ * device (NULL), state (between the first backward of a step and the optimizer's step; under
+ * choir_ddp), memory (what was moved so far stays moved); they stick to the run.
+ */
+choir_status choir_module_to(choir_module *module, choir_device *device);
+
 /** choir_forward(module, x, ...): runs hooks and the module's forward function. */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
 #define choir_forward(module, ...)                                                             \

@@ -64,8 +64,12 @@ void choir__book_free(choir__book *book)
     choir__layout_free(book);
     if (book->reducer)
         book->reducer_ops->free(book->reducer);
-    for (int i = 0; i < book->count; i++)
-        book->params[i]->book = NULL;
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        p->book = NULL;
+        p->grad = NULL; /* a view of what was here */
+        p->has_grad = false;
+    }
     choir__book **link = &book->run->books;
     while (*link != book)
         link = &(*link)->next;

@@ -105,6 +105,12 @@ void choir_module_counter(choir_module *self, const char *name, choir_tensor **f
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
 
+void choir_module_constant(
+    choir_module *self, const char *name, choir_tensor **field, choir_tensor *t)
+{
+    add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field = t;
+}
+
 /* --- names and initial values --- */
 
 static char *join(choir_scope *run, const char *path, const char *name)

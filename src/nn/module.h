@@ -9,7 +9,8 @@ typedef enum choir__entry_kind {
     CHOIR__CHILD,
     CHOIR__PARAM,
     CHOIR__TIED,
-    CHOIR__BUFFER
+    CHOIR__BUFFER,
+    CHOIR__CONSTANT /* neither trained nor saved: choir_module_constant */
 } choir__entry_kind;
 
 typedef struct choir__module_entry {
@@ -57,6 +58,12 @@ typedef struct choir__block_opts {
 } choir__block_opts;
 
 choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
+
+/* choir_module_to of one parameter, of one tensor: the same handle, new memory on device. A
+ * parameter's values are copied if it has any yet; it leaves its book, gradients and all, which
+ * is an error between the first backward of a step and its end. */
+choir_status choir__param_move(choir__param *param, choir_device *device);
+choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copied);
 
 /* Trainable and frozen parameters in order of registration, each once; the caller frees the
  * list. */

@@ -86,7 +86,7 @@ static uint64_t books_layout(const choir_optim *o)
     uint64_t key = 1;
     for (int i = 0; i < o->count; i++) {
         choir__param *p = o->states[i].param;
-        key = choir__mix(key, (uint64_t)p->book->layout * 2 + p->has_grad);
+        key = choir__mix(key, p->book ? (uint64_t)p->book->layout * 2 + p->has_grad : 0);
     }
     return key;
 }
@@ -196,7 +196,7 @@ static choir_status finish_books(choir_optim *o)
     bool any = false;
     for (int i = 0; i < o->count && status == CHOIR_OK; i++) {
         choir__book *book = o->states[i].param->book;
-        if (i && book == o->states[i - 1].param->book)
+        if (!book || (i && book == o->states[i - 1].param->book))
             continue;
         any |= book->leaves > 0 && !book->consumed;
         status = choir__book_finish(book);
@@ -241,7 +241,8 @@ choir_status choir_optim_step(choir_optim *o)
     case CHOIR__LAMB: choir__launch(o->run->device, CHOIR_F32, lamb, &args); break;
     }
     for (int i = 0; i < o->count; i++)
-        choir__book_consume(o->states[i].param->book);
+        if (o->states[i].param->book)
+            choir__book_consume(o->states[i].param->book);
     return CHOIR_OK;
 }
 

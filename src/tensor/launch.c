@@ -10,7 +10,7 @@ static choir__strided strided(const choir_tensor *t)
     return s;
 }
 
-void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
+static void copy_on(choir_device *device, choir_tensor *y, const choir_tensor *x)
 {
     if (y->count == 0)
         return;
@@ -25,7 +25,22 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
         args.shape[0] = y->count;
         args.x.stride[0] = args.y.stride[0] = 1;
     }
-    choir__launch(choir__device_of(x), CHOIR_F32, copy, &args);
+    choir__launch(device, CHOIR_F32, copy, &args);
+}
+
+void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
+{
+    copy_on(choir__device_of(x), y, x);
+}
+
+void choir__copy_across(choir_tensor *y, choir_tensor *x)
+{
+    choir_device *from = choir__device_of(x), *to = choir__device_of(y);
+    choir__event ready = x->storage->ready;
+    choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
+    copy_on(to, y, x);
+    if (x->storage->block) /* its owner may let go of x before `to` has read it */
+        choir__block_used_by(x->storage->block, choir__queue_record(to->queue));
 }
 
 void choir__launch_fill(choir_tensor *y, double value)

@@ -184,6 +184,12 @@ choir_device *choir__device_of(const choir_tensor *t)
     return t->storage ? t->storage->device : t->scope->device;
 }
 
+const char *choir__missing_device(void)
+{
+    const char *said = choir_error_message();
+    return said && !strncmp(said, "no device", 9) ? said : "there is no such device";
+}
+
 choir_shape choir_tensor_shape(const choir_tensor *t)
 {
     return t->shape;

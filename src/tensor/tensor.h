@@ -94,6 +94,9 @@ void choir__set_row_major(choir_tensor *t);
 bool choir__is_float(choir_dtype dtype);
 choir_device *choir__device_of(const choir_tensor *t);
 
+/* Why a device is NULL: what choir_device_find said of it. */
+const char *choir__missing_device(void);
+
 /* "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
 
@@ -305,6 +308,8 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
 void choir__launch_copy(choir_tensor *y, const choir_tensor *x); /* any layout, any dtype */
 /* y on its device = x on another: ordered after x's work, and x's memory before its reuse. */
 void choir__copy_across(choir_tensor *y, choir_tensor *x);
+/* A copy of x on another device, in its memory order, without history. */
+choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device);
 void choir__launch_fill(choir_tensor *y, double value);
 /* Host memory into device memory, in queue order; data may go at once. */
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);

@@ -284,23 +284,32 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->in[0];
-    if (gy->dtype == x->dtype && choir__device_of(gy) == choir__device_of(x)) {
+    if (gy->dtype == x->dtype) {
         sink->give(sink, r, 0, gy);
         return;
     }
     choir_tensor *gx = sink->dest(sink, r, 0);
     if (!gx)
         return;
-    if (choir__device_of(gy) == choir__device_of(x))
-        choir__launch_copy(gx, gy);
-    else
+    choir__launch_copy(gx, gy);
+    sink->give(sink, r, 0, gx);
+}
+
+static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->in[0], *gx;
+    if (x->param && (gx = sink->dest(sink, r, 0))) { /* where its gradient lies anyway */
         choir__copy_across(gx, gy);
+    } else { /* in gy's layout */
+        gx = choir__copied_to(sink->scope, gy, choir__device_of(x));
+        gx->grad_owned = true;
+    }
     sink->give(sink, r, 0, gx);
 }
 
 static const choir__op contiguous_op = {.name = "contiguous", .backward = copy_backward};
 static const choir__op cast_op = {.name = "cast", .backward = copy_backward};
-static const choir__op to_op = {.name = "to", .backward = copy_backward};
+static const choir__op to_op = {.name = "to", .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
@@ -330,20 +339,14 @@ choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype)
     return y;
 }
 
-void choir__copy_across(choir_tensor *y, choir_tensor *x)
+choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device)
 {
-    choir_device *from = choir__device_of(x), *to = choir__device_of(y);
-    choir__event ready = x->storage->ready;
-    choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
-    choir__strided sx = {.p = choir__data(x)}, sy = {.p = choir__data(y)};
-    memcpy(sx.stride, x->stride, sizeof sx.stride);
-    memcpy(sy.stride, y->stride, sizeof sy.stride);
-    choir__k_copy args = {
-        .y = sy, .x = sx, .ndim = y->shape.ndim, .y_dtype = y->dtype, .x_dtype = x->dtype};
-    memcpy(args.shape, y->shape.dim, sizeof args.shape);
-    choir__launch(to, CHOIR_F32, copy, &args);
-    if (x->storage->block) /* its owner may let go of x before `to` has read it */
-        choir__block_used_by(x->storage->block, choir__queue_record(to->queue));
+    choir_tensor *y = choir__tensor_bare(scope, x->dtype, x->shape);
+    if (choir__is_dense(x))
+        memcpy(y->stride, x->stride, sizeof y->stride);
+    if (choir__tensor_allocate(y, device))
+        choir__copy_across(y, x);
+    return y;
 }
 
 choir_tensor *choir_to(choir_tensor *x, choir_device *device)
@@ -353,14 +356,11 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     if (!scope || choir__device_of(x) == device)
         return scope ? x : poisoned;
     if (!device)
-        return choir__poison(scope, CHOIR_ERR_DEVICE, "to: there is no such device");
+        return choir__poison(scope, CHOIR_ERR_DEVICE, "to: %s", choir__missing_device());
     if (choir__recording_active()) /* memory of other devices is not kept for the replays */
         return choir__poison(scope, CHOIR_ERR_UNSUPPORTED,
             "to: a recorded step stays on its run's device; run it by choir_step_open");
-    choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
-    if (y->poisoned)
-        return y;
-    choir__copy_across(y, x);
+    choir_tensor *y = choir__copied_to(scope, x, device);
     choir__record_op(&to_op, y, &x, 1);
     return y;
 }

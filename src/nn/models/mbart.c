@@ -140,7 +140,7 @@ choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *n)
 {
     mbart *m = choir_module_new(run, &mbart_class);
     m->n = *n;
-    m->positions = new_positions(run, n->context);
+    choir_module_constant(&m->base, "positions", &m->positions, new_positions(run, n->context));
     choir_module_child(&m->base, "model.decoder.embed_tokens", &m->embed_tokens,
         choir_nn_embedding(run, n->vocab, n->width, init));
     choir_module_child(&m->base, "model.decoder.embed_positions", &m->embed_positions,

@@ -103,8 +103,10 @@ static choir_module *new_self_attention(choir_scope *run, const struct place *p)
     choir_module_child(&a->base, "query", &a->query, linear(run, c, c));
     choir_module_child(&a->base, "key", &a->key, linear(run, c, c));
     choir_module_child(&a->base, "value", &a->value, linear(run, c, c));
-    a->index = relative_positions(run, w);
-    a->mask = p->shift ? shift_mask(run, p->height, p->width, w, p->shift) : NULL;
+    choir_module_constant(&a->base, "index", &a->index, relative_positions(run, w));
+    if (p->shift)
+        choir_module_constant(
+            &a->base, "mask", &a->mask, shift_mask(run, p->height, p->width, w, p->shift));
     return &a->base;
 }
 

@@ -1,0 +1,107 @@
+/* Where a module lies: moving its parameters and buffers to another device.
+ *
+ * A move is a copy on the new device's queue behind the old one's work; handles stay, so
+ * whoever holds a parameter sees it in its new place. The old memory goes back to its pool,
+ * which gives it out only after the copy has read it. What depends on the old place is undone:
+ * the book of the parameter's gradients is closed (the next backward, or optimizer, makes
+ * another) and recorded steps are recorded anew. A forward pass that is not walked back yet
+ * notices the move as a change in place. */
+#include <stdlib.h>
+
+#include "nn/module.h"
+
+/* Whether gradients are on their way into the parameter's book: then it cannot leave. */
+static choir_status can_leave(const choir__param *p)
+{
+    const choir__book *book = p->book;
+    if (!book)
+        return CHOIR_OK;
+    if (book->reducer)
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' is reduced over a group: place a module before it is wrapped",
+            p->name);
+    if (book->leaves > 0 && !book->finished)
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' holds gradients of %lld micro-batches: choir_optim_step comes first",
+            p->name, (long long)book->leaves);
+    return CHOIR_OK;
+}
+
+choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copied)
+{
+    if (!t->storage || choir__device_of(t) == device)
+        return CHOIR_OK;
+    if (choir__recording_active())
+        return choir__error(CHOIR_ERR_STATE, "a recorded step cannot move a tensor to %s",
+            choir_device_name(device));
+    if (!choir__is_dense(t) || t->offset)
+        return choir__error(CHOIR_ERR_STATE, "a view cannot be moved to %s by itself",
+            choir_device_name(device));
+    choir__step_forget(t->scope->run); /* its list names the old memory */
+    choir_tensor old = *t;
+    if (!choir__tensor_allocate(t, device)) {
+        t->storage = old.storage;
+        t->poisoned = old.poisoned;
+        return choir_scope_status(t->scope);
+    }
+    t->storage->version = old.storage->version + 1;
+    if (copied)
+        choir__copy_across(t, &old);
+    choir__storage_unref(old.storage);
+    return CHOIR_OK;
+}
+
+choir_status choir__param_move(choir__param *p, choir_device *device)
+{
+    if (!p->tensor->storage || choir__device_of(p->tensor) == device)
+        return CHOIR_OK;
+    choir_status status = can_leave(p);
+    if (status == CHOIR_OK && p->book)
+        choir__book_free(p->book);
+    if (status == CHOIR_OK)
+        status = choir__tensor_move(p->tensor, device, p->initialised);
+    return status;
+}
+
+static choir_status can_move(const choir_module *m)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            status = can_move(e->child);
+        if (e->kind == CHOIR__PARAM)
+            status = can_leave(e->tensor->param);
+    }
+    return status;
+}
+
+static choir_status move(choir_module *m, choir_device *device)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next)
+        switch (e->kind) {
+        case CHOIR__CHILD: status = move(e->child, device); break;
+        case CHOIR__PARAM: status = choir__param_move(e->tensor->param, device); break;
+        case CHOIR__BUFFER:
+        case CHOIR__CONSTANT: status = choir__tensor_move(e->tensor, device, true); break;
+        case CHOIR__TIED: break; /* where it is a parameter */
+        }
+    return status;
+}
+
+choir_status choir_module_to(choir_module *m, choir_device *device)
+{
+    choir_status status;
+    if (!device)
+        status = choir__error(CHOIR_ERR_DEVICE, "%s", choir__missing_device());
+    else if ((status = can_move(m)) == CHOIR_OK)
+        status = move(m, device);
+    if (status == CHOIR_OK)
+        return CHOIR_OK;
+    char *why = choir__strdup(choir_error_message());
+    choir__error(status, "choir_module_to: module '%s' (%s) to %s: %s",
+        *m->path ? m->path : m->name, m->type->name,
+        device ? choir_device_name(device) : "no device", why);
+    free(why);
+    return choir__scope_fail(m->run, status);
+}
