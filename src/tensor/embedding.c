@@ -98,14 +98,9 @@ struct dropout {
 static void launch_dropout(choir_tensor *y, const choir_tensor *x, const struct dropout *d)
 {
     choir_device *device = choir__device_of(y);
-    const uint64_t *step = y->scope->run->step_word;
-    if (device != y->scope->run->device) { /* that word may be a step further on by then */
-        choir_tensor *word = choir__tensor_new(y->scope, device, CHOIR_I64, CHOIR_SCALAR);
-        if (word->poisoned)
-            return;
-        choir__launch_upload(device, choir__data(word), &y->scope->step, sizeof *step);
-        step = choir__data(word);
-    }
+    const uint64_t *step = choir__step_word(y->scope, device);
+    if (!step)
+        return;
     choir__k_dropout args = {.x = choir__data(x),
         .y = choir__data(y),
         .step = step,

@@ -99,8 +99,7 @@ void choir__done_with(choir_tensor *t)
 {
     choir__record *producer = t->producer; /* NULL: nothing is recorded */
     bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
-    if (foreign || !t->storage || t->kept || t->watched || t->hooks ||
-        choir__device_of(t) != t->scope->device)
+    if (foreign || !t->storage || t->kept || t->watched || t->hooks)
         return;
     bool again =
         producer && producer->op->again && t->storage->version == producer->out_version;

@@ -1,9 +1,9 @@
 /* Scopes: open, close, and the first error.
  *
  * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones,
- * arena and all, for the next. The step's number also lies in device memory (step_word),
+ * arena and all, for the next. The step's number also lies in device memory, a word a device,
  * written in queue order when a step opens, because kernels of a recorded step must see the
- * number of the replay. */
+ * number of the replay, and those of a device that lags behind that of their own step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,15 +31,93 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     run->device = device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
-    run->step_storage = choir__storage_new(run->device, sizeof(uint64_t));
-    if (!run->step_storage) {
-        choir__error(CHOIR_ERR_MEMORY, "no memory on %s", choir_device_name(run->device));
-        choir__scope_fail(run, CHOIR_ERR_MEMORY);
-        return run;
-    }
-    run->step_word = run->step_storage->data;
+    choir__scope_uses(run, run->device);
+    choir__step_word(run, run->device); /* before anything is recorded */
     return run;
 }
+
+/* --- the run's devices --- */
+
+static choir__place *place_of(const choir_scope *run, const choir_device *device)
+{
+    choir__place *p = run->places;
+    while (p && p->device != device)
+        p = p->next;
+    return p;
+}
+
+void choir__scope_uses(choir_scope *scope, choir_device *device)
+{
+    choir_scope *run = scope->run;
+    if (place_of(run, device))
+        return;
+    choir__place **link = &run->places;
+    while (*link)
+        link = &(*link)->next;
+    *link = choir__arena_get(&run->arena, sizeof **link);
+    **link = (choir__place){.device = device};
+}
+
+choir_status choir__run_failure(const choir_scope *run)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__place *p = run->places; p && status == CHOIR_OK; p = p->next)
+        status = choir__queue_status(p->device->queue);
+    return status;
+}
+
+choir_status choir__run_sync(const choir_scope *run)
+{
+    for (choir__place *p = run->places; p; p = p->next)
+        choir_device_sync(p->device);
+    return choir__run_failure(run);
+}
+
+/* Forgets failures; all devices are waited for first, as one's failure is handed to those that
+ * wait for it. */
+static void clear_failures(const choir_scope *run)
+{
+    choir__run_sync(run);
+    for (choir__place *p = run->places; p; p = p->next)
+        choir__queue_clear(p->device->queue);
+}
+
+static void store_word(const choir__place *p, uint64_t step)
+{
+    choir__k_store args = {.y = p->step->data, .bytes = sizeof step};
+    memcpy(args.data, &step, sizeof step);
+    choir__launch(p->device, CHOIR_F32, store, &args);
+}
+
+void choir__store_step(choir_scope *run, uint64_t step)
+{
+    for (choir__place *p = run->places; p; p = p->next)
+        if (p->step)
+            store_word(p, step);
+}
+
+const uint64_t *choir__step_word(choir_scope *scope, choir_device *device)
+{
+    choir__scope_uses(scope, device);
+    choir__place *p = place_of(scope->run, device);
+    if (p->step)
+        return p->step->data;
+    if (choir__recording_active()) {
+        choir__poison(scope, CHOIR_ERR_STATE,
+            "a recorded step draws random numbers on %s, where the calls before it drew none",
+            choir_device_name(device));
+        return NULL;
+    }
+    p->step = choir__storage_new(device, sizeof(uint64_t));
+    if (!p->step) {
+        choir__poison(scope, CHOIR_ERR_MEMORY, "no memory on %s", choir_device_name(device));
+        return NULL;
+    }
+    store_word(p, scope->step);
+    return p->step->data;
+}
+
+/* --- steps and micro-batches --- */
 
 static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
 {
@@ -54,14 +132,6 @@ static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
     s->step = parent->step;
     s->micro = parent->micro;
     return s;
-}
-
-void choir__store_step(choir_scope *run, uint64_t step)
-{
-    choir__k_store args = {.y = run->step_word, .bytes = sizeof step};
-    memcpy(args.data, &step, sizeof step);
-    if (run->step_word)
-        choir__launch(run->device, CHOIR_F32, store, &args);
 }
 
 choir_scope *choir_step_open(choir_scope *run, uint64_t step)
@@ -101,12 +171,12 @@ choir_status choir_scope_close(choir_scope *scope)
     }
     choir_status status = choir_scope_status(scope);
     if (scope->kind == CHOIR__RUN) {
-        choir_status last = choir_device_sync(scope->device);
+        choir_status last = choir__run_sync(scope);
         if (status == CHOIR_OK)
             status = last;
     }
     if (status == CHOIR_OK)
-        status = choir__queue_status(scope->device->queue);
+        status = choir__run_failure(scope->run);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
         choir__storage_unref(t->storage);
     free(scope->message);
@@ -121,8 +191,9 @@ choir_status choir_scope_close(choir_scope *scope)
         scope->run->spare = scope;
         return status;
     }
-    choir__queue_clear(scope->device->queue); /* reported here; the next run begins without */
-    choir__storage_unref(scope->step_storage);
+    clear_failures(scope); /* reported here; the next run begins without */
+    for (choir__place *p = scope->places; p; p = p->next)
+        choir__storage_unref(p->step);
     choir__pools_free(&scope->retired);
     choir__scopes_free(&scope->spare);
     choir__arena_free(&scope->arena);
@@ -153,7 +224,7 @@ void choir_scope_clear(choir_scope *scope)
     scope->blamed = false;
     free(scope->message);
     scope->message = NULL;
-    choir__queue_clear(scope->device->queue);
+    clear_failures(scope->run);
 }
 
 choir_scope *choir_no_grad(choir_scope *parent)

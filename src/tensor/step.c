@@ -24,7 +24,7 @@ static void forget(void *arg)
 {
     choir_scope *run = arg;
     struct choir__replay *r = run->replay;
-    choir_device_sync(run->device);
+    choir__run_sync(run);
     choir__recording_free(r->recording);
     choir__scopes_free(&run->recorded);
     choir__pool_retire(r->pool, &run->retired);
@@ -83,7 +83,7 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
     if (r->recording) {
         choir__store_step(run, number);
         choir_status status = choir__recording_replay(r->recording);
-        return status != CHOIR_OK ? status : choir__queue_status(run->device->queue);
+        return status != CHOIR_OK ? status : choir__run_failure(run);
     }
     choir_scope *step = choir_step_open(run, number);
     return r->calls++ < WARM_UP ? run_once(r, step) : record(r, step);

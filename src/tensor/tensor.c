@@ -119,6 +119,7 @@ static const char *memory_advice(choir_device *device)
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
 {
     size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
+    choir__scope_uses(t->scope, device);
     t->storage = choir__storage_new(device, bytes);
     if (!t->storage) {
         choir__poison(t->scope, CHOIR_ERR_MEMORY,
@@ -154,6 +155,7 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)
     t->offset = x->offset;
     t->poisoned = x->poisoned;
     t->freed = x->freed;
+    t->device = x->device;
     if (x->storage)
         t->storage = choir__storage_ref(x->storage);
     return t;
@@ -169,6 +171,7 @@ choir_tensor *choir__tensor_wrap(
 
 void choir__tensor_release(choir_tensor *t)
 {
+    t->device = choir__device_of(t);
     choir__storage_unref(t->storage);
     t->storage = NULL;
     t->freed = true;
@@ -181,7 +184,7 @@ void *choir__data(const choir_tensor *t)
 
 choir_device *choir__device_of(const choir_tensor *t)
 {
-    return t->storage ? t->storage->device : t->scope->device;
+    return t->storage ? t->storage->device : t->device ? t->device : t->scope->device;
 }
 
 const char *choir__missing_device(void)

@@ -43,6 +43,7 @@ typedef struct choir__hook choir__hook;
 struct choir_tensor {
     choir_scope *scope;
     choir__storage *storage; /* NULL: poisoned, or freed by backward */
+    choir_device *device;    /* where that was, once it is freed */
     choir_shape shape;
     int64_t stride[CHOIR_MAX_DIMS]; /* elements */
     int64_t count, offset;          /* elements */
@@ -121,6 +122,13 @@ typedef struct choir__calls {
     struct choir__calls *next;
 } choir__calls;
 
+/* A device that a run uses. */
+typedef struct choir__place {
+    choir_device *device;
+    choir__storage *step; /* the step's number in its memory; NULL: no kernel has asked */
+    struct choir__place *next;
+} choir__place;
+
 typedef struct choir__closer {
     void (*fn)(void *arg);
     void *arg;
@@ -155,11 +163,10 @@ struct choir_scope {
     choir__calls *calls; /* numbers the random ops of this scope, by name */
     choir_scope *spare;  /* closed scopes kept for the next step */
     /* of a run */
-    int64_t micro_first; /* of the steps of this rank */
-    int64_t micro_total; /* of the job, if a launcher said; else 0 */
-    uint64_t *step_word; /* the step's number in device memory, for kernels */
-    choir__storage *step_storage;
-    uint64_t next_step; /* choir_step's counter */
+    int64_t micro_first;  /* of the steps of this rank */
+    int64_t micro_total;  /* of the job, if a launcher said; else 0 */
+    choir__place *places; /* its devices: its own first */
+    uint64_t next_step;   /* choir_step's counter */
     struct choir__replay *replay;
     choir__pool *retired;  /* of recordings: what was kept from them may still live there */
     choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
@@ -172,8 +179,18 @@ struct choir_scope {
 void choir__step_forget(choir_scope *run);
 /* Frees closed scopes linked by `spare`. */
 void choir__scopes_free(choir_scope **list);
-/* Writes the step's number to where kernels read it, in queue order. */
+/* Writes the step's number to where kernels read it, in the order of each device's queue. */
 void choir__store_step(choir_scope *run, uint64_t step);
+/* Where kernels on device find scope's step; NULL, with the error noted, if that cannot be. */
+const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
+
+/* Tensors of the run lie on device: its errors are the run's, and the run's end waits for it.
+ */
+void choir__scope_uses(choir_scope *scope, choir_device *device);
+/* The first failure of a kernel, on any of the run's devices. */
+choir_status choir__run_failure(const choir_scope *run);
+/* Waits for all of them. */
+choir_status choir__run_sync(const choir_scope *run);
 
 /* Notes the error in the scope (the first stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
