@@ -76,7 +76,8 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  * calling fn: fn must do the same work every step and decide nothing on the host. Inputs come
  * from memory that stays (a loader's batch, a tensor of the run); results leave through
  * choir_keep, whose memory each replay writes anew. Inside, choir_item and choir_read are
- * errors once it is recorded, as are random tensors and other devices.
+ * errors once it is recorded, as are random tensors. Other devices than the run's may take
+ * part.
  */
 choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
 

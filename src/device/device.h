@@ -81,8 +81,10 @@ void *choir__block_data(const choir__block *block);
 
 /* queue will have read the block by event: it is not given out again before. */
 void choir__block_used_by(choir__block *block, choir__event event);
-/* Such a queue may yet read it: the device's own must not write over what is there. */
+/* Such a queue may yet read it: the device's own must not write over what is there ... */
 bool choir__block_read_elsewhere(const choir__block *block);
+/* ... unless it, `queue`, waits for them first. */
+void choir__block_wait_readers(choir__block *block, choir__queue *queue);
 
 /* Makes pool the device's; NULL: a fresh one that shares the old one's counters. Returns the
  * old one. While a recording is made, blocks come from a pool that belongs to it: see

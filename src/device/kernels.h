@@ -396,12 +396,14 @@ typedef struct choir__k_optim {
     double *rows;
 } choir__k_optim;
 
-/* norm () f32 = sqrt(sum of squares of all gradients): f64 sums a row of dimension 0, joined by
- * the fixed tree over all rows in entry order. clip () f32 = min(1, max_norm / (norm + 1e-6)),
- * 1 when max_norm <= 0. rows: scratch, one double a row. */
+/* rows: one f64 for each row of dimension 0 of all gradients: behind the `given` ones that are
+ * there already, the sums of squares of the entries' rows, in order. norm () f32 = the root of
+ * the sum of all of them by the fixed tree, which uses them up; clip () f32 = min(1, max_norm /
+ * (norm + 1e-6)), 1 when max_norm <= 0. norm NULL: the rows stay, for a norm over several
+ * devices. */
 typedef struct choir__k_grad_norm {
     const choir__opt_entry *entries;
-    int64_t count;
+    int64_t count, given;
     double *rows;
     float *norm, *clip;
     float max_norm;

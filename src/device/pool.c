@@ -5,7 +5,8 @@
  * in the cache. Because a device runs its queue in order, a block may be handed out as soon as
  * its owner lets go of it on the host, though the device may still be reading it: the new
  * owner's work comes later. Only readers in *other* queues need care; their events wait with
- * the block.
+ * the block. A replay of a recording is not held up by what had been read while it was made, so
+ * there a block keeps its readers, and whoever gets it next makes the queue wait for them.
  *
  * When the system or the cap says no, cached blocks of other classes are given back and the
  * request is tried once more. Live bytes and their peak are counted by what was handed out. */
@@ -110,22 +111,27 @@ static void cache(choir__pool *pool, choir__block *block)
     pool->cached[block->class] = block;
 }
 
+static bool readers_done(const choir__block *block)
+{
+    for (int i = 0; i < block->reader_count; i++)
+        if (!choir__event_done(block->readers[i]))
+            return false;
+    return true;
+}
+
 /* Moves blocks whose readers are done to the free lists. */
 static void collect(choir__pool *pool)
 {
     choir__block **link = &pool->awaiting;
     while (*link) {
         choir__block *block = *link;
-        int left = 0;
-        for (int i = 0; i < block->reader_count; i++)
-            if (!choir__event_done(block->readers[i]))
-                block->readers[left++] = block->readers[i];
-        block->reader_count = left;
-        if (left) {
+        if (!readers_done(block)) {
             link = &block->next;
             continue;
         }
         *link = block->next;
+        if (!choir__recording_active())
+            block->reader_count = 0;
         cache(pool, block);
     }
 }
@@ -236,6 +242,8 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     if (block)
         count(pool, (ptrdiff_t)block->bytes, 0);
     pthread_mutex_unlock(&pool->lock);
+    if (block && block->reader_count)
+        choir__block_wait_readers(block, device->queue);
     return block;
 }
 
@@ -270,6 +278,13 @@ void choir__block_used_by(choir__block *block, choir__event event)
     size_t bytes = (size_t)(block->reader_count + 1) * sizeof *block->readers;
     block->readers = choir__realloc(block->readers, bytes);
     block->readers[block->reader_count++] = event;
+}
+
+void choir__block_wait_readers(choir__block *block, choir__queue *queue)
+{
+    for (int i = 0; i < block->reader_count; i++)
+        choir__queue_wait_event(queue, block->readers[i]);
+    block->reader_count = 0;
 }
 
 bool choir__block_read_elsewhere(const choir__block *block)

@@ -38,12 +38,9 @@ choir_lamb_opts choir_lamb_defaults(void)
 static void close_optim(void *arg)
 {
     choir_optim *o = arg;
-    choir_device_sync(o->run->device);
-    choir__storage_unref(o->entries);
-    choir__storage_unref(o->hyper);
-    choir__storage_unref(o->rows);
+    choir__run_sync(o->run);
+    choir__optim_forget(o);
     free(o->states);
-    free(o->table);
     free(o);
 }
 

@@ -1,16 +1,18 @@
-/* Optimizers: one kernel call for all parameters.
+/* Optimizers: one kernel call for all parameters of a device.
  *
  * The kernel reads a table of entries (parameter, gradient, state), laid out once and again
- * when gradients move, and a table of the groups' numbers, written in queue order by each step.
- * The part of a step that the host decides (count it, look up the schedule, correct the biases)
- * is a host call, so a recorded step goes through it at each replay. */
+ * when parameters or gradients move (layout.c), and a table of the groups' numbers, written in
+ * queue order by each step. The part of a step that the host decides (count it, look up the
+ * schedule, correct the biases) is a host call, so a recorded step goes through it at each
+ * replay.
+ *
+ * Devices step beside each other. They meet only to clip: the rows' sums come to the run's
+ * device, which adds them and sends the factor back. */
 #include "optim/optim.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/rng.h"
 
 choir_status choir_optim_group(
     choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)
@@ -53,88 +55,6 @@ void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
         o->schedule = schedule;
     else
         choir__scope_fail(o->run, status);
-}
-
-/* --- state and the table of entries --- */
-
-static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
-{
-    choir_tensor *t = choir__tensor_like(o->run, param);
-    if (!t->poisoned)
-        choir__launch_fill(t, 0);
-    return t;
-}
-
-static void make_state(choir_optim *o, choir__optim_state *s)
-{
-    choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
-    bool moments = o->kind != CHOIR__SGD,
-         wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
-    for (int i = 0; i < 3; i++)
-        if (wants[i] && !*wanted[i])
-            *wanted[i] = state_like(o, s->param->tensor);
-}
-
-static float *data_or_null(const choir_tensor *t)
-{
-    return t ? choir__data(t) : NULL;
-}
-
-/* A number that changes whenever any gradient's place does, or which parameters have one. */
-static uint64_t books_layout(const choir_optim *o)
-{
-    uint64_t key = 1;
-    for (int i = 0; i < o->count; i++) {
-        choir__param *p = o->states[i].param;
-        key = choir__mix(key, p->book ? (uint64_t)p->book->layout * 2 + p->has_grad : 0);
-    }
-    return key;
-}
-
-static choir_status lay_out(choir_optim *o)
-{
-    uint64_t layout = books_layout(o);
-    if (layout == o->layout)
-        return CHOIR_OK;
-    size_t bytes = (size_t)(o->count + 1) * sizeof *o->table;
-    o->table = choir__realloc(o->table, bytes);
-    memset(o->table, 0, bytes);
-    o->entry_count = 0;
-    int64_t rows = 0;
-    for (int i = 0; i < o->count; i++) {
-        choir__optim_state *s = &o->states[i];
-        float *grad = choir__param_grad_data(s->param);
-        if (!grad)
-            continue;
-        make_state(o, s);
-        const choir_tensor *t = s->param->tensor;
-        int64_t first = t->shape.ndim && t->shape.dim[0] ? t->shape.dim[0] : 1;
-        if (choir_scope_status(o->run) != CHOIR_OK)
-            return choir_scope_status(o->run);
-        o->table[o->entry_count++] = (choir__opt_entry){.param = choir__data(t),
-            .grad = grad,
-            .m = data_or_null(s->m),
-            .v = data_or_null(s->v),
-            .top = data_or_null(s->top),
-            .n = t->count,
-            .row = t->count / first,
-            .group = s->group};
-        rows += first;
-    }
-    if (!o->entries)
-        o->entries = choir__storage_new(o->run->device, bytes);
-    if (!o->hyper)
-        o->hyper =
-            choir__storage_new(o->run->device, CHOIR__MAX_GROUPS * sizeof(choir__opt_hyper));
-    choir__storage_unref(o->rows);
-    o->rows = choir__storage_new(o->run->device, (size_t)(2 * rows + 1) * sizeof(double));
-    if (!o->entries || !o->hyper || !o->rows)
-        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the optimizer",
-            choir_device_name(o->run->device));
-    choir__launch_upload(
-        o->run->device, o->entries->data, o->table, (size_t)o->entry_count * sizeof *o->table);
-    o->layout = layout;
-    return CHOIR_OK;
 }
 
 /* --- a step --- */
@@ -182,8 +102,9 @@ static choir_status decide(void *arg)
     choir__opt_hyper hyper[CHOIR__MAX_GROUPS];
     for (int g = 0; g < o->group_count; g++)
         hyper[g] = hyper_of(o, g);
-    choir__launch_upload(
-        o->run->device, o->hyper->data, hyper, (size_t)o->group_count * sizeof *hyper);
+    for (int i = 0; i < o->part_count; i++)
+        choir__launch_upload(o->parts[i].device, o->parts[i].hyper->data, hyper,
+            (size_t)o->group_count * sizeof *hyper);
     o->steps++;
     for (int i = 0; i < o->count; i++)
         o->states[i].param->tensor->storage->version++;
@@ -206,15 +127,67 @@ static choir_status finish_books(choir_optim *o)
     return status;
 }
 
-static void launch_norm(choir_optim *o)
+/* The rows of all parts, side by side in name order on the run's device. */
+static void gather_rows(const choir_optim *o)
 {
-    choir__k_grad_norm args = {.entries = o->entries->data,
-        .count = o->entry_count,
-        .rows = o->rows->data,
-        .norm = choir__data(o->norm),
-        .clip = choir__data(o->clip),
-        .max_norm = o->max_norm};
-    choir__launch(o->run->device, CHOIR_F32, grad_norm, &args);
+    choir_device *home = o->run->device;
+    for (int i = 0; i < o->part_count; i++)
+        choir__queue_wait_event(home->queue, choir__queue_record(o->parts[i].device->queue));
+    for (int i = 0; i < o->span_count; i++) {
+        const choir__optim_span *s = &o->spans[i];
+        choir__launch_bytes(home, (double *)o->rows->data + s->to,
+            (const double *)o->parts[s->part].rows->data + s->from,
+            (size_t)s->count * sizeof(double));
+    }
+}
+
+static void send_clip(const choir_optim *o)
+{
+    choir__event done = choir__queue_record(o->run->device->queue);
+    for (int i = 0; i < o->part_count; i++) {
+        const choir__optim_part *part = &o->parts[i];
+        if (!part->clip)
+            continue;
+        choir__queue_wait_event(part->device->queue, done);
+        choir__launch_bytes(
+            part->device, part->clip->data, choir__data(o->clip), sizeof(float));
+    }
+}
+
+static void launch_norm(const choir_optim *o)
+{
+    choir__k_grad_norm whole = {
+        .norm = choir__data(o->norm), .clip = choir__data(o->clip), .max_norm = o->max_norm};
+    for (int i = 0; i < o->part_count; i++) {
+        const choir__optim_part *part = &o->parts[i];
+        choir__k_grad_norm args = o->rows ? (choir__k_grad_norm){0} : whole;
+        args.entries = part->entries->data;
+        args.count = part->entry_count;
+        args.rows = part->rows->data;
+        choir__launch(part->device, CHOIR_F32, grad_norm, &args);
+        whole.given += part->row_count;
+    }
+    if (!o->rows) /* one part, on the run's device */
+        return;
+    gather_rows(o);
+    whole.rows = o->rows->data;
+    choir__launch(o->run->device, CHOIR_F32, grad_norm, &whole);
+    send_clip(o);
+}
+
+static void launch_part(const choir_optim *o, const choir__optim_part *part)
+{
+    choir__k_optim args = {.entries = part->entries->data,
+        .count = part->entry_count,
+        .hyper = part->hyper->data,
+        .rows = part->rows->data};
+    if (o->norm)
+        args.clip = part->clip ? part->clip->data : choir__data(o->clip);
+    switch (o->kind) {
+    case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, &args); break;
+    case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, &args); break;
+    case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, &args); break;
+    }
 }
 
 choir_status choir_optim_step(choir_optim *o)
@@ -223,23 +196,17 @@ choir_status choir_optim_step(choir_optim *o)
     if (status == CHOIR_OK)
         status = finish_books(o);
     if (status == CHOIR_OK)
-        status = lay_out(o);
+        status = choir__optim_lay_out(o);
     if (status == CHOIR_OK)
         status = choir__host_call(decide, o);
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     if (o->norm)
         launch_norm(o);
-    choir__k_optim args = {.entries = o->entries->data,
-        .count = o->entry_count,
-        .hyper = o->hyper->data,
-        .clip = o->norm ? choir__data(o->clip) : NULL,
-        .rows = o->rows->data};
-    switch (o->kind) {
-    case CHOIR__SGD: choir__launch(o->run->device, CHOIR_F32, sgd, &args); break;
-    case CHOIR__ADAM: choir__launch(o->run->device, CHOIR_F32, adam, &args); break;
-    case CHOIR__LAMB: choir__launch(o->run->device, CHOIR_F32, lamb, &args); break;
-    }
+    for (int i = 0; i < o->count; i++)
+        choir__storage_claim(o->states[i].param->tensor->storage);
+    for (int i = 0; i < o->part_count; i++)
+        launch_part(o, &o->parts[i]);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);
@@ -274,7 +241,7 @@ void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
 {
     for (int i = 0; i < o->count; i++) {
         choir__optim_state *s = &o->states[i];
-        make_state(o, s);
+        choir__optim_make_state(o, s);
         if (s->m)
             visit_state(
                 o->kind == CHOIR__SGD ? "momentum_buffer" : "exp_avg", s, s->m, visit, arg);

@@ -19,6 +19,23 @@ typedef struct choir__optim_state {
     int group;
 } choir__optim_state;
 
+/* What an optimizer does on one device. */
+typedef struct choir__optim_part {
+    choir_device *device;
+    choir__storage *entries, *hyper;
+    choir__storage *rows;    /* f64 scratch, of norms: see kernels.h */
+    choir__storage *clip;    /* f32: the run's device's o->clip, brought here */
+    choir__opt_entry *table; /* the host's copy of entries */
+    int entry_count;
+    int64_t row_count; /* of dimension 0, in all entries */
+} choir__optim_part;
+
+/* Rows of consecutive parameters by name that one part has. */
+typedef struct choir__optim_span {
+    int part;
+    int64_t from, to, count; /* rows: in the part's, in the whole model's, how many */
+} choir__optim_span;
+
 struct choir_optim {
     choir_scope *run;
     choir__optim_kind kind;
@@ -33,14 +50,24 @@ struct choir_optim {
     bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
     int64_t steps;
-    choir__storage *entries, *hyper;
-    choir__opt_entry *table; /* the host's copy of entries */
-    int entry_count;
-    uint64_t layout; /* of the books, when the table was made */
+    choir__optim_part *parts; /* one a device that parameters are on */
+    int part_count;
+    uint64_t layout; /* of parameters and gradients, when the tables were made; 0: none are */
     float max_norm;
-    choir_tensor *norm, *clip; /* () */
-    choir__storage *rows;      /* scratch of norms: see kernels.h */
+    choir_tensor *norm, *clip; /* () on the run's device; NULL: nobody asked for them */
+    choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */
+    choir__optim_span *spans;
+    int span_count;
 };
+
+/* --- layout.c --- */
+
+/* Fits parts, tables and state to where parameters and gradients lie now. */
+choir_status choir__optim_lay_out(choir_optim *o);
+/* Gives back what that made, once the devices are done with it. */
+void choir__optim_forget(choir_optim *o);
+/* State of a parameter, zero at first, where the parameter is. */
+void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 
 /* An error says what makes no sense. */
 choir_status choir__schedule_check(const choir_schedule *schedule);

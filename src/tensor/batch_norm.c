@@ -153,6 +153,15 @@ static const choir_tensor *elsewhere(const choir_tensor *x, const choir_tensor *
     return NULL;
 }
 
+/* They are about to change, while other devices may still copy them. */
+static void claim_statistics(choir_tensor *mean, choir_tensor *var, choir_tensor *batches)
+{
+    choir__storage_claim(mean->storage);
+    choir__storage_claim(var->storage);
+    if (batches)
+        choir__storage_claim(batches->storage);
+}
+
 choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o)
 {
@@ -198,6 +207,8 @@ choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_
         .update = o.training && scope->micro == 0,
         .relu = o.relu,
         .dtype = x->dtype};
+    if (args.update)
+        claim_statistics(running_mean, running_var, o.batches);
     choir__launch(device, x->dtype, batch_norm, &args);
     choir__record *r =
         choir__record_op(residual ? &batch_norm_residual_op : &batch_norm_op, y, in, OPERANDS);

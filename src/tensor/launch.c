@@ -36,6 +36,7 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
 void choir__copy_across(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x), *to = choir__device_of(y);
+    choir__storage_claim(y->storage);
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);

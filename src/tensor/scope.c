@@ -73,6 +73,18 @@ choir_status choir__run_sync(const choir_scope *run)
     return choir__run_failure(run);
 }
 
+void choir__run_join(const choir_scope *run)
+{
+    choir__queue *home = run->device->queue;
+    if (!run->places->next)
+        return;
+    for (choir__place *p = run->places->next; p; p = p->next)
+        choir__queue_wait_event(home, choir__queue_record(p->device->queue));
+    choir__event all = choir__queue_record(home);
+    for (choir__place *p = run->places->next; p; p = p->next)
+        choir__queue_wait_event(p->device->queue, all);
+}
+
 /* Forgets failures; all devices are waited for first, as one's failure is handed to those that
  * wait for it. */
 static void clear_failures(const choir_scope *run)

@@ -4,7 +4,9 @@
  * of gradients, primitives). The third runs under a recording, with a memory pool of its own,
  * so that the addresses in the list stay good: nobody else is ever given that memory. Scopes
  * that close while recording keep their arenas, since host calls of the list point into them.
- */
+ *
+ * Over several devices, each has such a pool, and the list ends with all queues waiting for
+ * each other: what one device reads late in a replay, another may write early in the next. */
 #include <stdlib.h>
 
 #include "tensor/tensor.h"
@@ -17,8 +19,17 @@ struct choir__replay {
     void *arg;
     int calls;
     choir__recording *recording;
-    choir__pool *pool;
+    choir__pool **pools; /* of the run's devices, in their order */
+    int pool_count;
 };
+
+static int device_count(const choir_scope *run)
+{
+    int n = 0;
+    for (const choir__place *p = run->places; p; p = p->next)
+        n++;
+    return n;
+}
 
 static void forget(void *arg)
 {
@@ -27,9 +38,12 @@ static void forget(void *arg)
     choir__run_sync(run);
     choir__recording_free(r->recording);
     choir__scopes_free(&run->recorded);
-    choir__pool_retire(r->pool, &run->retired);
+    for (int i = 0; i < r->pool_count; i++)
+        choir__pool_retire(r->pools[i], &run->retired);
+    free(r->pools);
     r->recording = NULL;
-    r->pool = NULL;
+    r->pools = NULL;
+    r->pool_count = 0;
     r->calls = 0;
 }
 
@@ -52,17 +66,29 @@ static choir_status run_once(struct choir__replay *r, choir_scope *step)
     return status != CHOIR_OK ? status : closed;
 }
 
+/* Gives every device the pool in `pools`, or one of its own where there is none, and leaves
+ * there what it had. */
+static void swap_pools(struct choir__replay *r)
+{
+    const choir__place *p = r->run->places;
+    for (int i = 0; i < r->pool_count; i++, p = p->next)
+        r->pools[i] = choir__pool_swap(p->device, r->pools[i]);
+}
+
 static choir_status record(struct choir__replay *r, choir_scope *step)
 {
-    choir_device *device = r->run->device;
-    choir__pool_trim(device); /* what the steps before have cached is about to be had twice */
-    choir__pool *shared = choir__pool_swap(device, NULL);
+    r->pool_count = device_count(r->run);
+    r->pools = choir__calloc((size_t)r->pool_count, sizeof(choir__pool *));
+    for (const choir__place *p = r->run->places; p; p = p->next)
+        choir__pool_trim(p->device); /* what is cached is about to be had twice */
+    swap_pools(r);
     r->recording = choir__recording_open();
     choir_status status = run_once(r, step);
+    choir__run_join(r->run);
     choir__recording_close(r->recording);
-    r->pool = choir__pool_swap(device, shared);
-    if (status != CHOIR_OK)
-        forget(r->run);
+    swap_pools(r);
+    if (status != CHOIR_OK || device_count(r->run) != r->pool_count)
+        forget(r->run); /* a device that was new to it kept no memory: once more */
     return status;
 }
 

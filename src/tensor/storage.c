@@ -33,6 +33,12 @@ bool choir__storage_is_ours(const choir__storage *storage)
            !(storage->block && choir__block_read_elsewhere(storage->block));
 }
 
+void choir__storage_claim(choir__storage *storage)
+{
+    if (storage->block && choir__block_read_elsewhere(storage->block))
+        choir__block_wait_readers(storage->block, storage->device->queue);
+}
+
 void choir__storage_unref(choir__storage *storage)
 {
     if (!storage || atomic_fetch_sub(&storage->refs, 1) > 1)

@@ -412,6 +412,7 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
             choir_dtype_name(t->dtype), choir__shape_text(t->shape),
             (size_t)t->count * choir_dtype_size(t->dtype));
     choir_device *device = choir__device_of(t);
+    choir__storage_claim(t->storage);
     t->storage->version++;
     if (bytes <= sizeof((choir__k_store *)0)->data && choir__is_contiguous(t)) {
         choir__k_store args = {.y = choir__data(t), .bytes = (uint32_t)bytes};

@@ -32,6 +32,8 @@ choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t byt
 choir__storage *choir__storage_ref(choir__storage *storage);
 /* One tensor alone has it, and no other device's queue: its values may be written over. */
 bool choir__storage_is_ours(const choir__storage *storage);
+/* Before its device writes over values that are there: other queues have read them first. */
+void choir__storage_claim(choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
 
 /* --- tensors --- */
@@ -191,6 +193,8 @@ void choir__scope_uses(choir_scope *scope, choir_device *device);
 choir_status choir__run_failure(const choir_scope *run);
 /* Waits for all of them. */
 choir_status choir__run_sync(const choir_scope *run);
+/* None of them goes on before all are here. */
+void choir__run_join(const choir_scope *run);
 
 /* Notes the error in the scope (the first stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)

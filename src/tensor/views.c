@@ -357,9 +357,6 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
         return scope ? x : poisoned;
     if (!device)
         return choir__poison(scope, CHOIR_ERR_DEVICE, "to: %s", choir__missing_device());
-    if (choir__recording_active()) /* memory of other devices is not kept for the replays */
-        return choir__poison(scope, CHOIR_ERR_UNSUPPORTED,
-            "to: a recorded step stays on its run's device; run it by choir_step_open");
     choir_tensor *y = choir__copied_to(scope, x, device);
     choir__record_op(&to_op, y, &x, 1);
     return y;

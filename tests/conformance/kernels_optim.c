@@ -278,6 +278,16 @@ static void grad_norm_tree(void **state)
             .entries = e, .count = 2, .rows = rows, .norm = &norm, .clip = &clip});
         assert_true(norm == 1 + 0x1p-23f);
         assert_true(clip == 1);
+
+        /* the same rows from two calls, as of two devices, and the tree in a third */
+        norm = clip = 0;
+        for (int i = 0; i < 2; i++)
+            tables[j]->grad_norm(&(choir__k_grad_norm){
+                .entries = &e[i], .count = 1, .given = i ? 3 : 0, .rows = rows});
+        tables[j]->grad_norm(
+            &(choir__k_grad_norm){.given = 5, .rows = rows, .norm = &norm, .clip = &clip});
+        assert_true(norm == 1 + 0x1p-23f);
+        assert_true(clip == 1);
     }
 }
 

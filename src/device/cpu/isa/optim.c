@@ -211,12 +211,14 @@ void KERNEL(lamb)(const choir__k_lamb *k)
 
 void KERNEL(grad_norm)(const choir__k_grad_norm *k)
 {
-    int64_t rows = 0;
+    int64_t rows = k->given;
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         for (int64_t at = 0; at < e->n; at += e->row)
             k->rows[rows++] = squares(e->grad + at, choir__min(e->row, e->n - at));
     }
+    if (!k->norm)
+        return;
     float norm = (float)sqrt(tree_sum(k->rows, rows));
     *k->norm = norm;
     float clip = k->max_norm / (norm + 1e-6f);

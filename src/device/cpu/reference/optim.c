@@ -119,9 +119,11 @@ static double tree_sum(const double *leaf, int64_t n)
 
 void choir__reference_grad_norm(const choir__k_grad_norm *k)
 {
-    int64_t rows = 0;
+    int64_t rows = k->given;
     for (int64_t j = 0; j < k->count; j++)
         rows += row_sums(&k->entries[j], k->rows + rows);
+    if (!k->norm)
+        return;
     double norm = sqrt(tree_sum(k->rows, rows));
     double clip = 1;
     if (k->max_norm > 0)

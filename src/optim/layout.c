@@ -1,0 +1,169 @@
+/* Which part of an optimizer has which parameters: one part a device, its table of entries in
+ * name order, its state beside the parameters.
+ *
+ * Norms add up over the rows of all parameters in name order, wherever they lie. Each part sums
+ * its rows into an array of its own; spans say where runs of them belong in the whole model's
+ * array on the run's device, so that the sum's tree does not depend on the placement:
+ *
+ *     by name   a.bias a.weight | b.bias b.weight | c.bias        two spans of cpu:0, one of
+ * cpu:1 cpu:0     a.bias a.weight c.bias cpu:1     b.bias b.weight */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "optim/optim.h"
+
+static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
+{
+    choir_tensor *t = choir__tensor_like(o->run, param);
+    if (!t->poisoned)
+        choir__launch_fill(t, 0);
+    return t;
+}
+
+void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
+{
+    choir_device *device = choir__device_of(s->param->tensor);
+    choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
+    bool moments = o->kind != CHOIR__SGD,
+         wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
+    for (int i = 0; i < 3; i++)
+        if (wants[i] && !*wanted[i])
+            *wanted[i] = state_like(o, s->param->tensor);
+        else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
+            choir__scope_fail(o->run, CHOIR_ERR_STATE);
+}
+
+/* A number that changes whenever a parameter's place does, or its gradient's, or whether it has
+ * one. */
+static uint64_t places(const choir_optim *o)
+{
+    uint64_t key = 1;
+    for (int i = 0; i < o->count; i++) {
+        choir__param *p = o->states[i].param;
+        key = choir__mix(key, (uintptr_t)p->tensor->storage);
+        key = choir__mix(key, (uintptr_t)choir__param_grad_data(p));
+    }
+    return key ? key : 1;
+}
+
+void choir__optim_forget(choir_optim *o)
+{
+    for (int i = 0; i < o->part_count; i++) {
+        choir__optim_part *part = &o->parts[i];
+        choir__storage_unref(part->entries);
+        choir__storage_unref(part->hyper);
+        choir__storage_unref(part->rows);
+        choir__storage_unref(part->clip);
+        free(part->table);
+    }
+    choir__storage_unref(o->rows);
+    free(o->parts);
+    free(o->spans);
+    o->parts = NULL;
+    o->spans = NULL;
+    o->rows = NULL;
+    o->part_count = o->span_count = 0;
+    o->layout = 0;
+}
+
+static int part_on(choir_optim *o, choir_device *device)
+{
+    for (int i = 0; i < o->part_count; i++)
+        if (o->parts[i].device == device)
+            return i;
+    o->parts = choir__realloc(o->parts, (size_t)(o->part_count + 1) * sizeof *o->parts);
+    o->parts[o->part_count] = (choir__optim_part){.device = device};
+    o->parts[o->part_count].table =
+        choir__calloc((size_t)o->count + 1, sizeof *o->parts->table);
+    return o->part_count++;
+}
+
+/* The next `rows` rows of the whole model, from `to` on, are the part's next ones. */
+static void add_span(choir_optim *o, int part, int64_t to, int64_t rows)
+{
+    if (o->span_count && o->spans[o->span_count - 1].part == part)
+        o->spans[o->span_count - 1].count += rows;
+    else
+        o->spans[o->span_count++] =
+            (choir__optim_span){part, o->parts[part].row_count, to, rows};
+    o->parts[part].row_count += rows;
+}
+
+static choir_status fill_tables(choir_optim *o, int64_t *rows)
+{
+    o->spans = choir__calloc((size_t)o->count + 1, sizeof *o->spans);
+    *rows = 0;
+    for (int i = 0; i < o->count; i++) {
+        choir__optim_state *s = &o->states[i];
+        const choir_tensor *t = s->param->tensor;
+        float *grad = choir__param_grad_data(s->param);
+        if (!grad)
+            continue;
+        choir__optim_make_state(o, s);
+        if (choir_scope_status(o->run) != CHOIR_OK)
+            return choir_scope_status(o->run);
+        int64_t first = t->shape.ndim && t->shape.dim[0] ? t->shape.dim[0] : 1;
+        int at = part_on(o, choir__device_of(t));
+        choir__optim_part *part = &o->parts[at];
+        part->table[part->entry_count++] = (choir__opt_entry){.param = choir__data(t),
+            .grad = grad,
+            .m = s->m ? choir__data(s->m) : NULL,
+            .v = s->v ? choir__data(s->v) : NULL,
+            .top = s->top ? choir__data(s->top) : NULL,
+            .n = t->count,
+            .row = t->count / first,
+            .group = s->group};
+        add_span(o, at, *rows, t->count ? first : 0);
+        *rows += t->count ? first : 0;
+    }
+    return CHOIR_OK;
+}
+
+static bool give_memory(const choir_optim *o, choir__optim_part *part)
+{
+    size_t bytes = (size_t)part->entry_count * sizeof *part->table;
+    part->entries = choir__storage_new(part->device, bytes);
+    part->hyper =
+        choir__storage_new(part->device, CHOIR__MAX_GROUPS * sizeof(choir__opt_hyper));
+    part->rows =
+        choir__storage_new(part->device, (size_t)(2 * part->row_count + 1) * sizeof(double));
+    if (part->device != o->run->device &&
+        !(part->clip = choir__storage_new(part->device, sizeof(float))))
+        return false;
+    if (!part->entries || !part->hyper || !part->rows)
+        return false;
+    choir__launch_upload(part->device, part->entries->data, part->table, bytes);
+    return true;
+}
+
+static choir_status no_memory(const choir_device *device)
+{
+    return choir__error(
+        CHOIR_ERR_MEMORY, "out of memory on %s for the optimizer", choir_device_name(device));
+}
+
+choir_status choir__optim_lay_out(choir_optim *o)
+{
+    uint64_t layout = places(o);
+    int64_t rows;
+    if (layout == o->layout)
+        return CHOIR_OK;
+    choir__optim_forget(o);
+    choir_status status = fill_tables(o, &rows);
+    if (status != CHOIR_OK)
+        return status;
+    choir_device *home = o->run->device;
+    if (!o->part_count)
+        part_on(o, home);
+    for (int i = 0; i < o->part_count; i++)
+        if (!give_memory(o, &o->parts[i]))
+            return no_memory(o->parts[i].device);
+    if (o->part_count > 1 || o->parts[0].device != home) {
+        o->rows = choir__storage_new(home, (size_t)(rows + 1) * sizeof(double));
+        if (!o->rows)
+            return no_memory(home);
+    }
+    o->layout = layout;
+    return CHOIR_OK;
+}

@@ -1,0 +1,374 @@
+/* Parameters on several devices: the same bits as on one, whatever the placement, out of every
+ * optimizer, clipped or not, recorded or not; files do not know the placement; errors of any
+ * device surface. */
+#include "checkpoint_fixture.h"
+
+#include "nn/module.h"
+
+enum { BATCH = 6, MICRO = 3, STEPS = 6, IDS = 20, HOME = 0 };
+
+static int devices(void **state)
+{
+    setenv("CHOIR_CPU_DEVICES", "3", 1);
+    return set_up(state);
+}
+
+static choir_device *cpu(char digit)
+{
+    char name[] = "cpu:_";
+    name[4] = digit;
+    choir_device *device = choir_device_find(name);
+    assert_non_null(device);
+    return device;
+}
+
+/* --- a net whose layers go where a string of digits says --- */
+
+typedef struct net {
+    choir_module base;
+    choir_module *layer[5];
+} net;
+
+/* Rows of a table; a sum over rows of one parameter, normalised; dropout on a third device. */
+static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    net *n = (net *)self;
+    choir_tensor *x = in[0];
+    (void)count;
+    for (int i = 0; i < 5; i++) {
+        choir_device *here = choir_tensor_device(n->layer[i]->entries->tensor);
+        x = choir_forward(n->layer[i], choir_to(x, here));
+        if (i == 1)
+            x = choir_relu(x);
+        if (i == 3)
+            x = choir_dropout(x, 0.25f, "drop");
+    }
+    return x;
+}
+
+static const choir_module_class net_class = {"net", sizeof(net), net_forward};
+
+static net *new_net(choir_scope *run, const char *placement)
+{
+    net *n = choir_module_new(run, &net_class);
+    choir_module *layers[5] = {choir_nn_embedding(run, IDS, 8, choir_init_normal(0, 1)),
+        choir_nn_linear(run, 8, 12), choir_nn_batch_norm(run, 12), choir_nn_linear(run, 12, 9),
+        choir_nn_linear(run, 9, 4)};
+    for (int i = 0; i < 5; i++) {
+        char name[] = "layer_";
+        name[5] = (char)('a' + i);
+        choir_module_child(&n->base, name, &n->layer[i], layers[i]);
+        if (placement[i] != '0')
+            ok(choir_module_to(n->layer[i], cpu(placement[i])));
+    }
+    return n;
+}
+
+/* --- a job of a few steps, and all it leaves behind --- */
+
+enum kind { SGD, SGD_CLIPPED, ADAM, ADAM_CLIPPED, LAMB, KINDS };
+
+typedef struct devices_job {
+    choir_scope *run;
+    net *n;
+    choir_optim *opt;
+    choir_tensor *ids[MICRO], *y[MICRO], *loss[MICRO]; /* of the run */
+} devices_job;
+
+struct bits {
+    float losses[STEPS * MICRO + STEPS], state[4000];
+    int losses_count, state_count;
+};
+
+static choir_optim *new_optimizer(choir_scope *run, choir_module *m, enum kind kind)
+{
+    choir_sgd_opts sgd = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+    choir_adamw_opts adam = choir_adamw_defaults();
+    choir_lamb_opts lamb = choir_lamb_defaults();
+    adam.lr = lamb.lr = 0.05f;
+    adam.amsgrad = kind == ADAM;
+    choir_optim *opt = kind <= SGD_CLIPPED    ? choir_sgd(run, m, sgd)
+                       : kind <= ADAM_CLIPPED ? choir_adamw(run, m, adam)
+                                              : choir_lamb(run, m, lamb); /* clips at 1 */
+    if (kind == SGD_CLIPPED || kind == ADAM_CLIPPED)
+        choir_optim_clip(opt, 0.3f);
+    return opt;
+}
+
+static devices_job open_devices_job(const char *placement, enum kind kind)
+{
+    devices_job j = {.run = choir_scope_open(cpu('0'), 11)};
+    j.n = new_net(j.run, placement);
+    j.opt = new_optimizer(j.run, &j.n->base, kind);
+    for (int m = 0; m < MICRO; m++) {
+        int64_t ids[BATCH];
+        for (int i = 0; i < BATCH; i++)
+            ids[i] = (i * 7 + m * 5) % IDS;
+        j.ids[m] = choir_from(j.run, CHOIR_I64, choir_dims(BATCH), ids);
+        j.y[m] = choir_randn(j.run, choir_dims(BATCH, 4), "y");
+    }
+    ok(choir_scope_status(j.run));
+    return j;
+}
+
+static choir_status one_step(choir_scope *step, void *arg)
+{
+    devices_job *j = arg;
+    for (int m = 0; m < MICRO; m++) {
+        choir_scope *s = choir_micro_open(step, m);
+        choir_tensor *out = choir_forward(&j->n->base, choir_in(s, j->ids[m]));
+        choir_tensor *y = choir_to(choir_in(s, j->y[m]), choir_tensor_device(out));
+        choir_tensor *loss = choir_mse_loss(out, y);
+        j->loss[m] = choir_keep(j->run, loss);
+        choir_status status = choir_backward(loss);
+        choir_scope_close(s);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return choir_optim_step(j->opt);
+}
+
+static void run_step(devices_job *j, uint64_t number, bool recorded)
+{
+    if (recorded) {
+        ok(choir_step(j->run, one_step, j));
+        return;
+    }
+    choir_scope *s = choir_step_open(j->run, number);
+    ok(one_step(s, j));
+    ok(choir_scope_close(s));
+}
+
+static void note_losses(const devices_job *j, struct bits *b)
+{
+    for (int m = 0; m < MICRO; m++)
+        b->losses[b->losses_count++] = (float)choir_item(j->loss[m]);
+    choir_tensor *norm = choir_optim_grad_norm(j->opt);
+    b->losses[b->losses_count++] = norm ? (float)choir_item(norm) : 0;
+}
+
+static void note_state(const char *name, choir_tensor *t, void *arg)
+{
+    struct bits *b = arg;
+    size_t n = (size_t)choir_tensor_count(t);
+    (void)name;
+    if (choir_tensor_dtype(t) != CHOIR_F32)
+        return;
+    assert_in_range(b->state_count + (int)n, 0, CHOIR_COUNT(b->state));
+    ok(choir_read(t, b->state + b->state_count, n * sizeof(float)));
+    b->state_count += (int)n;
+}
+
+static void note_all(devices_job *j, struct bits *b)
+{
+    choir_module_visit(&j->n->base, true, note_state, b);
+    choir_optim_visit(j->opt, note_state, b);
+}
+
+static struct bits *train_on(const char *placement, enum kind kind, bool recorded)
+{
+    struct bits *b = calloc(1, sizeof *b);
+    devices_job j = open_devices_job(placement, kind);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        run_step(&j, i, recorded);
+        note_losses(&j, b);
+    }
+    note_all(&j, b);
+    ok(choir_scope_close(j.run));
+    return b;
+}
+
+static void assert_same(struct bits *a, struct bits *b, const char *what)
+{
+    if (a->losses_count != b->losses_count || a->state_count != b->state_count ||
+        memcmp(a->losses, b->losses, sizeof a->losses) != 0)
+        fail_msg("other losses or norms: %s", what);
+    if (memcmp(a->state, b->state, sizeof a->state) != 0)
+        fail_msg("other weights or state: %s", what);
+    free(b);
+}
+
+static const char *const placements[] = {"00000", "00111", "01010", "11111", "21012", "22110"};
+
+static void same_bits(void **state)
+{
+    (void)state;
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        struct bits *one = train_on("00000", kind, false);
+        assert_true(one->losses[0] != one->losses[(STEPS - 1) * (MICRO + 1)]); /* it learns */
+        assert_true((one->losses[MICRO] > 0) == (kind != SGD && kind != ADAM));
+        for (size_t i = 0; i < CHOIR_COUNT(placements); i++)
+            for (int recorded = 0; recorded < 2; recorded++) {
+                char what[64];
+                snprintf(what, sizeof what, "optimizer %d on %s, %s", (int)kind, placements[i],
+                    recorded ? "recorded" : "not recorded");
+                assert_same(one, train_on(placements[i], kind, recorded), what);
+            }
+        free(one);
+    }
+}
+
+/* Layers, and what the optimizer has of them, move while a job is under way. */
+static void same_bits_after_moves(void **state)
+{
+    (void)state;
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (int recorded = 0; recorded < 2; recorded++) {
+            struct bits *one = train_on("00000", kind, false), *b = calloc(1, sizeof *b);
+            devices_job j = open_devices_job("00000", kind);
+            for (uint64_t i = 0; i < STEPS; i++) {
+                if (i == 2)
+                    ok(choir_module_to(j.n->layer[3], cpu('1')));
+                if (i == 4)
+                    ok(choir_module_to(&j.n->base, cpu('2')));
+                run_step(&j, i, recorded);
+                note_losses(&j, b);
+            }
+            note_all(&j, b);
+            ok(choir_scope_close(j.run));
+            assert_same(one, b, "moved on the way");
+            free(one);
+        }
+}
+
+/* --- files --- */
+
+static void files_know_no_placement(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(placements); i++)
+        for (int recorded = 0; recorded < 2; recorded++) {
+            const char *other = placements[CHOIR_COUNT(placements) - 1 - i];
+            devices_job a = open_devices_job(placements[i], ADAM_CLIPPED);
+            devices_job b = open_devices_job(other, ADAM_CLIPPED);
+            choir__train_state s = {.step = 3, .optimizer_steps = 3};
+            char hex[2][65];
+            for (uint64_t k = 0; k < 3; k++)
+                run_step(&a, k, recorded);
+            ok(choir_save(&a.n->base, at("net.safetensors")));
+            ok(choir_load(&b.n->base, at("net.safetensors")));
+            ok(choir__weights_sha256(&a.n->base, hex[0]));
+            ok(choir__weights_sha256(&b.n->base, hex[1]));
+            assert_string_equal(hex[0], hex[1]);
+            ok(choir__checkpoint_save(at("ck"), &s, &a.n->base, a.opt, NULL, false));
+            ok(choir__checkpoint_load(at("ck/latest"), &b.n->base, b.opt));
+            for (uint64_t k = 3; k < STEPS; k++) {
+                run_step(&a, k, recorded);
+                run_step(&b, k, false);
+            }
+            ok(choir__weights_sha256(&a.n->base, hex[0]));
+            ok(choir__weights_sha256(&b.n->base, hex[1]));
+            assert_string_equal(hex[0], hex[1]);
+            ok(choir_scope_close(a.run));
+            ok(choir_scope_close(b.run));
+        }
+}
+
+static void init_torch_anywhere(void **state)
+{
+    char hex[2][65];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        devices_job j = open_devices_job(i ? "21012" : "00000", SGD);
+        ok(choir_module_init_torch(&j.n->base, 5));
+        ok(choir__weights_sha256(&j.n->base, hex[i]));
+        ok(choir_scope_close(j.run));
+    }
+    assert_string_equal(hex[0], hex[1]);
+}
+
+/* --- errors --- */
+
+static void break_queue(const void *args)
+{
+    (void)args;
+    choir__queue_fail(CHOIR_ERR_NONFINITE, "a kernel on %s failed", "the second device");
+}
+
+static void assert_said(const char *part)
+{
+    if (!strstr(choir_error_message(), part))
+        fail_msg("'%s' is not in '%s'", part, choir_error_message());
+}
+
+/* An execution error on a device that the run is a guest on: the step's close says so, or the
+ * run's at the latest, and the next run begins without. */
+static void errors_of_other_devices(void **state)
+{
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        devices_job j = open_devices_job("00111", SGD);
+        for (uint64_t i = 0; i < 4; i++)
+            run_step(&j, i, recorded);
+        choir__queue_issue(cpu('1')->queue, break_queue, NULL, 0);
+        choir_device_sync(cpu('1'));
+        if (recorded) {
+            assert_int_equal(choir_step(j.run, one_step, &j), CHOIR_ERR_NONFINITE);
+        } else {
+            choir_scope *s = choir_step_open(j.run, 4);
+            assert_int_equal(choir_scope_close(s), CHOIR_ERR_NONFINITE);
+        }
+        assert_said("a kernel on the second device failed");
+        choir_scope_clear(j.run);
+        run_step(&j, 5, false); /* and it goes on */
+        choir__queue_issue(cpu('1')->queue, break_queue, NULL, 0);
+        assert_int_equal(choir_scope_close(j.run), CHOIR_ERR_NONFINITE);
+        ok(choir_device_sync(cpu('1')));
+    }
+}
+
+static choir_tensor *wrong_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    net *n = (net *)self;
+    (void)count;
+    return choir_forward(n->layer[4], choir_forward(n->layer[3], in[0]));
+}
+
+static const choir_module_class wrong_class = {"wrong", sizeof(net), wrong_forward};
+
+static void operands_on_different_devices(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(cpu('0'), 1);
+    net *n = choir_module_new(run, &wrong_class);
+    choir_module_child(&n->base, "first", &n->layer[3], choir_nn_linear(run, 3, 4));
+    choir_module_child(&n->base, "second", &n->layer[4], choir_nn_linear(run, 4, 2));
+    ok(choir_module_to(n->layer[4], cpu('1')));
+    choir_scope *s = choir_step_open(run, 0);
+    choir_tensor *x = choir_zeros(s, CHOIR_F32, choir_dims(5, 3));
+    choir_tensor *loss = choir_mean(choir_forward(&n->base, x));
+    assert_int_equal(choir_backward(loss), CHOIR_ERR_DEVICE);
+    assert_said("cpu:0");
+    assert_said("cpu:1");
+    assert_said("choir_to");
+    assert_said("in module 'second'");
+    choir_scope_clear(s);
+    choir_scope_close(s);
+    ok(choir_module_to(n->layer[4], cpu('0')));
+    s = choir_step_open(run, 1);
+    choir_tensor *y =
+        choir_to(choir_zeros(s, CHOIR_F32, choir_dims(2)), choir_device_find("cpu:8"));
+    assert_int_equal(choir_item(choir_sum(y)) == 0, 0);
+    assert_int_equal(choir_scope_status(s), CHOIR_ERR_DEVICE);
+    assert_said("to: no device 'cpu:8': there are 3");
+    choir_scope_clear(s);
+    choir_scope_close(s);
+    s = choir_step_open(run, 2); /* the program goes on */
+    ok(choir_backward(
+        choir_mean(choir_forward(&n->base, choir_zeros(s, CHOIR_F32, choir_dims(5, 3))))));
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(same_bits_after_moves),
+        cmocka_unit_test(files_know_no_placement),
+        cmocka_unit_test(init_torch_anywhere),
+        cmocka_unit_test(errors_of_other_devices),
+        cmocka_unit_test(operands_on_different_devices),
+    };
+    return cmocka_run_group_tests(tests, devices, tear_down);
+}
