@@ -25,5 +25,6 @@
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>
+#include <choir/pipeline_plan.h>
 
 #endif
