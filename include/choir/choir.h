@@ -14,6 +14,8 @@
 #include <choir/autograd.h>
 #include <choir/nn.h>
 #include <choir/optim.h>
+#include <choir/pipeline.h>
+#include <choir/pipeline_plan.h>
 #include <choir/data.h>
 #include <choir/checkpoint.h>
 #include <choir/models.h>

@@ -239,6 +239,18 @@ static bool weights_wanted(const choir__record *r)
     return false;
 }
 
+/* Waits for the record's device and notes the time since the last note. */
+static void note_time(choir__walk *w, const choir__record *r, bool weight)
+{
+    if (!w->costs)
+        return;
+    choir_device_sync(choir__device_of(r->out));
+    double now = choir__now(),
+           *cost = weight ? &w->costs[r->number].weight : &w->costs[r->number].input;
+    *cost += now - w->noted;
+    w->noted = now;
+}
+
 static choir_status run_record(choir__walk *w, choir__record *r)
 {
     choir_status status = check_versions(r);
@@ -259,8 +271,11 @@ static choir_status run_record(choir__walk *w, choir__record *r)
     }
     if (r->op->backward_input)
         r->op->backward_input(r, gy, &w->sink);
-    if (r->op->backward_weight && !later)
+    note_time(w, r, false);
+    if (r->op->backward_weight && !later) {
         r->op->backward_weight(r, gy, &w->sink);
+        note_time(w, r, true);
+    }
     choir_set_grad(r->scope, grad);
     if (w->sink.taken)
         choir__tensor_release(w->sink.taken);
@@ -288,6 +303,7 @@ static void mark_ready(choir__walk *w, choir__record *r)
 
 static choir_status walk(choir__walk *w)
 {
+    w->noted = w->costs ? choir__now() : 0;
     for (choir_scope *s = w->root->scope; s; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;

@@ -14,6 +14,11 @@
 #include "autograd/book.h"
 #include "device/queue.h"
 
+/* Seconds of an op on one device: the least of all that were measured. */
+typedef struct choir__op_cost {
+    double forward, input, weight; /* weight: of a backward that can be split, else 0 */
+} choir__op_cost;
+
 typedef struct choir__late choir__late; /* work on parameters put off */
 
 typedef struct choir__walk {
@@ -25,8 +30,9 @@ typedef struct choir__walk {
     choir__book **books; /* of this stage's parameters; in the scope's arena */
     int book_count;
     choir__late *late, **late_end;
-    choir__event
-        *done; /* of each stage of a pipeline: its part of the walk; NULL: no pipeline */
+    choir__event *done;    /* of each stage of a pipeline: its part of the walk; else NULL */
+    choir__op_cost *costs; /* of each op of the micro-batch, measured on the way; or NULL */
+    double noted;          /* when */
 } choir__walk;
 
 /* root: one value or a vector of losses, or any tensor with its gradient grad on the same

@@ -232,7 +232,10 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
+    choir_module *caller = m->run->at;
+    m->run->at = m;
     choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+    m->run->at = caller;
     if (y->poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);
     return y;

@@ -62,6 +62,8 @@ choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
 /* choir_module_to of one parameter, of one tensor: the same handle, new memory on device. A
  * parameter's values are copied if it has any yet; it leaves its book, gradients and all, which
  * is an error between the first backward of a step and its end. */
+/* Whether gradients are on their way into its book: then it cannot move. */
+choir_status choir__param_can_move(const choir__param *param);
 choir_status choir__param_move(choir__param *param, choir_device *device);
 choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copied);
 

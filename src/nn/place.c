@@ -11,7 +11,7 @@
 #include "nn/module.h"
 
 /* Whether gradients are on their way into the parameter's book: then it cannot leave. */
-static choir_status can_leave(const choir__param *p)
+choir_status choir__param_can_move(const choir__param *p)
 {
     const choir__book *book = p->book;
     if (!book)
@@ -55,7 +55,7 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
 {
     if (!p->tensor->storage || choir__device_of(p->tensor) == device)
         return CHOIR_OK;
-    choir_status status = can_leave(p);
+    choir_status status = choir__param_can_move(p);
     if (status == CHOIR_OK && p->book)
         choir__book_free(p->book);
     if (status == CHOIR_OK)
@@ -70,7 +70,7 @@ static choir_status can_move(const choir_module *m)
         if (e->kind == CHOIR__CHILD)
             status = can_move(e->child);
         if (e->kind == CHOIR__PARAM)
-            status = can_leave(e->tensor->param);
+            status = choir__param_can_move(e->tensor->param);
     }
     return status;
 }

@@ -26,6 +26,11 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
         (*poisoned)->poisoned = true;
         return NULL;
     }
+    if (scope->placer && !scope->placer->place(scope->placer, scope, op, in, count)) {
+        *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+        (*poisoned)->poisoned = true;
+        return NULL;
+    }
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;

@@ -94,6 +94,7 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
 {
     choir_tensor *t = choir__arena_get(&scope->arena, sizeof *t);
     t->scope = scope;
+    t->stage = scope->stage;
     t->dtype = dtype;
     t->shape = shape;
     t->count = choir__shape_count(shape);

@@ -51,6 +51,8 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
+    int stage;               /* of a pipeline, in which it was made */
+    choir_tensor *copy;      /* of it on a later stage's device: the latest */
     bool lent;               /* its memory is put-off work's (autograd/walk.c) */
     bool watched;            /* hooks were shown it: they may come back to it */
     choir__record *producer; /* NULL: a leaf */
@@ -173,6 +175,8 @@ struct choir_scope {
     choir__pool *retired;  /* of recordings: what was kept from them may still live there */
     choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
     struct choir__param *params;   /* newest first: autograd/book.h */
+    struct choir_module *at;       /* whose forward function is running; NULL: none */
+    unsigned layouts;              /* of books, so far */
     struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
 };
@@ -293,6 +297,8 @@ choir__record *choir__record_op(
 
 /* Of choir_add, for ops that add on the way. */
 extern const choir__op choir__add_op;
+/* Of choir_to: the gradient goes back to the operand's device. */
+extern const choir__op choir__to_op;
 
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);

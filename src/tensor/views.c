@@ -309,7 +309,7 @@ static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 
 static const choir__op contiguous_op = {.name = "contiguous", .backward = copy_backward};
 static const choir__op cast_op = {.name = "cast", .backward = copy_backward};
-static const choir__op to_op = {.name = "to", .backward = to_backward};
+const choir__op choir__to_op = {.name = "to", .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
@@ -358,7 +358,7 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
     if (!device)
         return choir__poison(scope, CHOIR_ERR_DEVICE, "to: %s", choir__missing_device());
     choir_tensor *y = choir__copied_to(scope, x, device);
-    choir__record_op(&to_op, y, &x, 1);
+    choir__record_op(&choir__to_op, y, &x, 1);
     return y;
 }
 

@@ -1,0 +1,89 @@
+/* Model parallel and pipelines: a module cut into stages on several devices.
+ *
+ *     choir_module *pipe = choir_pipeline(run, net, choir_pipeline_defaults());
+ *     choir_optim *opt = choir_adamw(run, pipe, hp);
+ *     ...
+ *     choir_check(choir_pipeline_step(pipe, step, M, micro_batch, data, losses));
+ *     choir_check(choir_optim_step(opt));
+ *
+ *     static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *data)
+ *     {
+ *         choir_batch b;
+ *         if (choir_loader_next(data, micro, &b) != CHOIR_OK)
+ *             return NULL;
+ *         return choir_cross_entropy(choir_forward(net, b.x), b.y);
+ *     }
+ *
+ * What a micro-batch does is plain code, as on one device. It is suspended wherever its next op
+ * belongs to the next stage, so a stage may end between any two ops, and operands are carried
+ * to the device where an op runs. A schedule (choir/pipeline_plan.h) says in which order stages
+ * take which micro-batch: "sequential" is model parallelism.
+ *
+ * The first two steps run on the run's device, and are measured: then the ops are dealt among
+ * the stages so that the slowest stage is as fast as can be, and parameters and buffers move to
+ * where they are used. A parameter used in several stages (tied embeddings) has a copy in each;
+ * it belongs to the stage where its gradient is dense, and rows of a table's gradient come
+ * there once a step. The bits are those of one device at the same number of micro-batches,
+ * whatever the stages and the schedule.
+ *
+ * Threads: those of the run. Collective: none of these. */
+#ifndef CHOIR_PIPELINE_H
+#define CHOIR_PIPELINE_H
+
+#include <choir/nn.h>
+#include <choir/pipeline_plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_pipeline_opts {
+    choir_device *const *devices; /* in order of the stages; NULL: all of the kind of the run's.
+                                     The first must be the run's */
+    int device_count;
+    const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
+    int chunks;           /* stages a device; default 0: 2 for "interleaved", else 1 */
+    const char *cuts;     /* where stages 1, 2, ... begin: a module's path, and how many ops
+                             later, or the number of an op: "layer2.0,layer4.1+3,170". NULL: as
+                             measured */
+} choir_pipeline_opts;
+
+choir_pipeline_opts choir_pipeline_defaults(void);
+
+/** Wraps module. The wrapper adds nothing to names; choir_forward on it runs the stages one
+ * after another and returns its result on the run's device. Never NULL; errors stick to the
+ * run: argument (devices named twice, unknown schedule), device. */
+choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts);
+
+/** What one micro-batch does, from data it gets itself: -> its loss (), or NULL with an error
+ * noted in the scope. module: the one that was wrapped. */
+typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, void *arg);
+
+/**
+ * Forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's order. In
+ * every call, fn must issue the same ops. May be called in a choir_step function.
+ *
+ * @param losses  (count), set: their losses (), kept in the run, on the last stage's device
+ *
+ * Errors: those of fn, with stage and device; argument (more stages than layers, cuts that are
+ * not met, a stage without parameters).
+ */
+choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
+    choir_micro_fn *fn, void *arg, choir_tensor **losses);
+
+/** The measured stages, once they are: (choir_pipeline_stages) costs in seconds; else NULL. The
+ * pipeline owns them. */
+const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
+int choir_pipeline_stages(const choir_module *pipeline);
+
+/** The plan of the last step, if the stages are measured; else NULL. The pipeline owns it. */
+const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline);
+
+/** Prints a line a stage: device, ops, modules at its ends, parameters, seconds, bytes that go
+ * on to the next. */
+void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

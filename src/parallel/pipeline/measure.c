@@ -1,0 +1,149 @@
+/* The first steps of a pipeline run on one device and are real steps: nothing is computed
+ * twice. Between two ops the device is waited for and the clock read, in both directions; what
+ * counts is the least that an op has taken in any micro-batch, since the first calls of a
+ * kernel make what later ones use again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/pipeline/pipeline.h"
+
+static void make_room(choir__pipeline *p)
+{
+    if (p->ops < p->room)
+        return;
+    int room = p->room ? 2 * p->room : 256;
+    p->costs = choir__realloc(p->costs, (size_t)room * sizeof *p->costs);
+    p->now = choir__realloc(p->now, (size_t)room * sizeof *p->now);
+    p->crossing = choir__realloc(p->crossing, (size_t)room * sizeof *p->crossing);
+    p->paths = choir__realloc(p->paths, (size_t)room * sizeof *p->paths);
+    for (int i = p->room; i < room; i++) {
+        p->costs[i] = (choir__op_cost){1e30, 1e30, 1e30};
+        p->crossing[i] = 0;
+        p->paths[i] = "";
+    }
+    p->room = room;
+}
+
+static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
+{
+    if (p->use_count == p->use_room) {
+        p->use_room = p->use_room ? 2 * p->use_room : 256;
+        p->uses = choir__realloc(p->uses, (size_t)p->use_room * sizeof *p->uses);
+    }
+    p->uses[p->use_count++] = (choir__op_use){t, op, rows};
+}
+
+static void note_forward_time(choir__micro *m)
+{
+    choir_device_sync(m->scope->device);
+    double now = choir__now();
+    if (m->ops > 0)
+        m->pipeline->now[m->ops - 1].forward += now - m->noted;
+    m->noted = now;
+}
+
+/* What stays of a tensor after it is gone: the op that made it, plus one. */
+static int maker(const choir_tensor *t)
+{
+    return t->producer ? t->producer->number + 1 : 0;
+}
+
+/* An operand's bytes would cross a cut before any op from the one after its maker to this. */
+static void note_crossing(choir__pipeline *p, const choir_tensor *x, int op)
+{
+    double bytes = (double)x->count * (double)choir_dtype_size(x->dtype);
+    for (int i = maker(x); i <= op; i++)
+        p->crossing[i] += i > 0 ? bytes : 0;
+}
+
+static bool measure_op(
+    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+{
+    choir__micro *m = (choir__micro *)placer;
+    choir__pipeline *p = m->pipeline;
+    bool first = p->measured == 0 && m->index == 0;
+    note_forward_time(m);
+    if (first && m->ops == p->ops) {
+        make_room(p);
+        p->ops++;
+    }
+    if (m->ops < p->ops)
+        p->now[m->ops] = (choir__op_cost){0, 0, 0};
+    scope->ops = m->ops;
+    if (first && scope->run->at)
+        p->paths[m->ops] = scope->run->at->path;
+    for (int i = 0; i < count && first; i++) {
+        if (!in[i])
+            continue;
+        if (in[i]->scope->kind == CHOIR__RUN)
+            note_use(p, in[i], m->ops, in[i]->param && !strcmp(op, "embedding"));
+        else
+            note_crossing(p, in[i], m->ops);
+    }
+    m->ops++;
+    if (m->ops <= p->ops)
+        return true;
+    choir__poison(scope, CHOIR_ERR_STATE,
+        "pipeline: micro-batch %lld has more ops than the first one, which had %d",
+        (long long)m->index, p->ops);
+    return false;
+}
+
+static void keep_the_least(choir__pipeline *p)
+{
+    for (int i = 0; i < p->ops; i++) {
+        choir__op_cost *least = &p->costs[i], *now = &p->now[i];
+        least->forward = now->forward < least->forward ? now->forward : least->forward;
+        least->input = now->input < least->input ? now->input : least->input;
+        least->weight = now->weight < least->weight ? now->weight : least->weight;
+    }
+}
+
+static choir_status backward(choir__micro *m)
+{
+    choir__walk w;
+    choir_status status = choir__walk_open(&w, m->loss, NULL, 1, 0);
+    if (status != CHOIR_OK)
+        return status;
+    w.costs = m->pipeline->now;
+    status = choir__walk_stage(&w, -1, false);
+    if (status == CHOIR_OK)
+        choir__walk_close(&w);
+    return status;
+}
+
+static choir_status measure_micro(choir__micro *m, choir_tensor **loss)
+{
+    choir__pipeline *p = m->pipeline;
+    m->noted = choir__now();
+    m->loss = p->fn(m->scope, p->module, p->arg);
+    choir_status status = choir_scope_status(m->scope);
+    if (status == CHOIR_OK && !m->loss)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "pipeline: a micro-batch without a loss");
+    if (status == CHOIR_OK)
+        note_forward_time(m);
+    if (status == CHOIR_OK)
+        status = backward(m);
+    if (status == CHOIR_OK) {
+        keep_the_least(p);
+        *loss = choir_keep(p->base.run, m->loss);
+    }
+    return status;
+}
+
+choir_status choir__pipeline_measure(
+    choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
+        choir_scope *scope = choir_micro_open(step, step->micro + i);
+        choir__micro m = {.placer = {measure_op}, .pipeline = p, .scope = scope, .index = i};
+        scope->placer = &m.placer;
+        status = measure_micro(&m, &losses[i]);
+        choir_status closed = choir_scope_close(scope);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    p->measured += status == CHOIR_OK;
+    choir__step_forget(step->run); /* steps are not alike yet: choir_step records later ones */
+    return status;
+}

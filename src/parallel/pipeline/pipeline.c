@@ -1,0 +1,379 @@
+/* A pipeline: a plan's actions, issued by one thread.
+ *
+ * Devices work by themselves; what decides who waits for whom is the order in which each
+ * device's work is issued, and that is the plan's. Forward of a stage: the micro-batch's fiber
+ * goes on until its next op is another stage's (place.c). Backward: its walk takes the records
+ * of that stage (autograd/walk.c). */
+#include <choir/pipeline.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/pipeline/pipeline.h"
+
+enum { MEASURED_STEPS = 2 }; /* the first makes what kernels keep for later */
+
+choir_pipeline_opts choir_pipeline_defaults(void)
+{
+    return (choir_pipeline_opts){0};
+}
+
+/* --- actions --- */
+
+static int last_stage(const choir__pipeline *p)
+{
+    return p->stages - 1;
+}
+
+static void micro_main(void *arg)
+{
+    choir__micro *m = arg;
+    choir__pipeline *p = m->pipeline;
+    m->loss = p->fn(m->scope, p->module, p->arg);
+    if (!m->loss && choir_scope_status(m->scope) == CHOIR_OK)
+        choir__poison(
+            m->scope, CHOIR_ERR_ARGUMENT, "micro-batch %lld has no loss", (long long)m->index);
+}
+
+static choir_status open_micro(choir__pipeline *p, choir_scope *step, choir__micro *m)
+{
+    m->scope = choir_micro_open(step, step->micro + m->index);
+    m->stage = m->ops = 0;
+    m->loss = NULL;
+    m->left = 2 * p->stages;
+    choir__pipeline_place_ops(m);
+    if (!m->fiber && !(m->fiber = choir__fiber_new()))
+        return choir__error(CHOIR_ERR_MEMORY, "no memory for the stack of a micro-batch");
+    choir__fiber_start(m->fiber, micro_main, m);
+    return CHOIR_OK;
+}
+
+static choir_status forward(choir__pipeline *p, choir_scope *step, choir__micro *m, int stage)
+{
+    choir_module *at = step->run->at;
+    choir_status status = stage ? CHOIR_OK : open_micro(p, step, m);
+    if (status != CHOIR_OK)
+        return status;
+    bool more = choir__fiber_resume(m->fiber);
+    step->run->at = at;
+    status = choir_scope_status(m->scope);
+    if (status == CHOIR_OK && more != (stage < last_stage(p)))
+        status = choir__error(CHOIR_ERR_STATE,
+            "micro-batch %lld ended at op %d, and the first had %d: each must issue the same ops",
+            (long long)m->index, m->ops, p->ops);
+    m->done[stage] = choir__queue_record(choir__stage_device(p, stage)->queue);
+    return status;
+}
+
+static choir_status backward(choir__pipeline *p, choir__micro *m, int stage, bool split)
+{
+    choir_status status = CHOIR_OK;
+    if (stage == last_stage(p))
+        status = choir__walk_open(&m->walk, m->loss, NULL, 1, p->stages);
+    if (status == CHOIR_OK)
+        status = choir__walk_stage(&m->walk, stage, split);
+    m->walk.done[stage] = choir__queue_record(choir__stage_device(p, stage)->queue);
+    m->left += split;
+    return status;
+}
+
+static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tensor **loss)
+{
+    choir__walk_close(&m->walk);
+    *loss = choir_keep(p->base.run, m->loss);
+    choir_scope *scope = m->scope;
+    m->scope = NULL;
+    return choir_scope_close(scope);
+}
+
+static choir_status run_action(
+    choir__pipeline *p, choir_scope *step, const choir_action *a, choir_tensor **losses)
+{
+    choir__micro *m = &p->micros[a->micro];
+    choir_status status = CHOIR_OK;
+    switch (a->kind) {
+    case CHOIR_FORWARD: status = forward(p, step, m, a->stage); break;
+    case CHOIR_BACKWARD: status = backward(p, m, a->stage, false); break;
+    case CHOIR_BACKWARD_INPUT: status = backward(p, m, a->stage, true); break;
+    case CHOIR_BACKWARD_WEIGHT: status = choir__walk_weights(&m->walk, a->stage); break;
+    }
+    if (status == CHOIR_OK && --m->left == 0)
+        status = close_micro(p, m, &losses[a->micro]);
+    return status;
+}
+
+/* --- a step --- */
+
+static void free_micros(choir__pipeline *p)
+{
+    for (int64_t i = 0; i < p->micro_count; i++) {
+        choir__fiber_free(p->micros[i].fiber);
+        free(p->micros[i].done);
+    }
+    free(p->micros);
+    p->micros = NULL;
+    p->micro_count = 0;
+}
+
+static choir_status make_plan(choir__pipeline *p, int64_t count)
+{
+    if (p->plan && p->micro_count == count)
+        return CHOIR_OK;
+    choir_pipeline_plan_free(p->plan);
+    p->plan = NULL;
+    free_micros(p);
+    choir_status status = choir_pipeline_plan_new(
+        p->schedule, p->device_count, p->chunks, count, p->stage_costs, &p->plan);
+    if (status != CHOIR_OK)
+        return status;
+    p->micros = choir__calloc((size_t)count, sizeof *p->micros);
+    p->micro_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        p->micros[i].pipeline = p;
+        p->micros[i].index = i;
+        p->micros[i].done = choir__calloc((size_t)p->stages, sizeof(choir__event));
+    }
+    return CHOIR_OK;
+}
+
+/* After a failure: suspended micro-batches are led to their end, in which every op fails, so
+ * that what their functions hold is let go of; the other devices come to rest. */
+static void give_up(choir__pipeline *p, choir_status status, const char *message)
+{
+    for (int64_t i = 0; i < p->micro_count; i++) {
+        choir__micro *m = &p->micros[i];
+        if (!m->scope)
+            continue;
+        choir__set_message(message);
+        choir__scope_fail(m->scope, status);
+        if (m->suspended)
+            choir__fiber_resume(m->fiber);
+        choir_scope_close(m->scope);
+        m->scope = NULL;
+    }
+    for (int d = 0; d < p->device_count; d++)
+        choir_device_sync(p->devices[d]);
+}
+
+static choir_status fail(choir__pipeline *p, const choir_action *a, choir_status status)
+{
+    char *why = choir__strdup(choir_error_message());
+    choir__error(status, "pipeline: stage %d on %s, micro-batch %lld: %s", a->stage,
+        choir_device_name(choir__stage_device(p, a->stage)), (long long)a->micro, why);
+    free(why);
+    why = choir__strdup(choir_error_message());
+    give_up(p, status, why);
+    choir__set_message(why);
+    free(why);
+    return status;
+}
+
+static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor **losses)
+{
+    int count;
+    const choir_action *order = choir_pipeline_plan_order(p->plan, &count);
+    for (int i = 0; i < count; i++) {
+        choir_status status = run_action(p, step, &order[i], losses);
+        if (status != CHOIR_OK)
+            return fail(p, &order[i], status);
+    }
+    return CHOIR_OK;
+}
+
+static choir_status check_pipeline(const choir_module *m);
+
+choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
+    choir_micro_fn *fn, void *arg, choir_tensor **losses)
+{
+    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir_status status = check_pipeline(pipeline);
+    if (status == CHOIR_OK)
+        status = choir_scope_status(step);
+    if (status == CHOIR_OK && count < 1)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: a step of %lld micro-batches; at least one", (long long)count);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(step, status);
+    choir__module_ready(p->module);
+    p->fn = fn;
+    p->arg = arg;
+    if (p->stages == 1 || p->measured < MEASURED_STEPS) {
+        status = choir__pipeline_measure(p, step, count, losses);
+    } else {
+        if (!p->placed)
+            status = choir__pipeline_place(p);
+        if (status == CHOIR_OK)
+            status = make_plan(p, count);
+        if (status == CHOIR_OK)
+            status = run_plan(p, step, losses);
+    }
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(step, status);
+}
+
+/* --- the module --- */
+
+static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    choir__pipeline *p = (choir__pipeline *)self;
+    choir_scope *scope = choir_tensor_scope(in[0]);
+    if (!p->placed)
+        return choir_forward_n(p->module, in, count);
+    choir__placer *outer = scope->placer;
+    choir__micro m = {.pipeline = p, .scope = scope};
+    choir__pipeline_follow(&m);
+    choir_tensor *y = choir_forward_n(p->module, in, count);
+    scope->placer = outer;
+    scope->stage = 0;
+    return choir_to(y, scope->device);
+}
+
+static const choir_module_class pipeline_class = {
+    "pipeline", sizeof(choir__pipeline), pipeline_forward};
+
+static choir_status check_pipeline(const choir_module *m)
+{
+    return m->type == &pipeline_class
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "choir_pipeline_step: the module is a %s, not what choir_pipeline made",
+                     m->type->name);
+}
+
+static void close_pipeline(void *arg)
+{
+    choir__pipeline *p = arg;
+    choir_pipeline_plan_free(p->plan);
+    free_micros(p);
+    free(p->costs);
+    free(p->now);
+    free(p->crossing);
+    free(p->paths);
+    free(p->uses);
+}
+
+/* "a,b,c" into the names of stages 1, 2, 3. */
+static choir_status split_cuts(choir__pipeline *p, const char *cuts)
+{
+    choir__arena *arena = &p->base.run->arena;
+    p->cut_names = choir__arena_get(arena, (size_t)p->stages * sizeof(char *));
+    char *text = choir__arena_strdup(arena, cuts);
+    int count = 0;
+    for (char *next; text; text = next, count++) {
+        next = strchr(text, ',');
+        if (next)
+            *next++ = '\0';
+        if (count < p->stages - 1)
+            p->cut_names[count] = text;
+    }
+    if (count != p->stages - 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: %d cuts for %d stages: '%s'; %d wanted", count, p->stages, cuts,
+            p->stages - 1);
+    return CHOIR_OK;
+}
+
+static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
+{
+    choir_scope *run = p->base.run;
+    int count = opts.devices ? opts.device_count : choir_device_count(run->device->kind);
+    p->device_count = count;
+    p->devices = choir__arena_get(&run->arena, (size_t)(count + 1) * sizeof(choir_device *));
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s:%d", run->device->kind, i);
+        p->devices[i] = opts.devices ? opts.devices[i] : choir_device_find(name);
+        if (!p->devices[i])
+            return choir__error(CHOIR_ERR_DEVICE, "pipeline: %s", choir__missing_device());
+        for (int j = 0; j < i; j++)
+            if (p->devices[j] == p->devices[i])
+                return choir__error(CHOIR_ERR_ARGUMENT,
+                    "pipeline: %s is there twice; more stages a device are 'chunks'",
+                    choir_device_name(p->devices[i]));
+    }
+    if (count < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT, "pipeline: no devices");
+    if (p->devices[0] != run->device)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: the first stage is on %s, the run on %s; they must be the same",
+            choir_device_name(p->devices[0]), choir_device_name(run->device));
+    return CHOIR_OK;
+}
+
+static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
+{
+    choir_scope *run = p->base.run;
+    choir_status status = take_devices(p, opts);
+    if (status != CHOIR_OK)
+        return status;
+    p->schedule =
+        choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
+    p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
+    choir_pipeline_plan *plan = NULL; /* a wrong schedule is to be known now */
+    status = choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, 1, NULL, &plan);
+    choir_pipeline_plan_free(plan);
+    if (status != CHOIR_OK)
+        return status;
+    p->stages = p->device_count * p->chunks;
+    p->first = choir__arena_get(&run->arena, (size_t)(p->stages + 1) * sizeof(int));
+    p->stage_costs = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->stage_costs);
+    return opts.cuts ? split_cuts(p, opts.cuts) : CHOIR_OK;
+}
+
+choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts)
+{
+    choir__pipeline *p = choir_module_new(run, &pipeline_class);
+    choir__module_ready(module); /* names are the module's own, without a prefix */
+    choir_module_child(&p->base, "", &p->module, module);
+    choir__on_close(run, close_pipeline, p);
+    choir_status status = set_up(p, opts);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return &p->base;
+}
+
+/* --- what it has found --- */
+
+int choir_pipeline_stages(const choir_module *pipeline)
+{
+    return ((const choir__pipeline *)pipeline)->stages;
+}
+
+const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline)
+{
+    const choir__pipeline *p = (const choir__pipeline *)pipeline;
+    return p->placed ? p->stage_costs : NULL;
+}
+
+const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline)
+{
+    return ((const choir__pipeline *)pipeline)->plan;
+}
+
+static int64_t stage_params(const choir__pipeline *p, int stage)
+{
+    int count;
+    int64_t sum = 0;
+    choir__param **params = choir__module_params(p->module, &count);
+    for (int i = 0; i < count; i++)
+        sum += params[i]->stage == stage ? params[i]->tensor->count : 0;
+    free(params);
+    return sum;
+}
+
+void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
+{
+    const choir__pipeline *p = (const choir__pipeline *)pipeline;
+    if (!p->placed)
+        return;
+    fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s\n", "stage", "device", "ops",
+        "begins in", "parameters", "F ms", "B ms", "W ms");
+    for (int s = 0; s < p->stages; s++) {
+        const choir_stage_cost *c = &p->stage_costs[s];
+        char ops[32];
+        snprintf(ops, sizeof ops, "%d-%d", p->first[s], p->first[s + 1] - 1);
+        fprintf(file, "%5d  %-8s %11s  %-24s %12lld %9.3f %9.3f %9.3f\n", s,
+            choir_device_name(choir__stage_device(p, s)), ops, p->paths[p->first[s]],
+            (long long)stage_params(p, s), c->forward * 1e3, c->backward_input * 1e3,
+            c->backward_weight * 1e3);
+    }
+}

@@ -1,0 +1,90 @@
+/* Inside a pipeline.
+ *
+ *   measure.c   the first steps, on one device: what each op takes, and what it uses
+ *   cut.c       deals the ops among the stages
+ *   placement.c moves parameters and buffers to their stages, gives them books and replicas
+ *   place.c     while a micro-batch runs: which stage an op belongs to, and its operands there
+ *   pipeline.c  runs a plan's actions */
+#ifndef CHOIR_PIPELINE_INTERNAL_H
+#define CHOIR_PIPELINE_INTERNAL_H
+
+#include <choir/pipeline.h>
+#include "autograd/walk.h"
+#include "base/fiber.h"
+#include "nn/module.h"
+
+typedef struct choir__pipeline choir__pipeline;
+
+/* One micro-batch on its way through the stages. */
+typedef struct choir__micro {
+    choir__placer placer; /* first: of its scope */
+    choir__pipeline *pipeline;
+    choir_scope *scope;
+    choir__fiber *fiber;
+    int64_t index;
+    int stage, ops;   /* of the op to come */
+    bool suspended;   /* between two stages */
+    choir_module *at; /* the module it was suspended in */
+    choir_tensor *loss;
+    choir__walk walk;
+    choir__event *done; /* (stages): of its forwards */
+    int left;           /* actions */
+    double noted;       /* when the op before was done, while measuring */
+} choir__micro;
+
+/* A parameter or buffer is an operand of an op. */
+typedef struct choir__op_use {
+    choir_tensor *tensor;
+    int op;
+    bool rows; /* as a table: its gradient is rows */
+} choir__op_use;
+
+struct choir__pipeline {
+    choir_module base;
+    choir_module *module;
+    choir_device **devices; /* (device_count) */
+    int device_count, chunks, stages;
+    const char *schedule;
+    /* measured */
+    int measured; /* steps */
+    bool placed;
+    choir__op_cost *costs, *now; /* (ops): the least so far; of this micro-batch */
+    double *crossing;   /* (ops): bytes of activations that op and those after it read of
+                           the ones before */
+    const char **paths; /* (ops): of the module that issued it */
+    int ops, room;
+    choir__op_use *uses; /* of the first micro-batch, in order */
+    int use_count, use_room;
+    /* placed */
+    char **cut_names; /* (stages - 1), by hand; or NULL */
+    int *first;       /* (stages + 1): op that begins a stage; the last: ops */
+    choir_stage_cost *stage_costs;
+    choir_pipeline_plan *plan;
+    choir__micro *micros; /* (micro_count) */
+    int64_t micro_count;
+    choir_micro_fn *fn; /* of the step at hand */
+    void *arg;
+};
+
+static inline choir_device *choir__stage_device(const choir__pipeline *p, int stage)
+{
+    return p->devices[stage % p->device_count];
+}
+
+/* measure.c: all micro-batches of a step, one after another, on the run's device. */
+choir_status choir__pipeline_measure(
+    choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
+
+/* cut.c: fills in first and stage_costs. */
+choir_status choir__pipeline_cut(choir__pipeline *p);
+
+/* placement.c */
+choir_status choir__pipeline_place(choir__pipeline *p);
+
+/* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
+void choir__pipeline_place_ops(choir__micro *micro);
+void choir__pipeline_follow(choir__micro *micro);
+/* x on the device of a stage: itself, or a copy whose gradient comes back. */
+choir_tensor *choir__pipeline_bring(choir__micro *micro, choir_tensor *x, int stage);
+
+#endif

@@ -1,0 +1,145 @@
+/* Placing ops: choir__begin shows each op's operands before they are looked at.
+ *
+ * The number of the op says its stage; where that is the next one, the micro-batch is suspended
+ * until the plan gets there. Operands that lie elsewhere are copied over, on the queue of the
+ * device that wants them, which waits for no more than the stage that made them. Of a tensor
+ * that stages further on use as well, each copy is made of the one before: so its gradients add
+ * up in the order in which one device adds them. */
+#include "parallel/pipeline/pipeline.h"
+
+static choir__param *replica_on(const choir__param *p, int stage)
+{
+    for (choir__param *q = p->replicas; q; q = q->sibling)
+        if (q->stage == stage)
+            return q;
+    return NULL;
+}
+
+static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
+{
+    choir__param *p = x->param, *replica = replica_on(p, stage);
+    if (!replica || p->stage == stage)
+        return choir__device_of(x) == choir__stage_device(m->pipeline, stage)
+                   ? x
+                   : choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
+    choir__param_refresh(replica, p);
+    return replica->tensor;
+}
+
+/* A tensor whose memory on `device` holds x's values already, if there is one in the chain of
+ * copies that begins at x. */
+static choir_tensor *there_already(choir_tensor *x, choir_device *device)
+{
+    for (choir_tensor *t = x; t; t = t->copy)
+        if (t->storage && choir__device_of(t) == device)
+            return t;
+    return NULL;
+}
+
+static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
+{
+    if (!x->storage && choir__restore(x) != CHOIR_OK)
+        return x;
+    bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
+    if (of_this && m->done && x->stage < stage)
+        x->storage->ready = m->done[x->stage];
+    return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
+}
+
+choir_tensor *choir__pipeline_bring(choir__micro *m, choir_tensor *x, int stage)
+{
+    choir_device *device = choir__stage_device(m->pipeline, stage);
+    if (x->param)
+        return bring_param(m, x, stage);
+    choir_tensor *last = x;
+    while (last->copy)
+        last = last->copy;
+    if (choir__device_of(last) == device)
+        return last;
+    choir_tensor *near = there_already(x, device), *y;
+    y = near ? choir__tensor_alias(m->scope, near) : copy_to(m, last, stage);
+    if (y->poisoned)
+        return y;
+    y->stage = stage;
+    choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
+    if (r)
+        r->owner = last->stage;
+    if (x->scope->kind != CHOIR__RUN)
+        last->copy = y;
+    return y;
+}
+
+/* Suspends the micro-batch until its next stage's turn. */
+static void suspend(choir__micro *m, choir_scope *scope)
+{
+    m->at = scope->run->at;
+    m->suspended = true;
+    choir__fiber_yield(m->fiber);
+    m->suspended = false;
+    scope->run->at = m->at;
+}
+
+static bool bring_all(choir__micro *m, choir_tensor **in, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!in[i])
+            continue;
+        in[i] = choir__pipeline_bring(m, in[i], m->stage);
+        if (in[i]->poisoned)
+            return false;
+    }
+    return true;
+}
+
+static bool place_op(
+    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+{
+    choir__micro *m = (choir__micro *)placer;
+    choir__pipeline *p = m->pipeline;
+    (void)op;
+    while (m->stage + 1 < p->stages && m->ops >= p->first[m->stage + 1] &&
+           choir_scope_status(scope) == CHOIR_OK) {
+        suspend(m, scope);
+        m->stage++;
+    }
+    if (choir_scope_status(scope) != CHOIR_OK) /* it was resumed to come to its end */
+        return false;
+    m->scope->stage = scope->stage = m->stage;
+    scope->ops = m->ops++;
+    return bring_all(m, in, count);
+}
+
+void choir__pipeline_place_ops(choir__micro *m)
+{
+    m->placer.place = place_op;
+    m->scope->placer = &m->placer;
+}
+
+/* --- without cuts: evaluation, where other ops may run --- */
+
+/* Where the op's parameters or buffers are, else where the latest of its operands is. */
+static bool follow_op(
+    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+{
+    choir__micro *m = (choir__micro *)placer;
+    int stage = 0;
+    (void)op;
+    for (int i = 0; i < count; i++) {
+        if (!in[i])
+            continue;
+        if (in[i]->param) {
+            stage = in[i]->param->stage;
+            break;
+        }
+        stage = in[i]->stage > stage ? in[i]->stage : stage;
+    }
+    m->stage = scope->stage = stage;
+    m->scope = scope;
+    return bring_all(m, in, count);
+}
+
+void choir__pipeline_follow(choir__micro *m)
+{
+    m->placer.place = follow_op;
+    m->scope->placer = &m->placer;
+}

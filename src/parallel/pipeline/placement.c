@@ -1,0 +1,136 @@
+/* Placement: after the cuts, every parameter and buffer moves to the stage that uses it.
+ *
+ * A parameter that several stages use lives where its gradient is dense (a table's rows are
+ * small, a table is not), and has a replica in each other stage: a copy that is brought up to
+ * date before its first use in a step, with a book of its own whose sums are further uses
+ * (autograd/book.h). A book is one stage's, since a leaf is open only while its backward runs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/pipeline/pipeline.h"
+
+static int stage_of(const choir__pipeline *p, int op)
+{
+    int stage = 0;
+    while (op >= p->first[stage + 1])
+        stage++;
+    return stage;
+}
+
+/* The stage of the first use that is dense, or of the first. */
+static int home_of(const choir__pipeline *p, const choir_tensor *t)
+{
+    int found = -1;
+    for (int u = 0; u < p->use_count; u++) {
+        if (p->uses[u].tensor != t)
+            continue;
+        if (!p->uses[u].rows)
+            return stage_of(p, p->uses[u].op);
+        if (found < 0)
+            found = stage_of(p, p->uses[u].op);
+    }
+    return found < 0 ? 0 : found;
+}
+
+/* A module's buffers are no operands of its ops (kernels update them): they go where its first
+ * op is. */
+static int home_of_buffer(const choir__pipeline *p, const char *name, const choir_tensor *t)
+{
+    const char *dot = strrchr(name, '.');
+    size_t length = dot ? (size_t)(dot - name) : 0;
+    for (int u = 0; u < p->use_count; u++)
+        if (p->uses[u].tensor == t)
+            return stage_of(p, p->uses[u].op);
+    for (int op = 0; op < p->ops; op++)
+        if (strlen(p->paths[op]) == length && !strncmp(p->paths[op], name, length))
+            return stage_of(p, op);
+    return 0;
+}
+
+static choir__param *replica_on(const choir__param *p, int stage)
+{
+    for (choir__param *q = p->replicas; q; q = q->sibling)
+        if (q->stage == stage)
+            return q;
+    return NULL;
+}
+
+static void add_replicas(choir__pipeline *p, choir__param *param)
+{
+    for (int u = 0; u < p->use_count; u++) {
+        int stage = stage_of(p, p->uses[u].op);
+        if (p->uses[u].tensor != param->tensor || stage == param->stage ||
+            replica_on(param, stage))
+            continue;
+        choir__param *q = choir__param_replica(param, choir__stage_device(p, stage));
+        q->stage = stage;
+        q->sibling = param->replicas;
+        param->replicas = q;
+    }
+}
+
+static choir_status make_books(choir__pipeline *p, choir__param **params, int count)
+{
+    choir_scope *run = p->base.run;
+    choir__param **of = choir__calloc((size_t)count + 1, sizeof *of);
+    for (int s = 0; s < p->stages; s++) {
+        choir_device *device = choir__stage_device(p, s);
+        int n = 0;
+        for (int i = 0; i < count; i++)
+            if (params[i]->stage == s)
+                of[n++] = params[i];
+        if (n)
+            choir__book_new(run, device, of, n);
+        n = 0;
+        for (int i = 0; i < count; i++)
+            if (replica_on(params[i], s))
+                of[n++] = replica_on(params[i], s);
+        if (n)
+            choir__book_new(run, device, of, n)->of_replicas = true;
+    }
+    free(of);
+    return choir_scope_status(run);
+}
+
+struct mover {
+    choir__pipeline *pipeline;
+    choir_status status;
+};
+
+static void move_tensor(const char *name, choir_tensor *t, void *arg)
+{
+    struct mover *m = arg;
+    int stage = t->param ? home_of(m->pipeline, t) : home_of_buffer(m->pipeline, name, t);
+    choir_device *device = choir__stage_device(m->pipeline, stage);
+    if (m->status != CHOIR_OK)
+        return;
+    if (t->param) {
+        if (t->param->book) /* of stages that were one until now */
+            choir__book_free(t->param->book);
+        t->param->stage = stage;
+        m->status = choir__param_move(t->param, device);
+    } else {
+        m->status = choir__tensor_move(t, device, true);
+    }
+}
+
+choir_status choir__pipeline_place(choir__pipeline *p)
+{
+    int count;
+    struct mover m = {p, CHOIR_OK};
+    choir_status status = choir__pipeline_cut(p);
+    if (status != CHOIR_OK)
+        return status;
+    choir__param **params = choir__module_params(p->module, &count);
+    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        status = choir__param_can_move(params[i]);
+    m.status = status;
+    choir_module_visit(p->module, true, move_tensor, &m);
+    for (int i = 0; i < count && m.status == CHOIR_OK; i++)
+        add_replicas(p, params[i]);
+    status = m.status == CHOIR_OK ? make_books(p, params, count) : m.status;
+    free(params);
+    p->placed = status == CHOIR_OK;
+    return status;
+}

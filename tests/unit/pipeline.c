@@ -1,0 +1,234 @@
+/* Pipelines: every schedule, over any number of devices, gives the bits of one device, loss
+ * after loss and weight after weight, recorded or not; cuts by hand; and what wrong input and
+ * failures are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+#include "nn/models/models.h"
+#include "nn/module.h"
+#include "tensor/tensor.h"
+
+enum { STEPS = 7, BATCH = 24, MOST = 8 };
+
+typedef struct job {
+    const char *model, *schedule, *cuts; /* schedule NULL: one device without a pipeline */
+    int devices;
+    int64_t microbatches;
+    bool recorded;
+    choir__model_info info;
+    choir_scope *run;
+    choir_module *net, *pipe;
+    choir_optim *optim;
+    choir_loader *loader;
+    choir_tensor *losses[32];
+} job;
+
+typedef struct outcome {
+    uint32_t loss_bits[STEPS][32];
+    uint64_t weights;
+} outcome;
+
+static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
+        return NULL;
+    return choir__model_loss(&j->info, choir_forward(net, b.x), b.y);
+}
+
+static choir_status alone(choir_scope *step, job *j)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < j->microbatches && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *loss = micro_batch(micro, j->net, j);
+        status = choir_backward(loss);
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status;
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    choir_status status = j->schedule ? choir_pipeline_step(j->pipe, step, j->microbatches,
+                                            micro_batch, j, j->losses)
+                                      : alone(step, j);
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+static void hash(const char *name, choir_tensor *t, void *arg)
+{
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    unsigned char *data = malloc(bytes);
+    uint64_t *h = arg;
+    choir_check(choir_read(t, data, bytes));
+    for (; *name; name++)
+        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ data[i]) * 0x100000001B3u;
+    free(data);
+}
+
+static choir_dataset *open_data(const job *j)
+{
+    choir_dataset *data;
+    bool regression = j->info.task == CHOIR__REGRESSION;
+    if (j->info.task == CHOIR__LANGUAGE)
+        choir_check(
+            choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
+    else
+        choir_check(
+            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
+                regression ? 0 : j->info.classes, 5, &data));
+    return data;
+}
+
+static void open_job(job *j)
+{
+    const choir__model_spec *spec;
+    j->run = choir_scope_open(choir_device_find("cpu:0"), 11);
+    choir_check(choir__model_find(j->model, &spec));
+    choir_check(spec->describe(j->model, &j->info));
+    choir_check(spec->build(j->model, j->run, &j->info, &j->net));
+    j->pipe = j->net;
+    choir_device *devices[MOST];
+    for (int d = 0; d < j->devices; d++) {
+        char name[16];
+        snprintf(name, sizeof name, "cpu:%d", d);
+        devices[d] = choir_device_find(name);
+    }
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    opts.devices = devices;
+    opts.device_count = j->devices;
+    opts.schedule = j->schedule;
+    opts.cuts = j->cuts;
+    if (j->schedule)
+        j->pipe = choir_pipeline(j->run, j->net, opts);
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    j->optim = choir_adamw(j->run, j->pipe, hp);
+    choir_optim_clip(j->optim, 0.5f);
+}
+
+static choir_status one_step(job *j, int number)
+{
+    if (j->recorded)
+        return choir_step(j->run, body, j);
+    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
+    choir_status status = body(s, j), closed = choir_scope_close(s);
+    return status == CHOIR_OK ? closed : status;
+}
+
+static outcome train(job j)
+{
+    outcome out = {.weights = 0xCBF29CE484222325u};
+    open_job(&j);
+    choir_dataset *data = open_data(&j);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j.microbatches;
+    opts.seed = 11;
+    j.loader = choir_loader_new(j.run, data, opts);
+    choir_check(choir_scope_status(j.run));
+    for (int step = 0; step < STEPS; step++) {
+        choir_check(one_step(&j, step));
+        for (int64_t m = 0; m < j.microbatches; m++) {
+            float loss = (float)choir_item(j.losses[m]);
+            memcpy(&out.loss_bits[step][m], &loss, sizeof loss);
+        }
+    }
+    choir_module_visit(j.net, true, hash, &out.weights);
+    choir_check(choir_scope_close(j.run));
+    choir_dataset_free(data);
+    return out;
+}
+
+static void assert_same(const outcome *want, const outcome *got, const job *j)
+{
+    if (!memcmp(want, got, sizeof *want))
+        return;
+    for (int s = 0; s < STEPS; s++)
+        for (int m = 0; m < 32; m++)
+            if (want->loss_bits[s][m] != got->loss_bits[s][m])
+                fail_msg(
+                    "%s, %s on %d devices, %lld micro-batches%s: loss %d of step %d differs",
+                    j->model, j->schedule, j->devices, (long long)j->microbatches,
+                    j->recorded ? ", recorded" : "", m, s);
+    fail_msg("%s, %s on %d devices, %lld micro-batches%s: weights differ", j->model,
+        j->schedule, j->devices, (long long)j->microbatches, j->recorded ? ", recorded" : "");
+}
+
+static const char *const schedules[] = {
+    "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+
+static void check_model(const char *model, int most, int64_t microbatches)
+{
+    outcome want = train((job){.model = model, .microbatches = microbatches});
+    for (int devices = 1; devices <= most; devices = devices < 4 ? devices + 1 : 2 * devices)
+        for (size_t s = 0; s < 5; s++) {
+            job j = {.model = model,
+                .schedule = schedules[s],
+                .devices = devices,
+                .microbatches = microbatches,
+                .recorded = (s + (size_t)devices) % 2};
+            if (s == 3 && devices * 2 > most)
+                continue;
+            outcome got = train(j);
+            assert_same(&want, &got, &j);
+        }
+}
+
+static void test_toy(void **state)
+{
+    (void)state;
+    check_model("toy", 2, 4);
+    check_model("toy", 2, 3);
+}
+
+static void test_mlp(void **state)
+{
+    (void)state;
+    check_model("mlp", 3, 6);
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 8, 4);
+}
+
+static void test_lstm(void **state)
+{
+    (void)state;
+    check_model("lstm:layers=2,hidden=16,context=8,vocab=40", 3, 3);
+}
+
+static void test_resnet(void **state)
+{
+    (void)state;
+    check_model("resnet18:image=32,classes=4", 4, 3);
+}
+
+int main(void)
+{
+    setenv("CHOIR_CPU_DEVICES", "8", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_toy),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_lstm),
+        cmocka_unit_test(test_resnet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
