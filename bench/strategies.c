@@ -1,0 +1,206 @@
+/* One step of a model under every strategy that one process has, in turn, on the same cores.
+ *
+ *   strategies [MODEL] [DEVICES] [BATCH] [MICRO-BATCHES] [ROUNDS]
+ *
+ * A line a strategy: median of a step, how many times faster than one device, its bound by the
+ * measured stages (the plan simulated with costs as they were measured), each device's idle share
+ * and the schedule's formula. The set-up is that of PyTorch's tutorial on model parallelism:
+ * ResNet-50, 120 images a batch, split into 6 of 20. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+#include "base/base.h"
+#include "nn/models/models.h"
+#include "tensor/tensor.h"
+
+enum { MOST_DEVICES = 16, MOST_MICROS = 128, MOST_ROUNDS = 64, WARM_UP = 5 };
+
+typedef struct job {
+    const char *name; /* "single", or a schedule */
+    const char *model;
+    int devices;
+    int64_t batch, micros;
+    choir__model_info info;
+    choir_scope *run;
+    choir_module *net, *pipe;
+    choir_optim *optim;
+    choir_tensor *x[MOST_MICROS], *y[MOST_MICROS], *losses[MOST_MICROS];
+    double seconds[MOST_ROUNDS], busy[MOST_DEVICES]; /* busy: shares, summed over rounds */
+} job;
+
+static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    int64_t m = micro->micro;
+    choir_tensor *x = choir_in(micro, j->x[m]);
+    return choir__model_loss(&j->info, choir_forward(net, x), j->y[m]);
+}
+
+static choir_status alone(choir_scope *step, job *j)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < j->micros && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *loss = micro_batch(micro, j->net, j);
+        status = choir_backward(loss);
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_scope_close(micro);
+    }
+    return status;
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    choir_status status =
+        j->pipe == j->net
+            ? alone(step, j)
+            : choir_pipeline_step(j->pipe, step, j->micros, micro_batch, j, j->losses);
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+static void make_data(job *j)
+{
+    choir_dataset *data;
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = j->batch;
+    opts.microbatches = opts.micro_count = j->micros;
+    if (j->info.task == CHOIR__LANGUAGE)
+        choir_check(choir_dataset_random_tokens(
+            j->batch, j->info.input.dim[0], j->info.classes, 5, &data));
+    else
+        choir_check(choir_dataset_random(j->batch, j->info.input,
+            j->info.task == CHOIR__REGRESSION ? j->info.output : CHOIR_SCALAR,
+            j->info.task == CHOIR__REGRESSION ? 0 : j->info.classes, 5, &data));
+    choir_loader *loader = choir_loader_new(j->run, data, opts);
+    for (int64_t m = 0; m < j->micros; m++) {
+        choir_batch b;
+        choir_scope *step = choir_step_open(j->run, 0);
+        choir_check(choir_loader_next(loader, step, &b));
+        j->x[m] = choir_keep(j->run, choir_contiguous(b.x));
+        j->y[m] = choir_keep(j->run, choir_contiguous(b.y));
+        choir_check(choir_scope_close(step));
+    }
+}
+
+static void open_job(job *j)
+{
+    const choir__model_spec *spec;
+    j->run = choir_scope_open(choir_device_find("cpu:0"), 1);
+    choir_check(choir__model_find(j->model, &spec));
+    choir_check(spec->describe(j->model, &j->info));
+    choir_check(spec->build(j->model, j->run, &j->info, &j->net));
+    choir_device *devices[MOST_DEVICES];
+    for (int d = 0; d < j->devices; d++) {
+        char name[16];
+        snprintf(name, sizeof name, "cpu:%d", d);
+        devices[d] = choir_device_find(name);
+    }
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    opts.devices = devices;
+    opts.device_count = j->devices;
+    opts.schedule = j->name;
+    j->pipe = strcmp(j->name, "single") ? choir_pipeline(j->run, j->net, opts) : j->net;
+    choir_sgd_opts hp = choir_sgd_defaults();
+    j->optim = choir_sgd(j->run, j->pipe, hp);
+    make_data(j);
+    choir_check(choir_scope_status(j->run));
+}
+
+static double busy_of(int d)
+{
+    char name[16];
+    choir_device_stats stats;
+    snprintf(name, sizeof name, "cpu:%d", d);
+    choir_device_get_stats(choir_device_find(name), &stats);
+    return stats.busy_s;
+}
+
+static void sync_all(const job *j)
+{
+    choir_check(choir__run_sync(j->run));
+}
+
+static double timed_step(job *j)
+{
+    double before[MOST_DEVICES];
+    sync_all(j);
+    for (int d = 0; d < j->devices; d++)
+        before[d] = busy_of(d);
+    double start = choir__now();
+    choir_check(choir_step(j->run, body, j));
+    sync_all(j);
+    double seconds = choir__now() - start;
+    for (int d = 0; d < j->devices; d++)
+        j->busy[d] += (busy_of(d) - before[d]) / seconds;
+    return seconds;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+int main(int argc, char **argv)
+{
+    const char *names[] = {"single", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+    job jobs[CHOIR_COUNT(names)] = {{0}};
+    int devices = argc > 2 ? atoi(argv[2]) : 2, rounds = argc > 5 ? atoi(argv[5]) : 5;
+    int64_t batch = argc > 3 ? atoll(argv[3]) : 120, micros = argc > 4 ? atoll(argv[4]) : 6;
+    const char *only = getenv("ONLY");
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
+        jobs[i] = (job){.name = names[i],
+            .model = argc > 1 ? argv[1] : "resnet50:image=64,classes=1000",
+            .devices = devices,
+            .batch = batch,
+            .micros = micros};
+        if (only && i && !strstr(only, names[i]))
+            continue;
+        open_job(&jobs[i]);
+        for (int k = 0; k < WARM_UP; k++)
+            timed_step(&jobs[i]);
+        memset(jobs[i].busy, 0, sizeof jobs[i].busy);
+    }
+    for (int k = 0; k < rounds; k++)
+        for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+            if (jobs[i].run)
+                jobs[i].seconds[k] = timed_step(&jobs[i]);
+    double base = median(jobs[0].seconds, rounds);
+    printf("%-12s %9s %8s %8s %8s  idle share a device (formula)\n", "strategy", "step ms",
+        "times", "bound", "of it");
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
+        job *j = &jobs[i];
+        if (!j->run)
+            continue;
+        double s = median(j->seconds, rounds), whole = 0, bound = 1;
+        const choir_stage_cost *c = j->pipe == j->net ? NULL : choir_pipeline_costs(j->pipe);
+        for (int k = 0; c && k < choir_pipeline_stages(j->pipe); k++)
+            whole += (c[k].forward + c[k].backward) * (double)micros;
+        if (c)
+            bound = whole / choir_pipeline_plan_makespan(choir_pipeline_plan_of(j->pipe), NULL);
+        printf("%-12s %9.1f %8.3f %8.3f %8.3f ", j->name, s * 1e3, base / s, bound,
+            base / s / bound);
+        for (int d = 0; d < (c ? devices : 1); d++)
+            printf(" %.3f", 1 - j->busy[d] / rounds);
+        if (c)
+            printf(" (%.3f)",
+                choir_pipeline_plan_idle_formula(choir_pipeline_plan_of(j->pipe)));
+        printf("\n");
+        if (getenv("STAGES") && c)
+            choir_pipeline_print_stages(j->pipe, stdout);
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        if (jobs[i].run)
+            choir_scope_close(jobs[i].run);
+    return 0;
+}
