@@ -44,6 +44,39 @@ exec ip netns exec $near unshare --uts sh -c 'hostname node1; exec "\$@"' sh "\$
 END
 chmod +x "$work/agent" "$work/here"
 
+# MPICH before 4.2 may stay in MPI_Finalize between machines, with a plain MPI program, too: over
+# UCX and TCP, a rank that has closed its connections waits in the launcher's barrier, where it
+# no longer answers those that still close theirs (MPICH's pull request 6596). And when ranks
+# go without, its launcher fails now and then. So there, what the ranks say counts alone.
+version=$(mpirun.mpich --version 2>/dev/null | sed -n 's/^ *Version: *//p')
+may_stay() {
+    [ "$kind" = mpich ] && [ "$(printf '%s\n' "$version" 4.2 | sort -V | head -1)" != 4.2 ]
+}
+
+# says LINES TEXT N PROGRAM ARG...: so many lines have the text, and mpirun ends with 0 if it can.
+says() {
+    local lines=$1 text=$2 seen=0 job
+    shift 2
+    if ! may_stay; then
+        good "$@" && expect "$lines" "$text"
+        return
+    fi
+    : >"$work/out"
+    timeout -k 5 "${LIMIT:-120}" "${launcher[@]}" -n "$@" >"$work/out" 2>&1 </dev/null &
+    job=$!
+    while [ "$seen" -lt "$lines" ] && kill -0 $job 2>/dev/null; do
+        sleep 0.1
+        seen=$(grep -cE -- "$text" "$work/out")
+    done
+    for _ in $(seq 20); do
+        kill -0 $job 2>/dev/null || break
+        sleep 0.1
+    done
+    kill $job 2>/dev/null && echo "$kind $version stays in MPI_Finalize, as it may between machines"
+    wait $job
+    expect "$lines" "$text"
+}
+
 machines() {
     case $kind in
     openmpi)
@@ -52,23 +85,20 @@ machines() {
             --mca oob_tcp_if_include $net.0/24 --host $net.1:4,$net.2:4 --map-by node
             -x CHOIR_BACKEND -x TIMEOUT_S) ;;
     mpich)
-        if ldd "$RANKS" | grep -q libasan; then
-            echo "skipped: MPICH between machines does not end under the address sanitizer"
-            return
-        fi
         # Its UCX finds shared memory between the two: both are one kernel's
         launcher=("$work/here" env UCX_TLS=tcp,self UCX_NET_DEVICES=choirm$$ "${launcher[@]}"
             -launcher ssh -launcher-exec "$work/agent" -hosts $net.1,$net.2 -ppn 1
             -iface choirm$$) ;;
     esac
-    TIMEOUT_S=30 good 4 "$RANKS" where || return
+    TIMEOUT_S=30 says 4 'rank [0-3] of 4, mpi, node [01] of 2, local [01] of 2' 4 "$RANKS" where ||
+        return
     expect 2 'rank [0-3] of 4, mpi, node 0 of 2, local [01] of 2'
     expect 2 'rank [0-3] of 4, mpi, node 1 of 2, local [01] of 2'
     if [ "$kind" = openmpi ]; then # MPICH's are slow over TCP where cores are few
         LIMIT=280 good 3 "$RANKS" few_collectives
         expect 1 '^[0-9]+ checks on 3 ranks'
     fi
-    good 3 "$RANKS" split
+    says 3 'rank [0-2] of 3 has split its group 20 times' 3 "$RANKS" split
     TIMEOUT_S=2 LIMIT=15 mpi 2 "$RANKS" stopped # mpirun may wait for the stopped one for good
     expect 1 '^late: rank 0: rank 1 .pid [0-9]+ on node2. .*did not come to barrier'
 }
