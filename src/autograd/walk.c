@@ -231,12 +231,18 @@ static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
             late->saved[i] = choir__storage_ref(r->saved[i]->storage);
 }
 
-static bool weights_wanted(const choir__record *r)
+/* What backward_weight gives is wanted by parameters alone: nobody further back waits for it.
+ */
+static bool can_wait(const choir__record *r)
 {
+    bool wanted = false;
     for (int i = 0; i < r->count; i++)
-        if (choir__wanted(r, i) && r->in[i]->param)
-            return true;
-    return false;
+        if (r->op->weights_in >> i & 1 && choir__wanted(r, i)) {
+            if (!r->in[i]->param)
+                return false;
+            wanted = true;
+        }
+    return wanted;
 }
 
 /* Waits for the record's device and notes the time since the last note. */
@@ -265,7 +271,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
     bool grad = choir_set_grad(r->scope, false), later = false;
     if (r->op->backward)
         r->op->backward(r, gy, &w->sink);
-    if (r->op->backward_weight && w->split && weights_wanted(r)) {
+    if (r->op->backward_weight && w->split && can_wait(r)) {
         put_off_weight(w, r, gy); /* first: what it reads is kept from being written over */
         later = true;
     }

@@ -128,6 +128,7 @@ static const choir__op conv_op = {
     .backward_input = conv_backward_input,
     .backward_weight = conv_backward_weight,
     .reads_in = 3,
+    .weights_in = 6,
 };
 
 choir_tensor *choir_conv2d(
@@ -249,6 +250,7 @@ static const choir__op transpose_op = {
     .backward_input = transpose_backward_input,
     .backward_weight = transpose_backward_weight,
     .reads_in = 3,
+    .weights_in = 6,
 };
 
 /* 0 when there is no such image. */

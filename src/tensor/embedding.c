@@ -33,7 +33,7 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
-static void embedding_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *ids = r->saved[0];
     gy = choir__dense_rows(sink->scope, gy);
@@ -52,7 +52,12 @@ static void embedding_backward(choir__record *r, choir_tensor *gy, choir__sink *
 }
 
 static const choir__op embedding_op = {
-    .name = "embedding", .backward = embedding_backward, .reads_in = 2, .rows_in = 1};
+    .name = "embedding",
+    .backward_weight = embedding_backward_weight,
+    .reads_in = 2,
+    .rows_in = 1,
+    .weights_in = 1,
+};
 
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
 {

@@ -86,12 +86,14 @@ static const choir__op layer_norm_op = {.name = "layer_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .again = norm_again,
-    .reads_in = 7};
+    .reads_in = 7,
+    .weights_in = 6};
 static const choir__op rms_norm_op = {.name = "rms_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .again = norm_again,
-    .reads_in = 7};
+    .reads_in = 7,
+    .weights_in = 6};
 
 /* y = norm(in[0] + add), which goes to *sum; of in[0] alone when add is NULL. */
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,

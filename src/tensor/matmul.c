@@ -99,6 +99,7 @@ static const choir__op linear_op = {
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight,
     .reads_in = 3,
+    .weights_in = 6,
 };
 
 static choir_tensor *linear(
@@ -171,43 +172,66 @@ static int64_t batch_of(choir_shape shape)
     return n;
 }
 
-static void matmul_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* a (M, K) or a batch of them, b (K, N): one for all of a's rows, or one each. */
+struct product {
+    int64_t batch, m, n, k;
+};
+
+static struct product product_of(const choir_tensor *a, const choir_tensor *b)
 {
-    choir_tensor *a = r->in[0], *b = r->in[1];
-    struct matrix ma, mb, mg, mo;
-    if (as_matrices(sink->scope, gy, &mg)->poisoned ||
-        as_matrices(sink->scope, a, &ma)->poisoned ||
+    struct product p = {
+        batch_of(a->shape), a->shape.dim[a->shape.ndim - 2], choir__cols(b), choir__cols(a)};
+    if (b->shape.ndim == 2) {
+        p.m *= p.batch;
+        p.batch = 1;
+    }
+    return p;
+}
+
+/* Where in[i]'s gradient is made, row-major; NULL: nobody wants it. */
+static choir_tensor *row_major_dest(choir__record *r, int i, choir__sink *sink)
+{
+    choir_tensor *g = sink->dest(sink, r, i);
+    if (g && !choir__is_contiguous(g))
+        g = choir__tensor_new(sink->scope, choir__device_of(g), g->dtype, g->shape);
+    return g && !g->poisoned ? g : NULL;
+}
+
+/* ga = gy b^T */
+static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *a = r->in[0], *b = r->in[1], *ga = row_major_dest(r, 0, sink);
+    struct product p = product_of(a, b);
+    struct matrix mb, mg;
+    if (!ga || as_matrices(sink->scope, gy, &mg)->poisoned ||
         as_matrices(sink->scope, b, &mb)->poisoned)
         return;
-    int64_t k = choir__cols(a), n = choir__cols(b), m = a->shape.dim[a->shape.ndim - 2];
-    int64_t batch = batch_of(a->shape);
-    bool shared = b->shape.ndim == 2; /* one b for all of a's rows */
-    if (shared) {
-        m *= batch;
-        batch = 1;
-    }
-    if (choir__wanted(r, 0)) {
-        choir_tensor *ga =
-            choir__tensor_new(sink->scope, choir__device_of(a), a->dtype, a->shape);
-        mo = (struct matrix){ga->poisoned ? NULL : choir__data(ga), m * k, k, 1};
-        if (ga->poisoned)
-            return;
-        launch(ga, mo, mg, transposed(mb), NULL, batch, m, k, n);
-        sink->give(sink, r, 0, ga);
-    }
-    if (choir__wanted(r, 1)) {
-        choir_tensor *gb =
-            choir__tensor_new(sink->scope, choir__device_of(b), b->dtype, b->shape);
-        mo = (struct matrix){gb->poisoned ? NULL : choir__data(gb), k * n, n, 1};
-        if (gb->poisoned)
-            return;
-        launch(gb, mo, transposed(ma), mg, NULL, batch, k, n, m);
-        sink->give(sink, r, 1, gb);
-    }
+    launch(ga, (struct matrix){choir__data(ga), p.m * p.k, p.k, 1}, mg, transposed(mb), NULL,
+        p.batch, p.m, p.k, p.n);
+    sink->give(sink, r, 0, ga);
+}
+
+/* gb = a^T gy; put off where b is a parameter */
+static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *a = r->in[0], *b = r->in[1], *gb = row_major_dest(r, 1, sink);
+    struct product p = product_of(a, b);
+    struct matrix ma, mg;
+    if (!gb || as_matrices(sink->scope, gy, &mg)->poisoned ||
+        as_matrices(sink->scope, a, &ma)->poisoned)
+        return;
+    launch(gb, (struct matrix){choir__data(gb), p.k * p.n, p.n, 1}, transposed(ma), mg, NULL,
+        p.batch, p.k, p.n, p.m);
+    sink->give(sink, r, 1, gb);
 }
 
 static const choir__op matmul_op = {
-    .name = "matmul", .backward = matmul_backward, .reads_in = 3};
+    .name = "matmul",
+    .backward_input = matmul_backward_input,
+    .backward_weight = matmul_backward_weight,
+    .reads_in = 3,
+    .weights_in = 2,
+};
 
 choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
 {
@@ -231,13 +255,9 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
     if (y->poisoned || as_matrices(scope, a, &ma)->poisoned ||
         as_matrices(scope, b, &mb)->poisoned)
         return y;
-    int64_t m = sa.dim[sa.ndim - 2], n = choir__cols(b), k = choir__cols(a);
-    int64_t batch = batch_of(sa);
-    if (sb.ndim == 2 && sa.ndim > 2) {
-        m *= batch;
-        batch = 1;
-    }
-    launch(y, (struct matrix){choir__data(y), m * n, n, 1}, ma, mb, NULL, batch, m, n, k);
+    struct product p = product_of(a, b);
+    launch(y, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
+        p.n, p.k);
     choir__record_op(&matmul_op, y, in, 2);
     return choir__as_stored(y, stored);
 }

@@ -227,16 +227,30 @@ typedef struct choir__sink choir__sink;
 
 typedef struct choir__op {
     const char *name;
-    /* Either backward, or backward_input and backward_weight: the part before this stage can go
-     * on (zero-bubble schedules run the second later). gy: the gradient of the result. */
+    /* Either backward, or a part that the stages before wait for and one that may be put off
+     * (zero-bubble schedules run it later): backward_weight gives the gradients of the inputs
+     * in weights_in, and backward_input, if there is any, those of all others. gy: the gradient
+     * of the result.
+     *
+     * backward_weight always comes second, and once. It may read what backward_input left in
+     * saved tensors; what it reads of inputs must be in reads_in or saved, whose memory is kept
+     * until then. So backward_input must not change gy, nor an input's or a saved tensor's
+     * values that backward_weight wants as they were: dest_over refuses inputs that are kept,
+     * and nothing but dest and dest_over's results, and saved memory that is the op's own
+     * affair, may be written to.
+     *
+     * Batch norm and group norm have one backward: the sums that are their weights' gradients
+     * are what their input's is made of. Ops of no weights have one, too, and where their input
+     * is a parameter its gradient is made there and then. */
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     /* Makes the result's values again, for an op so cheap that the memory is worth more: writes
      * them to r->out, whose memory is there, from what is saved. NULL: it is not. */
     void (*again)(choir__record *r);
-    unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
-    unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
+    unsigned reads_in;   /* bit i: backward reads input i's values, so they must not change */
+    unsigned rows_in;    /* bit i: backward gives input i's gradient as rows of a table */
+    unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
 } choir__op;
 
 struct choir__record {

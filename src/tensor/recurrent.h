@@ -1,0 +1,71 @@
+/* Inside recurrent layers: sizes, what a record holds, and products of matrices. The story is
+ * recurrent.c's. */
+#ifndef CHOIR_RECURRENT_H
+#define CHOIR_RECURRENT_H
+
+#include "tensor/tensor.h"
+
+enum { X, H0, C0, WEIGHTS, A_DIRECTION = 4, MOST_IN = WEIGHTS + 2 * A_DIRECTION };
+enum { W_IH, W_HH, B_IH, B_HH };
+
+/* Saved for backward: x (T, B, I); y, in the result; gates (D, T, B, G H); state (D, T, B, H).
+ */
+enum { SAVED_X, SAVED_Y, SAVED_GATES, SAVED_STATE };
+
+struct sizes {
+    int64_t t, b, i, h, g, d; /* steps, batch, input, hidden, gates, directions */
+    choir__cell cell;
+    bool last; /* the last states are behind y */
+};
+
+/* Element `at` of row-major t; NULL: NULL. */
+static inline void *element(const choir_tensor *t, int64_t at)
+{
+    return t ? (char *)choir__data(t) + (size_t)at * choir_dtype_size(t->dtype) : NULL;
+}
+
+/* --- products of row-major matrices --- */
+
+struct matrix {
+    void *p;
+    int64_t row, col;
+};
+
+static inline struct matrix rows_at(const choir_tensor *t, int64_t at, int64_t row)
+{
+    return (struct matrix){element(t, at), row, 1};
+}
+
+static inline struct matrix turned(struct matrix m)
+{
+    return (struct matrix){m.p, m.col, m.row};
+}
+
+/* c (m, n) = a (m, k) b (k, n) + bias, onto c if accumulate. */
+static inline void product(choir_device *device, choir_dtype dtype, struct matrix c,
+    struct matrix a, struct matrix b, const void *bias, int64_t m, int64_t n, int64_t k,
+    bool accumulate)
+{
+    choir__k_matmul args = {.a = a.p,
+        .b = b.p,
+        .bias = bias,
+        .c = c.p,
+        .batch0 = 1,
+        .batch1 = 1,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a_row = a.row,
+        .a_col = a.col,
+        .b_row = b.row,
+        .b_col = b.col,
+        .c_row = c.row,
+        .accumulate = accumulate,
+        .dtype = dtype};
+    choir__launch(device, dtype, matmul, &args);
+}
+
+/* Backward of a layer: recurrent_backward.c. */
+extern const choir__op choir__recurrent_op;
+
+#endif
