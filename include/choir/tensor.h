@@ -100,6 +100,17 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape);
 choir_tensor *choir_contiguous(choir_tensor *x);
 /** Joins tensors that agree but for dimension dim. Copies. */
 choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim);
+/** Joins tensors of one shape along a new dimension dim: scalars become a vector. Copies. */
+choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim);
+/**
+ * Views of `size` entries of dimension dim, the last one of what is left, in parts, which has
+ * room for `room` of them. Returns how many there are. Errors: shape, argument, with one
+ * poisoned part.
+ */
+int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts, int room);
+/** The same, count views of ceil(length / count) entries; so 10 in 4 are pieces of 3, 3, 3 and
+ * 1, and 5 in 4 are only three, of 2, 2 and 1. */
+int choir_chunk(choir_tensor *x, int count, int dim, choir_tensor **parts);
 /** Another dtype; copies unless it has that already. Floats: differentiable. */
 choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype);
 /** x on another device; copies unless it is there. Differentiable. */

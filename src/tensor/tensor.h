@@ -102,6 +102,10 @@ choir_device *choir__device_of(const choir_tensor *t);
 /* Why a device is NULL: what choir_device_find said of it. */
 const char *choir__missing_device(void);
 
+/* Makes a dimension counted from the end (-1) one from the front; false: there is none. */
+bool choir__fix_dim(const choir_tensor *x, int *dim);
+choir_tensor *choir__bad_dim(const char *op, choir_tensor *x, int dim);
+
 /* "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
 

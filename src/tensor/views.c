@@ -11,13 +11,13 @@ static choir_tensor *begin_view(const char *op, choir_tensor **x, choir_tensor *
     return scope ? choir__tensor_alias(scope, *x) : NULL;
 }
 
-static choir_tensor *bad_dim(const char *op, choir_tensor *x, int dim)
+choir_tensor *choir__bad_dim(const char *op, choir_tensor *x, int dim)
 {
     return choir__poison(x->scope, CHOIR_ERR_SHAPE, "%s: %s has no dimension %d", op,
         choir__shape_text(x->shape), dim);
 }
 
-static bool fix_dim(const choir_tensor *x, int *dim)
+bool choir__fix_dim(const choir_tensor *x, int *dim)
 {
     if (*dim < 0)
         *dim += x->shape.ndim;
@@ -85,7 +85,7 @@ choir_tensor *choir_flatten(choir_tensor *x, int first)
     if (first < 0)
         first += shape.ndim;
     if (first < 0)
-        return bad_dim("flatten", x, first);
+        return choir__bad_dim("flatten", x, first);
     if (x->poisoned || first >= shape.ndim)
         return x;
     for (int i = first + 1; i < shape.ndim; i++)
@@ -137,113 +137,13 @@ choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
     choir_shape order = {.ndim = x->shape.ndim};
     if (x->poisoned)
         return x;
-    if (!fix_dim(x, &dim0))
-        return bad_dim("transpose", x, dim0);
-    if (!fix_dim(x, &dim1))
-        return bad_dim("transpose", x, dim1);
+    if (!choir__fix_dim(x, &dim0))
+        return choir__bad_dim("transpose", x, dim0);
+    if (!choir__fix_dim(x, &dim1))
+        return choir__bad_dim("transpose", x, dim1);
     for (int i = 0; i < order.ndim; i++)
         order.dim[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
     return choir_permute(x, order);
-}
-
-/* --- narrow and cat --- */
-
-struct slice {
-    int dim;
-    int64_t start;
-};
-
-static choir_tensor *slice_of(
-    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
-{
-    choir_tensor *y = choir__tensor_alias(scope, x);
-    y->shape.dim[dim] = length;
-    y->offset += start * x->stride[dim];
-    y->count = choir__shape_count(y->shape);
-    return y;
-}
-
-static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    const struct slice *a = r->attrs;
-    choir_tensor *gx = sink->dest(sink, r, 0);
-    if (!gx)
-        return;
-    choir__launch_fill(gx, 0);
-    choir__launch_copy(slice_of(sink->scope, gx, a->dim, a->start, gy->shape.dim[a->dim]), gy);
-    sink->give(sink, r, 0, gx);
-}
-
-static const choir__op narrow_op = {.name = "narrow", .backward = narrow_backward};
-
-choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
-{
-    choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("narrow", &x, 1, &poisoned);
-    if (!scope)
-        return poisoned;
-    if (!fix_dim(x, &dim))
-        return bad_dim("narrow", x, dim);
-    if (start < 0 || length < 0 || length > x->shape.dim[dim] - start)
-        return choir__poison(x->scope, CHOIR_ERR_SHAPE,
-            "narrow: %lld entries from %lld on do not lie in dimension %d of %s",
-            (long long)length, (long long)start, dim, choir__shape_text(x->shape));
-    choir_tensor *y = slice_of(scope, x, dim, start, length);
-    choir__record *r = choir__record_op(&narrow_op, y, &x, 1);
-    struct slice a = {dim, start};
-    if (r)
-        choir__record_attrs(r, &a, sizeof a);
-    return y;
-}
-
-static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    int dim = *(const int *)r->attrs;
-    int64_t start = 0;
-    for (int i = 0; i < r->count; i++) {
-        int64_t length = r->in[i]->shape.dim[dim];
-        if (choir__wanted(r, i))
-            sink->give(sink, r, i, slice_of(sink->scope, gy, dim, start, length));
-        start += length;
-    }
-}
-
-static const choir__op cat_op = {.name = "cat", .backward = cat_backward};
-
-choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
-{
-    choir_tensor *poisoned, *in[CHOIR__MAX_IN];
-    if (count > CHOIR__MAX_IN) {
-        choir_scope *joined = choir__join(parts, count);
-        return choir__poison(joined ? joined : parts[0]->scope, CHOIR_ERR_ARGUMENT,
-            "cat: %d parts; at most %d at once", count, CHOIR__MAX_IN);
-    }
-    memcpy(in, parts, (size_t)count * sizeof *in);
-    choir_scope *scope = choir__begin("cat", in, count, &poisoned);
-    if (!scope)
-        return poisoned;
-    if (!fix_dim(in[0], &dim))
-        return bad_dim("cat", in[0], dim);
-    choir_shape shape = in[0]->shape;
-    for (int i = 1; i < count; i++) {
-        choir_shape other = in[i]->shape;
-        shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
-        other.dim[dim] = in[0]->shape.dim[dim];
-        if (!choir__same_shape(other, in[0]->shape) || in[i]->dtype != in[0]->dtype)
-            return choir__shape_error(
-                "cat", scope, in, count, "parts must agree but for the joined dimension");
-    }
-    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    int64_t start = 0;
-    for (int i = 0; i < count && !y->poisoned; i++) {
-        int64_t length = in[i]->shape.dim[dim];
-        choir__launch_copy(slice_of(scope, y, dim, start, length), in[i]);
-        start += length;
-    }
-    choir__record *r = choir__record_op(&cat_op, y, in, count);
-    if (r)
-        choir__record_attrs(r, &dim, sizeof dim);
-    return y;
 }
 
 /* --- expand --- */

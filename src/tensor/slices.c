@@ -1,0 +1,202 @@
+/* Parts of tensors, and the whole of parts: narrow, split and chunk are views; cat and stack
+ * copy. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+/* --- narrow --- */
+
+struct slice {
+    int dim;
+    int64_t start;
+};
+
+static choir_tensor *slice_of(
+    choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length)
+{
+    choir_tensor *y = choir__tensor_alias(scope, x);
+    y->shape.dim[dim] = length;
+    y->offset += start * x->stride[dim];
+    y->count = choir__shape_count(y->shape);
+    return y;
+}
+
+/* Of many slices of one tensor, the last to have been used makes the whole of its gradient; the
+ * others add themselves to their own part of that. */
+static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct slice *a = r->attrs;
+    choir_tensor *given, *gx = sink->dest_onto(sink, r, 0, &given);
+    if (!gx)
+        return;
+    choir_tensor *part = slice_of(sink->scope, gx, a->dim, a->start, gy->shape.dim[a->dim]);
+    if (given && given != gx)
+        choir__launch_copy(gx, given);
+    else if (!given)
+        choir__launch_fill(gx, 0);
+    if (given)
+        choir__launch_add(part, part, gy);
+    else
+        choir__launch_copy(part, gy);
+    sink->give(sink, r, 0, gx);
+}
+
+static const choir__op narrow_op = {.name = "narrow", .backward = narrow_backward};
+
+choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin("narrow", &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (!choir__fix_dim(x, &dim))
+        return choir__bad_dim("narrow", x, dim);
+    if (start < 0 || length < 0 || length > x->shape.dim[dim] - start)
+        return choir__poison(x->scope, CHOIR_ERR_SHAPE,
+            "narrow: %lld entries from %lld on do not lie in dimension %d of %s",
+            (long long)length, (long long)start, dim, choir__shape_text(x->shape));
+    choir_tensor *y = slice_of(scope, x, dim, start, length);
+    choir__record *r = choir__record_op(&narrow_op, y, &x, 1);
+    struct slice a = {dim, start};
+    if (r)
+        choir__record_attrs(r, &a, sizeof a);
+    return y;
+}
+
+/* --- cat and stack --- */
+
+static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    int dim = *(const int *)r->attrs;
+    int64_t start = 0;
+    for (int i = 0; i < r->count; i++) {
+        int64_t length = r->in[i]->shape.dim[dim];
+        if (choir__wanted(r, i))
+            sink->give(sink, r, i, slice_of(sink->scope, gy, dim, start, length));
+        start += length;
+    }
+}
+
+static const choir__op cat_op = {.name = "cat", .backward = cat_backward};
+
+/* More parts than an op has operands: groups of them are joined first. */
+static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)
+{
+    choir_tensor *joined[CHOIR__MAX_IN];
+    int each = (count + CHOIR__MAX_IN - 1) / CHOIR__MAX_IN, groups = 0;
+    for (int at = 0; at < count; at += each)
+        joined[groups++] = choir_cat(parts + at, each < count - at ? each : count - at, dim);
+    choir_tensor *y = choir_cat(joined, groups, dim);
+    for (int i = 0; i < groups && each > 1; i++)
+        choir__done_with(joined[i]);
+    return y;
+}
+
+choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
+{
+    choir_tensor *poisoned, *in[CHOIR__MAX_IN];
+    if (count > CHOIR__MAX_IN)
+        return cat_groups(parts, count, dim);
+    memcpy(in, parts, (size_t)count * sizeof *in);
+    choir_scope *scope = choir__begin("cat", in, count, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (!choir__fix_dim(in[0], &dim))
+        return choir__bad_dim("cat", in[0], dim);
+    choir_shape shape = in[0]->shape;
+    for (int i = 1; i < count; i++) {
+        choir_shape other = in[i]->shape;
+        shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
+        other.dim[dim] = in[0]->shape.dim[dim];
+        if (!choir__same_shape(other, in[0]->shape) || in[i]->dtype != in[0]->dtype)
+            return choir__shape_error(
+                "cat", scope, in, count, "parts must agree but for the joined dimension");
+    }
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
+    int64_t start = 0;
+    for (int i = 0; i < count && !y->poisoned; i++) {
+        int64_t length = in[i]->shape.dim[dim];
+        choir__launch_copy(slice_of(scope, y, dim, start, length), in[i]);
+        start += length;
+    }
+    choir__record *r = choir__record_op(&cat_op, y, in, count);
+    if (r)
+        choir__record_attrs(r, &dim, sizeof dim);
+    return y;
+}
+
+choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)
+{
+    choir_shape shape = parts[0]->shape;
+    int at = dim < 0 ? dim + shape.ndim + 1 : dim;
+    if (at < 0 || at > shape.ndim || shape.ndim == CHOIR_MAX_DIMS)
+        return parts[0]->poisoned ? parts[0] : choir__bad_dim("stack", parts[0], dim);
+    for (int i = 1; i < count; i++)
+        if (!parts[0]->poisoned && !parts[i]->poisoned &&
+            !choir__same_shape(parts[i]->shape, shape))
+            return choir__shape_error("stack", parts[0]->scope,
+                (choir_tensor *[]){parts[0], parts[i]}, 2, "parts must have one shape");
+    memmove(
+        &shape.dim[at + 1], &shape.dim[at], (size_t)(shape.ndim++ - at) * sizeof shape.dim[0]);
+    shape.dim[at] = 1;
+    choir_tensor **rows = choir__calloc((size_t)count, sizeof(choir_tensor *));
+    for (int i = 0; i < count; i++)
+        rows[i] = choir_reshape(parts[i], shape);
+    choir_tensor *y = choir_cat(rows, count, at);
+    free(rows);
+    return y;
+}
+
+/* --- split and chunk --- */
+
+/* count views of `size` entries, as many of them as there are. */
+static int views(choir_tensor *x, int dim, int64_t size, int64_t count, choir_tensor **parts)
+{
+    int64_t length = x->shape.dim[dim];
+    for (int64_t i = 0; i < count; i++)
+        parts[i] =
+            choir_narrow(x, dim, i * size, i * size + size > length ? length - i * size : size);
+    return (int)count;
+}
+
+int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts, int room)
+{
+    parts[0] = x;
+    if (x->poisoned)
+        return 1;
+    if (!choir__fix_dim(x, &dim)) {
+        parts[0] = choir__bad_dim("split", x, dim);
+        return 1;
+    }
+    int64_t length = x->shape.dim[dim], count = 1;
+    if (size >= 1 && length > size)
+        count = (length - 1) / size + 1;
+    if (size < 1)
+        parts[0] = choir__poison(
+            x->scope, CHOIR_ERR_ARGUMENT, "split: pieces of %lld entries", (long long)size);
+    else if (count > room)
+        parts[0] = choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "split: %s in pieces of %lld makes %lld of them, and there is room for %d",
+            choir__shape_text(x->shape), (long long)size, (long long)count, room);
+    else
+        return views(x, dim, size, count, parts);
+    return 1;
+}
+
+int choir_chunk(choir_tensor *x, int count, int dim, choir_tensor **parts)
+{
+    int at = dim;
+    parts[0] = x;
+    if (x->poisoned)
+        return 1;
+    if (!choir__fix_dim(x, &at) || count < 1) {
+        parts[0] = count < 1 ? choir__poison(
+                                   x->scope, CHOIR_ERR_ARGUMENT, "chunk: into %d pieces", count)
+                             : choir__bad_dim("chunk", x, dim);
+        return 1;
+    }
+    int64_t length = x->shape.dim[at];
+    return length ? choir_split_dim(x, (length - 1) / count + 1, at, parts, count)
+                  : views(x, at, 0, count, parts);
+}
