@@ -3,27 +3,25 @@
 #define CHOIR_CLI_JOB_H
 
 #include <choir/data.h>
-#include <choir/ddp.h>
-#include <choir/env.h>
 #include <choir/optim.h>
+#include "cli/strategy.h"
 #include "nn/models/models.h"
 
 typedef struct choir__job {
     const char *data; /* NULL: the text that comes with Choir */
-    const char *model, *strategy, *optimizer, *schedule, *devices;
+    const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
     const char *tokenizer_file;                  /* NULL: characters, or bytes */
     const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    int nproc;        /* ranks; 1 for single */
+    int nproc;        /* ranks; 1 for strategies of one process */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
-    bool strategy_is_ddp;
-    choir_ddp_opts ddp;
-    char algorithm[64];        /* of ddp */
+    const choir__strategy *strategy;
+    choir__strategy_options strategy_options;
     char resumed_model[512];   /* the model of --resume, where none is named */
     const char *weights;       /* to start from: a file or a folder */
     const char *published;     /* the folder that the model was read from */
@@ -36,7 +34,7 @@ typedef struct choir__job {
     choir__model_info info;
     choir_dataset *train, *validation;
     choir_tokenizer *tokenizer;
-    char device_names[64][32];
+    char device_names[CHOIR__MAX_DEVICES][32];
     int device_count;
 } choir__job;
 

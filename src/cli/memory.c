@@ -77,7 +77,7 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     choir_status status = j->spec->build(j->info.config, run, &info, &t.net);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
-    if (status == CHOIR_OK && j->strategy_is_ddp) /* for its buckets */
+    if (status == CHOIR_OK && j->strategy->spread == CHOIR__DEVICE_A_RANK) /* for its buckets */
         choir_zeros(run, CHOIR_F32, choir_dims(choir_module_param_count(t.net)));
     if (status == CHOIR_OK)
         status = choir_scope_status(run);

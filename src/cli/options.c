@@ -8,7 +8,6 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/job.h"
-#include "comm/call.h"
 #include "comm/launchers.h"
 #include "data/prefetch.h"
 
@@ -136,7 +135,7 @@ static const char **word_of(choir__job *j, int id)
 {
     switch (id) {
     case MODEL: return &j->model;
-    case STRATEGY: return &j->strategy;
+    case STRATEGY: return &j->strategy_text;
     case DEVICES: return &j->devices;
     case OPTIMIZER: return &j->optimizer;
     case SCHEDULE: return &j->schedule;
@@ -189,29 +188,15 @@ static int set_option(choir__job *j, int id, const char *text)
 
 static int parse_strategy(choir__job *j)
 {
-    char name[64];
-    if (choir__options_name(j->strategy, name, sizeof name) != CHOIR_OK)
+    if (choir__strategy_find(j->strategy_text, &j->strategy) != CHOIR_OK)
         return choir__cli_usage("train", "%s", choir_error_message());
-    j->strategy_is_ddp = !strcmp(name, "ddp");
-    if (!j->strategy_is_ddp && strcmp(name, "single"))
+    if (j->strategy->parse(j->strategy_text, &j->strategy_options) != CHOIR_OK)
         return choir__cli_usage(
-            "train", "there is no strategy '%s'; there are single, ddp", name);
-    choir__option options[] = {
-        {"bucket_cap_mb", CHOIR__FLOAT, &j->ddp.bucket_cap_mb, 1e-6, 1e6},
-        {"first_bucket_mb", CHOIR__FLOAT, &j->ddp.first_bucket_mb, 1e-6, 1e6},
-        {"algorithm", CHOIR__WORD, j->algorithm, 0, 0}, {NULL}};
-    if (choir__options_parse(j->strategy,
-            j->strategy_is_ddp ? "strategy ddp" : "strategy single",
-            j->strategy_is_ddp ? options : options + 3) != CHOIR_OK)
-        return choir__cli_usage("train", "%s", choir_error_message());
-    choir__algorithm known_one;
-    if (*j->algorithm && choir__algorithm_parse(j->algorithm, &known_one) != CHOIR_OK)
-        return choir__cli_usage(
-            "train", "--strategy %s: %s", j->strategy, choir_error_message());
-    j->ddp.algorithm = *j->algorithm ? j->algorithm : NULL;
-    if (!j->strategy_is_ddp && j->nproc > 1)
+            "train", "--strategy %s: %s", j->strategy_text, choir_error_message());
+    if (j->strategy->spread != CHOIR__DEVICE_A_RANK && j->nproc > 1)
         return choir__cli_usage("train",
-            "--nproc %d with --strategy single: several ranks want --strategy ddp", j->nproc);
+            "--nproc %d with --strategy %s: several ranks want --strategy ddp", j->nproc,
+            j->strategy->name);
     return CHOIR__EXIT_OK;
 }
 
@@ -280,14 +265,15 @@ static int check_words(choir__job *j)
 /* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
 static int count_ranks(choir__job *j)
 {
-    if (j->launched && j->world > 1 && !j->strategy_is_ddp)
+    bool ranks = j->strategy->spread == CHOIR__DEVICE_A_RANK;
+    if (j->launched && j->world > 1 && !ranks)
         return choir__cli_usage("train",
             "%d ranks were started, each to train alone: several ranks want --strategy ddp",
             j->world);
     if (j->launched)
         j->nproc = j->world;
     if (!j->nproc)
-        j->nproc = j->strategy_is_ddp && j->devices ? j->device_count : 1;
+        j->nproc = ranks && j->devices ? j->device_count : 1;
     return CHOIR__EXIT_OK;
 }
 
@@ -305,7 +291,7 @@ static int find_launcher(choir__job *j)
 
 int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
 {
-    *j = (choir__job){.strategy = "single",
+    *j = (choir__job){.strategy_text = "single",
         .optimizer = "adamw",
         .schedule = "constant",
         .batch_size = 32,
@@ -314,8 +300,7 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
         .timeout = 1800,
         .seed = 42,
         .threads = 1,
-        .workers = 1,
-        .ddp = choir_ddp_defaults()};
+        .workers = 1};
     *done = false;
     opterr = 0;
     optind = 1;

@@ -58,11 +58,12 @@ void choir__report_start(
         .terminal = isatty(STDOUT_FILENO)};
     if (job->json || job->quiet)
         return;
-    printf("%s: %lld parameters, %s on %d rank%s, %lld micro-batch%s of %lld %s\n",
-        job->info.config, (long long)parameters, job->strategy, job->nproc,
-        job->nproc > 1 ? "s" : "", (long long)job->microbatches,
-        job->microbatches > 1 ? "es" : "", (long long)(job->batch_size / job->microbatches),
-        "samples");
+    int workers = choir__strategy_workers(job);
+    printf("%s: %lld parameters, %s on %d %s%s, %lld micro-batch%s of %lld %s\n",
+        job->info.config, (long long)parameters, job->strategy_text, workers,
+        job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
+        (long long)job->microbatches, job->microbatches > 1 ? "es" : "",
+        (long long)(job->batch_size / job->microbatches), "samples");
     fflush(stdout);
 }
 
@@ -167,10 +168,10 @@ static void summary_json(choir__report *r, int64_t parameters, float loss,
     double median = median_step(r);
     printf("{\"event\":\"summary\",");
     print_string("model", r->job->info.config);
-    print_string("strategy", r->job->strategy);
+    print_string("strategy", r->job->strategy_text);
     printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
-        r->job->nproc, (long long)r->job->microbatches, (long long)r->job->steps,
-        (long long)parameters);
+        choir__strategy_workers(r->job), (long long)r->job->microbatches,
+        (long long)r->job->steps, (long long)parameters);
     print_number("final_loss", (double)loss);
     print_number("eval_loss", score->loss);
     print_number("eval_accuracy", score->accuracy);

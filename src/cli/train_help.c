@@ -20,6 +20,16 @@ static void print_model(const choir__model_spec *spec)
     printf("\n");
 }
 
+static void print_strategies(void)
+{
+    for (int i = 0; choir__strategies[i]; i++) {
+        const choir__strategy *s = choir__strategies[i];
+        printf("        %-11s %s\n", s->name, s->help);
+        if (*s->options)
+            printf("%20s%s\n", "", s->options);
+    }
+}
+
 void choir__cli_train_help(void)
 {
     printf("Usage: choir train [OPTION]... [DATA]\n\n"
@@ -31,24 +41,25 @@ void choir__cli_train_help(void)
            "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
         print_model(choir__models[i]);
+    printf("                                   or a published config.json, or a folder with\n"
+           "                                   one, and its weights if they are there\n"
+           "  --weights FILE                   start from published weights: .safetensors,\n"
+           "                                   an index of several, or a folder\n"
+           "  --tokenizer FILE                 a tokenizer.json, a SentencePiece .model, or\n"
+           "                                   a folder with one (or vocab.json and\n"
+           "                                   merges.txt); default: tokens are characters\n"
+           "  --bytes                          tokens are bytes, not characters\n"
+           "  --batch-size N                   samples of the global batch (default 32)\n"
+           "  --microbatches M                 cut of the global batch (default: one a rank)\n"
+           "  --workers N                      threads that read samples, a rank (default 1)\n"
+           "  --init choir|torch               initial values: Choir's own, or those PyTorch\n"
+           "                                   draws for the same layers after\n"
+           "                                   manual_seed(N)\n"
+           "  --seed N                         all that is random follows from it (42)\n\n"
+           "Devices\n"
+           "  --strategy NAME[:key=value,...]  one of these (default single)\n");
+    print_strategies();
     printf(
-        "                                   or a published config.json, or a folder with\n"
-        "                                   one, and its weights if they are there\n"
-        "  --weights FILE                   start from published weights: .safetensors,\n"
-        "                                   an index of several, or a folder\n"
-        "  --tokenizer FILE                 a tokenizer.json, a SentencePiece .model, or\n"
-        "                                   a folder with one (or vocab.json and\n"
-        "                                   merges.txt); default: tokens are characters\n"
-        "  --bytes                          tokens are bytes, not characters\n"
-        "  --batch-size N                   samples of the global batch (default 32)\n"
-        "  --microbatches M                 cut of the global batch (default: one a rank)\n"
-        "  --workers N                      threads that read samples, a rank (default 1)\n"
-        "  --init choir|torch               initial values: Choir's own, or those PyTorch\n"
-        "                                   draws for the same layers after\n"
-        "                                   manual_seed(N)\n"
-        "  --seed N                         all that is random follows from it (42)\n\n"
-        "Devices\n"
-        "  --strategy single|ddp[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange]\n"
         "  --nproc N                        ranks to start for ddp (default: one a device\n"
         "                                   named by --devices, else 1)\n"
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"

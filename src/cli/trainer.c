@@ -13,29 +13,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <choir/autograd.h>
-
 #include "checkpoint/checkpoint.h"
-#include "cli/evaluate.h"
-#include "cli/report.h"
-#include "comm/group.h"
-#include "comm/pattern/tree.h"
+#include "cli/part.h"
 #include "tensor/tensor.h"
 
 enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
 typedef struct trainer {
     const choir__job *job;
-    choir_env env;
-    choir_scope *run;
-    choir_module *net, *model; /* bare, and as the strategy wrapped it */
-    choir_optim *optim;
-    choir_loader *loader;
-    int64_t micro_first, micro_count;
-    choir_tensor **losses; /* of this rank's micro-batches, in memory that stays */
-    float *read;           /* and on the host */
-    int64_t step;          /* done */
-    double best, last_eval, started, busy_before;
+    choir__part part; /* devices, model, data: what the strategy sees */
+    float *read;      /* losses of this rank's micro-batches, on the host */
+    int64_t step;     /* done */
+    double best, last_eval;
     choir__report report;
     choir_trace *trace;    /* NULL without --trace */
     int64_t traced_before; /* steps of this process before the trace began */
@@ -62,35 +51,28 @@ void choir__train_interrupt(int signal)
 static choir_status step_body(choir_scope *step, void *arg)
 {
     trainer *t = arg;
-    choir_status status = CHOIR_OK;
-    for (int64_t m = 0; m < t->micro_count && status == CHOIR_OK; m++) {
-        choir_scope *micro = choir_micro_open(step, t->micro_first + m);
-        choir_batch b;
-        status = choir_loader_next(t->loader, micro, &b);
-        if (status == CHOIR_OK) {
-            choir_tensor *out = choir__model_forward(&t->job->info, t->model, b.x, b.y);
-            choir_tensor *loss = choir__model_loss(&t->job->info, out, b.y);
-            status = choir_backward(loss);
-            t->losses[m] = choir_keep(t->run, loss);
-        }
-        choir_status closed = choir_scope_close(micro);
-        status = status == CHOIR_OK ? closed : status;
-    }
-    return status == CHOIR_OK ? choir_optim_step(t->optim) : status;
+    choir_status status = t->job->strategy->step(step, &t->part);
+    return status == CHOIR_OK ? choir_optim_step(t->part.optim) : status;
 }
 
 static choir_status gather_loss(trainer *t, float *loss)
 {
-    for (int64_t m = 0; m < t->micro_count; m++)
-        t->read[m] = (float)choir_item(t->losses[m]);
-    choir_status status = choir_device_sync(t->run->device);
-    return status == CHOIR_OK ? choir_env_mean(&t->env, t->read, loss) : status;
+    choir_status status = CHOIR_OK;
+    float *at = t->read;
+    for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
+        int64_t count = choir_tensor_count(t->part.losses[i]);
+        status = choir_read(t->part.losses[i], at, (size_t)count * sizeof *at);
+        at += count;
+    }
+    if (status == CHOIR_OK)
+        status = choir__part_sync(&t->part);
+    return status == CHOIR_OK ? choir_env_mean(&t->part.env, t->read, loss) : status;
 }
 
 static choir_status one_step(trainer *t, float *loss)
 {
     double start = choir__now();
-    choir_status status = choir_step(t->run, step_body, t);
+    choir_status status = choir_step(t->part.run, step_body, t);
     if (status == CHOIR_OK)
         status = gather_loss(t, loss);
     double seconds = choir__now() - start;
@@ -106,8 +88,8 @@ static choir_status one_step(trainer *t, float *loss)
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
             fabs((double)*loss), (long long)t->step);
-    if (t->env.rank == 0) {
-        choir_tensor *norm = choir_optim_grad_norm(t->optim);
+    if (t->part.env.rank == 0) {
+        choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
         choir__report_step(
             &t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
     }
@@ -124,8 +106,9 @@ static void start_trace(trainer *t, int64_t done)
         return;
     t->traced_before = done;
     t->trace = choir_trace_new(0);
-    choir_trace_device(t->trace, t->run->device);
-    choir_trace_group(t->trace, t->env.group);
+    for (int i = 0; i < t->part.device_count; i++)
+        choir_trace_device(t->trace, t->part.devices[i]);
+    choir_trace_group(t->trace, t->part.env.group);
 }
 
 /* Writes it before validation, which is not training. */
@@ -134,13 +117,13 @@ static choir_status end_trace(trainer *t, int64_t steps)
     char path[PATH_MAX];
     if (!t->trace)
         return CHOIR_OK;
-    int rank = t->env.rank;
+    int rank = t->part.env.rank;
     snprintf(path, sizeof path, rank ? "%s.%d" : "%s", t->job->trace, rank);
     choir_trace_stop(t->trace);
     choir_status status = choir_trace_write(t->trace, path, rank);
     if (rank == 0 && status == CHOIR_OK)
         choir__report_profile(
-            &t->report, t->trace, steps, choir_trace_matmul_rate(t->run->device));
+            &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.run->device));
     choir_trace_free(t->trace);
     t->trace = NULL;
     return status;
@@ -150,9 +133,9 @@ static choir_status end_trace(trainer *t, int64_t steps)
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
-    return choir__evaluate(t->run, t->net, &t->job->info, t->job->validation,
-        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers, t->env.group,
-        score);
+    return choir__evaluate(t->part.run, t->part.net, &t->job->info, t->job->validation,
+        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers,
+        t->part.env.group, score);
 }
 
 static choir_status save(trainer *t, float loss, bool best)
@@ -160,14 +143,14 @@ static choir_status save(trainer *t, float loss, bool best)
     const choir__job *j = t->job;
     if (!j->save)
         return CHOIR_OK;
-    if (t->env.rank != 0)
+    if (t->part.env.rank != 0)
         return CHOIR_OK;
     choir__train_state s = {.step = t->step,
-        .position = t->step * t->env.microbatches,
+        .position = t->step * t->part.env.microbatches,
         .seed = j->seed,
         .batch_size = j->batch_size,
         .microbatches = j->microbatches,
-        .optimizer_steps = choir_optim_steps(t->optim),
+        .optimizer_steps = choir_optim_steps(t->part.optim),
         .loss = (double)loss,
         .eval_loss = t->last_eval,
         .best_loss = t->best,
@@ -178,7 +161,7 @@ static choir_status save(trainer *t, float loss, bool best)
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     choir_status status =
-        choir__checkpoint_save(j->save, &s, t->net, t->optim, j->tokenizer, best);
+        choir__checkpoint_save(j->save, &s, t->part.net, t->part.optim, j->tokenizer, best);
     if (status == CHOIR_OK)
         choir__report_saved(&t->report, t->step, j->save);
     return status;
@@ -196,7 +179,7 @@ static choir_status between_steps(trainer *t, float loss)
         t->last_eval = score.loss;
         best = !(score.loss >= t->best);
         t->best = best ? score.loss : t->best;
-        if (status == CHOIR_OK && t->env.rank == 0)
+        if (status == CHOIR_OK && t->part.env.rank == 0)
             choir__report_eval(&t->report, t->step, &score, best);
     }
     bool due = j->save_every && t->step % j->save_every == 0 && !last;
@@ -230,92 +213,33 @@ static choir_status resume(trainer *t)
             "%s has done %lld steps already; --steps %lld asks "
             "for no more",
             found, (long long)s.step, (long long)t->job->steps);
-    status = choir__checkpoint_load(found, t->net, t->optim);
+    status = choir__checkpoint_load(found, t->part.net, t->part.optim);
     t->step = s.step;
     t->best = s.best_loss;
     t->last_eval = s.eval_loss;
-    t->run->next_step = (uint64_t)s.step;
-    choir_loader_seek(t->loader, s.step * t->micro_count);
+    t->part.run->next_step = (uint64_t)s.step;
+    choir_loader_seek(t->part.loader, s.step * t->part.micro_count);
     return status;
 }
 
 /* --- the whole job --- */
 
-static choir_status open_devices(trainer *t)
-{
-    const choir__job *j = t->job;
-    choir_group_opts opts = choir_group_defaults();
-    opts.timeout_s = j->timeout;
-    opts.backend = j->backend;
-    opts.key_file = j->key_file;
-    choir_status status = choir_env_init_with(&t->env, j->rendezvous, opts);
-    if (status != CHOIR_OK)
-        return status;
-    t->env.microbatches = j->microbatches;
-    t->env.device = choir_device_find(j->device_names[t->env.local_rank % j->device_count]);
-    if (!t->env.device)
-        return CHOIR_ERR_DEVICE;
-    if (j->threads > 1)
-        status = choir_device_set_threads(t->env.device, (int)j->threads);
-    choir_device_set_limit(t->env.device, (size_t)j->mem_cap);
-    if (t->env.world > 1)
-        choir__device_bind_thread(t->env.device);
-    return status;
-}
-
 static choir_status build(trainer *t)
 {
-    const choir__job *j = t->job;
-    choir__model_info info = j->info;
-    t->run = choir_run_open(&t->env, j->seed);
-    choir_env_micro(&t->env, &t->micro_first, &t->micro_count);
-    choir_status status = j->spec->build(j->info.config, t->run, &info, &t->net);
-    if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
-        status = choir_module_init_torch(t->net, j->seed);
-    if (status == CHOIR_OK && j->weights && !j->resume)
-        status = choir__job_load_weights(j, t->net, t->env.rank);
-    if (status != CHOIR_OK)
-        return status;
-    t->model = t->net;
-    if (j->strategy_is_ddp) {
-        choir_ddp_opts opts = j->ddp;
-        t->model = choir_ddp(t->run, t->net, t->env.group, opts);
-    }
-    status = choir__job_optimizer(j, t->run, t->model, &t->optim);
-    choir_loader_opts loader = choir_loader_defaults();
-    loader.batch_size = j->batch_size;
-    loader.workers = (int)j->workers;
-    t->loader = choir_env_loader_with(t->run, &t->env, j->train, loader);
-    t->losses = choir__calloc((size_t)t->micro_count, sizeof(choir_tensor *));
-    t->read = choir__calloc((size_t)t->micro_count, sizeof(float));
+    choir_status status = choir__part_build(&t->part);
+    t->read = choir__calloc((size_t)t->part.micro_count + 1, sizeof(float));
     t->best = t->last_eval = (double)NAN;
-    if (status == CHOIR_OK)
-        status = choir_scope_status(t->run);
-    if (status == CHOIR_OK && j->resume)
-        status = resume(t);
-    return status;
-}
-
-static choir_status gather_figures(trainer *t, choir__device_figures *all)
-{
-    choir_device_stats stats;
-    choir_device_get_stats(t->run->device, &stats);
-    double elapsed = choir__now() - t->started;
-    choir__device_figures mine = {.peak_bytes = stats.bytes_peak,
-        .comm_bytes = choir__group_bytes(t->env.group),
-        .busy = elapsed > 0 ? fmin(1, (stats.busy_s - t->busy_before) / elapsed) : 0};
-    snprintf(mine.device, sizeof mine.device, "%s", choir_device_name(t->run->device));
-    return choir_group_all_gather(t->env.group, &mine, all, sizeof mine, CHOIR_U8, NULL);
+    return status == CHOIR_OK && t->job->resume ? resume(t) : status;
 }
 
 static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
-        t->job->json || t->job->quiet || t->env.rank != 0)
+        t->job->json || t->job->quiet || t->part.env.rank != 0)
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
-    choir_status status = choir__generate(
-        t->run, t->net, &t->job->info, t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40);
+    choir_status status = choir__generate(t->part.run, t->part.net, &t->job->info,
+        t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40);
     printf("\n");
     return status;
 }
@@ -324,11 +248,12 @@ static choir_status finish(trainer *t, float loss)
 {
     choir__score score;
     char sha[65];
-    choir__device_figures *figures = choir__calloc((size_t)t->env.world, sizeof *figures);
-    choir_status status = gather_figures(t, figures);
+    int device_count;
+    choir__device_figures *figures;
+    choir_status status = choir__part_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = end_trace(t, t->report.steps - t->traced_before);
-    choir__step_forget(t->run); /* its memory is more than validation needs */
+    choir__step_forget(t->part.run); /* its memory is more than validation needs */
     if (status == CHOIR_OK)
         status = evaluate(t, 0, &score);
     bool best = status == CHOIR_OK && !(score.loss >= t->best);
@@ -337,10 +262,10 @@ static choir_status finish(trainer *t, float loss)
     if (status == CHOIR_OK)
         status = save(t, loss, best);
     if (status == CHOIR_OK)
-        status = choir__weights_sha256(t->net, sha);
-    if (status == CHOIR_OK && t->env.rank == 0)
-        choir__report_summary(&t->report, choir_module_param_count(t->net), loss, &score, sha,
-            figures, t->env.world);
+        status = choir__weights_sha256(t->part.net, sha);
+    if (status == CHOIR_OK && t->part.env.rank == 0)
+        choir__report_summary(&t->report, choir_module_param_count(t->part.net), loss, &score,
+            sha, figures, device_count);
     free(figures);
     return status == CHOIR_OK ? sample(t) : status;
 }
@@ -350,8 +275,8 @@ static choir_status finish(trainer *t, float loss)
 static bool stop_asked(trainer *t)
 {
     int32_t asked = interrupted;
-    if (t->env.world > 1)
-        choir_group_all_reduce(t->env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    if (t->part.env.world > 1)
+        choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     return asked;
 }
 
@@ -360,7 +285,7 @@ static choir_status stop(trainer *t, float loss)
     choir_status status = save(t, loss, false);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
-            t->env.group, NULL); /* nobody leaves while rank 0 still writes */
+            t->part.env.group, NULL); /* nobody leaves while rank 0 still writes */
     if (status != CHOIR_OK)
         return status;
     return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",
@@ -370,14 +295,11 @@ static choir_status stop(trainer *t, float loss)
 
 static choir_status train(trainer *t)
 {
-    choir_status status = choir_device_sync(t->run->device);
-    choir_device_stats stats;
+    choir_status status = choir__part_sync(&t->part);
     float loss = 0;
-    choir_device_get_stats(t->run->device, &stats);
-    t->busy_before = stats.busy_s;
-    t->started = choir__now();
-    if (t->env.rank == 0)
-        choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->net));
+    choir__part_start(&t->part);
+    if (t->part.env.rank == 0)
+        choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->part.net));
     for (int64_t done = 0; status == CHOIR_OK && t->step < t->job->steps; done++) {
         start_trace(t, done);
         status = one_step(t, &loss);
@@ -392,18 +314,16 @@ static choir_status train(trainer *t)
 choir_status choir__train_rank(const choir__job *job)
 {
     trainer t = {.job = job};
-    choir_status status = open_devices(&t);
+    choir_status status = choir__part_open(&t.part, job);
     if (status == CHOIR_OK)
         status = build(&t);
     if (status == CHOIR_OK)
         status = train(&t);
-    choir_device *device = t.env.device;
-    int64_t micro_count = t.micro_count;
+    choir_device *device = t.part.env.device;
+    int64_t micro_count = t.part.micro_count;
     choir_trace_free(t.trace);
     choir__report_free(&t.report);
-    choir_scope_close(t.run);
-    choir_env_free(&t.env);
-    free(t.losses);
+    choir__part_close(&t.part);
     free(t.read);
     if (status == CHOIR_ERR_MEMORY && device)
         status = choir__explain_memory(job, device, micro_count);

@@ -1,0 +1,123 @@
+/* A process's part of a job: devices, model and data, put together as the strategy says, and
+ * the figures of its devices. */
+#include "cli/part.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+#include "tensor/tensor.h"
+
+/* The devices that this process takes of those the job has. */
+static choir_status take_devices(choir__part *p)
+{
+    const choir__job *j = p->job;
+    bool all = j->strategy->spread == CHOIR__ALL_DEVICES;
+    int first = all ? 0 : p->env.local_rank % j->device_count;
+    int count = all ? j->device_count : 1;
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        choir_device *device = choir_device_find(j->device_names[first + i]);
+        if (!device)
+            return CHOIR_ERR_DEVICE;
+        if (j->threads > 1)
+            status = choir_device_set_threads(device, (int)j->threads);
+        choir_device_set_limit(device, (size_t)j->mem_cap);
+        p->devices[p->device_count++] = device;
+    }
+    p->env.device = p->devices[0];
+    return status;
+}
+
+choir_status choir__part_open(choir__part *p, const choir__job *j)
+{
+    *p = (choir__part){.job = j};
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = j->timeout;
+    opts.backend = j->backend;
+    opts.key_file = j->key_file;
+    choir_status status = choir_env_init_with(&p->env, j->rendezvous, opts);
+    if (status != CHOIR_OK)
+        return status;
+    p->env.microbatches = j->microbatches;
+    status = take_devices(p);
+    if (status == CHOIR_OK && p->env.world > 1)
+        choir__device_bind_thread(p->env.device);
+    return status;
+}
+
+choir_status choir__part_build(choir__part *p)
+{
+    const choir__job *j = p->job;
+    choir__model_info info = j->info;
+    p->run = choir_run_open(&p->env, j->seed);
+    choir_env_micro(&p->env, &p->micro_first, &p->micro_count);
+    choir_status status = j->spec->build(j->info.config, p->run, &info, &p->net);
+    if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
+        status = choir_module_init_torch(p->net, j->seed);
+    if (status == CHOIR_OK && j->weights && !j->resume)
+        status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK)
+        status = j->strategy->build(p);
+    if (status == CHOIR_OK)
+        status = choir__job_optimizer(j, p->run, p->model, &p->optim);
+    if (status != CHOIR_OK)
+        return status;
+    choir_loader_opts loader = choir_loader_defaults();
+    loader.batch_size = j->batch_size;
+    loader.workers = (int)j->workers;
+    p->loader = choir_env_loader_with(p->run, &p->env, j->train, loader);
+    p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
+    return choir_scope_status(p->run);
+}
+
+choir_status choir__part_sync(const choir__part *p)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < p->device_count && status == CHOIR_OK; i++)
+        status = choir_device_sync(p->devices[i]);
+    return status;
+}
+
+void choir__part_start(choir__part *p)
+{
+    choir_device_stats stats;
+    for (int i = 0; i < p->device_count; i++) {
+        choir_device_get_stats(p->devices[i], &stats);
+        p->busy_before[i] = stats.busy_s;
+    }
+    p->started = choir__now();
+}
+
+static choir__device_figures figures_of(const choir__part *p, int i)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(p->devices[i], &stats);
+    double elapsed = choir__now() - p->started;
+    choir__device_figures f = {.peak_bytes = stats.bytes_peak,
+        .comm_bytes = choir__group_bytes(p->env.group),
+        .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
+    snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
+    return f;
+}
+
+choir_status choir__part_figures(
+    const choir__part *p, choir__device_figures **figures, int *count)
+{
+    choir__device_figures mine[CHOIR__MAX_DEVICES];
+    for (int i = 0; i < p->device_count; i++)
+        mine[i] = figures_of(p, i);
+    *count = p->device_count * p->env.world; /* all parts have as many */
+    *figures = choir__calloc((size_t)*count, sizeof **figures);
+    return choir_group_all_gather(
+        p->env.group, mine, *figures, p->device_count * (int64_t)sizeof *mine, CHOIR_U8, NULL);
+}
+
+void choir__part_close(choir__part *p)
+{
+    choir_scope_close(p->run);
+    choir_env_free(&p->env);
+    free(p->losses);
+}

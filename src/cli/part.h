@@ -1,0 +1,27 @@
+/* A process's part of a job: its devices, and what lies on them. */
+#ifndef CHOIR_CLI_PART_H
+#define CHOIR_CLI_PART_H
+
+#include "cli/job.h"
+#include "cli/report.h"
+
+/* Meets the other ranks and takes the devices. Collective. */
+choir_status choir__part_open(choir__part *part, const choir__job *job);
+
+/* Builds the model, wraps it as the strategy says, makes the optimizer and the loader.
+ * Collective. */
+choir_status choir__part_build(choir__part *part);
+
+/* Waits for all its devices. */
+choir_status choir__part_sync(const choir__part *part);
+
+/* The devices' figures count from here on. */
+void choir__part_start(choir__part *part);
+
+/* Those of all parts, rank by rank: *count of them, for the caller to free. Collective. */
+choir_status choir__part_figures(
+    const choir__part *part, choir__device_figures **figures, int *count);
+
+void choir__part_close(choir__part *part);
+
+#endif

@@ -1,0 +1,90 @@
+/* The registry of strategies, and what several of them share. */
+#include "cli/strategy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <choir/autograd.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+#include "tensor/tensor.h"
+
+const choir__strategy *const choir__strategies[] = {
+    &choir__strategy_single,
+    &choir__strategy_ddp,
+    NULL,
+};
+
+choir_status choir__strategy_find(const char *text, const choir__strategy **strategy)
+{
+    char name[64], list[256] = "";
+    choir_status status = choir__options_name(text, name, sizeof name);
+    if (status != CHOIR_OK)
+        return status;
+    for (int i = 0; choir__strategies[i]; i++) {
+        if (!strcmp(choir__strategies[i]->name, name)) {
+            *strategy = choir__strategies[i];
+            return CHOIR_OK;
+        }
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+            choir__strategies[i]->name);
+    }
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "there is no strategy '%s'; there are %s", name, list);
+}
+
+int choir__strategy_workers(const choir__job *job)
+{
+    switch (job->strategy->spread) {
+    case CHOIR__ALL_DEVICES: return job->device_count;
+    case CHOIR__DEVICE_A_RANK: return job->nproc;
+    default: return 1;
+    }
+}
+
+choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)
+{
+    const choir__model_info *info = &p->job->info;
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, p->micro_first + m);
+        choir_batch b;
+        status = choir_loader_next(p->loader, micro, &b);
+        if (status == CHOIR_OK) {
+            choir_tensor *out = choir__model_forward(info, p->model, b.x, b.y);
+            choir_tensor *loss = choir__model_loss(info, out, b.y);
+            status = choir_backward(loss);
+            p->losses[m] = choir_keep(p->run, loss);
+        }
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    p->loss_count = p->micro_count;
+    return status;
+}
+
+/* --- single --- */
+
+static choir_status parse_single(const char *text, choir__strategy_options *options)
+{
+    (void)options;
+    return choir__options_parse(text, "strategy single", (choir__option[]){{NULL}});
+}
+
+static choir_status build_single(choir__part *p)
+{
+    p->model = p->net;
+    return CHOIR_OK;
+}
+
+const choir__strategy choir__strategy_single = {
+    .name = "single",
+    .options = "",
+    .help = "one device",
+    .spread = CHOIR__ONE_DEVICE,
+    .parse = parse_single,
+    .micro_each = 1,
+    .build = build_single,
+    .step = choir__strategy_plain_step,
+};

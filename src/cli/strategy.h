@@ -1,0 +1,75 @@
+/* Strategies as the command knows them: a table with an entry a name.
+ *
+ * An entry says what its options are, which devices and ranks it wants, how many micro-batches
+ * there are unless told, how it wraps the model, and what one step is. All else (data,
+ * optimizer, evaluation, checkpoints, reports) is the same under every strategy. */
+#ifndef CHOIR_CLI_STRATEGY_H
+#define CHOIR_CLI_STRATEGY_H
+
+#include <choir/data.h>
+#include <choir/ddp.h>
+#include <choir/env.h>
+#include <choir/optim.h>
+
+enum { CHOIR__MAX_DEVICES = 64 };
+
+struct choir__job;
+
+/* What "ddp:bucket_cap_mb=25" says. Each strategy reads its own part of it. */
+typedef struct choir__strategy_options {
+    choir_ddp_opts ddp;
+    char algorithm[64];
+} choir__strategy_options;
+
+/* A process's part of a job, as far as a strategy sees it. */
+typedef struct choir__part {
+    const struct choir__job *job;
+    choir_env env;
+    choir_device *devices[CHOIR__MAX_DEVICES]; /* that this process uses; the first is home */
+    int device_count;
+    choir_scope *run;
+    choir_module *net, *model; /* bare, and as the strategy wrapped it */
+    choir_optim *optim;
+    choir_loader *loader; /* of micro-batches [micro_first, micro_first + micro_count) */
+    int64_t micro_first, micro_count;
+    /* Their losses, in memory that stays: tensors with micro_count values together, in order.
+     * There is room for micro_count of them. */
+    choir_tensor **losses;
+    int64_t loss_count;
+    double started, busy_before[CHOIR__MAX_DEVICES]; /* where the devices' figures begin */
+} choir__part;
+
+typedef enum choir__spread {
+    CHOIR__ONE_DEVICE,    /* one process with the first device */
+    CHOIR__ALL_DEVICES,   /* one process with all of them */
+    CHOIR__DEVICE_A_RANK, /* a process a device */
+} choir__spread;
+
+typedef struct choir__strategy {
+    const char *name;
+    const char *options; /* ":key=value,..." as the help shows them; "" */
+    const char *help;    /* one line */
+    choir__spread spread;
+    /* Reads text's options and checks them. Error: argument. */
+    choir_status (*parse)(const char *text, choir__strategy_options *options);
+    int64_t micro_each; /* micro-batches a device or rank, unless told */
+    /* part->model out of part->net, before there is an optimizer or a loader. */
+    choir_status (*build)(choir__part *part);
+    /* Forward and backward of this process's micro-batches; fills in part->losses. */
+    choir_status (*step)(choir_scope *step, choir__part *part);
+} choir__strategy;
+
+/* The registry, ended by NULL. */
+extern const choir__strategy *const choir__strategies[];
+extern const choir__strategy choir__strategy_single, choir__strategy_ddp;
+
+/* The one named before the colon; an error lists the names there are. */
+choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);
+
+/* Devices or ranks that a job's work is dealt to. */
+int choir__strategy_workers(const struct choir__job *job);
+
+/* What a step is where each micro-batch is plain code: forward and backward, one by one. */
+choir_status choir__strategy_plain_step(choir_scope *step, choir__part *part);
+
+#endif
