@@ -76,6 +76,7 @@ static bool set(const choir__option *o, const char *value)
         *(bool *)o->value = !strcmp(value, "1") || !strcmp(value, "true");
         return *(bool *)o->value || !strcmp(value, "0") || !strcmp(value, "false");
     case CHOIR__WORD: return snprintf(o->value, 64, "%s", value) < 64;
+    case CHOIR__TEXT: return snprintf(o->value, 256, "%s", value) < 256;
     }
     return false;
 }

@@ -9,10 +9,12 @@ typedef enum choir__option_type {
     CHOIR__INT,
     CHOIR__FLOAT,
     CHOIR__FLAG,
-    CHOIR__WORD
+    CHOIR__WORD,
+    CHOIR__TEXT
 } choir__option_type;
 
-/* One known key, and where its value goes: int64_t, double, bool, or char[64]. */
+/* One known key, and where its value goes: int64_t, double, bool, char[64] or
+ * char[256]. */
 typedef struct choir__option {
     const char *key;
     choir__option_type type;

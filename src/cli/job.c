@@ -110,7 +110,8 @@ choir_status choir__job_open_data(choir__job *j)
 static choir_status check_sizes(choir__job *j)
 {
     if (!j->microbatches)
-        j->microbatches = j->strategy->micro_each * choir__strategy_workers(j);
+        j->microbatches =
+            j->strategy->micro_each ? j->strategy->micro_each * choir__strategy_workers(j) : 1;
     if (j->batch_size < j->nproc)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld is smaller than %d ranks; each wants a sample",

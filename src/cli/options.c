@@ -207,6 +207,18 @@ static void add_device(choir__job *j, const char *kind, size_t length, long inde
             (int)length, kind, (int)index);
 }
 
+/* Two ranks may share a device; within a process each is there once. */
+static int check_devices(const choir__job *j)
+{
+    for (int i = 1; i < j->device_count && j->strategy->spread == CHOIR__ALL_DEVICES; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(j->device_names[i], j->device_names[k]))
+                return choir__cli_usage("train",
+                    "--devices %s: %s is there twice, and --strategy %s wants each once",
+                    j->devices, j->device_names[i], j->strategy->name);
+    return CHOIR__EXIT_OK;
+}
+
 /* "cpu:0,cpu:2-4" -> cpu:0 cpu:2 cpu:3 cpu:4; "auto": all of them. */
 static int parse_devices(choir__job *j)
 {
@@ -239,7 +251,7 @@ static int parse_devices(choir__job *j)
     for (int i = 0; i < j->device_count; i++)
         if (!choir_device_find(j->device_names[i]))
             return choir__cli_fail();
-    return CHOIR__EXIT_OK;
+    return check_devices(j);
 }
 
 /* Names and their options, as far as they can be judged without any data: wrong usage. */

@@ -10,6 +10,25 @@
 #include "comm/group.h"
 #include "tensor/tensor.h"
 
+static choir_status take_device(choir__part *p, choir_device *device)
+{
+    choir_status status = CHOIR_OK;
+    if (p->job->threads > 1)
+        status = choir_device_set_threads(device, (int)p->job->threads);
+    choir_device_set_limit(device, (size_t)p->job->mem_cap);
+    p->devices[p->device_count++] = device;
+    return status;
+}
+
+void choir__part_add_device(choir__part *p, choir_device *device)
+{
+    for (int i = 0; i < p->device_count; i++)
+        if (p->devices[i] == device)
+            return;
+    if (device && p->device_count < CHOIR__MAX_DEVICES)
+        take_device(p, device);
+}
+
 /* The devices that this process takes of those the job has. */
 static choir_status take_devices(choir__part *p)
 {
@@ -20,12 +39,7 @@ static choir_status take_devices(choir__part *p)
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir_device *device = choir_device_find(j->device_names[first + i]);
-        if (!device)
-            return CHOIR_ERR_DEVICE;
-        if (j->threads > 1)
-            status = choir_device_set_threads(device, (int)j->threads);
-        choir_device_set_limit(device, (size_t)j->mem_cap);
-        p->devices[p->device_count++] = device;
+        status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
     }
     p->env.device = p->devices[0];
     return status;

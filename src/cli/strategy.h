@@ -19,6 +19,11 @@ struct choir__job;
 typedef struct choir__strategy_options {
     choir_ddp_opts ddp;
     char algorithm[64];
+    char output_device[64]; /* of dp */
+    char schedule[64];      /* of pipelines, with all below */
+    char cuts[256];
+    int64_t chunks;
+    bool recompute;
 } choir__strategy_options;
 
 /* A process's part of a job, as far as a strategy sees it. */
@@ -52,7 +57,7 @@ typedef struct choir__strategy {
     choir__spread spread;
     /* Reads text's options and checks them. Error: argument. */
     choir_status (*parse)(const char *text, choir__strategy_options *options);
-    int64_t micro_each; /* micro-batches a device or rank, unless told */
+    int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
     /* part->model out of part->net, before there is an optimizer or a loader. */
     choir_status (*build)(choir__part *part);
     /* Forward and backward of this process's micro-batches; fills in part->losses. */
@@ -61,13 +66,18 @@ typedef struct choir__strategy {
 
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
-extern const choir__strategy choir__strategy_single, choir__strategy_ddp;
+extern const choir__strategy choir__strategy_single, choir__strategy_dp,
+    choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_mp,
+    choir__strategy_pipeline;
 
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);
 
 /* Devices or ranks that a job's work is dealt to. */
 int choir__strategy_workers(const struct choir__job *job);
+
+/* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
+void choir__part_add_device(choir__part *part, choir_device *device);
 
 /* What a step is where each micro-batch is plain code: forward and backward, one by one. */
 choir_status choir__strategy_plain_step(choir_scope *step, choir__part *part);

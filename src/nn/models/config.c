@@ -169,7 +169,8 @@ static choir_status read_option(
         good = json_is_boolean(value);
         want = "true or false is wanted";
         break;
-    case CHOIR__WORD: /* as it may stand in the text */
+    case CHOIR__WORD:
+    case CHOIR__TEXT: /* as it may stand in the text */
         good = json_is_string(value) && !strpbrk(json_string_value(value), ",=:");
         want = "a word is wanted";
         break;
@@ -378,7 +379,8 @@ static json_t *value_json(choir__option_type type, const char *text)
     case CHOIR__INT: return json_integer(strtoll(text, NULL, 10));
     case CHOIR__FLOAT: return json_real(strtod(text, NULL));
     case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
-    case CHOIR__WORD: break;
+    case CHOIR__WORD:
+    case CHOIR__TEXT: break;
     }
     return json_string(text);
 }

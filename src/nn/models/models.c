@@ -53,12 +53,22 @@ static choir_tensor *moved_on(choir_tensor *target, int64_t start)
     return choir_cat(parts, 2, 1);
 }
 
+int choir__model_inputs(
+    const choir__model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2])
+{
+    in[0] = x;
+    if (info->task != CHOIR__IMAGE_TO_TEXT)
+        return 1;
+    in[1] = moved_on(y, info->start);
+    return 2;
+}
+
 choir_tensor *choir__model_forward(
     const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
 {
-    return info->task == CHOIR__IMAGE_TO_TEXT
-               ? choir_forward(module, x, moved_on(y, info->start))
-               : choir_forward(module, x);
+    choir_tensor *in[2];
+    return choir__model_inputs(info, x, y, in) == 2 ? choir_forward(module, in[0], in[1])
+                                                    : choir_forward(module, in[0]);
 }
 
 choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes)

@@ -43,8 +43,12 @@ extern const choir__model_spec *const choir__models[];
 /* The spec named before the colon; an error lists the names there are. */
 choir_status choir__model_find(const char *text, const choir__model_spec **spec);
 
-/* The module's output for a micro-batch. y, the targets, are what IMAGE_TO_TEXT is told of the
- * text so far; else they are not looked at. */
+/* What the module's forward takes of a micro-batch, into in; how many those are. y, the
+ * targets, are what IMAGE_TO_TEXT is told of the text so far; else they are not looked at. */
+int choir__model_inputs(
+    const choir__model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2]);
+
+/* The module's output for it. */
 choir_tensor *choir__model_forward(
     const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y);
 
