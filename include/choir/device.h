@@ -31,6 +31,7 @@ typedef struct choir_device_stats {
     double age_s;          /* seconds since the device started */
     uint64_t queue_depth;  /* tasks issued and not yet finished */
     uint64_t tasks;        /* tasks finished */
+    uint64_t bytes_moved;  /* copied from and to other devices, in tasks issued so far */
 } choir_device_stats;
 
 /** How many devices of a kind there are ("cpu"); 0 for a kind that is not built in. */

@@ -111,7 +111,7 @@ static choir__device_figures figures_of(const choir__part *p, int i)
     choir_device_get_stats(p->devices[i], &stats);
     double elapsed = choir__now() - p->started;
     choir__device_figures f = {.peak_bytes = stats.bytes_peak,
-        .comm_bytes = choir__group_bytes(p->env.group),
+        .comm_bytes = stats.bytes_moved + choir__group_bytes(p->env.group),
         .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
     snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
     return f;

@@ -335,6 +335,7 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
         .age_s = choir__now() - device->born,
         .queue_depth = queue.issued - queue.finished,
         .tasks = queue.finished,
+        .bytes_moved = queue.moved,
     };
     pthread_mutex_unlock(&pool->lock);
 }

@@ -62,6 +62,7 @@ struct choir__queue {
     choir__queue_gauges *gauges, unseen; /* opts.gauges, or this one */
     choir__observer *_Atomic observer;
     void *observer_arg;
+    _Atomic uint64_t moved;
     atomic_int holders; /* its owner, and waits for it that other queues have yet to run */
     choir__queue *next;
 };
@@ -443,7 +444,20 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
         .busy_s = (double)atomic_load(&queue->busy_ns) * 1e-9,
         .issued = atomic_load(&queue->issued),
         .finished = done,
+        .moved = atomic_load_explicit(&queue->moved, memory_order_relaxed),
     };
+}
+
+void choir__queue_moved_raw(choir__queue *to, choir__queue *from, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&to->moved, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&from->moved, bytes, memory_order_relaxed);
+}
+
+void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes)
+{
+    choir__recording_note_moved(to, from, bytes);
+    choir__queue_moved_raw(to, from, bytes);
 }
 
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)

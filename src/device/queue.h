@@ -84,9 +84,14 @@ void choir__queue_clear(choir__queue *queue);
 typedef struct choir__queue_stats {
     double busy_s;
     uint64_t issued, finished;
+    uint64_t moved; /* bytes: choir__queue_moved */
 } choir__queue_stats;
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue);
+
+/* Notes that tasks issued to `to` copy so many bytes out of another queue's memory. Both count
+ * them, in each replay, too. */
+void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 
 /* Called on the runner after each task but waits for other queues, with when it ran
  * (choir__now()). */

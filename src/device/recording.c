@@ -1,4 +1,5 @@
-/* A recording: the list of tasks, events, waits and host calls that one step made, in order.
+/* A recording: the list of tasks, events, waits, bytes moved and host calls that one step made,
+ * in order.
  *
  * Replaying issues the same list again. Tasks keep their arguments, so the memory they name
  * must stay theirs: whoever records keeps it (choir_step gives the step a pool of its own).
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { TASK, EVENT, WAIT, HOST };
+enum kind { TASK, EVENT, WAIT, MOVED, HOST };
 
 typedef struct entry {
     enum kind kind;
@@ -19,6 +20,10 @@ typedef struct entry {
     union {
         choir__task *fn;
         int event; /* EVENT, WAIT: its number */
+        struct {
+            choir__queue *from;
+            uint64_t bytes;
+        } moved;
         struct {
             choir_status (*fn)(void *);
             void *arg;
@@ -91,6 +96,16 @@ void choir__recording_note_wait(choir__queue *queue, choir__event event)
     /* An event from before the recording: over by the time anything is replayed. */
 }
 
+void choir__recording_note_moved(choir__queue *to, choir__queue *from, uint64_t bytes)
+{
+    choir__recording *r = open_recording;
+    if (!r)
+        return;
+    entry *e = append(r, MOVED, to);
+    e->as.moved.from = from;
+    e->as.moved.bytes = bytes;
+}
+
 choir__recording *choir__recording_open(void)
 {
     return open_recording = choir__calloc(1, sizeof(choir__recording));
@@ -130,6 +145,9 @@ choir_status choir__recording_replay(choir__recording *r)
         case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
         case WAIT:
             status = choir__queue_wait_event_raw(e->queue, r->events[e->as.event]);
+            break;
+        case MOVED:
+            choir__queue_moved_raw(e->queue, e->as.moved.from, e->as.moved.bytes);
             break;
         case HOST: status = e->as.host.fn(e->as.host.arg); break;
         }

@@ -9,10 +9,12 @@ void choir__recording_note_task(
     choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 void choir__recording_note_event(choir__event event);
 void choir__recording_note_wait(choir__queue *queue, choir__event event);
+void choir__recording_note_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 
-/* The unrecorded halves of issue and wait_event: what a replay calls. */
+/* The unrecorded halves of issue, wait_event and moved: what a replay calls. */
 void choir__queue_issue_raw(
     choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event);
+void choir__queue_moved_raw(choir__queue *to, choir__queue *from, uint64_t bytes);
 
 #endif

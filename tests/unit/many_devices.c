@@ -146,6 +146,39 @@ static void statistics_elsewhere(void **state)
     choir_scope_clear(step);
 }
 
+/* --- bytes that were moved --- */
+
+static choir_status there_and_back(choir_scope *s, void *arg)
+{
+    choir_tensor *x = choir_full(s, CHOIR_F32, choir_dims(N), 1);
+    choir_tensor *y = choir_to(choir_to(x, arg), s->device);
+    choir_to(y, s->device); /* is there */
+    return choir_scope_status(s);
+}
+
+static uint64_t moved(choir_device *d)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(d, &stats);
+    return stats.bytes_moved;
+}
+
+/* Both devices count a copy, in steps that are replayed, too. */
+static void bytes_moved(void **state)
+{
+    (void)state;
+    choir_device *d[3] = {device(0), device(1), device(2)};
+    uint64_t before[3] = {moved(d[0]), moved(d[1]), moved(d[2])};
+    choir_scope *r = choir_scope_open(d[0], 7);
+    choir__scope_uses(r, d[1]);
+    for (int i = 0; i < 5; i++)
+        choir_check(choir_step(r, there_and_back, d[1]));
+    choir_check(choir_scope_close(r));
+    assert_int_equal(moved(d[0]) - before[0], 5 * 2 * N * sizeof(float));
+    assert_int_equal(moved(d[1]) - before[1], 5 * 2 * N * sizeof(float));
+    assert_int_equal(moved(d[2]), before[2]);
+}
+
 int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "4", 1); /* however few the cores */
@@ -155,6 +188,7 @@ int main(void)
         T(one_mask_on_all_devices),
         T(failures_elsewhere),
         T(statistics_elsewhere),
+        T(bytes_moved),
 #undef T
     };
     return cmocka_run_group_tests_name("many devices", tests, NULL, NULL);
