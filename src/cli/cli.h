@@ -10,6 +10,7 @@
 enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
 
 int choir__cli_train(int argc, char **argv);
+int choir__cli_compare(int argc, char **argv);
 int choir__cli_eval(int argc, char **argv);
 int choir__cli_generate(int argc, char **argv);
 int choir__cli_run(int argc, char **argv);

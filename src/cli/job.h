@@ -2,13 +2,16 @@
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 
+#include <getopt.h>
+
 #include <choir/data.h>
 #include <choir/optim.h>
 #include "cli/strategy.h"
 #include "nn/models/models.h"
 
 typedef struct choir__job {
-    const char *data; /* NULL: the text that comes with Choir */
+    const char *command; /* "train", for messages */
+    const char *data;    /* NULL: the text that comes with Choir */
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
@@ -20,6 +23,7 @@ typedef struct choir__job {
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
+    bool no_eval; /* no validation at the end */
     const choir__strategy *strategy;
     choir__strategy_options strategy_options;
     char resumed_model[512];   /* the model of --resume, where none is named */
@@ -38,8 +42,21 @@ typedef struct choir__job {
     int device_count;
 } choir__job;
 
-/* Reads options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed. */
+/* Reads train's options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed.
+ */
 int choir__job_parse(choir__job *job, int argc, char **argv, bool *done);
+
+/* The same in parts, for a command with options of its own: defaults; one option that
+ * getopt_long knew by the table; what is left of argv; and, when all is read, whether it makes
+ * sense. Each returns what choir__job_parse would. */
+
+extern const struct option choir__job_options[]; /* ended by a NULL name; ids are above 255 */
+const char *choir__job_option_name(int id);
+void choir__job_defaults(choir__job *job, const char *command);
+int choir__job_set(choir__job *job, int id, const char *text);
+int choir__job_data(choir__job *job, int argc, char **argv);
+int choir__job_check(choir__job *job);
+int choir__job_devices_once(const choir__job *job); /* none of them is named twice */
 
 void choir__cli_train_help(void);
 

@@ -18,6 +18,7 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"train", choir__cli_train, "train a model on a text, a folder of images or random data"},
+    {"compare", choir__cli_compare, "the same job under every strategy, side by side"},
     {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
     {"generate", choir__cli_generate, "text from a saved language model"},
     {"run", choir__cli_run, "start a command as several ranks, and see to them"},

@@ -1,4 +1,4 @@
-/* choir train's options: reading them, and saying what is wrong with them. */
+/* The options of a training job: reading them, and saying what is wrong with them. */
 #include <ctype.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -46,10 +46,11 @@ enum option_id {
     TOKENIZER,
     INIT,
     WEIGHTS,
+    NO_EVAL,
     HELP
 };
 
-static const struct option known[] = {
+const struct option choir__job_options[] = {
     {"model", required_argument, NULL, MODEL},
     {"strategy", required_argument, NULL, STRATEGY},
     {"devices", required_argument, NULL, DEVICES},
@@ -84,13 +85,14 @@ static const struct option known[] = {
     {"tokenizer", required_argument, NULL, TOKENIZER},
     {"init", required_argument, NULL, INIT},
     {"weights", required_argument, NULL, WEIGHTS},
+    {"no-eval", no_argument, NULL, NO_EVAL},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
 
-static const char *option_name(int id)
+const char *choir__job_option_name(int id)
 {
-    for (const struct option *o = known; o->name; o++)
+    for (const struct option *o = choir__job_options; o->name; o++)
         if (o->val == id)
             return o->name;
     return "?";
@@ -154,47 +156,55 @@ static const char **word_of(choir__job *j, int id)
 
 static bool *flag_of(choir__job *j, int id)
 {
-    return id == JSON ? &j->json : id == QUIET ? &j->quiet : id == BYTES ? &j->bytes : NULL;
+    switch (id) {
+    case JSON: return &j->json;
+    case QUIET: return &j->quiet;
+    case BYTES: return &j->bytes;
+    case NO_EVAL: return &j->no_eval;
+    default: return NULL;
+    }
 }
 
-static int set_option(choir__job *j, int id, const char *text)
+int choir__job_set(choir__job *j, int id, const char *text)
 {
     int64_t low, n, *integer = integer_of(j, id, &low);
     if (integer && !choir__parse_int(text, low, INT64_MAX / 4096, integer))
-        return choir__cli_usage("train", "--%s %s: a whole number of at least %lld is wanted",
-            option_name(id), text, (long long)low);
+        return choir__cli_usage(j->command,
+            "--%s %s: a whole number of at least %lld is wanted", choir__job_option_name(id),
+            text, (long long)low);
     double *number = number_of(j, id);
     if (number && !choir__parse_float(text, 0, 1e12, number))
-        return choir__cli_usage(
-            "train", "--%s %s: a number of at least 0 is wanted", option_name(id), text);
+        return choir__cli_usage(j->command, "--%s %s: a number of at least 0 is wanted",
+            choir__job_option_name(id), text);
     if (word_of(j, id))
         *word_of(j, id) = text;
     if (flag_of(j, id))
         *flag_of(j, id) = true;
     if (id == NPROC) {
         if (!choir__parse_int(text, 1, 64, &n))
-            return choir__cli_usage("train", "--nproc %s: from 1 to 64 ranks fit", text);
+            return choir__cli_usage(j->command, "--nproc %s: from 1 to 64 ranks fit", text);
         j->nproc = (int)n;
     }
     if (id == WORKERS && j->workers > CHOIR__MAX_WORKERS)
         return choir__cli_usage(
-            "train", "--workers %s: at most %d fit", text, CHOIR__MAX_WORKERS);
+            j->command, "--workers %s: at most %d fit", text, CHOIR__MAX_WORKERS);
     if (id == MEM_CAP && !choir__parse_bytes(text, &j->mem_cap))
-        return choir__cli_usage("train", "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
+        return choir__cli_usage(
+            j->command, "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
     if (id == BACKEND && strcmp(text, "shm") && strcmp(text, "ucx") && strcmp(text, "mpi"))
-        return choir__cli_usage("train", "--backend %s: there are shm, ucx and mpi", text);
+        return choir__cli_usage(j->command, "--backend %s: there are shm, ucx and mpi", text);
     return CHOIR__EXIT_OK;
 }
 
 static int parse_strategy(choir__job *j)
 {
     if (choir__strategy_find(j->strategy_text, &j->strategy) != CHOIR_OK)
-        return choir__cli_usage("train", "%s", choir_error_message());
+        return choir__cli_usage(j->command, "%s", choir_error_message());
     if (j->strategy->parse(j->strategy_text, &j->strategy_options) != CHOIR_OK)
         return choir__cli_usage(
-            "train", "--strategy %s: %s", j->strategy_text, choir_error_message());
+            j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
     if (j->strategy->spread != CHOIR__DEVICE_A_RANK && j->nproc > 1)
-        return choir__cli_usage("train",
+        return choir__cli_usage(j->command,
             "--nproc %d with --strategy %s: several ranks want --strategy ddp", j->nproc,
             j->strategy->name);
     return CHOIR__EXIT_OK;
@@ -207,15 +217,14 @@ static void add_device(choir__job *j, const char *kind, size_t length, long inde
             (int)length, kind, (int)index);
 }
 
-/* Two ranks may share a device; within a process each is there once. */
-static int check_devices(const choir__job *j)
+int choir__job_devices_once(const choir__job *j)
 {
-    for (int i = 1; i < j->device_count && j->strategy->spread == CHOIR__ALL_DEVICES; i++)
+    for (int i = 1; i < j->device_count; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(j->device_names[i], j->device_names[k]))
-                return choir__cli_usage("train",
-                    "--devices %s: %s is there twice, and --strategy %s wants each once",
-                    j->devices, j->device_names[i], j->strategy->name);
+                return choir__cli_usage(j->command,
+                    "--devices %s: %s is there twice; strategies of one process want each once",
+                    j->devices, j->device_names[i]);
     return CHOIR__EXIT_OK;
 }
 
@@ -238,20 +247,22 @@ static int parse_devices(choir__job *j)
         if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) ||
             end != at + length || high < low || high > 1 << 20)
             return choir__cli_usage(
-                "train", "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted", text);
+                j->command, "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted", text);
         if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
-            return choir__cli_usage("train", "--devices %s: at most %d devices fit", text,
+            return choir__cli_usage(j->command, "--devices %s: at most %d devices fit", text,
                 (int)CHOIR_COUNT(j->device_names));
         for (long i = low; i <= high; i++)
             add_device(j, at, (size_t)(colon - at), i);
         at += length + (at[length] == ',');
     }
     if (!j->device_count)
-        return choir__cli_usage("train", "--devices names no device");
+        return choir__cli_usage(j->command, "--devices names no device");
     for (int i = 0; i < j->device_count; i++)
         if (!choir_device_find(j->device_names[i]))
             return choir__cli_fail();
-    return check_devices(j);
+    /* two ranks may share a device */
+    return j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
+                                                     : CHOIR__EXIT_OK;
 }
 
 /* Names and their options, as far as they can be judged without any data: wrong usage. */
@@ -260,7 +271,7 @@ static int check_words(choir__job *j)
     const choir__model_spec *spec;
     choir__model_info info = {0};
     if (j->weights && j->resume)
-        return choir__cli_usage("train",
+        return choir__cli_usage(j->command,
             "--weights %s with --resume %s: a run starts from one of them", j->weights,
             j->resume);
     if (choir__job_published(j) != CHOIR_OK)
@@ -271,7 +282,7 @@ static int check_words(choir__job *j)
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     return status == CHOIR_OK ? CHOIR__EXIT_OK
-                              : choir__cli_usage("train", "%s", choir_error_message());
+                              : choir__cli_usage(j->command, "%s", choir_error_message());
 }
 
 /* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
@@ -279,7 +290,7 @@ static int count_ranks(choir__job *j)
 {
     bool ranks = j->strategy->spread == CHOIR__DEVICE_A_RANK;
     if (j->launched && j->world > 1 && !ranks)
-        return choir__cli_usage("train",
+        return choir__cli_usage(j->command,
             "%d ranks were started, each to train alone: several ranks want --strategy ddp",
             j->world);
     if (j->launched)
@@ -294,16 +305,17 @@ static int find_launcher(choir__job *j)
 {
     choir__launcher l;
     if (choir__launcher_find(false, &l) != CHOIR_OK)
-        return choir__cli_usage("train", "%s", choir_error_message());
+        return choir__cli_usage(j->command, "%s", choir_error_message());
     j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
     j->rank = j->launched ? l.rank : 0;
     j->world = j->launched ? l.world : 1;
     return CHOIR__EXIT_OK;
 }
 
-int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
+void choir__job_defaults(choir__job *j, const char *command)
 {
-    *j = (choir__job){.strategy_text = "single",
+    *j = (choir__job){.command = command,
+        .strategy_text = "single",
         .optimizer = "adamw",
         .schedule = "constant",
         .batch_size = 32,
@@ -313,32 +325,24 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
         .seed = 42,
         .threads = 1,
         .workers = 1};
-    *done = false;
-    opterr = 0;
-    optind = 1;
-    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
-        if (id == HELP) {
-            choir__cli_train_help();
-            *done = true;
-            return CHOIR__EXIT_OK;
-        }
-        if (id == '?')
-            return choir__cli_unknown("train", argv);
-        if (id == ':')
-            return choir__cli_usage("train", "%s wants a value", argv[optind - 1]);
-        int status = set_option(j, id, optarg);
-        if (status != CHOIR__EXIT_OK)
-            return status;
-    }
+}
+
+int choir__job_data(choir__job *j, int argc, char **argv)
+{
     if (optind < argc)
         j->data = argv[optind++];
     if (optind < argc)
-        return choir__cli_usage("train", "one DATA is enough: '%s'", argv[optind]);
+        return choir__cli_usage(j->command, "one DATA is enough: '%s'", argv[optind]);
+    return CHOIR__EXIT_OK;
+}
+
+int choir__job_check(choir__job *j)
+{
     if (j->init && strcmp(j->init, "choir") && strcmp(j->init, "torch"))
-        return choir__cli_usage("train", "--init %s: it is choir or torch", j->init);
+        return choir__cli_usage(j->command, "--init %s: it is choir or torch", j->init);
     if (j->init && j->resume)
         return choir__cli_usage(
-            "train", "--init with --resume: the weights come from the checkpoint");
+            j->command, "--init with --resume: the weights come from the checkpoint");
     int status = find_launcher(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_strategy(j);
@@ -347,4 +351,28 @@ int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
     if (status == CHOIR__EXIT_OK)
         status = check_words(j);
     return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
+}
+
+int choir__job_parse(choir__job *j, int argc, char **argv, bool *done)
+{
+    choir__job_defaults(j, "train");
+    *done = false;
+    opterr = 0;
+    optind = 1;
+    for (int id; (id = getopt_long(argc, argv, ":", choir__job_options, NULL)) != -1;) {
+        if (id == HELP) {
+            choir__cli_train_help();
+            *done = true;
+            return CHOIR__EXIT_OK;
+        }
+        if (id == '?')
+            return choir__cli_unknown(j->command, argv);
+        if (id == ':')
+            return choir__cli_usage(j->command, "%s wants a value", argv[optind - 1]);
+        int status = choir__job_set(j, id, optarg);
+        if (status != CHOIR__EXIT_OK)
+            return status;
+    }
+    int status = choir__job_data(j, argc, argv);
+    return status == CHOIR__EXIT_OK ? choir__job_check(j) : status;
 }

@@ -195,8 +195,9 @@ void choir__report_summary(choir__report *r, int64_t parameters, float loss,
     if (r->job->json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
-        printf("%lld steps: loss %.4f, validation %.4f", (long long)r->job->steps, (double)loss,
-            score->loss);
+        printf("%lld steps: loss %.4f", (long long)r->job->steps, (double)loss);
+        if (!r->job->no_eval)
+            printf(", validation %.4f", score->loss);
         if (isfinite(score->accuracy))
             printf(" (accuracy %.2f %%)", 100 * score->accuracy);
         if (median > 0)

@@ -55,6 +55,8 @@ typedef struct choir__strategy {
     const char *options; /* ":key=value,..." as the help shows them; "" */
     const char *help;    /* one line */
     choir__spread spread;
+    /* Texts that `choir compare` runs, ended by NULL; NULL: the name alone. */
+    const char *const *variants;
     /* Reads text's options and checks them. Error: argument. */
     choir_status (*parse)(const char *text, choir__strategy_options *options);
     int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */

@@ -93,11 +93,15 @@ const choir__strategy choir__strategy_mp = {
     .step = step_pipeline,
 };
 
+static const char *const variants[] = {"pipeline:schedule=gpipe", "pipeline:schedule=1f1b",
+    "pipeline:schedule=interleaved", "pipeline:schedule=zero-bubble", NULL};
+
 const choir__strategy choir__strategy_pipeline = {
     .name = "pipeline",
     .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,cuts=PATH/PATH]",
     .help = "stages that work on several micro-batches at once",
     .spread = CHOIR__ALL_DEVICES,
+    .variants = variants,
     .parse = parse,
     .micro_each = 4,
     .build = build,

@@ -80,6 +80,7 @@ void choir__cli_train_help(void)
         "                                   cosine:warmup=100,min_lr=1e-4\n"
         "  --weight-decay X, --clip X       decay; the largest norm of the gradient\n"
         "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
+        "  --no-eval                        no validation at the end\n"
         "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
         "Output\n"
         "  --json, --quiet, --log-every N\n"

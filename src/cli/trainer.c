@@ -246,7 +246,7 @@ static choir_status sample(trainer *t)
 
 static choir_status finish(trainer *t, float loss)
 {
-    choir__score score;
+    choir__score score = {.loss = (double)NAN, .accuracy = (double)NAN};
     char sha[65];
     int device_count;
     choir__device_figures *figures;
@@ -254,10 +254,10 @@ static choir_status finish(trainer *t, float loss)
     if (status == CHOIR_OK)
         status = end_trace(t, t->report.steps - t->traced_before);
     choir__step_forget(t->part.run); /* its memory is more than validation needs */
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !t->job->no_eval)
         status = evaluate(t, 0, &score);
-    bool best = status == CHOIR_OK && !(score.loss >= t->best);
-    t->last_eval = score.loss;
+    bool best = status == CHOIR_OK && !t->job->no_eval && !(score.loss >= t->best);
+    t->last_eval = t->job->no_eval ? t->last_eval : score.loss;
     t->best = best ? score.loss : t->best;
     if (status == CHOIR_OK)
         status = save(t, loss, best);

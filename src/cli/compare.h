@@ -1,0 +1,130 @@
+/* Inside `choir compare`: the strategies side by side, the runs of each, and what came out.
+ *
+ *     compare.c           what is to be run, in which order; the command
+ *     compare_options.c   its options, and the strategies that it compares
+ *     compare_run.c       one run: `choir train --json` in a process of its own
+ *     compare_watch.c     a run's devices over time, seen from outside
+ *     compare_figures.c   medians, spreads, speed-ups, the same bits, advice
+ *     compare_table.c     the table and the JSON
+ *     compare_plot.c      the picture, through gnuplot */
+#ifndef CHOIR_CLI_COMPARE_H
+#define CHOIR_CLI_COMPARE_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+#include "cli/job.h"
+
+/* --- compare_watch.c --- */
+
+/* Memory and time in kernels of a run's devices, seen again and again. */
+typedef struct choir__watch {
+    char device[CHOIR__MAX_DEVICES][16];
+    int device_count, count, room;
+    double *at;      /* (count) choir__now() */
+    double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
+    double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
+    double interval; /* seconds from one look to the next */
+} choir__watch;
+
+/* Looks at the process and its children. */
+void choir__watch_look(choir__watch *watch, int pid);
+void choir__watch_free(choir__watch *watch); /* NULL is fine */
+
+/* The share of the time in [from, to) that device i was busy. */
+double choir__watch_busy(const choir__watch *watch, int i, double from, double to);
+
+/* --- compare_run.c --- */
+
+typedef struct choir__outcome {
+    json_t *summary; /* what train said last; NULL: it did not get there */
+    uint32_t *bits;  /* (steps) of the losses */
+    int64_t steps;
+    bool crashed;    /* killed by a signal */
+    int status;      /* it exited with */
+    char error[600]; /* its sentence, without "choir: " */
+} choir__outcome;
+
+void choir__outcome_free(choir__outcome *outcome);
+
+/* A number of the summary; NaN if it is not there. */
+double choir__outcome_number(const choir__outcome *outcome, const char *key);
+
+/* --- the plan --- */
+
+enum { CHOIR__MAX_SPLITS = 16 };
+
+/* A strategy in the comparison. */
+typedef struct choir__entry {
+    char text[320]; /* as --strategy takes it */
+    const choir__strategy *strategy;
+    int run_count;
+    choir__outcome *runs; /* (repeats) */
+    bool failed;
+    char error[600]; /* why: of the first run that failed */
+    /* of all runs */
+    double items_per_s, spread, speed_up, efficiency, final_loss;
+    double peak_bytes, moved_bytes; /* of the largest device; of all, a step */
+    int world;
+    bool same_bits;
+    double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
+    int split_runs[CHOIR__MAX_SPLITS];
+    choir__watch *watch; /* or NULL */
+} choir__entry;
+
+typedef struct choir__compare {
+    choir__job job; /* what all have in common */
+    char **args;    /* (arg_count) options passed on to train */
+    int arg_count;
+    const char *strategies, *splits_text, *plot; /* as given; NULL: not */
+    bool chosen;                                 /* the strategies were named */
+    int64_t repeats;
+    char devices[CHOIR__MAX_DEVICES * 16]; /* as --devices takes it */
+    choir__entry *entries;                 /* (count) the first is single */
+    int count;
+    int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples of a micro-batch */
+    int split_count;
+    bool interrupted;
+} choir__compare;
+
+/* Reads the options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed. */
+int choir__compare_parse(choir__compare *c, int argc, char **argv, bool *done);
+void choir__compare_free(choir__compare *c);
+
+/* Trains in a process of its own; watch: NULL, or filled in. The outcome is the caller's to
+ * free. Errors: I/O; interrupted. That the run itself failed is an outcome. */
+choir_status choir__compare_run(choir__compare *c, const char *strategy, int64_t microbatches,
+    int64_t steps, choir__watch *watch, choir__outcome *outcome);
+
+/* --- compare_figures.c --- */
+
+double choir__median(const double *values, int count);
+/* Half of what lies between the quartiles; of fewer than five values, between the extremes. */
+double choir__run_spread(const double *values, int count);
+
+/* Fills in what is "of all runs". */
+void choir__compare_figures(choir__compare *c);
+
+/* The fastest of the entries that `want` (NULL: all) takes; NULL: there is none. */
+choir__entry *choir__compare_best(
+    const choir__compare *c, bool (*want)(const choir__entry *entry));
+bool choir__is_pipeline(const choir__entry *entry);
+bool choir__is_data_parallel(const choir__entry *entry);
+bool choir__is_model_parallel(const choir__entry *entry);
+
+/* Which to choose, in one sentence or two. */
+void choir__compare_advice(const choir__compare *c, char *text, size_t room);
+
+/* "tokens" or "samples". */
+const char *choir__compare_items(const choir__compare *c);
+
+/* --- compare_table.c, compare_plot.c --- */
+
+void choir__compare_table(const choir__compare *c);
+void choir__compare_json(const choir__compare *c);
+
+/* Whether the picture can be made: gnuplot is there, the file can be written. */
+choir_status choir__compare_plot_check(const char *path);
+choir_status choir__compare_plot(const choir__compare *c);
+
+#endif
