@@ -2,11 +2,14 @@
 # no program, so it is as fast as the shell. A new option goes into the list of its command.
 _choir()
 {
-    local commands="train eval generate run bench top info"
+    local commands="train compare eval generate run bench top info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --rendezvous --key-file --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
-        --quiet --log-every --trace --weights --help"
+        --quiet --log-every --trace --weights --no-eval --help"
+    local compare="--strategies --repeats --plot --splits --devices --microbatches --batch-size --steps
+        --model --bytes --tokenizer --workers --seed --threads --mem-cap --timeout --backend --optimizer --lr
+        --schedule --weight-decay --clip --init --weights --json --help"
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --image --tokens --temperature --top-k --seed --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --op --json --help"
@@ -24,13 +27,13 @@ _choir()
     fi
     [[ " $commands " == *" $command "* ]] || return
 
-    if [[ $command == train ]]; then
+    if [[ $command == train || $command == compare ]]; then
         case $before in
         --model)
             values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 bert
                 llama mistral lstm donut"
             ;;
-        --strategy) values="single ddp" ;;
+        --strategy | --strategies) values="single dp dp-balanced ddp mp pipeline" ;;
         --optimizer) values="sgd adam adamw lamb" ;;
         --schedule) values="constant cosine linear step multistep exponential polynomial restarts
             one_cycle cyclic inverse_sqrt" ;;

@@ -22,36 +22,33 @@ static const struct option own[] = {
 
 static void help(void)
 {
-    printf(
-        "Usage: choir compare [OPTION]... [DATA]\n\n"
-        "Trains the same model on the same data under one strategy after the other, each run\n"
-        "in a process of its own, and shows side by side: items a second with their spread,\n"
-        "speed-up and efficiency against one device, memory and use of each device, bytes\n"
-        "moved, the loss, and whether every bit is that of one device.\n\n"
-        "  --strategies LIST     of these, as choir train's --strategy takes them\n"
-        "                        (default: all that fit):\n");
+    printf("Usage: choir compare [OPTION]... [DATA]\n\n"
+           "Trains the same model on the same data under one strategy after the other, each\n"
+           "run in a process of its own, and shows side by side: items a second with their\n"
+           "spread, speed-up and efficiency against one device, memory and use of each\n"
+           "device, bytes moved, the loss, and whether every bit is that of one device.\n\n"
+           "  --strategies LIST     of these, as choir train's --strategy takes them\n"
+           "                        (default: all that fit):\n");
     for (int i = 0; choir__strategies[i]; i++)
-        printf("                          %s%s\n", choir__strategies[i]->name,
-            choir__strategies[i]->options);
-    printf(
-        "  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"
-        "  --batch-size N        samples of the global batch (default 32)\n"
-        "  --microbatches M      the cut of the batch, the same for all (default: four a\n"
-        "                        device, or the next fewer that divide the batch)\n"
-        "  --steps N             of each run (default 20)\n"
-        "  --repeats N           runs of each strategy, in turns (default 3)\n"
-        "  --plot FILE           a picture, .png or .svg, by gnuplot: throughput with its\n"
-        "                        spread, over split sizes, and memory and use of devices\n"
-        "                        over time\n"
-        "  --splits LIST         samples a micro-batch at which pipelines run, too\n"
-        "                        (default with --plot: up to six that divide the batch)\n"
-        "  --json                a JSON object a strategy: train's summary and more\n"
-        "  --help                print this\n\n"
-        "Model, data and training are told as to choir train: --model, --seed, --optimizer,\n"
-        "--lr, --workers, --threads, ...\n\n"
-        "Example: model parallel, one device and pipelines of ResNet-50 on two cores:\n"
-        "  choir compare --model resnet50:image=64 --batch-size 120 --microbatches 6 \\\n"
-        "    --steps 5 --devices cpu:0,cpu:1 --plot compare.png random\n");
+        printf("%s%s", i ? ", " : "                          ", choir__strategies[i]->name);
+    printf("\n  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"
+           "  --batch-size N        samples of the global batch (default 32)\n"
+           "  --microbatches M      the cut of the batch, the same for all (default: four a\n"
+           "                        device, or the next fewer that divide the batch)\n"
+           "  --steps N             of each run (default 20)\n"
+           "  --repeats N           runs of each strategy, in turns (default 3)\n"
+           "  --plot FILE           a picture, .png or .svg, by gnuplot: throughput with its\n"
+           "                        spread, over split sizes, and memory and use of devices\n"
+           "                        over time\n"
+           "  --splits LIST         samples a micro-batch at which pipelines run, too\n"
+           "                        (default with --plot: up to six that divide the batch)\n"
+           "  --json                a JSON object a strategy: train's summary and more\n"
+           "  --help                print this\n\n"
+           "Model, data and training are told as to choir train: --model, --seed, --lr,\n"
+           "--optimizer, --workers, --threads, ...\n\n"
+           "Example: model parallel, one device and pipelines of ResNet-50 on two cores:\n"
+           "  choir compare --model resnet50:image=64 --batch-size 120 --microbatches 6 \\\n"
+           "    --steps 5 --devices cpu:0,cpu:1 --plot compare.png random\n");
 }
 
 /* --- options --- */

@@ -83,7 +83,8 @@ static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, 
     write_memory(w, g, from, to);
     choir__plot_panel(g, p, label);
     fprintf(g,
-        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics offset 0,0.3\nset xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
+        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics offset 0,0.3\n"
+        "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
         to - from, most * 1.1 / mib, FONT - 3);
     fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
         FONT - 1);
@@ -118,7 +119,8 @@ static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, 
     fprintf(g, "EOD\n");
     choir__plot_panel(g, p, "");
     fprintf(g,
-        "unset grid\nset xrange [0:%.6f]\nset xlabel 'seconds (three steps)' offset 0,0.6 font ',%d'\n",
+        "unset grid\nset xrange [0:%.6f]\n"
+        "set xlabel 'seconds (three steps)' offset 0,0.6 font ',%d'\n",
         to - from, FONT - 2);
     fprintf(g, "set xtics offset 0,0.3\nset ytics scale 0 (");
     for (int i = 0; i < w->device_count; i++) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same cut into micro-batches gives the same bits, whoever computes them: one process, or 1
-# to 4 ranks in lockstep.
+# The same cut into micro-batches gives the same bits, whoever computes them: one device, several
+# devices of one process under every strategy, or 1 to 4 ranks in lockstep.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
@@ -63,6 +63,39 @@ others_differ() {
         fail "another seed, the same weights"
 }
 
+# every_strategy STAGES ARG...: of a model that can be cut into so many stages, on 1 to 8 devices.
+# Five steps: the fourth and fifth are replayed.
+every_strategy() {
+    local stages=$1 devices strategy chunks
+    shift
+    good train --json --microbatches 8 --batch-size 16 --steps 5 --no-eval "$@" &&
+        mv out single || return
+    for devices in 1 2 3 4 8; do
+        for strategy in $strategies; do
+            case $strategy in
+            *interleaved) chunks=2 ;;
+            mp | pipeline*) chunks=1 ;;
+            *) chunks=0 ;;
+            esac
+            [ $((chunks * devices)) -le "$stages" ] || continue
+            good train --json --microbatches 8 --batch-size 16 --steps 5 --no-eval \
+                --strategy "$strategy" --devices "cpu:0-$((devices - 1))" "$@" &&
+                mv out many && same_run single many ||
+                fail "$strategy on $devices devices: $*"
+            [ "$(field world many)" = "$devices" ] || fail "world of $strategy: $(field world many)"
+        done
+    done
+}
+
+# Those that the command has.
+strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
+    on && /^        [a-z]/ { print $1 }' | grep -v -e '^single$' -e '^hogwild$' -e '^pipeline$')
+if "$CHOIR" train --help | grep -q '^        pipeline '; then
+    for schedule in gpipe 1f1b interleaved zero-bubble; do
+        strategies+=" pipeline:schedule=$schedule"
+    done
+fi
+
 check agree --model toy random
 check agree --model mlp:in=20,hidden=33,classes=7 --optimizer sgd:momentum=0.9 --lr 0.1 random
 check agree --model cnn:width=4,image=12 random
@@ -72,6 +105,14 @@ check agree --model "$llama" text
 check agree --model "mistral:${llama#*:},window=5,tied=1" random
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
+export CHOIR_CPU_DEVICES=8
+check every_strategy 2 --model toy random
+check every_strategy 8 --model mlp:in=20,hidden=33,classes=7,layers=8 random
+check every_strategy 16 --model resnet50:image=32,width=4,classes=7 \
+    --optimizer sgd:momentum=0.9 random
+check every_strategy 3 --model "lstm:layers=2,hidden=16,in=8,context=12,dropout=0.1" text
+check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropout=0.1 --clip 1 text
+unset CHOIR_CPU_DEVICES
 check threads_are_one_by_default
 check small_buckets_change_nothing
 check algorithms_and_engines_agree

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# choir compare --plot: gnuplot takes the script and draws what was measured.
+. "$(dirname "$0")/lib.sh"
+command -v gnuplot >/dev/null || skip "there is no gnuplot"
+export CHOIR_CPU_DEVICES=2
+
+plot=(compare --model mlp:in=20,hidden=200,classes=7 --batch-size 24 --steps 60 --repeats 1)
+
+png() {
+    good "${plot[@]}" --strategies ddp --plot "it's.png" random
+    [ "$(head -c 4 "it's.png" | tail -c 3)" = PNG ] || fail "no PNG"
+    [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
+}
+
+# An SVG keeps its texts, so that what is in the picture can be read.
+svg() {
+    good "${plot[@]}" --plot all.svg random
+    has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
+        '>single<' '>ddp<' '>1\.00×<' '>samples a second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
+        '>cpu:1<' '>seconds \(three steps\)<'
+    if grep -q '^pipeline' out; then
+        has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples a split<' '>pipeline 1f1b<'
+    fi
+    if command -v python3 >/dev/null; then
+        python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' all.svg ||
+            fail "no XML"
+    fi
+}
+
+# What gnuplot says is an error of ours.
+failure() {
+    mkdir -p bin
+    printf '#!/bin/sh\necho "line 7: no such thing"\nexit 1\n' >bin/gnuplot
+    chmod +x bin/gnuplot
+    PATH=$work/bin:$PATH choir "${plot[@]}" --strategies single --plot a.png random >out 2>err
+    [ $? -eq 1 ] || fail "exit status 0"
+    is_one_line 'gnuplot.*line 7' || fail "$(cat err)"
+}
+
+check png
+check svg
+check failure
+finish
