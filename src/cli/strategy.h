@@ -23,7 +23,6 @@ typedef struct choir__strategy_options {
     char schedule[64];      /* of pipelines, with all below */
     char cuts[256];
     int64_t chunks;
-    bool recompute;
 } choir__strategy_options;
 
 /* A process's part of a job, as far as a strategy sees it. */
@@ -34,6 +33,7 @@ typedef struct choir__part {
     int device_count;
     choir_scope *run;
     choir_module *net, *model; /* bare, and as the strategy wrapped it */
+    choir_module *evaluated;   /* which of them runs outside of steps */
     choir_optim *optim;
     choir_loader *loader; /* of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
@@ -60,7 +60,8 @@ typedef struct choir__strategy {
     /* Reads text's options and checks them. Error: argument. */
     choir_status (*parse)(const char *text, choir__strategy_options *options);
     int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
-    /* part->model out of part->net, before there is an optimizer or a loader. */
+    /* part->model out of part->net, before there is an optimizer or a loader. What is evaluated
+     * is net unless it says otherwise. */
     choir_status (*build)(choir__part *part);
     /* Forward and backward of this process's micro-batches; fills in part->losses. */
     choir_status (*step)(choir_scope *step, choir__part *part);

@@ -24,8 +24,7 @@ static void use_commas(char *cuts)
 static choir_status parse_mp(const char *text, choir__strategy_options *o)
 {
     strcpy(o->schedule, "sequential");
-    choir__option known[] = {{"cuts", CHOIR__TEXT, o->cuts, 0, 0},
-        {"recompute", CHOIR__FLAG, &o->recompute, 0, 0}, {NULL}};
+    choir__option known[] = {{"cuts", CHOIR__TEXT, o->cuts, 0, 0}, {NULL}};
     choir_status status = choir__options_parse(text, "strategy mp", known);
     use_commas(o->cuts);
     return status;
@@ -37,7 +36,7 @@ static choir_status parse(const char *text, choir__strategy_options *o)
     strcpy(o->schedule, "zero-bubble");
     choir__option known[] = {{"schedule", CHOIR__WORD, o->schedule, 0, 0},
         {"cuts", CHOIR__TEXT, o->cuts, 0, 0}, {"chunks", CHOIR__INT, &o->chunks, 1, 64},
-        {"recompute", CHOIR__FLAG, &o->recompute, 0, 0}, {NULL}};
+        {NULL}};
     choir_status status = choir__options_parse(text, "strategy pipeline", known);
     use_commas(o->cuts);
     for (size_t i = 0; i < CHOIR_COUNT(schedules) && status == CHOIR_OK; i++)
@@ -61,8 +60,7 @@ static choir_status build(choir__part *p)
     if (o->chunks)
         opts.chunks = (int)o->chunks;
     opts.cuts = *o->cuts ? o->cuts : NULL;
-    opts.recompute = o->recompute;
-    p->model = choir_pipeline(p->run, p->net, opts);
+    p->model = p->evaluated = choir_pipeline(p->run, p->net, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 
@@ -85,7 +83,7 @@ static choir_status step_pipeline(choir_scope *step, choir__part *p)
 
 const choir__strategy choir__strategy_mp = {
     .name = "mp",
-    .options = "[:cuts=PATH/PATH,recompute=0]",
+    .options = "[:cuts=PATH/PATH]",
     .help = "the model cut into a stage a device, one working at a time",
     .spread = CHOIR__ALL_DEVICES,
     .parse = parse_mp,

@@ -133,7 +133,7 @@ static choir_status end_trace(trainer *t, int64_t steps)
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
-    return choir__evaluate(t->part.run, t->part.net, &t->job->info, t->job->validation,
+    return choir__evaluate(t->part.run, t->part.evaluated, &t->job->info, t->job->validation,
         t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers,
         t->part.env.group, score);
 }
@@ -238,7 +238,7 @@ static choir_status sample(trainer *t)
         t->job->json || t->job->quiet || t->part.env.rank != 0)
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
-    choir_status status = choir__generate(t->part.run, t->part.net, &t->job->info,
+    choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,
         t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40);
     printf("\n");
     return status;
@@ -325,7 +325,7 @@ choir_status choir__train_rank(const choir__job *job)
     choir__report_free(&t.report);
     choir__part_close(&t.part);
     free(t.read);
-    if (status == CHOIR_ERR_MEMORY && device)
+    if (status == CHOIR_ERR_MEMORY && device && job->strategy->spread != CHOIR__ALL_DEVICES)
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

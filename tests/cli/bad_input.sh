@@ -135,6 +135,23 @@ sizes() {
     bad 1 'epochs' train --json --batch-size 1 --epochs 2251799813685247 random
 }
 
+# Strategies of one process, over several devices.
+strategies() {
+    export CHOIR_CPU_DEVICES=4
+    bad 2 "no schedule 'frob'" "${toy[@]}" --strategy pipeline:schedule=frob
+    bad 2 'chunks=0' "${toy[@]}" --strategy pipeline:chunks=0
+    bad 2 'frob' "${toy[@]}" --strategy mp:frob=1
+    bad 2 'nproc 2.*mp.*ddp' "${toy[@]}" --strategy mp --nproc 2
+    bad 2 'cpu:1 is there twice' "${toy[@]}" --strategy mp --devices cpu:1,cpu:0-1
+    bad 1 'cpu:77.*cpu:3' "${toy[@]}" --strategy mp --devices cpu:0,cpu:77
+    bad 1 '12.*5' "${toy[@]}" --strategy pipeline --microbatches 5
+    failed '4 stages .* 2 layers' "${toy[@]}" --strategy mp
+    failed "'nowhere'" "${toy[@]}" --strategy mp:cuts=nowhere --devices cpu:0-1
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+        bad 2 '2 ranks.*ddp' "${toy[@]}" --strategy mp
+    unset CHOIR_CPU_DEVICES
+}
+
 # --- while it runs ----------------------------------------------------------------------------
 
 # failed PATTERN ARG...: as bad, but steps have been reported by then, all of them finite.
@@ -169,6 +186,7 @@ check idx_folders
 check names
 check values
 check sizes
+check strategies
 check loss_of_nan
 check output_that_is_lost
 finish
