@@ -41,7 +41,7 @@ static uint64_t places(const choir_optim *o)
     uint64_t key = 1;
     for (int i = 0; i < o->count; i++) {
         choir__param *p = o->states[i].param;
-        key = choir__mix(key, (uintptr_t)p->tensor->storage);
+        key = choir__mix(key, (uintptr_t)choir__data(p->tensor));
         key = choir__mix(key, (uintptr_t)choir__param_grad_data(p));
     }
     return key ? key : 1;

@@ -198,6 +198,31 @@ static void test_errors(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
+/* There and back between steps: gradients come to lie where they were, parameters do not. */
+static void test_training_goes_on(void **state)
+{
+    struct values end[2];
+    (void)state;
+    for (int moved = 0; moved < 2; moved++) {
+        choir_scope *run = choir_scope_open(cpu(0), 5);
+        net *n = new_net(run);
+        choir_optim *opt = choir_sgd(run, &n->base, (choir_sgd_opts){.lr = 0.1f});
+        for (uint64_t i = 0; i < 5; i++) {
+            choir_scope *s = choir_step_open(run, i);
+            assert_int_equal(
+                choir_backward(choir_mean(choir_forward(&n->base, input(s, cpu(0))))),
+                CHOIR_OK);
+            assert_int_equal(choir_optim_step(opt), CHOIR_OK);
+            assert_int_equal(choir_scope_close(s), CHOIR_OK);
+            for (int to = 1; to >= 0 && moved; to--)
+                assert_int_equal(choir_module_to(&n->base, cpu(to)), CHOIR_OK);
+        }
+        end[moved] = values_of(n, cpu(0));
+        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    }
+    assert_same(end[0], end[1]);
+}
+
 static void test_memory_runs_out(void **state)
 {
     (void)state;
@@ -221,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_training_goes_on),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, devices, NULL);

@@ -5,7 +5,7 @@
 
 #include "nn/module.h"
 
-enum { BATCH = 6, MICRO = 3, STEPS = 6, IDS = 20, HOME = 0 };
+enum { BATCH = 6, MICRO = 3, STEPS = 6, IDS = 20 };
 
 static int devices(void **state)
 {
@@ -29,7 +29,7 @@ typedef struct net {
     choir_module *layer[5];
 } net;
 
-/* Rows of a table; a sum over rows of one parameter, normalised; dropout on a third device. */
+/* A table, whose gradient is rows; statistics that each step changes; dropout. */
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
@@ -217,6 +217,9 @@ static void same_bits_after_moves(void **state)
             struct bits *one = train_on("00000", kind, false), *b = calloc(1, sizeof *b);
             devices_job j = open_devices_job("00000", kind);
             for (uint64_t i = 0; i < STEPS; i++) {
+                if (i == 1)
+                    for (char to = '2'; to >= '0'; to--) /* and back */
+                        ok(choir_module_to(&j.n->base, cpu(to)));
                 if (i == 2)
                     ok(choir_module_to(j.n->layer[3], cpu('1')));
                 if (i == 4)
@@ -229,6 +232,63 @@ static void same_bits_after_moves(void **state)
             assert_same(one, b, "moved on the way");
             free(one);
         }
+}
+
+/* --- the norm's tree --- */
+
+enum { ROW = 4, ROWS = 5 };
+
+typedef struct rows {
+    choir_module base;
+    choir_tensor *row[ROWS];
+} rows;
+
+/* -> the sum of row[i] * in[i]: in[i] is the gradient of row[i]. */
+static choir_tensor *rows_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    rows *r = (rows *)self;
+    choir_scope *s = choir_tensor_scope(in[0]);
+    choir_tensor *sum = choir_zeros(s, CHOIR_F32, CHOIR_SCALAR);
+    for (int i = 0; i < count; i++) {
+        choir_tensor *w = choir_to(choir_in(s, r->row[i]), choir_tensor_device(sum));
+        sum = choir_add(sum, choir_sum(choir_mul(w, in[i])));
+    }
+    return sum;
+}
+
+static const choir_module_class rows_class = {"rows", sizeof(rows), rows_forward};
+
+/* Five parameters of one row each. That of e is (1 + 2^-24)^2, whose root lies halfway between
+ * 1 and the next float. The others' are 3/8 of a unit of its last place: alone each is lost,
+ * four together count. The tree ((a b) (c d)) e adds those four first; where e comes earlier
+ * they do not meet. */
+static void norm_is_one_tree_by_name(void **state)
+{
+    static const float small[ROW] = {0x1p-27f, 0x1p-28f, 0x1p-28f};
+    static const float large[ROW] = {1, 0x1p-12f, 0x1p-12f, 0x1p-24f};
+    static const char *const where[] = {
+        "00000", "11111", "01010", "10101", "00001", "10000", "01210", "22110"};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(where); i++) {
+        choir_scope *run = choir_scope_open(cpu('0'), 1), *s = choir_step_open(run, 0);
+        rows *r = choir_module_new(run, &rows_class);
+        choir_tensor *g[ROWS];
+        for (int k = 0; k < ROWS; k++) {
+            char name[] = {(char)('a' + k), '\0'};
+            choir_module_param(
+                &r->base, name, &r->row[k], choir_dims(1, ROW), choir_init_constant(0));
+            g[k] = choir_from(s, CHOIR_F32, choir_dims(1, ROW), k < 4 ? small : large);
+            ok(choir__param_move(r->row[k]->param, cpu(where[i][k])));
+        }
+        choir_optim *opt = choir_sgd(run, &r->base, choir_sgd_defaults());
+        choir_optim_clip(opt, 0);
+        ok(choir_backward(choir_forward_n(&r->base, g, ROWS)));
+        ok(choir_optim_step(opt));
+        if (choir_item(choir_optim_grad_norm(opt)) != 1 + 0x1p-23)
+            fail_msg("placed as %s: %.9g", where[i], choir_item(choir_optim_grad_norm(opt)));
+        ok(choir_scope_close(s));
+        ok(choir_scope_close(run));
+    }
 }
 
 /* --- files --- */
@@ -365,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
         cmocka_unit_test(same_bits_after_moves),
+        cmocka_unit_test(norm_is_one_tree_by_name),
         cmocka_unit_test(files_know_no_placement),
         cmocka_unit_test(init_torch_anywhere),
         cmocka_unit_test(errors_of_other_devices),
