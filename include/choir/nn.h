@@ -117,7 +117,8 @@ void choir_module_constant(
  * Between steps only: gradients of the step before are gone afterwards, optimizers take their
  * state along at their next step, and a step of choir_step is recorded anew. Errors: no such
  * device (NULL), state (between the first backward of a step and the optimizer's step; under
- * choir_ddp), memory (what was moved so far stays moved); they stick to the run.
+ * choir_ddp; replicated by a pipeline), memory (what was moved so far stays moved); they stick
+ * to the run.
  */
 choir_status choir_module_to(choir_module *module, choir_device *device);
 

@@ -14,6 +14,10 @@
 choir_status choir__param_can_move(const choir__param *p)
 {
     const choir__book *book = p->book;
+    if (p->replicas)
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' has replicas on other devices: place a module before it is wrapped",
+            p->name);
     if (!book)
         return CHOIR_OK;
     if (book->reducer)

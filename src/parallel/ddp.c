@@ -269,6 +269,19 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
             b->ddp->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
+/* One queue must order backward and reduction. */
+static choir_status check_device(const ddp *d, choir__param *const *params, int count)
+{
+    choir_device *device = d->base.run->device;
+    for (int i = 0; i < count; i++)
+        if (choir__device_of(params[i]->tensor) != device)
+            return choir__error(CHOIR_ERR_DEVICE,
+                "ddp: parameter '%s' is on %s, the run on %s: all must be on the run's device",
+                params[i]->name, choir_device_name(choir__device_of(params[i]->tensor)),
+                choir_device_name(device));
+    return CHOIR_OK;
+}
+
 static choir_status take_over(ddp *d, choir_ddp_opts opts)
 {
     int world = choir_group_world(d->group), rank = choir_group_rank(d->group), count;
@@ -279,6 +292,11 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
             "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,
             world);
     choir__param **params = choir__module_params(d->module, &count);
+    choir_status status = check_device(d, params, count);
+    if (status != CHOIR_OK) {
+        free(params);
+        return status;
+    }
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
@@ -293,7 +311,6 @@ static choir_status take_over(ddp *d, choir_ddp_opts opts)
     book->reducer = d;
     book->reducer_ops = &reducer_ops;
     d->base.run->micro_first = lo;
-    choir_status status = CHOIR_OK;
     if (opts.algorithm)
         status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
     if (status == CHOIR_OK)

@@ -171,6 +171,11 @@ static void test_errors(void **state)
     assert_fails(n->b, choir_device_find("cpu:7"), CHOIR_ERR_DEVICE,
         "module 'b' (linear) to no device: no device 'cpu:7': there are 3, cpu:0 to cpu:2");
 
+    choir__param *p = choir_module_find(&n->base, "b.weight")->param;
+    p->replicas = choir__param_replica(p, cpu(2));
+    assert_fails(&n->base, cpu(1), CHOIR_ERR_STATE, "'b.weight' has replicas on other devices");
+    p->replicas = NULL;
+
     /* a forward that is yet to be walked back notices */
     choir_scope *s = choir_step_open(run, 0);
     choir_tensor *loss = choir_mean(choir_forward(&n->base, input(s, cpu(0))));
