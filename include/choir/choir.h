@@ -27,6 +27,7 @@
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>
+#include <choir/hogwild.h>
 #include <choir/pipeline_plan.h>
 
 #endif

@@ -51,6 +51,7 @@ struct choir_module {
     struct choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
     const char *name; /* within its parent */
+    struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
     bool ready;
 };
 

@@ -3,6 +3,7 @@
  * they are the caller's. */
 #include <choir/group.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "comm/process/job.h"
 #include "comm/process/process.h"
 #include "comm/recorder.h"
+#include "comm/spawn.h"
 #include "device/queue.h"
 
 typedef struct rank {
@@ -21,6 +23,66 @@ typedef struct rank {
     choir_spawn_fn *fn;
     void *arg;
 } rank;
+
+/* --- those who have to know --- */
+
+static pthread_mutex_t watchers_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__spawn_watcher *watchers;
+
+void choir__spawn_watch(choir__spawn_watcher *watcher)
+{
+    pthread_mutex_lock(&watchers_lock);
+    watcher->next = watchers;
+    watchers = watcher;
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+void choir__spawn_unwatch(choir__spawn_watcher *watcher)
+{
+    pthread_mutex_lock(&watchers_lock);
+    choir__spawn_watcher **link = &watchers;
+    while (*link && *link != watcher)
+        link = &(*link)->next;
+    if (*link)
+        *link = watcher->next;
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+/* Another thread may hold the lock while this one forks: in the child it would stay held. */
+static void tell_before(int first_rank, int count)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->before)
+            w->before(w->arg, first_rank, count);
+}
+
+static void tell_after(void)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->after)
+            w->after(w->arg);
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+/* In the child, whose only thread holds the lock since before the fork. */
+static void tell_child(int number)
+{
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->child)
+            w->child(w->arg, number);
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+static void tell_leaving(int number)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->leaving)
+            w->leaving(w->arg, number);
+    pthread_mutex_unlock(&watchers_lock);
+}
 
 /* --- the child --- */
 
@@ -44,8 +106,10 @@ static int be_rank(void *arg)
     choir__place_export(&r->place);
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
+    tell_child(r->place.rank);
     int status = r->fn(r->place.rank, r->place.world, r->arg);
     choir__queues_quiesce();
+    tell_leaving(r->place.rank);
     return status;
 }
 
@@ -165,13 +229,16 @@ choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_sp
     choir__family_init(&w.family, local);
     choir__queues_quiesce(); /* a fork has one thread: no worker may be at work */
     fflush(NULL);            /* or every child would write what is buffered again */
+    tell_before(r.place.rank, local);
     status = start(&w.family, &r);
+    pthread_mutex_unlock(&watchers_lock);
     if (status == CHOIR_OK) {
         watch(&w);
         status = verdict(&w, opts.node * local);
     } else {
         choir__family_bury(&w.family);
     }
+    tell_after();
     choir__signals_give_back();
     choir__family_free(&w.family);
     return status;

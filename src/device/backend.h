@@ -12,6 +12,8 @@ typedef struct choir__backend {
     /* Fills in queue, pool, kernels, reference and backend; name, kind and index are set. */
     choir_status (*open)(choir_device *device);
     choir_status (*set_threads)(choir_device *device, int threads);
+    /* Its worker, which does not run, will run where that of device `index` does. */
+    void (*place)(choir_device *device, int index);
     /* Ties the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
     /* What decides the bits of its results besides the program: instruction set, libraries,

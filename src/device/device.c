@@ -104,6 +104,11 @@ choir_status choir_device_set_threads(choir_device *device, int threads)
     return backend_of(device)->set_threads(device, threads);
 }
 
+void choir__device_place(choir_device *device, int index)
+{
+    backend_of(device)->place(device, index);
+}
+
 void choir__device_bind_thread(choir_device *device)
 {
     backend_of(device)->bind_thread(device);

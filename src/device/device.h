@@ -46,6 +46,10 @@ static inline const choir__kernels *choir__device_kernels(
 /* The device new work goes to when nobody says: cpu:0, or the one a launcher assigned. */
 choir_device *choir__device_default(void);
 
+/* The device's worker, which does not run, will run where device `index`'s does: in a fork, so
+ * that processes which inherited one device do not crowd on its cores. */
+void choir__device_place(choir_device *device, int index);
+
 /* Ties the calling thread to the device's cores: for a process that a launcher gave this
  * device. */
 void choir__device_bind_thread(choir_device *device);

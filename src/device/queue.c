@@ -515,6 +515,11 @@ void choir__queue_free(choir__queue *q)
     let_go(q);
 }
 
+void choir__queue_place(choir__queue *q, const int *cores)
+{
+    memcpy((int *)q->opts.cores, cores, (size_t)q->opts.core_count * sizeof *cores);
+}
+
 void choir__queues_quiesce(void)
 {
     pthread_mutex_lock(&registry_lock);

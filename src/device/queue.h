@@ -40,6 +40,8 @@ typedef struct choir__queue_opts {
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
 void choir__queue_free(choir__queue *queue); /* drains; NULL is fine */
+/* Other cores, as many as before, for a worker that does not run. */
+void choir__queue_place(choir__queue *queue, const int *cores);
 
 /* Enqueues fn with a copy of args (at most CHOIR__TASK_MAX bytes). */
 enum { CHOIR__TASK_MAX = 1024 };

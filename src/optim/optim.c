@@ -210,6 +210,8 @@ choir_status choir_optim_step(choir_optim *o)
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);
+    for (choir__step_watcher *w = o->run->watchers; w; w = w->next)
+        w->updated(w->arg);
     return CHOIR_OK;
 }
 

@@ -41,8 +41,7 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);
     choir__queue_moved(to->queue, from->queue, (uint64_t)x->count * choir_dtype_size(x->dtype));
-    if (x->storage->block) /* its owner may let go of x before `to` has read it */
-        choir__block_used_by(x->storage->block, choir__queue_record(to->queue));
+    choir__storage_read_by(x->storage, to->queue); /* its owner may let go of x before that */
 }
 
 void choir__launch_fill(choir_tensor *y, double value)

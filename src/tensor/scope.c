@@ -108,6 +108,13 @@ void choir__store_step(choir_scope *run, uint64_t step)
             store_word(p, step);
 }
 
+void choir__step_begins(choir_scope *run, uint64_t step)
+{
+    choir__store_step(run, step);
+    for (choir__step_watcher *w = run->watchers; w; w = w->next)
+        w->begins(w->arg);
+}
+
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device)
 {
     choir__scope_uses(scope, device);
@@ -153,7 +160,7 @@ choir_scope *choir_step_open(choir_scope *run, uint64_t step)
     choir_scope *s = open_child(run, CHOIR__STEP);
     s->step = step;
     s->micro = run->micro_first;
-    choir__store_step(run, step);
+    choir__step_begins(run, step);
     return s;
 }
 

@@ -107,7 +107,7 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
     }
     uint64_t number = run->next_step++;
     if (r->recording) {
-        choir__store_step(run, number);
+        choir__step_begins(run, number);
         choir_status status = choir__recording_replay(r->recording);
         return status != CHOIR_OK ? status : choir__run_failure(run);
     }

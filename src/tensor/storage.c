@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "device/recording.h"
 #include "tensor/tensor.h"
 
 choir__storage *choir__storage_new(choir_device *device, size_t bytes)
@@ -29,7 +30,7 @@ choir__storage *choir__storage_ref(choir__storage *storage)
 
 bool choir__storage_is_ours(const choir__storage *storage)
 {
-    return storage->refs == 1 &&
+    return storage->refs == 1 && !storage->mapping &&
            !(storage->block && choir__block_read_elsewhere(storage->block));
 }
 
@@ -39,10 +40,47 @@ void choir__storage_claim(choir__storage *storage)
         choir__block_wait_readers(storage->block, storage->device->queue);
 }
 
+choir__storage *choir__storage_mapped(
+    choir_device *device, choir__mapping *mapping, size_t offset, size_t bytes)
+{
+    choir__storage *s = choir__storage_wrap(device, mapping->at + offset, bytes);
+    s->mapping = choir__mapping_ref(mapping);
+    return s;
+}
+
+static void unmap(const void *args);
+
+void choir__storage_read_by(choir__storage *storage, choir__queue *queue)
+{
+    if (storage->block)
+        choir__block_used_by(storage->block, choir__queue_record(queue));
+    if (storage->mapping) {
+        choir__mapping *held = choir__mapping_ref(storage->mapping);
+        choir__queue_issue_raw(queue, unmap, &held, sizeof held);
+    }
+}
+
+static void unmap(const void *args)
+{
+    choir__mapping_unref(*(choir__mapping *const *)args);
+}
+
+/* Behind what the device has yet to do with it, and in no recording. A queue that failed drops
+ * its tasks: then nothing is read any more. */
+static void let_go(choir_device *device, choir__mapping *mapping)
+{
+    if (choir__queue_status(device->queue) != CHOIR_OK)
+        choir__mapping_unref(mapping);
+    else
+        choir__queue_issue_raw(device->queue, unmap, &mapping, sizeof mapping);
+}
+
 void choir__storage_unref(choir__storage *storage)
 {
     if (!storage || atomic_fetch_sub(&storage->refs, 1) > 1)
         return;
     choir__block_free(storage->block);
+    if (storage->mapping)
+        let_go(storage->device, storage->mapping);
     free(storage);
 }

@@ -11,6 +11,7 @@
 #include <choir/ops.h>
 #include <choir/tensor.h>
 #include "base/arena.h"
+#include "base/mapping.h"
 #include "device/device.h"
 
 /* --- storage --- */
@@ -20,6 +21,7 @@ typedef struct choir__storage {
     uint32_t version; /* counts changes in place */
     choir_device *device;
     choir__block *block; /* NULL: memory of somebody else's */
+    choir__mapping *mapping; /* that memory, if other processes can map it, too; else NULL */
     void *data;
     size_t bytes;
     choir__event
@@ -29,11 +31,18 @@ typedef struct choir__storage {
 choir__storage *choir__storage_new(
     choir_device *device, size_t bytes); /* NULL: out of memory */
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
+/* A part of shared memory, to which it takes a reference; given back in queue order. */
+choir__storage *choir__storage_mapped(
+    choir_device *device, choir__mapping *mapping, size_t offset, size_t bytes);
 choir__storage *choir__storage_ref(choir__storage *storage);
-/* One tensor alone has it, and no other device's queue: its values may be written over. */
+/* One tensor alone has it, no other device's queue and no other process: its values may be
+ * written over. */
 bool choir__storage_is_ours(const choir__storage *storage);
 /* Before its device writes over values that are there: other queues have read them first. */
 void choir__storage_claim(choir__storage *storage);
+/* What was issued to queue so far reads it: the memory goes to nobody else before that has run.
+ */
+void choir__storage_read_by(choir__storage *storage, choir__queue *queue);
 void choir__storage_unref(choir__storage *storage);
 
 /* --- tensors --- */
@@ -151,6 +160,14 @@ struct choir__placer {
         int count);
 };
 
+/* Who takes part in a run's steps from outside (hogwild). */
+typedef struct choir__step_watcher {
+    void (*begins)(void *arg);  /* a step begins: nothing of it is queued yet, nor recorded */
+    void (*updated)(void *arg); /* the optimizer's update has been queued; may be recorded */
+    void *arg;
+    struct choir__step_watcher *next;
+} choir__step_watcher;
+
 struct choir_scope {
     choir__scope_kind kind;
     choir__placer *placer; /* NULL: ops run where their operands are */
@@ -183,6 +200,7 @@ struct choir_scope {
     unsigned layouts;              /* of books, so far */
     struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
+    choir__step_watcher *watchers; /* of a run's steps */
 };
 
 /* Gives back what choir_step's recording holds; the next step records anew. */
@@ -191,6 +209,8 @@ void choir__step_forget(choir_scope *run);
 void choir__scopes_free(choir_scope **list);
 /* Writes the step's number to where kernels read it, in the order of each device's queue. */
 void choir__store_step(choir_scope *run, uint64_t step);
+/* A step of the run begins: does so, and tells the watchers. */
+void choir__step_begins(choir_scope *run, uint64_t step);
 /* Where kernels on device find scope's step; NULL, with the error noted, if that cannot be. */
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
 

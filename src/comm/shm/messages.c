@@ -28,6 +28,7 @@
 
 #include "base/board.h"
 #include "base/futex.h"
+#include "base/mapping.h"
 
 enum {
     LINE = 64,
@@ -106,7 +107,7 @@ static size_t ring_bytes(int world)
 int choir__messages_memory(int world, char why[200])
 {
     size_t rings = (size_t)world * (size_t)world * ring_bytes(world);
-    return choir__shm_sparse(head_bytes(world), head_bytes(world) + rings, why);
+    return choir__memfd_new(head_bytes(world), head_bytes(world) + rings, NULL, NULL, why);
 }
 
 bool choir__messages_map(choir__shm *shm, int fd)

@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/mapping.h"
+
 static int pidfd_of_self(void)
 {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -80,7 +82,7 @@ static choir_status share_control(choir__shm *shm)
     if (choir__shm_exchange(shm, &mine, fd, offers, fds))
         goto out;
     bool made = fds[0] >= 0 && fds[1] >= 0;
-    void *p = made ? choir__shm_map(fds[0], shm->control_bytes) : NULL;
+    void *p = made ? choir__memfd_map(fds[0], shm->control_bytes) : NULL;
     if (p) {
         munmap(shm->control, shm->control_bytes);
         shm->control = p;

@@ -1,116 +1,35 @@
 /* Memory that every rank of a group can read and write.
  *
- * Each rank makes a memfd of its size and all ranks map all of them; then the descriptors are
- * closed, and the memory goes with the last process that maps it. The pages are allocated
- * before anybody may touch them and the file can't shrink: no access ever ends in SIGBUS, and
- * memory that is not to be had is an error on all ranks, before the kernel has to kill someone
- * for it. */
+ * Each rank makes a memfd of its size (base/mapping.h) and all ranks map all of them; then the
+ * descriptors are closed, and the memory goes with the last process that maps it. Memory that
+ * is not to be had is an error on all ranks. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
+#include "base/mapping.h"
 
-/* MemAvailable in bytes; where /proc is missing, what is free, which is less. */
-static size_t memory_available(void)
-{
-    char line[128];
-    uint64_t kib = 0;
-    bool known = false;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && !known && fgets(line, sizeof line, f))
-        known = sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1;
-    if (f)
-        fclose(f);
-    struct sysinfo free;
-    if (!known && sysinfo(&free) == 0)
-        return (size_t)(free.freeram + free.bufferram) * free.mem_unit;
-    return known ? (size_t)kib * 1024 : SIZE_MAX;
-}
+struct placement {
+    const choir__shm *shm;
+    choir__placement *place;
+};
 
-static int allocate(
-    const choir__shm *shm, int fd, size_t allocated, size_t bytes, choir__placement *place)
+static void place(void *arg, char *at)
 {
-    int error;
-    if (ftruncate(fd, (off_t)bytes))
-        return errno;
-    if (place) { /* what it says stays with the file */
-        char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED)
-            return errno;
-        place(shm, p);
-        munmap(p, bytes);
-    }
-    do
-        error = posix_fallocate(fd, 0, (off_t)allocated);
-    while (error == EINTR);
-    if (!error && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
-        error = errno;
-    return error;
-}
-
-static int create(const choir__shm *shm, size_t allocated, size_t bytes,
-    choir__placement *place, char why[200])
-{
-    /* The kernel would rather kill a process than refuse: ask first. */
-    size_t available = memory_available();
-    if (allocated > available || bytes > (size_t)INT64_MAX) {
-        snprintf(
-            why, 200, "%zu bytes of shared memory wanted, %zu available", allocated, available);
-        return -1;
-    }
-    int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? errno : allocate(shm, fd, allocated, bytes, place);
-    if (!error)
-        return fd;
-    snprintf(why, 200, "%zu bytes of shared memory: %s", allocated, strerror(error));
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    const struct placement *p = arg;
+    p->place(p->shm, at);
 }
 
 int choir__shm_memory(
-    const choir__shm *shm, size_t bytes, choir__placement *place, char why[200])
+    const choir__shm *shm, size_t bytes, choir__placement *placement, char why[200])
 {
-    return create(shm, bytes, bytes, place, why);
-}
-
-int choir__shm_sparse(size_t allocated, size_t bytes, char why[200])
-{
-    return create(NULL, allocated, bytes, NULL, why);
-}
-
-void *choir__shm_map(int fd, size_t bytes)
-{
-    struct stat file;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 ||
-        !(seals & F_SEAL_SHRINK)) {
-        errno = EPROTO; /* it might shrink under us */
-        return NULL;
-    }
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE);       /* where the administrator lets us */
-    madvise(p, bytes, MADV_POPULATE_WRITE); /* now rather than in the first step */
-    return p;
+    return choir__memfd_new(
+        bytes, bytes, placement ? place : NULL, &(struct placement){shm, placement}, why);
 }
 
 /* --- the collective --- */
@@ -139,7 +58,7 @@ static choir_status map_all(
         region->bytes = offers[r].bytes;
         if (!offers[r].bytes || mine->status)
             continue;
-        region->at = choir__shm_map(fds[r], offers[r].bytes);
+        region->at = choir__memfd_map(fds[r], offers[r].bytes);
         if (!region->at) {
             mine->status = CHOIR_ERR_MEMORY;
             snprintf(mine->text, sizeof mine->text, "mapping %zu bytes: %s", region->bytes,

@@ -145,12 +145,6 @@ typedef void choir__placement(const choir__shm *shm, char *at);
 int choir__shm_memory(
     const choir__shm *shm, size_t bytes, choir__placement *place, char why[200]);
 
-/* Maps all of fd to be shared; NULL and errno on failure. */
-void *choir__shm_map(int fd, size_t bytes);
-
-/* A sealed memfd of which so many bytes are allocated so far. */
-int choir__shm_sparse(size_t allocated, size_t bytes, char why[200]);
-
 /* --- wait.c --- */
 
 void choir__shm_publish(choir__shm *shm);         /* my next step */

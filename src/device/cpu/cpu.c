@@ -92,11 +92,24 @@ const char *choir_cpu_isa(void)
     return "baseline";
 }
 
+static void cores_of(int index, int threads, int own[CPU_SETSIZE])
+{
+    int count = allowed_cores();
+    for (int i = 0; i < threads; i++)
+        own[i] = cores.list[(index * threads + i) % count];
+}
+
+static void place(choir_device *device, int index)
+{
+    int own[CPU_SETSIZE];
+    cores_of(index, choir__cpu_context_threads(device->backend), own);
+    choir__queue_place(device->queue, own);
+}
+
 static void start_queue(choir_device *device, int threads)
 {
-    int own[CPU_SETSIZE], count = allowed_cores();
-    for (int i = 0; i < threads; i++)
-        own[i] = cores.list[(device->index * threads + i) % count];
+    int own[CPU_SETSIZE];
+    cores_of(device->index, threads, own);
     device->backend = choir__cpu_context_new(threads);
     device->queue = choir__queue_new((choir__queue_opts){
         .name = device->name,
@@ -163,6 +176,7 @@ const choir__backend choir__cpu_backend = {
     .count = count_devices,
     .open = open_cpu,
     .set_threads = set_threads,
+    .place = place,
     .bind_thread = bind_thread,
     .signature = signature,
 };
