@@ -1,0 +1,334 @@
+/* Hogwild over processes: the parent sees what its children have learned; four of them learn;
+ * one computes the bits of a program that shares nothing; ranks of a group share rank 0's
+ * weights; words stay whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "multi/ranks.h"
+#include "parallel/hogwild.h"
+
+enum { SAMPLES = 120, WIDTH = 12, CLASSES = 4, EACH = 12 };
+
+typedef struct plan {
+    choir_module *net; /* shared; NULL: of a group */
+    choir_dataset *data;
+    int steps;
+    bool recorded;
+    uint32_t loss_bits[8][64]; /* by rank */
+    uint64_t weights[8];
+    int64_t drawn[8]; /* what each rank's step draws at random */
+} plan;
+
+static choir_module *new_net(choir_scope *run)
+{
+    return choir_nn_sequential(run, choir_nn_linear(run, WIDTH, 32),
+        choir_nn_batch_norm(run, 32), choir_nn_relu(run), choir_nn_dropout(run, 0.1f),
+        choir_nn_linear(run, 32, CLASSES));
+}
+
+static plan *new_plan(int steps, bool recorded)
+{
+    plan *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    p->steps = steps;
+    p->recorded = recorded;
+    choir_check(
+        choir_dataset_random(SAMPLES, choir_dims(WIDTH), CHOIR_SCALAR, CLASSES, 7, &p->data));
+    return p;
+}
+
+static void free_plan(plan *p)
+{
+    choir_dataset_free(p->data);
+    munmap(p, sizeof *p);
+}
+
+static void hash(const char *name, choir_tensor *t, void *arg)
+{
+    uint64_t *h = arg;
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    unsigned char *data = malloc(bytes);
+    (void)name;
+    choir_check(choir_read(t, data, bytes));
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ data[i]) * 0x100000001B3u;
+    free(data);
+}
+
+static uint64_t hash_of(choir_module *net)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    choir_module_visit(net, true, hash, &h);
+    return h;
+}
+
+typedef struct job {
+    choir_module *net;
+    choir_optim *optim;
+    choir_loader *data;
+    choir_tensor *loss;
+} job;
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    choir_status status = choir_loader_next(j->data, step, &b);
+    if (status != CHOIR_OK)
+        return status;
+    choir_tensor *loss = choir_cross_entropy(choir_forward(j->net, b.x), b.y);
+    status = choir_backward(loss);
+    j->loss = choir_keep(j->net->run, loss);
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+static int train(plan *p, choir_module *net, int rank, int world)
+{
+    choir_scope *run = net->run;
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = EACH * world;
+    opts.microbatches = world;
+    opts.micro_first = rank;
+    opts.micro_count = 1;
+    opts.seed = 3;
+    choir_sgd_opts hp = choir_sgd_defaults();
+    hp.lr = 0.1f;
+    hp.momentum = 0.5f;
+    job j = {.net = net,
+        .optim = choir_sgd(run, net, hp),
+        .data = choir_loader_new(run, p->data, opts)};
+    CHECK_OK(choir_scope_status(run));
+    for (int i = 0; i < p->steps; i++) {
+        if (p->recorded) {
+            CHECK_OK(choir_step(run, body, &j));
+        } else {
+            choir_scope *s = choir_step_open(run, (uint64_t)i);
+            if (i == 0)
+                CHECK_OK(choir_read(choir_randn(s, choir_dims(2), "draw"), &p->drawn[rank], 8));
+            CHECK_OK(body(s, &j));
+            CHECK_OK(choir_scope_close(s));
+        }
+        float loss = (float)choir_item(j.loss);
+        memcpy(&p->loss_bits[rank][i % 64], &loss, sizeof loss);
+    }
+    p->weights[rank] = hash_of(net);
+    return 0;
+}
+
+static double loss_of_all(choir_module *net, choir_dataset *data)
+{
+    float x[SAMPLES * WIDTH];
+    int64_t y[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++)
+        choir_check(choir_dataset_get(data, i, x + (size_t)i * WIDTH, y + i));
+    choir_module_train(net, false);
+    choir_scope *s = choir_no_grad(net->run);
+    choir_tensor *in = choir_from(s, CHOIR_F32, choir_dims(SAMPLES, WIDTH), x);
+    double loss = choir_item(choir_cross_entropy(
+        choir_forward(net, in), choir_from(s, CHOIR_I64, choir_dims(SAMPLES), y)));
+    choir_check(choir_scope_close(s));
+    choir_module_train(net, true);
+    return loss;
+}
+
+/* --- children of the process that shared --- */
+
+static int train_inherited(int rank, int world, void *arg)
+{
+    plan *p = arg;
+    return train(p, p->net, rank, world);
+}
+
+static void test_parent_sees_it(void **state)
+{
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        plan *p = new_plan(600, recorded);
+        choir_scope *run = choir_scope_open(NULL, 42);
+        int64_t batches;
+        p->net = new_net(run);
+        double before = loss_of_all(p->net, p->data);
+        choir_check(choir_module_share_memory(p->net));
+        assert_int_equal(choir_spawn(4, train_inherited, p), CHOIR_OK);
+        double after = loss_of_all(p->net, p->data);
+        assert_true(after < before / 4);
+        assert_int_equal(choir_hogwild_updates(p->net), 4 * 600);
+        choir_check(
+            choir_read(choir_module_find(p->net, "1.num_batches_tracked"), &batches, 8));
+        assert_int_equal(batches, 600); /* worker 0's */
+        for (int r = 1; r < 4 && !recorded; r++)
+            assert_true(p->drawn[r] != p->drawn[0]);
+
+        /* The parent goes on, and so does a second family. */
+        uint64_t left = hash_of(p->net);
+        p->recorded = !recorded;
+        assert_int_equal(choir_spawn(2, train_inherited, p), CHOIR_OK);
+        assert_true(hash_of(p->net) != left);
+        p->steps = 5;
+        assert_int_equal(train(p, p->net, 0, 1), 0);
+        assert_true(loss_of_all(p->net, p->data) < after);
+        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        free_plan(p);
+    }
+}
+
+/* One worker: the bits of the same loop in this process, nothing shared. */
+static void test_one_is_single(void **state)
+{
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        plan *p = new_plan(40, recorded);
+        choir_scope *run = choir_scope_open(NULL, 42), *other = choir_scope_open(NULL, 42);
+        choir_module *single = new_net(run);
+        p->net = new_net(other);
+        choir_check(choir_module_share_memory(p->net));
+        assert_int_equal(choir_spawn(1, train_inherited, p), CHOIR_OK);
+        plan *q = new_plan(40, recorded);
+        assert_int_equal(train(q, single, 0, 1), 0);
+        assert_memory_equal(p->loss_bits[0], q->loss_bits[0], sizeof q->loss_bits[0]);
+        assert_int_equal(p->weights[0], q->weights[0]);
+        assert_int_equal(hash_of(p->net), q->weights[0]); /* and so is the master */
+        choir_check(choir_scope_close(run));
+        choir_check(choir_scope_close(other));
+        free_plan(p);
+        free_plan(q);
+    }
+}
+
+/* --- ranks of a group --- */
+
+static int train_ranks(int rank, int world, void *arg)
+{
+    plan *p = arg;
+    choir_env env;
+    choir_hogwild_opts opts = choir_hogwild_defaults();
+    CHECK_OK(choir_env_init(&env));
+    choir_scope *run = choir_run_open(&env, world > 1 ? (uint64_t)rank : 42);
+    choir_module *net = new_net(run); /* every rank another one: rank 0's is the master */
+    opts.group = env.group;
+    net = choir_hogwild(run, net, opts);
+    CHECK_OK(choir_scope_status(run));
+    uint64_t mine = hash_of(net), first = mine;
+    CHECK_OK(choir_group_broadcast(env.group, &first, 1, CHOIR_I64, 0, NULL));
+    CHECK(mine == first);
+    CHECK_OK(choir_group_barrier(env.group, NULL));
+    if (train(p, net, rank, world))
+        return 1;
+    CHECK_OK(choir_group_barrier(env.group, NULL));
+    CHECK_OK(choir_hogwild_exchange(net));
+    p->weights[rank] = hash_of(net);
+    CHECK(choir_hogwild_updates(net) == (int64_t)world * p->steps);
+    CHECK(loss_of_all(net, p->data) < 0.5);
+    CHECK_OK(choir_scope_close(run));
+    choir_env_free(&env);
+    return 0;
+}
+
+static void test_group(void **state)
+{
+    uint64_t single = 0;
+    (void)state;
+    for (int world = 0; world <= 3; world++) { /* 0: without sharing */
+        plan *p = new_plan(1000, false);
+        if (world) {
+            assert_int_equal(choir_spawn(world, train_ranks, p), CHOIR_OK);
+        } else {
+            choir_scope *run = choir_scope_open(NULL, 42);
+            assert_int_equal(train(p, new_net(run), 0, 1), 0);
+            single = p->weights[0];
+            choir_check(choir_scope_close(run));
+        }
+        for (int r = 1; r < world; r++)
+            assert_int_equal(p->weights[r], p->weights[0]); /* all have the master's */
+        if (world == 1)
+            assert_int_equal(p->weights[0], single);
+        free_plan(p);
+    }
+}
+
+static int other_models(int rank, int world, void *arg)
+{
+    choir_env env;
+    choir_hogwild_opts opts = choir_hogwild_defaults();
+    (void)world;
+    (void)arg;
+    CHECK_OK(choir_env_init(&env));
+    choir_scope *run = choir_run_open(&env, 1);
+    opts.group = env.group;
+    choir_hogwild(run, choir_nn_linear(run, 2, 2 + (rank == 2)), opts);
+    CHECK(choir_scope_status(run) == CHOIR_ERR_MISMATCH);
+    CHECK(strstr(choir_error_message(), "the model of rank 2 has other parameters"));
+    choir_scope_close(run);
+    choir_env_free(&env);
+    return 0;
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(3, other_models, NULL), CHOIR_OK);
+}
+
+/* --- words --- */
+
+enum { WORDS = 4096 };
+
+/* Every word is a multiple of 65537, whose halves are both 1: half of one and half of another
+ * would not be. */
+static bool whole(const float *words)
+{
+    bool good = true;
+    for (int i = 0; i < WORDS; i++) {
+        double times = (double)words[i] / 65537;
+        good &= times == (double)(int)times && times >= -250 && times <= 250;
+    }
+    return good;
+}
+
+static int add(int rank, int world, void *arg)
+{
+    static float mine[WORDS], old[WORDS];
+    float *master = arg;
+    (void)world;
+    choir__hogwild_take(CHOIR__ADD_F32, master, mine, old, WORDS);
+    for (int r = 0; r < 1000; r++) {
+        for (int i = 0; i < WORDS && rank; i++) /* rank 0 only looks */
+            mine[i] += mine[i] > 100 * 65537 || (mine[i] > -100 * 65537 && (r + i) % 2) ? -65537
+                                                                                        : 65537;
+        choir__hogwild_exchange(CHOIR__ADD_F32, master, mine, old, WORDS);
+        CHECK(whole(mine));
+    }
+    return 0;
+}
+
+static void test_no_tearing(void **state)
+{
+    char why[200];
+    choir__mapping *m = choir__mapping_new(WORDS * sizeof(float), why);
+    (void)state;
+    assert_non_null(m);
+    assert_int_equal(choir_spawn(4, add, m->at), CHOIR_OK);
+    assert_true(whole((float *)m->at));
+    choir__mapping_unref(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parent_sees_it),
+        cmocka_unit_test(test_one_is_single),
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_no_tearing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
