@@ -28,6 +28,7 @@
 #include <choir/env.h>
 #include <choir/ddp.h>
 #include <choir/hogwild.h>
+#include <choir/tensor_queue.h>
 #include <choir/pipeline_plan.h>
 
 #endif

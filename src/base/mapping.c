@@ -20,6 +20,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+enum { MUCH = 1 << 20 }; /* bytes: to ask costs as much as to clear so many */
+
 /* MemAvailable in bytes; where /proc is missing, what is free, which is less. */
 static size_t memory_available(void)
 {
@@ -61,8 +63,8 @@ static int allocate(
 int choir__memfd_new(
     size_t allocated, size_t bytes, choir__memfd_placement *place, void *arg, char why[200])
 {
-    /* The kernel would rather kill a process than refuse: ask first. */
-    size_t available = memory_available();
+    /* The kernel would rather kill a process than refuse: ask first, where it is worth it. */
+    size_t available = allocated < MUCH ? SIZE_MAX : memory_available();
     if (allocated > available || bytes > (size_t)INT64_MAX) {
         snprintf(
             why, 200, "%zu bytes of shared memory wanted, %zu available", allocated, available);
