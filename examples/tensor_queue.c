@@ -7,7 +7,7 @@ static int work(int rank, int world, void *queue)
 {
     choir_scope *run = choir_scope_open(NULL, (uint64_t)rank);
     choir_tensor *x; /* (32, 3) */
-    for (int i = 0; rank > 0 && i < 400; i++) {
+    for (int i = 0; rank > 0 && i < 1000; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         x = choir_randn(s, choir_dims(32, 3), "x");
         choir_check(choir_tensor_share_memory(x)); /* else put would copy it, once */
@@ -23,7 +23,7 @@ static int work(int rank, int world, void *queue)
         choir_tensor *loss = choir_mse_loss(choir_forward(net, x), x);
         choir_check(choir_backward(loss));
         choir_check(choir_optim_step(opt));
-        if (choir_optim_steps(opt) % 400 == 0)
+        if (choir_optim_steps(opt) % 1000 == 0)
             printf("batches of %d processes, loss %.5f\n", world - 1, choir_item(loss));
         choir_check(choir_scope_close(s));
     }
