@@ -42,9 +42,11 @@ static void exchange(const void *args)
 static void queue_exchange(choir__hogwild *h, bool always)
 {
     exchange_args args = {h, always};
-    choir__queue_issue(h->module->run->device->queue, exchange, &args, sizeof args);
-    for (int i = 0; i < h->count; i++)
+    for (int i = 0; i < h->count; i++) {
+        choir__storage_claim(h->pieces[i].tensor->storage);
         h->pieces[i].tensor->storage->version++;
+    }
+    choir__queue_issue(h->module->run->device->queue, exchange, &args, sizeof args);
 }
 
 static void step_begins(void *arg)
