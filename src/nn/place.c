@@ -67,9 +67,15 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
     return status;
 }
 
+static choir_status shared(void)
+{
+    return choir__error(CHOIR_ERR_STATE,
+        "its weights are shared with other processes: place a module before it is shared");
+}
+
 static choir_status can_move(const choir_module *m)
 {
-    choir_status status = CHOIR_OK;
+    choir_status status = m->hogwild ? shared() : CHOIR_OK;
     for (const choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = can_move(e->child);
@@ -95,10 +101,13 @@ static choir_status move(choir_module *m, choir_device *device)
 
 choir_status choir_module_to(choir_module *m, choir_device *device)
 {
-    choir_status status;
+    choir_status status = CHOIR_OK;
+    for (const choir_module *whole = m->parent; whole; whole = whole->parent)
+        if (whole->hogwild)
+            status = shared();
     if (!device)
         status = choir__error(CHOIR_ERR_DEVICE, "%s", choir__missing_device());
-    else if ((status = can_move(m)) == CHOIR_OK)
+    else if (status == CHOIR_OK && (status = can_move(m)) == CHOIR_OK)
         status = move(m, device);
     if (status == CHOIR_OK)
         return CHOIR_OK;

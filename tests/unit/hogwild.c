@@ -369,6 +369,20 @@ static void test_errors(void **state)
     choir_hogwild(run, net, choir_hogwild_defaults());
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "holds the master itself"));
+    choir_scope_clear(run);
+
+    assert_int_equal(choir_module_to(net, choir_device_find("cpu:1")), CHOIR_ERR_STATE);
+    assert_non_null(strstr(choir_error_message(), "shared with other processes"));
+    choir_scope_clear(run);
+    choir_module *deep = choir_nn_sequential(run, choir_nn_linear(run, 2, 3));
+    choir_check(choir_module_to(deep, choir_device_find("cpu:1")));
+    assert_int_equal(choir_module_share_memory(deep), CHOIR_ERR_DEVICE);
+    assert_non_null(strstr(choir_error_message(), "'0.weight' is on cpu:1, its run on cpu:0"));
+    choir_scope_clear(run);
+    choir_check(choir_module_to(deep, choir_device_find("cpu:0")));
+    choir_check(choir_module_share_memory(deep));
+    choir_module *part = deep->entries->child;
+    assert_int_equal(choir_module_to(part, choir_device_find("cpu:1")), CHOIR_ERR_STATE);
     choir_scope_close(run);
 }
 
