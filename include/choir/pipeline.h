@@ -26,10 +26,19 @@
  * there once a step. The bits are those of one device at the same number of micro-batches,
  * whatever the stages and the schedule.
  *
- * Threads: those of the run. Collective: none of these. */
+ * Over the ranks of a group, every rank runs this same program, over the same data; each keeps
+ * the parameters of its own stages, and ops of others cost it no more than their place in the
+ * plan. The stages' devices are called "rank:0", "rank:1", ...; what is there in another
+ * process cannot be read. Losses and gradient norms come to all ranks; choir_pipeline_gather
+ * brings the parameters. The first two steps run whole on every rank, which must find the same
+ * losses. A rank that dies or fails is named on all others, with its stage.
+ *
+ * Threads: those of the run. Collective over a group: construction, steps, forward passes,
+ * gathering, the run's end without an error; and the optimizer's step and state. */
 #ifndef CHOIR_PIPELINE_H
 #define CHOIR_PIPELINE_H
 
+#include <choir/group.h>
 #include <choir/nn.h>
 #include <choir/pipeline_plan.h>
 
@@ -41,6 +50,7 @@ typedef struct choir_pipeline_opts {
     choir_device *const *devices; /* in order of the stages; NULL: all of the kind of the run's.
                                      The first must be the run's */
     int device_count;
+    choir_group *group;   /* over ranks: a device each, the run's; devices is NULL then */
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
     int chunks;           /* stages a device; default 0: 2 for "interleaved", else 1 */
     const char *cuts;     /* where stages 1, 2, ... begin: a module's path, and how many ops
@@ -63,13 +73,24 @@ typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, v
  * Forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's order. In
  * every call, fn must issue the same ops. May be called in a choir_step function.
  *
- * @param losses  (count), set: their losses (), kept in the run, on the last stage's device
+ * @param losses  (count), set: their losses (), kept in the run, on the last stage's device; on
+ *                the run's where there is a group, on every rank
  *
  * Errors: those of fn, with stage and device; argument (more stages than layers, cuts that are
  * not met, a stage without parameters).
  */
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses);
+
+/**
+ * Parameters and buffers back where they can be read: on the run's device, of every rank where
+ * there is a group; or, rank 0 or more, on that rank's alone, so that no other has to hold them
+ * all. An optimizer's state follows when it is visited. The next step deals them out again.
+ * Between steps.
+ *
+ * Errors: argument, state (gradients are under way), memory, those of the group.
+ */
+choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 
 /** The measured stages, once they are: (choir_pipeline_stages) costs in seconds; else NULL. The
  * pipeline owns them. */

@@ -55,6 +55,10 @@ typedef struct choir__engine_ops {
      * The peers learn of it. NULL: this rank keeps it to itself. */
     choir_status (*fail)(choir__engine *engine, choir_status status, const char *sentence);
 
+    /* The same from any thread, while a call may be running: it ends, as do those of the peers.
+     * NULL: peers see no more than that this rank leaves. */
+    void (*abort)(choir__engine *engine, choir_status status, const char *sentence);
+
     /* Memory all ranks can reach (comm/shared.h), for engines that have it; NULL: the ranks get
      * private memory instead. */
     choir_status (*share)(choir__engine *engine, size_t bytes, choir__shared **shared);

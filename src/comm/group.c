@@ -218,8 +218,23 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
 
 static void report(choir_group *group, choir_status status)
 {
+    const char *sentence = group->engine->message;
+    if (status && group->on_failure)
+        sentence = group->on_failure(group->on_failure_arg, status, sentence);
     if (status)
-        choir__queue_fail(status, "%s", group->engine->message);
+        choir__queue_fail(status, "%s", sentence);
+}
+
+void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg)
+{
+    group->on_failure = fn;
+    group->on_failure_arg = arg;
+}
+
+void choir__group_abort(choir_group *group, choir_status status, const char *sentence)
+{
+    if (group->engine->ops->abort)
+        group->engine->ops->abort(group->engine, status, sentence);
 }
 
 static void run_call(const void *args)

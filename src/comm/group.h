@@ -16,6 +16,9 @@ typedef struct choir__membership {
     _Atomic bool failed; /* one of them has */
 } choir__membership;
 
+/* Is told of a group's failure; -> the sentence that callers are told, which it keeps. */
+typedef const char *choir__on_failure(void *arg, choir_status status, const char *sentence);
+
 struct choir_group {
     choir__engine *engine;
     choir__queue *queue;
@@ -28,6 +31,8 @@ struct choir_group {
     int batch_count, batch_room;
     bool batching;
     choir__shared *shareds; /* its shared memory, which may outlive it */
+    choir__on_failure *on_failure;
+    void *on_failure_arg;
     pthread_mutex_t kept_lock;
     struct choir__block *kept; /* memory of calls that have not run, or that are recorded */
 };
@@ -38,6 +43,14 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
 /* The queue that carries the group's collectives: strategies make it wait for devices' events
  * and devices wait for its own. */
 choir__queue *choir__group_queue(choir_group *group);
+
+/* Calls fn with the group's failure, on the thread that finds it. To be set before the first
+ * call. */
+void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg);
+
+/* Fails the group from any thread, unless it has failed: calls that wait, here and on all other
+ * ranks, end with the sentence. */
+void choir__group_abort(choir_group *group, choir_status status, const char *sentence);
 
 /* Bytes this rank has sent to or fetched from peers so far. */
 uint64_t choir__group_bytes(const choir_group *group);

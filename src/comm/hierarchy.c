@@ -221,6 +221,15 @@ static choir_status fail(choir__engine *engine, choir_status status, const char 
     return adopt(h, h->whole, h->whole->failed);
 }
 
+static void abort_calls(choir__engine *engine, choir_status status, const char *sentence)
+{
+    hierarchy *h = (hierarchy *)engine;
+    choir__engine *parts[] = {h->whole, h->local, h->across};
+    for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
+        if (parts[i]->ops->abort)
+            parts[i]->ops->abort(parts[i], status, sentence);
+}
+
 /* Ranks of one node get shared memory. */
 static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
@@ -259,6 +268,7 @@ static const choir__engine_ops hierarchy_ops = {
     .run_batch = run_batch,
     .split = split,
     .fail = fail,
+    .abort = abort_calls,
 };
 
 static choir_status open_local(hierarchy *h, const choir__meeting *m, int each)

@@ -101,7 +101,10 @@ choir_status choir_device_sync(choir_device *device)
 
 choir_status choir_device_set_threads(choir_device *device, int threads)
 {
-    return backend_of(device)->set_threads(device, threads);
+    const choir__backend *backend = backend_of(device);
+    return backend ? backend->set_threads(device, threads)
+                   : choir__error(CHOIR_ERR_ARGUMENT, "the threads of %s are set in its rank",
+                         device->name);
 }
 
 void choir__device_place(choir_device *device, int index)

@@ -17,6 +17,17 @@ typedef struct choir__memory_ops {
     void (*put)(void *p, size_t bytes);
 } choir__memory_ops;
 
+/* Carries bytes where no queue of this process can: between a device that has a carrier and any
+ * other, at least one of which may be another rank's. */
+typedef struct choir__carrier choir__carrier;
+struct choir__carrier {
+    /* Moves bytes at x on `from`, whose device has this carrier, to y on `to`, in order: from
+     * event `ready` on they are there, what `to` is given later finds them. Until *read they
+     * are needed at x (no queue: not at all). */
+    void (*carry)(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
+        void *y, size_t bytes, choir__event ready, choir__event *read);
+};
+
 struct choir_device {
     char name[16];
     const char *kind;
@@ -26,8 +37,11 @@ struct choir_device {
     const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
     const choir__kernels *reference; /* every dtype; f64 */
     void *backend;
-    choir__gauges *gauges; /* on the board; NULL: there is none */
-    double born;           /* choir__now() */
+    choir__carrier *carrier; /* NULL: any queue here reads its memory */
+    bool away;               /* in another process: here it has addresses, no memory, and runs
+                                nothing */
+    choir__gauges *gauges;   /* on the board; NULL: there is none */
+    double born;             /* choir__now() */
     choir_device *next;
 };
 

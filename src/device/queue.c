@@ -331,6 +331,8 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
 
 void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
 {
+    if (queue->opts.null)
+        return;
     choir__recording_note_task(queue, fn, args, bytes);
     choir__queue_issue_raw(queue, fn, args, bytes);
 }
@@ -340,7 +342,8 @@ void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, 
 choir__event choir__queue_record(choir__queue *queue)
 {
     choir__event event = {queue, atomic_load(&queue->issued)};
-    choir__recording_note_event(event);
+    if (!queue->opts.null)
+        choir__recording_note_event(event);
     return event;
 }
 
@@ -383,6 +386,8 @@ choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event
 
 choir_status choir__queue_wait_event(choir__queue *queue, choir__event event)
 {
+    if (queue->opts.null)
+        return CHOIR_OK;
     choir__recording_note_wait(queue, event);
     return choir__queue_wait_event_raw(queue, event);
 }
@@ -428,6 +433,11 @@ choir_status choir__queue_status(choir__queue *queue)
     if (status != CHOIR_OK) /* the message was written on another thread, label and all */
         choir__set_message(queue->message);
     return status;
+}
+
+void choir__queue_set_patience(choir__queue *queue, int patience_us)
+{
+    queue->opts.patience_us = patience_us;
 }
 
 void choir__queue_clear(choir__queue *queue)
@@ -484,7 +494,7 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
         int *cores = choir__alloc((size_t)opts.core_count * sizeof *cores);
         q->opts.cores = memcpy(cores, opts.cores, (size_t)opts.core_count * sizeof *cores);
     }
-    q->ring = choir__alloc(RING_BYTES);
+    q->ring = opts.null ? NULL : choir__alloc(RING_BYTES);
     pthread_mutex_init(&q->issue_lock, NULL);
     atomic_store(&q->wake_at, UINT64_MAX);
     atomic_store(&q->holders, 1);

@@ -36,6 +36,7 @@ typedef struct choir__queue_opts {
     void *arg;
     choir__queue_gauges *gauges; /* kept up to date for others to see; NULL: nobody looks */
     bool timed;                  /* note when tasks are issued: choir__queue_issued */
+    bool null;                   /* what is issued to it is dropped, and done at once */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
@@ -61,6 +62,9 @@ choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
 /* Host side: waits for the event; returns the sticky error of its queue. */
 choir_status choir__event_wait(choir__event event);
 bool choir__event_done(choir__event event);
+
+/* How long the worker leaves tasks to a waiter, from now on: before the first task. */
+void choir__queue_set_patience(choir__queue *queue, int patience_us);
 
 /* Waits for all that has been issued. */
 choir_status choir__queue_wait(choir__queue *queue);

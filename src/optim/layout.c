@@ -54,6 +54,7 @@ void choir__optim_forget(choir_optim *o)
         choir__storage_unref(part->entries);
         choir__storage_unref(part->hyper);
         choir__storage_unref(part->rows);
+        choir__storage_unref(part->near);
         choir__storage_unref(part->clip);
         free(part->table);
     }
@@ -122,12 +123,14 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
 
 static bool give_memory(const choir_optim *o, choir__optim_part *part)
 {
+    size_t rows_bytes = (size_t)(2 * part->row_count + 1) * sizeof(double);
     size_t bytes = (size_t)part->entry_count * sizeof *part->table;
     part->entries = choir__storage_new(part->device, bytes);
     part->hyper =
         choir__storage_new(part->device, CHOIR__MAX_GROUPS * sizeof(choir__opt_hyper));
-    part->rows =
-        choir__storage_new(part->device, (size_t)(2 * part->row_count + 1) * sizeof(double));
+    part->rows = choir__storage_new(part->device, rows_bytes);
+    if (part->device->carrier && !(part->near = choir__storage_new(o->run->device, rows_bytes)))
+        return false;
     if (part->device != o->run->device &&
         !(part->clip = choir__storage_new(part->device, sizeof(float))))
         return false;

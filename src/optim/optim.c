@@ -127,18 +127,37 @@ static choir_status finish_books(choir_optim *o)
     return status;
 }
 
+/* A part's rows where the run's device can read them. */
+static const double *bring_rows(const choir_optim *o, const choir__optim_part *part)
+{
+    choir_tensor from = {.storage = part->rows,
+        .dtype = CHOIR_F64,
+        .shape = {1, {part->row_count}},
+        .stride = {1},
+        .count = part->row_count};
+    choir_tensor to = from;
+    if (part->near) {
+        to.storage = part->near;
+        choir__copy_across(&to, &from);
+    } else {
+        choir__queue_wait_event(
+            o->run->device->queue, choir__queue_record(part->device->queue));
+    }
+    return choir__data(&to);
+}
+
 /* The rows of all parts, side by side in name order on the run's device. */
 static void gather_rows(const choir_optim *o)
 {
-    choir_device *home = o->run->device;
+    const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
     for (int i = 0; i < o->part_count; i++)
-        choir__queue_wait_event(home->queue, choir__queue_record(o->parts[i].device->queue));
+        rows[i] = bring_rows(o, &o->parts[i]);
     for (int i = 0; i < o->span_count; i++) {
         const choir__optim_span *s = &o->spans[i];
-        choir__launch_bytes(home, (double *)o->rows->data + s->to,
-            (const double *)o->parts[s->part].rows->data + s->from,
-            (size_t)s->count * sizeof(double));
+        choir__launch_bytes(o->run->device, (double *)o->rows->data + s->to,
+            rows[s->part] + s->from, (size_t)s->count * sizeof(double));
     }
+    free(rows);
 }
 
 static void send_clip(const choir_optim *o)

@@ -24,6 +24,7 @@ typedef struct choir__optim_part {
     choir_device *device;
     choir__storage *entries, *hyper;
     choir__storage *rows;    /* f64 scratch, of norms: see kernels.h */
+    choir__storage *near;    /* rows on the run's device, where its queue cannot read them */
     choir__storage *clip;    /* f32: the run's device's o->clip, brought here */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;

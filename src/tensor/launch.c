@@ -1,4 +1,5 @@
 /* Launches on whole tensors, nothing recorded: copies, fills and sums that ops share. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
@@ -33,10 +34,65 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
     copy_on(choir__device_of(x), y, x);
 }
 
+/* Bytes of two tensors that lie alike. */
+static void carry(choir_tensor *y, choir_tensor *x)
+{
+    choir_device *from = choir__device_of(x);
+    choir__event ready = x->storage->ready, read = {0};
+    if (!ready.queue)
+        ready = choir__queue_record(from->queue);
+    from->carrier->carry(from->carrier, from, choir__data(x), choir__device_of(y),
+        choir__data(y), (size_t)x->count * choir_dtype_size(x->dtype), ready, &read);
+    if (read.queue && x->storage->block)
+        choir__block_used_by(x->storage->block, read);
+    else if (read.queue)
+        choir__queue_wait_event(from->queue, read);
+}
+
+struct shortage {
+    size_t bytes;
+    char name[16];
+};
+
+static void run_short(const void *args)
+{
+    const struct shortage *s = args;
+    choir__queue_fail(CHOIR_ERR_MEMORY, "out of memory on %s: %zu bytes, to send a tensor",
+        s->name, s->bytes);
+}
+
+/* x in the order of y, which is dense: itself, or a copy on its device. */
+static void carry_in_order(choir_tensor *y, choir_tensor *x)
+{
+    choir_device *from = choir__device_of(x);
+    struct shortage need = {.bytes = (size_t)y->count * choir_dtype_size(y->dtype)};
+    if (x->dtype == y->dtype && choir__same_layout(x, y)) {
+        carry(y, x);
+        return;
+    }
+    choir_tensor sent = *y;
+    sent.offset = 0;
+    sent.storage = choir__storage_new(from, need.bytes);
+    if (!sent.storage) { /* an error of the device, as all others that copies meet */
+        snprintf(need.name, sizeof need.name, "%s", choir_device_name(from));
+        choir__queue_issue(from->queue, run_short, &need, sizeof need);
+        return;
+    }
+    copy_on(from, &sent, x);
+    carry(y, &sent);
+    choir__storage_unref(sent.storage);
+}
+
 void choir__copy_across(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x), *to = choir__device_of(y);
+    if (y->count == 0)
+        return;
     choir__storage_claim(y->storage);
+    if (from->carrier) {
+        carry_in_order(y, x);
+        return;
+    }
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);

@@ -181,15 +181,20 @@ void choir__scopes_free(choir_scope **list)
     }
 }
 
+static void call_all(choir__closer **list)
+{
+    while (*list) {
+        choir__closer *c = *list;
+        *list = c->next;
+        c->fn(c->arg);
+    }
+}
+
 choir_status choir_scope_close(choir_scope *scope)
 {
     if (!scope)
         return CHOIR_OK;
-    while (scope->closers) {
-        choir__closer *c = scope->closers;
-        scope->closers = c->next;
-        c->fn(c->arg);
-    }
+    call_all(&scope->closers);
     choir_status status = choir_scope_status(scope);
     if (scope->kind == CHOIR__RUN) {
         choir_status last = choir__run_sync(scope);
@@ -217,16 +222,27 @@ choir_status choir_scope_close(choir_scope *scope)
         choir__storage_unref(p->step);
     choir__pools_free(&scope->retired);
     choir__scopes_free(&scope->spare);
+    call_all(&scope->enders);
     choir__arena_free(&scope->arena);
     free(scope);
     return status;
 }
 
-void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg)
+static void add_closer(choir_scope *run, choir__closer **list, void (*fn)(void *arg), void *arg)
 {
     choir__closer *c = choir__arena_get(&run->arena, sizeof *c);
-    *c = (choir__closer){.fn = fn, .arg = arg, .next = run->closers};
-    run->closers = c;
+    *c = (choir__closer){.fn = fn, .arg = arg, .next = *list};
+    *list = c;
+}
+
+void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg)
+{
+    add_closer(run, &run->closers, fn, arg);
+}
+
+void choir__on_end(choir_scope *run, void (*fn)(void *arg), void *arg)
+{
+    add_closer(run, &run->enders, fn, arg);
 }
 
 choir_status choir_scope_status(const choir_scope *scope)

@@ -354,11 +354,21 @@ static choir_status readable(const choir_tensor *t, const char *what)
     return CHOIR_OK;
 }
 
+/* What host memory may be filled from: a tensor with values, in this process. */
+static choir_status has_values(const choir_tensor *t, const char *what)
+{
+    choir_status status = readable(t, what);
+    if (status == CHOIR_OK && choir__device_of(t)->away)
+        status = choir__error(CHOIR_ERR_STATE,
+            "%s: this tensor is on %s, another process; choir_pipeline_gather brings parameters "
+            "and buffers home",
+            what, choir_device_name(choir__device_of(t)));
+    return status == CHOIR_OK ? unrecorded(what) : status;
+}
+
 choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
 {
-    choir_status status = readable(t, "choir_read");
-    if (status == CHOIR_OK)
-        status = unrecorded("choir_read");
+    choir_status status = has_values(t, "choir_read");
     if (status != CHOIR_OK)
         return status;
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
@@ -386,9 +396,7 @@ double choir_item(const choir_tensor *t)
         return NAN;
     }
     choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
-    choir_status status = readable(t, "choir_item");
-    if (status == CHOIR_OK)
-        status = unrecorded("choir_item");
+    choir_status status = has_values(t, "choir_item");
     if (status == CHOIR_OK) {
         choir__storage memory = {
             .refs = 1, .device = choir__device_of(t), .data = &value, .bytes = sizeof value};

@@ -201,6 +201,7 @@ struct choir_scope {
     struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
     choir__step_watcher *watchers; /* of a run's steps */
+    struct choir__closer *enders;  /* called when the tensors are gone, newest first */
 };
 
 /* Gives back what choir_step's recording holds; the next step records anew. */
@@ -236,6 +237,9 @@ void choir__scope_blame(choir_scope *scope, const char *path);
 /* fn(arg) when the scope closes, before its tensors are released; the last one noted is called
  * first. */
 void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg);
+
+/* The same when they are released: for what they lay on. */
+void choir__on_end(choir_scope *run, void (*fn)(void *arg), void *arg);
 
 /* The innermost of the operands' scopes, or NULL with the error noted in the first one's. */
 choir_scope *choir__join(choir_tensor *const *in, int count);

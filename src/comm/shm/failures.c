@@ -39,15 +39,21 @@ choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *f
     return choir__shm_tell(shm, status);
 }
 
-choir_status choir__shm_tell(choir__shm *shm, choir_status status)
+void choir__shm_abort(choir__engine *engine, choir_status status, const char *sentence)
 {
-    choir__fault *fault = &shm->control->fault;
+    choir__fault *fault = &((choir__shm *)engine)->control->fault;
     int32_t none = 0;
-    if (status && atomic_compare_exchange_strong(&fault->state, &none, 1)) {
+    if (atomic_compare_exchange_strong(&fault->state, &none, 1)) {
         fault->status = status;
-        snprintf(fault->text, sizeof fault->text, "%.495s", shm->base.message);
+        snprintf(fault->text, sizeof fault->text, "%.495s", sentence);
         atomic_store(&fault->state, 2);
     }
+}
+
+choir_status choir__shm_tell(choir__shm *shm, choir_status status)
+{
+    if (status)
+        choir__shm_abort(&shm->base, status, shm->base.message);
     return status;
 }
 

@@ -111,6 +111,7 @@ static const choir__engine_ops shm_ops = {
     .receive = choir__shm_receive,
     .wait = choir__shm_wait_messages,
     .fail = choir__shm_spread,
+    .abort = choir__shm_abort,
     .share = choir__shm_share,
 };
 

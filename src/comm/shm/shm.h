@@ -159,6 +159,8 @@ choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *f
 /* The same of a failure found elsewhere: the engine's `fail`. */
 choir_status choir__shm_spread(
     choir__engine *engine, choir_status status, const char *sentence);
+/* A failure for all ranks, this one too, to find: the engine's `abort`. */
+void choir__shm_abort(choir__engine *engine, choir_status status, const char *sentence);
 /* Tells the peers of the engine's failure, unless status is OK. Returns status. */
 choir_status choir__shm_tell(choir__shm *shm, choir_status status);
 choir_status choir__shm_fault(choir__shm *shm); /* a failure that a peer has told of */

@@ -101,6 +101,23 @@ static choir_status fail(choir__engine *engine, choir_status status, const char 
     return engine->failed;
 }
 
+/* As if a peer had told: whoever waits here takes it for the verdict; and the peers are told.
+ */
+static void abort_calls(choir__engine *engine, choir_status status, const char *sentence)
+{
+    choir__ucx *g = (choir__ucx *)engine;
+    pthread_mutex_lock(&g->net->lock);
+    if (!engine->failed && !*g->told) {
+        snprintf(g->told, sizeof g->told, "%d %.500s", (int)status, sentence);
+        g->told_by = engine->rank;
+        if (!*g->sentence)
+            memcpy(g->sentence, g->told, sizeof g->sentence);
+        choir__ucx_spread(g);
+        choir__ucx_wake(g);
+    }
+    pthread_mutex_unlock(&g->net->lock);
+}
+
 static const choir__engine_ops ops = {
     .name = "ucx",
     .close = close_engine,
@@ -111,6 +128,7 @@ static const choir__engine_ops ops = {
     .receive = choir__ucx_receive,
     .wait = choir__ucx_wait,
     .fail = fail,
+    .abort = abort_calls,
 };
 
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)

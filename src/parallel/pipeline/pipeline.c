@@ -80,10 +80,15 @@ static choir_status backward(choir__pipeline *p, choir__micro *m, int stage, boo
 static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tensor **loss)
 {
     choir__walk_close(&m->walk);
-    *loss = choir_keep(p->base.run, m->loss);
+    choir_status status = CHOIR_OK;
+    if (p->remote)
+        status = choir__pipeline_put_loss(p, m);
+    else
+        *loss = choir_keep(p->base.run, m->loss);
     choir_scope *scope = m->scope;
     m->scope = NULL;
-    return choir_scope_close(scope);
+    choir_status closed = choir_scope_close(scope);
+    return status == CHOIR_OK ? closed : status;
 }
 
 static choir_status run_action(
@@ -177,7 +182,31 @@ static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor
         if (status != CHOIR_OK)
             return fail(p, &order[i], status);
     }
-    return CHOIR_OK;
+    return p->remote ? choir__pipeline_bring_losses(p, losses, p->micro_count) : CHOIR_OK;
+}
+
+/* On one device, all of it; what the last such step has found is agreed upon. */
+static choir_status measure(
+    choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
+{
+    choir_status status = choir__pipeline_measure(p, step, count, losses);
+    if (status == CHOIR_OK && p->remote && p->measured == MEASURED_STEPS)
+        status = choir__pipeline_agree(p, losses, count);
+    return status;
+}
+
+static choir_status planned(
+    choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
+{
+    choir_status status = p->placed ? CHOIR_OK : choir__pipeline_place(p);
+    if (status == CHOIR_OK)
+        status = make_plan(p, count);
+    if (status != CHOIR_OK)
+        return status;
+    if (p->remote)
+        choir__remote_join(p->remote);
+    p->losses = NULL;
+    return run_plan(p, step, losses);
 }
 
 static choir_status check_pipeline(const choir_module *m);
@@ -197,16 +226,12 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
     choir__module_ready(p->module);
     p->fn = fn;
     p->arg = arg;
-    if (p->stages == 1 || p->measured < MEASURED_STEPS) {
-        status = choir__pipeline_measure(p, step, count, losses);
-    } else {
-        if (!p->placed)
-            status = choir__pipeline_place(p);
-        if (status == CHOIR_OK)
-            status = make_plan(p, count);
-        if (status == CHOIR_OK)
-            status = run_plan(p, step, losses);
-    }
+    if (p->stages == 1 || p->measured < MEASURED_STEPS)
+        status = measure(p, step, count, losses);
+    else
+        status = planned(p, step, count, losses);
+    if (status != CHOIR_OK && p->remote)
+        choir__remote_abort(p->remote, status, choir_error_message());
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(step, status);
 }
 
@@ -216,7 +241,7 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
 {
     choir__pipeline *p = (choir__pipeline *)self;
     choir_scope *scope = choir_tensor_scope(in[0]);
-    if (!p->placed)
+    if (!p->placed && p->gathered < 0)
         return choir_forward_n(p->module, in, count);
     choir__placer *outer = scope->placer;
     choir__micro m = {.pipeline = p, .scope = scope};
@@ -239,9 +264,22 @@ static choir_status check_pipeline(const choir_module *m)
                      m->type->name);
 }
 
+/* What this rank has failed of, to the others: they may be waiting for it. */
+static void leave_ranks(choir__pipeline *p)
+{
+    choir_status status = choir_scope_status(p->base.run);
+    if (status == CHOIR_OK)
+        status = choir__run_failure(p->base.run);
+    if (status != CHOIR_OK)
+        choir__remote_abort(p->remote, status, choir_error_message());
+    choir__remote_close(p->remote);
+}
+
 static void close_pipeline(void *arg)
 {
     choir__pipeline *p = arg;
+    if (p->remote)
+        leave_ranks(p);
     choir_pipeline_plan_free(p->plan);
     free_micros(p);
     free(p->costs);
@@ -274,6 +312,8 @@ static choir_status split_cuts(choir__pipeline *p, const char *cuts)
 
 static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
 {
+    if (opts.group)
+        return choir__pipeline_over_ranks(p, opts);
     choir_scope *run = p->base.run;
     int count = opts.devices ? opts.device_count : choir_device_count(run->device->kind);
     p->device_count = count;
@@ -302,12 +342,13 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
-    choir_status status = take_devices(p, opts);
-    if (status != CHOIR_OK)
-        return status;
+    p->gathered = -1;
     p->schedule =
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
+    choir_status status = take_devices(p, opts);
+    if (status != CHOIR_OK)
+        return status;
     choir_pipeline_plan *plan = NULL; /* a wrong schedule is to be known now */
     status = choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, 1, NULL, &plan);
     choir_pipeline_plan_free(plan);
@@ -329,6 +370,20 @@ choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipel
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &p->base;
+}
+
+choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
+{
+    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir_status status = check_pipeline(pipeline);
+    if (status == CHOIR_OK)
+        status = choir_scope_status(pipeline->run);
+    if (status == CHOIR_OK && rank >= (p->remote ? p->device_count : 1))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "choir_pipeline_gather: no rank %d of %d",
+            rank, p->remote ? p->device_count : 1);
+    if (status == CHOIR_OK && (p->placed || p->gathered >= 0))
+        status = choir__pipeline_unplace(p, p->remote ? rank : -1);
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(pipeline->run, status);
 }
 
 /* --- what it has found --- */

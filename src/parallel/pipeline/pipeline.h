@@ -4,7 +4,9 @@
  *   cut.c       deals the ops among the stages
  *   placement.c moves parameters and buffers to their stages, gives them books and replicas
  *   place.c     while a micro-batch runs: which stage an op belongs to, and its operands there
- *   pipeline.c  runs a plan's actions */
+ *   pipeline.c  runs a plan's actions
+ *   ranks.c     over ranks: what they agree on, and what all of them get
+ *   remote.c    devices that are others', and what goes between them */
 #ifndef CHOIR_PIPELINE_INTERNAL_H
 #define CHOIR_PIPELINE_INTERNAL_H
 
@@ -12,6 +14,7 @@
 #include "autograd/walk.h"
 #include "base/fiber.h"
 #include "nn/module.h"
+#include "parallel/pipeline/remote.h"
 
 typedef struct choir__pipeline choir__pipeline;
 
@@ -45,9 +48,11 @@ struct choir__pipeline {
     choir_device **devices; /* (device_count) */
     int device_count, chunks, stages;
     const char *schedule;
+    choir__remote *remote; /* the devices are ranks; NULL: they are this process's */
     /* measured */
     int measured; /* steps */
     bool placed;
+    int gathered; /* not placed any more: the stage where all is; -1: the run's device */
     choir__op_cost *costs, *now; /* (ops): the least so far; of this micro-batch */
     double *crossing;   /* (ops): bytes of activations that op and those after it read of
                            the ones before */
@@ -64,6 +69,8 @@ struct choir__pipeline {
     int64_t micro_count;
     choir_micro_fn *fn; /* of the step at hand */
     void *arg;
+    choir_tensor *losses; /* (micro_count) of it, on the last stage's device, where that is a
+                             rank's; NULL: none so far */
 };
 
 static inline choir_device *choir__stage_device(const choir__pipeline *p, int stage)
@@ -80,6 +87,21 @@ choir_status choir__pipeline_cut(choir__pipeline *p);
 
 /* placement.c */
 choir_status choir__pipeline_place(choir__pipeline *p);
+/* All parameters and buffers to the device of a stage; -1: the run's. */
+choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
+
+/* ranks.c; collective */
+
+/* The devices are the group's ranks. All are to have been given the same. */
+choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts opts);
+/* Have all measured the same ops, and the same losses (count)? They take rank 0's times. */
+choir_status choir__pipeline_agree(
+    choir__pipeline *p, choir_tensor *const *losses, int64_t count);
+/* A micro-batch is done: its loss is put beside the others'. */
+choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m);
+/* The plan is done: the losses on the run's device, on every rank. */
+choir_status choir__pipeline_bring_losses(
+    choir__pipeline *p, choir_tensor **losses, int64_t count);
 
 /* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
 void choir__pipeline_place_ops(choir__micro *micro);

@@ -115,6 +115,59 @@ static void move_tensor(const char *name, choir_tensor *t, void *arg)
     }
 }
 
+static void drop_replicas(choir__param *p)
+{
+    for (choir__param *q = p->replicas; q; q = q->sibling) {
+        if (q->book)
+            choir__book_free(q->book);
+        choir__tensor_release(q->tensor);
+    }
+    p->replicas = NULL;
+}
+
+struct homing {
+    choir_device *device;
+    int stage;
+    choir_status status;
+};
+
+static void bring_home(const char *name, choir_tensor *t, void *arg)
+{
+    struct homing *h = arg;
+    (void)name;
+    if (h->status != CHOIR_OK)
+        return;
+    if (t->param)
+        t->param->stage = h->stage;
+    h->status = t->param ? choir__param_move(t->param, h->device)
+                         : choir__tensor_move(t, h->device, true);
+}
+
+choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
+{
+    int count;
+    choir_status status = CHOIR_OK;
+    choir__param **params = choir__module_params(p->module, &count);
+    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        status = choir__param_can_move(params[i]);
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        drop_replicas(params[i]);
+        if (params[i]->book) /* of a stage */
+            choir__book_free(params[i]->book);
+    }
+    free(params);
+    struct homing h = {
+        .device = stage < 0 ? p->base.run->device : choir__stage_device(p, stage),
+        .stage = stage < 0 ? 0 : stage,
+        .status = status,
+    };
+    choir_module_visit(p->module, true, bring_home, &h);
+    p->placed = h.status == CHOIR_OK ? false : p->placed;
+    p->gathered = stage;
+    choir__step_forget(p->base.run);
+    return h.status;
+}
+
 choir_status choir__pipeline_place(choir__pipeline *p)
 {
     int count;
@@ -132,5 +185,8 @@ choir_status choir__pipeline_place(choir__pipeline *p)
     status = m.status == CHOIR_OK ? make_books(p, params, count) : m.status;
     free(params);
     p->placed = status == CHOIR_OK;
+    p->gathered = -1;
+    if (p->remote) /* most of it is other ranks' now */
+        choir__pool_trim(p->base.run->device);
     return status;
 }

@@ -1,0 +1,143 @@
+/* A pipeline over ranks: what they must agree on, so that they go on alike without asking, and
+ * the losses, which all of them get.
+ *
+ * Before: the options and the model. After the measured steps, which each rank has run by
+ * itself: the ops, the parameters they use, the losses, bit by bit. From there on everything
+ * that is decided depends on these and on the times, which are rank 0's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/pipeline/pipeline.h"
+
+static uint64_t add(uint64_t h, const void *data, size_t bytes)
+{
+    for (const unsigned char *c = data; bytes--; c++)
+        h = (h ^ *c) * 0x100000001B3u;
+    return h;
+}
+
+static uint64_t add_text(uint64_t h, const char *text)
+{
+    return text ? add(h, text, strlen(text) + 1) : add(h, "none", 4);
+}
+
+static const uint64_t NOTHING = 0xCBF29CE484222325u;
+
+static void add_tensor(const char *name, choir_tensor *t, void *arg)
+{
+    uint64_t *h = arg;
+    *h = add_text(*h, name);
+    *h = add_text(*h, choir__shape_text(t->shape));
+}
+
+static choir_status agree_on_options(choir__pipeline *p, choir_pipeline_opts opts)
+{
+    char machine[CHOIR__SIGNATURE] = "";
+    uint64_t options = add_text(add_text(NOTHING, p->schedule), opts.cuts), model = NOTHING;
+    options = add(options, &p->chunks, sizeof p->chunks);
+    choir_module_visit(p->module, true, add_tensor, &model);
+    choir__device_signature(p->base.run->device, machine);
+    const struct {
+        uint64_t mine;
+        const char *what;
+    } asked[] = {{options, "schedules, chunks or cuts"}, {model, "models"},
+        {p->base.run->seed, "seeds"}, {add_text(NOTHING, machine), "processors or libraries"}};
+    choir_status status = CHOIR_OK;
+    for (size_t i = 0; i < CHOIR_COUNT(asked) && status == CHOIR_OK; i++)
+        status = choir__remote_agree(p->remote, asked[i].mine, asked[i].what);
+    return status;
+}
+
+choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts opts)
+{
+    choir_scope *run = p->base.run;
+    if (opts.devices)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: devices and a group; over ranks each has the device of its run");
+    choir_status status = choir__remote_open(run, opts.group, p->chunks, &p->remote);
+    if (status != CHOIR_OK)
+        return status;
+    run->micro_first = 0; /* every rank has a part in every micro-batch */
+    p->device_count = choir__remote_count(p->remote);
+    p->devices =
+        choir__arena_get(&run->arena, (size_t)p->device_count * sizeof(choir_device *));
+    for (int i = 0; i < p->device_count; i++)
+        p->devices[i] = choir__remote_device(p->remote, i);
+    return agree_on_options(p, opts);
+}
+
+static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint64_t *h)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double loss = choir_item(losses[i]);
+        *h = add(*h, &loss, sizeof loss);
+        if (choir_scope_status(losses[i]->scope) != CHOIR_OK)
+            return choir_scope_status(losses[i]->scope);
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__pipeline_agree(
+    choir__pipeline *p, choir_tensor *const *losses, int64_t count)
+{
+    uint64_t ops = add(NOTHING, &p->ops, sizeof p->ops), values = NOTHING;
+    for (int i = 0; i < p->ops; i++)
+        ops = add(add_text(ops, p->paths[i]), &p->crossing[i], sizeof p->crossing[i]);
+    for (int u = 0; u < p->use_count; u++) {
+        const choir__op_use *use = &p->uses[u];
+        ops = add_text(ops, use->tensor->param ? use->tensor->param->name : "");
+        ops = add(ops, &use->op, sizeof use->op);
+    }
+    choir_status status = hash_losses(losses, count, &values);
+    if (status == CHOIR_OK)
+        status = choir__remote_agree(p->remote, ops, "ops in their micro-batches");
+    if (status == CHOIR_OK)
+        status = choir__remote_agree(p->remote, values,
+            "losses after the first steps: each must see the same data and begin with the same "
+            "weights");
+    if (status == CHOIR_OK)
+        status = choir__remote_share(p->remote, p->costs, (size_t)p->ops * sizeof *p->costs);
+    return status;
+}
+
+/* --- losses --- */
+
+/* Loss i of several: a view (). */
+static choir_tensor *one_of(choir_scope *scope, const choir_tensor *all, int64_t i)
+{
+    choir_tensor *t = choir__tensor_alias(scope, all);
+    t->shape = CHOIR_SCALAR;
+    t->count = 1;
+    t->offset = i;
+    return t;
+}
+
+choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m)
+{
+    choir_scope *step = m->scope->parent;
+    if (m->loss->count != 1)
+        return choir__error(CHOIR_ERR_SHAPE, "pipeline: the loss of a micro-batch is %s",
+            choir__shape_text(m->loss->shape));
+    if (!p->losses)
+        p->losses = choir__tensor_new(step, choir__stage_device(p, p->stages - 1),
+            m->loss->dtype, (choir_shape){1, {p->micro_count}});
+    if (p->losses->poisoned)
+        return choir_scope_status(step);
+    choir__launch_copy(one_of(step, p->losses, m->index), m->loss);
+    return CHOIR_OK;
+}
+
+choir_status choir__pipeline_bring_losses(
+    choir__pipeline *p, choir_tensor **losses, int64_t count)
+{
+    choir_scope *run = p->base.run;
+    choir_tensor *all = choir__copied_to(run, p->losses, run->device);
+    if (all->poisoned)
+        return choir_scope_status(run);
+    for (int64_t i = 0; i < count; i++) {
+        losses[i] = one_of(run, all, i);
+        losses[i]->kept = true;
+    }
+    choir__tensor_release(all);
+    return CHOIR_OK;
+}

@@ -1,0 +1,251 @@
+/* Devices that are other ranks', and what goes between them and ours.
+ *
+ * A message waits for the event that its bytes are there, and the receiver's device for the
+ * message; nothing waits on the host. Both ends of a pair give their messages to one queue in
+ * the order of the program, which is the same. So that messages of other pairs and of the other
+ * direction do not wait behind them, each pair has two groups of its own, shared with other
+ * pairs that have no rank in common with it: the pairs (a, b) with the same a + b modulo the
+ * number of ranks. All groups are of all ranks, whose numbers therefore mean the same in all.
+ *
+ * A failure that one group finds is made that of all, here and thereby on every rank. */
+#include "parallel/pipeline/remote.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct choir__remote {
+    choir__carrier carrier; /* first: a carrier is its remote's */
+    choir_scope *run;
+    choir_group *whole;
+    choir_group **between; /* (2 world): see between() */
+    choir_device *devices; /* (world) */
+    int rank, world, chunks;
+    _Atomic bool aborted;
+    char sentence[600]; /* of on_failure, on the thread that runs the failed group */
+};
+
+enum { PATIENCE_US = 1 }; /* nobody waits for a send where it is sent */
+
+/* --- what is away --- */
+
+static void *get_addresses(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void put_addresses(void *p, size_t bytes)
+{
+    munmap(p, bytes);
+}
+
+static const choir__memory_ops addresses = {.get = get_addresses, .put = put_addresses};
+
+/* Ours is the run's device under another name: the same queue, the same memory. */
+static void make_device(choir__remote *r, int rank)
+{
+    choir_device *d = &r->devices[rank];
+    *d = *r->run->device;
+    d->kind = "rank";
+    d->index = rank;
+    d->next = NULL;
+    d->carrier = &r->carrier;
+    snprintf(d->name, sizeof d->name, "rank:%d", rank);
+    if (rank == r->rank)
+        return;
+    d->away = true;
+    d->gauges = NULL;
+    d->queue = choir__queue_new((choir__queue_opts){.name = d->name, .null = true});
+    d->pool = choir__pool_new(&addresses, NULL);
+}
+
+static void free_devices(void *arg)
+{
+    choir__remote *r = arg;
+    for (int i = 0; i < r->world; i++)
+        if (r->devices[i].away) {
+            choir__queue_free(r->devices[i].queue);
+            choir__pool_free(r->devices[i].pool);
+        }
+}
+
+/* --- carrying --- */
+
+static choir_group **between(choir__remote *r, int from, int to)
+{
+    return &r->between[2 * ((from + to) % r->world) + (from > to)];
+}
+
+static choir__event event_of(choir_work work)
+{
+    return (choir__event){work.queue, work.place};
+}
+
+static void group_waits(choir_group *group, choir__event event)
+{
+    choir__queue_wait_event(choir__group_queue(group), event);
+}
+
+/* Into y on a device of every rank's own. */
+static void broadcast(choir__remote *r, int root, const void *x, choir_device *to, void *y,
+    size_t bytes, choir__event ready, choir__event *read)
+{
+    choir_work work;
+    bool mine = root == r->rank;
+    void *data = mine ? (void *)(uintptr_t)x : y;
+    group_waits(r->whole, mine ? ready : choir__queue_record(to->queue));
+    choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, root, &work);
+    if (mine) {
+        choir__queue_wait_event(to->queue, ready);
+        choir__launch_bytes(to, y, x, bytes);
+        *read = event_of(work);
+    } else {
+        choir__queue_wait_event(to->queue, event_of(work));
+    }
+}
+
+static void carry(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
+    void *y, size_t bytes, choir__event ready, choir__event *read)
+{
+    choir__remote *r = (choir__remote *)carrier;
+    choir_work work;
+    if (to->carrier != carrier) {
+        broadcast(r, from->index, x, to, y, bytes, ready, read);
+        return;
+    }
+    choir_group *group = *between(r, from->index, to->index);
+    if (from->index == r->rank) {
+        group_waits(group, ready);
+        choir_group_send(group, x, (int64_t)bytes, CHOIR_U8, to->index, &work);
+        *read = event_of(work);
+    } else if (to->index == r->rank) {
+        group_waits(group, choir__queue_record(to->queue)); /* what used y before is done */
+        choir_group_receive(group, y, (int64_t)bytes, CHOIR_U8, from->index, &work);
+        choir__queue_wait_event(to->queue, event_of(work));
+    }
+}
+
+void choir__remote_join(choir__remote *r)
+{
+    for (int i = 0; i < 2 * r->world; i++)
+        if (r->between[i])
+            choir__queue_wait_event(
+                r->run->device->queue, choir__queue_record(choir__group_queue(r->between[i])));
+    choir__queue_wait_event(
+        r->run->device->queue, choir__queue_record(choir__group_queue(r->whole)));
+}
+
+/* --- failures --- */
+
+void choir__remote_abort(choir__remote *r, choir_status status, const char *sentence)
+{
+    if (atomic_exchange(&r->aborted, true))
+        return;
+    for (int i = 0; i < 2 * r->world; i++)
+        if (r->between[i])
+            choir__group_abort(r->between[i], status, sentence);
+    if (r->whole)
+        choir__group_abort(r->whole, status, sentence);
+}
+
+/* "rank 2 (pid 77) died ..." gets the stages that ran there. */
+static const char *on_failure(void *arg, choir_status status, const char *sentence)
+{
+    choir__remote *r = arg;
+    int rank, used = 0;
+    if (atomic_load(&r->aborted)) /* words of whoever found it first */
+        return sentence;
+    if (sscanf(sentence, "rank %d (%n", &rank, &used) == 1 && used && rank < r->world) {
+        used = snprintf(
+            r->sentence, sizeof r->sentence, "stage%s %d", r->chunks > 1 ? "s" : "", rank);
+        for (int c = 1; c < r->chunks; c++)
+            used += snprintf(r->sentence + used, sizeof r->sentence - (size_t)used, ", %d",
+                rank + c * r->world);
+        snprintf(r->sentence + used, sizeof r->sentence - (size_t)used,
+            " of the pipeline: %.400s", sentence);
+        sentence = r->sentence;
+    }
+    choir__remote_abort(r, status, sentence);
+    return sentence;
+}
+
+/* --- agreement --- */
+
+choir_status choir__remote_agree(choir__remote *r, uint64_t mine, const char *what)
+{
+    uint64_t *all = choir__calloc((size_t)r->world, sizeof *all);
+    choir_status status = choir_group_all_gather(r->whole, &mine, all, 1, CHOIR_I64, NULL);
+    for (int i = 1; i < r->world && status == CHOIR_OK; i++)
+        if (all[i] != all[0])
+            status = choir__error(
+                CHOIR_ERR_MISMATCH, "pipeline: ranks 0 and %d have different %s", i, what);
+    free(all);
+    return status;
+}
+
+choir_status choir__remote_share(choir__remote *r, void *data, size_t bytes)
+{
+    return choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, 0, NULL);
+}
+
+/* --- life --- */
+
+int choir__remote_count(const choir__remote *r)
+{
+    return r->world;
+}
+
+choir_device *choir__remote_device(choir__remote *r, int rank)
+{
+    return &r->devices[rank];
+}
+
+static choir_status open_group(choir__remote *r, choir_group *parent, choir_group **group)
+{
+    choir_status status = choir_group_split(parent, 0, r->rank, group);
+    if (status != CHOIR_OK)
+        return status;
+    choir__group_watch(*group, on_failure, r);
+    choir__queue_set_patience(choir__group_queue(*group), PATIENCE_US);
+    return CHOIR_OK;
+}
+
+static choir_status open_groups(choir__remote *r, choir_group *parent)
+{
+    choir_status status = open_group(r, parent, &r->whole);
+    for (int a = 0; a < r->world; a++)
+        for (int b = 0; b < r->world && status == CHOIR_OK; b++)
+            if (a != b && !*between(r, a, b))
+                status = open_group(r, parent, between(r, a, b));
+    return status;
+}
+
+choir_status choir__remote_open(
+    choir_scope *run, choir_group *group, int chunks, choir__remote **remote)
+{
+    choir__remote *r = choir__arena_get(&run->arena, sizeof *r);
+    r->carrier.carry = carry;
+    r->run = run;
+    r->rank = choir_group_rank(group);
+    r->world = choir_group_world(group);
+    r->chunks = chunks;
+    r->between = choir__arena_get(&run->arena, 2 * (size_t)r->world * sizeof(choir_group *));
+    r->devices = choir__arena_get(&run->arena, (size_t)r->world * sizeof *r->devices);
+    for (int i = 0; i < r->world; i++)
+        make_device(r, i);
+    choir__on_end(run, free_devices, r);
+    *remote = r;
+    return open_groups(r, group);
+}
+
+void choir__remote_close(choir__remote *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < 2 * r->world; i++)
+        choir_group_free(r->between[i]);
+    choir_group_free(r->whole);
+    memset(r->between, 0, 2 * (size_t)r->world * sizeof(choir_group *));
+    r->whole = NULL;
+}

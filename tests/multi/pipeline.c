@@ -1,0 +1,290 @@
+/* Pipelines over ranks: every schedule, on any number of ranks, gives the bits of one device on
+ * every rank, loss after loss, norm after norm, and in the weights that are gathered, recorded
+ * or not; what ranks that differ are told; and that nobody holds what is another's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+
+#include "nn/models/models.h"
+#include "tensor/tensor.h"
+
+enum { STEPS = 7, BATCH = 24, MOST = 8, MICROS = 32 };
+
+/* What a rank has found. */
+typedef struct outcome {
+    uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
+    uint64_t weights, moments; /* hashes */
+    int64_t bytes;             /* held after the last step */
+} outcome;
+
+typedef struct plan {
+    const char *model, *schedule, *cuts; /* schedule NULL: one device without a pipeline */
+    int64_t microbatches;
+    bool recorded, to_one; /* the weights are gathered on rank 0 alone */
+    int odd;               /* a rank that differs: see differ() */
+    const char *how;
+    outcome *out; /* (MOST) in shared memory */
+} plan;
+
+typedef struct job {
+    const plan *plan;
+    choir_env env;
+    choir__model_info info;
+    choir_scope *run;
+    choir_module *net, *pipe;
+    choir_optim *optim;
+    choir_loader *loader;
+    choir_tensor *losses[MICROS];
+} job;
+
+static bool differs(const job *j, const char *how)
+{
+    const plan *p = j->plan;
+    return p->how && j->env.rank == p->odd && !strcmp(p->how, how);
+}
+
+static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
+        return NULL;
+    choir_tensor *y = choir_forward(net, b.x);
+    if (differs(j, "ops"))
+        y = choir_relu(y);
+    return choir__model_loss(&j->info, y, b.y);
+}
+
+static choir_status alone(choir_scope *step, job *j)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < j->plan->microbatches && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *loss = micro_batch(micro, j->net, j);
+        status = choir_backward(loss);
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status;
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    const plan *p = j->plan;
+    choir_status status = p->schedule ? choir_pipeline_step(j->pipe, step, p->microbatches,
+                                            micro_batch, j, j->losses)
+                                      : alone(step, j);
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+static void hash(const char *name, choir_tensor *t, void *arg)
+{
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    unsigned char *data = malloc(bytes);
+    uint64_t *h = arg;
+    choir_check(choir_read(t, data, bytes));
+    for (; *name; name++)
+        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ data[i]) * 0x100000001B3u;
+    free(data);
+}
+
+static void ignore(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    (void)t;
+    (void)arg;
+}
+
+static choir_dataset *open_data(const job *j)
+{
+    choir_dataset *data;
+    bool regression = j->info.task == CHOIR__REGRESSION;
+    uint64_t seed = differs(j, "data") ? 6 : 5;
+    if (j->info.task == CHOIR__LANGUAGE)
+        choir_check(choir_dataset_random_tokens(
+            200, j->info.input.dim[0], j->info.classes, seed, &data));
+    else
+        choir_check(
+            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
+                regression ? 0 : j->info.classes, seed, &data));
+    return data;
+}
+
+static void open_job(job *j)
+{
+    const plan *p = j->plan;
+    const choir__model_spec *spec;
+    choir_check(choir_env_init(&j->env));
+    j->run = choir_scope_open(j->env.device, differs(j, "seed") ? 12 : 11);
+    choir_check(choir__model_find(p->model, &spec));
+    choir_check(spec->describe(p->model, &j->info));
+    choir_check(spec->build(p->model, j->run, &j->info, &j->net));
+    j->pipe = j->net;
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    opts.group = j->env.group;
+    opts.schedule = differs(j, "schedule") ? "gpipe" : p->schedule;
+    opts.cuts = p->cuts;
+    if (p->schedule)
+        j->pipe = choir_pipeline(j->run, j->net, opts);
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    j->optim = choir_adamw(j->run, j->pipe, hp);
+    choir_optim_clip(j->optim, 0.5f);
+}
+
+static choir_status one_step(job *j, int number)
+{
+    if (j->plan->recorded)
+        return choir_step(j->run, body, j);
+    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
+    choir_status status = body(s, j), closed = choir_scope_close(s);
+    return status == CHOIR_OK ? closed : status;
+}
+
+static void train(job *j, outcome *out)
+{
+    const plan *p = j->plan;
+    for (int step = 0; step < STEPS; step++) {
+        if (step == 4 && p->schedule && !p->recorded)
+            choir_check(choir_pipeline_gather(j->pipe, -1)); /* and goes on */
+        choir_check(one_step(j, step));
+        for (int64_t m = 0; m < p->microbatches; m++) {
+            float loss = (float)choir_item(j->losses[m]);
+            memcpy(&out->loss_bits[step][m], &loss, sizeof loss);
+        }
+        float norm = (float)choir_item(choir_optim_grad_norm(j->optim));
+        memcpy(&out->norm_bits[step], &norm, sizeof norm);
+    }
+    choir_device_stats stats;
+    choir_device_get_stats(j->env.device, &stats);
+    out->bytes = (int64_t)stats.bytes_now;
+}
+
+static int rank_main(int rank, int world, void *arg)
+{
+    job j = {.plan = arg};
+    outcome *out = &j.plan->out[rank];
+    (void)world;
+    open_job(&j);
+    choir_check(choir_scope_status(j.run));
+    choir_dataset *data = open_data(&j);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j.plan->microbatches;
+    opts.seed = 11;
+    j.loader = choir_loader_new(j.run, data, opts);
+    train(&j, out);
+    out->weights = out->moments = 0xCBF29CE484222325u;
+    if (j.plan->schedule)
+        choir_check(choir_pipeline_gather(j.pipe, j.plan->to_one ? 0 : -1));
+    if (!j.plan->to_one || rank == 0) {
+        choir_module_visit(j.net, true, hash, &out->weights);
+        choir_optim_visit(j.optim, hash, &out->moments);
+    } else {
+        choir_optim_visit(j.optim, ignore, NULL); /* state follows the parameters there */
+    }
+    choir_check(choir_scope_close(j.run));
+    choir_dataset_free(data);
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static outcome *run(plan p, int ranks)
+{
+    size_t bytes = MOST * sizeof(outcome);
+    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(p.out, 0, bytes);
+    if (choir_spawn(ranks, rank_main, &p) != CHOIR_OK)
+        fail_msg("%s, %s on %d ranks: %s", p.model, p.schedule, ranks, choir_error_message());
+    return p.out;
+}
+
+static void assert_same(const outcome *want, const outcome *got, const plan *p, int rank)
+{
+    for (int s = 0; s < STEPS; s++) {
+        for (int m = 0; m < MICROS; m++)
+            if (want->loss_bits[s][m] != got->loss_bits[s][m])
+                fail_msg("%s, %s, %lld micro-batches%s: loss %d of step %d differs on rank %d",
+                    p->model, p->schedule, (long long)p->microbatches,
+                    p->recorded ? ", recorded" : "", m, s, rank);
+        if (want->norm_bits[s] != got->norm_bits[s])
+            fail_msg(
+                "%s, %s: norm of step %d differs on rank %d", p->model, p->schedule, s, rank);
+    }
+    if (p->to_one && rank)
+        return;
+    assert_true(want->weights == got->weights);
+    assert_true(want->moments == got->moments);
+}
+
+static const char *const schedules[] = {
+    "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+
+/* On 1 to `ranks` ranks; as many stages as `most`. */
+static void check_model(const char *model, int ranks, int most, int64_t microbatches)
+{
+    outcome *want = run((plan){.model = model, .microbatches = microbatches}, 1);
+    for (int n = 1; n <= ranks; n++)
+        for (size_t s = 0; s < 5; s++) {
+            plan p = {.model = model,
+                .schedule = schedules[s],
+                .microbatches = microbatches,
+                .recorded = (s + (size_t)n) % 2,
+                .to_one = (s + (size_t)n) % 3 == 0};
+            if (n * (s == 3 ? 2 : 1) > most)
+                continue;
+            outcome *got = run(p, n);
+            for (int r = 0; r < n; r++)
+                assert_same(want, &got[r], &p, r);
+            munmap(got, MOST * sizeof *got);
+        }
+    munmap(want, MOST * sizeof *want);
+}
+
+static void toy(void **state)
+{
+    (void)state;
+    check_model("toy", 2, 2, 4);
+    check_model("toy", 2, 2, 3);
+}
+
+static void mlp(void **state)
+{
+    (void)state;
+    check_model("mlp", 3, 3, 6);
+}
+
+static void gpt2(void **state)
+{
+    (void)state;
+    check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 4, 8, 4);
+}
+
+static void resnet(void **state)
+{
+    (void)state;
+    check_model("resnet18:image=32,classes=4", 4, 8, 3);
+}
+
+int main(void)
+{
+    setenv("CHOIR_CPU_DEVICES", "4", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(toy),
+        cmocka_unit_test(mlp),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(resnet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
