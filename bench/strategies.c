@@ -3,9 +3,9 @@
  *   strategies [MODEL] [DEVICES] [BATCH] [MICRO-BATCHES] [ROUNDS]
  *
  * A line a strategy: median of a step, how many times faster than one device, its bound by the
- * measured stages (the plan simulated with costs as they were measured), each device's idle share
- * and the schedule's formula. The set-up is that of PyTorch's tutorial on model parallelism:
- * ResNet-50, 120 images a batch, split into 6 of 20. */
+ * measured stages (the plan simulated with costs as they were measured), each device's idle
+ * share and the schedule's formula. The set-up is that of PyTorch's tutorial on model
+ * parallelism: ResNet-50, 120 images a batch, split into 6 of 20. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,10 +55,9 @@ static choir_status alone(choir_scope *step, job *j)
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_status status =
-        j->pipe == j->net
-            ? alone(step, j)
-            : choir_pipeline_step(j->pipe, step, j->micros, micro_batch, j, j->losses);
+    choir_status status = j->pipe == j->net ? alone(step, j)
+                                            : choir_pipeline_step(j->pipe, step, j->micros,
+                                                  micro_batch, j, j->losses);
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
@@ -153,7 +152,8 @@ static double median(double *v, int n)
 
 int main(int argc, char **argv)
 {
-    const char *names[] = {"single", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+    const char *names[] = {
+        "single", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
     job jobs[CHOIR_COUNT(names)] = {{0}};
     int devices = argc > 2 ? atoi(argv[2]) : 2, rounds = argc > 5 ? atoi(argv[5]) : 5;
     int64_t batch = argc > 3 ? atoll(argv[3]) : 120, micros = argc > 4 ? atoll(argv[4]) : 6;
@@ -193,8 +193,8 @@ int main(int argc, char **argv)
         for (int d = 0; d < (c ? devices : 1); d++)
             printf(" %.3f", 1 - j->busy[d] / rounds);
         if (c)
-            printf(" (%.3f)",
-                choir_pipeline_plan_idle_formula(choir_pipeline_plan_of(j->pipe)));
+            printf(
+                " (%.3f)", choir_pipeline_plan_idle_formula(choir_pipeline_plan_of(j->pipe)));
         printf("\n");
         if (getenv("STAGES") && c)
             choir_pipeline_print_stages(j->pipe, stdout);

@@ -112,11 +112,12 @@ static choir_status check_sizes(choir__job *j)
     if (!j->microbatches)
         j->microbatches =
             j->strategy->micro_each ? j->strategy->micro_each * choir__strategy_workers(j) : 1;
-    if (j->batch_size < j->nproc)
+    bool apart = j->strategy->spread == CHOIR__DEVICE_A_RANK;
+    if (apart && j->batch_size < j->nproc)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld is smaller than %d ranks; each wants a sample",
             (long long)j->batch_size, j->nproc);
-    if (j->microbatches < j->nproc)
+    if (apart && j->microbatches < j->nproc)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%lld micro-batches are fewer than %d ranks; each wants one",
             (long long)j->microbatches, j->nproc);

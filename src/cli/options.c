@@ -196,6 +196,12 @@ int choir__job_set(choir__job *j, int id, const char *text)
     return CHOIR__EXIT_OK;
 }
 
+static bool has_ranks(const choir__job *j)
+{
+    return j->strategy->spread == CHOIR__DEVICE_A_RANK ||
+           j->strategy->spread == CHOIR__RANKS_TOGETHER;
+}
+
 static int parse_strategy(choir__job *j)
 {
     if (choir__strategy_find(j->strategy_text, &j->strategy) != CHOIR_OK)
@@ -203,10 +209,12 @@ static int parse_strategy(choir__job *j)
     if (j->strategy->parse(j->strategy_text, &j->strategy_options) != CHOIR_OK)
         return choir__cli_usage(
             j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
-    if (j->strategy->spread != CHOIR__DEVICE_A_RANK && j->nproc > 1)
+    if (j->nproc > 1 && j->strategy->over_ranks)
+        j->strategy = j->strategy->over_ranks;
+    if (!has_ranks(j) && j->nproc > 1)
         return choir__cli_usage(j->command,
-            "--nproc %d with --strategy %s: several ranks want --strategy ddp", j->nproc,
-            j->strategy->name);
+            "--nproc %d with --strategy %s: several ranks want --strategy ddp, mp or pipeline",
+            j->nproc, j->strategy->name);
     return CHOIR__EXIT_OK;
 }
 
@@ -288,10 +296,13 @@ static int check_words(choir__job *j)
 /* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
 static int count_ranks(choir__job *j)
 {
-    bool ranks = j->strategy->spread == CHOIR__DEVICE_A_RANK;
+    if (j->launched && j->world > 1 && j->strategy->over_ranks)
+        j->strategy = j->strategy->over_ranks;
+    bool ranks = has_ranks(j);
     if (j->launched && j->world > 1 && !ranks)
         return choir__cli_usage(j->command,
-            "%d ranks were started, each to train alone: several ranks want --strategy ddp",
+            "%d ranks were started, each to train alone: several ranks want --strategy ddp, mp "
+            "or pipeline",
             j->world);
     if (j->launched)
         j->nproc = j->world;

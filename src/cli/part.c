@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/group.h"
+#include "comm/pattern/tree.h"
 #include "tensor/tensor.h"
 
 static choir_status take_device(choir__part *p, choir_device *device)
@@ -67,7 +68,10 @@ choir_status choir__part_build(choir__part *p)
     const choir__job *j = p->job;
     choir__model_info info = j->info;
     p->run = choir_run_open(&p->env, j->seed);
-    choir_env_micro(&p->env, &p->micro_first, &p->micro_count);
+    if (choir__part_together(p))
+        p->micro_count = j->microbatches;
+    else
+        choir_env_micro(&p->env, &p->micro_first, &p->micro_count);
     choir_status status = j->spec->build(j->info.config, p->run, &info, &p->net);
     if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
         status = choir_module_init_torch(p->net, j->seed);
@@ -83,9 +87,27 @@ choir_status choir__part_build(choir__part *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->batch_size;
     loader.workers = (int)j->workers;
-    p->loader = choir_env_loader_with(p->run, &p->env, j->train, loader);
+    loader.seed = j->seed;
+    loader.microbatches = loader.micro_count = j->microbatches;
+    p->loader = choir__part_together(p)
+                    ? choir_loader_new(p->run, j->train, loader)
+                    : choir_env_loader_with(p->run, &p->env, j->train, loader);
     p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
     return choir_scope_status(p->run);
+}
+
+bool choir__part_together(const choir__part *p)
+{
+    return p->job->strategy->spread == CHOIR__RANKS_TOGETHER;
+}
+
+choir_status choir__part_mean(const choir__part *p, const float *losses, float *mean)
+{
+    int64_t total = p->micro_count;
+    if (!choir__part_together(p))
+        return choir_env_mean(&p->env, losses, mean);
+    *mean = choir__tree_sum(losses, total, 1.0f / (float)total);
+    return CHOIR_OK;
 }
 
 choir_status choir__part_sync(const choir__part *p)

@@ -46,9 +46,15 @@ int choir__strategy_workers(const choir__job *job)
 {
     switch (job->strategy->spread) {
     case CHOIR__ALL_DEVICES: return job->device_count;
-    case CHOIR__DEVICE_A_RANK: return job->nproc;
+    case CHOIR__DEVICE_A_RANK:
+    case CHOIR__RANKS_TOGETHER: return job->nproc;
     default: return 1;
     }
+}
+
+bool choir__strategy_is_whole(const choir__strategy *s)
+{
+    return s->spread == CHOIR__ONE_DEVICE || s->spread == CHOIR__DEVICE_A_RANK;
 }
 
 choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)

@@ -45,12 +45,14 @@ typedef struct choir__part {
 } choir__part;
 
 typedef enum choir__spread {
-    CHOIR__ONE_DEVICE,    /* one process with the first device */
-    CHOIR__ALL_DEVICES,   /* one process with all of them */
-    CHOIR__DEVICE_A_RANK, /* a process a device */
+    CHOIR__ONE_DEVICE,     /* one process with the first device */
+    CHOIR__ALL_DEVICES,    /* one process with all of them */
+    CHOIR__DEVICE_A_RANK,  /* a process a device, each with micro-batches of its own */
+    CHOIR__RANKS_TOGETHER, /* a process a device, all with a part in each micro-batch */
 } choir__spread;
 
-typedef struct choir__strategy {
+typedef struct choir__strategy choir__strategy;
+struct choir__strategy {
     const char *name;
     const char *options; /* ":key=value,..." as the help shows them; "" */
     const char *help;    /* one line */
@@ -65,7 +67,11 @@ typedef struct choir__strategy {
     choir_status (*build)(choir__part *part);
     /* Forward and backward of this process's micro-batches; fills in part->losses. */
     choir_status (*step)(choir_scope *step, choir__part *part);
-} choir__strategy;
+    /* The same where there are several ranks; NULL: it is of one process alone. */
+    const choir__strategy *over_ranks;
+    /* On all ranks, before rank 0 reads net's parameters and optim's state; NULL: it can. */
+    choir_status (*gather)(choir__part *part);
+};
 
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
@@ -81,6 +87,9 @@ int choir__strategy_workers(const struct choir__job *job);
 
 /* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
 void choir__part_add_device(choir__part *part, choir_device *device);
+
+/* Whether a process's device holds all of the model and of its micro-batches. */
+bool choir__strategy_is_whole(const choir__strategy *strategy);
 
 /* What a step is where each micro-batch is plain code: forward and backward, one by one. */
 choir_status choir__strategy_plain_step(choir_scope *step, choir__part *part);

@@ -1,4 +1,5 @@
-/* mp and pipeline: one process, the model cut into stages on several devices.
+/* mp and pipeline: the model cut into stages on several devices, of one process or, with
+ * --nproc, of a process each.
  *
  * mp (model parallel) is the pipeline that starts a micro-batch when the one before it is
  * done: a device works while the others wait. */
@@ -56,6 +57,10 @@ static choir_status build(choir__part *p)
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.devices = p->devices;
     opts.device_count = p->device_count;
+    if (p->job->strategy->spread == CHOIR__RANKS_TOGETHER) {
+        opts.devices = NULL;
+        opts.group = p->env.group;
+    }
     opts.schedule = o->schedule;
     if (o->chunks)
         opts.chunks = (int)o->chunks;
@@ -81,6 +86,31 @@ static choir_status step_pipeline(choir_scope *step, choir__part *p)
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);
 }
 
+static void ignore(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    (void)t;
+    (void)arg;
+}
+
+/* Rank 0 has them all then, no other rank any. */
+static choir_status gather(choir__part *p)
+{
+    choir_status status = choir_pipeline_gather(p->model, 0);
+    if (status == CHOIR_OK)
+        choir_optim_visit(p->optim, ignore, NULL); /* the state follows */
+    return status == CHOIR_OK ? choir_scope_status(p->run) : status;
+}
+
+static const choir__strategy mp_over_ranks = {
+    .name = "mp",
+    .spread = CHOIR__RANKS_TOGETHER,
+    .parse = parse_mp,
+    .build = build,
+    .step = step_pipeline,
+    .gather = gather,
+};
+
 const choir__strategy choir__strategy_mp = {
     .name = "mp",
     .options = "[:cuts=PATH/PATH]",
@@ -89,10 +119,21 @@ const choir__strategy choir__strategy_mp = {
     .parse = parse_mp,
     .build = build,
     .step = step_pipeline,
+    .over_ranks = &mp_over_ranks,
 };
 
 static const char *const variants[] = {"pipeline:schedule=gpipe", "pipeline:schedule=1f1b",
     "pipeline:schedule=interleaved", "pipeline:schedule=zero-bubble", NULL};
+
+static const choir__strategy pipeline_over_ranks = {
+    .name = "pipeline",
+    .spread = CHOIR__RANKS_TOGETHER,
+    .parse = parse,
+    .micro_each = 4,
+    .build = build,
+    .step = step_pipeline,
+    .gather = gather,
+};
 
 const choir__strategy choir__strategy_pipeline = {
     .name = "pipeline",
@@ -104,5 +145,6 @@ const choir__strategy choir__strategy_pipeline = {
     .micro_each = 4,
     .build = build,
     .step = step_pipeline,
+    .over_ranks = &pipeline_over_ranks,
 };
 #endif

@@ -66,7 +66,7 @@ static choir_status gather_loss(trainer *t, float *loss)
     }
     if (status == CHOIR_OK)
         status = choir__part_sync(&t->part);
-    return status == CHOIR_OK ? choir_env_mean(&t->part.env, t->read, loss) : status;
+    return status == CHOIR_OK ? choir__part_mean(&t->part, t->read, loss) : status;
 }
 
 static choir_status one_step(trainer *t, float *loss)
@@ -133,18 +133,22 @@ static choir_status end_trace(trainer *t, int64_t steps)
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
+    choir_group *dealt = choir__part_together(&t->part) ? NULL : t->part.env.group;
     return choir__evaluate(t->part.run, t->part.evaluated, &t->job->info, t->job->validation,
-        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers,
-        t->part.env.group, score);
+        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers, dealt, score);
+}
+
+static choir_status gather(trainer *t)
+{
+    return t->job->strategy->gather ? t->job->strategy->gather(&t->part) : CHOIR_OK;
 }
 
 static choir_status save(trainer *t, float loss, bool best)
 {
     const choir__job *j = t->job;
-    if (!j->save)
-        return CHOIR_OK;
-    if (t->part.env.rank != 0)
-        return CHOIR_OK;
+    choir_status status = j->save ? gather(t) : CHOIR_OK;
+    if (!j->save || t->part.env.rank != 0 || status != CHOIR_OK)
+        return status;
     choir__train_state s = {.step = t->step,
         .position = t->step * t->part.env.microbatches,
         .seed = j->seed,
@@ -160,7 +164,7 @@ static choir_status save(trainer *t, float loss, bool best)
         .task = (int)j->info.task};
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
-    choir_status status =
+    status =
         choir__checkpoint_save(j->save, &s, t->part.net, t->part.optim, j->tokenizer, best);
     if (status == CHOIR_OK)
         choir__report_saved(&t->report, t->step, j->save);
@@ -235,7 +239,8 @@ static choir_status build(trainer *t)
 static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
-        t->job->json || t->job->quiet || t->part.env.rank != 0)
+        t->job->json || t->job->quiet || t->part.env.rank != 0 ||
+        choir__part_together(&t->part)) /* all ranks would have to */
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,
@@ -262,6 +267,8 @@ static choir_status finish(trainer *t, float loss)
     if (status == CHOIR_OK)
         status = save(t, loss, best);
     if (status == CHOIR_OK)
+        status = gather(t);
+    if (status == CHOIR_OK && (t->part.env.rank == 0 || !choir__part_together(&t->part)))
         status = choir__weights_sha256(t->part.net, sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)
         choir__report_summary(&t->report, choir_module_param_count(t->part.net), loss, &score,
@@ -325,7 +332,7 @@ choir_status choir__train_rank(const choir__job *job)
     choir__report_free(&t.report);
     choir__part_close(&t.part);
     free(t.read);
-    if (status == CHOIR_ERR_MEMORY && device && job->strategy->spread != CHOIR__ALL_DEVICES)
+    if (status == CHOIR_ERR_MEMORY && device && choir__strategy_is_whole(job->strategy))
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

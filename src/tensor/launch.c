@@ -96,7 +96,9 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);
-    choir__queue_moved(to->queue, from->queue, (uint64_t)x->count * choir_dtype_size(x->dtype));
+    if (!to->carrier) /* else it has that memory, or is in another process */
+        choir__queue_moved(
+            to->queue, from->queue, (uint64_t)x->count * choir_dtype_size(x->dtype));
     choir__storage_read_by(x->storage, to->queue); /* its owner may let go of x before that */
 }
 

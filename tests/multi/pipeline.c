@@ -6,12 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include <choir/choir.h>
 
+#include "comm/plugin.h"
 #include "nn/models/models.h"
 #include "tensor/tensor.h"
 
@@ -22,6 +24,7 @@ typedef struct outcome {
     uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
     uint64_t weights, moments; /* hashes */
     int64_t bytes;             /* held after the last step */
+    char message[512];         /* of what went wrong as it should; of reading what is away */
 } outcome;
 
 typedef struct plan {
@@ -171,6 +174,18 @@ static void train(job *j, outcome *out)
     out->bytes = (int64_t)stats.bytes_now;
 }
 
+/* A parameter in another process cannot be read; one of our own can. */
+static void read_away(const char *name, choir_tensor *t, void *arg)
+{
+    char *message = arg;
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    void *data = malloc(bytes);
+    (void)name;
+    if (choir_read(t, data, bytes) != CHOIR_OK)
+        snprintf(message, 512, "%s", choir_error_message());
+    free(data);
+}
+
 static int rank_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
@@ -186,6 +201,8 @@ static int rank_main(int rank, int world, void *arg)
     j.loader = choir_loader_new(j.run, data, opts);
     train(&j, out);
     out->weights = out->moments = 0xCBF29CE484222325u;
+    if (j.plan->schedule)
+        choir_module_visit(j.net, true, read_away, out->message);
     if (j.plan->schedule)
         choir_check(choir_pipeline_gather(j.pipe, j.plan->to_one ? 0 : -1));
     if (!j.plan->to_one || rank == 0) {
@@ -277,14 +294,102 @@ static void resnet(void **state)
     check_model("resnet18:image=32,classes=4", 4, 8, 3);
 }
 
-int main(void)
+/* Each of 3 ranks holds its stages' parameters, gradients and moments, and no others'; and is
+ * told so when it asks for them. */
+static void parts(void **state)
 {
+    (void)state;
+    plan p = {.model = "mlp:in=64,hidden=256,classes=10,layers=6",
+        .microbatches = 6,
+        .schedule = "1f1b",
+        .recorded = true};
+    plan whole = p;
+    whole.schedule = NULL;
+    outcome *want = run(whole, 1), *got = run(p, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_same(want, &got[r], &p, r);
+        if (got[r].bytes > want->bytes * 6 / 10)
+            fail_msg("rank %d of 3 holds %lld bytes, one device %lld", r,
+                (long long)got[r].bytes, (long long)want->bytes);
+        assert_non_null(strstr(got[r].message, "another process; choir_pipeline_gather"));
+    }
+    munmap(want, MOST * sizeof *want);
+    munmap(got, MOST * sizeof *got);
+}
+
+/* --- ranks that differ --- */
+
+static int odd_main(int rank, int world, void *arg)
+{
+    job j = {.plan = arg};
+    outcome *out = &j.plan->out[rank];
+    (void)world;
+    signal(SIGTERM, SIG_IGN);
+    open_job(&j);
+    choir_status status = choir_scope_status(j.run);
+    choir_dataset *data = open_data(&j);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j.plan->microbatches;
+    j.loader = choir_loader_new(j.run, data, opts);
+    for (int step = 0; step < STEPS && status == CHOIR_OK; step++)
+        status = one_step(&j, step);
+    snprintf(out->message, sizeof out->message, "%s",
+        status == CHOIR_OK ? "" : choir_error_message());
+    choir_scope_close(j.run);
+    choir_dataset_free(data);
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static void differ(void **state)
+{
+    static const char *const told[][2] = {{"schedule", "schedules, chunks or cuts"},
+        {"seed", "seeds"}, {"data", "losses after the first steps"},
+        {"ops", "ops in their micro-batches"}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(told); i++) {
+        size_t bytes = MOST * sizeof(outcome);
+        plan p = {
+            .model = "mlp", .schedule = "1f1b", .microbatches = 2, .odd = 1, .how = told[i][0]};
+        p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_int_equal(choir_spawn(2, odd_main, &p), CHOIR_OK);
+        for (int r = 0; r < 2; r++)
+            if (!strstr(p.out[r].message, told[i][1]) ||
+                !strstr(p.out[r].message, "ranks 0 and 1 have different"))
+                fail_msg("another %s: rank %d was told '%s'", told[i][0], r, p.out[r].message);
+        munmap(p.out, bytes);
+    }
+}
+
+/* --- another engine --- */
+
+static void ucx(void **state)
+{
+    char *plugin = choir__plugin_find("ucx", NULL);
+    (void)state;
+    if (!plugin)
+        skip();
+    free(plugin);
+    setenv("CHOIR_BACKEND", "ucx", 1);
+    check_model("mlp", 3, 3, 4);
+    check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 3, 8, 3);
+    unsetenv("CHOIR_BACKEND");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     setenv("CHOIR_CPU_DEVICES", "4", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(toy),
         cmocka_unit_test(mlp),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(resnet),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(differ),
+        cmocka_unit_test(ucx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,8 +148,12 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     int count;
     choir_status status = CHOIR_OK;
     choir__param **params = choir__module_params(p->module, &count);
-    for (int i = 0; i < count && status == CHOIR_OK; i++)
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        choir__param *replicas = params[i]->replicas; /* which are not in the way */
+        params[i]->replicas = NULL;
         status = choir__param_can_move(params[i]);
+        params[i]->replicas = replicas;
+    }
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         drop_replicas(params[i]);
         if (params[i]->book) /* of a stage */

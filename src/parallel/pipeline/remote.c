@@ -102,6 +102,7 @@ static void broadcast(choir__remote *r, int root, const void *x, choir_device *t
         *read = event_of(work);
     } else {
         choir__queue_wait_event(to->queue, event_of(work));
+        choir__queue_moved(to->queue, r->devices[root].queue, bytes);
     }
 }
 
@@ -115,6 +116,7 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
         return;
     }
     choir_group *group = *between(r, from->index, to->index);
+    choir__queue_moved(to->queue, from->queue, bytes); /* those of others count nothing */
     if (from->index == r->rank) {
         group_waits(group, ready);
         choir_group_send(group, x, (int64_t)bytes, CHOIR_U8, to->index, &work);
