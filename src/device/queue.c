@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -358,6 +359,15 @@ static void let_go_of_awaited(const void *args)
     let_go(((const choir__event *)args)->queue);
 }
 
+/* The first failure of q. */
+static void stop_with(choir__queue *q, choir_status status, const char *message)
+{
+    if (atomic_load(&q->status) != CHOIR_OK)
+        return;
+    snprintf(q->message, sizeof q->message, "%s", message);
+    atomic_store(&q->status, status);
+}
+
 static void wait_task(const void *args)
 {
     const choir__event *event = args;
@@ -368,7 +378,7 @@ static void wait_task(const void *args)
     }
     choir_status status = choir__queue_status(event->queue);
     if (status != CHOIR_OK)
-        choir__queue_fail(status, "%s", event->queue->message);
+        stop_with(current, status, event->queue->message);
     let_go_of_awaited(args);
 }
 
@@ -420,10 +430,13 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     va_start(args, format);
     choir__verror(status, format, args);
     va_end(args);
-    if (q && atomic_load(&q->status) == CHOIR_OK) {
-        strncpy(q->message, choir_error_message(), sizeof q->message - 1);
-        atomic_store(&q->status, status);
+    if (q && q->opts.blames) { /* whose task it was */
+        char *why = choir__strdup(choir_error_message());
+        choir__error(status, "%s: %s", q->name, why);
+        free(why);
     }
+    if (q)
+        stop_with(q, status, choir_error_message());
     return status;
 }
 

@@ -37,6 +37,7 @@ typedef struct choir__queue_opts {
     choir__queue_gauges *gauges; /* kept up to date for others to see; NULL: nobody looks */
     bool timed;                  /* note when tasks are issued: choir__queue_issued */
     bool null;                   /* what is issued to it is dropped, and done at once */
+    bool blames;                 /* what a task fails with begins with the queue's name */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);

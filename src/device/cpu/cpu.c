@@ -119,6 +119,7 @@ static void start_queue(choir_device *device, int threads)
         .enter = choir__cpu_context_enter,
         .arg = device->backend,
         .gauges = device->gauges ? &device->gauges->queue : NULL,
+        .blames = true,
     });
 }
 
