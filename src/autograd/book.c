@@ -13,7 +13,6 @@ choir__book *choir__book_new(
     choir__book *book = choir__calloc(1, sizeof *book);
     book->run = run;
     book->device = device;
-    book->wave_next = -1;
     book->params = choir__calloc((size_t)count + 1, sizeof *book->params);
     for (int i = 0; i < count; i++)
         if (!params[i]->book) {
@@ -112,6 +111,11 @@ choir_status choir__book_check(choir__book *book)
 {
     if (book->finished)
         start_step(book);
+    if (book->reducer && book->reducer_ops->begin) {
+        choir_status status = book->reducer_ops->begin(book->reducer, book);
+        if (status != CHOIR_OK)
+            return status;
+    }
     if (book->planned && book->leaves == book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps next",
@@ -181,10 +185,8 @@ static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 /* A bucket's leaf is complete: add what are now siblings. Returns the height of the stack. */
 static int merge(choir__book *book, int bucket, choir__node stack[], int top, bool launch)
 {
-    bool wave = book->wave_next >= 0;
-    int bottom = wave ? book->bottom : 0;
-    stack[top++] = (choir__node){wave ? book->wave_next : book->first + book->leaves, 1};
-    while (top > bottom + 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
+    stack[top++] = (choir__node){book->first + book->leaves, 1};
+    while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
         if (launch)
             add_levels(book, bucket, top - 2, top - 1, 1);
         stack[top - 2].leaves *= 2;
@@ -232,7 +234,7 @@ static void pad_rows(choir__book *book)
 
 choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
 {
-    if (book->reducer) {
+    if (book->reducer && book->reducer_ops->unused) {
         choir_status status = book->reducer_ops->unused(book->reducer, book);
         if (status != CHOIR_OK)
             return status;
@@ -251,49 +253,17 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
     }
     pad_rows(book);
     book->top = merge(book, 0, book->stack, book->top, false);
-    if (book->wave_next >= 0)
-        book->wave_next++;
-    else
-        book->leaves++;
-    book->parts += parts;
-    return CHOIR_OK;
-}
-
-/* --- waves --- */
-
-void choir__book_wave_open(choir__book *book, int64_t first)
-{
-    if (book->finished)
-        start_step(book);
-    book->bottom = book->top;
-    book->wave_next = first;
-}
-
-int choir__book_wave_nodes(const choir__book *book, const choir__node **nodes)
-{
-    *nodes = book->stack + book->bottom;
-    return book->top - book->bottom;
-}
-
-void choir__book_wave_close(choir__book *book, int64_t parts)
-{
-    book->wave_next = -1;
-    book->top = book->bottom;
-    for (int b = 0; b < book->bucket_count; b++) {
-        choir__node stack[CHOIR__MAX_LEVELS];
-        memcpy(stack, book->stack, sizeof stack);
-        merge(book, b, stack, book->top, true);
-    }
-    book->top = merge(book, 0, book->stack, book->top, false);
     book->leaves++;
     book->parts += parts;
+    return CHOIR_OK;
 }
 
 void choir__book_forget(choir__book *book)
 {
     start_step(book);
-    book->wave_next = -1;
 }
+
+/* --- rows and sums of other devices --- */
 
 /* A copy of an array on another device; NULL: out of memory. */
 static choir__storage *copy_array(
@@ -334,32 +304,15 @@ static choir_status rows_on(choir_device *device, const choir__param *p,
     return CHOIR_OK;
 }
 
-static choir_status take_slot_rows(
-    choir__book *book, choir__param *p, choir__slot *to, choir__slot *from)
-{
-    for (int64_t l = 0; l < from->row_count; l++) {
-        choir__leaf_rows rows;
-        choir_status status = rows_on(book->device, p, &from->rows[l], &rows);
-        if (status != CHOIR_OK)
-            return status;
-        append_rows(to, rows);
-    }
-    return CHOIR_OK;
-}
-
-choir_status choir__book_take_rows(choir__book *book, choir__book *other)
+void choir__book_take_rows(choir__book *book, choir__book *other)
 {
     for (int i = 0; i < book->count; i++)
         for (int u = 0; u < book->params[i]->slot_count; u++) {
-            choir__param *p = book->params[i], *q = other->params[i];
-            if (!p->slots[u].by_rows || u >= q->slot_count)
-                continue;
-            p->has_grad |= q->has_grad;
-            choir_status status = take_slot_rows(book, p, &p->slots[u], &q->slots[u]);
-            if (status != CHOIR_OK)
-                return status;
+            choir__slot *to = &book->params[i]->slots[u], *from = &other->params[i]->slots[u];
+            for (int64_t l = 0; l < from->row_count; l++)
+                append_rows(to, from->rows[l]);
+            from->row_count = 0; /* theirs no more */
         }
-    return CHOIR_OK;
 }
 
 /* --- the end of a step --- */
@@ -367,7 +320,7 @@ choir_status choir__book_take_rows(choir__book *book, choir__book *other)
 static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot,
     float *y, bool accumulate, float scale)
 {
-    int64_t total = book->reducer ? book->total : slot->row_count;
+    int64_t total = !book->reducer ? slot->row_count : book->total ? book->total : book->leaves;
     choir__leaf_rows *all = slot->rows;
     choir_status status = CHOIR_OK;
     if (book->reducer) {

@@ -18,8 +18,8 @@
  *
  * A book is of one device. Where a parameter is needed on a second one, it has a *replica*
  * there, a parameter with a book of its own: in a pipeline the replica's gradients are further
- * uses; in DataParallel the pieces of one batch, a *wave*, are leaves of a tree of their own,
- * whose sum over the devices' books counts as one leaf here. */
+ * uses; in DataParallel the pieces of one batch are leaves spread over the devices' books,
+ * whose nodes a reducer adds into this one. */
 #ifndef CHOIR_BOOK_H
 #define CHOIR_BOOK_H
 
@@ -66,8 +66,11 @@ typedef struct choir__bucket {
     size_t offset; /* bytes into a level */
 } choir__bucket;
 
-/* Reduction over ranks: what DDP adds to a book. */
+/* Reduction over ranks or devices: what DDP and DataParallel add to a book. All but finish and
+ * gather_rows may be NULL. */
 typedef struct choir__reducer_ops {
+    /* Another leaf is about to be opened. */
+    choir_status (*begin)(void *reducer, choir__book *book);
     /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error
      * noted. */
     void *(*alloc)(void *reducer, size_t bytes, int levels);
@@ -101,8 +104,6 @@ struct choir__book {
     int64_t first, planned; /* this rank's leaves; planned 0: as many as come */
     int64_t leaves, total;  /* done here since the step; in the job (0: parts) */
     int64_t parts;          /* losses whose mean's gradient this is */
-    int bottom;             /* of an open wave: its lowest level */
-    int64_t wave_next;      /* of an open wave: its next leaf here; else -1 */
     bool finished, laid_out, consumed;
     bool of_replicas; /* its sums are further uses of the parameters they are of */
     const choir__reducer_ops *reducer_ops;
@@ -133,20 +134,13 @@ void choir__book_done(choir__param *param, int use);
 /* parts: losses the backward started from. */
 choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
 
-/* --- waves: the pieces of one batch on several devices (parallel/data_parallel.c) --- */
+/* --- sums of other devices (parallel/data_parallel_sum.c) --- */
 
-/* The leaves that follow are pieces first, first + 1, ... of a batch. */
-void choir__book_wave_open(choir__book *book, int64_t first);
-/* The complete nodes of the batch's tree that are here, at levels book->bottom and up. */
-int choir__book_wave_nodes(const choir__book *book, const choir__node **nodes);
-/* The batch's sum is at book->bottom by the time the device gets there: it counts as one leaf
- * of `parts` losses. */
-void choir__book_wave_close(choir__book *book, int64_t parts);
-/* The same for a replica's book: what it held has been added elsewhere, or is given up. */
+/* What the book holds of this step is given up, or was added elsewhere. */
 void choir__book_forget(choir__book *book);
-/* Appends other's rows of the wave to the same parameters' rows here; other's parameters are
- * replicas, in the same order. */
-choir_status choir__book_take_rows(choir__book *book, choir__book *other);
+/* Moves other's rows behind the same parameters' rows here, where they lie; other's parameters
+ * are replicas, in the same order, and laid out alike. */
+void choir__book_take_rows(choir__book *book, choir__book *other);
 
 /* --- after it --- */
 

@@ -133,7 +133,7 @@ choir_status choir__layout_check(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "backward: parameter %s is used %d times in this micro-batch, %d in the one before",
             odd->name, odd->uses, odd->slot_count);
-    if (odd && book->reducer)
+    if (odd && book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: parameter %s is used %d times in this step, %d in the one before; under a "
             "group the use of parameters may not change",
@@ -172,7 +172,7 @@ choir_status choir__layout_levels(choir__book *book, int levels)
 {
     if (book->level[levels - 1] || !book->level_bytes)
         return CHOIR_OK;
-    if (!book->reducer)
+    if (!book->reducer || !book->reducer_ops->alloc)
         return one_level(book, levels - 1);
     int needed = levels_needed(book);
     char *base = book->reducer_ops->alloc(book->reducer, book->level_bytes, needed);

@@ -39,6 +39,15 @@ int64_t choir__sink_parts(const choir__sink *sink)
     return ((const choir__walk *)sink)->parts;
 }
 
+bool choir__sink_writes(const choir__sink *sink, const choir__book *book)
+{
+    const choir__walk *w = (const choir__walk *)sink;
+    for (int b = 0; b < w->book_count; b++)
+        if (w->books[b] == book)
+            return true;
+    return false;
+}
+
 choir__late *choir__put_off(choir__walk *w, choir__record *r, int input)
 {
     choir__late *late = choir__arena_get(&r->scope->arena, sizeof *late);

@@ -15,22 +15,37 @@ static const choir__op consumed = {.name = "consumed"};
 
 /* --- the look --- */
 
-static void unmark(choir_tensor *root)
+static void unmark(choir__walk *w)
 {
-    for (choir_scope *s = root->scope; s; s = s->parent)
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir__record *r = s->tape; r; r = r->next)
             r->reached = false;
 }
 
-static choir_status mark_reached(choir_tensor *root)
+/* A piece of a batch may depend on parameters and on its own inputs, nothing else: there is no
+ * way back into the batch's tape. */
+static bool leads_out(const choir__walk *w, const choir__record *r, int i)
 {
-    root->producer->reached = true;
-    for (choir_scope *s = root->scope; s; s = s->parent)
+    const choir_tensor *t = r->in[i];
+    return w->end && choir__wanted(r, i) && !t->param && t->scope != w->root->scope;
+}
+
+static choir_status mark_reached(choir__walk *w)
+{
+    w->root->producer->reached = true;
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir__record *r = s->tape_tail; r; r = r->previous)
             for (int i = 0; r->reached && i < r->count; i++) {
                 choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
+                if (leads_out(w, r, i)) {
+                    unmark(w);
+                    return choir__error(CHOIR_ERR_SCOPE,
+                        "backward: operand %d of %s comes from outside of its piece of the batch; "
+                        "make it an input of the module",
+                        i, r->op->name);
+                }
                 if (producer && producer->op == &consumed) {
-                    unmark(root);
+                    unmark(w);
                     return choir__error(CHOIR_ERR_STATE,
                         "backward: operand %d of %s is part of a graph that was walked before",
                         i, r->op->name);
@@ -51,7 +66,7 @@ static bool turn(const choir__walk *w, const choir__record *r)
 static void each_use(choir__walk *w, choir_scope *scope,
     void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
 {
-    if (scope->parent)
+    if (scope->parent != w->end)
         each_use(w, scope->parent, fn);
     for (choir__record *r = scope->tape; r; r = r->next)
         for (int i = 0; turn(w, r) && i < r->count; i++)
@@ -310,7 +325,7 @@ static void mark_ready(choir__walk *w, choir__record *r)
 static choir_status walk(choir__walk *w)
 {
     w->noted = w->costs ? choir__now() : 0;
-    for (choir_scope *s = w->root->scope; s; s = s->parent)
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;
             if (!turn(w, r))
@@ -328,9 +343,9 @@ static choir_status walk(choir__walk *w)
 }
 
 /* Leaves have no record whose turn would come: theirs is when the walk is over. */
-static void finish_leaves(choir_tensor *root)
+static void finish_leaves(const choir__walk *w)
 {
-    for (choir_scope *s = root->scope; s; s = s->parent)
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir_tensor *t = s->tensors; t; t = t->next)
             if (t->grad && !t->producer && !t->param) {
                 if (t->grad->scope !=
@@ -374,21 +389,33 @@ static choir_status set_root_grad(choir_tensor *root, choir_tensor *grad)
     return CHOIR_OK;
 }
 
-choir_status choir__walk_open(
-    choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, int stages)
+static choir_status open_walk(
+    choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, choir_scope *end)
 {
-    *w = (choir__walk){.root = root, .parts = parts, .stage = -1};
+    *w = (choir__walk){.root = root, .parts = parts, .end = end, .stage = -1};
     w->late_end = &w->late;
     choir__sink_fill(&w->sink);
     choir_status status = can_start(root, !grad);
+    if (status == CHOIR_OK && root->scope->piece && !end)
+        status = choir__error(CHOIR_ERR_STATE,
+            "backward: this is a piece of a batch on %s; choir_criterion_parallel or choir_gather "
+            "joins them, and backward starts from what they give",
+            choir_device_name(choir__device_of(root)));
     if (status == CHOIR_OK)
-        status = mark_reached(root);
+        status = mark_reached(w);
     if (status != CHOIR_OK)
         return choir__scope_fail(root->scope, status);
     book_the_rest(root->scope->run);
+    return set_root_grad(root, grad);
+}
+
+choir_status choir__walk_open(
+    choir__walk *w, choir_tensor *root, choir_tensor *grad, int64_t parts, int stages)
+{
+    choir_status status = open_walk(w, root, grad, parts, NULL);
     if (stages)
         w->done = choir__arena_get(&root->scope->arena, (size_t)stages * sizeof(choir__event));
-    return set_root_grad(root, grad);
+    return status;
 }
 
 choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
@@ -483,20 +510,30 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
 
 void choir__walk_close(choir__walk *w)
 {
-    finish_leaves(w->root);
+    finish_leaves(w);
     for (choir__late *late = w->late; late; late = late->next)
         lend(late, true); /* of a walk that failed */
     w->late = NULL;
+}
+
+static choir_status walk_all(choir__walk *w)
+{
+    choir_status status = choir__walk_stage(w, -1, false);
+    if (status == CHOIR_OK)
+        choir__walk_close(w);
+    return status;
 }
 
 choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts)
 {
     choir__walk w;
     choir_status status = choir__walk_open(&w, root, grad, parts, 0);
-    if (status != CHOIR_OK)
-        return status;
-    status = choir__walk_stage(&w, -1, false);
-    if (status == CHOIR_OK)
-        choir__walk_close(&w);
-    return status;
+    return status == CHOIR_OK ? walk_all(&w) : status;
+}
+
+choir_status choir__backward_inner(choir_tensor *root, choir_tensor *grad)
+{
+    choir__walk w;
+    choir_status status = open_walk(&w, root, grad, 0, root->scope->parent);
+    return status == CHOIR_OK ? walk_all(&w) : status;
 }

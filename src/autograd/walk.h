@@ -25,6 +25,7 @@ typedef struct choir__walk {
     choir__sink sink; /* first: a sink is its walk's */
     choir_tensor *root;
     int64_t parts;       /* losses it starts from; 0: pieces of another walk's */
+    choir_scope *end;    /* the first scope, outwards from the root's, that is not walked */
     bool split;          /* leave the gradients of parameters to choir__walk_weights */
     int stage;           /* being walked; -1: all of them */
     choir__book **books; /* of this stage's parameters; in the scope's arena */
@@ -48,9 +49,14 @@ void choir__walk_close(choir__walk *w);
 
 /* The whole of a walk, into leaves of `parts` losses. */
 choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts);
+/* The same of root's scope alone, for use inside of a backward function, whose own walk is of
+ * the scopes around it. grad is not NULL. */
+choir_status choir__backward_inner(choir_tensor *root, choir_tensor *grad);
 
 /* How many losses the walk started from that a backward function is called by. */
 int64_t choir__sink_parts(const choir__sink *sink);
+/* Whether it adds a leaf to the book. */
+bool choir__sink_writes(const choir__sink *sink, const choir__book *book);
 
 /* Values that were let go of because their op can make them again. */
 choir_status choir__restore(choir_tensor *t);

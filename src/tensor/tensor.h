@@ -185,6 +185,7 @@ struct choir_scope {
     bool grad;   /* record for backward */
     uint64_t seed, step;
     int64_t micro;
+    bool piece;          /* of a DataParallel batch: walked by what joins the pieces alone */
     choir__calls *calls; /* numbers the random ops of this scope, by name */
     choir_scope *spare;  /* closed scopes kept for the next step */
     /* of a run */
