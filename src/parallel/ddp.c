@@ -330,6 +330,7 @@ choir_module *choir_ddp(
 {
     ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
+    d->base.strategy = true;
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
     choir_status status = choir_scope_status(run);

@@ -1,0 +1,286 @@
+/* The DataParallel module: what may be wrapped, and its forward.
+ *
+ * One thread issues the work of all devices, in their order. Nothing waits: a device that has
+ * its first tasks computes while the next one is given its own. Before a replica runs, the
+ * module's fields are bound to its tensors (replicas.h). What goes wrong in one replica stops
+ * the issue of the others, and is the batch's error. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/shards.h"
+
+choir_data_parallel_opts choir_data_parallel_defaults(void)
+{
+    return (choir_data_parallel_opts){0};
+}
+
+/* --- forward --- */
+
+/* NULL, or the error. */
+static choir_tensor *check_result(const choir_shards *s, const choir__piece *p, const char *did)
+{
+    const choir_tensor *out = p->out;
+    if (out->poisoned || choir_scope_status(p->scope) != CHOIR_OK)
+        return choir__piece_failed(s, p, did, choir_scope_status(p->scope));
+    if (out->scope != p->scope || choir__device_of(out) != p->scope->device)
+        return choir__poison(s->scope, CHOIR_ERR_DEVICE,
+            "data_parallel: %s of module '%s' on %s gave a tensor on %s that is not of its "
+            "inputs' scope",
+            did, *s->dp->module->path ? s->dp->module->path : s->dp->module->type->name,
+            choir_device_name(p->scope->device), choir_device_name(choir__device_of(out)));
+    return NULL;
+}
+
+/* All replicas first: what they wait for on the first device is what came before its forward.
+ */
+static choir_status fill_replicas(choir_shards *s)
+{
+    choir__replicas *r = &s->dp->replicas;
+    choir__event from = choir__queue_record(r->replica[0].device->queue);
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < s->count && status == CHOIR_OK; i++)
+        if (i == 0 || s->piece[i].part.device != s->piece[i - 1].part.device)
+            status = choir__replicas_fill(r, s->piece[i].part.device, from);
+    return status;
+}
+
+static choir_tensor *run_pieces(choir_shards *s)
+{
+    choir__replicas *r = &s->dp->replicas;
+    choir_tensor *bad = NULL;
+    choir_status status = fill_replicas(s);
+    if (status != CHOIR_OK)
+        return choir__poison(s->scope, status, "%s", choir_error_message());
+    for (int i = 0; i < s->count && !bad; i++) {
+        choir__piece *p = &s->piece[i];
+        int d = p->part.device;
+        choir__replicas_bind(r, d);
+        p->out = choir_forward_n(s->dp->module, p->in, s->in_count);
+        choir__replicas_bind(r, 0);
+        bad = check_result(s, p, "replica");
+        if (i == 0 && d != 0 && s->dp->module->training) /* piece 0 moves the statistics */
+            choir__replicas_take_buffers(r, d);
+    }
+    choir__replicas_were_read(r);
+    return bad;
+}
+
+choir_shards *choir_parallel_apply(choir_module *module, choir_shards *in)
+{
+    choir__data_parallel *dp = choir__data_parallel_of(module);
+    if (in->poisoned)
+        return in;
+    if (dp != in->dp)
+        return choir__shards_failed(choir__poison(in->scope, CHOIR_ERR_ARGUMENT,
+            "choir_parallel_apply: these pieces were scattered for another module"));
+    choir_shards *s = choir__shards_copy(in);
+    s->poisoned = run_pieces(s);
+    return s;
+}
+
+choir_shards *choir_forward_shards(choir_module *module, choir_tensor *const *in, int count)
+{
+    choir__module_ready(module);
+    choir_shards *s = choir_scatter(in, count, module);
+    return s->poisoned ? s : choir_parallel_apply(module, s);
+}
+
+static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    choir__data_parallel *dp = (choir__data_parallel *)self;
+    choir_shards *s = choir_forward_shards(self, in, count);
+    choir_tensor *y = choir_gather(s, NULL, dp->dim);
+    if (y->poisoned)
+        return y;
+    if (!y->requires_grad)
+        choir__pieces_close(s);
+    for (int i = 0; i < s->count; i++)
+        choir__done_with(s->piece[i].out);
+    return y;
+}
+
+/* --- the criterion --- */
+
+choir_tensor *choir_criterion_parallel(
+    choir_shards *out, choir_tensor *target, choir_criterion_fn *fn, void *arg)
+{
+    if (out->poisoned)
+        return out->poisoned;
+    choir_shards *s = choir__shards_copy(out);
+    choir_tensor *bad = NULL;
+    if (target && (target->poisoned || target->freed))
+        return target->poisoned ? target
+                                : choir__poison(s->scope, CHOIR_ERR_STATE,
+                                      "criterion: backward has freed the target");
+    if (target && choir__is_dealt(s, target) && target->shape.dim[s->dp->dim] != s->batch)
+        return choir__poison(s->scope, CHOIR_ERR_SHAPE,
+            "data_parallel: a target of %lld samples, %s, for a batch of %lld",
+            (long long)target->shape.dim[s->dp->dim], choir__shape_text(target->shape),
+            (long long)s->batch);
+    for (int i = 0; i < s->count && !bad; i++) {
+        choir__piece *p = &s->piece[i];
+        double share = (double)p->part.length * s->count / (double)s->batch;
+        choir_tensor *y = target ? choir__piece_of(s, p, target) : NULL;
+        p->out = fn(p->out, y, arg);
+        bad = check_result(s, p, "criterion");
+        if (!bad && p->out->count != 1)
+            bad = choir__poison(s->scope, CHOIR_ERR_SHAPE,
+                "data_parallel: the criterion gave %s on %s; one value a piece is wanted",
+                choir__shape_text(p->out->shape), choir_device_name(p->scope->device));
+        if (!bad && p->out->shape.ndim)
+            p->out = choir_reshape(p->out, CHOIR_SCALAR);
+        if (!bad && p->part.length * s->count != s->batch)
+            p->out = choir_scale(p->out, share);
+    }
+    return bad ? bad : choir_gather(s, NULL, 0);
+}
+
+/* --- construction --- */
+
+static const choir_module_class plain = {
+    "data_parallel", sizeof(choir__data_parallel), forward};
+static const choir_module_class balanced = {
+    "data_parallel_balanced", sizeof(choir__data_parallel), forward};
+
+choir__data_parallel *choir__data_parallel_of(choir_module *module)
+{
+    if (module->type == &plain || module->type == &balanced)
+        return (choir__data_parallel *)module;
+    choir__error(CHOIR_ERR_ARGUMENT, "data_parallel: module '%s' is a %s, not a data_parallel",
+        *module->path ? module->path : module->type->name, module->type->name);
+    return NULL;
+}
+
+static void close_data_parallel(void *arg)
+{
+    choir__data_parallel *dp = arg;
+    choir__replicas_free(&dp->replicas);
+    free(dp->weights);
+}
+
+static choir_status check_opts(const choir_data_parallel_opts *o, int count)
+{
+    double sum = 0;
+    if (o->dim < 0 || o->dim >= CHOIR_MAX_DIMS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "data_parallel: dim %d; a dimension from 0 to %d", o->dim, CHOIR_MAX_DIMS - 1);
+    if (o->pieces < 0 || o->pieces > INT32_MAX)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "data_parallel: %lld pieces; 0, or how many there shall be", (long long)o->pieces);
+    for (int i = 0; o->weights && i < count; i++) {
+        if (!(o->weights[i] >= 0 && isfinite(o->weights[i])))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "data_parallel: device %d has a weight of %g; a finite number of at least 0", i,
+                o->weights[i]);
+        sum += o->weights[i];
+    }
+    if (o->weights && !(sum > 0))
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "data_parallel: no device has a weight above 0");
+    return CHOIR_OK;
+}
+
+/* The devices asked for, or all of the run's kind with the run's first. */
+static choir_status find_devices(
+    choir_scope *run, const choir_data_parallel_opts *o, choir_device **list, int count)
+{
+    int next = 0;
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        list[i] = o->devices ? o->devices[i] : run->device;
+        if (!o->devices && i > 0) {
+            next += next == run->device->index;
+            snprintf(name, sizeof name, "%s:%d", run->device->kind, next++);
+            list[i] = choir_device_find(name);
+        }
+        if (!list[i])
+            return choir__error(CHOIR_ERR_DEVICE, "data_parallel: device %d of %d: %s", i,
+                count, o->devices ? choir__missing_device() : choir_error_message());
+        for (int k = 0; k < i; k++)
+            if (list[k] == list[i])
+                return choir__error(CHOIR_ERR_DEVICE,
+                    "data_parallel: %s is named twice, as device %d and device %d",
+                    choir_device_name(list[i]), k, i);
+    }
+    return CHOIR_OK;
+}
+
+/* The gradients arrive in a book of this module's parameters alone. */
+static void take_over(choir__data_parallel *dp)
+{
+    choir__replicas *r = &dp->replicas;
+    choir__param **params = choir__calloc((size_t)r->params + 1, sizeof(choir__param *));
+    for (int i = 0; i < r->params; i++) {
+        params[i] = r->replica[0].tensor[i]->param;
+        if (params[i]->book)
+            choir__book_free(params[i]->book);
+    }
+    dp->book = r->replica[0].book =
+        choir__book_new(dp->base.run, r->replica[0].device, params, r->params);
+    dp->book->reducer = dp;
+    dp->book->reducer_ops = &choir__data_parallel_reducer;
+    free(params);
+}
+
+static choir_status set_up(choir__data_parallel *dp, choir_data_parallel_opts o)
+{
+    choir_scope *run = dp->base.run;
+    int all = choir_device_count(run->device->kind);
+    int count = o.device_count ? o.device_count : all;
+    if (count < 1 || (o.devices && !o.device_count))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "data_parallel: device_count is %d; it must say how many devices there are",
+            o.device_count);
+    choir_status status = check_opts(&o, count);
+    if (status != CHOIR_OK)
+        return status;
+    choir_device **list = choir__calloc((size_t)count, sizeof *list);
+    status = find_devices(run, &o, list, count);
+    if (status == CHOIR_OK)
+        status = choir__replicas_open(&dp->replicas, dp->module, list, count);
+    dp->dim = o.dim;
+    dp->pieces = o.pieces;
+    dp->output = o.output_device ? o.output_device : list[0];
+    free(list);
+    if (status != CHOIR_OK)
+        return status;
+    if (o.weights) {
+        dp->weights = choir__calloc((size_t)count, sizeof *dp->weights);
+        memcpy(dp->weights, o.weights, (size_t)count * sizeof *dp->weights);
+    }
+    choir__scope_uses(run, dp->output); /* before anything is recorded */
+    for (int d = 0; d < count; d++)
+        choir__scope_uses(run, dp->replicas.replica[d].device);
+    take_over(dp);
+    return CHOIR_OK;
+}
+
+static choir_module *wrap(const choir_module_class *type, choir_scope *run,
+    choir_module *module, choir_data_parallel_opts opts)
+{
+    choir__data_parallel *dp = choir_module_new(run, type);
+    dp->base.strategy = true;
+    choir__module_ready(module); /* names are the module's own, without a prefix */
+    choir_module_child(&dp->base, "", &dp->module, module);
+    choir__on_close(run, close_data_parallel, dp);
+    choir_status status = choir_scope_status(run);
+    if (status == CHOIR_OK)
+        status = set_up(dp, opts);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return &dp->base;
+}
+
+choir_module *choir_data_parallel(
+    choir_scope *run, choir_module *module, choir_data_parallel_opts opts)
+{
+    return wrap(&plain, run, module, opts);
+}
+
+choir_module *choir_data_parallel_balanced(
+    choir_scope *run, choir_module *module, choir_data_parallel_opts opts)
+{
+    return wrap(&balanced, run, module, opts);
+}

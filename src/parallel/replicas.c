@@ -1,0 +1,220 @@
+/* Making, filling and binding replicas: see replicas.h. */
+#include "parallel/replicas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what a module is made of --- */
+
+static int index_of(const choir__replicas *r, const choir_tensor *t)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->replica[0].tensor[i] == t)
+            return i;
+    return -1;
+}
+
+static void add_tensor(choir__replicas *r, choir_tensor *t)
+{
+    if (index_of(r, t) >= 0)
+        return;
+    size_t bytes = (size_t)(r->count + 1) * sizeof(choir_tensor *);
+    r->replica[0].tensor = choir__realloc(r->replica[0].tensor, bytes);
+    r->replica[0].tensor[r->count++] = t;
+}
+
+static void collect_tensors(choir__replicas *r, choir_module *m, bool params)
+{
+    for (choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            collect_tensors(r, e->child, params);
+        else if (params == (e->tensor->param != NULL))
+            add_tensor(r, e->tensor);
+}
+
+static choir_status no_replica(const choir_module *m, const char *name, const char *why)
+{
+    const char *path = *m->path ? m->path : m->type->name;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "data_parallel: module '%s' cannot be cloned: '%s' %s", path, name, why);
+}
+
+static choir_status collect_fields(choir__replicas *r, choir_module *m)
+{
+    choir_status status = CHOIR_OK;
+    if (m->strategy)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "data_parallel: module '%s' cannot be cloned: it contains a %s, which places its work "
+            "itself; wrap what is inside of it",
+            *r->module->path ? r->module->path : r->module->type->name, m->type->name);
+    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+        choir_tensor **field = (choir_tensor **)(void *)((char *)m + e->field);
+        if (e->kind == CHOIR__CHILD) {
+            status = collect_fields(r, e->child);
+            continue;
+        }
+        if (*field != e->tensor)
+            return no_replica(m, e->name, "is not in the field that was registered for it");
+        if (!choir__is_dense(e->tensor) || e->tensor->offset)
+            return no_replica(m, e->name, "is a view of other memory");
+        size_t bytes = (size_t)(r->field_count + 1) * sizeof *r->fields;
+        r->fields = choir__realloc(r->fields, bytes);
+        r->fields[r->field_count++] = (choir__field){field, e, index_of(r, e->tensor)};
+    }
+    return status;
+}
+
+static const char *name_of(const choir__replicas *r, int i)
+{
+    for (int f = 0; f < r->field_count; f++)
+        if (r->fields[f].tensor == i)
+            return i < r->params ? r->replica[0].tensor[i]->param->name
+                                 : r->fields[f].entry->name;
+    return "";
+}
+
+/* The module's own tensors lie on the first device, now as at the start. */
+static choir_status check_home(const choir__replicas *r)
+{
+    const choir_device *home = r->replica[0].device;
+    for (int i = 0; i < r->count; i++) {
+        const choir_tensor *t = r->replica[0].tensor[i];
+        if (t->storage && t->storage->device != home)
+            return choir__error(CHOIR_ERR_DEVICE,
+                "data_parallel: '%s' is on %s, not on %s, the first of the devices",
+                name_of(r, i), choir_device_name(t->storage->device), choir_device_name(home));
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__replicas_open(
+    choir__replicas *r, choir_module *module, choir_device *const *devices, int count)
+{
+    r->run = module->run;
+    r->module = module;
+    r->devices = count;
+    r->replica = choir__calloc((size_t)count, sizeof *r->replica);
+    for (int d = 0; d < count; d++)
+        r->replica[d].device = devices[d];
+    collect_tensors(r, module, true);
+    r->params = r->count;
+    collect_tensors(r, module, false);
+    choir_status status = collect_fields(r, module);
+    return status == CHOIR_OK ? check_home(r) : status;
+}
+
+void choir__replicas_free(choir__replicas *r)
+{
+    for (int d = 0; d < r->devices; d++) {
+        choir_device_sync(r->replica[d].device);
+        free(r->replica[d].tensor);
+        free(r->replica[d].fresh);
+    }
+    free(r->replica);
+    free(r->fields);
+    *r = (choir__replicas){0};
+}
+
+/* --- a replica's tensors --- */
+
+static choir_tensor *buffer_like(choir_scope *run, const choir_tensor *t, choir_device *device)
+{
+    choir_tensor *copy = choir__tensor_bare(run, t->dtype, t->shape);
+    memcpy(copy->stride, t->stride, sizeof copy->stride);
+    choir__tensor_allocate(copy, device);
+    return copy;
+}
+
+static choir_status make(choir__replicas *r, int i)
+{
+    choir__replica *to = &r->replica[i];
+    choir__scope_uses(r->run, to->device);
+    to->tensor = choir__calloc((size_t)r->count + 1, sizeof(choir_tensor *));
+    to->fresh = choir__calloc((size_t)r->count + 1, sizeof *to->fresh);
+    choir__param **params = choir__calloc((size_t)r->params + 1, sizeof(choir__param *));
+    for (int t = 0; t < r->count; t++) {
+        choir_tensor *own = r->replica[0].tensor[t];
+        if (t < r->params) {
+            params[t] = choir__param_replica(own->param, to->device);
+            to->tensor[t] = params[t]->tensor;
+        } else {
+            to->tensor[t] = buffer_like(r->run, own, to->device);
+        }
+    }
+    if (choir_scope_status(r->run) == CHOIR_OK)
+        to->book = choir__book_new(r->run, to->device, params, r->params);
+    free(params);
+    return choir_scope_status(r->run);
+}
+
+static void copy_values(choir_device *device, const choir_tensor *to, const choir_tensor *from)
+{
+    choir__launch_bytes(device, choir__data(to), choir__data(from),
+        (size_t)from->count * choir_dtype_size(from->dtype));
+}
+
+/* Values first..last of replica 0. */
+static void fill_some(choir__replicas *r, choir__replica *to, int first, int last)
+{
+    for (int t = first; t < last; t++) {
+        choir_tensor *from = r->replica[0].tensor[t], *own = to->tensor[t];
+        own->requires_grad = from->requires_grad;
+        own->hooks = from->hooks;
+        /* Kernels change buffers without a word. */
+        if (t < r->params && to->fresh[t] == from->storage->version + 1)
+            continue;
+        copy_values(to->device, own, from);
+        own->storage->version++; /* a backward that saved it notices */
+        to->fresh[t] = from->storage->version + 1;
+    }
+}
+
+choir_status choir__replicas_fill(choir__replicas *r, int i, choir__event from)
+{
+    choir__replica *to = &r->replica[i];
+    choir_status status = check_home(r);
+    if (status == CHOIR_OK && !to->tensor)
+        status = make(r, i);
+    if (status != CHOIR_OK || i == 0)
+        return status;
+    choir__queue_wait_event(to->device->queue, from);
+    fill_some(r, to, r->params, r->count);
+    choir__event read = choir__queue_record(to->device->queue);
+    for (int t = r->params; t < r->count; t++) /* the forward there moves statistics */
+        if (r->replica[0].tensor[t]->storage->block)
+            choir__block_used_by(r->replica[0].tensor[t]->storage->block, read);
+    fill_some(r, to, 0, r->params);
+    to->filled = choir__queue_record(to->device->queue);
+    to->unread = true;
+    return CHOIR_OK;
+}
+
+void choir__replicas_take_buffers(choir__replicas *r, int i)
+{
+    choir__replica *home = &r->replica[0], *from = &r->replica[i];
+    if (r->count == r->params)
+        return;
+    choir__queue_wait_event(home->device->queue, choir__queue_record(from->device->queue));
+    for (int t = r->params; t < r->count; t++) {
+        choir__storage_claim(home->tensor[t]->storage);
+        copy_values(home->device, home->tensor[t], from->tensor[t]);
+    }
+    choir__queue_wait_event(from->device->queue, choir__queue_record(home->device->queue));
+}
+
+void choir__replicas_were_read(choir__replicas *r)
+{
+    for (int i = 1; i < r->devices; i++) {
+        if (r->replica[i].unread)
+            choir__queue_wait_event(r->replica[0].device->queue, r->replica[i].filled);
+        r->replica[i].unread = false;
+    }
+}
+
+void choir__replicas_bind(choir__replicas *r, int i)
+{
+    for (int f = 0; f < r->field_count; f++) {
+        choir__field *b = &r->fields[f];
+        *b->field = b->entry->tensor = r->replica[i].tensor[b->tensor];
+    }
+}
