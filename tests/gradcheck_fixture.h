@@ -1,5 +1,5 @@
 /* What gradient checks share: f64 leaves in a step, and a weighted sum of a result. Central
- * differences in f64 run the reference kernels. */
+ * differences in f64 run the reference kernels. On the way each op makes its result again. */
 #ifndef CHOIR_GRADCHECK_FIXTURE_H
 #define CHOIR_GRADCHECK_FIXTURE_H
 
@@ -7,6 +7,7 @@
 
 #include <choir/autograd.h>
 
+#include "again_fixture.h"
 #include "scopes_fixture.h"
 
 /* Normal f64 values; uniform in [0.5, 2) when positive is asked for. */
@@ -42,6 +43,7 @@ static inline void check(choir_check_fn *f, choir_tensor **in, int count, void *
     if (status != CHOIR_OK)
         print_error("%s\n", choir_error_message());
     assert_int_equal(status, CHOIR_OK);
+    check_again(f, in, count, arg);
 }
 
 #endif

@@ -54,6 +54,7 @@ struct choir_module {
     struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
     bool ready;
     bool strategy; /* places the work of what it wraps: no other strategy may clone it */
+    bool recompute; /* choir_module_recompute */
 };
 
 /** A zeroed struct of type->size bytes. */
@@ -135,6 +136,27 @@ void choir_module_train(choir_module *module, bool training);
 
 /** Frozen parameters get no gradient and are not stepped. */
 void choir_module_freeze(choir_module *module, bool frozen);
+
+/**
+ * Trades time for memory (as torch.utils.checkpoint): from the next forward on, what the module
+ * computes on its way is let go of when its forward is done, and made again, once, when
+ * backward gets there. Only its result is kept, and what hooks were shown or choir_keep holds.
+ * So backward needs the results of such modules and the activations of one of them at a time.
+ * Losses, gradients and buffers have the same bits with and without: dropout drops the same,
+ * running statistics are updated in the forward pass alone.
+ *
+ * Modules may lie within each other; the inner one is then computed once more for the outer.
+ * A tensor from inside that a later op wants (a list of hidden states, what skips over blocks)
+ * is made again at once, and stays. What choir_custom made, and copies by choir_to, are kept.
+ */
+void choir_module_recompute(choir_module *module, bool on);
+
+/**
+ * choir_module_recompute of the module's blocks: the innermost modules that are numbered
+ * ("h.0", "layer1.2", "encoder.layer.11") and have modules in them; where there are none, of
+ * the module's children. Returns how many.
+ */
+int choir_module_recompute_blocks(choir_module *module, bool on);
 
 /** The parameter or buffer by its full name; NULL if there is none. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);

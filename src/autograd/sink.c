@@ -97,7 +97,7 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
         return dest(sink, r, i);
     for (choir__record *p = r->previous; p;
          p = p->previous) { /* what backward still has to do */
-        if (choir__reads(p, x))
+        if (choir__reads(p, x) || choir__made_of(p, x))
             return dest(sink, r, i);
         if (p == x->producer)
             break;

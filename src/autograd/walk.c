@@ -165,36 +165,6 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
-choir_status choir__restore(choir_tensor *t)
-{
-    choir__record *r = t ? t->producer : NULL;
-    if (!r || t->storage || !r->op->again)
-        return CHOIR_OK;
-    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
-        if (choir__restore(r->saved[i]) != CHOIR_OK)
-            return choir_scope_status(t->scope);
-    for (int i = 0; i < r->count; i++)
-        if (r->op->reads_in >> i & 1 && choir__restore(r->in[i]) != CHOIR_OK)
-            return choir_scope_status(t->scope);
-    if (!choir__tensor_allocate(t, choir__device_of(t)))
-        return choir_scope_status(t->scope);
-    t->storage->version = r->out_version;
-    t->freed = false;
-    r->op->again(r);
-    return CHOIR_OK;
-}
-
-static choir_status restore_read(const choir__record *r)
-{
-    choir_status status = CHOIR_OK;
-    for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++)
-        status = choir__restore(r->saved[i]);
-    for (int i = 0; i < r->count && status == CHOIR_OK; i++)
-        if (r->op->reads_in >> i & 1)
-            status = choir__restore(r->in[i]);
-    return status;
-}
-
 static bool is_input(const choir__record *r, const choir_tensor *t)
 {
     for (int i = 0; i < r->count; i++)
@@ -276,7 +246,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
 {
     choir_status status = check_versions(r);
     if (status == CHOIR_OK)
-        status = restore_read(r);
+        status = choir__restore_read(r);
     if (status != CHOIR_OK)
         return status;
     choir_tensor *gy = r->out->grad, *mark = r->scope->tensors;
@@ -310,6 +280,8 @@ static choir_status run_record(choir__walk *w, choir__record *r)
 static void unlink_record(choir__record *r)
 {
     choir_scope *s = r->scope;
+    choir__segment_drop(r);
+    r->out->let_go = NULL; /* for good */
     *(r->previous ? &r->previous->next : &s->tape) = r->next;
     *(r->next ? &r->next->previous : &s->tape_tail) = r->previous;
     r->op = &consumed;

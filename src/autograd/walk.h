@@ -58,7 +58,4 @@ int64_t choir__sink_parts(const choir__sink *sink);
 /* Whether it adds a leaf to the book. */
 bool choir__sink_writes(const choir__sink *sink, const choir__book *book);
 
-/* Values that were let go of because their op can make them again. */
-choir_status choir__restore(choir_tensor *t);
-
 #endif

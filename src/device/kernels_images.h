@@ -11,8 +11,8 @@
  * that). train: the batch's mean and biased variance are used and written to mean, rstd; when
  * update is set the running ones become (1 - momentum) old + momentum new, the variance
  * unbiased there. eval: the running ones are used (mean, rstd are written too). again: mean and
- * rstd are an earlier call's, whose y is made once more, bit for bit, and nothing else is read
- * or written. gamma, beta may be NULL. */
+ * rstd are an earlier call's, whose y is made once more, bit for bit, and nothing else is
+ * written. gamma, beta may be NULL. */
 typedef struct choir__k_batch_norm {
     const void *x, *gamma, *beta, *residual;
     void *y, *mean, *rstd, *running_mean, *running_var;

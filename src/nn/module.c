@@ -183,7 +183,8 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static const choir__op hook_op = {.name = "module hook", .backward = hook_backward};
+static const choir__op hook_op = {
+    .name = "module hook", .backward = hook_backward, .view = true};
 
 /* t itself, with a place on the tape where the hook is called. */
 static choir_tensor *hooked(choir_module *module, choir_tensor *t,
@@ -234,7 +235,9 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
             count, CHOIR__MAX_IN);
     choir_module *caller = m->run->at;
     m->run->at = m;
+    choir__segment *segment = m->recompute ? choir__recompute_begin(in, count) : NULL;
     choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+    choir__segment_end(segment, y);
     m->run->at = caller;
     if (y->poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);

@@ -67,6 +67,9 @@ choir_status choir__param_can_move(const choir__param *param);
 choir_status choir__param_move(choir__param *param, choir_device *device);
 choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copied);
 
+/* A segment (tensor/tensor.h) of ops on in; NULL: there is nothing to recompute. */
+choir__segment *choir__recompute_begin(choir_tensor *const *in, int count);
+
 /* Trainable and frozen parameters in order of registration, each once; the caller frees the
  * list. */
 choir__param **choir__module_params(choir_module *module, int *count);

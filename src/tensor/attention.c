@@ -30,7 +30,26 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, out);
 }
 
-static const choir__op softmax_op = {.name = "softmax", .backward = softmax_backward};
+static void launch_softmax(choir_tensor *y, const choir_tensor *x, bool logarithm)
+{
+    choir__k_softmax args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .log = logarithm,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
+}
+
+static void softmax_again(choir__record *r)
+{
+    choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
+    if (!x->poisoned)
+        launch_softmax(r->out, x, *(const bool *)r->attrs);
+}
+
+static const choir__op softmax_op = {
+    .name = "softmax", .backward = softmax_backward, .again = softmax_again};
 
 static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
 {
@@ -46,13 +65,7 @@ static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
-    choir__k_softmax args = {.x = choir__data(dense),
-        .y = choir__data(y),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .log = logarithm,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
+    launch_softmax(y, dense, logarithm);
     choir__record *r = choir__record_op(&softmax_op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &logarithm, sizeof logarithm);
@@ -84,14 +97,11 @@ static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
-/* Returns log sum exp (B, H, T). */
-static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    const struct operands *x, choir__heads y)
+/* lse: log sum exp (B, H, T) */
+static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
 {
-    choir_tensor *lse =
-        choir__tensor_new(scope, device, dtype, choir_dims(x->n.b, x->n.h, x->n.t));
-    if (lse->poisoned || !lse->count)
-        return lse;
+    if (!lse->count)
+        return;
     choir__k_attention args = {.q = x->q,
         .k = x->k,
         .v = x->v,
@@ -99,8 +109,18 @@ static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dty
         .bias = x->bias,
         .lse = choir__data(lse),
         .n = x->n,
-        .dtype = dtype};
-    choir__launch(device, dtype, attention, &args);
+        .dtype = lse->dtype};
+    choir__launch(choir__device_of(lse), lse->dtype, attention, &args);
+}
+
+/* Returns log sum exp. */
+static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dtype dtype,
+    const struct operands *x, choir__heads y)
+{
+    choir_tensor *lse =
+        choir__tensor_new(scope, device, dtype, choir_dims(x->n.b, x->n.h, x->n.t));
+    if (!lse->poisoned)
+        launch(x, y, lse);
     return lse;
 }
 
@@ -184,8 +204,20 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
             sink->give(sink, r, i, g[i]);
 }
 
-static const choir__op attention_op = {
-    .name = "attention", .backward = attention_backward, .reads_in = 15};
+static void attention_again(choir__record *r)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->saved[i])
+            choir__copy_again(r->saved[i], r->in[i]);
+    struct operands x = operands_of(r->saved, r->attrs);
+    launch(&x, heads_of(r->out), r->saved[OPERANDS]);
+}
+
+static const choir__op attention_op = {.name = "attention",
+    .backward = attention_backward,
+    .again = attention_again,
+    .again_saved = 31,
+    .reads_in = 15};
 
 /* (B, H, T, D) whose memory is (B, T, H, D): the transpose that follows is then free. */
 static choir_tensor *by_position(choir_scope *scope, choir_device *device, choir_dtype dtype,
@@ -328,8 +360,17 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op self_attention_op = {
-    .name = "self_attention", .backward = self_attention_backward, .reads_in = 1};
+static void self_attention_again(choir__record *r)
+{
+    struct operands x = thirds_of(r->in[0], r->attrs);
+    launch(&x, packed_rows(r->out, r->attrs), r->saved[1]);
+}
+
+static const choir__op self_attention_op = {.name = "self_attention",
+    .backward = self_attention_backward,
+    .again = self_attention_again,
+    .again_saved = 2,
+    .reads_in = 1};
 
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
 {

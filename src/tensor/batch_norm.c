@@ -1,7 +1,8 @@
 /* Batch norm, with what often follows it: a residual's sum and ReLU, in one pass over memory.
  *
- * Where there is no residual, its result can be made once more from x and the saved statistics:
- * its memory may go as soon as the next layer has read it (choir__done_with). */
+ * Its result can be made once more from the operands and the saved statistics, while the
+ * running ones stay as they are. Without a residual, that is cheap: its memory may go as soon
+ * as the next layer has read it (choir__done_with). */
 #include "tensor/tensor.h"
 
 enum { X, GAMMA, BETA, RESIDUAL, OPERANDS };
@@ -82,10 +83,14 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
 
 static void again(choir__record *r)
 {
-    choir_tensor *x = r->saved[SAVED_X];
+    choir_tensor *x = r->saved[SAVED_X], *residual = r->in[RESIDUAL];
+    choir__copy_again(x, r->in[X]);
+    if (residual && (residual = choir__channels_last(r->scope, residual))->poisoned)
+        return;
     choir__k_batch_norm args = {.x = choir__data(x),
         .gamma = data_or_null(r->in[GAMMA]),
         .beta = data_or_null(r->in[BETA]),
+        .residual = data_or_null(residual),
         .y = choir__data(r->out),
         .mean = choir__data(r->saved[SAVED_MEAN]),
         .rstd = choir__data(r->saved[SAVED_RSTD]),
@@ -100,10 +105,14 @@ static void again(choir__record *r)
 static const choir__op batch_norm_op = {.name = "batch_norm",
     .backward = batch_norm_backward,
     .again = again,
+    .again_saved = 1 << SAVED_X,
+    .cheap = true,
     .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
 
 static const choir__op batch_norm_residual_op = {.name = "batch_norm",
     .backward = batch_norm_backward,
+    .again = again,
+    .again_saved = 1 << SAVED_X,
     .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
 
 choir_batch_norm_opts choir_batch_norm_defaults(void)

@@ -123,10 +123,32 @@ static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink
         sink->give(sink, r, 1, out);
 }
 
+/* x and w channels-last */
+static void launch_conv(choir_tensor *y, const choir_tensor *x, const choir_tensor *w,
+    const choir_tensor *bias, const choir__conv_shape *s)
+{
+    choir__k_conv args = {.x = choir__data(x),
+        .w = choir__data(w),
+        .bias = bias ? choir__data(bias) : NULL,
+        .y = choir__data(y),
+        .s = *s,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, conv, &args);
+}
+
+static void conv_again(choir__record *r)
+{
+    choir__copy_again(r->saved[0], r->in[0]);
+    choir__copy_again(r->saved[1], r->in[1]);
+    launch_conv(r->out, r->saved[0], r->saved[1], r->in[2], r->attrs);
+}
+
 static const choir__op conv_op = {
     .name = "conv2d",
     .backward_input = conv_backward_input,
     .backward_weight = conv_backward_weight,
+    .again = conv_again,
+    .again_saved = 3,
     .reads_in = 3,
     .weights_in = 6,
 };
@@ -165,13 +187,7 @@ choir_tensor *choir_conv2d(
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.o, s.oh, s.ow);
     if (image->poisoned || w->poisoned || y->poisoned)
         return image->poisoned ? image : w->poisoned ? w : y;
-    choir__k_conv args = {.x = choir__data(image),
-        .w = choir__data(w),
-        .bias = bias ? choir__data(bias) : NULL,
-        .y = choir__data(y),
-        .s = s,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, conv, &args);
+    launch_conv(y, image, w, bias, &s);
     choir__record *r = choir__record_op(&conv_op, y, in, 3);
     if (r) {
         choir__record_attrs(r, &s, sizeof s);
@@ -245,13 +261,6 @@ static void transpose_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 1, out);
 }
 
-static const choir__op transpose_op = {
-    .name = "conv_transpose2d",
-    .backward_input = transpose_backward_input,
-    .backward_weight = transpose_backward_weight,
-    .reads_in = 3,
-    .weights_in = 6,
-};
 
 /* 0 when there is no such image. */
 static int64_t transposed_size(
@@ -270,6 +279,36 @@ static void add_bias(choir_tensor *y, const choir_tensor *bias)
     channels.stride[0] = 0, channels.stride[1] = 1;
     choir__launch_add(&pixels, &pixels, &channels);
 }
+
+static void launch_transpose(choir_tensor *y, const choir_tensor *x, const choir_tensor *w,
+    const choir_tensor *bias, const choir__conv_shape *s)
+{
+    choir__k_conv_backward_input args = {.gy = choir__data(x),
+        .w = choir__data(w),
+        .gx = choir__data(y),
+        .s = *s,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, conv_backward_input, &args);
+    if (bias)
+        add_bias(y, bias);
+}
+
+static void transpose_again(choir__record *r)
+{
+    choir__copy_again(r->saved[0], r->in[0]);
+    choir__copy_again(r->saved[1], r->in[1]);
+    launch_transpose(r->out, r->saved[0], r->saved[1], r->in[2], r->attrs);
+}
+
+static const choir__op transpose_op = {
+    .name = "conv_transpose2d",
+    .backward_input = transpose_backward_input,
+    .backward_weight = transpose_backward_weight,
+    .again = transpose_again,
+    .again_saved = 3,
+    .reads_in = 3,
+    .weights_in = 6,
+};
 
 choir_tensor *choir_conv_transpose2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts o)
@@ -309,14 +348,7 @@ choir_tensor *choir_conv_transpose2d(
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.c, s.h, s.w);
     if (image->poisoned || w->poisoned || y->poisoned)
         return image->poisoned ? image : w->poisoned ? w : y;
-    choir__k_conv_backward_input args = {.gy = choir__data(image),
-        .w = choir__data(w),
-        .gx = choir__data(y),
-        .s = s,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, conv_backward_input, &args);
-    if (bias)
-        add_bias(y, bias);
+    launch_transpose(y, image, w, bias, &s);
     choir__record *r = choir__record_op(&transpose_op, y, in, 3);
     if (r) {
         choir__record_attrs(r, &s, sizeof s);

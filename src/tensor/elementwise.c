@@ -56,12 +56,16 @@ static void launch_unary(choir_tensor *y, const choir_tensor *x, struct unary u)
 
 static void unary_again(choir__record *r)
 {
-    launch_unary(r->out, r->saved[0], *(const struct unary *)r->attrs);
+    launch_unary(r->out, r->in[0], *(const struct unary *)r->attrs);
 }
 
-static const choir__op unary_reads_x = {
-    .name = "unary", .backward = unary_backward, .again = unary_again, .reads_in = 1};
-static const choir__op unary_reads_y = {.name = "unary", .backward = unary_backward};
+static const choir__op unary_reads_x = {.name = "unary",
+    .backward = unary_backward,
+    .again = unary_again,
+    .cheap = true,
+    .reads_in = 1};
+static const choir__op unary_reads_y = {
+    .name = "unary", .backward = unary_backward, .again = unary_again};
 
 static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
 {
@@ -268,16 +272,30 @@ static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
-const choir__op choir__add_op = {.name = "add", .backward = add_backward};
-static const choir__op sub_op = {.name = "sub", .backward = sub_backward};
-static const choir__op mul_op = {.name = "mul", .backward = mul_backward, .reads_in = 3};
-static const choir__op div_op = {.name = "div", .backward = div_backward, .reads_in = 3};
+static void binary_again(choir__record *r);
+
+const choir__op choir__add_op = {
+    .name = "add", .backward = add_backward, .again = binary_again};
+static const choir__op sub_op = {
+    .name = "sub", .backward = sub_backward, .again = binary_again};
+static const choir__op mul_op = {
+    .name = "mul", .backward = mul_backward, .again = binary_again, .reads_in = 3};
+static const choir__op div_op = {
+    .name = "div", .backward = div_backward, .again = binary_again, .reads_in = 3};
 static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
     [CHOIR__ADD] = &choir__add_op,
     [CHOIR__SUB] = &sub_op,
     [CHOIR__MUL] = &mul_op,
     [CHOIR__DIV] = &div_op,
 };
+
+static void binary_again(choir__record *r)
+{
+    choir__binary_op op = CHOIR__ADD;
+    while (binary_ops[op] != r->op)
+        op++;
+    launch_binary(r->out, op, r->in[0], r->in[1]);
+}
 
 static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {

@@ -51,9 +51,29 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 0, g);
 }
 
+static void look_up(choir_tensor *y, const choir_tensor *table, const choir_tensor *ids)
+{
+    choir__k_embedding args = {.table = choir__data(table),
+        .ids = choir__data(ids),
+        .y = choir__data(y),
+        .n = ids->count,
+        .rows = table->shape.dim[0],
+        .cols = table->shape.dim[1],
+        .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, embedding, &args);
+}
+
+static void embedding_again(choir__record *r)
+{
+    choir_tensor *rows = choir__dense_rows(r->scope, r->in[0]);
+    if (!rows->poisoned)
+        look_up(r->out, rows, r->saved[0]);
+}
+
 static const choir__op embedding_op = {
     .name = "embedding",
     .backward_weight = embedding_backward_weight,
+    .again = embedding_again,
     .reads_in = 2,
     .rows_in = 1,
     .weights_in = 1,
@@ -79,14 +99,7 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
     if (y->poisoned || dense_ids->poisoned || rows->poisoned)
         return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
-    choir__k_embedding args = {.table = choir__data(rows),
-        .ids = choir__data(dense_ids),
-        .y = choir__data(y),
-        .n = ids->count,
-        .rows = table->shape.dim[0],
-        .cols = table->shape.dim[1],
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(table), y->dtype, embedding, &args);
+    look_up(y, rows, dense_ids);
     choir__record *r = choir__record_op(&embedding_op, y, in, 2);
     if (r)
         r->saved[0] = dense_ids;
@@ -127,7 +140,13 @@ static void dropout_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op dropout_op = {.name = "dropout", .backward = dropout_backward};
+static void dropout_again(choir__record *r)
+{
+    launch_dropout(r->out, r->in[0], r->attrs);
+}
+
+static const choir__op dropout_op = {
+    .name = "dropout", .backward = dropout_backward, .again = dropout_again};
 
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {

@@ -43,8 +43,38 @@ static void group_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
         sink->give(sink, r, 0, gx);
 }
 
-static const choir__op group_norm_op = {
-    .name = "group_norm", .backward = group_norm_backward, .reads_in = 3};
+/* x channels-last; mean and rstd (N, groups) */
+static void launch(choir_tensor *y, choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *mean, choir_tensor *rstd, float eps)
+{
+    int64_t n = x->shape.dim[0], c = x->shape.dim[1];
+    choir__k_group_norm args = {.x = choir__data(x),
+        .gamma = data_or_null(gamma),
+        .beta = data_or_null(beta),
+        .y = choir__data(y),
+        .mean = choir__data(mean),
+        .rstd = choir__data(rstd),
+        .n = n,
+        .pixels = x->count / (n * c),
+        .cols = c,
+        .groups = mean->shape.dim[1],
+        .eps = eps,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, group_norm, &args);
+}
+
+static void group_norm_again(choir__record *r)
+{
+    choir__copy_again(r->saved[0], r->in[0]);
+    launch(r->out, r->saved[0], r->in[1], r->in[2], r->saved[1], r->saved[2],
+        *(const float *)r->attrs);
+}
+
+static const choir__op group_norm_op = {.name = "group_norm",
+    .backward = group_norm_backward,
+    .again = group_norm_again,
+    .again_saved = 7,
+    .reads_in = 3};
 
 choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps)
@@ -69,21 +99,10 @@ choir_tensor *choir_group_norm(
     choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(n, groups));
     if (rows->poisoned || y->poisoned || mean->poisoned || rstd->poisoned)
         return rows->poisoned ? rows : y->poisoned ? y : mean->poisoned ? mean : rstd;
-    choir__k_group_norm args = {.x = choir__data(rows),
-        .gamma = data_or_null(gamma),
-        .beta = data_or_null(beta),
-        .y = choir__data(y),
-        .mean = choir__data(mean),
-        .rstd = choir__data(rstd),
-        .n = n,
-        .pixels = x->count / (n * c),
-        .cols = c,
-        .groups = groups,
-        .eps = eps,
-        .dtype = x->dtype};
-    choir__launch(device, x->dtype, group_norm, &args);
+    launch(y, rows, gamma, beta, mean, rstd, eps);
     choir__record *r = choir__record_op(&group_norm_op, y, in, 3);
     if (r) {
+        choir__record_attrs(r, &eps, sizeof eps);
         r->saved[0] = rows;
         r->saved[1] = mean;
         r->saved[2] = rstd;

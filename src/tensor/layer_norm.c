@@ -86,12 +86,16 @@ static const choir__op layer_norm_op = {.name = "layer_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .again = norm_again,
+    .again_saved = 6, /* mean and rstd */
+    .cheap = true,
     .reads_in = 7,
     .weights_in = 6};
 static const choir__op rms_norm_op = {.name = "rms_norm",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .again = norm_again,
+    .again_saved = 6, /* mean and rstd */
+    .cheap = true,
     .reads_in = 7,
     .weights_in = 6};
 

@@ -58,8 +58,37 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op cross_entropy_op = {
-    .name = "cross_entropy", .backward = cross_entropy_backward, .reads_in = 7};
+/* Writes loss, lse and count. */
+static void launch_cross_entropy(choir_tensor *loss, choir_tensor *const *in,
+    const choir_tensor *targets, choir_tensor *lse, choir_tensor *count,
+    const choir_cross_entropy_opts *o)
+{
+    choir_tensor *x = in[0];
+    choir__k_cross_entropy args = {.logits = choir__data(x),
+        .weight = in[2] ? choir__data(in[2]) : NULL,
+        .targets = choir__data(targets),
+        .loss = choir__data(loss),
+        .lse = choir__data(lse),
+        .count = choir__data(count),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .ignore_index = o->ignore_index,
+        .smoothing = o->label_smoothing,
+        .losses = row_losses_of(o->reduction),
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, cross_entropy, &args);
+}
+
+static void cross_entropy_again(choir__record *r)
+{
+    launch_cross_entropy(r->out, r->in, r->saved[0], r->saved[1], r->saved[2], r->attrs);
+}
+
+static const choir__op cross_entropy_op = {.name = "cross_entropy",
+    .backward = cross_entropy_backward,
+    .again = cross_entropy_again,
+    .again_saved = 6, /* lse and count */
+    .reads_in = 7};
 
 /* NULL, or the poisoned result of options that are wrong for in: scores, target, weight. */
 static choir_tensor *bad_opts(
@@ -160,19 +189,7 @@ choir_tensor *choir_cross_entropy_with(
         loss->poisoned = true;
         return loss;
     }
-    choir__k_cross_entropy args = {.logits = choir__data(x),
-        .weight = o.weight ? choir__data(o.weight) : NULL,
-        .targets = choir__data(targets),
-        .loss = choir__data(loss),
-        .lse = choir__data(lse),
-        .count = choir__data(count),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .ignore_index = o.ignore_index,
-        .smoothing = o.label_smoothing,
-        .losses = row_losses_of(o.reduction),
-        .dtype = x->dtype};
-    choir__launch(device, x->dtype, cross_entropy, &args);
+    launch_cross_entropy(loss, in, targets, lse, count, &o);
     choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
     if (r) {
         choir__record_attrs(r, &o, sizeof o);
@@ -207,7 +224,30 @@ static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op nll_op = {.name = "nll_loss", .backward = nll_backward, .reads_in = 2};
+static void launch_nll(choir_tensor *loss, const choir_tensor *x, const choir_tensor *targets,
+    choir_tensor *count)
+{
+    choir__k_nll args = {.x = choir__data(x),
+        .targets = choir__data(targets),
+        .loss = choir__data(loss),
+        .count = choir__data(count),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .ignore_index = -100,
+        .dtype = loss->dtype};
+    choir__launch(choir__device_of(loss), loss->dtype, nll, &args);
+}
+
+static void nll_again(choir__record *r)
+{
+    launch_nll(r->out, r->in[0], r->saved[0], r->saved[1]);
+}
+
+static const choir__op nll_op = {.name = "nll_loss",
+    .backward = nll_backward,
+    .again = nll_again,
+    .again_saved = 2, /* count */
+    .reads_in = 2};
 
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 {
@@ -224,15 +264,7 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
         loss->poisoned = true;
         return loss;
     }
-    choir__k_nll args = {.x = choir__data(in[0]),
-        .targets = choir__data(targets),
-        .loss = choir__data(loss),
-        .count = choir__data(count),
-        .rows = choir__rows(in[0]),
-        .cols = choir__cols(in[0]),
-        .ignore_index = -100,
-        .dtype = loss->dtype};
-    choir__launch(choir__device_of(loss), loss->dtype, nll, &args);
+    launch_nll(loss, in[0], targets, count);
     choir__record *r = choir__record_op(&nll_op, loss, in, 2);
     if (r) {
         r->saved[0] = targets;

@@ -94,10 +94,28 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     }
 }
 
+/* rows, w: row-major */
+static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *w,
+    const choir_tensor *bias, bool in_out)
+{
+    launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
+        bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
+}
+
+static void linear_again(choir__record *r)
+{
+    choir_tensor *w = choir__dense_rows(r->scope, r->in[1]);
+    choir__copy_again(r->saved[0], r->in[0]);
+    if (!w->poisoned)
+        launch_linear(r->out, r->saved[0], w, r->in[2], *(const bool *)r->attrs);
+}
+
 static const choir__op linear_op = {
     .name = "linear",
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight,
+    .again = linear_again,
+    .again_saved = 1,
     .reads_in = 3,
     .weights_in = 6,
 };
@@ -129,8 +147,7 @@ static choir_tensor *linear(
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
     if (y->poisoned || rows->poisoned || w->poisoned)
         return y->poisoned ? y : rows->poisoned ? rows : w;
-    launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
-        bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
+    launch_linear(y, rows, w, bias, in_out);
     choir__record *r = choir__record_op(&linear_op, y, in, 3);
     if (r) {
         choir__record_attrs(r, &in_out, sizeof in_out);
@@ -225,10 +242,27 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 1, gb);
 }
 
+/* y = a b; an error is the scope's. */
+static void launch_matmul(choir_tensor *y, choir_tensor *a, choir_tensor *b)
+{
+    struct matrix ma, mb;
+    if (as_matrices(y->scope, a, &ma)->poisoned || as_matrices(y->scope, b, &mb)->poisoned)
+        return;
+    struct product p = product_of(a, b);
+    launch(y, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
+        p.n, p.k);
+}
+
+static void matmul_again(choir__record *r)
+{
+    launch_matmul(r->out, r->in[0], r->in[1]);
+}
+
 static const choir__op matmul_op = {
     .name = "matmul",
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
+    .again = matmul_again,
     .reads_in = 3,
     .weights_in = 2,
 };
@@ -251,13 +285,9 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
             "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
-    struct matrix ma, mb;
-    if (y->poisoned || as_matrices(scope, a, &ma)->poisoned ||
-        as_matrices(scope, b, &mb)->poisoned)
+    if (y->poisoned)
         return y;
-    struct product p = product_of(a, b);
-    launch(y, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
-        p.n, p.k);
+    launch_matmul(y, a, b);
     choir__record_op(&matmul_op, y, in, 2);
     return choir__as_stored(y, stored);
 }

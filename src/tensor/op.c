@@ -9,7 +9,7 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     for (int i = 0; i < count; i++) {
         if (in[i] && in[i]->poisoned)
             return in[i];
-        if (in[i] && in[i]->freed)
+        if (in[i] && in[i]->freed && !in[i]->let_go)
             return choir__poison(in[i]->scope, CHOIR_ERR_STATE,
                 "%s: backward has freed operand %d; choir_keep it before", op, i);
     }
@@ -34,6 +34,11 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
+        if (choir__bring_back(in[i]) != CHOIR_OK) {
+            *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+            (*poisoned)->poisoned = true;
+            return NULL;
+        }
         if (scope->kind == CHOIR__RUN && scope->grad && in[i]->requires_grad) {
             *poisoned = choir__poison(scope, CHOIR_ERR_SCOPE,
                 "%s: an op on parameters alone has no step to live in; lift one with choir_in",
@@ -73,6 +78,7 @@ choir__record *choir__record_op(
     }
     r->stage = r->owner = scope->stage;
     r->number = scope->ops;
+    choir__segment_add(scope->segment, r);
     r->previous = scope->tape_tail;
     if (scope->tape_tail)
         scope->tape_tail->next = r;
@@ -106,10 +112,13 @@ void choir__done_with(choir_tensor *t)
     bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
     if (foreign || !t->storage || t->kept || t->watched || t->hooks)
         return;
-    bool again =
-        producer && producer->op->again && t->storage->version == producer->out_version;
+    /* The result of a segment that has ended is what that was made for. */
+    bool again = producer && producer->op->cheap && choir__segment_open(producer->segment) &&
+                 t->storage->version == producer->out_version;
     for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {
-        if (choir__reads(r, t))
+        bool together = producer && r->segment == producer->segment &&
+                        (producer->op->again || producer->op->view);
+        if (choir__reads(r, t) || (!together && choir__made_of(r, t)))
             return;
         if (r == producer)
             break;

@@ -38,8 +38,29 @@ static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
         sink->give(sink, r, 1, gt);
 }
 
+static void launch(choir_tensor *loss, const choir_tensor *x, const choir_tensor *y,
+    const choir_tensor *weight, const how *h)
+{
+    choir__k_pair_loss args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .weight = weight ? choir__data(weight) : NULL,
+        .loss = choir__data(loss),
+        .n = x->count,
+        .period = weight ? weight->count : 1,
+        .kind = h->kind,
+        .a = h->a,
+        .b = h->b,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, pair_loss, &args);
+}
+
+static void pair_again(choir__record *r)
+{
+    launch(r->out, r->saved[0], r->saved[1], r->saved[2], r->attrs);
+}
+
 static const choir__op pair_op = {
-    .name = "pair loss", .backward = pair_backward, .reads_in = 7};
+    .name = "pair loss", .backward = pair_backward, .again = pair_again, .reads_in = 7};
 
 /* Whether weight stretches over the last dimensions of x. */
 static bool fits(const choir_tensor *weight, const choir_tensor *x)
@@ -74,17 +95,7 @@ static choir_tensor *pairs(
     choir_tensor *loss = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (loss->poisoned)
         return loss;
-    choir__k_pair_loss args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .weight = weight ? choir__data(weight) : NULL,
-        .loss = choir__data(loss),
-        .n = x->count,
-        .period = weight ? weight->count : 1,
-        .kind = h.kind,
-        .a = h.a,
-        .b = h.b,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pair_loss, &args);
+    launch(loss, x, y, weight, &h);
     choir__record *r = choir__record_op(&pair_op, loss, in, 2);
     if (r) {
         choir__record_attrs(r, &h, sizeof h);

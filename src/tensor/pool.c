@@ -25,7 +25,28 @@ static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op pool_op = {.name = "pool2d", .backward = pool_backward};
+/* x channels-last; index NULL: averages */
+static void launch_pool(
+    choir_tensor *y, const choir_tensor *x, choir_tensor *index, const struct pool *p)
+{
+    choir__k_pool args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .index = index ? choir__data(index) : NULL,
+        .s = p->s,
+        .max = p->max,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, pool, &args);
+}
+
+static void pool_again(choir__record *r)
+{
+    choir_tensor *image = choir__channels_last(r->scope, r->in[0]);
+    if (!image->poisoned)
+        launch_pool(r->out, image, r->saved[0], r->attrs);
+}
+
+static const choir__op pool_op = {
+    .name = "pool2d", .backward = pool_backward, .again = pool_again, .again_saved = 1};
 
 static choir_tensor *pool2d(
     const char *name, choir_tensor *x, bool max, int kernel, int stride, int padding)
@@ -64,13 +85,7 @@ static choir_tensor *pool2d(
         max ? choir__new_image(scope, x, CHOIR_U8, p.s.n, p.s.c, p.s.oh, p.s.ow) : NULL;
     if (image->poisoned || y->poisoned || (index && index->poisoned))
         return image->poisoned ? image : y->poisoned ? y : index;
-    choir__k_pool args = {.x = choir__data(image),
-        .y = choir__data(y),
-        .index = max ? choir__data(index) : NULL,
-        .s = p.s,
-        .max = max,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pool, &args);
+    launch_pool(y, image, index, &p);
     choir__record *r = choir__record_op(&pool_op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &p, sizeof p);
@@ -119,7 +134,34 @@ static void adaptive_backward(choir__record *r, choir_tensor *gy, choir__sink *s
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op adaptive_op = {.name = "adaptive_pool2d", .backward = adaptive_backward};
+static void launch_adaptive(
+    choir_tensor *y, const choir_tensor *x, choir_tensor *index, const struct adaptive *p)
+{
+    choir__k_adaptive_pool args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .index = index ? choir__data(index) : NULL,
+        .n = p->n,
+        .h = p->h,
+        .w = p->w,
+        .c = p->c,
+        .oh = p->oh,
+        .ow = p->ow,
+        .max = p->max,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, adaptive_pool, &args);
+}
+
+static void adaptive_again(choir__record *r)
+{
+    choir_tensor *image = choir__channels_last(r->scope, r->in[0]);
+    if (!image->poisoned)
+        launch_adaptive(r->out, image, r->saved[0], r->attrs);
+}
+
+static const choir__op adaptive_op = {.name = "adaptive_pool2d",
+    .backward = adaptive_backward,
+    .again = adaptive_again,
+    .again_saved = 1};
 
 static choir_tensor *adaptive_pool2d(
     const char *name, choir_tensor *x, bool max, int64_t oh, int64_t ow)
@@ -147,18 +189,7 @@ static choir_tensor *adaptive_pool2d(
     choir_tensor *index = max ? choir__new_image(scope, x, CHOIR_I32, p.n, p.c, oh, ow) : NULL;
     if (image->poisoned || y->poisoned || (index && index->poisoned))
         return image->poisoned ? image : y->poisoned ? y : index;
-    choir__k_adaptive_pool args = {.x = choir__data(image),
-        .y = choir__data(y),
-        .index = max ? choir__data(index) : NULL,
-        .n = p.n,
-        .h = p.h,
-        .w = p.w,
-        .c = p.c,
-        .oh = oh,
-        .ow = ow,
-        .max = max,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, adaptive_pool, &args);
+    launch_adaptive(y, image, index, &p);
     choir__record *r = choir__record_op(&adaptive_op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &p, sizeof p);

@@ -142,6 +142,28 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
     return true;
 }
 
+/* All directions; false: out of memory, which the scope knows. */
+static bool run(choir_tensor *const *in, const struct sizes *n, choir_tensor *x,
+    choir_tensor *gates, choir_tensor *state, choir_tensor *y)
+{
+    choir_tensor *initial[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        if (in[H0 + i] && (initial[i] = choir__dense_rows(y->scope, in[H0 + i]))->poisoned)
+            return false;
+    for (int64_t d = 0; d < n->d; d++)
+        if (!forward(
+                y->scope, n, d, in + WEIGHTS + A_DIRECTION * d, x, initial, gates, state, y))
+            return false;
+    return true;
+}
+
+void choir__recurrent_again(choir__record *r)
+{
+    choir__copy_again(r->saved[SAVED_X], r->in[X]);
+    run(r->in, r->attrs, r->saved[SAVED_X], r->saved[SAVED_GATES], r->saved[SAVED_STATE],
+        r->out);
+}
+
 /* The whole layer on computed dtypes: (T, B, D H), with the last states flat behind it. */
 static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct sizes n)
 {
@@ -151,7 +173,7 @@ static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct s
     int64_t states = n.d * n.b * n.h;
     choir_shape shape = n.last ? choir_dims(n.t * states + (lstm ? 2 : 1) * states)
                                : choir_dims(n.t, n.b, n.d * n.h);
-    choir_tensor *y = choir__tensor_new(scope, device, dtype, shape), *initial[2] = {NULL};
+    choir_tensor *y = choir__tensor_new(scope, device, dtype, shape);
     choir_tensor *x = choir__dense_rows(scope, in[X]), *state = NULL;
     choir_tensor *gates =
         choir__tensor_new(scope, device, dtype, choir_dims(n.d, n.t, n.b, n.g * n.h));
@@ -159,12 +181,9 @@ static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct s
         state = choir__tensor_new(scope, device, dtype, choir_dims(n.d, n.t, n.b, n.h));
     if (y->poisoned || x->poisoned || gates->poisoned || (state && state->poisoned))
         return y->poisoned ? y : x->poisoned ? x : gates->poisoned ? gates : state;
-    for (int i = 0; i < 2; i++)
-        if (in[H0 + i] && (initial[i] = choir__dense_rows(scope, in[H0 + i]))->poisoned)
-            return initial[i];
-    for (int64_t d = 0; d < n.d; d++)
-        if (!forward(scope, &n, d, in + WEIGHTS + A_DIRECTION * d, x, initial, gates, state, y))
-            return choir__poison(scope, CHOIR_ERR_MEMORY, "recurrent: no memory for a bias");
+    if (!run(in, &n, x, gates, state, y))
+        return choir__poison(
+            scope, CHOIR_ERR_MEMORY, "recurrent: no memory for a bias or an initial state");
     choir__record *r =
         choir__record_op(&choir__recurrent_op, y, in, WEIGHTS + A_DIRECTION * (int)n.d);
     if (r) {

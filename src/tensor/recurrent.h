@@ -65,6 +65,9 @@ static inline void product(choir_device *device, choir_dtype dtype, struct matri
     choir__launch(device, dtype, matmul, &args);
 }
 
+/* Makes a layer's result, gates and states again: recurrent.c. */
+void choir__recurrent_again(choir__record *r);
+
 /* Backward of a layer: recurrent_backward.c. */
 extern const choir__op choir__recurrent_op;
 

@@ -199,6 +199,8 @@ const choir__op choir__recurrent_op = {
     .name = "recurrent",
     .backward_input = backward_input,
     .backward_weight = backward_weight,
+    .again = choir__recurrent_again,
+    .again_saved = 1 << SAVED_X | 1 << SAVED_GATES | 1 << SAVED_STATE,
     .reads_in = 1 << X | 1 << H0 | 1 << C0 | READS_WEIGHTS << WEIGHTS |
                 READS_WEIGHTS << (WEIGHTS + A_DIRECTION),
     .weights_in = (1 << MOST_IN) - (1 << WEIGHTS),

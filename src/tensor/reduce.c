@@ -18,7 +18,20 @@ static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op sum_op = {.name = "sum", .backward = sum_backward};
+static void sum_again(choir__record *r)
+{
+    choir_tensor *y = choir__sum_to(r->scope, r->in[0], *(const choir_shape *)r->attrs);
+    if (y->poisoned || (y = choir__dense_rows(r->scope, y))->poisoned)
+        return;
+    choir__launch_bytes(choir__device_of(y), choir__data(r->out), choir__data(y),
+        (size_t)y->count * choir_dtype_size(y->dtype));
+}
+
+static const choir__op sum_op = {
+    .name = "sum", .backward = sum_backward, .again = sum_again};
+/* Of dimensions of 1: the result is x's memory. */
+static const choir__op sum_view_op = {
+    .name = "sum", .backward = sum_backward, .view = true};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
 static choir_tensor *sum(
@@ -37,7 +50,8 @@ static choir_tensor *sum(
     y = choir__tensor_alias(scope, choir__dense_rows(scope, y));
     y->shape = out;
     choir__set_row_major(y);
-    choir__record *r = choir__record_op(&sum_op, y, &x, 1);
+    choir__record *r = choir__record_op(
+        y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
     if (r)
         choir__record_attrs(r, &with_ones, sizeof with_ones);
     return y;

@@ -111,8 +111,13 @@ static void rotary_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, out);
 }
 
+static void rotary_again(choir__record *r)
+{
+    turn(r->out, r->in[0], r->in[1], *(const int64_t *)r->attrs, false);
+}
+
 static const choir__op rotary_op = {
-    .name = "rotary", .backward = rotary_backward, .reads_in = 2};
+    .name = "rotary", .backward = rotary_backward, .again = rotary_again, .reads_in = 2};
 
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
 {

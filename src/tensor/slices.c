@@ -42,7 +42,8 @@ static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op narrow_op = {.name = "narrow", .backward = narrow_backward};
+static const choir__op narrow_op = {
+    .name = "narrow", .backward = narrow_backward, .view = true};
 
 choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
 {
@@ -78,7 +79,22 @@ static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
-static const choir__op cat_op = {.name = "cat", .backward = cat_backward};
+static void join(choir_tensor *y, choir_tensor *const *in, int count, int dim)
+{
+    int64_t start = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t length = in[i]->shape.dim[dim];
+        choir__launch_copy(slice_of(y->scope, y, dim, start, length), in[i]);
+        start += length;
+    }
+}
+
+static void cat_again(choir__record *r)
+{
+    join(r->out, r->in, r->count, *(const int *)r->attrs);
+}
+
+static const choir__op cat_op = {.name = "cat", .backward = cat_backward, .again = cat_again};
 
 /* More parts than an op has operands: groups of them are joined first. */
 static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)
@@ -114,12 +130,8 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
                 "cat", scope, in, count, "parts must agree but for the joined dimension");
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    int64_t start = 0;
-    for (int i = 0; i < count && !y->poisoned; i++) {
-        int64_t length = in[i]->shape.dim[dim];
-        choir__launch_copy(slice_of(scope, y, dim, start, length), in[i]);
-        start += length;
-    }
+    if (!y->poisoned)
+        join(y, in, count, dim);
     choir__record *r = choir__record_op(&cat_op, y, in, count);
     if (r)
         choir__record_attrs(r, &dim, sizeof dim);

@@ -67,8 +67,11 @@ static void swiglu_again(choir__record *r)
     launch(r->out, r->in[0], r->count > 1 ? r->in[1] : NULL);
 }
 
-static const choir__op swiglu_op = {
-    .name = "swiglu", .backward = swiglu_backward, .again = swiglu_again, .reads_in = 3};
+static const choir__op swiglu_op = {.name = "swiglu",
+    .backward = swiglu_backward,
+    .again = swiglu_again,
+    .cheap = true,
+    .reads_in = 3};
 
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
 {

@@ -63,6 +63,10 @@ struct choir_tensor {
     int stage;               /* of a pipeline, in which it was made */
     choir_tensor *copy;      /* of it on a later stage's device: the latest */
     bool lent;               /* its memory is put-off work's (autograd/walk.c) */
+    struct choir__segment *let_go; /* where its memory went until it is made again: again.c */
+    struct choir__record *until;   /* while that is made again: the last that needs this */
+    bool passing;                  /* it goes again after that */
+    choir_tensor *waiting;         /* for this one, to be made itself */
     bool watched;            /* hooks were shown it: they may come back to it */
     choir__record *producer; /* NULL: a leaf */
     choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
@@ -173,6 +177,7 @@ struct choir_scope {
     choir__placer *placer; /* NULL: ops run where their operands are */
     int stage;             /* of a pipeline: to which the ops issued now belong */
     int ops;               /* issued so far, where a placer counts them */
+    struct choir__segment *segment; /* whose ops are under way: again.c; NULL: none */
     choir_scope *parent, *run;
     int depth;
     choir_device *device;
@@ -274,9 +279,12 @@ typedef struct choir__op {
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    /* Makes the result's values again, for an op so cheap that the memory is worth more: writes
-     * them to r->out, whose memory is there, from what is saved. NULL: it is not. */
+    /* Makes the result's values again, bit for bit, from the operands: writes them to r->out and
+     * to what is saved and named by again_saved; the memory of all is there. NULL: it cannot. */
     void (*again)(choir__record *r);
+    unsigned again_saved; /* bit i: saved[i], where it is no operand, is made along with it */
+    bool cheap; /* so much so that the memory is worth more: choir__done_with counts on again */
+    bool view;  /* the result lies in operand 0's memory: nothing is to be made */
     unsigned reads_in;   /* bit i: backward reads input i's values, so they must not change */
     unsigned rows_in;    /* bit i: backward gives input i's gradient as rows of a table */
     unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
@@ -293,6 +301,8 @@ struct choir__record {
     choir_tensor *saved[CHOIR__MAX_SAVED];
     const void *attrs;        /* in the scope's arena */
     bool reached;             /* on a path from the loss */
+    bool needed;              /* while its segment is made again */
+    struct choir__segment *segment; /* the innermost it is part of; NULL: none */
     int stage;                /* the scope's when it was made */
     int owner;                /* the stage that walks it: see autograd/walk.h */
     int number;               /* of the op in its micro-batch: choir__placer */
@@ -349,6 +359,32 @@ void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 /* The forward pass needs t no more, a result of its own ops: its memory goes at once if no
  * backward so far reads it or its op can make it again; the handle stays, for the gradient. */
 void choir__done_with(choir_tensor *t);
+
+/* --- results that are made again (again.c) --- */
+
+/* The ops of scope from here to the end are a segment: then all that they made is let go of,
+ * but the result, and made again when somebody asks. Segments lie within segments. NULL: no
+ * gradients are wanted. */
+typedef struct choir__segment choir__segment;
+choir__segment *choir__segment_begin(choir_scope *scope);
+void choir__segment_end(choir__segment *segment, choir_tensor *result);
+/* Or none. */
+bool choir__segment_open(const choir__segment *segment);
+/* r is the latest op of the segment, and of those around it; NULL: of none. */
+void choir__segment_add(choir__segment *segment, choir__record *r);
+/* The record is about to leave the tape. */
+void choir__segment_drop(choir__record *r);
+
+/* t's values were let go of, and are made again here if need be. In the forward pass t alone;
+ * in backward all that its segment's backward will read. */
+choir_status choir__bring_back(choir_tensor *t);
+choir_status choir__restore(choir_tensor *t);
+/* The same for all that r's backward reads. */
+choir_status choir__restore_read(choir__record *r);
+/* r is made again out of t, so t must stay as it is. */
+bool choir__made_of(const choir__record *r, const choir_tensor *t);
+/* For an op's again: copies of operands in another order, as saved[i] may be. */
+void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
 
 /* Says which op of which shapes failed. */
 choir_tensor *choir__shape_error(

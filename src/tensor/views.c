@@ -34,7 +34,8 @@ static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op reshape_op = {.name = "reshape", .backward = reshape_backward};
+static const choir__op reshape_op = {
+    .name = "reshape", .backward = reshape_backward, .view = true};
 
 static bool infer(choir_shape *shape, int64_t count)
 {
@@ -107,7 +108,8 @@ static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, g);
 }
 
-static const choir__op permute_op = {.name = "permute", .backward = permute_backward};
+static const choir__op permute_op = {
+    .name = "permute", .backward = permute_backward, .view = true};
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 {
@@ -153,7 +155,8 @@ static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     sink->give(sink, r, 0, choir__sum_to(sink->scope, gy, r->in[0]->shape));
 }
 
-static const choir__op expand_op = {.name = "expand", .backward = expand_backward};
+static const choir__op expand_op = {
+    .name = "expand", .backward = expand_backward, .view = true};
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 {
@@ -207,8 +210,17 @@ static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op contiguous_op = {.name = "contiguous", .backward = copy_backward};
-static const choir__op cast_op = {.name = "cast", .backward = copy_backward};
+static void copy_again(choir__record *r)
+{
+    choir__launch_copy(r->out, r->in[0]);
+}
+
+static const choir__op contiguous_op = {
+    .name = "contiguous", .backward = copy_backward, .again = copy_again};
+static const choir__op cast_op = {
+    .name = "cast", .backward = copy_backward, .again = copy_again};
+/* Not made again: what came from another device is kept, so that no device waits for one that
+ * is further on. */
 const choir__op choir__to_op = {.name = "to", .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
@@ -266,6 +278,7 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
 
 choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
 {
+    choir__bring_back(t);
     choir_tensor *kept = choir__tensor_alias(scope, t);
     kept->kept =
         true; /* backward spares it, even when a hook kept it in the scope being walked */
@@ -279,10 +292,11 @@ static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static const choir__op in_op = {.name = "in", .backward = pass_backward};
+static const choir__op in_op = {.name = "in", .backward = pass_backward, .view = true};
 
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {
+    choir__bring_back(t);
     choir_tensor *lifted = choir__tensor_alias(scope, t);
     for (choir_scope *s = scope; s != t->scope; s = s->parent)
         if (!s)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "scopes_fixture.h"
+#include "again_fixture.h"
 #include "tensor/tensor.h"
 
 enum { CELLS = 4 };
@@ -230,6 +230,7 @@ static void differences(void **state)
             print_error("cell %d, %d directions, initial %d, last %d, bias %d: %s\n",
                 (int)v.cell, v.directions, v.initial, v.last, v.bias, choir_error_message());
         assert_int_equal(status, CHOIR_OK);
+        check_again(apply, leaves, count, &v);
     }
 }
 

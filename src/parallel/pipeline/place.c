@@ -38,10 +38,11 @@ static choir_tensor *there_already(choir_tensor *x, choir_device *device)
 
 static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
 {
-    if (!x->storage && choir__restore(x) != CHOIR_OK)
+    bool there = x->storage; /* else it is made now, after what `done` stands for */
+    if (choir__bring_back(x) != CHOIR_OK)
         return x;
     bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
-    if (of_this && m->done && x->stage < stage)
+    if (of_this && there && m->done && x->stage < stage)
         x->storage->ready = m->done[x->stage];
     return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
 }

@@ -1,0 +1,429 @@
+/* Results that are made again: memory for time.
+ *
+ * An op's result can go before backward reads it where the op can make it once more, bit for
+ * bit, out of its operands (choir__op.again). Two things let go of results: choir__done_with,
+ * of those that are cheap; and the end of a segment, the ops of a module whose activations are
+ * recomputed (Chen et al., 2016), of all that was made in it but its result.
+ *
+ * Backward goes back over the tape; the first record of a segment that reads what is gone has
+ * the segment made again, in the order of forward, and as forward did it: what was done with on
+ * the way, or belongs to a segment within, goes again after its last use. So backward's peak is
+ * the results of segments and what one segment holds. In a pipeline a segment's ops may be of
+ * several stages. Each stage's are made again by themselves, on its device: what comes from
+ * elsewhere is copies, and those are kept.
+ *
+ * In the forward pass a tensor from within a segment may be wanted, too (what skips over
+ * blocks): then it alone is made again, and stays. */
+#include "tensor/tensor.h"
+
+struct choir__segment {
+    choir__segment *outer;
+    choir_scope *scope;
+    choir__record *first, *last; /* on the tape still; NULL: none */
+    bool open;
+};
+
+/* --- which records, which of their tensors --- */
+
+static bool can_make(const choir__record *r)
+{
+    return r->op->again || r->op->view;
+}
+
+static bool within(const choir__record *r, const choir__segment *s)
+{
+    const choir__segment *of = r->segment;
+    while (of && of != s)
+        of = of->outer;
+    return of == s;
+}
+
+static bool is_operand(const choir__record *r, const choir_tensor *t)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] == t)
+            return true;
+    return false;
+}
+
+/* saved[i], if the op makes it along with its result; else NULL. */
+static choir_tensor *made_along(const choir__record *r, int i)
+{
+    choir_tensor *t = r->saved[i];
+    bool made = t && r->op->again_saved >> i & 1 && t != r->out && !is_operand(r, t);
+    return made ? t : NULL;
+}
+
+enum { MOST_OPERANDS = CHOIR__MAX_IN + CHOIR__MAX_SAVED };
+
+/* What r is made of: its operands, and others that it saved. */
+static choir_tensor *operand(const choir__record *r, int i)
+{
+    if (i < CHOIR__MAX_IN)
+        return i < r->count ? r->in[i] : NULL;
+    choir_tensor *t = r->saved[i - CHOIR__MAX_IN];
+    return t && t != r->out && !made_along(r, i - CHOIR__MAX_IN) ? t : NULL;
+}
+
+static choir_tensor *missing_operand(const choir__record *r)
+{
+    for (int i = 0; i < MOST_OPERANDS; i++) {
+        choir_tensor *t = operand(r, i);
+        if (t && !t->storage)
+            return t;
+    }
+    return NULL;
+}
+
+bool choir__made_of(const choir__record *r, const choir_tensor *t)
+{
+    return r->segment && is_operand(r, t);
+}
+
+void choir__copy_again(choir_tensor *saved, const choir_tensor *x)
+{
+    if (saved != x)
+        choir__launch_copy(saved, x);
+}
+
+/* --- one record --- */
+
+static choir_status lost(const choir__record *r)
+{
+    return choir__error(CHOIR_ERR_STATE,
+        "the result of %s cannot be made again: an operand of it is gone", r->op->name);
+}
+
+static choir_status check(const choir__record *r)
+{
+    if (missing_operand(r))
+        return lost(r);
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] && r->in[i]->storage->version != r->version[i])
+            return choir__error(CHOIR_ERR_STATE,
+                "the result of %s cannot be made again: operand %d was changed in place after "
+                "the forward pass",
+                r->op->name, i);
+    return CHOIR_OK;
+}
+
+/* Memory of its own for t again. */
+static bool allocate(choir_tensor *t, choir_device *device, uint32_t version)
+{
+    if (!choir__tensor_allocate(t, device))
+        return false;
+    t->storage->version = version;
+    t->freed = false;
+    return true;
+}
+
+static void release_scratch(choir_scope *scope, const choir_tensor *mark)
+{
+    for (choir_tensor *t = scope->tensors; t != mark; t = t->next)
+        choir__tensor_release(t);
+}
+
+/* Makes the result and what was saved along with it, of operands that are there. A result that
+ * is there stays untouched: somebody may have it, or have written a gradient over it. */
+static choir_status make(choir__record *r)
+{
+    choir_tensor *t = r->out;
+    choir_status status = check(r);
+    if (status != CHOIR_OK)
+        return status;
+    if (r->op->view) {
+        if (!t->storage)
+            t->storage = choir__storage_ref(r->in[0]->storage);
+        t->freed = false;
+        return CHOIR_OK;
+    }
+    choir_device *device = choir__device_of(t);
+    choir__storage *had = t->storage;
+    t->storage = NULL;
+    bool fits = allocate(t, device, r->out_version);
+    for (int i = 0; i < CHOIR__MAX_SAVED && fits; i++) {
+        choir_tensor *along = made_along(r, i);
+        fits = !along || along->storage || allocate(along, device, 0);
+    }
+    choir_tensor *mark = r->scope->tensors;
+    if (fits)
+        r->op->again(r);
+    release_scratch(r->scope, mark);
+    if (had) {
+        choir__storage_unref(t->storage);
+        t->storage = had;
+    }
+    return choir_scope_status(r->scope);
+}
+
+/* --- a segment --- */
+
+/* What a segment is made again for: of a stage, all that it let go of and backward may read
+ * (t NULL), or one tensor. */
+struct goal {
+    choir__segment *segment;
+    int stage;
+    const choir_tensor *t;
+};
+
+static bool is_goal(const struct goal *g, const choir__record *r, const choir_tensor *t)
+{
+    return g->t ? t == g->t : t && t->let_go == g->segment && r->reached;
+}
+
+static bool needed(const struct goal *g, const choir__record *r)
+{
+    bool need = r->out->until || (!r->out->storage && is_goal(g, r, r->out));
+    for (int i = 0; i < CHOIR__MAX_SAVED && !need; i++) {
+        choir_tensor *along = made_along(r, i);
+        need = along && !along->storage && is_goal(g, r, along);
+    }
+    return need;
+}
+
+static bool part_of(const struct goal *g, const choir__record *r)
+{
+    return r && r->stage == g->stage && can_make(r) && within(r, g->segment);
+}
+
+static choir__record *after(const choir__segment *s, const choir__record *r)
+{
+    return r == s->last ? NULL : r->next;
+}
+
+/* From the last record to the first: which are needed, and who is the last to need each result.
+ * Returns an operand from outside that is not there; NULL: there is none. */
+static choir_tensor *plan(const struct goal *g)
+{
+    choir_tensor *outside = NULL;
+    for (choir__record *r = g->segment->last; r;
+         r = r == g->segment->first ? NULL : r->previous) {
+        if (!part_of(g, r) || !(r->needed = needed(g, r)))
+            continue;
+        for (int i = 0; i < MOST_OPERANDS; i++) {
+            choir_tensor *t = operand(r, i);
+            if (!t || t->storage || t->until)
+                continue;
+            if (part_of(g, t->producer))
+                t->until = r;
+            else
+                outside = t;
+        }
+    }
+    return outside;
+}
+
+static void forget(const struct goal *g)
+{
+    for (choir__record *r = g->segment->first; r; r = after(g->segment, r)) {
+        r->needed = false;
+        r->out->until = NULL;
+        r->out->passing = false;
+    }
+}
+
+/* t was made: it stays if that is the goal, or as long as others need it. */
+static void settle(const struct goal *g, const choir__record *r, choir_tensor *t)
+{
+    if (is_goal(g, r, t))
+        t->let_go = NULL;
+    else if (t->until)
+        t->passing = true;
+    else
+        choir__tensor_release(t);
+}
+
+static choir_status make_part(const struct goal *g, choir__record *r)
+{
+    unsigned made = 0;
+    bool result = !r->out->storage;
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (made_along(r, i) && !made_along(r, i)->storage)
+            made |= 1u << i;
+    choir_status status = make(r);
+    if (status != CHOIR_OK)
+        return status;
+    if (result)
+        settle(g, r, r->out);
+    for (int i = 0; i < CHOIR__MAX_SAVED; i++)
+        if (made >> i & 1)
+            settle(g, r, r->saved[i]);
+    for (int i = 0; i < MOST_OPERANDS; i++) {
+        choir_tensor *t = operand(r, i);
+        if (!t || t->until != r)
+            continue;
+        t->until = NULL;
+        if (t->passing)
+            choir__tensor_release(t);
+        t->passing = false;
+    }
+    return CHOIR_OK;
+}
+
+/* t as choir__restore does in backward, or choir__bring_back. */
+static choir_status bring(choir_tensor *t, bool backward);
+
+static choir_status remake(struct goal g, bool backward)
+{
+    choir_status status = CHOIR_OK;
+    for (choir_tensor *t; (t = plan(&g)) && status == CHOIR_OK;) {
+        forget(&g); /* what brings t may plan for the same records */
+        status = bring(t, backward);
+        if (status == CHOIR_OK && !t->storage)
+            status = choir__error(CHOIR_ERR_STATE,
+                "results cannot be made again: what they are made of is gone");
+    }
+    for (choir__record *r = g.segment->first; r && status == CHOIR_OK;
+         r = after(g.segment, r)) {
+        if (!r->needed)
+            continue;
+        r->needed = false;
+        status = make_part(&g, r);
+    }
+    if (status != CHOIR_OK)
+        forget(&g);
+    return status;
+}
+
+/* --- a tensor --- */
+
+/* Makes t of its operands, and those before, as far as they are gone. */
+static choir_status make_chain(choir_tensor *t, bool backward)
+{
+    t->waiting = NULL;
+    while (t) {
+        choir__record *r = t->producer;
+        choir_tensor *gone = missing_operand(r);
+        choir_status status = CHOIR_OK;
+        if (gone && gone->let_go) {
+            status = bring(gone, backward);
+            if (status == CHOIR_OK && !gone->storage)
+                status = lost(r);
+        } else if (gone && gone->producer && can_make(gone->producer)) {
+            gone->waiting = t;
+            t = gone;
+        } else if (gone) {
+            status = lost(r);
+        } else {
+            status = make(r);
+            t = t->waiting;
+        }
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+static choir_status bring(choir_tensor *t, bool backward)
+{
+    choir__record *r = t->producer;
+    if (!r || t->storage || !can_make(r))
+        return CHOIR_OK;
+    choir__segment *of = t->let_go;
+    choir_status status = CHOIR_OK;
+    if (of && backward)
+        status = remake((struct goal){of, r->stage, NULL}, true);
+    if (of && status == CHOIR_OK && !t->storage)
+        status = remake((struct goal){of, r->stage, t}, backward);
+    if (!of)
+        status = make_chain(t, backward);
+    return status;
+}
+
+choir_status choir__restore(choir_tensor *t)
+{
+    return t ? bring(t, true) : CHOIR_OK;
+}
+
+choir_status choir__bring_back(choir_tensor *t)
+{
+    if (t->storage || !t->let_go)
+        return CHOIR_OK;
+    choir_status status = bring(t, false);
+    if (status == CHOIR_OK && !t->storage)
+        status = lost(t->producer);
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(t->scope, status);
+}
+
+choir_status choir__restore_read(choir__record *r)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++) {
+        choir_tensor *along = made_along(r, i);
+        if (along && !along->storage && along->let_go)
+            status = remake((struct goal){along->let_go, r->stage, NULL}, true);
+        else if (r->saved[i] && !along)
+            status = choir__restore(r->saved[i]);
+    }
+    for (int i = 0; i < r->count && status == CHOIR_OK; i++)
+        if (r->op->reads_in >> i & 1)
+            status = choir__restore(r->in[i]);
+    return status;
+}
+
+/* --- while forward runs --- */
+
+choir__segment *choir__segment_begin(choir_scope *scope)
+{
+    if (!scope->grad || scope->kind == CHOIR__RUN)
+        return NULL;
+    choir__segment *s = choir__arena_get(&scope->arena, sizeof *s);
+    *s = (choir__segment){.outer = scope->segment, .scope = scope, .open = true};
+    return scope->segment = s;
+}
+
+bool choir__segment_open(const choir__segment *segment)
+{
+    return !segment || segment->open;
+}
+
+void choir__segment_add(choir__segment *segment, choir__record *r)
+{
+    r->segment = segment;
+    for (choir__segment *s = segment; s; s = s->outer) {
+        if (!s->first)
+            s->first = r;
+        s->last = r;
+    }
+}
+
+void choir__segment_drop(choir__record *r)
+{
+    for (choir__segment *s = r->segment; s; s = s->outer) {
+        if (s->first == s->last)
+            s->first = s->last = NULL;
+        else if (s->first == r)
+            s->first = r->next;
+        else if (s->last == r)
+            s->last = r->previous;
+    }
+}
+
+static void let_go(choir__segment *s, choir_tensor *t)
+{
+    choir__tensor_release(t);
+    t->let_go = s;
+}
+
+void choir__segment_end(choir__segment *s, choir_tensor *result)
+{
+    if (!s)
+        return;
+    s->scope->segment = s->outer;
+    s->open = false;
+    if (result->poisoned || choir_scope_status(s->scope) != CHOIR_OK)
+        return;
+    for (choir__record *r = s->first; r; r = after(s, r)) {
+        choir_tensor *t = r->out;
+        if (!can_make(r))
+            continue;
+        for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
+            choir_tensor *along = made_along(r, i);
+            if (along && along->storage && !along->kept)
+                let_go(s, along);
+        }
+        if (t->storage && t != result && !t->kept && !t->watched && !t->hooks &&
+            t->storage->version == r->out_version)
+            let_go(s, t);
+    }
+}
