@@ -50,7 +50,7 @@ struct choir_module {
     choir_module *parent;
     struct choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
-    const char *name; /* within its parent */
+    const char *name;               /* within its parent */
     struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
     bool ready;
     bool strategy; /* places the work of what it wraps: no other strategy may clone it */

@@ -20,7 +20,7 @@ typedef struct choir__storage {
     _Atomic int refs;
     uint32_t version; /* counts changes in place */
     choir_device *device;
-    choir__block *block; /* NULL: memory of somebody else's */
+    choir__block *block;     /* NULL: memory of somebody else's */
     choir__mapping *mapping; /* that memory, if other processes can map it, too; else NULL */
     void *data;
     size_t bytes;
