@@ -213,7 +213,8 @@ static int parse_strategy(choir__job *j)
         j->strategy = j->strategy->over_ranks;
     if (!has_ranks(j) && j->nproc > 1)
         return choir__cli_usage(j->command,
-            "--nproc %d with --strategy %s: several ranks want --strategy ddp, mp or pipeline",
+            "--nproc %d with --strategy %s: several ranks want --strategy ddp, hogwild, mp or "
+            "pipeline",
             j->nproc, j->strategy->name);
     return CHOIR__EXIT_OK;
 }
@@ -293,7 +294,7 @@ static int check_words(choir__job *j)
                               : choir__cli_usage(j->command, "%s", choir_error_message());
 }
 
-/* A launcher's ranks; else as many as asked for; else one a device that was named, for ddp. */
+/* A launcher's ranks; else as many as asked for; else one a device that was named, where a rank has one. */
 static int count_ranks(choir__job *j)
 {
     if (j->launched && j->world > 1 && j->strategy->over_ranks)
@@ -301,8 +302,8 @@ static int count_ranks(choir__job *j)
     bool ranks = has_ranks(j);
     if (j->launched && j->world > 1 && !ranks)
         return choir__cli_usage(j->command,
-            "%d ranks were started, each to train alone: several ranks want --strategy ddp, mp "
-            "or pipeline",
+            "%d ranks were started, each to train alone: several ranks want --strategy ddp, "
+            "hogwild, mp or pipeline",
             j->world);
     if (j->launched)
         j->nproc = j->world;

@@ -21,6 +21,7 @@ const choir__strategy *const choir__strategies[] = {
     &choir__strategy_mp,
     &choir__strategy_pipeline,
 #endif
+    &choir__strategy_hogwild,
     NULL,
 };
 

@@ -71,13 +71,19 @@ struct choir__strategy {
     const choir__strategy *over_ranks;
     /* On all ranks, before rank 0 reads net's parameters and optim's state; NULL: it can. */
     choir_status (*gather)(choir__part *part);
-};
+    /* NULL: ranks step together. Else each steps by itself, on the mean of its own losses, and
+     * waits for the others only where they meet: before validation, a checkpoint, and the end.
+     * All are here; makes net the same on all. */
+    choir_status (*meet)(choir__part *part);
+    /* All ranks have read weights from a checkpoint; NULL: nothing to be done. */
+    choir_status (*resumed)(choir__part *part);
+} choir__strategy;
 
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
 extern const choir__strategy choir__strategy_single, choir__strategy_dp,
     choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_mp,
-    choir__strategy_pipeline;
+    choir__strategy_pipeline, choir__strategy_hogwild;
 
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);

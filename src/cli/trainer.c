@@ -15,6 +15,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "cli/part.h"
+#include "comm/pattern/tree.h"
 #include "tensor/tensor.h"
 
 enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
@@ -26,6 +27,7 @@ typedef struct trainer {
     int64_t step;     /* done */
     double best, last_eval;
     choir__report report;
+    bool stopping;         /* where the ranks met, one of them was to stop */
     choir_trace *trace;    /* NULL without --trace */
     int64_t traced_before; /* steps of this process before the trace began */
 } trainer;
@@ -66,7 +68,12 @@ static choir_status gather_loss(trainer *t, float *loss)
     }
     if (status == CHOIR_OK)
         status = choir__part_sync(&t->part);
-    return status == CHOIR_OK ? choir__part_mean(&t->part, t->read, loss) : status;
+    int64_t count = t->part.micro_count;
+    if (t->job->strategy->meet) /* nobody is waited for */
+        *loss = choir__tree_sum(t->read, count, 1.0f / (float)count);
+    else if (status == CHOIR_OK)
+        status = choir__part_mean(&t->part, t->read, loss);
+    return status;
 }
 
 static choir_status one_step(trainer *t, float *loss)
@@ -171,13 +178,35 @@ static choir_status save(trainer *t, float loss, bool best)
     return status;
 }
 
+/* Where ranks that step by themselves wait for each other. If one of them is to stop, wherever
+ * it is, all do. Ranks that step together are together. */
+static choir_status meet(trainer *t)
+{
+    int32_t asked = interrupted;
+    if (!t->job->strategy->meet || t->stopping)
+        return CHOIR_OK;
+    choir_status status =
+        choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    t->stopping = asked;
+    return status == CHOIR_OK ? t->job->strategy->meet(&t->part) : status;
+}
+
+static bool is_due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
+
 /* What is due after a step: validation, a checkpoint. */
 static choir_status between_steps(trainer *t, float loss)
 {
     const choir__job *j = t->job;
     bool last = t->step == j->steps, best = false;
     choir_status status = CHOIR_OK;
-    if (j->eval_every && t->step % j->eval_every == 0 && !last) {
+    if (!last && (is_due(t->step, j->eval_every) || is_due(t->step, j->save_every)))
+        status = meet(t);
+    if (status != CHOIR_OK || t->stopping)
+        return status;
+    if (is_due(t->step, j->eval_every) && !last) {
         choir__score score;
         status = evaluate(t, j->eval_batches, &score);
         t->last_eval = score.loss;
@@ -186,7 +215,7 @@ static choir_status between_steps(trainer *t, float loss)
         if (status == CHOIR_OK && t->part.env.rank == 0)
             choir__report_eval(&t->report, t->step, &score, best);
     }
-    bool due = j->save_every && t->step % j->save_every == 0 && !last;
+    bool due = is_due(t->step, j->save_every) && !last;
     if (status == CHOIR_OK && (due || best))
         status = save(t, loss, best);
     return status;
@@ -223,6 +252,8 @@ static choir_status resume(trainer *t)
     t->last_eval = s.eval_loss;
     t->part.run->next_step = (uint64_t)s.step;
     choir_loader_seek(t->part.loader, s.step * t->part.micro_count);
+    if (status == CHOIR_OK && t->job->strategy->resumed)
+        status = t->job->strategy->resumed(&t->part);
     return status;
 }
 
@@ -281,15 +312,17 @@ static choir_status finish(trainer *t, float loss)
  */
 static bool stop_asked(trainer *t)
 {
-    int32_t asked = interrupted;
-    if (t->part.env.world > 1)
+    int32_t asked = interrupted || t->stopping;
+    if (t->part.env.world > 1 && !t->job->strategy->meet)
         choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     return asked;
 }
 
 static choir_status stop(trainer *t, float loss)
 {
-    choir_status status = save(t, loss, false);
+    choir_status status = meet(t);
+    if (status == CHOIR_OK)
+        status = save(t, loss, false);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
             t->part.env.group, NULL); /* nobody leaves while rank 0 still writes */
@@ -315,6 +348,12 @@ static choir_status train(trainer *t)
         if (status == CHOIR_OK && t->step < t->job->steps && stop_asked(t))
             return stop(t, loss);
     }
+    if (status == CHOIR_OK)
+        status = meet(t);
+    if (status == CHOIR_OK && t->stopping)
+        return stop(t, loss);
+    if (status == CHOIR_OK && t->job->strategy->meet) /* of all ranks' last steps */
+        status = choir_env_mean(&t->part.env, t->read, &loss);
     return status == CHOIR_OK ? finish(t, loss) : status;
 }
 

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/recording.h"
+
 /* --- exchanges --- */
 
 typedef struct exchange_args {
@@ -33,6 +35,8 @@ static void exchange(const void *args)
         changed |= choir__hogwild_exchange(p->rule, h->master + p->offset, p->mine,
             (char *)h->snapshot->data + p->offset, p->tensor->count);
     }
+    choir__queue *q = h->module->run->device->queue;
+    choir__queue_moved_raw(q, q, h->bytes); /* in, and out */
     h->seen = updates;
     if (changed && /* and nobody else in between: then this worker has seen all */
         atomic_fetch_add_explicit(&head->updates, 1, memory_order_release) == updates)
@@ -317,6 +321,23 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
     if (status == CHOIR_OK)
         status = choir_group_barrier(group, NULL); /* it is written */
     return status == CHOIR_OK ? become_worker(h) : status;
+}
+
+choir_status choir__hogwild_restart(choir_module *module, choir_group *group)
+{
+    choir__hogwild *h = module->hogwild;
+    choir_device *device = module->run->device;
+    exchange_args args = {.hogwild = h};
+    choir_status status = choir_device_sync(device);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(group, NULL); /* nobody is at it any more */
+    if (status == CHOIR_OK && choir_group_rank(group) == 0)
+        write_master(h, choir__hogwild_head_of(h)->model);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(group, NULL);
+    if (status == CHOIR_OK)
+        choir__queue_issue(device->queue, take, &args, sizeof args);
+    return status;
 }
 
 choir_hogwild_opts choir_hogwild_defaults(void)

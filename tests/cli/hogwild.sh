@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# choir train --strategy hogwild: one process gives the bits of single; several learn, and what is
+# validated and saved is everybody's; a job goes on, is interrupted, and loses a rank as others do.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+cut=(--microbatches 4 --batch-size 24)
+
+# one_is_single MODEL [DATA]: with several micro-batches, validation and a checkpoint on the way.
+one_is_single() {
+    local args=(--json "${cut[@]}" --steps 8 --eval-every 3 --eval-batches 2 --save-every 4)
+    good train "${args[@]}" --save a --strategy single --model "$@" && mv out single
+    good train "${args[@]}" --save b --strategy hogwild --nproc 1 --model "$@" && mv out one
+    same_run single one
+    [ "$(field eval_loss single)" = "$(field eval_loss one)" ] || fail 'eval_loss differs'
+    [ "$(field final_loss single)" = "$(field final_loss one)" ] || fail 'final_loss differs'
+    good train "${args[@]}" --strategy hogwild --nproc 1 --resume a --steps 16 \
+        --model "$@" && mv out one
+    good train "${args[@]}" --resume a --steps 16 --model "$@" && mv out single
+    same_run single one 9
+    rm -rf a b
+}
+
+# Four processes and 200 steps each: from a loss of 2.9 to below 1; single gets to about 0.6.
+four_learn() {
+    good train --json --model "$gpt" --strategy hogwild --nproc 4 --batch-size 32 --steps 200 \
+        --lr 0.01 --eval-every 80 --save saved text && mv out four
+    [ "$(field world four)" = 4 ] || fail "world $(field world four)"
+    below 1 "$(field eval_loss four)"
+    [ "$(steps_of four | wc -l)" -eq 200 ] || fail "$(steps_of four | wc -l) steps"
+    good eval --json --batch-size 8 saved text
+    [ "$(field loss out)" = "$(field eval_loss four)" ] ||
+        fail "what was saved has $(field loss out), what was validated $(field eval_loss four)"
+}
+
+# below BOUND VALUE
+below() { awk -v b="$1" -v v="$2" 'BEGIN { exit !(v > 0 && v < b) }' || fail "$2, not below $1"; }
+
+# The weights of a checkpoint are taken over once, whatever the number of processes.
+several_go_on() {
+    local before
+    before=$(field eval_loss four)
+    good train --json --model "$gpt" --strategy hogwild --nproc 3 --batch-size 32 \
+        --microbatches 4 --steps 201 --lr 0 --resume saved text
+    [ "$(field eval_loss out)" = "$before" ] || # a rate of 0: nothing changes
+        fail "eval_loss $(field eval_loss out) of a model that had $before"
+    good train --json --model "$gpt" --strategy hogwild --nproc 3 --batch-size 32 \
+        --microbatches 4 --steps 300 --lr 0.01 --resume saved text
+    below "$before" "$(field eval_loss out)"
+}
+
+# begin ARG...: three processes in the background, some steps in; their pids are in `ranks`.
+begin() {
+    rm -rf out saved
+    start train --steps 100000000 --json --log-every 20 --batch-size 24 --strategy hogwild \
+        --nproc 3 --model "$gpt" --save saved "$@" text
+    await 20 test -s out || fail "no steps: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    [ ${#ranks[@]} -eq 3 ] || fail "${#ranks[@]} ranks"
+}
+
+# Each rank is at a step of its own: they meet, and rank 0 saves what all have learned.
+interrupted() {
+    begin "$@"
+    kill -INT "-$started_pid"
+    ended 20
+    [ "$status" -eq 130 ] || fail "status $status after SIGINT"
+    is_one_line 'interrupted after step [0-9]+; saved to saved' || fail "said: $(cat err)"
+    good eval --json saved text
+}
+
+killed_rank() {
+    begin
+    kill -KILL "${ranks[1]}"
+    ended 20
+    [ "$status" -eq 1 ] || fail "status $status after SIGKILL of a rank"
+    is_one_line "rank 1 \\(pid ${ranks[1]}\\).*SIGKILL" || fail "said: $(cat err)"
+}
+
+wrong_input() {
+    bad 2 "strategy hogwild.*lr" train --strategy hogwild:lr=1 --model toy random
+    bad 2 'several ranks want --strategy ddp or hogwild' \
+        train --strategy single --nproc 2 --model toy random
+}
+
+check one_is_single toy random
+check one_is_single mlp:in=20,hidden=33,classes=7 random
+check one_is_single "$gpt,dropout=0.1" text
+check one_is_single resnet50:image=32,width=8,classes=4 random
+check four_learn
+check several_go_on
+check interrupted
+check interrupted --eval-every 3 --save-every 7
+check killed_rank
+check wrong_input
+finish
