@@ -43,8 +43,9 @@ extern "C" {
  * weights as they are, with what workers have done to them. Children of choir_spawn that
  * inherit the module become workers: their copy of the module exchanges by itself. There, steps
  * without a choir_micro_open count as micro-batch `rank`, so that workers draw different random
- * numbers. To be called before optimizers keep recorded steps; again: nothing happens. While
- * workers are at work, leave the module alone here (choir_spawn returns when they are done).
+ * numbers. Optimizers that are there already go on; recorded steps are recorded anew. Again:
+ * nothing happens. While workers are at work, leave the module alone here (choir_spawn returns
+ * when they are done).
  *
  * Errors: the run's, memory, device (a parameter on another device than the run),
  * unsupported (a parameter or buffer that is neither f32 nor i64).
@@ -68,7 +69,9 @@ choir_hogwild_opts choir_hogwild_defaults(void); /* neither */
 choir_module *choir_hogwild(choir_scope *run, choir_module *module, choir_hogwild_opts opts);
 
 /** Exchanges now, behind what the device was given so far: for a worker that looks at weights
- * between steps. On the master, and on modules that are not shared, nothing is to be done. */
+ * between steps, or has changed them by other means than its optimizer (which would go out
+ * with the next exchange anyway, as a change). On the master, and on modules that are not
+ * shared, nothing is to be done. */
 choir_status choir_hogwild_exchange(choir_module *module);
 
 /** How many updates the master has had, of all workers; 0 for a module that is not shared. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,8 @@ static choir_module *new_net(choir_scope *run)
         choir_nn_linear(run, 32, CLASSES));
 }
 
+static choir_dataset *kept; /* the leak checker of a child does not look into shared memory */
+
 static plan *new_plan(int steps, bool recorded)
 {
     plan *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -43,6 +46,7 @@ static plan *new_plan(int steps, bool recorded)
     p->recorded = recorded;
     choir_check(
         choir_dataset_random(SAMPLES, choir_dims(WIDTH), CHOIR_SCALAR, CLASSES, 7, &p->data));
+    kept = p->data;
     return p;
 }
 
@@ -204,6 +208,40 @@ static void test_one_is_single(void **state)
     }
 }
 
+/* The device that all inherited has a worker in each, on cores of its own. */
+static void note_cores(const void *args)
+{
+    sched_getaffinity(0, sizeof(cpu_set_t), *(cpu_set_t *const *)args);
+}
+
+static int has_own_core(int rank, int world, void *arg)
+{
+    cpu_set_t allowed, own, *noted = &own;
+    choir_device *device = ((choir_module *)arg)->run->device;
+    int cores[CPU_SETSIZE], count = 0;
+    (void)world;
+    CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &allowed))
+            cores[count++] = i;
+    CPU_ZERO(&own);
+    choir__queue_issue(device->queue, note_cores, &noted, sizeof noted);
+    for (choir_device_stats s = {.queue_depth = 1}; s.queue_depth; usleep(1000))
+        choir_device_get_stats(device, &s); /* who waited would run it */
+    CHECK(CPU_COUNT(&own) == 1 && CPU_ISSET(cores[rank % count], &own));
+    return 0;
+}
+
+static void test_cores(void **state)
+{
+    choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 42);
+    choir_module *net = new_net(run);
+    (void)state;
+    choir_check(choir_module_share_memory(net));
+    assert_int_equal(choir_spawn(3, has_own_core, net), CHOIR_OK);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
 /* --- ranks of a group --- */
 
 static int train_ranks(int rank, int world, void *arg)
@@ -326,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parent_sees_it),
         cmocka_unit_test(test_one_is_single),
+        cmocka_unit_test(test_cores),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_no_tearing),
