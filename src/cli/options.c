@@ -294,7 +294,8 @@ static int check_words(choir__job *j)
                               : choir__cli_usage(j->command, "%s", choir_error_message());
 }
 
-/* A launcher's ranks; else as many as asked for; else one a device that was named, where a rank has one. */
+/* A launcher's ranks; else as many as asked for; else one a device that was named, where a rank
+ * has one. */
 static int count_ranks(choir__job *j)
 {
     if (j->launched && j->world > 1 && j->strategy->over_ranks)

@@ -77,7 +77,7 @@ struct choir__strategy {
     choir_status (*meet)(choir__part *part);
     /* All ranks have read weights from a checkpoint; NULL: nothing to be done. */
     choir_status (*resumed)(choir__part *part);
-} choir__strategy;
+};
 
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
