@@ -42,14 +42,14 @@ static choir_status get(choir_tensor_queue *q, choir_scope *s, float *value)
     return status;
 }
 
-/* Rank 0 kills the last rank, once that has had time to wait. */
-static void kill_last(notes *n, int world)
+/* Kills a rank, once it has started and had so many seconds. */
+static void kill_rank(notes *n, int rank, double seconds)
 {
-    while (!*(volatile pid_t *)&n->pid[world - 1])
+    while (!*(volatile pid_t *)&n->pid[rank])
         nap(0.01);
-    nap(0.1);
+    nap(seconds);
     n->died_at = choir__now();
-    kill(n->pid[world - 1], SIGKILL);
+    kill(n->pid[rank], SIGKILL);
 }
 
 /* The queue is full: ranks 1 and 2 wait to put. */
@@ -63,7 +63,7 @@ static int wait_in_put(int rank, int world, void *arg)
         CHECK_OK(put(j->queue, run, 1, false));
         CHECK_OK(put(j->queue, run, 2, false));
         j->notes->pid[0] = getpid();
-        kill_last(j->notes, world);
+        kill_rank(j->notes, world - 1, 0.1);
         while (!*(volatile choir_status *)&j->notes->status[1])
             nap(0.01);
         CHECK_OK(get(j->queue, run, &value)); /* what was put is there */
@@ -89,7 +89,7 @@ static int wait_in_get(int rank, int world, void *arg)
     float value;
     j->notes->pid[rank] = getpid();
     if (rank == 0) {
-        kill_last(j->notes, world);
+        kill_rank(j->notes, world - 1, 0.1);
         while (!*(volatile choir_status *)&j->notes->status[1])
             nap(0.01);
     }
@@ -140,10 +140,8 @@ static int streams(int rank, int world, void *arg)
     for (int i = 0; status == CHOIR_OK; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         float value;
-        if (rank == 1 && i == 20 + 7 * j->round) {
-            j->notes->died_at = choir__now();
-            kill(j->notes->pid[2], SIGKILL);
-        }
+        if (rank == 1 && i == 20 + 7 * j->round)
+            kill_rank(j->notes, 2, 0);
         status = gets ? get(j->queue, s, &value) : put(j->queue, s, (float)i, i % 2);
         note(j->notes, rank, status);
         CHECK_OK(choir_scope_close(s));

@@ -36,7 +36,8 @@ static choir_module *new_net(choir_scope *run)
         choir_nn_linear(run, 32, CLASSES));
 }
 
-static choir_dataset *kept; /* the leak checker of a child does not look into shared memory */
+static choir_dataset
+    *volatile kept; /* the leak checker of a child does not look into shared memory */
 
 static plan *new_plan(int steps, bool recorded)
 {
