@@ -3,6 +3,7 @@
  * The same model, data, seed and cut of the batch run under every strategy, each run in a
  * process of its own. Runs of one strategy are not next to each other but in turns with the
  * others', so that a machine that grows slower does so for all. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,9 @@
 #include "cli/compare.h"
 #include "comm/process/process.h"
 
-enum { WATCHED_STEPS = 8 };
+/* Steps of a run that is watched, and how long they take at least: */
+enum { WATCHED_STEPS = 10, MOST_WATCHED = 200 };
+static const double watched_s = 0.6;
 
 /* How far it is, on a terminal. */
 typedef struct progress {
@@ -114,8 +117,11 @@ static choir_status watch(choir__compare *c, choir__entry *e, progress *p)
     double step_s = choir__outcome_number(&e->runs[0], "step_ms_median") * 1e-3;
     e->watch = choir__calloc(1, sizeof *e->watch);
     e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
-    choir_status status = choir__compare_run(
-        c, e->text, c->job.microbatches, choir__min(c->job.steps, WATCHED_STEPS), e->watch, &o);
+    int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
+    steps = choir__max(steps, WATCHED_STEPS);
+    e->watch->steps_s = (double)steps * step_s;
+    choir_status status =
+        choir__compare_run(c, e->text, c->job.microbatches, steps, e->watch, &o);
     choir__outcome_free(&o);
     return status;
 }

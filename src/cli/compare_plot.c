@@ -84,7 +84,7 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
         "set ylabel '%s a second' font ',%d'\nset yrange [0:*]\nset offsets 0,0,graph 0.12,0\n"
         "set xrange [-0.6:2.6]\n"
         "plot $three using 0:2:(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
-        "  $three using 0:2:3 with yerrorbars lc rgb 'black' lw 2 pt 7 ps 0, \\\n"
+        "  $three using 0:2:(0):3 with xyerrorbars lc rgb 'black' lw 2 ps 0, \\\n"
         "  $three using 0:($2+$3):5 with labels offset 0,0.9 font ',%d'\n",
         choir__compare_items(c), FONT - 1, FONT);
 }
@@ -151,12 +151,12 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     choir__plot_panel(g, p, "Pipelines over split sizes");
     fprintf(g,
         "set logscale x 2\nset xlabel 'samples a split' font ',%d'\nset yrange [0:*]\n"
-        "set offsets graph 0.05,graph 0.05,graph 0.1,0\nset xtics (",
+        "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
         FONT - 1);
     for (int s = 0; s < c->split_count; s++)
         fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
     fprintf(g,
-        ")\nset key bottom left Left reverse samplen 2 font ',%d'\n"
+        ")\nset key top left Left reverse samplen 2 maxrows 3 font ',%d'\n"
         "plot %.9g with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
         FONT - 2, c->entries[0].items_per_s);
     for (int i = 0; i < c->count; i++) {
@@ -180,10 +180,13 @@ static void heading(const choir__compare *c, FILE *g)
         json_string_value(json_object_get(c->entries[0].runs[0].summary, "model"));
     char *text = choir__format(
         "%s on %d devices", c->job.model ? c->job.model : model, c->job.device_count);
-    char *more = choir__format("batch of %lld in %lld micro-batches; bars: median of %lld runs "
-                               "and half of %s",
-        (long long)c->job.batch_size, (long long)c->job.microbatches, (long long)c->repeats,
-        c->repeats < 5 ? "their range" : "what lies between the quartiles");
+    char *more =
+        choir__format("batch of %lld in %lld micro-batches; bars: median of %lld run%s%s",
+            (long long)c->job.batch_size, (long long)c->job.microbatches, (long long)c->repeats,
+            c->repeats > 1 ? "s" : "",
+            c->repeats < 2   ? ""
+            : c->repeats < 5 ? " and half of their range"
+                             : " and half of what lies between the quartiles");
     fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
     choir__plot_text(g, text);
     fprintf(

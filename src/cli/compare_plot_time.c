@@ -27,7 +27,8 @@ static bool was_used(const choir__watch *w, int i)
     return choir__watch_busy(w, i, w->at[0], w->at[w->count - 1]) > 0;
 }
 
-/* When the first memory was taken, and when the last kernel ran. */
+/* When the first memory was taken, and the end of the steps to be shown: a quarter of all
+ * before the last kernel ran, which may be long after the last step. */
 static void span_of(const choir__watch *w, double *from, double *to)
 {
     int first = w->count - 1, last = 0;
@@ -40,7 +41,14 @@ static void span_of(const choir__watch *w, double *from, double *to)
                 last = k;
         }
     *from = w->at[first];
-    *to = fmax(w->at[last], *from + 1e-3);
+    *to = fmax(w->at[last] - w->steps_s / 4, *from + 1e-3);
+}
+
+/* Ticks at 1, 2 or 5 times a power of ten, about four of them. */
+static double tick_of(double range)
+{
+    double power = pow(10, floor(log10(range / 4))), digit = range / 4 / power;
+    return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
 /* Where in the picture a device is drawn; -1: not at all. Devices have their order. */
@@ -83,9 +91,9 @@ static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, 
     write_memory(w, g, from, to);
     choir__plot_panel(g, p, label);
     fprintf(g,
-        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics offset 0,0.3\n"
+        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
         "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
-        to - from, most * 1.1 / mib, FONT - 3);
+        to - from, most * 1.1 / mib, tick_of(to - from), tick_of(most * 1.1 / mib), FONT - 3);
     fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
         FONT - 1);
     for (int i = 0; i < w->device_count; i++) {
@@ -110,7 +118,7 @@ static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, 
     fprintf(g, "$use << EOD\n");
     for (int k = 0; k < bins; k++)
         for (int side = 0; side < 2; side++) {
-            fprintf(g, "%.6f", (k + side) * wide);
+            fprintf(g, "%.6f", (k + side) * wide * 1e3);
             for (int i = 0; i < w->device_count; i++)
                 fprintf(g, " %.4f",
                     choir__watch_busy(w, i, from + k * wide, from + (k + 1) * wide));
@@ -120,9 +128,9 @@ static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, 
     choir__plot_panel(g, p, "");
     fprintf(g,
         "unset grid\nset xrange [0:%.6f]\n"
-        "set xlabel 'seconds (three steps)' offset 0,0.6 font ',%d'\n",
-        to - from, FONT - 2);
-    fprintf(g, "set xtics offset 0,0.3\nset ytics scale 0 (");
+        "set xlabel 'milliseconds of three steps' offset 0,0.6 font ',%d'\n",
+        (to - from) * 1e3, FONT - 2);
+    fprintf(g, "set xtics %g offset 0,0.3\nset ytics scale 0 (", tick_of((to - from) * 1e3));
     for (int i = 0; i < w->device_count; i++) {
         int lane = lane_of(w, i);
         if (lane >= 0)

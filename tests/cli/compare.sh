@@ -12,7 +12,8 @@ table() {
     good "${two[@]}" random
     has out '^mlp:in=20.*batch 24 in 8 micro-batches of 3, cpu:0,cpu:1; 2 runs of 6 steps' \
         '^strategy +samples/s +speed-up +efficiency +peak MiB +busy % +moved MiB +loss' \
-        '^single .* 1\.00 +100 % .* yes$' '^ddp .* [0-9]+ % +[0-9.]+ [0-9.]+ +[0-9.]+ [0-9.]+ .* yes$'
+        '^single .* 1\.00 +100 % .* yes$' \
+        '^ddp .* [0-9]+ % +[0-9.]+ [0-9.]+ +[0-9.]+ [0-9.]+ .* yes$'
     [ "$(grep -E '^(strategy|single|ddp) ' out | sed 's/±/+/' |
         awk '{ print length($0) }' | sort -u | wc -l)" = 1 ] || fail "not aligned: $(cat out)"
     tail -n 3 out | grep -qE '^(Choose|Stay|No advice)' || fail "no advice: $(cat out)"
@@ -104,6 +105,16 @@ wrong_input() {
     is_one_line 'gnuplot-nox' || fail "without gnuplot: $(cat err)"
 }
 
+# On a terminal a line says how far it is, and is gone in the end.
+progress() {
+    command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
+    timeout 60 script -qefc "$CHOIR compare ${mlp[*]} --strategies ddp --repeats 2 random" \
+        typescript >/dev/null 2>&1 </dev/null || fail "status $? on a terminal"
+    tr '\r' '\n' <typescript | grep -qE '3 of 4: single, run 2 of 2, about [0-9]+:[0-9]{2} left' ||
+        fail "no progress: $(head -c 500 typescript)"
+    grep -q $'\r\033\\[K\(single\|mlp\)' typescript || fail 'the line stays'
+}
+
 # An interrupt ends the run at hand, too.
 interrupted() {
     start compare "${mlp[@]}" --steps 1000000 random
@@ -123,5 +134,6 @@ check options_are_passed_on
 check what_does_not_fit
 check wrong_usage
 check wrong_input
+check progress
 check interrupted
 finish

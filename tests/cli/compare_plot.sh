@@ -17,7 +17,7 @@ svg() {
     good "${plot[@]}" --plot all.svg random
     has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
         '>single<' '>ddp<' '>1\.00×<' '>samples a second<' '>memory, MiB<' '>busy<' '>cpu:0<' \
-        '>cpu:1<' '>seconds \(three steps\)<'
+        '>cpu:1<' '>milliseconds of three steps<'
     if grep -q '^pipeline' out; then
         has all.svg '>Model<' '>Single<' '>Pipelining<' '>samples a split<' '>pipeline 1f1b<'
     fi
