@@ -60,21 +60,28 @@ static int lane_of(const choir__watch *w, int device)
     return was_used(w, device) ? lane : -1;
 }
 
-/* A row before and a row after each change. */
+/* Whether the k-th look saw the same memory as the one before. */
+static bool as_before(const choir__watch *w, int k)
+{
+    const double *now = w->bytes + (size_t)k * CHOIR__MAX_DEVICES;
+    for (int i = 0; i < w->device_count; i++)
+        if (k < 1 || now[i] != now[i - CHOIR__MAX_DEVICES])
+            return false;
+    return true;
+}
+
+/* A row before and a row after each change, and at both ends. */
 static void write_memory(const choir__watch *w, FILE *g, double from, double to)
 {
-    size_t row = sizeof(double) * CHOIR__MAX_DEVICES;
     fprintf(g, "$memory << EOD\n");
     for (int k = 0; k < w->count; k++) {
-        const double *now = w->bytes + k * CHOIR__MAX_DEVICES;
-        bool edge = !k || k + 1 == w->count || w->at[k - 1] < from || w->at[k + 1] > to;
+        bool last = k + 1 == w->count || w->at[k + 1] > to;
         if (w->at[k] < from || w->at[k] > to ||
-            (!edge && !memcmp(now, now - CHOIR__MAX_DEVICES, row) &&
-                !memcmp(now, now + CHOIR__MAX_DEVICES, row)))
+            (as_before(w, k) && !last && as_before(w, k + 1)))
             continue;
         fprintf(g, "%.6f", w->at[k] - from);
         for (int i = 0; i < w->device_count; i++)
-            fprintf(g, " %.6g", now[i] / mib);
+            fprintf(g, " %.6g", w->bytes[k * CHOIR__MAX_DEVICES + i] / mib);
         fprintf(g, "\n");
     }
     fprintf(g, "EOD\n");
