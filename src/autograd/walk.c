@@ -390,8 +390,18 @@ choir_status choir__walk_open(
     return status;
 }
 
+/* The ops that hooks and backward functions of custom ops call run where their operands are:
+ * no placer sees them. Returns the one of the root's scope. */
+static choir__placer *set_placer(choir__walk *w, choir__placer *placer)
+{
+    choir__placer *was = w->root->scope->placer;
+    w->root->scope->placer = placer;
+    return was;
+}
+
 choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
 {
+    choir__placer *placer = set_placer(w, NULL);
     w->stage = stage;
     w->split = split;
     choir_status status = look(w);
@@ -402,6 +412,7 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
     if (status == CHOIR_OK && !split)
         status = close_leaves(w);
     w->split = false;
+    set_placer(w, placer);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
@@ -452,6 +463,7 @@ static void run_late(choir__walk *w, choir__late *late)
 
 choir_status choir__walk_weights(choir__walk *w, int stage)
 {
+    choir__placer *placer = set_placer(w, NULL);
     w->books = NULL;
     w->book_count = 0;
     for (choir__late *late = w->late; late; late = late->next)
@@ -477,12 +489,15 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
         w->late_end = &(*w->late_end)->next;
     if (status == CHOIR_OK)
         status = close_leaves(w);
+    set_placer(w, placer);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
 void choir__walk_close(choir__walk *w)
 {
+    choir__placer *placer = set_placer(w, NULL);
     finish_leaves(w);
+    set_placer(w, placer);
     for (choir__late *late = w->late; late; late = late->next)
         lend(late, true); /* of a walk that failed */
     w->late = NULL;

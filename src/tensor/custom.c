@@ -48,7 +48,10 @@ choir_tensor *choir_custom(
     if (!scope)
         return poisoned;
     bool grad = choir_set_grad(scope, false);
+    choir__placer *placer = scope->placer;
+    scope->placer = NULL; /* the op is placed, and all of it with it */
     choir_tensor *y = op->forward(in, count, arg);
+    scope->placer = placer;
     choir_set_grad(scope, grad);
     if (y->poisoned)
         return y;

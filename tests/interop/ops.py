@@ -62,6 +62,38 @@ def views():
     for dim in (0, 1):
         shapes = [(2, 3), (2, 3), (2, 3)] if dim else [(1, 3), (4, 3), (2, 3)]
         function(lambda *x: C.cat(x, len(x), dim), lambda *x: torch.cat(x, dim), *shapes)
+    many = [(1 + i % 3, 2) for i in range(40)]
+    function(lambda *x: C.cat(x, len(x), 0), lambda *x: torch.cat(x), *many)
+    for shape, dim in (((), 0), ((2, 3), 0), ((2, 3), 1), ((2, 3), -1)):
+        function(lambda *x: C.stack(x, len(x), dim), lambda *x: torch.stack(x, dim), *[shape] * 5)
+
+
+def pieces(cut, x, *arguments):
+    """The pieces as a list; cut fills an array."""
+    parts = (ctypes.c_void_p * 64)()
+    count = cut(x, *arguments, ctypes.cast(parts, ctypes.c_void_p))
+    return [choir.Tensor(p) for p in parts[:count]]
+
+
+@case
+def cuts():
+    def joined(parts):  # each weighs in another way, and they are of different lengths
+        return C.cat([C.scale(p, i + 1) for i, p in enumerate(parts)], len(parts), 0)
+
+    def joined_theirs(parts):
+        return torch.cat([p * (i + 1) for i, p in enumerate(parts)])
+
+    def split(x, size, dim, parts):
+        return C.split_dim(x, size, dim, parts, 64)
+
+    for length in (1, 3, 10, 30):
+        for n in (1, 2, 4, 8, 20):
+            function(lambda x: joined(pieces(C.chunk, x, n, 0)),
+                     lambda x: joined_theirs(x.chunk(n)), (length, 2))
+            function(lambda x: joined(pieces(split, x, n, 0)),
+                     lambda x: joined_theirs(x.split(n)), (length, 2))
+    function(lambda x: pieces(C.chunk, x, 3, 1)[2], lambda x: x.chunk(3, 1)[2], (2, 7))
+    function(lambda x: pieces(split, x, 3, -1)[1], lambda x: x.split(3, -1)[1], (2, 7))
 
 
 @case
