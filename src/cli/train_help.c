@@ -60,12 +60,9 @@ void choir__cli_train_help(void)
            "  --strategy NAME[:key=value,...]  one of these (default single)\n");
     print_strategies();
     printf(
-        "  --nproc N                        ranks to start for ddp and hogwild (default:
-"
-        "                                   one a device named by --devices, else 1), or
-"
-        "                                   for mp and pipeline, a stage each
-"
+        "  --nproc N                        ranks to start for ddp and hogwild (default:\n"
+        "                                   one a device named by --devices, else 1), or\n"
+        "                                   for mp and pipeline, a stage each\n"
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
         "  --threads N                      cores a device (default 1)\n"
         "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
