@@ -34,7 +34,7 @@ static choir_status resumed(choir__part *p)
 const choir__strategy choir__strategy_hogwild = {
     .name = "hogwild",
     .options = "",
-    .help = "a process a device, one set of weights, no locks: other bits each time",
+    .help = "a process a device, one set of weights, no locks",
     .spread = CHOIR__DEVICE_A_RANK,
     .parse = parse,
     .micro_each = 1,
