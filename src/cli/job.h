@@ -23,7 +23,8 @@ typedef struct choir__job {
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
-    bool no_eval; /* no validation at the end */
+    bool no_eval;   /* no validation at the end */
+    bool recompute; /* choir_module_recompute_blocks */
     const choir__strategy *strategy;
     choir__strategy_options strategy_options;
     char resumed_model[512];   /* the model of --resume, where none is named */

@@ -75,6 +75,8 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     choir__model_info info = j->info;
     trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
     choir_status status = j->spec->build(j->info.config, run, &info, &t.net);
+    if (status == CHOIR_OK && j->recompute)
+        choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
     if (status == CHOIR_OK && j->strategy->spread == CHOIR__DEVICE_A_RANK) /* for its buckets */

@@ -47,6 +47,7 @@ enum option_id {
     INIT,
     WEIGHTS,
     NO_EVAL,
+    RECOMPUTE,
     HELP
 };
 
@@ -86,6 +87,7 @@ const struct option choir__job_options[] = {
     {"init", required_argument, NULL, INIT},
     {"weights", required_argument, NULL, WEIGHTS},
     {"no-eval", no_argument, NULL, NO_EVAL},
+    {"recompute", no_argument, NULL, RECOMPUTE},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -161,6 +163,7 @@ static bool *flag_of(choir__job *j, int id)
     case QUIET: return &j->quiet;
     case BYTES: return &j->bytes;
     case NO_EVAL: return &j->no_eval;
+    case RECOMPUTE: return &j->recompute;
     default: return NULL;
     }
 }

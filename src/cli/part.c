@@ -77,6 +77,8 @@ choir_status choir__part_build(choir__part *p)
         status = choir_module_init_torch(p->net, j->seed);
     if (status == CHOIR_OK && j->weights && !j->resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK && j->recompute)
+        choir_module_recompute_blocks(p->net, true);
     p->evaluated = p->net;
     if (status == CHOIR_OK)
         status = j->strategy->build(p);

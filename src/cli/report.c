@@ -59,11 +59,12 @@ void choir__report_start(
     if (job->json || job->quiet)
         return;
     int workers = choir__strategy_workers(job);
-    printf("%s: %lld parameters, %s on %d %s%s, %lld micro-batch%s of %lld %s\n",
+    printf("%s: %lld parameters, %s on %d %s%s, %lld micro-batch%s of %lld samples%s\n",
         job->info.config, (long long)parameters, job->strategy_text, workers,
         job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
         (long long)job->microbatches, job->microbatches > 1 ? "es" : "",
-        (long long)(job->batch_size / job->microbatches), "samples");
+        (long long)(job->batch_size / job->microbatches),
+        job->recompute ? ", recomputing" : "");
     fflush(stdout);
 }
 
@@ -172,6 +173,7 @@ static void summary_json(choir__report *r, int64_t parameters, float loss,
     printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
         choir__strategy_workers(r->job), (long long)r->job->microbatches,
         (long long)r->job->steps, (long long)parameters);
+    printf(",\"recompute\":%s", r->job->recompute ? "true" : "false");
     print_number("final_loss", (double)loss);
     print_number("eval_loss", score->loss);
     print_number("eval_accuracy", score->accuracy);

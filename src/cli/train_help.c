@@ -66,6 +66,8 @@ void choir__cli_train_help(void)
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto\n"
         "  --threads N                      cores a device (default 1)\n"
         "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
+        "  --recompute                      less memory, more time: a model's blocks are\n"
+        "                                   computed again in backward\n"
         "  --timeout S                      when a silent rank is given up (default 1800)\n"
         "  --backend shm|ucx|mpi            how ranks talk (the best that reaches all)\n"
         "  --rendezvous URL                 env://, tcp://host:port or file://path\n"
