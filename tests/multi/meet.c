@@ -278,9 +278,10 @@ static void twice(void **state)
         assert_all_say(all, CHOIR_ERR_MISMATCH, "two processes say they are rank 1: pid ", -1);
         meeters_free(all);
 
-        all = gather(i, 2, 1);
+        all = gather(i, 2, 20);
         all->count = 3;
         all->each[2] = all->each[0];
+        all->each[2].opts.timeout_s = 1;
         all->each[2].late_s = 0.5; /* a second rank 0, while the first one is there */
         all->each[0].stays_s = all->each[1].late_s = 0.8;
         meeters_start(all);
