@@ -97,8 +97,16 @@ static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
     return fits;
 }
 
+static void forget_readers(choir__block *block)
+{
+    for (int i = 0; i < block->reader_count; i++)
+        choir__queue_let_go(block->readers[i].queue);
+    block->reader_count = 0;
+}
+
 static void give_back(choir__pool *pool, choir__block *block)
 {
+    forget_readers(block);
     pool->ops->put(block->data, block->bytes);
     count(pool, 0, -(ptrdiff_t)block->bytes);
     free(block->readers);
@@ -131,7 +139,7 @@ static void collect(choir__pool *pool)
         }
         *link = block->next;
         if (!choir__recording_active())
-            block->reader_count = 0;
+            forget_readers(block);
         cache(pool, block);
     }
 }
@@ -278,13 +286,14 @@ void choir__block_used_by(choir__block *block, choir__event event)
     size_t bytes = (size_t)(block->reader_count + 1) * sizeof *block->readers;
     block->readers = choir__realloc(block->readers, bytes);
     block->readers[block->reader_count++] = event;
+    choir__queue_hold(event.queue);
 }
 
 void choir__block_wait_readers(choir__block *block, choir__queue *queue)
 {
     for (int i = 0; i < block->reader_count; i++)
         choir__queue_wait_event(queue, block->readers[i]);
-    block->reader_count = 0;
+    forget_readers(block);
 }
 
 bool choir__block_read_elsewhere(const choir__block *block)

@@ -64,7 +64,7 @@ struct choir__queue {
     choir__observer *_Atomic observer;
     void *observer_arg;
     _Atomic uint64_t moved;
-    atomic_int holders; /* its owner, and waits for it that other queues have yet to run */
+    atomic_int holders; /* its owner; waits for it that other queues have yet to run; blocks */
     choir__queue *next;
 };
 
@@ -348,7 +348,12 @@ choir__event choir__queue_record(choir__queue *queue)
     return event;
 }
 
-static void let_go(choir__queue *q)
+void choir__queue_hold(choir__queue *q)
+{
+    atomic_fetch_add(&q->holders, 1);
+}
+
+void choir__queue_let_go(choir__queue *q)
 {
     if (atomic_fetch_sub(&q->holders, 1) == 1)
         free(q);
@@ -356,7 +361,7 @@ static void let_go(choir__queue *q)
 
 static void let_go_of_awaited(const void *args)
 {
-    let_go(((const choir__event *)args)->queue);
+    choir__queue_let_go(((const choir__event *)args)->queue);
 }
 
 /* The first failure of q. */
@@ -388,7 +393,7 @@ choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event
         return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
     if (event.queue != queue &&
         !(choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK)) {
-        atomic_fetch_add(&event.queue->holders, 1);
+        choir__queue_hold(event.queue);
         choir__queue_issue_raw(queue, wait_task, &event, sizeof event);
     }
     return CHOIR_OK;
@@ -535,7 +540,8 @@ void choir__queue_free(choir__queue *q)
     if (q->opts.core_count > 0)
         free((void *)q->opts.cores);
     free(q->ring);
-    let_go(q);
+    atomic_store(&q->status, CHOIR_OK); /* who still asks wants no more than to go on */
+    choir__queue_let_go(q);
 }
 
 void choir__queue_place(choir__queue *q, const int *cores)

@@ -60,6 +60,11 @@ choir__event choir__queue_record(choir__queue *queue);
 /* Makes tasks issued to queue from now on wait for it. Error: state, if never recorded. */
 choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
 
+/* Who keeps an event for longer than its queue may live holds the queue, and lets it go: what is
+ * left of a queue that was freed says that the event is done. */
+void choir__queue_hold(choir__queue *queue);
+void choir__queue_let_go(choir__queue *queue);
+
 /* Host side: waits for the event; returns the sticky error of its queue. */
 choir_status choir__event_wait(choir__event event);
 bool choir__event_done(choir__event event);

@@ -89,10 +89,10 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     if (y->count == 0)
         return;
     choir__storage_claim(y->storage);
-    if (from->carrier) {
+    if (from->carrier)
         carry_in_order(y, x);
+    if (from->carrier || to->away)
         return;
-    }
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);

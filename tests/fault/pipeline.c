@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <choir/choir.h>
+#include "comm/plugin.h"
 
 enum { RANKS = 4, STEPS = 12, MICROS = 4, WIDTH = 64, AFTER = 4 };
 
@@ -156,6 +157,25 @@ static void kernel_fails(void **state)
     munmap(n, sizeof *n);
 }
 
+/* The same between machines. */
+static void killed_over_ucx(void **state)
+{
+    char *plugin = choir__plugin_find("ucx", NULL);
+    (void)state;
+    if (!plugin)
+        skip();
+    free(plugin);
+    for (int victim = 1; victim < RANKS; victim += 2) {
+        notes *n = strike(KILLED, victim, "ucx");
+        char want[100];
+        snprintf(want, sizeof want, "rank %d (pid %d", victim, (int)n->pid[victim]);
+        for (int r = 0; r < RANKS; r++)
+            if (r != victim)
+                assert_told(n, r, want);
+        munmap(n, sizeof *n);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -165,6 +185,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed),
         cmocka_unit_test(program_fails),
         cmocka_unit_test(kernel_fails),
+        cmocka_unit_test(killed_over_ucx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

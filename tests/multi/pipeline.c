@@ -362,6 +362,31 @@ static void differ(void **state)
     }
 }
 
+/* --- one run after another --- */
+
+static int twice_main(int rank, int world, void *arg)
+{
+    plan p = *(plan *)arg;
+    for (int i = 0; i < 2; i++) {
+        rank_main(rank, world, &p);
+        p.out += MOST;
+    }
+    return 0;
+}
+
+/* What a run leaves behind on the device does not concern the next. */
+static void twice(void **state)
+{
+    size_t bytes = 2 * MOST * sizeof(outcome);
+    (void)state;
+    plan p = {.model = "mlp", .schedule = "zero-bubble", .microbatches = 4};
+    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(choir_spawn(2, twice_main, &p), CHOIR_OK);
+    for (int r = 0; r < 2; r++)
+        assert_same(&p.out[0], &p.out[r + MOST], &p, r);
+    munmap(p.out, bytes);
+}
+
 /* --- another engine --- */
 
 static void ucx(void **state)
@@ -389,6 +414,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(resnet),
         cmocka_unit_test(parts),
         cmocka_unit_test(differ),
+        cmocka_unit_test(twice),
         cmocka_unit_test(ucx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,14 +264,21 @@ static choir_status check_pipeline(const choir_module *m)
                      m->type->name);
 }
 
-/* What this rank has failed of, to the others: they may be waiting for it. */
-static void leave_ranks(choir__pipeline *p)
+/* What this rank has failed of, if it has, to the others: they may be waiting for it. */
+static void tell_ranks(choir__pipeline *p)
 {
     choir_status status = choir_scope_status(p->base.run);
     if (status == CHOIR_OK)
         status = choir__run_failure(p->base.run);
     if (status != CHOIR_OK)
         choir__remote_abort(p->remote, status, choir_error_message());
+}
+
+static void leave_ranks(choir__pipeline *p)
+{
+    tell_ranks(p);
+    choir__run_sync(p->base.run);
+    tell_ranks(p);
     choir__remote_close(p->remote);
 }
 
