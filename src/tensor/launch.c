@@ -43,8 +43,8 @@ static void carry(choir_tensor *y, choir_tensor *x)
         ready = choir__queue_record(from->queue);
     from->carrier->carry(from->carrier, from, choir__data(x), choir__device_of(y),
         choir__data(y), (size_t)x->count * choir_dtype_size(x->dtype), ready, &read);
-    if (read.queue && x->storage->block)
-        choir__block_used_by(x->storage->block, read);
+    if (read.queue && (x->storage->block || x->storage->mapping))
+        choir__storage_read_by(x->storage, read.queue);
     else if (read.queue)
         choir__queue_wait_event(from->queue, read);
 }
