@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# mp and pipeline over ranks: the bits of one device, in losses, evaluation and checkpoints; and
+# what wrong input is told.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+export CHOIR_CPU_DEVICES=4
+
+# Stages in processes of their own: started by the command or by a launcher, saved in pieces.
+# stages_over_ranks RANKS ARG...
+stages_over_ranks() {
+    local most=$1 ranks strategy plain
+    shift
+    local args=(--json --microbatches 4 --batch-size 24 --steps 6 "$@")
+    good train "${args[@]}" && mv out single || return
+    for ranks in $(seq 2 "$most"); do
+        for strategy in mp pipeline:schedule=1f1b pipeline; do
+            good train "${args[@]}" --strategy $strategy --nproc "$ranks" && mv out many &&
+                same_run single many || fail "$strategy on $ranks ranks: $*"
+            [ "$(field eval_loss single)" = "$(field eval_loss many)" ] ||
+                fail "eval_loss of $strategy on $ranks ranks: $*"
+            [ "$(field world many)" = "$ranks" ] || fail "world of $strategy: $(field world many)"
+        done
+    done
+    "$CHOIR" run -n 2 "$CHOIR" train "${args[@]}" --strategy pipeline >out 2>err &&
+        sed -i 's/^\[rank[0-9]*\]: //' out && mv out many && same_run single many ||
+        fail "under choir run: $(cat err)"
+}
+
+# A checkpoint of stages is one of the whole model, and the other way round.
+stages_go_on() {
+    local args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1)
+    rm -rf whole_saved many_saved
+    good train "${args[@]}" --steps 8 text && mv out whole
+    good train "${args[@]}" --steps 4 --save whole_saved text
+    good train "${args[@]}" --steps 4 --strategy pipeline --nproc 2 --save many_saved text
+    for part in model optimizer; do
+        cmp "$(find whole_saved -name "$part.safetensors" | head -1)" \
+            "$(find many_saved -name "$part.safetensors" | head -1)" || fail "$part differs"
+    done
+    good train "${args[@]}" --steps 8 --resume many_saved text && mv out rest
+    same_run whole rest 5
+    good train "${args[@]}" --steps 8 --strategy mp --nproc 3 --resume whole_saved text && mv out rest
+    same_run whole rest 5
+}
+
+told() {
+    bad 2 'several ranks want --strategy ddp, mp or pipeline' train --strategy single --nproc 2 \
+        --model toy random
+    late '3 stages for a model of 2 layers' --strategy pipeline --nproc 3
+    late "stage 1 is to begin at 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2
+}
+
+# late PATTERN ARG...: found when the stages are cut, after two steps.
+late() {
+    local pattern=$1
+    shift
+    choir train --microbatches 4 --steps 4 --model toy "$@" random >out 2>err
+    [ $? -eq 1 ] || fail "a status of its own of: $*"
+    is_one_line "$pattern" || fail "standard error of $*: '$(cat err)', not '$pattern'"
+}
+
+check stages_over_ranks 2 --model toy random
+check stages_over_ranks 3 --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
+check stages_over_ranks 3 --model resnet50:width=2,image=16,classes=5,stages=2 \
+    --optimizer sgd:momentum=0.9 random
+check stages_go_on
+check told
+finish
