@@ -171,34 +171,55 @@ static void advise_memory(
         best->peak_bytes / 1048576, light->text, light->peak_bytes / 1048576, light->speed_up);
 }
 
+static bool has_same_bits(const choir__entry *e)
+{
+    return e->same_bits;
+}
+
+static bool is_noisy(const choir__entry *e)
+{
+    return e->spread > 0.2 * e->items_per_s;
+}
+
+/* Faster ones whose result is another each time. */
+static void advise_others(
+    const choir__compare *c, const choir__entry *best, char *text, size_t room)
+{
+    const choir__entry *first = choir__compare_best(c, NULL);
+    if (first->same_bits ||
+        first->items_per_s - best->items_per_s <= first->spread + best->spread)
+        return;
+    size_t used = strlen(text);
+    snprintf(text + used, room - used,
+        " %s is faster still, %.2f times one device, but its result is not that of one device.",
+        first->text, first->speed_up);
+}
+
 void choir__compare_advice(const choir__compare *c, char *text, size_t room)
 {
-    const choir__entry *single = &c->entries[0], *best = choir__compare_best(c, NULL),
-                       *other = equal_to(c, best);
-    if (best != single &&
-        best->items_per_s - single->items_per_s <= best->spread + single->spread) {
+    const choir__entry *single = &c->entries[0], *best = choir__compare_best(c, has_same_bits);
+    best = best ? best : single;
+    const choir__entry *other = equal_to(c, best);
+    if (is_noisy(best) || is_noisy(single) ||
+        (best != single &&
+            best->items_per_s - single->items_per_s <= best->spread + single->spread)) {
         snprintf(text, room,
-            "No advice: %s was %.2f times one device, but runs of the same strategy differ by as "
+            "No advice: %s was %.2f times one device, but runs of the same strategy differ by too "
             "much; more --repeats or --steps, or a machine that is less busy, would tell.",
             best->text, best->speed_up);
         return;
     }
-    if (best == single) {
+    if (best == single)
         snprintf(text, room,
             "Stay with single: of these, nothing is faster on this model, batch and machine; more "
             "work for each device (a larger --batch-size or model) may change that.");
-    } else {
+    else
         snprintf(text, room,
-            "Choose %s: %.2f times one device, %.0f %% of what %d could give%s", best->text,
-            best->speed_up, 100 * best->efficiency, best->world,
-            best->same_bits ? ", with the same bits"
-                            : "; but its result is not that of one device, bit for bit");
-        size_t used = strlen(text);
-        if (other)
-            snprintf(text + used, room - used,
-                "; %s is as fast, within the spread of the runs.", other->text);
-        else
-            snprintf(text + used, room - used, ".");
-    }
+            "Choose %s: %.2f times one device, %.0f %% of what %d could give, with the same "
+            "bits%s%s%s.",
+            best->text, best->speed_up, 100 * best->efficiency, best->world, other ? "; " : "",
+            other ? other->text : "",
+            other ? " is as fast, within the spread of the runs" : "");
+    advise_others(c, best, text, room);
     advise_memory(c, best, text, room);
 }
