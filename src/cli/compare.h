@@ -46,11 +46,6 @@ typedef struct choir__outcome {
     char error[600]; /* its sentence, without "choir: " */
 } choir__outcome;
 
-void choir__outcome_free(choir__outcome *outcome);
-
-/* A number of the summary; NaN if it is not there. */
-double choir__outcome_number(const choir__outcome *outcome, const char *key);
-
 /* --- the plan --- */
 
 enum { CHOIR__MAX_SPLITS = 16 };
@@ -98,6 +93,11 @@ choir_status choir__compare_run(choir__compare *c, const char *strategy, int64_t
     int64_t steps, choir__watch *watch, choir__outcome *outcome);
 
 /* --- compare_figures.c --- */
+
+void choir__outcome_free(choir__outcome *outcome);
+
+/* A number of the summary; NaN if it is not there. */
+double choir__outcome_number(const choir__outcome *outcome, const char *key);
 
 double choir__median(const double *values, int count);
 /* Half of what lies between the quartiles; of fewer than five values, between the extremes. */

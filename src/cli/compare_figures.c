@@ -6,6 +6,21 @@
 
 #include "cli/compare.h"
 
+/* --- a run --- */
+
+double choir__outcome_number(const choir__outcome *o, const char *key)
+{
+    const json_t *value = json_object_get(o->summary, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+void choir__outcome_free(choir__outcome *o)
+{
+    json_decref(o->summary);
+    free(o->bits);
+    *o = (choir__outcome){0};
+}
+
 /* --- statistics --- */
 
 static int by_value(const void *a, const void *b)
@@ -203,10 +218,13 @@ void choir__compare_advice(const choir__compare *c, char *text, size_t room)
     if (is_noisy(best) || is_noisy(single) ||
         (best != single &&
             best->items_per_s - single->items_per_s <= best->spread + single->spread)) {
-        snprintf(text, room,
-            "No advice: %s was %.2f times one device, but runs of the same strategy differ by too "
-            "much; more --repeats or --steps, or a machine that is less busy, would tell.",
-            best->text, best->speed_up);
+        int used = best == single
+                       ? snprintf(text, room, "No advice: ")
+                       : snprintf(text, room, "No advice: %s was %.2f times one device, but ",
+                             best->text, best->speed_up);
+        snprintf(text + used, room - (size_t)used,
+            "runs of the same strategy differ by too much; more --repeats or --steps, or a machine "
+            "that is less busy, would tell.");
         return;
     }
     if (best == single)

@@ -228,18 +228,3 @@ choir_status choir__compare_run(choir__compare *c, const char *strategy, int64_t
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
     return status;
 }
-
-/* --- what came out --- */
-
-double choir__outcome_number(const choir__outcome *o, const char *key)
-{
-    const json_t *value = json_object_get(o->summary, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
-void choir__outcome_free(choir__outcome *o)
-{
-    json_decref(o->summary);
-    free(o->bits);
-    *o = (choir__outcome){0};
-}
