@@ -177,8 +177,8 @@ static void advise_memory(
     const choir__compare *c, const choir__entry *best, char *text, size_t room)
 {
     const choir__entry *light = lightest(c);
-    if (light->peak_bytes > 0.9 * best->peak_bytes)
-        return;
+    if (best->peak_bytes < 1048576 || light->peak_bytes > 0.9 * best->peak_bytes)
+        return; /* there is nothing to gain */
     size_t used = strlen(text);
     snprintf(text + used, room - used,
         " Where a device has less than its %.0f MiB, %s needs %.0f MiB and runs at %.2f times "

@@ -5,15 +5,15 @@
 #include "cli/job.h"
 
 /* Broken behind commas and blanks, so that lines stay within 80 columns. */
-static void print_model(const choir__model_spec *spec)
+static void print_entry(const char *name, int width, const char *help)
 {
-    int column = printf("        %-9s ", spec->name);
-    for (const char *at = spec->help; *at;) {
+    int column = printf("        %-*s ", width, name);
+    for (const char *at = help; *at;) {
         int part = (int)strcspn(at, ", ");
         part += at[part] == ',';
         part += at[part] == ' ';
         if (column + part > 79)
-            column = printf("\n%-18s", "") - 1;
+            column = printf("\n%*s", width + 9, "") - 1;
         column += printf("%.*s", part, at);
         at += part;
     }
@@ -24,7 +24,7 @@ static void print_strategies(void)
 {
     for (int i = 0; choir__strategies[i]; i++) {
         const choir__strategy *s = choir__strategies[i];
-        printf("        %-11s %s\n", s->name, s->help);
+        print_entry(s->name, 11, s->help);
         if (*s->options)
             printf("%20s%s\n", "", s->options);
     }
@@ -40,7 +40,7 @@ void choir__cli_train_help(void)
            "Model and data\n"
            "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
     for (int i = 0; choir__models[i]; i++)
-        print_model(choir__models[i]);
+        print_entry(choir__models[i]->name, 9, choir__models[i]->help);
     printf("                                   or a published config.json, or a folder with\n"
            "                                   one, and its weights if they are there\n"
            "  --weights FILE                   start from published weights: .safetensors,\n"
