@@ -26,7 +26,7 @@ static void print_strategies(void)
         const choir__strategy *s = choir__strategies[i];
         print_entry(s->name, 11, s->help);
         if (*s->options)
-            printf("%20s%s\n", "", s->options);
+            printf("%16s%s\n", "", s->options);
     }
 }
 
