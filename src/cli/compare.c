@@ -119,9 +119,9 @@ static choir_status watch(choir__compare *c, choir__entry *e, progress *p)
     e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
     int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
     steps = choir__max(steps, WATCHED_STEPS);
-    e->watch->steps_s = (double)steps * step_s;
     choir_status status =
         choir__compare_run(c, e->text, c->job.microbatches, steps, e->watch, &o);
+    e->watch->step_s = choir__outcome_number(&o, "step_ms_median") * 1e-3;
     choir__outcome_free(&o);
     return status;
 }

@@ -25,7 +25,7 @@ typedef struct choir__watch {
     double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
     double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
     double interval; /* seconds from one look to the next */
-    double steps_s;  /* how long its steps take, all together, but for the first ones */
+    double step_s;   /* how long a step took, in the middle */
 } choir__watch;
 
 /* Looks at the process and its children. */

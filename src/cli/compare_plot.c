@@ -156,7 +156,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     for (int s = 0; s < c->split_count; s++)
         fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
     fprintf(g,
-        ")\nset key top left Left reverse samplen 2 maxrows 3 font ',%d'\n"
+        ")\nset key top left Left reverse samplen 1.6 width -2 maxrows 3 font ',%d'\n"
         "plot %.9g with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
         FONT - 2, c->entries[0].items_per_s);
     for (int i = 0; i < c->count; i++) {

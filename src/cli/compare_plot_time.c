@@ -27,21 +27,27 @@ static bool was_used(const choir__watch *w, int i)
     return choir__watch_busy(w, i, w->at[0], w->at[w->count - 1]) > 0;
 }
 
-/* When the first memory was taken, and the end of the steps to be shown: a quarter of all
- * before the last kernel ran, which may be long after the last step. */
+/* Seconds that all devices had been busy for at the k-th look. */
+static double busy_of(const choir__watch *w, int k)
+{
+    double sum = 0;
+    for (int i = 0; i < w->device_count; i++)
+        sum += w->busy_s[(size_t)k * CHOIR__MAX_DEVICES + i];
+    return sum;
+}
+
+/* When the first memory was taken, and when nine tenths of the work were done: what follows the
+ * last step may be long, but is little work. */
 static void span_of(const choir__watch *w, double *from, double *to)
 {
     int first = w->count - 1, last = 0;
-    for (int k = 0; k < w->count; k++)
-        for (int i = 0; i < w->device_count; i++) {
-            int at = k * CHOIR__MAX_DEVICES + i;
-            if (w->bytes[at] > 0)
-                first = (int)choir__min(first, k);
-            if (k && w->busy_s[at] > w->busy_s[at - CHOIR__MAX_DEVICES] && w->bytes[at] > 0)
-                last = k;
-        }
+    for (int k = w->count - 1; k >= 0; k--)
+        for (int i = 0; i < w->device_count; i++)
+            first = w->bytes[(size_t)k * CHOIR__MAX_DEVICES + i] > 0 ? k : first;
+    while (last + 1 < w->count && busy_of(w, last) < 0.9 * busy_of(w, w->count - 1))
+        last++;
     *from = w->at[first];
-    *to = fmax(w->at[last] - w->steps_s / 4, *from + 1e-3);
+    *to = fmax(w->at[last], *from + 1e-3);
 }
 
 /* Ticks at 1, 2 or 5 times a power of ten, about four of them. */
@@ -117,10 +123,10 @@ static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, 
 static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, bool labelled)
 {
     const choir__watch *w = e->watch;
-    double from, to, step = choir__outcome_number(&e->runs[0], "step_ms_median") * 1e-3;
+    double from, to;
     int lanes = 0, bins = BINS * STEPS_SHOWN;
     span_of(w, &from, &to);
-    from = fmax(from, to - STEPS_SHOWN * step);
+    from = fmax(from, to - STEPS_SHOWN * w->step_s);
     double wide = (to - from) / bins;
     fprintf(g, "$use << EOD\n");
     for (int k = 0; k < bins; k++)
