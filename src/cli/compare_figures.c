@@ -240,4 +240,7 @@ void choir__compare_advice(const choir__compare *c, char *text, size_t room)
             other ? " is as fast, within the spread of the runs" : "");
     advise_others(c, best, text, room);
     advise_memory(c, best, text, room);
+    size_t used = strlen(text);
+    if (c->repeats == 1)
+        snprintf(text + used, room - used, " One run each is little to go by: see --repeats.");
 }

@@ -114,6 +114,9 @@ static void choose_the_fastest(void **state)
     (void)state;
     add(&ddp, 188, 190, 194, 50, "a");
     assert_true(says("Choose ddp: 1.90 times one device, 95 % of what 2 could give"));
+    assert_false(says("One run"));
+    compare.repeats = 1;
+    assert_true(says("One run each is little to go by"));
     assert_false(says("as fast"));
     add(&pipeline, 180, 182, 184, 20, "a"); /* the lightest */
     assert_true(says("Choose ddp"));
