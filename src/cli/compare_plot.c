@@ -84,7 +84,7 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
         "set ylabel '%s a second' font ',%d'\nset yrange [0:*]\nset offsets 0,0,graph 0.12,0\n"
         "set xrange [-0.6:2.6]\n"
         "plot $three using 0:2:(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
-        "  $three using 0:2:(0):3 with xyerrorbars lc rgb 'black' lw 2 ps 0, \\\n"
+        "  $three using 0:2:(0):3 with xyerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
         "  $three using 0:($2+$3):5 with labels offset 0,0.9 font ',%d'\n",
         choir__compare_items(c), FONT - 1, FONT);
 }
@@ -111,7 +111,7 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\n"
         "plot $all using 2:6:(0):2:($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
         "lc rgb variable, \\\n"
-        "  $all using 2:6:3 with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0, \\\n"
+        "  $all using 2:6:3 with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
         "  $all using ($2+$3):6:5 with labels left offset 0.8,0 font ',%d'\n",
         row - 0.3, most * 1.4, choir__compare_items(c), FONT - 1, FONT - 2);
 }
@@ -203,7 +203,7 @@ static void write_script(const choir__compare *c, FILE *g)
     fprintf(g,
         !strcmp(kind, "svg")
             ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
-              "font 'DejaVu Sans,Helvetica,Arial,%d'\n"
+              "font 'DejaVu Sans,Helvetica,Arial,%d' fontscale 1.3\n"
             : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
         WIDTH, HEIGHT, FONT);
     fprintf(g, "set encoding utf8\nset output ");
