@@ -148,10 +148,38 @@ static void add_block(choir_device *device, const plan *p, const choir__bucket *
     }
 }
 
+/* Whose book it lies in. */
+static const choir_device *owner_of(const choir__data_parallel *dp, const char *data)
+{
+    for (int d = 0; d < dp->replicas.devices; d++) {
+        const choir__book *book = d ? dp->replicas.replica[d].book : dp->book;
+        for (int l = 0; book && l < CHOIR__MAX_LEVELS; l++)
+            if (book->level[l] == data)
+                return book->device;
+    }
+    return NULL;
+}
+
+/* What device reads and writes in other devices' books, so many elements an operand. */
+static void note_moved(
+    const choir__data_parallel *dp, const plan *p, const choir_device *device, int64_t elements)
+{
+    for (int i = 0; i < p->count; i++) {
+        const char *operands[3] = {p->adds[i].a, p->adds[i].b, p->adds[i].y};
+        for (int k = 0; k < 3; k++) {
+            const choir_device *owner = operands[k] ? owner_of(dp, operands[k]) : NULL;
+            if (owner && owner != device)
+                choir__queue_moved(
+                    device->queue, owner->queue, (uint64_t)elements * sizeof(float));
+        }
+    }
+}
+
 /* A device's share of all buckets. */
 static void add_share(choir__data_parallel *dp, const plan *p, choir_device *device, int rank,
     int world, float scale)
 {
+    int64_t elements = 0;
     for (int b = 0; b < dp->book->bucket_count; b++) {
         const choir__bucket *bucket = &dp->book->buckets[b];
         int64_t lo, hi, block = p->count > 1 ? BLOCK : bucket->count;
@@ -159,7 +187,9 @@ static void add_share(choir__data_parallel *dp, const plan *p, choir_device *dev
         for (int64_t at = lo; at < hi; at += block)
             add_block(
                 device, p, bucket, at, choir__min(block, hi - at), bucket->shared ? 1 : scale);
+        elements += hi - lo;
     }
+    note_moved(dp, p, device, elements);
 }
 
 static void run_plan(choir__data_parallel *dp, const plan *p, float scale)

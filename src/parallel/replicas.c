@@ -149,8 +149,9 @@ static choir_status make(choir__replicas *r, int i)
 
 static void copy_values(choir_device *device, const choir_tensor *to, const choir_tensor *from)
 {
-    choir__launch_bytes(device, choir__data(to), choir__data(from),
-        (size_t)from->count * choir_dtype_size(from->dtype));
+    size_t bytes = (size_t)from->count * choir_dtype_size(from->dtype);
+    choir__launch_bytes(device, choir__data(to), choir__data(from), bytes);
+    choir__queue_moved(device->queue, choir__device_of(from)->queue, bytes);
 }
 
 /* Values first..last of replica 0. */
