@@ -324,7 +324,7 @@ static void mlp(void **state)
 {
     (void)state;
     /* so many parameters that devices add slices of them */
-    compare("mlp:in=20,hidden=271,classes=7", 0, 1);
+    compare("mlp:in=20,hidden=333,classes=7", 0, 1);
 }
 
 static void cnn(void **state)
