@@ -12,15 +12,11 @@
 
 const choir__strategy *const choir__strategies[] = {
     &choir__strategy_single,
-#if __has_include(<choir/data_parallel.h>)
     &choir__strategy_dp,
     &choir__strategy_dp_balanced,
-#endif
     &choir__strategy_ddp,
-#if __has_include(<choir/pipeline.h>)
     &choir__strategy_mp,
     &choir__strategy_pipeline,
-#endif
     &choir__strategy_hogwild,
     NULL,
 };

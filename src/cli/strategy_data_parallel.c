@@ -5,7 +5,6 @@
  * are. A piece of the batch is a micro-batch, so both give the bits of one device. */
 #include "cli/strategy.h"
 
-#if __has_include(<choir/data_parallel.h>)
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -161,4 +160,3 @@ const choir__strategy choir__strategy_dp_balanced = {
     .build = build_balanced,
     .step = step_balanced,
 };
-#endif

@@ -5,7 +5,6 @@
  * done: a device works while the others wait. */
 #include "cli/strategy.h"
 
-#if __has_include(<choir/pipeline.h>)
 #include <stdio.h>
 #include <string.h>
 
@@ -147,4 +146,3 @@ const choir__strategy choir__strategy_pipeline = {
     .step = step_pipeline,
     .over_ranks = &pipeline_over_ranks,
 };
-#endif

@@ -141,14 +141,16 @@ strategies() {
     bad 2 "no schedule 'frob'" "${toy[@]}" --strategy pipeline:schedule=frob
     bad 2 'chunks=0' "${toy[@]}" --strategy pipeline:chunks=0
     bad 2 'frob' "${toy[@]}" --strategy mp:frob=1
-    bad 2 'nproc 2.*mp.*ddp' "${toy[@]}" --strategy mp --nproc 2
+    bad 2 'nproc 2.*dp.*ddp' "${toy[@]}" --strategy dp --nproc 2
+    bad 2 'dim=1' "${toy[@]}" --strategy dp:dim=1
+    bad 2 'cpu:77.*cpu:3' "${toy[@]}" --strategy dp:output_device=cpu:77
     bad 2 'cpu:1 is there twice' "${toy[@]}" --strategy mp --devices cpu:1,cpu:0-1
     bad 1 'cpu:77.*cpu:3' "${toy[@]}" --strategy mp --devices cpu:0,cpu:77
     bad 1 '12.*5' "${toy[@]}" --strategy pipeline --microbatches 5
     failed '4 stages .* 2 layers' "${toy[@]}" --strategy mp
     failed "'nowhere'" "${toy[@]}" --strategy mp:cuts=nowhere --devices cpu:0-1
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
-        bad 2 '2 ranks.*ddp' "${toy[@]}" --strategy mp
+        bad 2 '2 ranks.*ddp' "${toy[@]}" --strategy dp-balanced
     unset CHOIR_CPU_DEVICES
 }
 
