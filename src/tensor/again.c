@@ -14,21 +14,9 @@
  *
  * In the forward pass a tensor from within a segment may be wanted, too (what skips over
  * blocks): then it alone is made again, and stays. */
-#include "tensor/tensor.h"
-
-struct choir__segment {
-    choir__segment *outer;
-    choir_scope *scope;
-    choir__record *first, *last; /* on the tape still; NULL: none */
-    bool open;
-};
+#include "tensor/again.h"
 
 /* --- which records, which of their tensors --- */
-
-static bool can_make(const choir__record *r)
-{
-    return r->op->again || r->op->view;
-}
 
 static bool within(const choir__record *r, const choir__segment *s)
 {
@@ -36,22 +24,6 @@ static bool within(const choir__record *r, const choir__segment *s)
     while (of && of != s)
         of = of->outer;
     return of == s;
-}
-
-static bool is_operand(const choir__record *r, const choir_tensor *t)
-{
-    for (int i = 0; i < r->count; i++)
-        if (r->in[i] == t)
-            return true;
-    return false;
-}
-
-/* saved[i], if the op makes it along with its result; else NULL. */
-static choir_tensor *made_along(const choir__record *r, int i)
-{
-    choir_tensor *t = r->saved[i];
-    bool made = t && r->op->again_saved >> i & 1 && t != r->out && !is_operand(r, t);
-    return made ? t : NULL;
 }
 
 enum { MOST_OPERANDS = CHOIR__MAX_IN + CHOIR__MAX_SAVED };
@@ -62,7 +34,7 @@ static choir_tensor *operand(const choir__record *r, int i)
     if (i < CHOIR__MAX_IN)
         return i < r->count ? r->in[i] : NULL;
     choir_tensor *t = r->saved[i - CHOIR__MAX_IN];
-    return t && t != r->out && !made_along(r, i - CHOIR__MAX_IN) ? t : NULL;
+    return t && t != r->out && !choir__made_along(r, i - CHOIR__MAX_IN) ? t : NULL;
 }
 
 static choir_tensor *missing_operand(const choir__record *r)
@@ -77,7 +49,7 @@ static choir_tensor *missing_operand(const choir__record *r)
 
 bool choir__made_of(const choir__record *r, const choir_tensor *t)
 {
-    return r->segment && is_operand(r, t);
+    return r->segment && choir__is_operand(r, t);
 }
 
 void choir__copy_again(choir_tensor *saved, const choir_tensor *x)
@@ -142,7 +114,7 @@ static choir_status make(choir__record *r)
     t->storage = NULL;
     bool fits = allocate(t, device, r->out_version);
     for (int i = 0; i < CHOIR__MAX_SAVED && fits; i++) {
-        choir_tensor *along = made_along(r, i);
+        choir_tensor *along = choir__made_along(r, i);
         fits = !along || along->storage || allocate(along, device, 0);
     }
     choir_tensor *mark = r->scope->tensors;
@@ -175,7 +147,7 @@ static bool needed(const struct goal *g, const choir__record *r)
 {
     bool need = r->out->until || (!r->out->storage && is_goal(g, r, r->out));
     for (int i = 0; i < CHOIR__MAX_SAVED && !need; i++) {
-        choir_tensor *along = made_along(r, i);
+        choir_tensor *along = choir__made_along(r, i);
         need = along && !along->storage && is_goal(g, r, along);
     }
     return need;
@@ -183,12 +155,7 @@ static bool needed(const struct goal *g, const choir__record *r)
 
 static bool part_of(const struct goal *g, const choir__record *r)
 {
-    return r && r->stage == g->stage && can_make(r) && within(r, g->segment);
-}
-
-static choir__record *after(const choir__segment *s, const choir__record *r)
-{
-    return r == s->last ? NULL : r->next;
+    return r && r->stage == g->stage && choir__can_make(r) && within(r, g->segment);
 }
 
 /* From the last record to the first: which are needed, and who is the last to need each result.
@@ -215,7 +182,7 @@ static choir_tensor *plan(const struct goal *g)
 
 static void forget(const struct goal *g)
 {
-    for (choir__record *r = g->segment->first; r; r = after(g->segment, r)) {
+    for (choir__record *r = g->segment->first; r; r = choir__segment_after(g->segment, r)) {
         r->needed = false;
         r->out->until = NULL;
         r->out->passing = false;
@@ -238,7 +205,7 @@ static choir_status make_part(const struct goal *g, choir__record *r)
     unsigned made = 0;
     bool result = !r->out->storage;
     for (int i = 0; i < CHOIR__MAX_SAVED; i++)
-        if (made_along(r, i) && !made_along(r, i)->storage)
+        if (choir__made_along(r, i) && !choir__made_along(r, i)->storage)
             made |= 1u << i;
     choir_status status = make(r);
     if (status != CHOIR_OK)
@@ -270,11 +237,11 @@ static choir_status remake(struct goal g, bool backward)
         forget(&g); /* what brings t may plan for the same records */
         status = bring(t, backward);
         if (status == CHOIR_OK && !t->storage)
-            status = choir__error(CHOIR_ERR_STATE,
-                "results cannot be made again: what they are made of is gone");
+            status = choir__error(
+                CHOIR_ERR_STATE, "results cannot be made again: what they are made of is gone");
     }
     for (choir__record *r = g.segment->first; r && status == CHOIR_OK;
-         r = after(g.segment, r)) {
+         r = choir__segment_after(g.segment, r)) {
         if (!r->needed)
             continue;
         r->needed = false;
@@ -299,7 +266,7 @@ static choir_status make_chain(choir_tensor *t, bool backward)
             status = bring(gone, backward);
             if (status == CHOIR_OK && !gone->storage)
                 status = lost(r);
-        } else if (gone && gone->producer && can_make(gone->producer)) {
+        } else if (gone && gone->producer && choir__can_make(gone->producer)) {
             gone->waiting = t;
             t = gone;
         } else if (gone) {
@@ -317,7 +284,7 @@ static choir_status make_chain(choir_tensor *t, bool backward)
 static choir_status bring(choir_tensor *t, bool backward)
 {
     choir__record *r = t->producer;
-    if (!r || t->storage || !can_make(r))
+    if (!r || t->storage || !choir__can_make(r))
         return CHOIR_OK;
     choir__segment *of = t->let_go;
     choir_status status = CHOIR_OK;
@@ -349,7 +316,7 @@ choir_status choir__restore_read(choir__record *r)
 {
     choir_status status = CHOIR_OK;
     for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++) {
-        choir_tensor *along = made_along(r, i);
+        choir_tensor *along = choir__made_along(r, i);
         if (along && !along->storage && along->let_go)
             status = remake((struct goal){along->let_go, r->stage, NULL}, true);
         else if (r->saved[i] && !along)
@@ -359,71 +326,4 @@ choir_status choir__restore_read(choir__record *r)
         if (r->op->reads_in >> i & 1)
             status = choir__restore(r->in[i]);
     return status;
-}
-
-/* --- while forward runs --- */
-
-choir__segment *choir__segment_begin(choir_scope *scope)
-{
-    if (!scope->grad || scope->kind == CHOIR__RUN)
-        return NULL;
-    choir__segment *s = choir__arena_get(&scope->arena, sizeof *s);
-    *s = (choir__segment){.outer = scope->segment, .scope = scope, .open = true};
-    return scope->segment = s;
-}
-
-bool choir__segment_open(const choir__segment *segment)
-{
-    return !segment || segment->open;
-}
-
-void choir__segment_add(choir__segment *segment, choir__record *r)
-{
-    r->segment = segment;
-    for (choir__segment *s = segment; s; s = s->outer) {
-        if (!s->first)
-            s->first = r;
-        s->last = r;
-    }
-}
-
-void choir__segment_drop(choir__record *r)
-{
-    for (choir__segment *s = r->segment; s; s = s->outer) {
-        if (s->first == s->last)
-            s->first = s->last = NULL;
-        else if (s->first == r)
-            s->first = r->next;
-        else if (s->last == r)
-            s->last = r->previous;
-    }
-}
-
-static void let_go(choir__segment *s, choir_tensor *t)
-{
-    choir__tensor_release(t);
-    t->let_go = s;
-}
-
-void choir__segment_end(choir__segment *s, choir_tensor *result)
-{
-    if (!s)
-        return;
-    s->scope->segment = s->outer;
-    s->open = false;
-    if (result->poisoned || choir_scope_status(s->scope) != CHOIR_OK)
-        return;
-    for (choir__record *r = s->first; r; r = after(s, r)) {
-        choir_tensor *t = r->out;
-        if (!can_make(r))
-            continue;
-        for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
-            choir_tensor *along = made_along(r, i);
-            if (along && along->storage && !along->kept)
-                let_go(s, along);
-        }
-        if (t->storage && t != result && !t->kept && !t->watched && !t->hooks &&
-            t->storage->version == r->out_version)
-            let_go(s, t);
-    }
 }

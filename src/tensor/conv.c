@@ -261,7 +261,6 @@ static void transpose_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 1, out);
 }
 
-
 /* 0 when there is no such image. */
 static int64_t transposed_size(
     int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int64_t extra)

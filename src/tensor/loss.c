@@ -224,8 +224,8 @@ static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, g);
 }
 
-static void launch_nll(choir_tensor *loss, const choir_tensor *x, const choir_tensor *targets,
-    choir_tensor *count)
+static void launch_nll(
+    choir_tensor *loss, const choir_tensor *x, const choir_tensor *targets, choir_tensor *count)
 {
     choir__k_nll args = {.x = choir__data(x),
         .targets = choir__data(targets),

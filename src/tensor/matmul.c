@@ -95,8 +95,8 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
 }
 
 /* rows, w: row-major */
-static void launch_linear(choir_tensor *y, choir_tensor *rows, choir_tensor *w,
-    const choir_tensor *bias, bool in_out)
+static void launch_linear(
+    choir_tensor *y, choir_tensor *rows, choir_tensor *w, const choir_tensor *bias, bool in_out)
 {
     launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
         bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));

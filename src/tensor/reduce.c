@@ -27,11 +27,9 @@ static void sum_again(choir__record *r)
         (size_t)y->count * choir_dtype_size(y->dtype));
 }
 
-static const choir__op sum_op = {
-    .name = "sum", .backward = sum_backward, .again = sum_again};
+static const choir__op sum_op = {.name = "sum", .backward = sum_backward, .again = sum_again};
 /* Of dimensions of 1: the result is x's memory. */
-static const choir__op sum_view_op = {
-    .name = "sum", .backward = sum_backward, .view = true};
+static const choir__op sum_view_op = {.name = "sum", .backward = sum_backward, .view = true};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
 static choir_tensor *sum(
@@ -50,8 +48,8 @@ static choir_tensor *sum(
     y = choir__tensor_alias(scope, choir__dense_rows(scope, y));
     y->shape = out;
     choir__set_row_major(y);
-    choir__record *r = choir__record_op(
-        y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
+    choir__record *r =
+        choir__record_op(y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
     if (r)
         choir__record_attrs(r, &with_ones, sizeof with_ones);
     return y;

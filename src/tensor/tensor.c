@@ -348,7 +348,8 @@ static choir_status readable(const choir_tensor *t, const char *what)
         return status;
     if (t->poisoned)
         return choir__error(CHOIR_ERR_STATE, "%s: this tensor was never computed", what);
-    if ((status = choir__bring_back((choir_tensor *)t)) != CHOIR_OK) /* the values are its own */
+    if ((status = choir__bring_back((choir_tensor *)t)) !=
+        CHOIR_OK) /* the values are its own */
         return status;
     if (t->freed)
         return choir__error(CHOIR_ERR_STATE,

@@ -60,18 +60,18 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
-    int stage;               /* of a pipeline, in which it was made */
-    choir_tensor *copy;      /* of it on a later stage's device: the latest */
-    bool lent;               /* its memory is put-off work's (autograd/walk.c) */
+    int stage;                     /* of a pipeline, in which it was made */
+    choir_tensor *copy;            /* of it on a later stage's device: the latest */
+    bool lent;                     /* its memory is put-off work's (autograd/walk.c) */
     struct choir__segment *let_go; /* where its memory went until it is made again: again.c */
     struct choir__record *until;   /* while that is made again: the last that needs this */
     bool passing;                  /* it goes again after that */
     choir_tensor *waiting;         /* for this one, to be made itself */
-    bool watched;            /* hooks were shown it: they may come back to it */
-    choir__record *producer; /* NULL: a leaf */
-    choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
-    bool grad_owned;         /* grad's memory is ours to add to */
-    choir__param *param;     /* a parameter: its gradient lives in a book */
+    bool watched;                  /* hooks were shown it: they may come back to it */
+    choir__record *producer;       /* NULL: a leaf */
+    choir_tensor *grad;            /* during backward; of a leaf, afterwards too */
+    bool grad_owned;               /* grad's memory is ours to add to */
+    choir__param *param;           /* a parameter: its gradient lives in a book */
     choir__hook *hooks;
     choir_tensor *next; /* in the scope's list, for closing */
 };
@@ -174,9 +174,9 @@ typedef struct choir__step_watcher {
 
 struct choir_scope {
     choir__scope_kind kind;
-    choir__placer *placer; /* NULL: ops run where their operands are */
-    int stage;             /* of a pipeline: to which the ops issued now belong */
-    int ops;               /* issued so far, where a placer counts them */
+    choir__placer *placer;          /* NULL: ops run where their operands are */
+    int stage;                      /* of a pipeline: to which the ops issued now belong */
+    int ops;                        /* issued so far, where a placer counts them */
     struct choir__segment *segment; /* whose ops are under way: again.c; NULL: none */
     choir_scope *parent, *run;
     int depth;
@@ -279,8 +279,9 @@ typedef struct choir__op {
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    /* Makes the result's values again, bit for bit, from the operands: writes them to r->out and
-     * to what is saved and named by again_saved; the memory of all is there. NULL: it cannot. */
+    /* Makes the result's values again, bit for bit, from the operands: writes them to r->out
+     * and to what is saved and named by again_saved; the memory of all is there. NULL: it
+     * cannot. */
     void (*again)(choir__record *r);
     unsigned again_saved; /* bit i: saved[i], where it is no operand, is made along with it */
     bool cheap; /* so much so that the memory is worth more: choir__done_with counts on again */
@@ -299,14 +300,14 @@ struct choir__record {
     int use[CHOIR__MAX_IN]; /* of parameters: which use of the micro-batch, in forward order */
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
-    const void *attrs;        /* in the scope's arena */
-    bool reached;             /* on a path from the loss */
-    bool needed;              /* while its segment is made again */
+    const void *attrs;              /* in the scope's arena */
+    bool reached;                   /* on a path from the loss */
+    bool needed;                    /* while its segment is made again */
     struct choir__segment *segment; /* the innermost it is part of; NULL: none */
-    int stage;                /* the scope's when it was made */
-    int owner;                /* the stage that walks it: see autograd/walk.h */
-    int number;               /* of the op in its micro-batch: choir__placer */
-    const choir__op *late_op; /* while its backward_weight is put off */
+    int stage;                      /* the scope's when it was made */
+    int owner;                      /* the stage that walks it: see autograd/walk.h */
+    int number;                     /* of the op in its micro-batch: choir__placer */
+    const choir__op *late_op;       /* while its backward_weight is put off */
     choir__record *previous, *next;
 };
 
@@ -381,7 +382,7 @@ choir_status choir__bring_back(choir_tensor *t);
 choir_status choir__restore(choir_tensor *t);
 /* The same for all that r's backward reads. */
 choir_status choir__restore_read(choir__record *r);
-/* r is made again out of t, so t must stay as it is. */
+/* r is made again out of t, should backward need it: t must stay as it is. */
 bool choir__made_of(const choir__record *r, const choir_tensor *t);
 /* For an op's again: copies of operands in another order, as saved[i] may be. */
 void choir__copy_again(choir_tensor *saved, const choir_tensor *x);

@@ -1,6 +1,6 @@
-/* Recomputation: with it, losses, weights and buffers have the bits they have without, for every
- * model, in recorded steps, over the stages of every pipeline schedule and wherever those cut a
- * block; memory's peak falls by what it must; each op runs once more, and no more. */
+/* Recomputation: with it, losses, weights and buffers have the bits they have without, for
+ * every model, in recorded steps, over the stages of every pipeline schedule and wherever those
+ * cut a block; memory's peak falls by what it must; each op runs once more, and no more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,8 +201,8 @@ static void check_model(const char *model, bool smaller)
         outcome got = train(j);
         assert_same(&want, &got, &j);
         if (smaller && !j.recorded && !j.nested && got.peak >= want.peak)
-            fail_msg(
-                "%s: %zu bytes at most, and %zu without recomputation", model, got.peak, want.peak);
+            fail_msg("%s: %zu bytes at most, and %zu without recomputation", model, got.peak,
+                want.peak);
     }
 }
 
@@ -249,8 +249,7 @@ static void recurrent(void **state)
 {
     (void)state;
     check_model("lstm:layers=2,hidden=17,in=6,out=5,context=7,dropout=0.2", false);
-    check_model(
-        "lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2", false);
+    check_model("lstm:cell=gru,layers=2,hidden=9,in=6,context=10,vocab=31,dropout=0.2", false);
 }
 
 static void donut(void **state)
@@ -288,7 +287,8 @@ static void check_pipelines(const char *model, const char *cuts)
 static void pipelines(void **state)
 {
     (void)state;
-    static const char model[] = "gpt2:layers=4,heads=2,width=24,context=10,vocab=31,dropout=0.1";
+    static const char model[] =
+        "gpt2:layers=4,heads=2,width=24,context=10,vocab=31,dropout=0.1";
     check_pipelines(model, NULL);
     for (int op = 0; op < 12; op++) { /* anywhere in a block */
         char cut[40];
@@ -536,7 +536,8 @@ static void over_the_scores(void **state)
         choir_tensor *x = input(micro), *row = choir_reshape(x, choir_dims(1, N));
         choir_tensor *y = choir_forward(&g->base, row);
         choir_tensor *aside = choir_sum(choir_square(g->inner));
-        choir_tensor *loss = choir_cross_entropy(y, choir_from(micro, CHOIR_I64, choir_dims(1), &target));
+        choir_tensor *loss =
+            choir_cross_entropy(y, choir_from(micro, CHOIR_I64, choir_dims(1), &target));
         struct gradient got = backward(x, choir_add(loss, aside));
         if (on)
             assert_memory_equal(&want, &got, sizeof want);
@@ -589,9 +590,10 @@ static choir_tensor *rows(choir_tensor *const *in, int n, void *arg)
 {
     (void)n, (void)arg;
     choir_tensor *x = choir_matmul(in[0], choir_transpose(in[1], 0, 1)); /* (8, 5) */
-    x = choir_div(choir_softmax(x), choir_expand(choir_exp(choir_narrow(x, 1, 0, 1)), x->shape));
-    x = choir_cast(choir_cast(choir_log_softmax(choir_dropout(x, 0.3f, "drop")), CHOIR_BF16),
-        CHOIR_F32);
+    x = choir_div(
+        choir_softmax(x), choir_expand(choir_exp(choir_narrow(x, 1, 0, 1)), x->shape));
+    x = choir_cast(
+        choir_cast(choir_log_softmax(choir_dropout(x, 0.3f, "drop")), CHOIR_BF16), CHOIR_F32);
     choir_tensor *target = choir_from(
         choir_tensor_scope(x), CHOIR_I64, choir_dims(8), (int64_t[8]){1, 2, 3, 4, 0, 1, 2, 3});
     choir_tensor *a = choir_nll_loss(x, target), *b = choir_cross_entropy(x, target);

@@ -1,0 +1,42 @@
+/* Inside segments: what segment.c keeps while forward runs, and again.c reads. */
+#ifndef CHOIR_AGAIN_H
+#define CHOIR_AGAIN_H
+
+#include "tensor/tensor.h"
+
+struct choir__segment {
+    choir__segment *outer;
+    choir_scope *scope;
+    choir__record *first, *last; /* on the tape still; NULL: none */
+    bool open;
+};
+
+/* The record after r, one of the segment's; NULL: r is the last. */
+static inline choir__record *choir__segment_after(
+    const choir__segment *s, const choir__record *r)
+{
+    return r == s->last ? NULL : r->next;
+}
+
+static inline bool choir__can_make(const choir__record *r)
+{
+    return r->op->again || r->op->view;
+}
+
+static inline bool choir__is_operand(const choir__record *r, const choir_tensor *t)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] == t)
+            return true;
+    return false;
+}
+
+/* saved[i], if the op makes it along with its result; else NULL. */
+static inline choir_tensor *choir__made_along(const choir__record *r, int i)
+{
+    choir_tensor *t = r->saved[i];
+    bool made = t && r->op->again_saved >> i & 1 && t != r->out && !choir__is_operand(r, t);
+    return made ? t : NULL;
+}
+
+#endif

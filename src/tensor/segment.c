@@ -1,0 +1,70 @@
+/* Segments of the tape: the ops of a module whose activations are recomputed (again.c). While
+ * forward runs they are noted here; at a segment's end all that they made is let go of, but the
+ * result, and what others hold: kept copies have memory of their own, and what hooks were shown
+ * stays, as does what was changed in place and cannot be made again. */
+#include "tensor/again.h"
+
+choir__segment *choir__segment_begin(choir_scope *scope)
+{
+    if (!scope->grad || scope->kind == CHOIR__RUN)
+        return NULL;
+    choir__segment *s = choir__arena_get(&scope->arena, sizeof *s);
+    *s = (choir__segment){.outer = scope->segment, .scope = scope, .open = true};
+    return scope->segment = s;
+}
+
+bool choir__segment_open(const choir__segment *segment)
+{
+    return !segment || segment->open;
+}
+
+void choir__segment_add(choir__segment *segment, choir__record *r)
+{
+    r->segment = segment;
+    for (choir__segment *s = segment; s; s = s->outer) {
+        if (!s->first)
+            s->first = r;
+        s->last = r;
+    }
+}
+
+void choir__segment_drop(choir__record *r)
+{
+    for (choir__segment *s = r->segment; s; s = s->outer) {
+        if (s->first == s->last)
+            s->first = s->last = NULL;
+        else if (s->first == r)
+            s->first = r->next;
+        else if (s->last == r)
+            s->last = r->previous;
+    }
+}
+
+static void let_go(choir__segment *s, choir_tensor *t)
+{
+    choir__tensor_release(t);
+    t->let_go = s;
+}
+
+void choir__segment_end(choir__segment *s, choir_tensor *result)
+{
+    if (!s)
+        return;
+    s->scope->segment = s->outer;
+    s->open = false;
+    if (result->poisoned || choir_scope_status(s->scope) != CHOIR_OK)
+        return;
+    for (choir__record *r = s->first; r; r = choir__segment_after(s, r)) {
+        choir_tensor *t = r->out;
+        if (!choir__can_make(r))
+            continue;
+        for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
+            choir_tensor *along = choir__made_along(r, i);
+            if (along && along->storage && !along->kept)
+                let_go(s, along);
+        }
+        if (t->storage && t != result && !t->kept && !t->watched && !t->hooks &&
+            t->storage->version == r->out_version)
+            let_go(s, t);
+    }
+}
