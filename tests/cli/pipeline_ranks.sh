@@ -9,7 +9,7 @@ export CHOIR_CPU_DEVICES=4
 # Stages in processes of their own: started by the command or by a launcher, saved in pieces.
 # stages_over_ranks RANKS ARG...
 stages_over_ranks() {
-    local most=$1 ranks strategy plain
+    local most=$1 ranks strategy
     shift
     local args=(--json --microbatches 4 --batch-size 24 --steps 6 "$@")
     good train "${args[@]}" && mv out single || return
