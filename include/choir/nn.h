@@ -53,7 +53,7 @@ struct choir_module {
     const char *name;               /* within its parent */
     struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
     bool ready;
-    bool strategy; /* places the work of what it wraps: no other strategy may clone it */
+    bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
     bool recompute; /* choir_module_recompute */
 };
 

@@ -60,8 +60,8 @@ choir__event choir__queue_record(choir__queue *queue);
 /* Makes tasks issued to queue from now on wait for it. Error: state, if never recorded. */
 choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
 
-/* Who keeps an event for longer than its queue may live holds the queue, and lets it go: what is
- * left of a queue that was freed says that the event is done. */
+/* Who keeps an event for longer than its queue may live holds the queue, and lets it go: what
+ * is left of a queue that was freed says that the event is done. */
 void choir__queue_hold(choir__queue *queue);
 void choir__queue_let_go(choir__queue *queue);
 

@@ -285,13 +285,13 @@ static void mlp(void **state)
 static void gpt2(void **state)
 {
     (void)state;
-    check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 4, 8, 4);
+    check_model("gpt2:layers=2,heads=2,width=16,context=8,vocab=40,dropout=0.1", 3, 8, 4);
 }
 
 static void resnet(void **state)
 {
     (void)state;
-    check_model("resnet18:image=32,classes=4", 4, 8, 3);
+    check_model("resnet18:image=32,width=8,classes=4", 2, 8, 3);
 }
 
 /* Each of 3 ranks holds its stages' parameters, gradients and moments, and no others'; and is

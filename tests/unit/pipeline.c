@@ -205,7 +205,7 @@ static void test_mlp(void **state)
 static void test_gpt2(void **state)
 {
     (void)state;
-    check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 8, 4);
+    check_model("gpt2:layers=2,heads=2,width=16,context=8,vocab=40,dropout=0.1", 8, 4);
 }
 
 static void test_lstm(void **state)
@@ -217,7 +217,7 @@ static void test_lstm(void **state)
 static void test_resnet(void **state)
 {
     (void)state;
-    check_model("resnet18:image=32,classes=4", 4, 3);
+    check_model("resnet18:image=32,width=8,classes=4", 2, 3);
 }
 
 int main(void)
