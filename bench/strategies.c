@@ -1,6 +1,7 @@
 /* One step of a model under every strategy that one process has, in turn, on the same cores.
  *
- *   strategies [MODEL] [DEVICES] [BATCH] [MICRO-BATCHES] [ROUNDS]
+ *   choir_bench_strategies [MODEL] [DEVICES] [BATCH] [MICRO-BATCHES] [ROUNDS]
+ *       [STRATEGY]...                                            (default: all)
  *
  * A line a strategy: median of a step, how many times faster than one device, its bound by the
  * measured stages (the plan simulated with costs as they were measured), each device's idle
@@ -19,7 +20,7 @@
 enum { MOST_DEVICES = 16, MOST_MICROS = 128, MOST_ROUNDS = 64, WARM_UP = 5 };
 
 typedef struct job {
-    const char *name; /* "single", or a schedule */
+    const char *name; /* "single", "dp", "dp-balanced", or a schedule */
     const char *model;
     int devices;
     int64_t batch, micros;
@@ -30,6 +31,11 @@ typedef struct job {
     choir_tensor *x[MOST_MICROS], *y[MOST_MICROS], *losses[MOST_MICROS];
     double seconds[MOST_ROUNDS], busy[MOST_DEVICES]; /* busy: shares, summed over rounds */
 } job;
+
+static bool is(const job *j, const char *name)
+{
+    return !strcmp(j->name, name);
+}
 
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
@@ -66,7 +72,8 @@ static void make_data(job *j)
     choir_dataset *data;
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = j->batch;
-    opts.microbatches = opts.micro_count = j->micros;
+    int64_t parts = strncmp(j->name, "dp", 2) ? j->micros : 1;
+    opts.microbatches = opts.micro_count = parts;
     if (j->info.task == CHOIR__LANGUAGE)
         choir_check(choir_dataset_random_tokens(
             j->batch, j->info.input.dim[0], j->info.classes, 5, &data));
@@ -75,7 +82,7 @@ static void make_data(job *j)
             j->info.task == CHOIR__REGRESSION ? j->info.output : CHOIR_SCALAR,
             j->info.task == CHOIR__REGRESSION ? 0 : j->info.classes, 5, &data));
     choir_loader *loader = choir_loader_new(j->run, data, opts);
-    for (int64_t m = 0; m < j->micros; m++) {
+    for (int64_t m = 0; m < parts; m++) {
         choir_batch b;
         choir_scope *step = choir_step_open(j->run, 0);
         choir_check(choir_loader_next(loader, step, &b));
@@ -98,11 +105,22 @@ static void open_job(job *j)
         snprintf(name, sizeof name, "cpu:%d", d);
         devices[d] = choir_device_find(name);
     }
-    choir_pipeline_opts opts = choir_pipeline_defaults();
-    opts.devices = devices;
-    opts.device_count = j->devices;
-    opts.schedule = j->name;
-    j->pipe = strcmp(j->name, "single") ? choir_pipeline(j->run, j->net, opts) : j->net;
+    choir_pipeline_opts pipeline = choir_pipeline_defaults();
+    pipeline.devices = devices;
+    pipeline.device_count = j->devices;
+    pipeline.schedule = j->name;
+    choir_data_parallel_opts parallel = choir_data_parallel_defaults();
+    parallel.devices = devices;
+    parallel.device_count = j->devices;
+    parallel.pieces = j->micros;
+    if (is(j, "single"))
+        j->pipe = j->net;
+    else if (is(j, "dp"))
+        j->pipe = choir_data_parallel(j->run, j->net, parallel);
+    else if (is(j, "dp-balanced"))
+        j->pipe = choir_data_parallel_balanced(j->run, j->net, parallel);
+    else
+        j->pipe = choir_pipeline(j->run, j->net, pipeline);
     choir_sgd_opts hp = choir_sgd_defaults();
     j->optim = choir_sgd(j->run, j->pipe, hp);
     make_data(j);
@@ -150,57 +168,75 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+static bool has_plan(const job *j)
+{
+    return !is(j, "single") && strncmp(j->name, "dp", 2);
+}
+
+/* The plan with its stages' measured costs, against one device with their sum. */
+static double bound_of(const job *j)
+{
+    double whole = 0;
+    const choir_stage_cost *c = choir_pipeline_costs(j->pipe);
+    for (int k = 0; k < choir_pipeline_stages(j->pipe); k++)
+        whole += (c[k].forward + c[k].backward) * (double)j->micros;
+    return whole / choir_pipeline_plan_makespan(choir_pipeline_plan_of(j->pipe), NULL);
+}
+
+static void print_job(job *j, int rounds, double base)
+{
+    double s = median(j->seconds, rounds);
+    printf("%-12s %9.1f %8.3f ", j->name, s * 1e3, base / s);
+    if (has_plan(j))
+        printf("%8.3f %8.3f ", bound_of(j), base / s / bound_of(j));
+    else
+        printf("%8s %8s ", "", "");
+    for (int d = 0; d < (is(j, "single") ? 1 : j->devices); d++)
+        printf(" %.3f", 1 - j->busy[d] / rounds);
+    if (has_plan(j))
+        printf(" (%.3f)", choir_pipeline_plan_idle_formula(choir_pipeline_plan_of(j->pipe)));
+    printf("\n");
+    if (has_plan(j) && getenv("STAGES"))
+        choir_pipeline_print_stages(j->pipe, stdout);
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    for (int i = 6; i < argc; i++)
+        if (!strcmp(argv[i], name))
+            return true;
+    return argc <= 6 || !strcmp(name, "single");
+}
+
 int main(int argc, char **argv)
 {
-    const char *names[] = {
-        "single", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+    const char *names[] = {"single", "dp", "dp-balanced", "sequential", "gpipe", "1f1b",
+        "interleaved", "zero-bubble"};
     job jobs[CHOIR_COUNT(names)] = {{0}};
-    int devices = argc > 2 ? atoi(argv[2]) : 2, rounds = argc > 5 ? atoi(argv[5]) : 5;
-    int64_t batch = argc > 3 ? atoll(argv[3]) : 120, micros = argc > 4 ? atoll(argv[4]) : 6;
-    const char *only = getenv("ONLY");
+    int rounds = argc > 5 ? atoi(argv[5]) : 5, count = 0;
     for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
-        jobs[i] = (job){.name = names[i],
-            .model = argc > 1 ? argv[1] : "resnet50:image=64,classes=1000",
-            .devices = devices,
-            .batch = batch,
-            .micros = micros};
-        if (only && i && !strstr(only, names[i]))
+        if (!wanted(names[i], argc, argv))
             continue;
-        open_job(&jobs[i]);
+        job *j = &jobs[count++];
+        *j = (job){.name = names[i],
+            .model = argc > 1 ? argv[1] : "resnet50:image=64,classes=1000",
+            .devices = argc > 2 ? atoi(argv[2]) : 2,
+            .batch = argc > 3 ? atoll(argv[3]) : 120,
+            .micros = argc > 4 ? atoll(argv[4]) : 6};
+        open_job(j);
         for (int k = 0; k < WARM_UP; k++)
-            timed_step(&jobs[i]);
-        memset(jobs[i].busy, 0, sizeof jobs[i].busy);
+            timed_step(j);
+        memset(j->busy, 0, sizeof j->busy);
     }
     for (int k = 0; k < rounds; k++)
-        for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-            if (jobs[i].run)
-                jobs[i].seconds[k] = timed_step(&jobs[i]);
+        for (int i = 0; i < count; i++)
+            jobs[i].seconds[k] = timed_step(&jobs[i]);
     double base = median(jobs[0].seconds, rounds);
     printf("%-12s %9s %8s %8s %8s  idle share a device (formula)\n", "strategy", "step ms",
         "times", "bound", "of it");
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
-        job *j = &jobs[i];
-        if (!j->run)
-            continue;
-        double s = median(j->seconds, rounds), whole = 0, bound = 1;
-        const choir_stage_cost *c = j->pipe == j->net ? NULL : choir_pipeline_costs(j->pipe);
-        for (int k = 0; c && k < choir_pipeline_stages(j->pipe); k++)
-            whole += (c[k].forward + c[k].backward) * (double)micros;
-        if (c)
-            bound = whole / choir_pipeline_plan_makespan(choir_pipeline_plan_of(j->pipe), NULL);
-        printf("%-12s %9.1f %8.3f %8.3f %8.3f ", j->name, s * 1e3, base / s, bound,
-            base / s / bound);
-        for (int d = 0; d < (c ? devices : 1); d++)
-            printf(" %.3f", 1 - j->busy[d] / rounds);
-        if (c)
-            printf(
-                " (%.3f)", choir_pipeline_plan_idle_formula(choir_pipeline_plan_of(j->pipe)));
-        printf("\n");
-        if (getenv("STAGES") && c)
-            choir_pipeline_print_stages(j->pipe, stdout);
-    }
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-        if (jobs[i].run)
-            choir_scope_close(jobs[i].run);
+    for (int i = 0; i < count; i++)
+        print_job(&jobs[i], rounds, base);
+    for (int i = 0; i < count; i++)
+        choir_scope_close(jobs[i].run);
     return 0;
 }

@@ -20,8 +20,9 @@
  * take which micro-batch: "sequential" is model parallelism.
  *
  * The first two steps run on the run's device, and are measured: then the ops are dealt among
- * the stages so that the slowest stage is as fast as can be, and parameters and buffers move to
- * where they are used. A parameter used in several stages (tied embeddings) has a copy in each;
+ * the stages so that the slowest stage is as fast as can be, within the memory that
+ * choir_device_set_limit leaves each device, and parameters and buffers move to where they are
+ * used. A parameter used in several stages (tied embeddings) has a copy in each;
  * it belongs to the stage where its gradient is dense, and rows of a table's gradient come
  * there once a step. The bits are those of one device at the same number of micro-batches,
  * whatever the stages and the schedule.
@@ -54,8 +55,9 @@ typedef struct choir_pipeline_opts {
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
     int chunks;           /* stages a device; default 0: 2 for "interleaved", else 1 */
     const char *cuts;     /* where stages 1, 2, ... begin: a module's path, and how many ops
-                             later, or the number of an op: "layer2.0,layer4.1+3,170". NULL: as
-                             measured */
+                             later, or the number of an op: "layer2.0,layer4.1+3,170" ("2+0"
+                             is a module "2"). NULL: as measured, and in one process within the
+                             devices' limits */
 } choir_pipeline_opts;
 
 choir_pipeline_opts choir_pipeline_defaults(void);

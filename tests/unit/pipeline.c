@@ -220,6 +220,151 @@ static void test_resnet(void **state)
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
 }
 
+/* --- cuts by hand, and what goes wrong --- */
+
+static void test_cuts_by_hand(void **state)
+{
+    (void)state;
+    job j = {.model = "mlp", .microbatches = 2}, cut = j;
+    outcome want = train(j);
+    cut.schedule = "1f1b";
+    cut.devices = 2;
+    const char *cuts[] = {"1", "3", "2+0", "0+1"};
+    for (size_t i = 0; i < CHOIR_COUNT(cuts); i++) {
+        cut.cuts = cuts[i];
+        outcome got = train(cut);
+        assert_same(&want, &got, &cut);
+    }
+}
+
+/* Trains until a step fails; the sentence it is told. */
+static const char *failure(job j)
+{
+    static char text[1024];
+    open_job(&j);
+    choir_dataset *data = open_data(&j);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j.microbatches;
+    j.loader = choir_loader_new(j.run, data, opts);
+    choir_status status = choir_scope_status(j.run);
+    for (int step = 0; step < STEPS && status == CHOIR_OK; step++)
+        status = one_step(&j, step);
+    snprintf(text, sizeof text, "%s", status == CHOIR_OK ? "" : choir_error_message());
+    choir_scope_close(j.run);
+    choir_dataset_free(data);
+    return text;
+}
+
+static void test_what_cannot_be_cut(void **state)
+{
+    (void)state;
+    const struct {
+        job j;
+        const char *told;
+    } cases[] = {
+        {{.model = "toy", .schedule = "1f1b", .devices = 3, .microbatches = 3},
+            "3 stages for a model of 2 layers"},
+        {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "fc9"},
+            "stage 1 is to begin at 'fc9', and the forward pass has no such op"},
+        {{.model = "mlp", .schedule = "1f1b", .devices = 3, .microbatches = 3, .cuts = "1,1"},
+            "stage 2 is to begin at '1', op 1, where stage 1 begins at op 1"},
+        {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "1,2"},
+            "2 cuts for 2 stages"},
+        {{.model = "mlp", .schedule = "2f2b", .devices = 2, .microbatches = 2}, "2f2b"},
+        {{.model = "toy", .schedule = "gpipe", .devices = 2, .microbatches = 2, .cuts = "3"},
+            "has no parameters"},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        const char *told = failure(cases[i].j);
+        if (!strstr(told, cases[i].told))
+            fail_msg("told '%s', not '%s'", told, cases[i].told);
+    }
+}
+
+/* Equal stages by time would not fit the second device; the cuts give it less. And where
+ * nothing fits, that is said. */
+static void test_cuts_within_limits(void **state)
+{
+    (void)state;
+    job j = {.model = "mlp:hidden=64", .schedule = "gpipe", .devices = 2, .microbatches = 4};
+    job alone = j;
+    alone.schedule = NULL;
+    outcome want = train(alone);
+    choir_device *second = choir_device_find("cpu:1");
+    choir_device_reset_peak(second);
+    choir_device_set_limit(second, 64 << 10);
+    outcome got = train(j);
+    choir_device_stats stats;
+    choir_device_get_stats(second, &stats);
+    assert_true(stats.bytes_peak <= 64 << 10);
+    assert_same(&want, &got, &j);
+    choir_device_set_limit(second, 100);
+    const char *told = failure(j);
+    choir_device_set_limit(second, 0);
+    if (!strstr(told, "no cuts fit the limits of 2 devices"))
+        fail_msg("told '%s'", told);
+}
+
+static void test_a_device_twice(void **state)
+{
+    (void)state;
+    choir_device *devices[] = {choir_device_find("cpu:0"), choir_device_find("cpu:0")};
+    choir_scope *run = choir_scope_open(devices[0], 1);
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    opts.devices = devices;
+    opts.device_count = 2;
+    choir_pipeline(run, choir_nn_linear(run, 2, 2), opts);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "cpu:0 is there twice"));
+    choir_scope_close(run);
+}
+
+/* A micro-batch whose second stage fails when told to: stage, device and micro-batch are named,
+ * and the next step goes well. */
+static bool fail_now;
+
+static choir_tensor *fails_in_the_middle(choir_scope *micro, choir_module *net, void *arg)
+{
+    (void)arg;
+    choir_tensor *x = choir_randn(micro, choir_dims(4, 6), "x");
+    choir_tensor *y = choir_forward(net, x);
+    if (fail_now && micro->micro == 1)
+        y = choir_add(y, choir_zeros(micro, CHOIR_F32, choir_dims(5, 5)));
+    return choir_mean(choir_square(y));
+}
+
+static void test_a_failing_stage(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);
+    choir_module *net = choir_nn_sequential(
+        run, choir_nn_linear(run, 6, 8), choir_nn_relu(run), choir_nn_linear(run, 8, 3));
+    choir_device *devices[] = {choir_device_find("cpu:0"), choir_device_find("cpu:1")};
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    opts.devices = devices;
+    opts.device_count = 2;
+    choir_module *pipe = choir_pipeline(run, net, opts);
+    choir_optim *optim = choir_sgd(run, pipe, choir_sgd_defaults());
+    choir_tensor *losses[3];
+    for (int step = 0; step < 6; step++) {
+        fail_now = step == 3;
+        choir_scope *s = choir_step_open(run, (uint64_t)step);
+        choir_status status =
+            choir_pipeline_step(pipe, s, 3, fails_in_the_middle, NULL, losses);
+        assert_int_equal(status, step == 3 ? CHOIR_ERR_SHAPE : CHOIR_OK);
+        if (step == 3)
+            assert_non_null(strstr(
+                choir_error_message(), "pipeline: stage 1 on cpu:1, micro-batch 1: add"));
+        else
+            choir_check(choir_optim_step(optim));
+        choir_scope_close(s);
+    }
+    assert_int_equal(choir_scope_status(run), CHOIR_OK);
+    assert_true(choir_item(losses[2]) > 0);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+}
+
 int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "8", 1);
@@ -229,6 +374,11 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_lstm),
         cmocka_unit_test(test_resnet),
+        cmocka_unit_test(test_cuts_by_hand),
+        cmocka_unit_test(test_what_cannot_be_cut),
+        cmocka_unit_test(test_cuts_within_limits),
+        cmocka_unit_test(test_a_device_twice),
+        cmocka_unit_test(test_a_failing_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,9 @@
  *   best(s, i) = min over j < i of max(best(s - 1, j), cost of ops j to i - 1)
  *
  * where an op costs what it took forward and backward, and a stage also what it takes to bring
- * its operands over. Every stage must have a parameter: one without is no layer. */
+ * its operands over. Every stage must have a parameter: one without is no layer; and it must
+ * fit: what its ops leave for backward, times the micro-batches that the schedule holds at a
+ * time, and its parameters with gradients and two moments, within its device's limit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,56 +87,125 @@ static choir_status cut_by_hand(choir__pipeline *p)
 
 /* --- by cost --- */
 
-/* sum[i]: seconds of the ops before i; layers[i]: uses of parameters before i. */
-static void sums(const choir__pipeline *p, double *sum, int *layers)
+/* Over the ops before i: seconds, uses of parameters, bytes left for backward, and bytes of the
+ * parameters that are first used there. */
+typedef struct before {
+    double seconds, held, params;
+    int layers;
+} before;
+
+static bool first_use(const choir__pipeline *p, int use)
 {
-    memset(layers, 0, (size_t)(p->ops + 1) * sizeof *layers);
-    sum[0] = 0;
-    for (int u = 0; u < p->use_count; u++)
-        layers[p->uses[u].op + 1] += p->uses[u].tensor->param != NULL;
-    for (int i = 0; i < p->ops; i++) {
-        sum[i + 1] = sum[i] + op_seconds(p, i);
-        layers[i + 1] += layers[i];
-    }
+    for (int u = 0; u < use; u++)
+        if (p->uses[u].tensor == p->uses[use].tensor)
+            return false;
+    return true;
 }
 
-static choir_status cut_by_cost(choir__pipeline *p)
+static before *sums(const choir__pipeline *p)
+{
+    before *sum = choir__calloc((size_t)p->ops + 1, sizeof *sum);
+    for (int u = 0; u < p->use_count; u++) {
+        const choir_tensor *t = p->uses[u].tensor;
+        before *s = &sum[p->uses[u].op + 1];
+        if (!t->param)
+            continue;
+        s->layers++;
+        if (first_use(p, u))
+            s->params += (double)t->count * sizeof(float);
+    }
+    for (int i = 0; i < p->ops; i++) {
+        sum[i + 1].seconds += sum[i].seconds + op_seconds(p, i);
+        sum[i + 1].held += sum[i].held + p->held[i];
+        sum[i + 1].params += sum[i].params;
+        sum[i + 1].layers += sum[i].layers;
+    }
+    return sum;
+}
+
+/* What a stage may have: its part of the device's limit; 0: there is none. And the
+ * micro-batches that it holds at a time. */
+typedef struct room {
+    double bytes, micros;
+} room;
+
+static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *rooms)
+{
+    choir_pipeline_plan *plan;
+    choir_status status =
+        choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, micros, NULL, &plan);
+    for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
+        choir_device_stats stats = {0};
+        if (!p->remote) /* of other ranks' devices nothing is known here */
+            choir_device_get_stats(choir__stage_device(p, s), &stats);
+        rooms[s].bytes = (double)stats.bytes_limit / p->chunks;
+        rooms[s].micros =
+            (double)choir_pipeline_plan_peak(plan, s % p->device_count) / p->chunks;
+    }
+    if (status == CHOIR_OK)
+        choir_pipeline_plan_free(plan);
+    return status;
+}
+
+static bool fits(const room *r, const before *from, const before *to)
+{
+    double activations = (to->held - from->held) * r->micros;
+    return r->bytes == 0 || activations + 4 * (to->params - from->params) <= r->bytes;
+}
+
+/* The best cuts in first; false: there are none. */
+static bool find_cuts(choir__pipeline *p, const before *sum, const room *rooms)
 {
     int n = p->ops, stages = p->stages;
     size_t columns = (size_t)n + 1;
-    double *sum = choir__calloc(columns, sizeof *sum);
-    int *layers = choir__calloc(columns, sizeof *layers);
     double *best = choir__alloc((size_t)stages * columns * sizeof *best);
     int *from = choir__calloc((size_t)stages * columns, sizeof *from);
-    sums(p, sum, layers);
     for (int s = 0; s < stages; s++)
         for (int i = 0; i <= n; i++) {
             double *b = &best[(size_t)s * columns + (size_t)i];
-            *b = s == 0 && layers[i] > 0 ? sum[i] : 1e300;
+            bool alone = s == 0 && sum[i].layers > 0 && fits(&rooms[0], &sum[0], &sum[i]);
+            *b = alone ? sum[i].seconds : 1e300;
             for (int j = s; s > 0 && j < i; j++) {
-                double before = best[(size_t)(s - 1) * columns + (size_t)j];
-                double stage = sum[i] - sum[j] + 2 * transfer_seconds(p, j);
-                double slowest = before > stage ? before : stage;
-                if (layers[i] > layers[j] && slowest < *b) {
+                double others = best[(size_t)(s - 1) * columns + (size_t)j];
+                double stage = sum[i].seconds - sum[j].seconds + 2 * transfer_seconds(p, j);
+                double slowest = others > stage ? others : stage;
+                if (slowest < *b && sum[i].layers > sum[j].layers &&
+                    fits(&rooms[s], &sum[j], &sum[i])) {
                     *b = slowest;
                     from[(size_t)s * columns + (size_t)i] = j;
                 }
             }
         }
-    bool fits = best[(size_t)(stages - 1) * columns + (size_t)n] < 1e299;
-    for (int s = stages - 1, i = n; fits && s > 0; s--)
+    bool found = best[(size_t)(stages - 1) * columns + (size_t)n] < 1e299;
+    for (int s = stages - 1, i = n; found && s > 0; s--)
         p->first[s] = i = from[(size_t)s * columns + (size_t)i];
-    int most = 0; /* uses of parameters, each of which could be a stage */
-    for (int i = 0; i < n; i++)
-        most += layers[i + 1] > layers[i];
-    free(sum);
-    free(layers);
     free(best);
     free(from);
-    return fits ? CHOIR_OK
-                : choir__error(CHOIR_ERR_ARGUMENT,
-                      "pipeline: %d stages for a model of %d layers; each stage needs one",
-                      stages, most);
+    return found;
+}
+
+static choir_status cut_by_cost(choir__pipeline *p, int64_t micros)
+{
+    before *sum = sums(p);
+    room *rooms = choir__calloc((size_t)p->stages, sizeof *rooms);
+    int most = 0; /* ops with parameters, each of which could be a stage */
+    for (int i = 0; i < p->ops; i++)
+        most += sum[i + 1].layers > sum[i].layers;
+    choir_status status = find_rooms(p, micros, rooms);
+    if (status == CHOIR_OK && p->stages > most)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: %d stages for a model of %d layers; each stage needs one", p->stages,
+            most);
+    else if (status == CHOIR_OK && !find_cuts(p, sum, rooms))
+        status = choir__error(CHOIR_ERR_MEMORY,
+            "pipeline: no cuts fit the limits of %d devices: parameters, gradients and moments "
+            "have %.0f MiB, a micro-batch's activations %.0f, and %s holds up to %.0f of them; "
+            "more devices, a smaller batch, more micro-batches or recomputation would help",
+            p->device_count, 4 * sum[p->ops].params / 1048576, sum[p->ops].held / 1048576,
+            p->schedule, rooms[0].micros * p->chunks);
+    free(sum);
+    free(rooms);
+    return status;
 }
 
 static void sum_stages(choir__pipeline *p)
@@ -153,11 +224,11 @@ static void sum_stages(choir__pipeline *p)
     }
 }
 
-choir_status choir__pipeline_cut(choir__pipeline *p)
+choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros)
 {
     p->first[0] = 0;
     p->first[p->stages] = p->ops;
-    choir_status status = p->cut_names ? cut_by_hand(p) : cut_by_cost(p);
+    choir_status status = p->cut_names ? cut_by_hand(p) : cut_by_cost(p, micros);
     if (status == CHOIR_OK)
         sum_stages(p);
     return status;

@@ -14,11 +14,12 @@ static void make_room(choir__pipeline *p)
     int room = p->room ? 2 * p->room : 256;
     p->costs = choir__realloc(p->costs, (size_t)room * sizeof *p->costs);
     p->now = choir__realloc(p->now, (size_t)room * sizeof *p->now);
+    p->held = choir__realloc(p->held, (size_t)room * sizeof *p->held);
     p->crossing = choir__realloc(p->crossing, (size_t)room * sizeof *p->crossing);
     p->paths = choir__realloc(p->paths, (size_t)room * sizeof *p->paths);
     for (int i = p->room; i < room; i++) {
         p->costs[i] = (choir__op_cost){1e30, 1e30, 1e30};
-        p->crossing[i] = 0;
+        p->crossing[i] = p->held[i] = 0;
         p->paths[i] = "";
     }
     p->room = room;
@@ -33,12 +34,19 @@ static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
 }
 
-static void note_forward_time(choir__micro *m)
+/* The op before is done: what it took, and what it has left on the device. */
+static void note_forward(choir__micro *m)
 {
+    choir_device_stats stats;
+    choir__pipeline *p = m->pipeline;
     choir_device_sync(m->scope->device);
+    choir_device_get_stats(m->scope->device, &stats);
     double now = choir__now();
-    if (m->ops > 0)
-        m->pipeline->now[m->ops - 1].forward += now - m->noted;
+    if (m->ops > 0 && m->ops <= p->ops) {
+        p->now[m->ops - 1].forward += now - m->noted;
+        p->held[m->ops - 1] = (double)stats.bytes_now - (double)m->bytes_noted;
+    }
+    m->bytes_noted = stats.bytes_now;
     m->noted = now;
 }
 
@@ -62,7 +70,7 @@ static bool measure_op(
     choir__micro *m = (choir__micro *)placer;
     choir__pipeline *p = m->pipeline;
     bool first = p->measured == 0 && m->index == 0;
-    note_forward_time(m);
+    note_forward(m);
     if (first && m->ops == p->ops) {
         make_room(p);
         p->ops++;
@@ -121,7 +129,7 @@ static choir_status measure_micro(choir__micro *m, choir_tensor **loss)
     if (status == CHOIR_OK && !m->loss)
         status = choir__error(CHOIR_ERR_ARGUMENT, "pipeline: a micro-batch without a loss");
     if (status == CHOIR_OK)
-        note_forward_time(m);
+        note_forward(m);
     if (status == CHOIR_OK)
         status = backward(m);
     if (status == CHOIR_OK) {

@@ -198,7 +198,7 @@ static choir_status measure(
 static choir_status planned(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
-    choir_status status = p->placed ? CHOIR_OK : choir__pipeline_place(p);
+    choir_status status = p->placed ? CHOIR_OK : choir__pipeline_place(p, count);
     if (status == CHOIR_OK)
         status = make_plan(p, count);
     if (status != CHOIR_OK)
@@ -291,6 +291,7 @@ static void close_pipeline(void *arg)
     free_micros(p);
     free(p->costs);
     free(p->now);
+    free(p->held);
     free(p->crossing);
     free(p->paths);
     free(p->uses);

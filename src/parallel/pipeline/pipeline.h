@@ -33,6 +33,7 @@ typedef struct choir__micro {
     choir__event *done; /* (stages): of its forwards */
     int left;           /* actions */
     double noted;       /* when the op before was done, while measuring */
+    size_t bytes_noted; /* live on the device then */
 } choir__micro;
 
 /* A parameter or buffer is an operand of an op. */
@@ -54,6 +55,7 @@ struct choir__pipeline {
     bool placed;
     int gathered; /* not placed any more: the stage where all is; -1: the run's device */
     choir__op_cost *costs, *now; /* (ops): the least so far; of this micro-batch */
+    double *held;                /* (ops): bytes that its forward leaves for backward */
     double *crossing;   /* (ops): bytes of activations that op and those after it read of
                            the ones before */
     const char **paths; /* (ops): of the module that issued it */
@@ -82,11 +84,11 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
 choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
 
-/* cut.c: fills in first and stage_costs. */
-choir_status choir__pipeline_cut(choir__pipeline *p);
+/* cut.c: fills in first and stage_costs, for steps of so many micro-batches. */
+choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
 
 /* placement.c */
-choir_status choir__pipeline_place(choir__pipeline *p);
+choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
 /* All parameters and buffers to the device of a stage; -1: the run's. */
 choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
 

@@ -172,11 +172,11 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     return h.status;
 }
 
-choir_status choir__pipeline_place(choir__pipeline *p)
+choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
 {
     int count;
     struct mover m = {p, CHOIR_OK};
-    choir_status status = choir__pipeline_cut(p);
+    choir_status status = choir__pipeline_cut(p, micros);
     if (status != CHOIR_OK)
         return status;
     choir__param **params = choir__module_params(p->module, &count);
