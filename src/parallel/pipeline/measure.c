@@ -134,7 +134,7 @@ static choir_status measure_micro(choir__micro *m, choir_tensor **loss)
         status = backward(m);
     if (status == CHOIR_OK) {
         keep_the_least(p);
-        *loss = choir_keep(p->base.run, m->loss);
+        *loss = choir__pipeline_keep(p, m->index, m->loss);
     }
     return status;
 }

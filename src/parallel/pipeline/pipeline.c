@@ -77,6 +77,23 @@ static choir_status backward(choir__pipeline *p, choir__micro *m, int stage, boo
     return status;
 }
 
+choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss)
+{
+    if (micro >= p->kept_count) {
+        p->kept = choir__realloc(p->kept, (size_t)(micro + 1) * sizeof(choir_tensor *));
+        for (; p->kept_count <= micro; p->kept_count++)
+            p->kept[p->kept_count] = NULL;
+    }
+    choir_tensor *kept = p->kept[micro];
+    if (!kept)
+        return p->kept[micro] = choir_keep(p->base.run, loss);
+    choir__storage_unref(kept->storage);
+    kept->storage = choir__storage_ref(loss->storage);
+    kept->offset = loss->offset;
+    kept->shape = loss->shape;
+    return kept;
+}
+
 static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tensor **loss)
 {
     choir__walk_close(&m->walk);
@@ -84,7 +101,7 @@ static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tenso
     if (p->remote)
         status = choir__pipeline_put_loss(p, m);
     else
-        *loss = choir_keep(p->base.run, m->loss);
+        *loss = choir__pipeline_keep(p, m->index, m->loss);
     choir_scope *scope = m->scope;
     m->scope = NULL;
     choir_status closed = choir_scope_close(scope);
@@ -291,6 +308,7 @@ static void close_pipeline(void *arg)
     free_micros(p);
     free(p->costs);
     free(p->now);
+    free(p->kept);
     free(p->held);
     free(p->crossing);
     free(p->paths);

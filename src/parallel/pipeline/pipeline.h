@@ -69,6 +69,8 @@ struct choir__pipeline {
     choir_pipeline_plan *plan;
     choir__micro *micros; /* (micro_count) */
     int64_t micro_count;
+    choir_tensor **kept; /* (kept_count): losses, handles of the run */
+    int64_t kept_count;
     choir_micro_fn *fn; /* of the step at hand */
     void *arg;
     choir_tensor *losses; /* (micro_count) of it, on the last stage's device, where that is a
@@ -79,6 +81,9 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
 {
     return p->devices[stage % p->device_count];
 }
+
+/* The loss of a micro-batch, in a handle of the run that every step uses again. */
+choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss);
 
 /* measure.c: all micro-batches of a step, one after another, on the run's device. */
 choir_status choir__pipeline_measure(
