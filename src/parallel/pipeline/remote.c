@@ -3,9 +3,14 @@
  * A message waits for the event that its bytes are there, and the receiver's device for the
  * message; nothing waits on the host. Both ends of a pair give their messages to one queue in
  * the order of the program, which is the same. So that messages of other pairs and of the other
- * direction do not wait behind them, each pair has two groups of its own, shared with other
- * pairs that have no rank in common with it: the pairs (a, b) with the same a + b modulo the
- * number of ranks. All groups are of all ranks, whose numbers therefore mean the same in all.
+ * direction do not wait behind them, each pair has two groups of its own, shared with pairs as
+ * far apart that have no rank in common with it:
+ *
+ *     neighbours   0-1  2-3  4-5 ...  and  1-2  3-4 ...      two ranks on   0-2 1-3  4-6 5-7
+ * ...
+ *
+ * They are made when a copy first wants one, which is at the same place of the program on all
+ * ranks. All groups are of all ranks, whose numbers therefore mean the same in all.
  *
  * A failure that one group finds is made that of all, here and thereby on every rank. */
 #include "parallel/pipeline/remote.h"
@@ -18,14 +23,18 @@ struct choir__remote {
     choir__carrier carrier; /* first: a carrier is its remote's */
     choir_scope *run;
     choir_group *whole;
-    choir_group **between; /* (2 world): see between() */
-    choir_device *devices; /* (world) */
+    choir_group *_Atomic *between; /* (4 world): see between(); NULL: no copy has wanted it */
+    choir_group *_Atomic *wanted;  /* one of them */
+    choir_device *devices;         /* (world) */
     int rank, world, chunks;
-    _Atomic bool aborted;
-    char sentence[600]; /* of on_failure, on the thread that runs the failed group */
+    _Atomic int aborted; /* 1: being written; 2: status and sentence say why */
+    choir_status status;
+    char sentence[600];
 };
 
 enum { PATIENCE_US = 1 }; /* nobody waits for a send where it is sent */
+
+static choir__on_failure on_failure;
 
 /* --- what is away --- */
 
@@ -72,9 +81,43 @@ static void free_devices(void *arg)
 
 /* --- carrying --- */
 
-static choir_group **between(choir__remote *r, int from, int to)
+static choir_status open_group(choir__remote *r, choir_group *parent, choir_group **group)
 {
-    return &r->between[2 * ((from + to) % r->world) + (from > to)];
+    choir_status status = choir_group_split(parent, 0, r->rank, group);
+    if (status != CHOIR_OK)
+        return status;
+    choir__group_watch(*group, on_failure, r);
+    choir__queue_set_patience(choir__group_queue(*group), PATIENCE_US);
+    return CHOIR_OK;
+}
+
+static choir_status open_wanted(void *arg)
+{
+    choir__remote *r = arg;
+    choir_group *group;
+    if (*r->wanted)
+        return CHOIR_OK;
+    choir_status status = open_group(r, r->whole, &group);
+    *r->wanted = group;
+    if (group && atomic_load(&r->aborted) == 2) /* by one that did not see this one */
+        choir__group_abort(group, r->status, r->sentence);
+    return status;
+}
+
+/* Collective where the group is new; NULL: an error of the run. */
+static choir_group *between(choir__remote *r, int from, int to)
+{
+    int low = from < to ? from : to, apart = from < to ? to - from : from - to;
+    choir_group *_Atomic *group = &r->between[4 * apart + 2 * (low / apart % 2) + (from > to)];
+    if (*group)
+        return *group;
+    r->wanted = group;
+    choir_status status = choir__host_call(open_wanted, r); /* no part of a recording */
+    if (status != CHOIR_OK) {
+        choir__remote_abort(r, status, choir_error_message());
+        choir__scope_fail(r->run, status);
+    }
+    return *group;
 }
 
 static choir__event event_of(choir_work work)
@@ -115,7 +158,9 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
         broadcast(r, from->index, x, to, y, bytes, ready, read);
         return;
     }
-    choir_group *group = *between(r, from->index, to->index);
+    choir_group *group = between(r, from->index, to->index);
+    if (!group)
+        return;
     choir__queue_moved(to->queue, from->queue, bytes); /* those of others count nothing */
     if (from->index == r->rank) {
         group_waits(group, ready);
@@ -130,7 +175,7 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
 
 void choir__remote_join(choir__remote *r)
 {
-    for (int i = 0; i < 2 * r->world; i++)
+    for (int i = 0; i < 4 * r->world; i++)
         if (r->between[i])
             choir__queue_wait_event(
                 r->run->device->queue, choir__queue_record(choir__group_queue(r->between[i])));
@@ -142,34 +187,39 @@ void choir__remote_join(choir__remote *r)
 
 void choir__remote_abort(choir__remote *r, choir_status status, const char *sentence)
 {
-    if (atomic_exchange(&r->aborted, true))
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&r->aborted, &none, 1))
         return;
-    for (int i = 0; i < 2 * r->world; i++)
+    r->status = status;
+    snprintf(r->sentence, sizeof r->sentence, "%s", sentence);
+    atomic_store(&r->aborted, 2);
+    for (int i = 0; i < 4 * r->world; i++)
         if (r->between[i])
-            choir__group_abort(r->between[i], status, sentence);
+            choir__group_abort(r->between[i], status, r->sentence);
     if (r->whole)
-        choir__group_abort(r->whole, status, sentence);
+        choir__group_abort(r->whole, status, r->sentence);
 }
 
-/* "rank 2 (pid 77) died ..." gets the stages that ran there. */
+/* "rank 2 (pid 77) died ..." with the stages that ran there. */
+static void add_stages(const choir__remote *r, const char *sentence, char *text, size_t room)
+{
+    int rank, digits = 0, used = 0;
+    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < r->world) {
+        used = snprintf(text, room, "stage%s %d", r->chunks > 1 ? "s" : "", rank);
+        for (int c = 1; c < r->chunks && used + 40 < (int)room; c++)
+            used += snprintf(text + used, room - (size_t)used, ", %d", rank + c * r->world);
+        used += snprintf(text + used, room - (size_t)used, " of the pipeline: ");
+    }
+    snprintf(text + used, room - (size_t)used, "%s", sentence);
+}
+
 static const char *on_failure(void *arg, choir_status status, const char *sentence)
 {
     choir__remote *r = arg;
-    int rank, used = 0;
-    if (atomic_load(&r->aborted)) /* words of whoever found it first */
-        return sentence;
-    if (sscanf(sentence, "rank %d (%n", &rank, &used) == 1 && used && rank < r->world) {
-        used = snprintf(
-            r->sentence, sizeof r->sentence, "stage%s %d", r->chunks > 1 ? "s" : "", rank);
-        for (int c = 1; c < r->chunks; c++)
-            used += snprintf(r->sentence + used, sizeof r->sentence - (size_t)used, ", %d",
-                rank + c * r->world);
-        snprintf(r->sentence + used, sizeof r->sentence - (size_t)used,
-            " of the pipeline: %.400s", sentence);
-        sentence = r->sentence;
-    }
-    choir__remote_abort(r, status, sentence);
-    return sentence;
+    char named[sizeof r->sentence];
+    add_stages(r, sentence, named, sizeof named);
+    choir__remote_abort(r, status, named);
+    return atomic_load(&r->aborted) == 2 ? r->sentence : sentence;
 }
 
 /* --- agreement --- */
@@ -203,26 +253,6 @@ choir_device *choir__remote_device(choir__remote *r, int rank)
     return &r->devices[rank];
 }
 
-static choir_status open_group(choir__remote *r, choir_group *parent, choir_group **group)
-{
-    choir_status status = choir_group_split(parent, 0, r->rank, group);
-    if (status != CHOIR_OK)
-        return status;
-    choir__group_watch(*group, on_failure, r);
-    choir__queue_set_patience(choir__group_queue(*group), PATIENCE_US);
-    return CHOIR_OK;
-}
-
-static choir_status open_groups(choir__remote *r, choir_group *parent)
-{
-    choir_status status = open_group(r, parent, &r->whole);
-    for (int a = 0; a < r->world; a++)
-        for (int b = 0; b < r->world && status == CHOIR_OK; b++)
-            if (a != b && !*between(r, a, b))
-                status = open_group(r, parent, between(r, a, b));
-    return status;
-}
-
 choir_status choir__remote_open(
     choir_scope *run, choir_group *group, int chunks, choir__remote **remote)
 {
@@ -232,22 +262,23 @@ choir_status choir__remote_open(
     r->rank = choir_group_rank(group);
     r->world = choir_group_world(group);
     r->chunks = chunks;
-    r->between = choir__arena_get(&run->arena, 2 * (size_t)r->world * sizeof(choir_group *));
+    r->between = choir__arena_get(&run->arena, 4 * (size_t)r->world * sizeof(choir_group *));
     r->devices = choir__arena_get(&run->arena, (size_t)r->world * sizeof *r->devices);
     for (int i = 0; i < r->world; i++)
         make_device(r, i);
     choir__on_end(run, free_devices, r);
     *remote = r;
-    return open_groups(r, group);
+    return open_group(r, group, &r->whole);
 }
 
 void choir__remote_close(choir__remote *r)
 {
     if (!r)
         return;
-    for (int i = 0; i < 2 * r->world; i++)
+    for (int i = 0; i < 4 * r->world; i++)
         choir_group_free(r->between[i]);
     choir_group_free(r->whole);
-    memset(r->between, 0, 2 * (size_t)r->world * sizeof(choir_group *));
+    for (int i = 0; i < 4 * r->world; i++)
+        r->between[i] = NULL;
     r->whole = NULL;
 }
