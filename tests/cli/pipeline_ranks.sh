@@ -40,7 +40,8 @@ stages_go_on() {
     done
     good train "${args[@]}" --steps 8 --resume many_saved text && mv out rest
     same_run whole rest 5
-    good train "${args[@]}" --steps 8 --strategy mp --nproc 3 --resume whole_saved text && mv out rest
+    good train "${args[@]}" --steps 8 --strategy mp --nproc 3 --resume whole_saved text &&
+        mv out rest
     same_run whole rest 5
 }
 
