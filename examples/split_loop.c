@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <choir/choir.h>
 
-/* x (24, 64) -> (24, 8), in six splits. Ops return at once, the devices work behind, and so it
- * is on the way back. */
+/* x (24, 64) -> (24, 8), in six splits. Ops return at once; the devices work behind. */
 static choir_tensor *forward(
     choir_module *seq1, choir_module *seq2, choir_device *second, choir_tensor *x)
 {
