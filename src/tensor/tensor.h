@@ -358,7 +358,8 @@ extern const choir__op choir__to_op;
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
 /* The forward pass needs t no more, a result of its own ops: its memory goes at once if no
- * backward so far reads it or its op can make it again; the handle stays, for the gradient. */
+ * backward so far reads it or its op is cheap to do again; the handle stays, for the gradient.
+ */
 void choir__done_with(choir_tensor *t);
 
 /* --- results that are made again (again.c) --- */

@@ -87,6 +87,22 @@ every_strategy() {
     done
 }
 
+# recomputation_changes_nothing ARG...: blocks computed again in backward, alone and on two devices.
+recomputation_changes_nothing() {
+    local strategy
+    good train --json --microbatches 4 --batch-size 8 --steps 5 --no-eval "$@" && mv out single ||
+        return
+    for strategy in single $strategies; do
+        [[ $strategy != *interleaved ]] || continue
+        local devices=cpu:0-1
+        [ "$strategy" != single ] || devices=cpu:0
+        good train --json --microbatches 4 --batch-size 8 --steps 5 --no-eval --recompute \
+            --strategy "$strategy" --devices $devices "$@" &&
+            mv out again && same_run single again || fail "$strategy with --recompute: $*"
+        [ "$(field recompute again)" = true ] || fail "recompute: $(field recompute again)"
+    done
+}
+
 # Those that the command has.
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' | grep -v -e '^single$' -e '^hogwild$' -e '^pipeline$')
@@ -106,6 +122,8 @@ check agree --model "mistral:${llama#*:},window=5,tied=1" random
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
 export CHOIR_CPU_DEVICES=8
+check recomputation_changes_nothing --model "$gpt,dropout=0.1" --clip 1 text
+check recomputation_changes_nothing --model resnet18:width=4,image=16,classes=5,small=1 random
 check every_strategy 2 --model toy random
 check every_strategy 8 --model mlp:in=20,hidden=33,classes=7,layers=8 random
 check every_strategy 16 --model resnet50:image=32,width=4,classes=7 \
