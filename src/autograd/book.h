@@ -52,7 +52,7 @@ struct choir__param {
     int stage;              /* that uses it; replicas of earlier stages are earlier uses */
     choir_tensor *grad;     /* view of level 0, of the run's scope */
     choir__storage *dense;  /* final gradient of a parameter whose uses all give rows */
-    uint32_t fresh;         /* of a replica: version of the values it has, plus one */
+    uint64_t fresh;         /* of a replica: choir__values_of what it has copies of */
     int init_kind;          /* of choir_init: how its values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;

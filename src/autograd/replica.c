@@ -26,11 +26,11 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
 void choir__param_refresh(choir__param *replica, const choir__param *p)
 {
     choir_tensor *from = p->tensor, *to = replica->tensor;
-    if (from->storage == to->storage || replica->fresh == from->storage->version + 1)
+    if (from->storage == to->storage || replica->fresh == choir__values_of(from))
         return;
     choir__copy_across(to, from);
     choir__queue_wait_event(choir__device_of(from)->queue,
         choir__queue_record(choir__device_of(to)->queue)); /* before it changes them again */
-    replica->fresh = from->storage->version + 1;
+    replica->fresh = choir__values_of(from);
     to->storage->version++;
 }

@@ -162,11 +162,11 @@ static void fill_some(choir__replicas *r, choir__replica *to, int first, int las
         own->requires_grad = from->requires_grad;
         own->hooks = from->hooks;
         /* Kernels change buffers without a word. */
-        if (t < r->params && to->fresh[t] == from->storage->version + 1)
+        if (t < r->params && to->fresh[t] == choir__values_of(from))
             continue;
         copy_values(to->device, own, from);
         own->storage->version++; /* a backward that saved it notices */
-        to->fresh[t] = from->storage->version + 1;
+        to->fresh[t] = choir__values_of(from);
     }
 }
 

@@ -12,7 +12,7 @@
 typedef struct choir__replica {
     choir_device *device;
     choir_tensor **tensor; /* (count); NULL until the device is needed */
-    uint32_t *fresh;       /* (count) version of the values it has, plus one */
+    uint64_t *fresh;       /* (count) choir__values_of what it has copies of */
     choir__book *book;     /* of its parameters' gradients, in the same order */
     choir__event filled;   /* its values have been read from replica 0 */
     bool unread;           /* replica 0's device has yet to wait for that */

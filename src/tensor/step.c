@@ -59,6 +59,11 @@ static void close_replay(void *arg)
     free(((choir_scope *)arg)->replay);
 }
 
+uint64_t choir__values_of(const choir_tensor *t)
+{
+    return ((uint64_t)t->scope->run->recordings << 32 | t->storage->version) + 1;
+}
+
 static choir_status run_once(struct choir__replay *r, choir_scope *step)
 {
     choir_status status = r->fn(step, r->arg);
@@ -82,6 +87,7 @@ static choir_status record(struct choir__replay *r, choir_scope *step)
     for (const choir__place *p = r->run->places; p; p = p->next)
         choir__pool_trim(p->device); /* what is cached is about to be had twice */
     swap_pools(r);
+    r->run->recordings++;
     r->recording = choir__recording_open();
     choir_status status = run_once(r, step);
     choir__run_join(r->run);

@@ -199,6 +199,7 @@ struct choir_scope {
     choir__place *places; /* its devices: its own first */
     uint64_t next_step;   /* choir_step's counter */
     struct choir__replay *replay;
+    uint32_t recordings;   /* begun so far */
     choir__pool *retired;  /* of recordings: what was kept from them may still live there */
     choir_scope *recorded; /* closed while recording: their arenas hold what replays call */
     struct choir__param *params;   /* newest first: autograd/book.h */
@@ -210,6 +211,9 @@ struct choir_scope {
     struct choir__closer *enders;  /* called when the tensors are gone, newest first */
 };
 
+/* Which values t, of the run, has, never 0: whoever copied these need not do so again. A step
+ * that is recorded brings what it reads itself, since replays will have other values. */
+uint64_t choir__values_of(const choir_tensor *t);
 /* Gives back what choir_step's recording holds; the next step records anew. */
 void choir__step_forget(choir_scope *run);
 /* Frees closed scopes linked by `spare`. */

@@ -380,6 +380,46 @@ static void buffers_follow_the_first(void **state)
     }
 }
 
+/* A recorded step brings the replicas their values at every replay, also if they had the latest
+ * when it was recorded. */
+typedef struct replayed {
+    choir_module *dp;
+    choir_optim *optim;
+    choir_tensor *x;
+} replayed;
+
+static choir_status train_replicas(choir_scope *s, void *arg)
+{
+    replayed *r = arg;
+    choir_status status =
+        choir_backward(choir_mean(choir_square(choir_forward(r->dp, choir_in(s, r->x)))));
+    return status == CHOIR_OK ? choir_optim_step(r->optim) : status;
+}
+
+static void replays_after_a_look(void **state)
+{
+    choir_tensor *weight[2];
+    replayed jobs[2]; /* a step is known by its argument */
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        choir_module *net = choir_nn_linear(run, 3, 2);
+        replayed *r = &jobs[way];
+        r->dp = choir_data_parallel(run, net, on(2));
+        r->x = choir_full(run, CHOIR_F32, choir_dims(4, 3), 0.5);
+        r->optim = choir_sgd(run, r->dp, choir_sgd_defaults());
+        weight[way] = choir_module_find(net, "weight");
+        choir_check(choir_write(weight[way], (float[]){1, 2, 3, 4, 5, 6}, 24));
+        for (int i = 0; i < 6; i++) {
+            choir_check(choir_step(run, train_replicas, r));
+            choir_scope *look = choir_step_open(run, 100);
+            if (way && i == 1)
+                choir_forward(r->dp, choir_in(look, r->x));
+            choir_check(choir_scope_close(look));
+        }
+    }
+    assert_equal(weight[0], weight[1]);
+}
+
 /* --- a module used both ways --- */
 
 static void beside_the_module_itself(void **state)
@@ -671,6 +711,7 @@ int main(void)
         T(hooks_and_frozen_parameters),
         T(values_follow_the_first),
         T(buffers_follow_the_first),
+        T(replays_after_a_look),
         T(beside_the_module_itself),
         T(memory),
         T(bad_options),
