@@ -3,9 +3,9 @@
 # device of one core: the set-up of PyTorch's tutorial on model parallelism (batch 120, split
 # into 6 of 20), at 64 x 64 pixels unless MODEL says otherwise.
 #
-# "bound" is the schedule simulated with the stages' times as they were measured in this run, "of it"
-# the share that was reached; behind the idle shares stands the schedule's formula. Then the same at
-# other splits, what DataParallel moves, and PyTorch's own pipelines on the same cores.
+# "bound" is the schedule simulated with the stages' times as they were measured in this run, "of
+# it" the share that was reached; behind the idle shares stands the schedule's formula. Then the
+# same at other splits, what DataParallel moves, and PyTorch's own pipelines on the same cores.
 #
 #   MODEL=resnet50:image=64,classes=1000   DEVICES=2   BATCH=120   MICROS=6   ROUNDS=5
 #   SPLITS='3 12 24'

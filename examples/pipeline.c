@@ -19,9 +19,9 @@ int main(int argc, char **argv)
     choir_check(choir_dataset_random(640, choir_dims(64), CHOIR_SCALAR, 10, 7, &points));
     choir_loader_opts order = {.batch_size = 32, .microbatches = 4, .shuffle = true};
     choir_loader *data = choir_loader_new(run, points, order);
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 64, 256),
-        choir_nn_relu(run), choir_nn_linear(run, 256, 256), choir_nn_relu(run),
-        choir_nn_linear(run, 256, 10));
+    choir_module *net =
+        choir_nn_sequential(run, choir_nn_linear(run, 64, 256), choir_nn_relu(run),
+            choir_nn_linear(run, 256, 256), choir_nn_relu(run), choir_nn_linear(run, 256, 10));
     choir_module *pipe = choir_pipeline(run, net, choir_pipeline_defaults());
     choir_optim *opt = choir_adamw(run, pipe, choir_adamw_defaults());
     choir_tensor *losses[4];

@@ -16,8 +16,8 @@ static int train(int rank, int world, void *arg)
     choir_env env;
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_scope_open(env.device, 42);
-    choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 64, 256),
-        choir_nn_relu(run), choir_nn_linear(run, 256, 64));
+    choir_module *net = choir_nn_sequential(
+        run, choir_nn_linear(run, 64, 256), choir_nn_relu(run), choir_nn_linear(run, 256, 64));
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.group = env.group;
     choir_module *pipe = choir_pipeline(run, net, opts);

@@ -124,8 +124,8 @@ static bool measure(choir_shards *s)
             continue;
         if (first && x->shape.dim[dim] != first->shape.dim[dim]) {
             s->poisoned = choir__poison(s->scope, CHOIR_ERR_SHAPE,
-                "data_parallel: inputs of %lld and %lld samples, %s and %s; dimension %d of all must "
-                "be the batch's",
+                "data_parallel: inputs of %lld and %lld samples, %s and %s; dimension %d of all "
+                "must be the batch's",
                 (long long)first->shape.dim[dim], (long long)x->shape.dim[dim],
                 choir__shape_text(first->shape), choir__shape_text(x->shape), dim);
             return false;
