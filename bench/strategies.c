@@ -58,12 +58,37 @@ static choir_status alone(choir_scope *step, job *j)
     return status;
 }
 
+static choir_tensor *criterion(choir_tensor *out, choir_tensor *y, void *arg)
+{
+    return choir__model_loss(&((job *)arg)->info, out, y);
+}
+
+/* x[0] and y[0] are the whole batch. */
+static choir_status data_parallel(choir_scope *step, job *j)
+{
+    choir_tensor *x = choir_in(step, j->x[0]), *y = choir_in(step, j->y[0]);
+    choir_tensor *losses[MOST_MICROS];
+    if (is(j, "dp-balanced"))
+        return choir_backward(choir_criterion_parallel(
+            choir_forward_shards(j->pipe, &x, 1), y, criterion, j));
+    choir_tensor *out = choir_forward(j->pipe, x);
+    int64_t rows = choir_tensor_size(out, 0) / j->micros;
+    for (int64_t m = 0; m < j->micros; m++)
+        losses[m] = criterion(
+            choir_narrow(out, 0, m * rows, rows), choir_narrow(y, 0, m * rows, rows), j);
+    return choir_backward(choir_stack(losses, (int)j->micros, 0));
+}
+
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    choir_status status = j->pipe == j->net ? alone(step, j)
-                                            : choir_pipeline_step(j->pipe, step, j->micros,
-                                                  micro_batch, j, j->losses);
+    choir_status status;
+    if (is(j, "single"))
+        status = alone(step, j);
+    else if (!strncmp(j->name, "dp", 2))
+        status = data_parallel(step, j);
+    else
+        status = choir_pipeline_step(j->pipe, step, j->micros, micro_batch, j, j->losses);
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 

@@ -21,7 +21,8 @@
 #include "device/recording.h"
 
 enum {
-    RING_BYTES = 1 << 19,
+    RING_BYTES = 1 << 23, /* a step of many micro-batches on several devices; pages as needed */
+    HOT_BYTES = 1 << 18,  /* stays in the cache: an empty queue begins again behind it */
     NAP_US = 1000,
     SPINS = 300,
     LONG_US = 100000, /* a sleeper looks again this often, should a wake-up be lost */
@@ -293,9 +294,10 @@ static void stop_worker(choir__queue *q)
 static task *reserve(choir__queue *q, size_t bytes)
 {
     size_t read = atomic_load_explicit(&q->read, memory_order_acquire);
+    bool again = q->write == read && q->write > HOT_BYTES && read > bytes;
     if (q->write < read)
         return read - q->write > bytes ? (task *)(q->ring + q->write) : NULL;
-    if (RING_BYTES - q->write >= bytes + sizeof(task)) /* leaves room for a mark at the end */
+    if (!again && RING_BYTES - q->write >= bytes + sizeof(task)) /* room for a mark behind it */
         return (task *)(q->ring + q->write);
     if (read <= bytes)
         return NULL;
