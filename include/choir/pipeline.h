@@ -79,7 +79,8 @@ typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, v
  *                the run's where there is a group, on every rank
  *
  * Errors: those of fn, with stage and device; argument (more stages than layers, cuts that are
- * not met, a stage without parameters).
+ * not met, a stage without parameters). What micro-batches gave since the optimizer's last step
+ * is forgotten then.
  */
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses);

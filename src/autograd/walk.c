@@ -493,14 +493,18 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
+void choir__walk_abandon(choir__walk *w)
+{
+    for (choir__late *late = w->late; late; late = late->next)
+        lend(late, true);
+    w->late = NULL;
+}
+
 void choir__walk_close(choir__walk *w)
 {
     choir__placer *placer = set_placer(w, NULL);
     finish_leaves(w);
     set_placer(w, placer);
-    for (choir__late *late = w->late; late; late = late->next)
-        lend(late, true); /* of a walk that failed */
-    w->late = NULL;
 }
 
 static choir_status walk_all(choir__walk *w)

@@ -46,6 +46,8 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split);
 /* What the split walk of that stage left out, and the leaf. */
 choir_status choir__walk_weights(choir__walk *w, int stage);
 void choir__walk_close(choir__walk *w);
+/* Instead of the rest, while its scope is open: lets go of what was kept for later. */
+void choir__walk_abandon(choir__walk *w);
 
 /* The whole of a walk, into leaves of `parts` losses. */
 choir_status choir__backward_from(choir_tensor *root, choir_tensor *grad, int64_t parts);

@@ -170,6 +170,7 @@ static void give_up(choir__pipeline *p, choir_status status, const char *message
         choir__scope_fail(m->scope, status);
         if (m->suspended)
             choir__fiber_resume(m->fiber);
+        choir__walk_abandon(&m->walk);
         choir_scope_close(m->scope);
         m->scope = NULL;
     }
@@ -200,6 +201,21 @@ static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor
             return fail(p, &order[i], status);
     }
     return p->remote ? choir__pipeline_bring_losses(p, losses, p->micro_count) : CHOIR_OK;
+}
+
+/* What the failed step's micro-batches gave is no part of the next step's gradients. */
+static void forget_gradients(choir__pipeline *p)
+{
+    int count;
+    choir__param **params = choir__module_params(p->module, &count);
+    for (int i = 0; i < count; i++) {
+        if (params[i]->book)
+            choir__book_forget(params[i]->book);
+        for (choir__param *q = params[i]->replicas; q; q = q->sibling)
+            if (q->book)
+                choir__book_forget(q->book);
+    }
+    free(params);
 }
 
 /* On one device, all of it; what the last such step has found is agreed upon. */
@@ -247,6 +263,8 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
         status = measure(p, step, count, losses);
     else
         status = planned(p, step, count, losses);
+    if (status != CHOIR_OK)
+        forget_gradients(p);
     if (status != CHOIR_OK && p->remote)
         choir__remote_abort(p->remote, status, choir_error_message());
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(step, status);
