@@ -233,13 +233,16 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
+    bool poisoned = false; /* before: then another module is to blame */
+    for (int i = 0; i < count; i++)
+        poisoned |= in[i] && in[i]->poisoned;
     choir_module *caller = m->run->at;
     m->run->at = m;
     choir__segment *segment = m->recompute ? choir__recompute_begin(in, count) : NULL;
     choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
     choir__segment_end(segment, y);
     m->run->at = caller;
-    if (y->poisoned && *m->path)
+    if (y->poisoned && !poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);
     return y;
 }

@@ -136,6 +136,33 @@ static void test_bad_layers(void **state)
     }
 }
 
+static choir_tensor *clumsy_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    net *n = (net *)self;
+    choir_tensor *x = choir_forward(n->fc1, in[count - 1]);
+    return choir_forward(n->fc2, choir_matmul(x, x)); /* (5, 4) by (5, 4) */
+}
+
+static const choir_module_class clumsy_class = {"clumsy", sizeof(net), clumsy_forward};
+
+/* The module named is the one in which an op failed, not a later one. */
+static void test_who_is_to_blame(void **state)
+{
+    (void)state;
+    net *n = choir_module_new(run, &clumsy_class);
+    choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 3, 4));
+    choir_module_child(&n->base, "fc2", &n->fc2, choir_nn_linear(run, 4, 2));
+    choir_module *all = choir_nn_sequential(run, &n->base, choir_nn_relu(run));
+    choir_forward(all, choir_zeros(step, CHOIR_F32, choir_dims(5, 3)));
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
+    assert_non_null(strstr(choir_error_message(), "in module '0'"));
+    choir_scope_clear(step);
+    choir_forward(all, choir_zeros(step, CHOIR_F32, choir_dims(5, 7)));
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
+    assert_non_null(strstr(choir_error_message(), "in module '0.fc1'"));
+    choir_scope_clear(step);
+}
+
 /* --- modes --- */
 
 static void test_train_and_eval(void **state)
@@ -267,6 +294,7 @@ int main(void)
         TEST(test_forward),
         TEST(test_initial_values),
         TEST(test_bad_layers),
+        TEST(test_who_is_to_blame),
         TEST(test_train_and_eval),
         TEST(test_freeze),
         TEST(test_a_module_used_twice),
