@@ -84,6 +84,23 @@ static void test_order(void **state)
     }
 }
 
+/* Who has waited finds the time of all that was waited for in the sum. */
+static void test_busy_when_waited_for(void **state)
+{
+    static struct log log;
+    (void)state;
+    for (int worker_only = 0; worker_only < 2; worker_only++) {
+        choir__queue *q = new_queue("busy", worker_only);
+        log.count = 0;
+        for (int i = 1; i <= 1000; i++) {
+            note(q, &log, i, 20);
+            assert_int_equal(choir__queue_wait(q), CHOIR_OK);
+            assert_true(choir__queue_get_stats(q).busy_s >= i * 19e-6);
+        }
+        choir__queue_free(q);
+    }
+}
+
 static void test_events_order_queues(void **state)
 {
     static struct log log;
@@ -465,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_busy_when_waited_for),
         cmocka_unit_test(test_events_order_queues),
         cmocka_unit_test(test_awaited_queue_goes_first),
         cmocka_unit_test(test_event_is_a_place),
