@@ -100,11 +100,13 @@ choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
 int choir_pipeline_stages(const choir_module *pipeline);
 
-/** The plan of the last step, if the stages are measured; else NULL. The pipeline owns it. */
+/** The plan of the last step, if the stages are measured; else, and on a single device, NULL.
+ * The pipeline owns it. */
 const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline);
 
-/** Prints a line a stage: device, ops, modules at its ends, parameters, seconds, bytes that go
- * on to the next. */
+/** Prints a line a stage: device, ops (their numbers, as cuts take them), the module it begins
+ * in, parameters, milliseconds of F, B (of the input alone) and W for a micro-batch; one line
+ * where there are none: before the third step, and on a single device. */
 void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file);
 
 #ifdef __cplusplus

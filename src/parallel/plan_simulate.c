@@ -172,6 +172,9 @@ choir_span *choir__plan_spans(const choir_pipeline_plan *plan)
 
 choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choir_span *spans)
 {
+    if (!plan)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "there is no plan: NULL; a pipeline on several devices has one from its third step on");
     for (int i = 0; spans && i < plan->devices * plan->each; i++)
         if (!(spans[i].start <= spans[i].end && isfinite(spans[i].start) &&
                 isfinite(spans[i].end)))

@@ -236,10 +236,12 @@ choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
     g.spans = choir__calloc((size_t)count, sizeof *g.spans);
     g.width = 2 * MARGIN + LABEL + TRACK + SHARE;
     g.height = 2 * MARGIN + LEGEND + AXIS - BETWEEN;
-    for (int k = 0; k < count && status == CHOIR_OK; k++) {
-        if (spans && spans[k])
-            status = choir__plan_spans_check(plans[k], spans[k]);
-        else
+    for (int k = 0; k < count; k++) {
+        const choir_span *given = spans ? spans[k] : NULL;
+        status = choir__plan_spans_check(plans[k], given);
+        if (status != CHOIR_OK)
+            break;
+        if (!given)
             own[k] = choir__plan_spans(plans[k]);
         g.spans[k] = own[k] ? own[k] : spans[k];
         g.longest = fmax(g.longest, choir_pipeline_plan_makespan(plans[k], g.spans[k]));

@@ -174,6 +174,7 @@ static void test_print(void **state)
     spans[3].end = spans[3].start - 1;
     assert_int_equal(choir_pipeline_plan_print(plan, spans, stdout), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "action 3"));
+    assert_int_equal(choir_pipeline_plan_print(NULL, NULL, stdout), CHOIR_ERR_ARGUMENT);
     choir_pipeline_plan_free(plan);
 }
 
@@ -231,6 +232,8 @@ static void test_picture(void **state)
     assert_non_null(strstr(text, "W: gradient of the weights"));
     assert_null(strstr(text, "nan"));
     assert_int_equal(choir_pipeline_plan_svg(plans, NULL, 0, NULL, path), CHOIR_ERR_ARGUMENT);
+    const choir_pipeline_plan *none[2] = {plans[0], NULL};
+    assert_int_equal(choir_pipeline_plan_svg(none, NULL, 2, NULL, path), CHOIR_ERR_ARGUMENT);
     assert_int_equal(
         choir_pipeline_plan_svg(plans, NULL, 2, NULL, "/nowhere/at/all.svg"), CHOIR_ERR_IO);
     assert_int_equal(choir_pipeline_plan_svg(plans, NULL, 2, NULL, "/dev/full"), CHOIR_ERR_IO);

@@ -462,8 +462,12 @@ static int64_t stage_params(const choir__pipeline *p, int stage)
 void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
 {
     const choir__pipeline *p = (const choir__pipeline *)pipeline;
-    if (!p->placed)
+    if (!p->placed) {
+        fprintf(file, "pipeline: %s\n",
+            p->stages == 1 ? "one device, one stage"
+                           : "no stages yet: the first two steps measure them");
         return;
+    }
     fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s\n", "stage", "device", "ops",
         "begins in", "parameters", "F ms", "B ms", "W ms");
     for (int s = 0; s < p->stages; s++) {
