@@ -67,6 +67,20 @@ void choir__plot_panel(FILE *g, choir__panel p, const char *title)
 
 /* --- bars --- */
 
+/* Large numbers in thousands, so that those of an axis have room beside each other: the scripts
+ * multiply by k. */
+static bool in_thousands(const choir__compare *c)
+{
+    return choir__compare_best(c, NULL)->items_per_s >= 1e5;
+}
+
+/* "thousand samples a second" */
+static void rate_label(const choir__compare *c, FILE *g, char axis)
+{
+    fprintf(g, "set %clabel '%s%s a second' font ',%d'\n", axis,
+        in_thousands(c) ? "thousand " : "", choir__compare_items(c), FONT - 1);
+}
+
 /* Model parallel, one device, pipelining, as PyTorch's tutorial on model parallelism has them.
  */
 static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
@@ -80,13 +94,14 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
             colour_of(e[i]), e[i]->speed_up);
     fprintf(g, "EOD\n");
     choir__plot_panel(g, p, "Model parallel and pipelining");
+    rate_label(c, g, 'y');
     fprintf(g,
-        "set ylabel '%s a second' font ',%d'\nset yrange [0:*]\nset offsets 0,0,graph 0.12,0\n"
-        "set xrange [-0.6:2.6]\n"
-        "plot $three using 0:2:(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
-        "  $three using 0:2:(0):3 with xyerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
-        "  $three using 0:($2+$3):5 with labels offset 0,0.9 font ',%d'\n",
-        choir__compare_items(c), FONT - 1, FONT);
+        "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xrange [-0.6:2.6]\n"
+        "plot $three using 0:($2*k):(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
+        "  $three using 0:($2*k):(0):($3*k) with xyerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, "
+        "\\\n"
+        "  $three using 0:(($2+$3)*k):5 with labels offset 0,0.9 font ',%d'\n",
+        FONT);
 }
 
 /* All of them, the first on top. */
@@ -106,14 +121,15 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
     }
     fprintf(g, "EOD\n");
     choir__plot_panel(g, p, "Throughput, and how many times one device");
+    rate_label(c, g, 'x');
     fprintf(g,
-        "set yrange [%g:-0.7]\nset xrange [0:%.9g]\nset xlabel '%s a second' font ',%d'\n"
+        "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\n"
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\n"
-        "plot $all using 2:6:(0):2:($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
+        "plot $all using ($2*k):6:(0):($2*k):($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
         "lc rgb variable, \\\n"
-        "  $all using 2:6:3 with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
-        "  $all using ($2+$3):6:5 with labels left offset 0.8,0 font ',%d'\n",
-        row - 0.3, most * 1.4, choir__compare_items(c), FONT - 1, FONT - 2);
+        "  $all using ($2*k):6:($3*k) with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
+        "  $all using (($2+$3)*k):6:5 with labels left offset 0.8,0 font ',%d'\n",
+        row - 0.3, most * 1.4, FONT - 2);
 }
 
 /* --- split sizes --- */
@@ -157,14 +173,14 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
         fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
     fprintf(g,
         ")\nset key top left Left reverse samplen 1.6 width -2 maxrows 3 font ',%d'\n"
-        "plot %.9g with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
+        "plot %.9g*k with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
         FONT - 2, c->entries[0].items_per_s);
     for (int i = 0; i < c->count; i++) {
         if (!has_splits(&c->entries[i]))
             continue;
         choir__plot_label(&c->entries[i], label);
         fprintf(g,
-            ", \\\n  $split%d using 1:2:3 with yerrorlines lc rgb '%s' lw 2.5 pt %d ps 1.3 "
+            ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d ps 1.3 "
             "title '%s'",
             i, colours[line % 4], 5 + 2 * (line % 4), label);
         line++;
@@ -208,7 +224,7 @@ static void write_script(const choir__compare *c, FILE *g)
         WIDTH, HEIGHT, FONT);
     fprintf(g, "set encoding utf8\nset output ");
     choir__plot_text(g, c->plot);
-    fprintf(g, "\nset multiplot\n");
+    fprintf(g, "\nset multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
     heading(c, g);
     bool three = choir__compare_best(c, choir__is_model_parallel) &&
                  choir__compare_best(c, choir__is_pipeline),
