@@ -16,6 +16,7 @@
 #include "parallel/pipeline/pipeline.h"
 
 static const double COPY_RATE = 6e9; /* bytes a second from one device's memory to another's */
+static const double STEP_TIME = 2e-9; /* seconds an optimizer takes a parameter: three passes */
 
 static double op_seconds(const choir__pipeline *p, int op)
 {
@@ -102,7 +103,7 @@ static bool first_use(const choir__pipeline *p, int use)
     return true;
 }
 
-static before *sums(const choir__pipeline *p)
+static before *sums(const choir__pipeline *p, int64_t micros)
 {
     before *sum = choir__calloc((size_t)p->ops + 1, sizeof *sum);
     for (int u = 0; u < p->use_count; u++) {
@@ -111,8 +112,10 @@ static before *sums(const choir__pipeline *p)
         if (!t->param)
             continue;
         s->layers++;
-        if (first_use(p, u))
-            s->params += (double)t->count * sizeof(float);
+        if (!first_use(p, u))
+            continue;
+        s->params += (double)t->count * sizeof(float);
+        s->seconds += (double)t->count * STEP_TIME / (double)micros; /* once a step */
     }
     for (int i = 0; i < p->ops; i++) {
         sum[i + 1].seconds += sum[i].seconds + op_seconds(p, i);
@@ -186,7 +189,7 @@ static bool find_cuts(choir__pipeline *p, const before *sum, const room *rooms)
 
 static choir_status cut_by_cost(choir__pipeline *p, int64_t micros)
 {
-    before *sum = sums(p);
+    before *sum = sums(p, micros);
     room *rooms = choir__calloc((size_t)p->stages, sizeof *rooms);
     int most = 0; /* ops with parameters, each of which could be a stage */
     for (int i = 0; i < p->ops; i++)
