@@ -69,8 +69,8 @@ static choir_status data_parallel(choir_scope *step, job *j)
     choir_tensor *x = choir_in(step, j->x[0]), *y = choir_in(step, j->y[0]);
     choir_tensor *losses[MOST_MICROS];
     if (is(j, "dp-balanced"))
-        return choir_backward(choir_criterion_parallel(
-            choir_forward_shards(j->pipe, &x, 1), y, criterion, j));
+        return choir_backward(
+            choir_criterion_parallel(choir_forward_shards(j->pipe, &x, 1), y, criterion, j));
     choir_tensor *out = choir_forward(j->pipe, x);
     int64_t rows = choir_tensor_size(out, 0) / j->micros;
     for (int64_t m = 0; m < j->micros; m++)

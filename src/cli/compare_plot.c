@@ -180,8 +180,8 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
             continue;
         choir__plot_label(&c->entries[i], label);
         fprintf(g,
-            ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d ps 1.3 "
-            "title '%s'",
+            ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d "
+            "ps 1.3 title '%s'",
             i, colours[line % 4], 5 + 2 * (line % 4), label);
         line++;
     }

@@ -339,11 +339,12 @@ static void a_step(choir_module *pipe, choir_optim *optim, int step)
 {
     char told[64];
     choir_tensor *losses[4];
-    choir_scope *s = choir_step_open(choir_tensor_scope(choir_module_find(pipe, "0.weight")),
-        (uint64_t)step);
+    choir_scope *s = choir_step_open(
+        choir_tensor_scope(choir_module_find(pipe, "0.weight")), (uint64_t)step);
     choir_status status = choir_pipeline_step(pipe, s, 4, fails_in_the_middle, NULL, losses);
     assert_int_equal(status, failing < 0 ? CHOIR_OK : CHOIR_ERR_SHAPE);
-    snprintf(told, sizeof told, "pipeline: stage 1 on cpu:1, micro-batch %d: add", (int)failing);
+    snprintf(
+        told, sizeof told, "pipeline: stage 1 on cpu:1, micro-batch %d: add", (int)failing);
     if (failing >= 0)
         assert_non_null(strstr(choir_error_message(), told));
     else

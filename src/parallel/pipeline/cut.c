@@ -15,7 +15,7 @@
 
 #include "parallel/pipeline/pipeline.h"
 
-static const double COPY_RATE = 6e9; /* bytes a second from one device's memory to another's */
+static const double COPY_RATE = 6e9;  /* bytes a second from one device's memory to another's */
 static const double STEP_TIME = 2e-9; /* seconds an optimizer takes a parameter: three passes */
 
 static double op_seconds(const choir__pipeline *p, int op)
