@@ -12,6 +12,14 @@ choir_status choir__layout_levels(choir__book *book, int levels);
 
 void choir__layout_free(choir__book *book);
 
+/* Where a use's gradient lies at a level. */
+float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
+
+/* Adds a parameter's uses up, times scale (uses.c): of one stage, or of several of a pipeline.
+ */
+choir_status choir__uses_add(choir__book *book, choir__param *p, float scale);
+choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale);
+
 /* A run is closing. */
 void choir__books_close(void *run);
 

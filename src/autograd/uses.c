@@ -1,0 +1,186 @@
+/* The end of a step for a parameter of several uses: they are added in forward order, dense
+ * ones first found holding the sum, and rows of tables are added to that. Uses on other stages
+ * of a pipeline lie in books of other devices, and come here first; their sum is the same. */
+#include "autograd/layout.h"
+
+#include <stdlib.h>
+
+/* A copy of an array on another device; NULL: out of memory. */
+static choir__storage *copy_array(
+    choir_device *device, choir__storage *from, const void *data, choir_dtype dtype, int64_t n)
+{
+    choir__storage *to = choir__storage_new(device, (size_t)n * choir_dtype_size(dtype));
+    if (!to)
+        return NULL;
+    choir_tensor x = {.storage = from, .dtype = dtype, .shape = {1, {n}}, .count = n}, y = x;
+    x.stride[0] = y.stride[0] = 1;
+    x.offset =
+        ((const char *)data - (const char *)from->data) / (ptrdiff_t)choir_dtype_size(dtype);
+    y.storage = to;
+    choir__copy_across(&y, &x);
+    return to;
+}
+
+/* A leaf's rows in memory of a device; what it returns holds references. */
+static choir_status rows_on(choir_device *device, const choir__param *p,
+    const choir__leaf_rows *from, choir__leaf_rows *to)
+{
+    *to = *from;
+    if (!from->ids)
+        return CHOIR_OK;
+    if (from->ids->device == device) {
+        choir__storage_ref(to->ids);
+        choir__storage_ref(to->grads);
+        return CHOIR_OK;
+    }
+    int64_t n = from->count, width = p->tensor->shape.dim[1];
+    to->ids = copy_array(device, from->ids, from->ids_data, CHOIR_I64, n);
+    to->grads = copy_array(device, from->grads, from->grads_data, CHOIR_F32, n * width);
+    if (!to->ids || !to->grads)
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+            choir_device_name(device), p->name);
+    to->ids_data = to->ids->data;
+    to->grads_data = to->grads->data;
+    return CHOIR_OK;
+}
+
+static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot *slot,
+    float *y, bool accumulate, float scale)
+{
+    int64_t total = !book->reducer ? slot->row_count : book->total ? book->total : book->leaves;
+    choir__leaf_rows *all = slot->rows;
+    choir_status status = CHOIR_OK;
+    if (book->reducer) {
+        all = choir__calloc((size_t)total, sizeof *all);
+        status = book->reducer_ops->gather_rows(
+            book->reducer, book, slot, p->tensor->shape.dim[1] * (int64_t)sizeof(float), all);
+    }
+    if (status == CHOIR_OK)
+        status = choir__launch_rows(book->device, all, total, y, p->tensor, accumulate, scale);
+    if (book->reducer)
+        free(all);
+    return status;
+}
+
+/* y = (a + b) * scale over a parameter; b NULL: y = a * scale. */
+static void add_dense(choir__book *book, const choir__param *p, float *y, const float *a,
+    const float *b, float scale)
+{
+    choir__k_add_scaled args = {
+        .a = a, .b = b, .y = y, .n = p->tensor->count, .scale = scale, .dtype = CHOIR_F32};
+    choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+}
+
+/* Adds a parameter's uses in forward order: dense ones first found hold the sum. */
+choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
+{
+    choir_status status = CHOIR_OK;
+    int first = 0;
+    while (first < p->slot_count && p->slots[first].by_rows)
+        first++;
+    bool all_rows = first == p->slot_count;
+    float *y = all_rows ? p->dense->data : choir__slot_data(book, &p->slots[first], 0);
+    bool mixed = p->slot_count > 1;
+    for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
+        choir__slot *slot = &p->slots[u];
+        if (slot->by_rows)
+            status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
+        else if (u != first)
+            add_dense(book, p, y, y, choir__slot_data(book, slot, 0), 1);
+    }
+    if (mixed && scale != 1)
+        add_dense(book, p, y, y, NULL, scale);
+    return status;
+}
+
+/* --- uses on several stages of a pipeline --- */
+
+/* Rows of a use on another stage, added to y. */
+static choir_status add_far_rows(
+    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+{
+    choir__leaf_rows *here = choir__calloc((size_t)slot->row_count + 1, sizeof *here);
+    choir_status status = CHOIR_OK;
+    for (int64_t l = 0; l < slot->row_count && status == CHOIR_OK; l++)
+        status = rows_on(book->device, q, &slot->rows[l], &here[l]);
+    if (status == CHOIR_OK)
+        status = choir__launch_rows(
+            book->device, here, slot->row_count, y, q->tensor, accumulate, 1);
+    for (int64_t l = 0; l < slot->row_count; l++) {
+        choir__storage_unref(here[l].ids);
+        choir__storage_unref(here[l].grads);
+    }
+    free(here);
+    return status;
+}
+
+/* A dense use on another stage, added to y, or written there. */
+static choir_status add_far_dense(
+    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+{
+    const float *data = choir__slot_data(q->book, slot, 0);
+    choir__storage *near = NULL;
+    if (q->book->device != book->device) {
+        near = copy_array(
+            book->device, q->book->level_storage[0], data, CHOIR_F32, q->tensor->count);
+        if (!near)
+            return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+                choir_device_name(book->device), q->name);
+        data = near->data;
+    }
+    add_dense(book, q, y, accumulate ? y : data, accumulate ? data : NULL, 1);
+    choir__storage_unref(near);
+    return CHOIR_OK;
+}
+
+/* p or the replica of it that is on the next stage after `after`. */
+static choir__param *next_stage(choir__param *p, int after)
+{
+    choir__param *found = p->stage > after ? p : NULL;
+    for (choir__param *q = p->replicas; q; q = q->sibling)
+        if (q->stage > after && (!found || q->stage < found->stage))
+            found = q;
+    return found;
+}
+
+/* The same sum as add_uses makes of the same uses on one device: the first dense one, then all
+ * others in forward order. */
+static choir_status add_far_uses(choir__book *book, choir__param *p, float *y)
+{
+    choir_status status = CHOIR_OK;
+    const choir__slot *first = NULL;
+    bool begun = false;
+    for (int pass = 0; pass < 2; pass++)
+        for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
+            for (int u = 0; u < q->slot_count && status == CHOIR_OK; u++) {
+                choir__slot *slot = &q->slots[u];
+                if (pass == 0 ? slot->by_rows || first : slot == first)
+                    continue;
+                if (pass == 0)
+                    first = slot;
+                status = slot->by_rows ? add_far_rows(book, q, slot, y, begun)
+                                       : add_far_dense(book, q, slot, y, begun);
+                begun = true;
+            }
+    return status;
+}
+
+choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__param *q = p->replicas; q && status == CHOIR_OK; q = q->sibling) {
+        status = choir__book_finish(q->book);
+        p->has_grad |= q->has_grad;
+    }
+    if (status != CHOIR_OK || !p->has_grad)
+        return status;
+    choir__storage *sum =
+        choir__storage_new(book->device, (size_t)p->tensor->count * sizeof(float));
+    if (!sum)
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
+            choir_device_name(book->device), p->name);
+    status = add_far_uses(book, p, sum->data);
+    add_dense(book, p, choir__param_grad_data(p), sum->data, NULL, scale);
+    choir__storage_unref(sum);
+    return status;
+}
