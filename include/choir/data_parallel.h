@@ -39,7 +39,8 @@ typedef struct choir_data_parallel_opts {
     choir_device *const *devices; /* device_ids, the module's own first; default NULL: all of
                                      the kind of the run's, that one first */
     int device_count;             /* default 0: all; with devices NULL: the first so many */
-    choir_device *output_device;  /* where outputs are gathered; default NULL: the first */
+    choir_device *output_device;  /* where outputs are gathered, any device; default NULL: the
+                                     first (so check what choir_device_find gave) */
     int dim;                      /* the batch's dimension; default 0; 1: sequence first */
     int64_t pieces;               /* of a batch; default 0: one a device. More: a device runs
                                      several, one after another */

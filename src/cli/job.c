@@ -109,7 +109,8 @@ choir_status choir__job_open_data(choir__job *j)
 
 static choir_status check_sizes(choir__job *j)
 {
-    if (!j->microbatches)
+    const bool chosen = j->microbatches > 0;
+    if (!chosen)
         j->microbatches =
             j->strategy->micro_each ? j->strategy->micro_each * choir__strategy_workers(j) : 1;
     bool apart = j->strategy->spread == CHOIR__DEVICE_A_RANK;
@@ -123,9 +124,10 @@ static choir_status check_sizes(choir__job *j)
             (long long)j->microbatches, j->nproc);
     if (j->batch_size % j->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a batch of %lld does not divide into %lld micro-batches; %lld would",
+            "a batch of %lld does not divide into %lld micro-batches; %lld would%s",
             (long long)j->batch_size, (long long)j->microbatches,
-            (long long)((j->batch_size / j->microbatches + 1) * j->microbatches));
+            (long long)((j->batch_size / j->microbatches + 1) * j->microbatches),
+            chosen ? "" : ", or another --microbatches");
     int64_t samples = choir_dataset_length(j->train);
     if (samples < j->batch_size)
         return choir__error(CHOIR_ERR_ARGUMENT,

@@ -81,7 +81,8 @@ static choir_status check_home(const choir__replicas *r)
         const choir_tensor *t = r->replica[0].tensor[i];
         if (t->storage && t->storage->device != home)
             return choir__error(CHOIR_ERR_DEVICE,
-                "data_parallel: '%s' is on %s, not on %s, the first of the devices",
+                "data_parallel: '%s' is on %s, not on %s, the first of the devices; "
+                "choir_module_to moves a module",
                 name_of(r, i), choir_device_name(t->storage->device), choir_device_name(home));
     }
     return CHOIR_OK;

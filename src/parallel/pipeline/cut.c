@@ -197,8 +197,9 @@ static choir_status cut_by_cost(choir__pipeline *p, int64_t micros)
     choir_status status = find_rooms(p, micros, rooms);
     if (status == CHOIR_OK && p->stages > most)
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "pipeline: %d stages for a model of %d layers; each stage needs one", p->stages,
-            most);
+            "pipeline: %d stages for a model of %d layers; each stage needs one: take fewer "
+            "devices or chunks",
+            p->stages, most);
     else if (status == CHOIR_OK && !find_cuts(p, sum, rooms))
         status = choir__error(CHOIR_ERR_MEMORY,
             "pipeline: no cuts fit the limits of %d devices: parameters, gradients and moments "
