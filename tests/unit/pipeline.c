@@ -320,6 +320,27 @@ static void test_a_device_twice(void **state)
     choir_scope_close(run);
 }
 
+/* A strategy within another one is said when it is made, whichever is the outer one. */
+static void test_a_strategy_within(void **state)
+{
+    (void)state;
+    for (int outer = 0; outer < 2; outer++) {
+        choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);
+        choir_data_parallel_opts opts = choir_data_parallel_defaults();
+        opts.device_count = 2;
+        choir_module *net = choir_nn_linear(run, 2, 2);
+        if (outer)
+            net = choir_data_parallel(run, net, opts);
+        net = choir_pipeline(run, net, choir_pipeline_defaults());
+        if (!outer)
+            choir_data_parallel(run, net, opts);
+        assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+        assert_non_null(strstr(choir_error_message(),
+            outer ? "pipeline: the module contains a data_parallel" : "contains a pipeline"));
+        choir_scope_close(run);
+    }
+}
+
 /* A micro-batch whose second stage fails when told to: stage, device and micro-batch are named,
  * and training goes on as if that step had not been: what its other micro-batches gave is
  * forgotten. */
@@ -415,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_cut),
         cmocka_unit_test(test_cuts_within_limits),
         cmocka_unit_test(test_a_device_twice),
+        cmocka_unit_test(test_a_strategy_within),
         cmocka_unit_test(test_a_failing_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,10 +383,27 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
     return CHOIR_OK;
 }
 
+/* A strategy in what is to be cut, whose work another one places already; NULL: none. */
+static const choir_module *strategy_in(const choir_module *m)
+{
+    const choir_module *found = m->strategy ? m : NULL;
+    for (choir__module_entry *e = m->entries; e && !found; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            found = strategy_in(e->child);
+    return found;
+}
+
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
     p->gathered = -1;
+    const choir_module *other = strategy_in(p->module);
+    p->base.strategy = true;
+    if (other)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: the module contains a %s, which places its work itself; wrap what is "
+            "inside of it",
+            other->type->name);
     p->schedule =
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
