@@ -1,4 +1,5 @@
-/* A pipeline: plain code for one micro-batch, cut into a stage a device. ./pipeline DEVICES */
+/* A pipeline: plain code for one micro-batch, cut into a stage a device. ./pipeline DEVICES,
+ * of which its three layers can use three. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>

@@ -1,4 +1,4 @@
-/* An autoencoder of noise, a stage a rank, with the bits of one. ./pipeline_ranks RANKS */
+/* An autoencoder of noise, a stage a rank, with the bits of one. ./pipeline_ranks [1 or 2] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
