@@ -5,8 +5,10 @@
  * its rows into an array of its own; spans say where runs of them belong in the whole model's
  * array on the run's device, so that the sum's tree does not depend on the placement:
  *
- *     by name   a.bias a.weight | b.bias b.weight | c.bias        two spans of cpu:0, one of
- * cpu:1 cpu:0     a.bias a.weight c.bias cpu:1     b.bias b.weight */
+ *     by name   a.bias a.weight | b.bias b.weight | c.bias
+ *     cpu:0     a.bias a.weight c.bias      two spans
+ *     cpu:1     b.bias b.weight             one
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,15 +36,24 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
 }
 
+static uint64_t place_of(const choir_tensor *t)
+{
+    return t && t->storage ? (uintptr_t)choir__data(t) : 0;
+}
+
 /* A number that changes whenever a parameter's place does, or its gradient's, or whether it has
- * one. */
+ * one, or its state's: a parameter may go and come back to the same memory, and meanwhile its
+ * state went after it. */
 static uint64_t places(const choir_optim *o)
 {
     uint64_t key = 1;
     for (int i = 0; i < o->count; i++) {
-        choir__param *p = o->states[i].param;
-        key = choir__mix(key, (uintptr_t)choir__data(p->tensor));
-        key = choir__mix(key, (uintptr_t)choir__param_grad_data(p));
+        const choir__optim_state *s = &o->states[i];
+        key = choir__mix(key, place_of(s->param->tensor));
+        key = choir__mix(key, (uintptr_t)choir__param_grad_data(s->param));
+        key = choir__mix(key, place_of(s->m));
+        key = choir__mix(key, place_of(s->v));
+        key = choir__mix(key, place_of(s->top));
     }
     return key ? key : 1;
 }
@@ -148,9 +159,8 @@ static choir_status no_memory(const choir_device *device)
 
 choir_status choir__optim_lay_out(choir_optim *o)
 {
-    uint64_t layout = places(o);
     int64_t rows;
-    if (layout == o->layout)
+    if (places(o) == o->layout)
         return CHOIR_OK;
     choir__optim_forget(o);
     choir_status status = fill_tables(o, &rows);
@@ -167,6 +177,6 @@ choir_status choir__optim_lay_out(choir_optim *o)
         if (!o->rows)
             return no_memory(home);
     }
-    o->layout = layout;
+    o->layout = places(o); /* of state, too, that was made or moved just now */
     return CHOIR_OK;
 }

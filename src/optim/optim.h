@@ -53,7 +53,7 @@ struct choir_optim {
     int64_t steps;
     choir__optim_part *parts; /* one a device that parameters are on */
     int part_count;
-    uint64_t layout; /* of parameters and gradients, when the tables were made; 0: none are */
+    uint64_t layout; /* places of all that the tables name, when they were made; 0: none are */
     float max_norm;
     choir_tensor *norm, *clip; /* () on the run's device; NULL: nobody asked for them */
     choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */

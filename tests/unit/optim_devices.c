@@ -262,6 +262,45 @@ static const choir_module_class rows_class = {"rows", sizeof(rows), rows_forward
  * 1 and the next float. The others' are 3/8 of a unit of its last place: alone each is lost,
  * four together count. The tree ((a b) (c d)) e adds those four first; where e comes earlier
  * they do not meet. */
+static void find_momentum(const char *name, choir_tensor *t, void *arg)
+{
+    if (arg && strstr(name, "weight"))
+        *(choir_tensor **)arg = t;
+}
+
+/* A parameter that leaves, and comes back to the very memory it had, does not make the optimizer
+ * believe that its state did. */
+static void there_and_back(void **state)
+{
+    float momentum[2][6];
+    (void)state;
+    for (int moved = 0; moved < 2; moved++) {
+        choir_scope *run = choir_scope_open(cpu('0'), 3);
+        choir_module *layer = choir_nn_linear(run, 6, 1);
+        choir_sgd_opts hp = choir_sgd_defaults();
+        hp.momentum = 0.9f;
+        choir_optim *opt = choir_sgd(run, layer, hp);
+        for (uint64_t step = 0; step < 4; step++) {
+            choir_scope *s = choir_step_open(run, step);
+            choir_tensor *x = choir_full(s, CHOIR_F32, choir_dims(2, 6), 0.5 + (double)step);
+            ok(choir_backward(choir_mean(choir_square(choir_forward(layer, x)))));
+            ok(choir_optim_step(opt));
+            ok(choir_scope_close(s));
+            if (!moved || step != 1)
+                continue;
+            ok(choir_module_to(layer, cpu('1')));
+            choir_optim_visit(opt, find_momentum, NULL); /* the state follows */
+            ok(choir_device_sync(cpu('1')));
+            ok(choir_module_to(layer, cpu('0')));
+        }
+        choir_tensor *m = NULL;
+        choir_optim_visit(opt, find_momentum, &m);
+        ok(choir_read(m, momentum[moved], sizeof momentum[moved]));
+        ok(choir_scope_close(run));
+    }
+    assert_memory_equal(momentum[0], momentum[1], sizeof momentum[0]);
+}
+
 static void norm_is_one_tree_by_name(void **state)
 {
     static const float small[ROW] = {0x1p-27f, 0x1p-28f, 0x1p-28f};
@@ -425,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
         cmocka_unit_test(same_bits_after_moves),
+        cmocka_unit_test(there_and_back),
         cmocka_unit_test(norm_is_one_tree_by_name),
         cmocka_unit_test(files_know_no_placement),
         cmocka_unit_test(init_torch_anywhere),

@@ -21,7 +21,7 @@ typedef struct job {
     const char *model, *schedule, *cuts; /* schedule NULL: one device without a pipeline */
     int devices;
     int64_t microbatches;
-    bool recorded;
+    bool recorded, saves; /* saves: brings all home after each step, as to save it */
     choir__model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
@@ -32,7 +32,7 @@ typedef struct job {
 
 typedef struct outcome {
     uint32_t loss_bits[STEPS][32];
-    uint64_t weights;
+    uint64_t weights, states;
 } outcome;
 
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
@@ -132,7 +132,7 @@ static choir_status one_step(job *j, int number)
 
 static outcome train(job j)
 {
-    outcome out = {.weights = 0xCBF29CE484222325u};
+    outcome out = {.weights = 0xCBF29CE484222325u, .states = 1};
     open_job(&j);
     choir_dataset *data = open_data(&j);
     choir_loader_opts opts = choir_loader_defaults();
@@ -147,6 +147,10 @@ static outcome train(job j)
             float loss = (float)choir_item(j.losses[m]);
             memcpy(&out.loss_bits[step][m], &loss, sizeof loss);
         }
+        if (j.saves && j.schedule)
+            choir_check(choir_pipeline_gather(j.pipe, -1));
+        if (j.saves)
+            choir_optim_visit(j.optim, hash, &out.states);
     }
     choir_module_visit(j.net, true, hash, &out.weights);
     choir_check(choir_scope_close(j.run));
@@ -218,6 +222,21 @@ static void test_resnet(void **state)
 {
     (void)state;
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
+}
+
+/* The state of the optimizer comes home with the parameters, and goes back to the stages. */
+static void test_saving(void **state)
+{
+    (void)state;
+    const char *models[] = {"toy", "mlp"};
+    for (int i = 0; i < 2; i++) {
+        job j = {.model = models[i], .microbatches = 3, .saves = true}, pipe = j;
+        outcome want = train(j);
+        pipe.schedule = "1f1b";
+        pipe.devices = 2;
+        outcome got = train(pipe);
+        assert_same(&want, &got, &pipe);
+    }
 }
 
 /* --- cuts by hand, and what goes wrong --- */
@@ -432,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_lstm),
         cmocka_unit_test(test_resnet),
+        cmocka_unit_test(test_saving),
         cmocka_unit_test(test_cuts_by_hand),
         cmocka_unit_test(test_what_cannot_be_cut),
         cmocka_unit_test(test_cuts_within_limits),
