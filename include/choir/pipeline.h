@@ -75,8 +75,8 @@ typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, v
  * Forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's order. In
  * every call, fn must issue the same ops. May be called in a choir_step function.
  *
- * @param losses  (count), set: their losses (), kept in the run, on the last stage's device; on
- *                the run's where there is a group, on every rank
+ * @param losses  (count), set: their losses (), in the run, on the last stage's device; on the
+ *                run's where there is a group, on every rank. The next step's take their place
  *
  * Errors: those of fn, with stage and device; argument (more stages than layers, cuts that are
  * not met, a stage without parameters). What micro-batches gave since the optimizer's last step

@@ -25,6 +25,14 @@ static void make_room(choir__pipeline *p)
     p->room = room;
 }
 
+/* A first micro-batch that failed has noted some of them already. */
+static void begin_noting(choir__pipeline *p)
+{
+    p->ops = p->use_count = 0;
+    for (int i = 0; i < p->room; i++)
+        p->crossing[i] = p->held[i] = 0;
+}
+
 static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
 {
     if (p->use_count == p->use_room) {
@@ -143,6 +151,8 @@ choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
     choir_status status = CHOIR_OK;
+    if (p->measured == 0)
+        begin_noting(p);
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
         choir_scope *scope = choir_micro_open(step, step->micro + i);
         choir__micro m = {.placer = {measure_op}, .pipeline = p, .scope = scope, .index = i};

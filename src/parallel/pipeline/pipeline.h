@@ -96,6 +96,8 @@ choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
 /* All parameters and buffers to the device of a stage; -1: the run's. */
 choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
+/* Of p on another stage than its own; NULL: there is none. */
+choir__param *choir__pipeline_replica(const choir__param *p, int stage);
 
 /* ranks.c; collective */
 
@@ -108,7 +110,7 @@ choir_status choir__pipeline_agree(
 choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m);
 /* The plan is done: the losses on the run's device, on every rank. */
 choir_status choir__pipeline_bring_losses(
-    choir__pipeline *p, choir_tensor **losses, int64_t count);
+    choir__pipeline *p, choir_scope *step, choir_tensor **losses, int64_t count);
 
 /* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
 void choir__pipeline_place_ops(choir__micro *micro);

@@ -7,17 +7,9 @@
  * up in the order in which one device adds them. */
 #include "parallel/pipeline/pipeline.h"
 
-static choir__param *replica_on(const choir__param *p, int stage)
-{
-    for (choir__param *q = p->replicas; q; q = q->sibling)
-        if (q->stage == stage)
-            return q;
-    return NULL;
-}
-
 static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
 {
-    choir__param *p = x->param, *replica = replica_on(p, stage);
+    choir__param *p = x->param, *replica = choir__pipeline_replica(p, stage);
     if (!replica || p->stage == stage)
         return choir__device_of(x) == choir__stage_device(m->pipeline, stage)
                    ? x

@@ -48,7 +48,7 @@ static int home_of_buffer(const choir__pipeline *p, const char *name, const choi
     return 0;
 }
 
-static choir__param *replica_on(const choir__param *p, int stage)
+choir__param *choir__pipeline_replica(const choir__param *p, int stage)
 {
     for (choir__param *q = p->replicas; q; q = q->sibling)
         if (q->stage == stage)
@@ -61,7 +61,7 @@ static void add_replicas(choir__pipeline *p, choir__param *param)
     for (int u = 0; u < p->use_count; u++) {
         int stage = stage_of(p, p->uses[u].op);
         if (p->uses[u].tensor != param->tensor || stage == param->stage ||
-            replica_on(param, stage))
+            choir__pipeline_replica(param, stage))
             continue;
         choir__param *q = choir__param_replica(param, choir__stage_device(p, stage));
         q->stage = stage;
@@ -84,8 +84,8 @@ static choir_status make_books(choir__pipeline *p, choir__param **params, int co
             choir__book_new(run, device, of, n);
         n = 0;
         for (int i = 0; i < count; i++)
-            if (replica_on(params[i], s))
-                of[n++] = replica_on(params[i], s);
+            if (choir__pipeline_replica(params[i], s))
+                of[n++] = choir__pipeline_replica(params[i], s);
         if (n)
             choir__book_new(run, device, of, n)->of_replicas = true;
     }

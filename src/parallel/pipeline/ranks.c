@@ -128,16 +128,12 @@ choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m)
 }
 
 choir_status choir__pipeline_bring_losses(
-    choir__pipeline *p, choir_tensor **losses, int64_t count)
+    choir__pipeline *p, choir_scope *step, choir_tensor **losses, int64_t count)
 {
-    choir_scope *run = p->base.run;
-    choir_tensor *all = choir__copied_to(run, p->losses, run->device);
+    choir_tensor *all = choir__copied_to(step, p->losses, p->base.run->device);
     if (all->poisoned)
-        return choir_scope_status(run);
-    for (int64_t i = 0; i < count; i++) {
-        losses[i] = one_of(run, all, i);
-        losses[i]->kept = true;
-    }
-    choir__tensor_release(all);
+        return choir_scope_status(step);
+    for (int64_t i = 0; i < count; i++)
+        losses[i] = choir__pipeline_keep(p, i, one_of(step, all, i));
     return CHOIR_OK;
 }
