@@ -200,8 +200,7 @@ static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor
         if (status != CHOIR_OK)
             return fail(p, &order[i], status);
     }
-    return p->remote ? choir__pipeline_bring_losses(p, step, losses, p->micro_count)
-                     : CHOIR_OK;
+    return p->remote ? choir__pipeline_bring_losses(p, step, losses, p->micro_count) : CHOIR_OK;
 }
 
 /* What the failed step's micro-batches gave is no part of the next step's gradients. */
