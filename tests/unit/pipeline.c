@@ -35,10 +35,13 @@ typedef struct outcome {
     uint64_t weights, states;
 } outcome;
 
+static int64_t micros_issued;
+
 static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
 {
     job *j = arg;
     choir_batch b;
+    micros_issued++;
     if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
         return NULL;
     return choir__model_loss(&j->info, choir_forward(net, b.x), b.y);
@@ -222,6 +225,17 @@ static void test_resnet(void **state)
 {
     (void)state;
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
+}
+
+/* Two steps are measured, also on one device, two make what is made lazily, and one is
+ * recorded: so many are issued, and no more. */
+static void test_one_stage_is_recorded(void **state)
+{
+    (void)state;
+    micros_issued = 0;
+    train((job){
+        .model = "toy", .schedule = "1f1b", .devices = 1, .microbatches = 3, .recorded = true});
+    assert_int_equal(micros_issued, 5 * 3);
 }
 
 /* The state of the optimizer comes home with the parameters, and goes back to the stages. */
@@ -454,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_lstm),
         cmocka_unit_test(test_resnet),
+        cmocka_unit_test(test_one_stage_is_recorded),
         cmocka_unit_test(test_saving),
         cmocka_unit_test(test_cuts_by_hand),
         cmocka_unit_test(test_what_cannot_be_cut),

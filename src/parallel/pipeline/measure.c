@@ -115,20 +115,25 @@ static void keep_the_least(choir__pipeline *p)
     }
 }
 
+static bool measuring(const choir__pipeline *p)
+{
+    return p->measured < CHOIR__MEASURED_STEPS;
+}
+
 static choir_status backward(choir__micro *m)
 {
     choir__walk w;
     choir_status status = choir__walk_open(&w, m->loss, NULL, 1, 0);
     if (status != CHOIR_OK)
         return status;
-    w.costs = m->pipeline->now;
+    w.costs = measuring(m->pipeline) ? m->pipeline->now : NULL;
     status = choir__walk_stage(&w, -1, false);
     if (status == CHOIR_OK)
         choir__walk_close(&w);
     return status;
 }
 
-static choir_status measure_micro(choir__micro *m, choir_tensor **loss)
+static choir_status run_micro(choir__micro *m, choir_tensor **loss)
 {
     choir__pipeline *p = m->pipeline;
     m->noted = choir__now();
@@ -136,14 +141,14 @@ static choir_status measure_micro(choir__micro *m, choir_tensor **loss)
     choir_status status = choir_scope_status(m->scope);
     if (status == CHOIR_OK && !m->loss)
         status = choir__error(CHOIR_ERR_ARGUMENT, "pipeline: a micro-batch without a loss");
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && measuring(p))
         note_forward(m);
     if (status == CHOIR_OK)
         status = backward(m);
-    if (status == CHOIR_OK) {
+    if (status == CHOIR_OK && measuring(p))
         keep_the_least(p);
+    if (status == CHOIR_OK)
         *loss = choir__pipeline_keep(p, m->index, m->loss);
-    }
     return status;
 }
 
@@ -156,11 +161,14 @@ choir_status choir__pipeline_measure(
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
         choir_scope *scope = choir_micro_open(step, step->micro + i);
         choir__micro m = {.placer = {measure_op}, .pipeline = p, .scope = scope, .index = i};
-        scope->placer = &m.placer;
-        status = measure_micro(&m, &losses[i]);
+        if (measuring(p))
+            scope->placer = &m.placer;
+        status = run_micro(&m, &losses[i]);
         choir_status closed = choir_scope_close(scope);
         status = status == CHOIR_OK ? closed : status;
     }
+    if (!measuring(p))
+        return status;
     p->measured += status == CHOIR_OK;
     choir__step_forget(step->run); /* steps are not alike yet: choir_step records later ones */
     return status;

@@ -11,8 +11,6 @@
 
 #include "parallel/pipeline/pipeline.h"
 
-enum { MEASURED_STEPS = 2 }; /* the first makes what kernels keep for later */
-
 choir_pipeline_opts choir_pipeline_defaults(void)
 {
     return (choir_pipeline_opts){0};
@@ -218,12 +216,13 @@ static void forget_gradients(choir__pipeline *p)
     free(params);
 }
 
-/* On one device, all of it; what the last such step has found is agreed upon. */
+/* On one device, all of it; what the last measured step has found is agreed upon. */
 static choir_status measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
+    bool measuring = p->measured < CHOIR__MEASURED_STEPS;
     choir_status status = choir__pipeline_measure(p, step, count, losses);
-    if (status == CHOIR_OK && p->remote && p->measured == MEASURED_STEPS)
+    if (status == CHOIR_OK && p->remote && measuring && p->measured == CHOIR__MEASURED_STEPS)
         status = choir__pipeline_agree(p, losses, count);
     return status;
 }
@@ -259,7 +258,7 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
     choir__module_ready(p->module);
     p->fn = fn;
     p->arg = arg;
-    if (p->stages == 1 || p->measured < MEASURED_STEPS)
+    if (p->stages == 1 || p->measured < CHOIR__MEASURED_STEPS)
         status = measure(p, step, count, losses);
     else
         status = planned(p, step, count, losses);

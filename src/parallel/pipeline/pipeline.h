@@ -85,7 +85,10 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
 /* The loss of a micro-batch, in a handle of the run that every step uses again. */
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss);
 
-/* measure.c: all micro-batches of a step, one after another, on the run's device. */
+enum { CHOIR__MEASURED_STEPS = 2 }; /* the first makes what kernels keep for later */
+
+/* measure.c: all micro-batches of a step, one after another, on the run's device; measured, if
+ * the step is one of the first. */
 choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
 
