@@ -268,8 +268,8 @@ static void find_momentum(const char *name, choir_tensor *t, void *arg)
         *(choir_tensor **)arg = t;
 }
 
-/* A parameter that leaves, and comes back to the very memory it had, does not make the optimizer
- * believe that its state did. */
+/* A parameter that leaves, and comes back to the very memory it had, does not make the
+ * optimizer believe that its state did. */
 static void there_and_back(void **state)
 {
     float momentum[2][6];
