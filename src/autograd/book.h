@@ -122,7 +122,7 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 /* Takes parameters out of their books (before they are given to another). */
 void choir__book_free(choir__book *book);
 
-/* --- during a backward (backward.c) --- */
+/* --- during a backward (walk.c, sink.c) --- */
 
 /* The tape's uses are counted in params: lays out or checks. */
 choir_status choir__book_check(choir__book *book);

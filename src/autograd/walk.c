@@ -1,150 +1,14 @@
 /* The walk: from a root back over the tape.
  *
- * First a look at the whole graph: which records the root depends on, and how often each
- * parameter is used. Then the records in reverse: an op's backward receives the gradient of its
- * result and gives those of its inputs through the sink (sink.c). A record's result and what it
- * saved are needed by nobody further back, so their memory goes as soon as the record is done.
+ * First a look at the whole graph (look.c). Then the records in reverse: an op's backward
+ * receives the gradient of its result and gives those of its inputs through the sink (sink.c).
+ * A record's result and what it saved are needed by nobody further back, so their memory goes
+ * as soon as the record is done.
  */
 #include "autograd/walk.h"
 
-#include <stdlib.h>
-
+#include "autograd/look.h"
 #include "autograd/sink.h"
-
-static const choir__op consumed = {.name = "consumed"};
-
-/* --- the look --- */
-
-static void unmark(choir__walk *w)
-{
-    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
-        for (choir__record *r = s->tape; r; r = r->next)
-            r->reached = false;
-}
-
-/* A piece of a batch may depend on parameters and on its own inputs, nothing else: there is no
- * way back into the batch's tape. */
-static bool leads_out(const choir__walk *w, const choir__record *r, int i)
-{
-    const choir_tensor *t = r->in[i];
-    return w->end && choir__wanted(r, i) && !t->param && t->scope != w->root->scope;
-}
-
-static choir_status mark_reached(choir__walk *w)
-{
-    w->root->producer->reached = true;
-    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
-        for (choir__record *r = s->tape_tail; r; r = r->previous)
-            for (int i = 0; r->reached && i < r->count; i++) {
-                choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
-                if (leads_out(w, r, i)) {
-                    unmark(w);
-                    return choir__error(CHOIR_ERR_SCOPE,
-                        "backward: operand %d of %s comes from outside of its piece of the batch; "
-                        "make it an input of the module",
-                        i, r->op->name);
-                }
-                if (producer && producer->op == &consumed) {
-                    unmark(w);
-                    return choir__error(CHOIR_ERR_STATE,
-                        "backward: operand %d of %s is part of a graph that was walked before",
-                        i, r->op->name);
-                }
-                if (producer)
-                    producer->reached = true;
-            }
-    return CHOIR_OK;
-}
-
-static bool turn(const choir__walk *w, const choir__record *r)
-{
-    return r->reached && (w->stage < 0 || r->owner == w->stage);
-}
-
-/* Calls fn for each use of a parameter whose turn it is, in forward order: outer scopes first.
- */
-static void each_use(choir__walk *w, choir_scope *scope,
-    void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
-{
-    if (scope->parent != w->end)
-        each_use(w, scope->parent, fn);
-    for (choir__record *r = scope->tape; r; r = r->next)
-        for (int i = 0; turn(w, r) && i < r->count; i++)
-            if (choir__wanted(r, i) && r->in[i]->param)
-                fn(w, r, i, r->in[i]->param);
-}
-
-/* Parameters that no optimizer and no strategy has put into a book get one together. */
-static void book_the_rest(choir_scope *run)
-{
-    int count = 0;
-    for (choir__param *p = run->params; p; p = p->next)
-        count += !p->book;
-    if (!count)
-        return;
-    choir__param **rest = choir__calloc((size_t)count, sizeof(choir__param *));
-    int at = count; /* the list has the newest first */
-    for (choir__param *p = run->params; p; p = p->next)
-        if (!p->book)
-            rest[--at] = p;
-    choir__books_make(run, rest, count);
-    free(rest);
-}
-
-static void touch(choir__walk *w, choir__record *r, int i, choir__param *p)
-{
-    (void)r;
-    (void)i;
-    for (int b = 0; b < w->book_count; b++)
-        if (w->books[b] == p->book)
-            return;
-    choir__book **old = w->books;
-    w->books = choir__arena_get(
-        &w->root->scope->arena, (size_t)(w->book_count + 1) * sizeof(choir__book *));
-    for (int b = 0; b < w->book_count; b++)
-        w->books[b] = old[b];
-    w->books[w->book_count++] = p->book;
-}
-
-static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
-{
-    (void)w;
-    if (p->uses < 32)
-        p->rows_uses |= (r->op->rows_in >> i & 1) << p->uses;
-    r->use[i] = p->uses++;
-}
-
-/* Finds the books of this stage and numbers the uses of each of their parameters. */
-static choir_status look(choir__walk *w)
-{
-    w->books = NULL;
-    w->book_count = 0;
-    each_use(w, w->root->scope, touch);
-    for (int b = 0; b < w->book_count; b++)
-        for (int i = 0; i < w->books[b]->count; i++)
-            w->books[b]->params[i]->uses = 0, w->books[b]->params[i]->rows_uses = 0;
-    each_use(w, w->root->scope, number);
-    choir_status status = CHOIR_OK;
-    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
-        status = choir__book_check(w->books[b]);
-    return status;
-}
-
-static choir_status open_leaves(choir__walk *w)
-{
-    choir_status status = CHOIR_OK;
-    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
-        status = choir__book_begin_leaf(w->books[b]);
-    return status;
-}
-
-static choir_status close_leaves(choir__walk *w)
-{
-    choir_status status = CHOIR_OK;
-    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
-        status = choir__book_end_leaf(w->books[b], w->parts);
-    return status;
-}
 
 /* --- one record --- */
 
@@ -284,7 +148,7 @@ static void unlink_record(choir__record *r)
     r->out->let_go = NULL; /* for good */
     *(r->previous ? &r->previous->next : &s->tape) = r->next;
     *(r->next ? &r->next->previous : &s->tape_tail) = r->previous;
-    r->op = &consumed;
+    r->op = &choir__consumed_op;
 }
 
 /* The gradient of a copy lies on a later stage's device since that stage's part of the walk. */
@@ -300,7 +164,7 @@ static choir_status walk(choir__walk *w)
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
         for (choir__record *r = s->tape_tail, *previous; r; r = previous) {
             previous = r->previous;
-            if (!turn(w, r))
+            if (!choir__look_turn(w, r))
                 continue;
             mark_ready(w, r);
             choir__record done = *r; /* the op, for put-off work that still names it */
@@ -342,7 +206,7 @@ static choir_status can_start(choir_tensor *root, bool loss)
     if (!root->producer)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this tensor has no history: nothing it was made of requires a gradient");
-    if (root->producer->op == &consumed)
+    if (root->producer->op == &choir__consumed_op)
         return choir__error(CHOIR_ERR_STATE, "backward: this graph was walked before");
     return CHOIR_OK;
 }
@@ -374,10 +238,10 @@ static choir_status open_walk(
             "joins them, and backward starts from what they give",
             choir_device_name(choir__device_of(root)));
     if (status == CHOIR_OK)
-        status = mark_reached(w);
+        status = choir__look_reached(w);
     if (status != CHOIR_OK)
         return choir__scope_fail(root->scope, status);
-    book_the_rest(root->scope->run);
+    choir__look_book_rest(root->scope->run);
     return set_root_grad(root, grad);
 }
 
@@ -404,13 +268,13 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
     choir__placer *placer = set_placer(w, NULL);
     w->stage = stage;
     w->split = split;
-    choir_status status = look(w);
+    choir_status status = choir__look_uses(w);
     if (status == CHOIR_OK && !split)
-        status = open_leaves(w);
+        status = choir__look_open_leaves(w);
     if (status == CHOIR_OK)
         status = walk(w);
     if (status == CHOIR_OK && !split)
-        status = close_leaves(w);
+        status = choir__look_close_leaves(w);
     w->split = false;
     set_placer(w, placer);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
@@ -469,8 +333,8 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     for (choir__late *late = w->late; late; late = late->next)
         for (int i = 0; late->stage == stage && i < late->record->count; i++)
             if (choir__wanted(late->record, i) && late->record->in[i]->param)
-                touch(w, late->record, i, late->record->in[i]->param);
-    choir_status status = open_leaves(w);
+                choir__look_touch(w, late->record, i, late->record->in[i]->param);
+    choir_status status = choir__look_open_leaves(w);
     choir__late **link = &w->late;
     while (*link && status == CHOIR_OK) {
         choir__late *late = *link;
@@ -488,7 +352,7 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
     while (*w->late_end)
         w->late_end = &(*w->late_end)->next;
     if (status == CHOIR_OK)
-        status = close_leaves(w);
+        status = choir__look_close_leaves(w);
     set_placer(w, placer);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }

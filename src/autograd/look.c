@@ -1,0 +1,136 @@
+/* The look at a graph before the walk: which records the root depends on, which books their
+ * parameters are in, and how often each parameter is used, in forward order. */
+#include "autograd/look.h"
+
+#include <stdlib.h>
+
+const choir__op choir__consumed_op = {.name = "consumed"};
+
+static void unmark(choir__walk *w)
+{
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
+        for (choir__record *r = s->tape; r; r = r->next)
+            r->reached = false;
+}
+
+/* A piece of a batch may depend on parameters and on its own inputs, nothing else: there is no
+ * way back into the batch's tape. */
+static bool leads_out(const choir__walk *w, const choir__record *r, int i)
+{
+    const choir_tensor *t = r->in[i];
+    return w->end && choir__wanted(r, i) && !t->param && t->scope != w->root->scope;
+}
+
+choir_status choir__look_reached(choir__walk *w)
+{
+    w->root->producer->reached = true;
+    for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
+        for (choir__record *r = s->tape_tail; r; r = r->previous)
+            for (int i = 0; r->reached && i < r->count; i++) {
+                choir__record *producer = r->in[i] ? r->in[i]->producer : NULL;
+                if (leads_out(w, r, i)) {
+                    unmark(w);
+                    return choir__error(CHOIR_ERR_SCOPE,
+                        "backward: operand %d of %s comes from outside of its piece of the batch; "
+                        "make it an input of the module",
+                        i, r->op->name);
+                }
+                if (producer && producer->op == &choir__consumed_op) {
+                    unmark(w);
+                    return choir__error(CHOIR_ERR_STATE,
+                        "backward: operand %d of %s is part of a graph that was walked before",
+                        i, r->op->name);
+                }
+                if (producer)
+                    producer->reached = true;
+            }
+    return CHOIR_OK;
+}
+
+bool choir__look_turn(const choir__walk *w, const choir__record *r)
+{
+    return r->reached && (w->stage < 0 || r->owner == w->stage);
+}
+
+/* Calls fn for each use of a parameter whose turn it is, in forward order: outer scopes first.
+ */
+static void each_use(choir__walk *w, choir_scope *scope,
+    void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
+{
+    if (scope->parent != w->end)
+        each_use(w, scope->parent, fn);
+    for (choir__record *r = scope->tape; r; r = r->next)
+        for (int i = 0; choir__look_turn(w, r) && i < r->count; i++)
+            if (choir__wanted(r, i) && r->in[i]->param)
+                fn(w, r, i, r->in[i]->param);
+}
+
+void choir__look_book_rest(choir_scope *run)
+{
+    int count = 0;
+    for (choir__param *p = run->params; p; p = p->next)
+        count += !p->book;
+    if (!count)
+        return;
+    choir__param **rest = choir__calloc((size_t)count, sizeof(choir__param *));
+    int at = count; /* the list has the newest first */
+    for (choir__param *p = run->params; p; p = p->next)
+        if (!p->book)
+            rest[--at] = p;
+    choir__books_make(run, rest, count);
+    free(rest);
+}
+
+void choir__look_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
+{
+    (void)r;
+    (void)i;
+    for (int b = 0; b < w->book_count; b++)
+        if (w->books[b] == p->book)
+            return;
+    choir__book **old = w->books;
+    w->books = choir__arena_get(
+        &w->root->scope->arena, (size_t)(w->book_count + 1) * sizeof(choir__book *));
+    for (int b = 0; b < w->book_count; b++)
+        w->books[b] = old[b];
+    w->books[w->book_count++] = p->book;
+}
+
+static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
+{
+    (void)w;
+    if (p->uses < 32)
+        p->rows_uses |= (r->op->rows_in >> i & 1) << p->uses;
+    r->use[i] = p->uses++;
+}
+
+choir_status choir__look_uses(choir__walk *w)
+{
+    w->books = NULL;
+    w->book_count = 0;
+    each_use(w, w->root->scope, choir__look_touch);
+    for (int b = 0; b < w->book_count; b++)
+        for (int i = 0; i < w->books[b]->count; i++)
+            w->books[b]->params[i]->uses = 0, w->books[b]->params[i]->rows_uses = 0;
+    each_use(w, w->root->scope, number);
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_check(w->books[b]);
+    return status;
+}
+
+choir_status choir__look_open_leaves(choir__walk *w)
+{
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_begin_leaf(w->books[b]);
+    return status;
+}
+
+choir_status choir__look_close_leaves(choir__walk *w)
+{
+    choir_status status = CHOIR_OK;
+    for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)
+        status = choir__book_end_leaf(w->books[b], w->parts);
+    return status;
+}
