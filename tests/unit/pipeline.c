@@ -353,6 +353,17 @@ static void test_a_device_twice(void **state)
     choir_scope_close(run);
 }
 
+static void test_another_module(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(choir_device_find("cpu:0"), 1);
+    choir_module *net = choir_nn_linear(run, 2, 2);
+    assert_int_equal(choir_pipeline_stages(net), 0);
+    assert_null(choir_pipeline_costs(net));
+    assert_null(choir_pipeline_plan_of(net));
+    choir_scope_close(run);
+}
+
 /* A strategy within another one is said when it is made, whichever is the outer one. */
 static void test_a_strategy_within(void **state)
 {
@@ -474,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_cut),
         cmocka_unit_test(test_cuts_within_limits),
         cmocka_unit_test(test_a_device_twice),
+        cmocka_unit_test(test_another_module),
         cmocka_unit_test(test_a_strategy_within),
         cmocka_unit_test(test_a_failing_stage),
     };

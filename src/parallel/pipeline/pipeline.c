@@ -289,6 +289,11 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
 static const choir_module_class pipeline_class = {
     "pipeline", sizeof(choir__pipeline), pipeline_forward};
 
+const choir__pipeline *choir__pipeline_of(const choir_module *m)
+{
+    return m->type == &pipeline_class ? (const choir__pipeline *)m : NULL;
+}
+
 static choir_status check_pipeline(const choir_module *m)
 {
     return m->type == &pipeline_class
@@ -444,55 +449,4 @@ choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
     if (status == CHOIR_OK && (p->placed || p->gathered >= 0))
         status = choir__pipeline_unplace(p, p->remote ? rank : -1);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(pipeline->run, status);
-}
-
-/* --- what it has found --- */
-
-int choir_pipeline_stages(const choir_module *pipeline)
-{
-    return ((const choir__pipeline *)pipeline)->stages;
-}
-
-const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline)
-{
-    const choir__pipeline *p = (const choir__pipeline *)pipeline;
-    return p->placed ? p->stage_costs : NULL;
-}
-
-const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline)
-{
-    return ((const choir__pipeline *)pipeline)->plan;
-}
-
-static int64_t stage_params(const choir__pipeline *p, int stage)
-{
-    int count;
-    int64_t sum = 0;
-    choir__param **params = choir__module_params(p->module, &count);
-    for (int i = 0; i < count; i++)
-        sum += params[i]->stage == stage ? params[i]->tensor->count : 0;
-    free(params);
-    return sum;
-}
-
-void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
-{
-    const choir__pipeline *p = (const choir__pipeline *)pipeline;
-    if (!p->placed) {
-        fprintf(file, "pipeline: %s\n",
-            p->stages == 1 ? "one device, one stage"
-                           : "no stages yet: the first two steps measure them");
-        return;
-    }
-    fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s\n", "stage", "device", "ops",
-        "begins in", "parameters", "F ms", "B ms", "W ms");
-    for (int s = 0; s < p->stages; s++) {
-        const choir_stage_cost *c = &p->stage_costs[s];
-        char ops[32];
-        snprintf(ops, sizeof ops, "%d-%d", p->first[s], p->first[s + 1] - 1);
-        fprintf(file, "%5d  %-8s %11s  %-24s %12lld %9.3f %9.3f %9.3f\n", s,
-            choir_device_name(choir__stage_device(p, s)), ops, p->paths[p->first[s]],
-            (long long)stage_params(p, s), c->forward * 1e3, c->backward_input * 1e3,
-            c->backward_weight * 1e3);
-    }
 }

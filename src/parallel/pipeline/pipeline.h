@@ -5,6 +5,7 @@
  *   placement.c moves parameters and buffers to their stages, gives them books and replicas
  *   place.c     while a micro-batch runs: which stage an op belongs to, and its operands there
  *   pipeline.c  runs a plan's actions
+ *   report.c    tells what was found
  *   ranks.c     over ranks: what they agree on, and what all of them get
  *   remote.c    devices that are others', and what goes between them */
 #ifndef CHOIR_PIPELINE_INTERNAL_H
@@ -76,6 +77,9 @@ struct choir__pipeline {
     choir_tensor *losses; /* (micro_count) of it, on the last stage's device, where that is a
                              rank's; NULL: none so far */
 };
+
+/* NULL: the module is another one. */
+const choir__pipeline *choir__pipeline_of(const choir_module *module);
 
 static inline choir_device *choir__stage_device(const choir__pipeline *p, int stage)
 {
