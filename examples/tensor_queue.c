@@ -28,7 +28,7 @@ static int work(int rank, int world, void *queue)
         choir_check(choir_scope_close(s));
     }
     printf("%s\n", choir_error_message()); /* why no more will come */
-    return 0;
+    return choir_scope_close(s) || choir_scope_close(run);
 }
 
 int main(int argc, char **argv)
