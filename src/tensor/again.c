@@ -227,7 +227,7 @@ static choir_status make_part(const struct goal *g, choir__record *r)
     return CHOIR_OK;
 }
 
-/* t as choir__restore does in backward, or choir__bring_back. */
+/* t as restore does in backward, or choir__bring_back. */
 static choir_status bring(choir_tensor *t, bool backward);
 
 static choir_status remake(struct goal g, bool backward)
@@ -297,7 +297,7 @@ static choir_status bring(choir_tensor *t, bool backward)
     return status;
 }
 
-choir_status choir__restore(choir_tensor *t)
+static choir_status restore(choir_tensor *t)
 {
     return t ? bring(t, true) : CHOIR_OK;
 }
@@ -320,10 +320,10 @@ choir_status choir__restore_read(choir__record *r)
         if (along && !along->storage && along->let_go)
             status = remake((struct goal){along->let_go, r->stage, NULL}, true);
         else if (r->saved[i] && !along)
-            status = choir__restore(r->saved[i]);
+            status = restore(r->saved[i]);
     }
     for (int i = 0; i < r->count && status == CHOIR_OK; i++)
         if (r->op->reads_in >> i & 1)
-            status = choir__restore(r->in[i]);
+            status = restore(r->in[i]);
     return status;
 }

@@ -381,11 +381,10 @@ void choir__segment_add(choir__segment *segment, choir__record *r);
 /* The record is about to leave the tape. */
 void choir__segment_drop(choir__record *r);
 
-/* t's values were let go of, and are made again here if need be. In the forward pass t alone;
- * in backward all that its segment's backward will read. */
+/* t's values were let go of, and are made again here if need be, in the forward pass: t alone.
+ */
 choir_status choir__bring_back(choir_tensor *t);
-choir_status choir__restore(choir_tensor *t);
-/* The same for all that r's backward reads. */
+/* In backward: all that r's backward reads, and what else its segments' will read. */
 choir_status choir__restore_read(choir__record *r);
 /* r is made again out of t, should backward need it: t must stay as it is. */
 bool choir__made_of(const choir__record *r, const choir_tensor *t);

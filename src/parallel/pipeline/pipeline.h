@@ -122,7 +122,5 @@ choir_status choir__pipeline_bring_losses(
 /* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
 void choir__pipeline_place_ops(choir__micro *micro);
 void choir__pipeline_follow(choir__micro *micro);
-/* x on the device of a stage: itself, or a copy whose gradient comes back. */
-choir_tensor *choir__pipeline_bring(choir__micro *micro, choir_tensor *x, int stage);
 
 #endif

@@ -39,7 +39,8 @@ static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
     return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
 }
 
-choir_tensor *choir__pipeline_bring(choir__micro *m, choir_tensor *x, int stage)
+/* x on the device of a stage: itself, or a copy whose gradient comes back. */
+static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
 {
     choir_device *device = choir__stage_device(m->pipeline, stage);
     if (x->param)
@@ -77,7 +78,7 @@ static bool bring_all(choir__micro *m, choir_tensor **in, int count)
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
-        in[i] = choir__pipeline_bring(m, in[i], m->stage);
+        in[i] = bring(m, in[i], m->stage);
         if (in[i]->poisoned)
             return false;
     }
