@@ -37,9 +37,23 @@ typedef struct choir__slot { /* one use of one parameter */
     int64_t row_count;      /* leaves in rows */
 } choir__slot;
 
+/* A block of a sharded parameter: entries [at, at + size) of what this rank has of it are
+ * [from, from + size) of the whole. */
+typedef struct choir__box {
+    int64_t from[CHOIR_MAX_DIMS], at[CHOIR_MAX_DIMS], size[CHOIR_MAX_DIMS];
+} choir__box;
+
 struct choir__param {
     choir_tensor *tensor;
     char *name; /* "" until its module has a root */
+    /* What this rank has of it, which is what the optimizer updates and what checkpoints hold;
+     * the optimizer's state is laid out like it. tensor itself, unless the parameter is sharded
+     * over ranks: then boxes say where the entries of local lie in a tensor of shape `whole`.
+     */
+    choir_tensor *local;
+    choir_shape whole;
+    const choir__box *boxes; /* (box_count); NULL: local is the whole */
+    int box_count;
     choir__book *book;
     choir__param *next; /* of the run */
     int uses;           /* in the tape at hand */

@@ -17,7 +17,10 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
         t->storage = choir__storage_ref(of->storage);
     else
         choir__tensor_allocate(t, device);
-    replica->tensor = t;
+    replica->tensor = replica->local = t;
+    replica->whole = p->whole;
+    replica->boxes = p->boxes;
+    replica->box_count = p->box_count;
     replica->name = p->name;
     replica->initialised = true;
     return replica;

@@ -76,7 +76,8 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     e->tensor = *field = t;
     t->param = p;
     t->requires_grad = true;
-    p->tensor = t;
+    p->tensor = p->local = t;
+    p->whole = shape;
     p->name = "";
     p->init_kind = (int)init.kind;
     p->init_a = init.a;
