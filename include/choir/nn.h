@@ -52,9 +52,10 @@ struct choir_module {
     struct choir__module_hook *hooks;
     const char *name;               /* within its parent */
     struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
-    bool ready;
+    bool ready, drawn;              /* named; with values */
     bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
     bool recompute; /* choir_module_recompute */
+    bool unit;      /* choir_fsdp_unit */
 };
 
 /** A zeroed struct of type->size bytes. */

@@ -19,9 +19,10 @@ choir_tensor *choir_grad(choir_tensor *t)
     if (!data)
         return NULL;
     if (!p->grad || !p->grad->storage || choir__data(p->grad) != data) {
-        p->grad = choir__tensor_wrap(t->scope, p->book->device, CHOIR_F32, t->shape, data);
+        p->grad =
+            choir__tensor_wrap(t->scope, p->book->device, CHOIR_F32, p->local->shape, data);
         for (int i = 0; i < t->shape.ndim; i++)
-            p->grad->stride[i] = t->stride[i];
+            p->grad->stride[i] = p->local->stride[i];
     }
     return p->grad;
 }

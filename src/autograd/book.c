@@ -94,8 +94,10 @@ static void start_step(choir__book *book)
     book->top = 0;
     for (int i = 0; i < book->count; i++)
         book->params[i]->has_grad = false;
-    for (int b = 0; b < book->bucket_count; b++)
+    for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].reduced = false;
+        book->buckets[b].held = NULL;
+    }
 }
 
 /* Capacity grows to the next power of two. */
@@ -140,15 +142,34 @@ choir_status choir__book_begin_leaf(choir__book *book)
     return CHOIR_OK;
 }
 
+char *choir__bucket_data(const choir__book *book, int bucket, int level)
+{
+    const choir__bucket *b = &book->buckets[bucket];
+    if (b->held)
+        return b->held + (size_t)level * (size_t)b->count * sizeof(float);
+    return (char *)book->level[level] + b->offset;
+}
+
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level)
 {
-    char *base = (char *)book->level[level] + book->buckets[slot->bucket].offset;
-    return (float *)base + slot->at;
+    return (float *)choir__bucket_data(book, slot->bucket, level) + slot->at;
+}
+
+float *choir__slot_sum(choir__book *book, const choir__slot *slot)
+{
+    return book->sums ? book->sums + slot->local_at : choir__slot_data(book, slot, 0);
 }
 
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
 {
     choir__book *book = param->book;
+    choir_status status = choir__layout_hold(book, param->slots[use].bucket);
+    if (status != CHOIR_OK) {
+        choir__scope_fail(scope, status);
+        choir_tensor *none = choir__tensor_bare(scope, CHOIR_F32, param->tensor->shape);
+        none->poisoned = true;
+        return none;
+    }
     choir_tensor *t = choir__tensor_wrap(scope, book->device, CHOIR_F32, param->tensor->shape,
         choir__slot_data(book, &param->slots[use], book->top));
     memcpy(t->stride, param->tensor->stride, sizeof t->stride);
@@ -172,10 +193,9 @@ void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir
 /* y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
 static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 {
-    size_t at = book->buckets[bucket].offset;
-    choir__k_add_scaled args = {.a = (char *)book->level[a] + at,
-        .b = b < 0 ? NULL : (char *)book->level[b] + at,
-        .y = (char *)book->level[a] + at,
+    choir__k_add_scaled args = {.a = choir__bucket_data(book, bucket, a),
+        .b = b < 0 ? NULL : choir__bucket_data(book, bucket, b),
+        .y = choir__bucket_data(book, bucket, a),
         .n = book->buckets[bucket].count,
         .scale = scale,
         .dtype = CHOIR_F32};
@@ -203,6 +223,7 @@ static void bucket_done(choir__book *book, int bucket)
     if (book->reducer && book->leaves + 1 == book->planned) {
         book->buckets[bucket].reduced = true;
         book->reducer_ops->bucket_ready(book->reducer, book, bucket);
+        book->buckets[bucket].held = NULL;
     }
 }
 
@@ -246,6 +267,9 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
             if (p->slots[u].done || p->slots[u].by_rows)
                 continue;
             bool had = p->has_grad;
+            choir_status status = choir__layout_hold(book, p->slots[u].bucket);
+            if (status != CHOIR_OK)
+                return status;
             fill_slot(
                 book, p, &p->slots[u]); /* no gradient is a gradient of zero to the sums */
             choir__book_done(p, u);
@@ -327,6 +351,6 @@ float *choir__param_grad_data(choir__param *p)
         return NULL;
     for (int u = 0; u < p->slot_count; u++)
         if (!p->slots[u].by_rows)
-            return choir__slot_data(p->book, &p->slots[u], 0);
+            return choir__slot_sum(p->book, &p->slots[u]);
     return p->dense ? p->dense->data : NULL;
 }

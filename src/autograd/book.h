@@ -35,6 +35,7 @@ typedef struct choir__slot { /* one use of one parameter */
     bool by_rows;           /* this use gives rows, not a dense gradient */
     choir__leaf_rows *rows; /* one a local leaf */
     int64_t row_count;      /* leaves in rows */
+    int64_t local_at;       /* where a reducer that shards puts its sum: elements of local */
 } choir__slot;
 
 /* A block of a sharded parameter: entries [at, at + size) of what this rank has of it are
@@ -54,8 +55,10 @@ struct choir__param {
     choir_shape whole;
     const choir__box *boxes; /* (box_count); NULL: local is the whole */
     int box_count;
+    bool uncounted; /* other ranks have the same of it, and one of them counts it in norms */
     choir__book *book;
     choir__param *next; /* of the run */
+    int unit;           /* buckets hold parameters of one unit (FSDP); 0 unless told */
     int uses;           /* in the tape at hand */
     uint32_t rows_uses; /* bit u: use u gives rows */
     choir__slot *slots;
@@ -78,6 +81,9 @@ typedef struct choir__bucket {
     bool shared;   /* holds parameters of several uses: scaled after those are added */
     bool reduced;  /* handed to the reducer */
     size_t offset; /* bytes into a level */
+    int unit;      /* its parameters' */
+    char *held;    /* where its levels lie, one behind the other, while the reducer holds memory
+                      for it; NULL: in the book's levels */
 } choir__bucket;
 
 /* Reduction over ranks or devices: what DDP and DataParallel add to a book. All but finish and
@@ -88,6 +94,12 @@ typedef struct choir__reducer_ops {
     /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error
      * noted. */
     void *(*alloc)(void *reducer, size_t bytes, int levels);
+    /* A reducer that shards has these two in its place. The book has a new layout: makes memory
+     * for the sums of what this rank has of each parameter (book->sums, slots' local_at). */
+    choir_status (*laid_out)(void *reducer, choir__book *book);
+    /* The first leaf of the step is about to write to the bucket: memory for `levels` levels of
+     * it, until bucket_ready; NULL: error noted. */
+    void *(*hold)(void *reducer, choir__book *book, int bucket, int levels);
     /* All local leaves of a bucket are in its nodes (choir__tree_nodes of this rank's run). */
     void (*bucket_ready)(void *reducer, choir__book *book, int bucket);
     /* Makes the device wait until every bucket is reduced, and gathers rows: fills `all` with
@@ -113,6 +125,7 @@ struct choir__book {
     size_t level_bytes;
     void *level[CHOIR__MAX_LEVELS];
     choir__storage *level_storage[CHOIR__MAX_LEVELS]; /* NULL with a reducer */
+    float *sums;                                      /* of a reducer that shards; else NULL */
     choir__node stack[CHOIR__MAX_LEVELS];
     int top;
     int64_t first, planned; /* this rank's leaves; planned 0: as many as come */
@@ -164,7 +177,7 @@ choir_status choir__book_finish(choir__book *book);
 /* The optimizer has used the gradients: the next backward starts anew. */
 void choir__book_consume(choir__book *book);
 
-/* Memory a parameter's final gradient lies in, or NULL if it has none. */
+/* Memory the final gradient of p->local lies in, or NULL if it has none. */
 float *choir__param_grad_data(choir__param *param);
 
 /* A parameter with values of its own on device, for replicas of a module: named as p, in no

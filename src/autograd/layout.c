@@ -36,6 +36,7 @@ void choir__layout_free(choir__book *book)
     free(book->buckets);
     book->buckets = NULL;
     book->bucket_count = 0;
+    book->sums = NULL;
     book->laid_out = false;
 }
 
@@ -74,6 +75,7 @@ static void make_slots(choir__param *p)
 static void fill_buckets(choir__book *book, bool shared)
 {
     choir__bucket *open = NULL;
+    bool sharded = book->reducer && book->reducer_ops->hold; /* then units alone are cut */
     for (int i = book->count - 1; i >= 0; i--) {
         choir__param *p = book->params[i];
         if ((p->slot_count > 1 || p->replicas) != shared)
@@ -82,11 +84,12 @@ static void fill_buckets(choir__book *book, bool shared)
             if (p->slots[u].by_rows)
                 continue;
             size_t cap = book->bucket_count <= 1 ? book->first_cap : book->bucket_cap;
-            if (!open || (size_t)open->count * sizeof(float) >= cap) {
+            if (!open || open->unit != p->unit ||
+                (!sharded && (size_t)open->count * sizeof(float) >= cap)) {
                 size_t bytes = (size_t)(book->bucket_count + 1) * sizeof *book->buckets;
                 book->buckets = choir__realloc(book->buckets, bytes);
                 open = &book->buckets[book->bucket_count++];
-                *open = (choir__bucket){.shared = shared};
+                *open = (choir__bucket){.shared = shared, .unit = p->unit};
             }
             p->slots[u].bucket = book->bucket_count - 1;
             p->slots[u].at = open->count;
@@ -116,11 +119,13 @@ static choir_status lay_out(choir__book *book)
             all_rows &= p->slots[u].by_rows;
         if (!all_rows)
             continue;
-        p->dense = choir__storage_new(book->device, (size_t)p->tensor->count * sizeof(float));
+        p->dense = choir__storage_new(book->device, (size_t)p->local->count * sizeof(float));
         if (!p->dense)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
                 choir_device_name(book->device), p->name);
     }
+    if (book->reducer && book->reducer_ops->laid_out)
+        return book->reducer_ops->laid_out(book->reducer, book);
     return CHOIR_OK;
 }
 
@@ -168,10 +173,21 @@ static int levels_needed(const choir__book *book)
     return highest;
 }
 
+choir_status choir__layout_hold(choir__book *book, int bucket)
+{
+    choir__bucket *b = &book->buckets[bucket];
+    if (!book->reducer || !book->reducer_ops->hold || b->held)
+        return CHOIR_OK;
+    b->held = book->reducer_ops->hold(book->reducer, book, bucket, levels_needed(book));
+    return b->held ? CHOIR_OK : CHOIR_ERR_MEMORY;
+}
+
 choir_status choir__layout_levels(choir__book *book, int levels)
 {
     if (book->level[levels - 1] || !book->level_bytes)
         return CHOIR_OK;
+    if (book->reducer && book->reducer_ops->hold)
+        return CHOIR_OK; /* bucket by bucket */
     if (!book->reducer || !book->reducer_ops->alloc)
         return one_level(book, levels - 1);
     int needed = levels_needed(book);

@@ -12,8 +12,13 @@ choir_status choir__layout_levels(choir__book *book, int levels);
 
 void choir__layout_free(choir__book *book);
 
-/* Where a use's gradient lies at a level. */
+/* Where a use's gradient lies at a level, and where its sum is when the step is done. */
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
+float *choir__slot_sum(choir__book *book, const choir__slot *slot);
+/* Where a bucket lies at a level. */
+char *choir__bucket_data(const choir__book *book, int bucket, int level);
+/* Memory for the bucket, of a reducer that shards. Errors: memory, the group's. */
+choir_status choir__layout_hold(choir__book *book, int bucket);
 
 /* Adds a parameter's uses up, times scale (uses.c): of one stage, or of several of a pipeline.
  */

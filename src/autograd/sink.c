@@ -63,8 +63,10 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
         return NULL;
     choir_tensor *x = r->in[i];
     bool dense_param = x->param && !x->param->slots[r->use[i]].by_rows;
-    if (dense_param && !walk_of(sink)->split)
-        return choir__book_dest(x->param, r->use[i], sink->scope);
+    if (dense_param && !walk_of(sink)->split) {
+        choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
+        return slot->poisoned ? NULL : slot;
+    }
     choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), x->dtype, x->shape);
     if (x->param)
         for (int d = 0; d < x->shape.ndim; d++)
@@ -117,6 +119,8 @@ static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor 
         return;
     }
     choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
+    if (slot->poisoned)
+        return;
     if (choir__data(g) != choir__data(slot))
         choir__launch_copy(slot, g);
     if (x->hooks)

@@ -53,10 +53,11 @@ static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot
     if (book->reducer) {
         all = choir__calloc((size_t)total, sizeof *all);
         status = book->reducer_ops->gather_rows(
-            book->reducer, book, slot, p->tensor->shape.dim[1] * (int64_t)sizeof(float), all);
+            book->reducer, book, slot, p->local->shape.dim[1] * (int64_t)sizeof(float), all);
     }
     if (status == CHOIR_OK)
-        status = choir__launch_rows(book->device, all, total, y, p->tensor, accumulate, scale);
+        status = choir__launch_rows(book->device, all, total, y, p->local,
+            p->boxes ? p->boxes->from[0] : 0, accumulate, scale);
     if (book->reducer)
         free(all);
     return status;
@@ -67,8 +68,9 @@ static void add_dense(choir__book *book, const choir__param *p, float *y, const 
     const float *b, float scale)
 {
     choir__k_add_scaled args = {
-        .a = a, .b = b, .y = y, .n = p->tensor->count, .scale = scale, .dtype = CHOIR_F32};
-    choir__launch(book->device, CHOIR_F32, add_scaled, &args);
+        .a = a, .b = b, .y = y, .n = p->local->count, .scale = scale, .dtype = CHOIR_F32};
+    if (args.n)
+        choir__launch(book->device, CHOIR_F32, add_scaled, &args);
 }
 
 /* Adds a parameter's uses in forward order: dense ones first found hold the sum. */
@@ -79,14 +81,14 @@ choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
     while (first < p->slot_count && p->slots[first].by_rows)
         first++;
     bool all_rows = first == p->slot_count;
-    float *y = all_rows ? p->dense->data : choir__slot_data(book, &p->slots[first], 0);
+    float *y = all_rows ? p->dense->data : choir__slot_sum(book, &p->slots[first]);
     bool mixed = p->slot_count > 1;
     for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
         choir__slot *slot = &p->slots[u];
         if (slot->by_rows)
             status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
         else if (u != first)
-            add_dense(book, p, y, y, choir__slot_data(book, slot, 0), 1);
+            add_dense(book, p, y, y, choir__slot_sum(book, slot), 1);
     }
     if (mixed && scale != 1)
         add_dense(book, p, y, y, NULL, scale);
@@ -105,7 +107,7 @@ static choir_status add_far_rows(
         status = rows_on(book->device, q, &slot->rows[l], &here[l]);
     if (status == CHOIR_OK)
         status = choir__launch_rows(
-            book->device, here, slot->row_count, y, q->tensor, accumulate, 1);
+            book->device, here, slot->row_count, y, q->tensor, 0, accumulate, 1);
     for (int64_t l = 0; l < slot->row_count; l++) {
         choir__storage_unref(here[l].ids);
         choir__storage_unref(here[l].grads);

@@ -84,6 +84,11 @@ typedef struct choir__block choir__block;
 choir__pool *choir__pool_new(const choir__memory_ops *ops, choir__pool_gauges *gauges);
 void choir__pool_free(choir__pool *pool);
 
+/* Memory of somebody else's that stands for the device's, as what ranks share does: counts it
+ * among the device's bytes, or takes it off. False, and nothing changes, if the limit forbids
+ * it. */
+bool choir__pool_charge(choir_device *device, ptrdiff_t bytes);
+
 /* Gives what the device's pool has cached back to the system. */
 void choir__pool_trim(choir_device *device);
 

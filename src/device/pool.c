@@ -312,6 +312,15 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
     return old;
 }
 
+bool choir__pool_charge(choir_device *device, ptrdiff_t bytes)
+{
+    choir__pool *pool = device->pool->counts;
+    pthread_mutex_lock(&pool->lock);
+    bool fits = count(pool, bytes, bytes);
+    pthread_mutex_unlock(&pool->lock);
+    return fits;
+}
+
 void choir_device_set_limit(choir_device *device, size_t bytes)
 {
     choir__pool *pool = device->pool->counts;

@@ -71,8 +71,9 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 {
     choir_scope *run = self->run;
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
-    choir_tensor *t = choir__tensor_new(run, run->device, CHOIR_F32, shape);
+    choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* memory comes with values */
     choir__param *p = choir__arena_get(&run->arena, sizeof *p);
+    t->device = run->device;
     e->tensor = *field = t;
     t->param = p;
     t->requires_grad = true;
@@ -124,24 +125,40 @@ static char *join(choir_scope *run, const char *path, const char *name)
     return kept;
 }
 
-static void draw(choir__param *p)
+enum { DRAWN_TOGETHER = 4 }; /* numbers start at multiples of it */
+
+void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
 {
-    choir_tensor *t = p->tensor;
-    p->initialised = true;
-    if (t->poisoned)
+    choir_scope *run = p->tensor->scope;
+    int64_t before = first % DRAWN_TOGETHER;
+    if (y->count == 0)
         return;
     if (p->init_kind == CHOIR_INIT_CONSTANT) {
-        choir__launch_fill(t, p->init_a);
+        choir__launch_fill(y, p->init_a);
         return;
     }
-    choir__k_random args = {.y = choir__data(t),
-        .n = t->count,
-        .key = choir__key(t->scope->seed, p->name),
+    choir__k_random args = {.y = choir__data(y),
+        .n = before + y->count,
+        .first = (uint64_t)(first - before),
+        .key = choir__key(run->seed, p->name),
         .a = p->init_a,
         .b = p->init_b,
         .normal = p->init_kind == CHOIR_INIT_NORMAL,
         .dtype = CHOIR_F32};
-    choir__launch(choir__device_of(t), CHOIR_F32, random, &args);
+    choir__storage *more = NULL;
+    if (before) { /* drawn beside, from where drawing can start */
+        more = choir__storage_new(choir__device_of(y), (size_t)args.n * sizeof(float));
+        if (!more) {
+            choir__poison(run, CHOIR_ERR_MEMORY, "out of memory for the values of %s", p->name);
+            return;
+        }
+        args.y = more->data;
+    }
+    choir__launch(choir__device_of(y), CHOIR_F32, random, &args);
+    if (before)
+        choir__launch_bytes(choir__device_of(y), choir__data(y), (float *)more->data + before,
+            (size_t)y->count * sizeof(float));
+    choir__storage_unref(more);
 }
 
 static void name_tree(choir_module *m, const char *path)
@@ -151,13 +168,32 @@ static void name_tree(choir_module *m, const char *path)
     for (choir__module_entry *e = m->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             name_tree(e->child, join(m->run, path, e->name));
-        if (e->kind != CHOIR__PARAM)
-            continue;
-        choir__param *p = e->tensor->param;
-        if (!p->initialised) { /* a wrapper around a tree in use renames nothing */
+        choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
+        if (p && !p->initialised) /* a wrapper around a tree in use renames nothing */
             p->name = join(m->run, path, e->name);
-            draw(p);
-        }
+    }
+}
+
+void choir__module_name(choir_module *m)
+{
+    while (m->parent)
+        m = m->parent;
+    if (!m->ready)
+        name_tree(m, "");
+}
+
+static void draw_tree(choir_module *m)
+{
+    m->drawn = true;
+    for (const choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            draw_tree(e->child);
+        choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
+        if (!p || p->initialised)
+            continue;
+        p->initialised = true;
+        if (choir__tensor_allocate(p->tensor, p->tensor->device))
+            choir__param_draw(p, p->tensor, 0);
     }
 }
 
@@ -165,8 +201,9 @@ void choir__module_ready(choir_module *m)
 {
     while (m->parent)
         m = m->parent;
-    if (!m->ready)
-        name_tree(m, "");
+    choir__module_name(m);
+    if (!m->drawn)
+        draw_tree(m);
 }
 
 /* --- forward --- */
@@ -229,7 +266,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
 
 choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
 {
-    if (!m->ready)
+    if (!m->drawn)
         choir__module_ready(m);
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
@@ -300,6 +337,12 @@ void choir_module_visit(choir_module *m, bool buffers, choir_visit_fn *fn, void 
     visit(m, buffers, fn, arg);
 }
 
+void choir__module_visit_named(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
+{
+    choir__module_name(m);
+    visit(m, buffers, fn, arg);
+}
+
 void choir__module_visit_ties(choir_module *m, choir_visit_fn *fn, void *arg)
 {
     choir__module_ready(m);
@@ -356,10 +399,16 @@ static void collect(const char *name, choir_tensor *t, void *arg)
     l->params[l->count++] = t->param;
 }
 
-choir__param **choir__module_params(choir_module *m, int *count)
+choir__param **choir__module_named_params(choir_module *m, int *count)
 {
     struct list l = {choir__calloc(1, sizeof(choir__param *)), 0};
-    choir_module_visit(m, false, collect, &l);
+    choir__module_visit_named(m, false, collect, &l);
     *count = l.count;
     return l.params;
+}
+
+choir__param **choir__module_params(choir_module *m, int *count)
+{
+    choir__module_ready(m);
+    return choir__module_named_params(m, count);
 }

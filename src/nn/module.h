@@ -22,9 +22,14 @@ typedef struct choir__module_entry {
     struct choir__module_entry *next;
 } choir__module_entry;
 
-/* Names every module and parameter of the tree by its path, and draws initial values. Any use
- * of the module calls it; idempotent. */
+/* Names every module and parameter of the tree by its path, and gives parameters memory and
+ * initial values. Any use of the module calls it; idempotent. */
 void choir__module_ready(choir_module *root);
+/* The names alone: a strategy may then give parameters memory of its own. */
+void choir__module_name(choir_module *root);
+/* Initial values of p into y: those from number `first` on of the whole parameter, as its
+ * memory has them. */
+void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first);
 
 /* PyTorch's default for linear and convolution, kaiming_uniform(a = sqrt 5): uniform in
  * +-1/sqrt(fan_in), for weights and biases. */
@@ -32,6 +37,16 @@ choir_init choir__fan_in_init(int64_t fan_in);
 
 /* Whether both are positive; if not, an error of the run that names the layer. */
 bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64_t b);
+
+/* choir_module_visit of parameters that may have no values yet. */
+void choir__module_visit_named(
+    choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
+
+/* Calls each for every block of the module: the innermost numbered children that have children
+ * of their own ("blocks.3", "layer1.0"); where there are none, its children. Returns how many.
+ */
+int choir__module_blocks(
+    choir_module *module, void (*each)(choir_module *block, void *arg), void *arg);
 
 /* Calls visit for every name that choir_module_tie gave, with the parameter it is of. */
 void choir__module_visit_ties(choir_module *module, choir_visit_fn *visit, void *arg);
@@ -73,5 +88,7 @@ choir__segment *choir__recompute_begin(choir_tensor *const *in, int count);
 /* Trainable and frozen parameters in order of registration, each once; the caller frees the
  * list. */
 choir__param **choir__module_params(choir_module *module, int *count);
+/* The same of parameters that may have no values yet. */
+choir__param **choir__module_named_params(choir_module *module, int *count);
 
 #endif

@@ -57,8 +57,12 @@ choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copi
 
 choir_status choir__param_move(choir__param *p, choir_device *device)
 {
-    if (!p->tensor->storage || choir__device_of(p->tensor) == device)
+    if (choir__device_of(p->tensor) == device || p->tensor->poisoned)
         return CHOIR_OK;
+    if (!p->tensor->storage) { /* it has no values yet */
+        p->tensor->device = device;
+        return CHOIR_OK;
+    }
     choir_status status = choir__param_can_move(p);
     if (status == CHOIR_OK && p->book)
         choir__book_free(p->book);

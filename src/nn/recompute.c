@@ -36,15 +36,16 @@ static bool has_children(const choir_module *m)
     return false;
 }
 
-static int set_blocks(choir_module *m, bool on)
+static int numbered_blocks(
+    choir_module *m, void (*each)(choir_module *block, void *arg), void *arg)
 {
     int count = 0;
     for (choir__module_entry *e = m->entries; e; e = e->next) {
         if (e->kind != CHOIR__CHILD)
             continue;
-        int inner = set_blocks(e->child, on);
+        int inner = numbered_blocks(e->child, each, arg);
         if (!inner && numbered(e->name) && has_children(e->child)) {
-            choir_module_recompute(e->child, on);
+            each(e->child, arg);
             inner = 1;
         }
         count += inner;
@@ -52,15 +53,26 @@ static int set_blocks(choir_module *m, bool on)
     return count;
 }
 
-int choir_module_recompute_blocks(choir_module *m, bool on)
+int choir__module_blocks(
+    choir_module *m, void (*each)(choir_module *block, void *arg), void *arg)
 {
-    int count = set_blocks(m, on);
+    int count = numbered_blocks(m, each, arg);
     if (count)
         return count;
     for (choir__module_entry *e = m->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD) {
-            choir_module_recompute(e->child, on);
+            each(e->child, arg);
             count++;
         }
     return count;
+}
+
+static void set_recompute(choir_module *block, void *on)
+{
+    choir_module_recompute(block, *(const bool *)on);
+}
+
+int choir_module_recompute_blocks(choir_module *m, bool on)
+{
+    return choir__module_blocks(m, set_recompute, &on);
 }

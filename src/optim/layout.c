@@ -25,13 +25,13 @@ static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
 
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 {
-    choir_device *device = choir__device_of(s->param->tensor);
+    choir_device *device = choir__device_of(s->param->local);
     choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
     bool moments = o->kind != CHOIR__SGD,
          wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
     for (int i = 0; i < 3; i++)
         if (wants[i] && !*wanted[i])
-            *wanted[i] = state_like(o, s->param->tensor);
+            *wanted[i] = state_like(o, s->param->local);
         else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
 }
@@ -49,7 +49,7 @@ static uint64_t places(const choir_optim *o)
     uint64_t key = 1;
     for (int i = 0; i < o->count; i++) {
         const choir__optim_state *s = &o->states[i];
-        key = choir__mix(key, place_of(s->param->tensor));
+        key = choir__mix(key, place_of(s->param->local));
         key = choir__mix(key, (uintptr_t)choir__param_grad_data(s->param));
         key = choir__mix(key, place_of(s->m));
         key = choir__mix(key, place_of(s->v));
@@ -91,31 +91,51 @@ static int part_on(choir_optim *o, choir_device *device)
     return o->part_count++;
 }
 
-/* The next `rows` rows of the whole model, from `to` on, are the part's next ones. */
-static void add_span(choir_optim *o, int part, int64_t to, int64_t rows)
+/* `rows` rows of the whole model, from `to` on, are the part's from `from` on. */
+static void add_span(choir_optim *o, int part, int64_t from, int64_t to, int64_t rows)
 {
-    if (o->span_count && o->spans[o->span_count - 1].part == part)
-        o->spans[o->span_count - 1].count += rows;
-    else
-        o->spans[o->span_count++] =
-            (choir__optim_span){part, o->parts[part].row_count, to, rows};
-    o->parts[part].row_count += rows;
+    choir__optim_span *last = o->span_count ? &o->spans[o->span_count - 1] : NULL;
+    if (last && last->part == part && last->from + last->count == from &&
+        last->to + last->count == to) {
+        last->count += rows;
+        return;
+    }
+    if ((o->span_count & (o->span_count - 1)) == 0) /* room grows to the next power of two */
+        o->spans = choir__realloc(
+            o->spans, (size_t)(o->span_count ? 2 * o->span_count : 1) * sizeof *o->spans);
+    o->spans[o->span_count++] = (choir__optim_span){part, from, to, rows};
+}
+
+static int64_t rows_of(choir_shape shape)
+{
+    return !choir__shape_count(shape) ? 0 : shape.ndim ? shape.dim[0] : 1;
+}
+
+/* Where the rows of what this rank has of p belong, of p's in the whole model from `to` on. */
+static void add_spans(choir_optim *o, int at, const choir__param *p, int64_t to)
+{
+    int64_t from = o->parts[at].row_count, rows = rows_of(p->local->shape);
+    if (!p->boxes && rows)
+        add_span(o, at, from, to, rows);
+    for (int b = 0; b < p->box_count && rows && !p->uncounted; b++)
+        add_span(
+            o, at, from + p->boxes[b].at[0], to + p->boxes[b].from[0], p->boxes[b].size[0]);
+    o->parts[at].row_count += rows;
 }
 
 static choir_status fill_tables(choir_optim *o, int64_t *rows)
 {
-    o->spans = choir__calloc((size_t)o->count + 1, sizeof *o->spans);
     *rows = 0;
     for (int i = 0; i < o->count; i++) {
         choir__optim_state *s = &o->states[i];
-        const choir_tensor *t = s->param->tensor;
+        const choir_tensor *t = s->param->local;
         float *grad = choir__param_grad_data(s->param);
         if (!grad)
             continue;
         choir__optim_make_state(o, s);
         if (choir_scope_status(o->run) != CHOIR_OK)
             return choir_scope_status(o->run);
-        int64_t first = t->shape.ndim && t->shape.dim[0] ? t->shape.dim[0] : 1;
+        int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];
         part->table[part->entry_count++] = (choir__opt_entry){.param = choir__data(t),
@@ -126,8 +146,8 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
             .n = t->count,
             .row = t->count / first,
             .group = s->group};
-        add_span(o, at, *rows, t->count ? first : 0);
-        *rows += t->count ? first : 0;
+        add_spans(o, at, s->param, *rows);
+        *rows += rows_of(s->param->whole);
     }
     return CHOIR_OK;
 }
@@ -172,7 +192,8 @@ choir_status choir__optim_lay_out(choir_optim *o)
     for (int i = 0; i < o->part_count; i++)
         if (!give_memory(o, &o->parts[i]))
             return no_memory(o->parts[i].device);
-    if (o->part_count > 1 || o->parts[0].device != home) {
+    o->row_count = rows;
+    if (o->part_count > 1 || o->parts[0].device != home || o->run->sharers) {
         o->rows = choir__storage_new(home, (size_t)(rows + 1) * sizeof(double));
         if (!o->rows)
             return no_memory(home);

@@ -106,8 +106,13 @@ static choir_status decide(void *arg)
         choir__launch_upload(o->parts[i].device, o->parts[i].hyper->data, hyper,
             (size_t)o->group_count * sizeof *hyper);
     o->steps++;
-    for (int i = 0; i < o->count; i++)
-        o->states[i].param->tensor->storage->version++;
+    for (int i = 0; i < o->count; i++) {
+        const choir__param *p = o->states[i].param;
+        if (p->tensor->storage)
+            p->tensor->storage->version++;
+        if (p->local->storage != p->tensor->storage)
+            p->local->storage->version++;
+    }
     return CHOIR_OK;
 }
 
@@ -146,10 +151,15 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
     return choir__data(&to);
 }
 
-/* The rows of all parts, side by side in name order on the run's device. */
-static void gather_rows(const choir_optim *o)
+/* The rows of all parts, side by side in name order on the run's device; where ranks have parts
+ * of parameters, each adds its own to zeros. */
+static choir_status gather_rows(const choir_optim *o)
 {
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
+    choir_status status = CHOIR_OK;
+    choir__k_fill zero = {.y = o->rows->data, .n = o->row_count, .dtype = CHOIR_F64};
+    if (o->run->sharers && zero.n)
+        choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
         rows[i] = bring_rows(o, &o->parts[i]);
     for (int i = 0; i < o->span_count; i++) {
@@ -158,6 +168,9 @@ static void gather_rows(const choir_optim *o)
             rows[s->part] + s->from, (size_t)s->count * sizeof(double));
     }
     free(rows);
+    for (choir__sharer *s = o->run->sharers; s && status == CHOIR_OK; s = s->next)
+        status = s->sum(s->arg, o->run->device, o->rows->data, o->row_count);
+    return status;
 }
 
 static void send_clip(const choir_optim *o)
@@ -173,7 +186,7 @@ static void send_clip(const choir_optim *o)
     }
 }
 
-static void launch_norm(const choir_optim *o)
+static choir_status launch_norm(const choir_optim *o)
 {
     choir__k_grad_norm whole = {
         .norm = choir__data(o->norm), .clip = choir__data(o->clip), .max_norm = o->max_norm};
@@ -184,14 +197,15 @@ static void launch_norm(const choir_optim *o)
         args.count = part->entry_count;
         args.rows = part->rows->data;
         choir__launch(part->device, CHOIR_F32, grad_norm, &args);
-        whole.given += part->row_count;
     }
     if (!o->rows) /* one part, on the run's device */
-        return;
-    gather_rows(o);
+        return CHOIR_OK;
+    choir_status status = gather_rows(o);
+    whole.given = o->row_count;
     whole.rows = o->rows->data;
     choir__launch(o->run->device, CHOIR_F32, grad_norm, &whole);
     send_clip(o);
+    return status;
 }
 
 static void launch_part(const choir_optim *o, const choir__optim_part *part)
@@ -220,10 +234,10 @@ choir_status choir_optim_step(choir_optim *o)
         status = choir__host_call(decide, o);
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
-    if (o->norm)
-        launch_norm(o);
+    if (o->norm && (status = launch_norm(o)) != CHOIR_OK)
+        return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
-        choir__storage_claim(o->states[i].param->tensor->storage);
+        choir__storage_claim(o->states[i].param->local->storage);
     for (int i = 0; i < o->part_count; i++)
         launch_part(o, &o->parts[i]);
     for (int i = 0; i < o->count; i++)

@@ -57,6 +57,7 @@ struct choir_optim {
     float max_norm;
     choir_tensor *norm, *clip; /* () on the run's device; NULL: nobody asked for them */
     choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */
+    int64_t row_count;         /* in it */
     choir__optim_span *spans;
     int span_count;
 };

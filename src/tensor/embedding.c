@@ -4,7 +4,8 @@
 /* --- embedding --- */
 
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
-    int64_t leaves, void *y, const choir_tensor *table, bool accumulate, float scale)
+    int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
+    float scale)
 {
     /* The lists of pointers live in device memory of their own, ordered like any other. */
     size_t each = (size_t)leaves * sizeof(int64_t);
@@ -23,6 +24,7 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
         .counts = (const void *)counts,
         .leaves = leaves,
         .y = y,
+        .first = first,
         .rows = table->shape.dim[0],
         .cols = table->shape.dim[1],
         .scale = scale,
@@ -45,7 +47,7 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     choir__leaf_rows leaf = {
         .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
     choir_status status =
-        choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g, false, 1);
+        choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g, 0, false, 1);
     if (status != CHOIR_OK)
         choir__scope_fail(sink->scope, status);
     sink->give(sink, r, 0, g);

@@ -164,7 +164,15 @@ struct choir__placer {
         int count);
 };
 
-/* Who takes part in a run's steps from outside (hogwild). */
+/* Ranks that have parts of the run's parameters: sums numbers of all of them, in the order of
+ * the device's queue. */
+typedef struct choir__sharer {
+    choir_status (*sum)(void *arg, choir_device *device, double *numbers, int64_t count);
+    void *arg;
+    struct choir__sharer *next;
+} choir__sharer;
+
+/* Who takes part in a run's steps from outside (hogwild, FSDP). */
 typedef struct choir__step_watcher {
     void (*begins)(void *arg);  /* a step begins: nothing of it is queued yet, nor recorded */
     void (*updated)(void *arg); /* the optimizer's update has been queued; may be recorded */
@@ -208,6 +216,7 @@ struct choir_scope {
     struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
     choir__step_watcher *watchers; /* of a run's steps */
+    choir__sharer *sharers;        /* NULL: every rank has whole parameters */
     struct choir__closer *enders;  /* called when the tensors are gone, newest first */
 };
 
@@ -410,9 +419,11 @@ typedef struct choir__leaf_rows {
     int64_t count;
 } choir__leaf_rows;
 
-/* y, laid out as table: = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows. */
+/* y, laid out as table: = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows. y
+ * may be a part of a table, whose row 0 is the whole one's `first`: other rows are left out. */
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
-    int64_t leaves, void *y, const choir_tensor *table, bool accumulate, float scale);
+    int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
+    float scale);
 
 /* --- launches on tensors, nothing recorded --- */
 

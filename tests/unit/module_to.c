@@ -142,8 +142,8 @@ static void test_memory(void **state)
     choir_scope *run = choir_scope_open(cpu(0), 5);
     size_t empty = bytes_now(cpu(0));
     net *n = new_net(run);
-    size_t bytes = bytes_now(cpu(0)) - empty;
     choir_module_find(&n->base, "a.weight");
+    size_t bytes = bytes_now(cpu(0)) - empty;
     assert_int_equal(choir_module_to(&n->base, cpu(1)), CHOIR_OK);
     assert_int_equal(bytes_now(cpu(0)), empty);
     assert_in_range(bytes_now(cpu(1)) - one, bytes, bytes + 64);

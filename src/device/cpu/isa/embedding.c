@@ -75,9 +75,9 @@ static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, en
     int64_t at = 0;
     for (int64_t l = k->leaves - 1; l >= 0; l--)
         for (int64_t i = k->counts[l] - 1; i >= 0; i--) {
-            int64_t id = k->ids[l][i];
+            int64_t id = k->ids[l][i] - k->first;
             if (id < 0 || id >= k->rows)
-                continue; /* the forward failed the queue */
+                continue; /* another rank's row; or the forward failed the queue */
             entries[at] = (entry){(const float *)k->grads[l] + i * k->cols, l, heads[id]};
             heads[id] = at++;
         }

@@ -90,10 +90,11 @@ static bool is_named(const choir__k_embedding_backward *k, int64_t id)
 
 void choir__reference_embedding_backward(const choir__k_embedding_backward *k)
 {
-    for (int64_t id = 0; id < k->rows; id++) {
+    for (int64_t row = 0; row < k->rows; row++) {
+        int64_t id = k->first + row;
         bool named = is_named(k, id);
         for (int64_t c = 0; c < k->cols; c++) {
-            int64_t i = id * k->cols + c;
+            int64_t i = row * k->cols + c;
             double old = k->accumulate ? get(k->y, i, k->dtype) : 0;
             double sum = named ? node(k, 0, k->leaves, id, c) * (double)k->scale : 0;
             put(k->y, i, k->dtype, old + sum);

@@ -1,0 +1,26 @@
+/* What DDP and FSDP have in common. */
+#ifndef CHOIR_RANKS_H
+#define CHOIR_RANKS_H
+
+#include "comm/group.h"
+#include "nn/module.h"
+
+/* One goes on after all that the other was given so far. */
+void choir__group_waits(choir_group *group, const choir_device *device);
+void choir__device_waits(const choir_device *device, choir_group *group);
+
+/* Ranks that compute alike, and hold the same parameters and buffers. Collective. Errors:
+ * mismatch, in the strategy's name; the group's. */
+choir_status choir__ranks_agree(choir_group *group, choir_module *module, const char *strategy);
+
+/* A reducer's gather_rows and unused. */
+choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
+    int64_t row_bytes, choir__leaf_rows *all);
+choir_status choir__ranks_name_unused(choir__book *book, const char *strategy);
+
+/* Buffers are rank 0's before each forward. They change once a step (on micro-batch 0), so the
+ * first forward of a step, *synced - 1, brings them all. */
+void choir__ranks_sync_buffers(
+    choir_group *group, choir_module *module, const choir_scope *scope, uint64_t *synced);
+
+#endif
