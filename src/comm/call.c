@@ -21,6 +21,8 @@ static const char *const kinds[CHOIR__KIND_COUNT] = {
     [CHOIR__RECEIVE] = "receive",
     [CHOIR__TREE_REDUCE] = "tree_reduce",
     [CHOIR__SHARE] = "the making of shared memory",
+    [CHOIR__TREE_SCATTER] = "tree_scatter",
+    [CHOIR__GATHER_ROWS] = "gather_rows",
 };
 
 static const char *const algorithms[CHOIR__ALGORITHM_COUNT] = {
@@ -102,9 +104,14 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
             snprintf(rest + used, room - (size_t)used, " from rank %d", stamp->root);
         break;
     case CHOIR__TREE_REDUCE:
+    case CHOIR__TREE_SCATTER:
         snprintf(rest, room, " of %" PRIu64 " f32 over %d micro-batches (layout %08x)",
             stamp->count, stamp->root, stamp->layout);
-        break;
+        return text;
+    case CHOIR__GATHER_ROWS:
+        snprintf(
+            rest, room, " of %" PRIu64 " %s (layout %08x)", stamp->count, dtype, stamp->layout);
+        return text;
     case CHOIR__ALL_REDUCE:
     case CHOIR__ALL_GATHER:
     case CHOIR__REDUCE_SCATTER:
@@ -118,7 +125,7 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
         return text;
     }
     used = (int)strlen(text);
-    if (stamp->layout && stamp->kind != CHOIR__TREE_REDUCE) /* several calls of a batch */
+    if (stamp->layout) /* several calls of a batch */
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, " in parts (layout %08x)",
             stamp->layout);
     return text;

@@ -17,8 +17,10 @@ typedef enum choir__kind {
     CHOIR__ALL_TO_ALL, /* equal parts, or uneven ones where the counts are given */
     CHOIR__SEND,       /* these two: not collective, no seq; peer in root */
     CHOIR__RECEIVE,
-    CHOIR__TREE_REDUCE, /* the gradients' tree over micro-batches */
-    CHOIR__SHARE,       /* the making of shared memory */
+    CHOIR__TREE_REDUCE,  /* the gradients' tree over micro-batches */
+    CHOIR__SHARE,        /* the making of shared memory */
+    CHOIR__TREE_SCATTER, /* these two: of rows that are cut over the ranks (comm/rows.h) */
+    CHOIR__GATHER_ROWS,
     CHOIR__KIND_COUNT
 } choir__kind;
 
@@ -41,8 +43,9 @@ typedef struct choir__stamp {
     uint64_t count; /* elements, as the public function counts them */
     uint32_t seq;   /* how many collectives this group has run */
     uint8_t kind, dtype, op, algorithm;
-    int32_t root;    /* who; tree reduction: leaves; send, receive: the peer */
-    uint32_t layout; /* tree reduction: digest of stride and scale; uneven: 1 */
+    int32_t root;    /* who; tree reduction, scatter: leaves; send, receive: the peer */
+    uint32_t layout; /* tree reduction: digest of stride and scale; rows: of what all ranks
+                        give alike; uneven: 1 */
 } choir__stamp;
 
 /* kind and stamp say which of the fields are used. */
@@ -53,6 +56,7 @@ typedef struct choir__call {
     const int64_t *in_counts, *out_counts; /* (world) of an uneven all-to-all */
     size_t node_stride; /* tree reduction: bytes between this rank's nodes, from in */
     float scale;        /* tree reduction */
+    const void *rows;   /* choir__tree_scatter, choir__gather_rows; the group keeps it */
 } choir__call;
 
 /* "all_reduce", and "all_reduce of 3 f32 (mean)". */

@@ -97,8 +97,7 @@ void choir_group_free(choir_group *group)
         free(group->job);
     }
     while (group->kept) { /* recorded, or of calls that a failure or nobody's batch_end left */
-        group->kept->for_good = false;
-        choir__group_let_go(group, group->kept->data);
+        choir__group_drop(group, group->kept->data);
     }
     pthread_mutex_destroy(&group->kept_lock);
     free(group->batch);
@@ -237,6 +236,15 @@ void choir__group_abort(choir_group *group, choir_status status, const char *sen
         group->engine->ops->abort(group->engine, status, sentence);
 }
 
+/* What the call had kept. */
+static void let_go_of(choir_group *group, const choir__call *call)
+{
+    if (call->in_counts)
+        choir__group_let_go(group, call->in_counts);
+    if (call->rows)
+        choir__group_let_go(group, call->rows);
+}
+
 static void run_call(const void *args)
 {
     const task *t = args;
@@ -245,8 +253,7 @@ static void run_call(const void *args)
         report(t->group, choir__batch_run(t->group, &call, 1));
     else
         report(t->group, choir__group_run(t->group, &call));
-    if (call.in_counts)
-        choir__group_let_go(t->group, call.in_counts);
+    let_go_of(t->group, &call);
 }
 
 static void run_batch(const void *args)
@@ -254,8 +261,7 @@ static void run_batch(const void *args)
     const batch_task *t = args;
     report(t->group, choir__batch_run(t->group, t->calls, t->count));
     for (int i = 0; i < t->count; i++)
-        if (t->calls[i].in_counts)
-            choir__group_let_go(t->group, t->calls[i].in_counts);
+        let_go_of(t->group, &t->calls[i]);
     choir__group_let_go(t->group, t->calls);
 }
 
@@ -325,12 +331,20 @@ void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
     return block->data;
 }
 
+static choir__block *block_of(const void *kept)
+{
+    return (choir__block *)(uintptr_t)((const char *)kept - offsetof(choir__block, data));
+}
+
 void choir__group_let_go(choir_group *group, const void *kept)
 {
-    choir__block *block =
-        (choir__block *)(uintptr_t)((const char *)kept - offsetof(choir__block, data));
-    if (block->for_good)
-        return;
+    if (!block_of(kept)->for_good)
+        choir__group_drop(group, kept);
+}
+
+void choir__group_drop(choir_group *group, const void *kept)
+{
+    choir__block *block = block_of(kept);
     pthread_mutex_lock(&group->kept_lock);
     if (block->next)
         block->next->before = block->before;

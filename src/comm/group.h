@@ -7,6 +7,7 @@
 #include <choir/group.h>
 #include "comm/engine.h"
 #include "comm/recorder.h"
+#include "comm/rows.h"
 #include "device/queue.h"
 
 /* What the groups of a job share; the last of them lets it go. */

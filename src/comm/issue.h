@@ -21,6 +21,8 @@ choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *c
  * as the group; as long as that where a step is being recorded, which will run it again. */
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes);
 void choir__group_let_go(choir_group *group, const void *kept);
+/* The same of a call that was not issued: now, whatever is being recorded. */
+void choir__group_drop(choir_group *group, const void *kept);
 
 /* The name of the collective that a task runs, for traces. */
 const char *choir__group_task_name(choir__task *fn, const void *args);

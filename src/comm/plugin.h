@@ -19,6 +19,7 @@
 #include "comm/engine.h"
 #include "comm/recorder.h"
 #include "comm/reduce.h"
+#include "comm/rows.h"
 
 /* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
  * of their own at the end of choir__plugin_host. */
@@ -44,6 +45,9 @@
         (const choir__engine *engine, int rank, char text[160]), (engine, rank, text))         \
     X(choir_status, choir__message_run, (choir__engine * engine, const choir__call *call),     \
         (engine, call))                                                                        \
+    X(choir_status, choir__rows_run,                                                           \
+        (choir__engine * engine, const choir__call *call, choir__rows_mover *carry),           \
+        (engine, call, carry))                                                                 \
     X(choir_status, choir__message_batch,                                                      \
         (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
     X(const char *, choir__engine_silent,                                                      \

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Every collective, element type, operation and size, on 1 to 8 ranks, by the fixed tree (the
-# same bits as choir__reduce) and by MPI's own algorithms; sub-groups; groups one after another.
+# same bits as choir__reduce) and by MPI's own algorithms; rows cut over the ranks; sub-groups;
+# groups one after another.
 . "$(dirname "$0")/lib.sh"
 export CHOIR_BACKEND=mpi
 
@@ -14,6 +15,9 @@ collectives() {
     for n in 1 2 3 5; do
         good "$n" "$RANKS" split
         good "$n" "$RANKS" twice
+    done
+    for n in 1 2 3 4 8; do # of 8, sub-groups of every color up to 3
+        [ "$kind$n" = mpich8 ] || good "$n" "$RANKS" rows
     done
 }
 each_mpi collectives

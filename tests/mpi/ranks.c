@@ -15,6 +15,7 @@
 #include "comm/group.h"
 #include "comm/reduce.h"
 #include "multi/ranks.h"
+#include "rows_fixture.h"
 
 static int rank, world;
 static long checks;
@@ -272,6 +273,41 @@ static int collectives(choir_group *g, bool few)
 
 /* --- groups of groups --- */
 
+/* Rows cut over the ranks, small and in pieces; in halves of the group, and between them. */
+static int rows(choir_group *g)
+{
+    enum { TIMES = 9000 };
+    const rows_layout small = rows_lay_out(world, 1), large = rows_lay_out(world, TIMES);
+    float *x = calloc((size_t)(5 * large.whole + 5 * large.own), sizeof *x);
+    float *out = x + 5 * large.whole;
+    for (int64_t total = 1; total <= 9; total++) {
+        rows_trial t = {g, NULL, &small, x, out, large.whole, large.own, 0, total, total,
+            1.0f / (float)total};
+        CHECK(rows_scatter(&t) == 0 && rows_against_reduce(&t) == 0);
+        checks += 2;
+    }
+    rows_trial t = {g, NULL, &large, x, out, large.whole, large.own, 0, 3, 3, 1};
+    CHECK(rows_scatter(&t) == 0);
+    CHECK(rows_gather(g, &small, (void *)out, (void *)x, 1) == 0);
+    CHECK(rows_gather(g, &large, (void *)out, (void *)x, 2) == 0);
+    for (int half = 0; half < 2 && world % 2 == 0; half++) {
+        choir_group *near, *across;
+        int each = half ? 2 : world / 2, groups = world / each;
+        const rows_layout part = rows_lay_out(each, 1);
+        CHECK_OK(choir_group_split(g, rank / each, rank, &near));
+        CHECK_OK(choir_group_split(g, rank % each, rank, &across));
+        t = (rows_trial){near, across, &part, x, out, large.whole, part.own,
+            rank / each * each * 3, each * 3, world * 3, groups > 1 ? 1 : 0.375f};
+        CHECK(rows_scatter(&t) == 0);
+        CHECK(rows_gather(near, &part, (void *)out, (void *)x, 3) == 0);
+        checks += 2;
+        choir_group_free(across);
+        choir_group_free(near);
+    }
+    free(x);
+    return 0;
+}
+
 static int split(choir_group *g)
 {
     for (int turn = 0; turn < 20; turn++) {
@@ -422,6 +458,8 @@ static int run(choir_group *g, const char *scenario)
         return collectives(g, true);
     if (!strcmp(scenario, "split"))
         return split(g);
+    if (!strcmp(scenario, "rows"))
+        return rows(g);
     if (!strcmp(scenario, "late"))
         return late(g, 3);
     if (!strcmp(scenario, "late_large"))

@@ -12,6 +12,7 @@
 #include "comm/pattern/tree.h"
 #include "comm/shm/shm.h"
 #include "multi/ranks.h"
+#include "rows_fixture.h"
 
 enum { ROOM = 20000, LEAVES_MAX = 16 };
 
@@ -115,6 +116,37 @@ static int layers(int rank, int world, void *arg)
     return 0;
 }
 
+/* Rows over all ranks, then over those of a node, whose results go across. */
+static int rows(int rank, int world, void *arg)
+{
+    int nodes = *(int *)arg, each = world / nodes;
+    choir__engine *whole, *e;
+    choir__membership *job = choir__calloc(1, sizeof *job);
+    choir_group *group, *near, *across;
+    job->meeting = meeting_of(rank, world, nodes);
+    CHECK_OK(choir__shm_open(&job->meeting, &whole));
+    CHECK_OK(choir__hierarchy_open(whole, &job->meeting, &e));
+    group = choir__group_new(e, job, "world");
+    CHECK_OK(choir_group_split(group, choir_group_node(group, -1), rank, &near));
+    CHECK_OK(choir_group_split(group, choir_group_local_rank(group, -1), rank, &across));
+    CHECK(choir_group_world(near) == each && choir_group_world(across) == nodes);
+    const rows_layout all = rows_lay_out(world, 1), node = rows_lay_out(each, 1);
+    float *x = calloc(8 * ROOM, sizeof *x), *out = x + 4 * ROOM;
+    for (int64_t total = world; total <= ROWS_LEAVES; total += world) {
+        rows_trial t = {group, NULL, &all, x, out, ROOM, ROOM, 0, total, total, 0.25f};
+        rows_trial n = {near, across, &node, x, out, ROOM, ROOM, rank / each * (total / nodes),
+            total / nodes, total, 1};
+        CHECK(rows_scatter(&t) == 0 && rows_scatter(&n) == 0);
+        CHECK(rows_gather(group, &all, (void *)out, (void *)x, 2) == 0);
+        CHECK(rows_gather(near, &node, (void *)out, (void *)x, 1) == 0);
+    }
+    free(x);
+    choir_group_free(across);
+    choir_group_free(near);
+    choir_group_free(group);
+    return 0;
+}
+
 static void test_layers(void **state)
 {
     static const int shapes[][2] = {{4, 2}, {6, 3}, {8, 2}, {8, 4}}; /* ranks, nodes */
@@ -122,6 +154,7 @@ static void test_layers(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
         int nodes = shapes[i][1];
         assert_int_equal(choir_spawn(shapes[i][0], layers, &nodes), CHOIR_OK);
+        assert_int_equal(choir_spawn(shapes[i][0], rows, &nodes), CHOIR_OK);
     }
 }
 

@@ -1,8 +1,8 @@
 /* Running schedules over messages: what the files of this folder share.
  *
  *   run.c    a call becomes lanes, lanes run rounds     plans.c  schedules, made once and kept
- *   local.c  what a rank does to its own memory         batch.c  sends and receives, side by
- * side
+ *   local.c  what a rank does to its own memory         batch.c  sends and receives together
+ *   rows.c   calls on rows, packed, in pieces
  *
  * A large reduction or broadcast is cut into segments, and each segment is a collective of its
  * own, run by a lane. A few lanes are under way at a time, each some rounds behind the one
@@ -38,6 +38,8 @@ typedef struct choir__executor {
     uint64_t uses;
     char *memory; /* aligned to 64 */
     size_t memory_bytes;
+    char *staging; /* the same, of calls on rows */
+    size_t staging_bytes;
     choir__request *requests;
     int request_room;
     choir__node *source_nodes; /* (source_room) those of one reduction */
@@ -87,6 +89,8 @@ choir_status choir__plan_schedule(
 /* At least so many bytes, with what was there before lost; NULL, and the engine's failure, if
  * they can't be had. */
 char *choir__executor_memory(choir__engine *engine, size_t bytes);
+/* The same, beside it: a call in pieces has its own. Makes the executor, too. */
+char *choir__executor_staging(choir__engine *engine, size_t bytes);
 choir__request *choir__executor_requests(choir__executor *executor, int count);
 
 /* NULL is fine. */

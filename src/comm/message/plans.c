@@ -18,10 +18,10 @@ choir__executor *choir__executor_of(choir__engine *engine)
     return engine->executor;
 }
 
-static void forget_memory(choir__executor *x)
+static void forget(char *memory, size_t bytes)
 {
-    if (x->memory)
-        munmap(x->memory, x->memory_bytes);
+    if (memory)
+        munmap(memory, bytes);
 }
 
 void choir__executor_free(choir__executor *x)
@@ -30,7 +30,8 @@ void choir__executor_free(choir__executor *x)
         return;
     for (int i = 0; i < x->kept_count; i++)
         choir__schedule_free(&x->kept[i].schedule);
-    forget_memory(x);
+    forget(x->memory, x->memory_bytes);
+    forget(x->staging, x->staging_bytes);
     free(x->nodes);
     free(x->requests);
     free(x->source_nodes);
@@ -40,11 +41,11 @@ void choir__executor_free(choir__executor *x)
 
 /* --- memory --- */
 
-char *choir__executor_memory(choir__engine *engine, size_t bytes)
+/* *at of *has bytes becomes one of `bytes` at least. */
+static char *grow(choir__engine *engine, size_t bytes, char **at, size_t *has)
 {
-    choir__executor *x = engine->executor;
-    if (bytes <= x->memory_bytes)
-        return x->memory;
+    if (bytes <= *has)
+        return *at;
     char *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -53,10 +54,22 @@ char *choir__executor_memory(choir__engine *engine, size_t bytes)
             bytes);
         return NULL;
     }
-    forget_memory(x);
-    x->memory = memory;
-    x->memory_bytes = bytes;
+    forget(*at, *has);
+    *at = memory;
+    *has = bytes;
     return memory;
+}
+
+char *choir__executor_memory(choir__engine *engine, size_t bytes)
+{
+    choir__executor *x = engine->executor;
+    return grow(engine, bytes, &x->memory, &x->memory_bytes);
+}
+
+char *choir__executor_staging(choir__engine *engine, size_t bytes)
+{
+    choir__executor *x = choir__executor_of(engine);
+    return grow(engine, bytes, &x->staging, &x->staging_bytes);
 }
 
 choir__request *choir__executor_requests(choir__executor *x, int count)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "comm/rows.h"
+
 /* --- one lane --- */
 
 static bool is_message(const choir__move *m)
@@ -142,7 +144,7 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
 {
     const char *in = call->in, *out = call->out;
     size_t mine = (size_t)engine->rank * (size_t)call->stamp.count * size;
-    switch ((choir__kind)call->stamp.kind) {
+    switch (choir__carried_as((choir__kind)call->stamp.kind)) {
     case CHOIR__GATHER:
     case CHOIR__ALL_GATHER: return out && in == out + mine;
     case CHOIR__SCATTER:
@@ -200,12 +202,13 @@ static choir__plan plan_of(const choir__run *run)
     const choir__engine *engine = run->engine;
     const choir__call *call = run->call;
     const choir__stamp *stamp = &call->stamp;
-    bool tree = stamp->kind == CHOIR__TREE_REDUCE;
-    choir__plan plan = {.kind = (choir__kind)stamp->kind,
+    const choir__kind kind = (choir__kind)stamp->kind;
+    bool tree = kind == CHOIR__TREE_REDUCE;
+    choir__plan plan = {.kind = choir__carried_as(kind),
         .algorithm = (choir__algorithm)stamp->algorithm,
         .rank = engine->rank,
         .world = engine->world,
-        .root = tree ? 0 : stamp->root,
+        .root = tree || choir__carried_as(kind) != kind ? 0 : stamp->root,
         .count = (int64_t)stamp->count,
         .leaves = tree ? stamp->root : 0,
         .node_stride = (int64_t)(call->node_stride / sizeof(float)),
@@ -300,15 +303,12 @@ static choir_status settle(choir__run *run, const cut *c, choir__lane *lanes)
     return CHOIR_OK;
 }
 
-choir_status choir__message_run(choir__engine *engine, const choir__call *call)
+/* A call as engines carry it. */
+static choir_status carry(choir__engine *engine, const choir__call *call)
 {
     choir__lane lanes[CHOIR__LANES];
     choir__run run = {.engine = engine, .call = call};
     cut c;
-    if (engine->failed)
-        return engine->failed;
-    if (call->stamp.kind == CHOIR__SEND || call->stamp.kind == CHOIR__RECEIVE)
-        return choir__message_batch(engine, call, 1);
     run.executor = choir__executor_of(engine);
     if (arithmetic(&run))
         return engine->failed;
@@ -321,4 +321,17 @@ choir_status choir__message_run(choir__engine *engine, const choir__call *call)
     if (settle(&run, &c, lanes))
         return engine->failed;
     return c.segments > 1 ? run_lanes(&run, &c, lanes) : run_one(&run, &c, lanes);
+}
+
+choir_status choir__message_run(choir__engine *engine, const choir__call *call)
+{
+    if (engine->failed)
+        return engine->failed;
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__SEND:
+    case CHOIR__RECEIVE: return choir__message_batch(engine, call, 1);
+    case CHOIR__TREE_SCATTER:
+    case CHOIR__GATHER_ROWS: return choir__rows_run(engine, call, carry);
+    default: return carry(engine, call);
+    }
 }

@@ -82,7 +82,7 @@ static choir_status broadcast(choir__mpi *m, const choir__call *call)
 /* gather and all_gather: every rank's part, in rank order. */
 static choir_status gather(choir__mpi *m, const choir__call *call)
 {
-    bool all = call->stamp.kind == CHOIR__ALL_GATHER;
+    bool all = call->stamp.kind != CHOIR__GATHER;
     bool mine = all || call->stamp.root == m->base.rank;
     size_t bytes = (size_t)call->stamp.count * size_of(call);
     bool small = bytes <= choir__mpi_parcel_room(m, false);
@@ -225,6 +225,13 @@ static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
 
 /* --- which --- */
 
+/* A piece of a call on rows. */
+static choir_status carry(choir__engine *engine, const choir__call *call)
+{
+    choir__mpi *m = (choir__mpi *)engine;
+    return call->in_counts ? all_to_all_uneven(m, call) : gather(m, call);
+}
+
 static choir_status plain(choir__mpi *m, const choir__call *call)
 {
     switch ((choir__kind)call->stamp.kind) {
@@ -240,6 +247,8 @@ static choir_status plain(choir__mpi *m, const choir__call *call)
     case CHOIR__ALL_REDUCE:
     case CHOIR__TREE_REDUCE: return choir__mpi_reduce(m, call);
     case CHOIR__REDUCE_SCATTER: return choir__mpi_reduce_scatter(m, call);
+    case CHOIR__TREE_SCATTER:
+    case CHOIR__GATHER_ROWS: return choir__rows_run(&m->base, call, carry);
     default:
         return choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED, "no %s over MPI",
             choir__kind_name((choir__kind)call->stamp.kind));

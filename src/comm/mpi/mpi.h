@@ -23,6 +23,7 @@
 #include <mpi.h>
 #include "comm/engine.h"
 #include "comm/reduce.h"
+#include "comm/rows.h"
 
 enum {
     CHOIR__MPI_ENTRY = 16448, /* bytes: a stamp and what fits behind it */
@@ -35,8 +36,10 @@ enum {
     CHOIR__TAG_HELLO = 1,
     CHOIR__TAG_ENTRY,
     CHOIR__TAG_LETTER,
-    CHOIR__TAG_HEAD, /* of a message that a user sends */
-    CHOIR__TAG_DATA, /* what didn't fit behind its head; a schedule's messages */
+    CHOIR__TAG_HEAD,        /* of a message that a user sends */
+    CHOIR__TAG_DATA,        /* what didn't fit behind its head; a schedule's messages */
+    CHOIR__TAG_SPLIT = 100, /* and on: of a sub-group's making; Open MPI 4.1 sends with it,
+                               and a letter's receive would take what it sends */
 };
 
 typedef enum choir__mpi_mood { CHOIR__HERE, CHOIR__FAILED, CHOIR__LEFT } choir__mpi_mood;

@@ -291,7 +291,8 @@ static choir_status mpi_split(choir__engine *engine, const int *ranks, int count
     MPI_Comm comm;
     if (choir__mpi_abandoned())
         return choir__mpi_fail(m, CHOIR_ERR_STATE, "another group of this process has failed");
-    int rc = make_comm(m->comm, ranks, count, color % 32767, &comm);
+    int tag = CHOIR__TAG_SPLIT + color % 32000; /* MPI promises tags up to 32767 */
+    int rc = make_comm(m->comm, ranks, count, tag, &comm);
     if (rc)
         return choir__mpi_error(m, rc);
     choir__member *members = choir__members_of(engine->members, ranks, count, &nodes);

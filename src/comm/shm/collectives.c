@@ -83,6 +83,8 @@ choir_status choir__shm_run(choir__engine *engine, const choir__call *call)
     case CHOIR__ALL_REDUCE:
     case CHOIR__REDUCE_SCATTER: return choir__shm_reduction(shm, call);
     case CHOIR__TREE_REDUCE: return choir__shm_tree_reduce(shm, call);
+    case CHOIR__TREE_SCATTER: return choir__shm_tree_scatter(shm, call);
+    case CHOIR__GATHER_ROWS: return choir__shm_gather_rows(shm, call);
     default: return choir__shm_enter(shm, &call->stamp); /* barrier */
     }
 }

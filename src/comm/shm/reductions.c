@@ -272,14 +272,9 @@ choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call)
 
 /* --- the tree over micro-batches --- */
 
-/* Adds rank's nodes to the list that has `count` so far. */
-static int add_nodes(
-    choir__shm *shm, const choir__call *call, int rank, const char *at, int count)
+void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes, int n,
+    const char *at, size_t stride, int count)
 {
-    int64_t lo, hi;
-    choir__node nodes[CHOIR__MAX_NODES];
-    choir__tree_run(call->stamp.root, rank, shm->base.world, &lo, &hi);
-    int n = choir__tree_nodes(lo, hi, nodes);
     if ((size_t)(count + n) > shm->nodes_room) {
         shm->nodes_room = 2 * (size_t)(count + n);
         shm->nodes = choir__realloc(shm->nodes, shm->nodes_room * sizeof *shm->nodes);
@@ -288,9 +283,20 @@ static int add_nodes(
     }
     for (int k = 0; k < n; k++) {
         shm->nodes[count + k] = nodes[k];
-        shm->sources[count + k] = at + (size_t)k * call->node_stride;
+        shm->sources[count + k] = at + (size_t)k * stride;
         shm->owners[count + k] = rank;
     }
+}
+
+/* Adds rank's nodes to the list that has `count` so far. */
+static int add_nodes(
+    choir__shm *shm, const choir__call *call, int rank, const char *at, int count)
+{
+    int64_t lo, hi;
+    choir__node nodes[CHOIR__MAX_NODES];
+    choir__tree_run(call->stamp.root, rank, shm->base.world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, nodes);
+    choir__shm_add_sources(shm, rank, nodes, n, at, call->node_stride, count);
     return n;
 }
 

@@ -15,6 +15,7 @@
  *   call.c        do all ranks make the same call    reductions.c   reduce and such
  *   shared.c      memory that peers can reach        messages.c     between two ranks
  *   failures.c    death, silence, who is to blame    numa.c         several memory nodes
+ *   rows.c        of rows cut over the ranks
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */
@@ -250,6 +251,16 @@ typedef enum choir__progress { CHOIR__FRESH, CHOIR__ENTERED, CHOIR__STAGED } cho
 choir_status choir__shm_move(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call);
+
+/* Adds rank's nodes (n), the first at `at`, to shm->nodes, sources and owners, which have
+ * `count` so far. */
+void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes, int n,
+    const char *at, size_t stride, int count);
+
+/* --- rows.c --- */
+
+choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call);
+choir_status choir__shm_gather_rows(choir__shm *shm, const choir__call *call);
 
 enum { CHOIR__DIRECT_FROM = 4 * 1024 }; /* bytes: below, one step beats the two of direct */
 
