@@ -27,6 +27,7 @@
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>
+#include <choir/fsdp.h>
 #include <choir/data_parallel.h>
 #include <choir/hogwild.h>
 #include <choir/tensor_queue.h>

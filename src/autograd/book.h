@@ -98,8 +98,9 @@ typedef struct choir__reducer_ops {
      * for the sums of what this rank has of each parameter (book->sums, slots' local_at). */
     choir_status (*laid_out)(void *reducer, choir__book *book);
     /* The first leaf of the step is about to write to the bucket: memory for `levels` levels of
-     * it, until bucket_ready; NULL: error noted. */
-    void *(*hold)(void *reducer, choir__book *book, int bucket, int levels);
+     * it, until bucket_ready. */
+    choir_status (*hold)(
+        void *reducer, choir__book *book, int bucket, int levels, char **memory);
     /* All local leaves of a bucket are in its nodes (choir__tree_nodes of this rank's run). */
     void (*bucket_ready)(void *reducer, choir__book *book, int bucket);
     /* Makes the device wait until every bucket is reduced, and gathers rows: fills `all` with
@@ -148,6 +149,9 @@ void choir__books_make(choir_scope *run, choir__param **params, int count);
 
 /* Takes parameters out of their books (before they are given to another). */
 void choir__book_free(choir__book *book);
+
+/* How high the stack of sums gets over this rank's planned leaves. */
+int choir__book_levels(const choir__book *book);
 
 /* --- during a backward (walk.c, sink.c) --- */
 

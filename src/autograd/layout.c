@@ -157,8 +157,7 @@ static choir_status one_level(choir__book *book, int level)
     return CHOIR_OK;
 }
 
-/* How high the stack gets over this rank's run of leaves. */
-static int levels_needed(const choir__book *book)
+int choir__book_levels(const choir__book *book)
 {
     choir__node stack[CHOIR__MAX_LEVELS];
     int top = 0, highest = 0;
@@ -178,8 +177,8 @@ choir_status choir__layout_hold(choir__book *book, int bucket)
     choir__bucket *b = &book->buckets[bucket];
     if (!book->reducer || !book->reducer_ops->hold || b->held)
         return CHOIR_OK;
-    b->held = book->reducer_ops->hold(book->reducer, book, bucket, levels_needed(book));
-    return b->held ? CHOIR_OK : CHOIR_ERR_MEMORY;
+    return book->reducer_ops->hold(
+        book->reducer, book, bucket, choir__book_levels(book), &b->held);
 }
 
 choir_status choir__layout_levels(choir__book *book, int levels)
@@ -190,7 +189,7 @@ choir_status choir__layout_levels(choir__book *book, int levels)
         return CHOIR_OK; /* bucket by bucket */
     if (!book->reducer || !book->reducer_ops->alloc)
         return one_level(book, levels - 1);
-    int needed = levels_needed(book);
+    int needed = choir__book_levels(book);
     char *base = book->reducer_ops->alloc(book->reducer, book->level_bytes, needed);
     if (!base)
         return choir__error(CHOIR_ERR_MEMORY, "%s", choir_error_message());

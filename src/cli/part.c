@@ -73,14 +73,16 @@ choir_status choir__part_build(choir__part *p)
     else
         choir_env_micro(&p->env, &p->micro_first, &p->micro_count);
     choir_status status = j->spec->build(j->info.config, p->run, &info, &p->net);
+    p->evaluated = p->net;
+    if (status == CHOIR_OK && j->strategy->shards)
+        status = j->strategy->build(p);
     if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
         status = choir_module_init_torch(p->net, j->seed);
     if (status == CHOIR_OK && j->weights && !j->resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);
     if (status == CHOIR_OK && j->recompute)
         choir_module_recompute_blocks(p->net, true);
-    p->evaluated = p->net;
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !j->strategy->shards)
         status = j->strategy->build(p);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, p->run, p->model, &p->optim);

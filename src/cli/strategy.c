@@ -15,6 +15,7 @@ const choir__strategy *const choir__strategies[] = {
     &choir__strategy_dp,
     &choir__strategy_dp_balanced,
     &choir__strategy_ddp,
+    &choir__strategy_fsdp,
     &choir__strategy_mp,
     &choir__strategy_pipeline,
     &choir__strategy_hogwild,

@@ -9,6 +9,7 @@
 #include <choir/data.h>
 #include <choir/ddp.h>
 #include <choir/env.h>
+#include <choir/fsdp.h>
 #include <choir/optim.h>
 
 enum { CHOIR__MAX_DEVICES = 64 };
@@ -19,6 +20,8 @@ struct choir__job;
 typedef struct choir__strategy_options {
     choir_ddp_opts ddp;
     char algorithm[64];
+    choir_fsdp_opts fsdp;
+    char unit_class[64];    /* of fsdp */
     char output_device[64]; /* of dp */
     char schedule[64];      /* of pipelines, with all below */
     char cuts[256];
@@ -57,6 +60,7 @@ struct choir__strategy {
     const char *options; /* ":key=value,..." as the help shows them; "" */
     const char *help;    /* one line */
     choir__spread spread;
+    bool shards; /* weights, too: wraps the model before they are read from a file */
     /* Texts that `choir compare` runs, ended by NULL; NULL: the name alone. */
     const char *const *variants;
     /* Reads text's options and checks them. Error: argument. */
@@ -82,7 +86,7 @@ struct choir__strategy {
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
 extern const choir__strategy choir__strategy_single, choir__strategy_dp,
-    choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_mp,
+    choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_fsdp, choir__strategy_mp,
     choir__strategy_pipeline, choir__strategy_hogwild;
 
 /* The one named before the colon; an error lists the names there are. */

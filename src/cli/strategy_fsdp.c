@@ -1,0 +1,41 @@
+/* fsdp: a process a device, each with its rows of weights, gradients and optimizer state. */
+#include <choir/fsdp.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+
+static choir_status parse(const char *text, choir__strategy_options *o)
+{
+    int64_t stage = 3;
+    o->fsdp = choir_fsdp_defaults();
+    choir__option known[] = {{"stage", CHOIR__INT, &stage, 1, 3},
+        {"unit_params", CHOIR__INT, &o->fsdp.unit_params, 0, INT64_MAX},
+        {"unit_class", CHOIR__WORD, o->unit_class, 0, 0}, {NULL}};
+    choir_status status = choir__options_parse(text, "strategy fsdp", known);
+    o->fsdp.stage = (int)stage;
+    return status;
+}
+
+static choir_status build(choir__part *p)
+{
+    const choir__strategy_options *o = &p->job->strategy_options;
+    choir_fsdp_opts opts = o->fsdp;
+    opts.unit_class = *o->unit_class ? o->unit_class : NULL;
+    p->model = choir_fsdp(p->run, p->net, p->env.group, opts);
+    return CHOIR_OK; /* errors stick to the run */
+}
+
+static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
+
+const choir__strategy choir__strategy_fsdp = {
+    .name = "fsdp",
+    .options = "[:stage=3,unit_params=0,unit_class=NAME]",
+    .help = "a process a device, weights, gradients and state sharded",
+    .spread = CHOIR__DEVICE_A_RANK,
+    .shards = true,
+    .variants = variants,
+    .parse = parse,
+    .micro_each = 1,
+    .build = build,
+    .step = choir__strategy_plain_step,
+};

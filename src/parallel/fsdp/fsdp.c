@@ -1,0 +1,133 @@
+/* FSDP: DDP whose sums, state and weights are each rank's own rows.
+ *
+ * The wrapper only fences: forward begins when all ranks' optimizers have written their rows,
+ * and the optimizer when all ranks' backwards have read the weights (reducer.c). Where weights
+ * lie is weights.c's affair, which gradients are reduced together units.c's. */
+#include <stdlib.h>
+
+#include "parallel/fsdp/fsdp.h"
+
+choir_fsdp_opts choir_fsdp_defaults(void)
+{
+    return (choir_fsdp_opts){.stage = 3};
+}
+
+static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    choir__fsdp *f = (choir__fsdp *)self;
+    if (self->training && choir_group_world(f->group) > 1)
+        choir__ranks_sync_buffers(f->group, f->module, choir_tensor_scope(in[0]), &f->synced);
+    return choir_forward_n(f->module, in, count);
+}
+
+static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_forward};
+
+/* --- what the run asks of it --- */
+
+static void step_begins(void *arg)
+{
+    (void)arg;
+}
+
+static void step_updated(void *arg)
+{
+    choir__fsdp *f = arg;
+    choir_status status = choir__fsdp_publish(f);
+    if (status != CHOIR_OK)
+        choir__scope_fail(f->base.run, status);
+}
+
+static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
+{
+    choir__fsdp *f = arg;
+    choir_work work;
+    choir__group_waits(f->group, device);
+    choir_status status =
+        choir_group_all_reduce(f->group, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
+    choir__device_waits(device, f->group);
+    return status;
+}
+
+static void close_fsdp(void *arg)
+{
+    choir__fsdp *f = arg;
+    free(f->params);
+    choir__fsdp_free_weights(f);
+}
+
+/* --- construction --- */
+
+static choir_status check_options(const choir__fsdp *f, int64_t total)
+{
+    int world = choir_group_world(f->group);
+    if (f->opts.stage < 1 || f->opts.stage > 3)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: there is no stage %d; 1 shards the optimizer's state, 2 gradients, too, 3 "
+            "weights, too",
+            f->opts.stage);
+    if (f->opts.unit_params < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",
+            (long long)f->opts.unit_params);
+    if (total < world)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,
+            world);
+    return CHOIR_OK;
+}
+
+static void make_book(choir__fsdp *f, int64_t total)
+{
+    choir_scope *run = f->base.run;
+    int64_t lo, hi;
+    for (int i = 0; i < f->count; i++)
+        if (f->params[i]->book)
+            choir__book_free(f->params[i]->book);
+    choir__book *book = choir__book_new(run, run->device, f->params, f->count);
+    choir__tree_run(total, choir_group_rank(f->group), choir_group_world(f->group), &lo, &hi);
+    book->first = run->micro_first = lo;
+    book->planned = hi - lo;
+    book->total = total;
+    book->reducer = f;
+    book->reducer_ops = &choir__fsdp_reducer;
+}
+
+static choir_status take_over(choir__fsdp *f)
+{
+    choir_scope *run = f->base.run;
+    int64_t asked = f->opts.microbatches ? f->opts.microbatches : run->micro_total;
+    int64_t total = asked ? asked : choir_group_world(f->group);
+    choir_status status = check_options(f, total);
+    if (status == CHOIR_OK)
+        status = choir__ranks_agree(f->group, f->module, "fsdp");
+    if (status == CHOIR_OK)
+        status = choir__fsdp_units(f);
+    if (status == CHOIR_OK)
+        status = choir__fsdp_shard(f);
+    if (status != CHOIR_OK)
+        return status;
+    make_book(f, total);
+    f->sharer = (choir__sharer){sum_rows, f, run->sharers};
+    run->sharers = &f->sharer;
+    f->watcher = (choir__step_watcher){step_begins, step_updated, f, run->watchers};
+    run->watchers = &f->watcher;
+    return CHOIR_OK;
+}
+
+choir_module *choir_fsdp(
+    choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts)
+{
+    choir__fsdp *f = choir_module_new(run, &fsdp_class);
+    f->group = group;
+    f->opts = opts;
+    f->base.strategy = true;
+    choir__module_name(module); /* names are the module's own, without a prefix */
+    choir_module_child(&f->base, "", &f->module, module);
+    f->params = choir__module_named_params(module, &f->count);
+    choir__on_end(run, close_fsdp, f);
+    choir_status status = choir_scope_status(run);
+    if (status == CHOIR_OK)
+        status = take_over(f);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return &f->base;
+}

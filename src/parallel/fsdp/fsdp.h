@@ -1,0 +1,61 @@
+/* Inside FSDP: what the module, its units, its weights and its reducer share. */
+#ifndef CHOIR_FSDP_INTERNAL_H
+#define CHOIR_FSDP_INTERNAL_H
+
+#include <choir/fsdp.h>
+#include "comm/rows.h"
+#include "parallel/ranks.h"
+
+/* Memory that the peers read, for a bucket of gradients at a time. */
+typedef struct choir__fsdp_slot {
+    choir__shared *memory;
+    size_t bytes;
+    int bucket;        /* that it holds; -1: free */
+    uint64_t turn;     /* when it was given back, counted */
+    choir__event read; /* the peers have read what was in it */
+    struct choir__fsdp_slot *next;
+} choir__fsdp_slot;
+
+typedef struct choir__fsdp {
+    choir_module base;
+    choir_module *module;
+    choir_group *group;
+    choir_fsdp_opts opts;
+    choir__param **params; /* (count) in order of registration */
+    int count;
+    uint64_t synced; /* one more than the step whose buffers are rank 0's */
+
+    /* weights.c */
+    choir__shared *shared;   /* stage 3: all weights, in rank 0's region */
+    choir__storage *whole;   /* stages 1 and 2: all weights of this rank */
+    choir__cut *weight_cuts; /* (count) of a flat array of all weights */
+    size_t charged;          /* bytes, to the device's pool */
+
+    /* reducer.c */
+    choir__fsdp_slot *slots;
+    uint64_t turns;
+    choir__cut **cuts; /* (bucket_count) each (cut_count[bucket]) */
+    int *cut_count;
+    int bucket_count;
+    choir__storage *sums; /* gradients of what this rank has */
+    choir__sharer sharer;
+    choir__step_watcher watcher;
+} choir__fsdp;
+
+/* units.c: numbers the units of the parameters. Errors: argument. */
+choir_status choir__fsdp_units(choir__fsdp *f);
+
+/* weights.c: memory and values for the parameters, and which part of each is this rank's.
+ * Collective. */
+choir_status choir__fsdp_shard(choir__fsdp *f);
+/* Behind the optimizer's step: all ranks' rows are everybody's. */
+choir_status choir__fsdp_publish(choir__fsdp *f);
+void choir__fsdp_free_weights(choir__fsdp *f);
+
+/* reducer.c */
+extern const choir__reducer_ops choir__fsdp_reducer;
+
+/* The device goes on when all ranks' devices are here. */
+choir_status choir__fsdp_fence(choir__fsdp *f);
+
+#endif

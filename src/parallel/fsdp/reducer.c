@@ -1,0 +1,242 @@
+/* The reducer: a unit's gradients are written into a slot of shared memory, each rank adds up
+ * its own rows out of all ranks' slots, and the slot is the next unit's.
+ *
+ *     backward   | block 3 -> slot A | block 2 -> slot B | block 1 -> slot A | ...
+ *     group                          | A: rows of 3      | B: rows of 2      | A: rows of 1
+ *     sums       [ this rank's rows of all parameters ]
+ *
+ * A slot is written anew once the peers have read it, so there are two of a size. In stage 1,
+ * and where a rank sums several micro-batches first, every bucket keeps one. What is summed
+ * lies in `sums`, where the optimizer finds it. */
+#include <stdlib.h>
+
+#include "parallel/fsdp/fsdp.h"
+
+enum { ALIGN = 16, TURNS = 2 };
+
+choir_status choir__fsdp_fence(choir__fsdp *f)
+{
+    choir_work work;
+    choir__group_waits(f->group, f->base.run->device);
+    choir_status status = choir_group_barrier(f->group, &work);
+    choir__device_waits(f->base.run->device, f->group);
+    return status;
+}
+
+/* --- the layout of sums --- */
+
+static void forget_layout(choir__fsdp *f)
+{
+    for (int b = 0; b < f->bucket_count; b++)
+        free(f->cuts[b]);
+    free(f->cuts);
+    free(f->cut_count);
+    choir__storage_unref(f->sums);
+    f->cuts = NULL;
+    f->cut_count = NULL;
+    f->sums = NULL;
+    f->bucket_count = 0;
+}
+
+static void free_slots(choir__fsdp *f)
+{
+    while (f->slots) {
+        choir__fsdp_slot *next = f->slots->next;
+        choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->slots->bytes);
+        choir__shared_free(f->slots->memory);
+        free(f->slots);
+        f->slots = next;
+    }
+}
+
+static void add_cut(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
+{
+    int64_t rows = p->whole.ndim ? p->whole.dim[0] : 1;
+    int *n = &f->cut_count[slot->bucket];
+    choir__cut **cuts = &f->cuts[slot->bucket];
+    *cuts = choir__realloc(*cuts, (size_t)(*n + 1) * sizeof **cuts);
+    (*cuts)[(*n)++] = (choir__cut){.at = slot->at,
+        .rows = rows,
+        .row = rows ? p->tensor->count / rows : 0,
+        .out = slot->local_at};
+}
+
+static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
+{
+    int64_t at = 0;
+    f->bucket_count = book->bucket_count;
+    f->cuts = choir__calloc((size_t)book->bucket_count + 1, sizeof *f->cuts);
+    f->cut_count = choir__calloc((size_t)book->bucket_count + 1, sizeof *f->cut_count);
+    for (int i = 0; i < book->count; i++)
+        for (int u = 0; u < book->params[i]->slot_count; u++) {
+            choir__slot *slot = &book->params[i]->slots[u];
+            if (slot->by_rows)
+                continue;
+            slot->local_at = at;
+            at += (book->params[i]->local->count + ALIGN - 1) / ALIGN * ALIGN;
+            add_cut(f, book->params[i], slot);
+        }
+    f->sums = choir__storage_new(book->device, (size_t)(at + 1) * sizeof(float));
+    if (!f->sums)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for this rank's share of the gradients",
+            choir_device_name(book->device));
+    book->sums = f->sums->data;
+    return CHOIR_OK;
+}
+
+/* --- slots --- */
+
+/* Whether each bucket has a slot of its own. All ranks find the same, as they must: memory is
+ * made together. */
+static bool keeps_slots(const choir__fsdp *f, const choir__book *book)
+{
+    return f->opts.stage == 1 || book->total > choir_group_world(f->group);
+}
+
+/* The free slot that is the tightest and, among those, the longest out of use; unless that is
+ * the one just given back and another of its size may be made. All ranks find the same. */
+static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
+{
+    choir__fsdp_slot *best = NULL;
+    int alike = 0;
+    for (choir__fsdp_slot *s = f->slots; s; s = s->next) {
+        if (s->bytes < bytes || s->bytes > 2 * bytes)
+            continue;
+        alike++;
+        if (s->bucket < 0 && (!best || s->turn < best->turn))
+            best = s;
+    }
+    return f->opts.stage > 1 && (alike >= TURNS || !best || best->turn < f->turns) ? best
+                                                                                   : NULL;
+}
+
+static choir_status new_slot(
+    choir__fsdp *f, choir_device *device, int bucket, size_t bytes, choir__fsdp_slot **made)
+{
+    choir__shared *memory;
+    if (!choir__pool_charge(device, (ptrdiff_t)bytes))
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for the gradients of a unit, %zu bytes; smaller units need less",
+            choir_device_name(device), bytes);
+    choir_status status = choir__shared_new(f->group, bytes, &memory);
+    if (status != CHOIR_OK) {
+        choir__pool_charge(device, -(ptrdiff_t)bytes);
+        return status;
+    }
+    *made = choir__calloc(1, sizeof **made);
+    **made = (choir__fsdp_slot){
+        .memory = memory, .bytes = bytes, .bucket = bucket, .next = f->slots};
+    f->slots = *made;
+    return CHOIR_OK;
+}
+
+static choir__fsdp_slot *slot_of(const choir__fsdp *f, int bucket)
+{
+    choir__fsdp_slot *s = f->slots;
+    while (s && s->bucket != bucket)
+        s = s->next;
+    return s;
+}
+
+static choir_status laid_out(void *reducer, choir__book *book)
+{
+    choir__fsdp *f = reducer;
+    size_t levels = (size_t)choir__book_levels(book);
+    choir__queue_wait(choir__group_queue(f->group)); /* which may still be at the old one */
+    forget_layout(f);
+    free_slots(f);
+    choir_status status = lay_out_sums(f, book);
+    for (int b = 0; status == CHOIR_OK && keeps_slots(f, book) && b < book->bucket_count; b++) {
+        choir__fsdp_slot *own;
+        size_t bytes = (size_t)book->buckets[b].count * sizeof(float) * levels;
+        status = new_slot(f, book->device, b, bytes, &own);
+    }
+    return status;
+}
+
+static choir_status hold(
+    void *reducer, choir__book *book, int bucket, int levels, char **memory)
+{
+    choir__fsdp *f = reducer;
+    size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float) * (size_t)levels;
+    choir__fsdp_slot *s = slot_of(f, bucket); /* its own; or of a step that was given up */
+    choir_status status = CHOIR_OK;
+    if (!s)
+        s = find_slot(f, bytes);
+    if (!s)
+        status = new_slot(f, book->device, bucket, bytes, &s);
+    if (status != CHOIR_OK)
+        return status;
+    s->bucket = bucket;
+    if (s->read.queue)
+        choir__queue_wait_event(book->device->queue, s->read);
+    *memory = choir__shared_at(s->memory, choir_group_rank(f->group));
+    return CHOIR_OK;
+}
+
+static void bucket_ready(void *reducer, choir__book *book, int bucket)
+{
+    choir__fsdp *f = reducer;
+    const choir__bucket *b = &book->buckets[bucket];
+    choir__tree_scatter args = {
+        .nodes = b->held,
+        .node_stride = (size_t)b->count * sizeof(float),
+        .cuts = f->cuts[bucket],
+        .cut_count = f->cut_count[bucket],
+        .count = b->count,
+        .leaves = book->total,
+        .total = book->total,
+        .out = book->sums,
+        .scale = b->shared ? 1 : 1.0f / (float)book->total,
+    };
+    choir__group_waits(f->group, book->device);
+    choir_status status = choir__group_tree_scatter(f->group, &args);
+    if (status != CHOIR_OK)
+        choir__scope_fail(f->base.run, status);
+    choir__fsdp_slot *s = slot_of(f, bucket);
+    s->read = choir__queue_record(choir__group_queue(f->group));
+    s->turn = ++f->turns;
+    if (!keeps_slots(f, book))
+        s->bucket = -1;
+}
+
+/* The peers' backwards are done, too: what they read may change. */
+static choir_status finish(void *reducer, choir__book *book)
+{
+    choir__fsdp *f = reducer;
+    (void)book;
+    choir_status status = choir__fsdp_fence(f);
+    return status == CHOIR_OK ? choir__queue_status(choir__group_queue(f->group)) : status;
+}
+
+static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *slot,
+    int64_t row_bytes, choir__leaf_rows *all)
+{
+    return choir__ranks_gather_rows(
+        ((choir__fsdp *)reducer)->group, book, slot, row_bytes, all);
+}
+
+static choir_status name_unused(void *reducer, choir__book *book)
+{
+    (void)reducer;
+    return choir__ranks_name_unused(book, "fsdp");
+}
+
+static void free_reducer(void *reducer)
+{
+    choir__fsdp *f = reducer;
+    choir__queue_wait(choir__group_queue(f->group));
+    forget_layout(f);
+    free_slots(f);
+}
+
+const choir__reducer_ops choir__fsdp_reducer = {
+    .laid_out = laid_out,
+    .hold = hold,
+    .bucket_ready = bucket_ready,
+    .finish = finish,
+    .gather_rows = gather_rows,
+    .unused = name_unused,
+    .free = free_reducer,
+};

@@ -1,0 +1,90 @@
+/* Units: which parameters are reduced together. A parameter belongs to the innermost unit
+ * around it; those outside of all units are unit 0. */
+#include <string.h>
+
+#include "parallel/fsdp/fsdp.h"
+
+typedef struct policy {
+    const choir_fsdp_opts *opts;
+    int found;
+} policy;
+
+void choir_fsdp_unit(choir_module *module)
+{
+    module->unit = true;
+}
+
+static int count_marked(const choir_module *m)
+{
+    int count = m->unit;
+    for (const choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            count += count_marked(e->child);
+    return count;
+}
+
+static void mark_class(choir_module *m, policy *p)
+{
+    if (!strcmp(m->type->name, p->opts->unit_class)) {
+        m->unit = true;
+        p->found++;
+    }
+    for (choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            mark_class(e->child, p);
+}
+
+/* Returns how many parameters of m are in no unit within it. */
+static int64_t mark_size(choir_module *m, policy *p)
+{
+    int64_t left = 0;
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            left += mark_size(e->child, p);
+        if (e->kind == CHOIR__PARAM)
+            left += e->tensor->count;
+    }
+    if (left < p->opts->unit_params)
+        return left;
+    m->unit = true;
+    p->found++;
+    return 0;
+}
+
+static void mark_block(choir_module *block, void *arg)
+{
+    block->unit = true;
+    ((policy *)arg)->found++;
+}
+
+/* units: numbered so far. */
+static void number(choir_module *m, int unit, int *units)
+{
+    if (m->unit)
+        unit = ++*units;
+    for (choir__module_entry *e = m->entries; e; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            number(e->child, unit, units);
+        if (e->kind == CHOIR__PARAM)
+            e->tensor->param->unit = unit;
+    }
+}
+
+choir_status choir__fsdp_units(choir__fsdp *f)
+{
+    policy p = {&f->opts, count_marked(f->module)};
+    int units = 0;
+    if (!p.found && f->opts.unit_class) {
+        mark_class(f->module, &p);
+        if (!p.found)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "fsdp: no module of the model is a '%s'; unit_class is the name of a module class",
+                f->opts.unit_class);
+    }
+    if (!p.found && f->opts.unit_params > 0)
+        mark_size(f->module, &p);
+    else if (!p.found)
+        choir__module_blocks(f->module, mark_block, &p);
+    number(f->module, 0, &units);
+    return CHOIR_OK;
+}

@@ -1,0 +1,173 @@
+/* Where weights lie, and which rows of them are this rank's.
+ *
+ * All parameters stand in one array, each at a multiple of 64 bytes:
+ *
+ *     | embedding      | block 0 ...          | ... |
+ *     | rank 0 | rank 1| 0 | 1 | 0 | 1 | 0| 1 | ... |      rows of dimension 0, a rank's in a
+ * run
+ *
+ * In stage 3 that is one piece of shared memory, mapped by every rank, which computes with all
+ * of it and writes its own rows: there is one copy of the weights on the machine. In stages 1
+ * and 2 each rank has an array of its own, and the optimizer's step ends with an all-gather in
+ * place. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/fsdp/fsdp.h"
+
+enum { ALIGN = 16 }; /* elements */
+
+static int64_t rows_of(const choir_tensor *t)
+{
+    return t->shape.ndim ? t->shape.dim[0] : 1;
+}
+
+/* Places the parameters; returns the elements of the array. */
+static int64_t place(choir__fsdp *f)
+{
+    int64_t at = 0;
+    f->weight_cuts = choir__calloc((size_t)f->count + 1, sizeof *f->weight_cuts);
+    for (int i = 0; i < f->count; i++) {
+        const choir_tensor *t = f->params[i]->tensor;
+        int64_t rows = rows_of(t);
+        f->weight_cuts[i] =
+            (choir__cut){.at = at, .rows = rows, .row = rows ? t->count / rows : 0};
+        at += (t->count + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    return at;
+}
+
+/* p->local: this rank's rows of p's tensor. */
+static void take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut)
+{
+    choir_scope *run = f->base.run;
+    choir_shape shape = p->tensor->shape.ndim ? p->tensor->shape : choir_dims(1);
+    int64_t lo,
+        n = choir__cut_part(cut, choir_group_rank(f->group), choir_group_world(f->group), &lo);
+    choir__box *box = choir__arena_get(&run->arena, sizeof *box);
+    box->from[0] = cut->row ? lo / cut->row : 0;
+    shape.dim[0] = cut->row ? n / cut->row : 0;
+    p->local = choir__tensor_bare(run, p->tensor->dtype, shape);
+    memcpy(p->local->stride, p->tensor->stride, sizeof p->local->stride);
+    if (!p->tensor->shape.ndim)
+        p->local->stride[0] = 1;
+    p->local->offset = p->tensor->offset + lo;
+    p->local->storage = choir__storage_ref(p->tensor->storage);
+    memcpy(box->size, shape.dim, sizeof box->size);
+    p->boxes = box;
+    p->box_count = 1;
+}
+
+/* Rows are runs of memory: dimension 0 is the outermost one. */
+static choir_status can_shard(const choir__param *p, const choir_device *device)
+{
+    const choir_tensor *t = p->tensor;
+    if (p->local != t || p->replicas || (p->book && p->book->reducer))
+        return choir__error(CHOIR_ERR_STATE,
+            "fsdp: parameter '%s' is in the hands of another strategy already", p->name);
+    if (choir__device_of(t) != device)
+        return choir__error(CHOIR_ERR_DEVICE,
+            "fsdp: parameter '%s' is on %s, the run on %s: all must be on the run's device",
+            p->name, choir_device_name(choir__device_of(t)), choir_device_name(device));
+    for (int d = 1; d < t->shape.ndim; d++)
+        if (t->shape.dim[0] > 1 && t->shape.dim[d] > 1 && t->stride[d] > t->stride[0])
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "fsdp: the rows of parameter '%s' %s do not lie one behind the other", p->name,
+                choir__shape_text(t->shape));
+    return CHOIR_OK;
+}
+
+/* Gives p its place in the array, and the values it has had, or its first. Of memory that all
+ * share each writes its own rows. */
+static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float *array)
+{
+    choir_tensor *t = p->tensor, old = *t;
+    choir_device *device = f->base.run->device;
+    size_t bytes = (size_t)t->count * sizeof(float);
+    if (f->whole) {
+        t->storage = choir__storage_ref(f->whole);
+        t->offset = cut->at;
+    } else {
+        t->storage = choir__storage_wrap(device, array + cut->at, bytes);
+    }
+    t->storage->version = old.storage ? old.storage->version + 1 : 0;
+    take_rows(f, p, cut);
+    choir_tensor *mine = f->whole ? t : p->local;
+    int64_t first = f->whole ? 0 : mine->offset;
+    if (p->initialised && mine->count)
+        choir__launch_bytes(device, choir__data(mine), (float *)choir__data(&old) + first,
+            (size_t)mine->count * sizeof(float));
+    else
+        choir__param_draw(p, mine, first);
+    p->initialised = true;
+    choir__storage_unref(old.storage);
+}
+
+static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
+{
+    choir_device *device = f->base.run->device;
+    size_t bytes = (size_t)elements * sizeof(float);
+    if (f->opts.stage < 3) {
+        f->whole = choir__storage_new(device, bytes);
+        *array = f->whole ? f->whole->data : NULL;
+        return f->whole
+                   ? CHOIR_OK
+                   : choir__error(CHOIR_ERR_MEMORY,
+                         "out of memory on %s for the weights, %zu bytes; stage 3 shards them",
+                         choir_device_name(device), bytes);
+    }
+    size_t world = (size_t)choir_group_world(f->group), share = (bytes + world - 1) / world;
+    if (!choir__pool_charge(device, (ptrdiff_t)share))
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for this rank's share of the weights, %zu bytes",
+            choir_device_name(device), share);
+    f->charged += share;
+    bool first = choir_group_rank(f->group) == 0;
+    choir_status status = choir__shared_new(f->group, first ? bytes : 0, &f->shared);
+    if (status != CHOIR_OK)
+        return status;
+    *array = choir__shared_at(f->shared, 0);
+    return *array ? CHOIR_OK
+                  : choir__error(CHOIR_ERR_UNSUPPORTED,
+                        "fsdp: stage 3 over %s: ranks share no memory; take stage 2",
+                        choir_group_backend(f->group));
+}
+
+choir_status choir__fsdp_shard(choir__fsdp *f)
+{
+    choir_status status = CHOIR_OK;
+    float *array = NULL;
+    for (int i = 0; i < f->count && status == CHOIR_OK; i++)
+        status = can_shard(f->params[i], f->base.run->device);
+    if (status == CHOIR_OK)
+        status = allocate(f, place(f), &array);
+    if (status != CHOIR_OK)
+        return status;
+    choir__scope_uses(f->base.run, f->base.run->device);
+    for (int i = 0; i < f->count; i++)
+        settle(f, f->params[i], &f->weight_cuts[i], array);
+    return choir__fsdp_fence(f);
+}
+
+choir_status choir__fsdp_publish(choir__fsdp *f)
+{
+    choir_device *device = f->base.run->device;
+    if (!f->whole)
+        return choir__fsdp_fence(f);
+    choir__gather_rows args = {.all = f->whole->data,
+        .cuts = f->weight_cuts,
+        .cut_count = f->count,
+        .dtype = CHOIR_F32};
+    choir__group_waits(f->group, device);
+    choir_status status = choir__group_gather_rows(f->group, &args);
+    choir__device_waits(device, f->group);
+    return status;
+}
+
+void choir__fsdp_free_weights(choir__fsdp *f)
+{
+    choir__shared_free(f->shared);
+    choir__storage_unref(f->whole);
+    choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->charged);
+    free(f->weight_cuts);
+}
