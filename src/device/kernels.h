@@ -362,7 +362,8 @@ typedef struct choir__opt_entry {
     float *m, *v; /* SGD: m is the momentum buffer, v unused */
     float *top;   /* Adam with amsgrad: the largest v so far; else NULL */
     int64_t n, row;
-    int group; /* whose hyper-parameters */
+    int group;                    /* whose hyper-parameters */
+    int64_t whole_at, whole_rows; /* of the whole parameter, in the whole model's rows */
 } choir__opt_entry;
 
 /* A group's numbers of this step, in device memory. */
@@ -387,14 +388,26 @@ typedef struct choir__opt_hyper {
  *         u = m inv_bias1 / (sqrt(v inv_bias2) + eps) + (decoupled ? wd p : 0);
  *         p -= lr r u, with r = |p| / |u| if trust and neither is 0, else 1
  * maximize: g = -g before all. The norms |p|, |u| of an entry are f64 sums a row of dimension
- * 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of the entry that
- * has most. */
+ * 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of all entries.
+ *
+ * Where an entry is a part of a parameter, LAMB comes in two: MEASURE moves m and v, and leaves
+ * the sums of squares of p's and of u's rows in rows, first all of the one, then all of the
+ * other; STEP finds those of the whole model, whole_rows of each kind, in rows, which it uses
+ * up, and moves p. */
+typedef enum choir__lamb_part {
+    CHOIR__LAMB_WHOLE,
+    CHOIR__LAMB_MEASURE,
+    CHOIR__LAMB_STEP
+} choir__lamb_part;
+
 typedef struct choir__k_optim {
     const choir__opt_entry *entries;
     int64_t count;
     const choir__opt_hyper *hyper;
     const float *clip;
     double *rows;
+    choir__lamb_part part;
+    int64_t whole_rows;
 } choir__k_optim;
 
 /* rows: one f64 for each row of dimension 0 of all gradients: behind the `given` ones that are

@@ -115,7 +115,7 @@ static int64_t rows_of(choir_shape shape)
 static void add_spans(choir_optim *o, int at, const choir__param *p, int64_t to)
 {
     int64_t from = o->parts[at].row_count, rows = rows_of(p->local->shape);
-    if (!p->boxes && rows)
+    if (!p->boxes && rows && !p->uncounted)
         add_span(o, at, from, to, rows);
     for (int b = 0; b < p->box_count && rows && !p->uncounted; b++)
         add_span(
@@ -145,7 +145,9 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
             .top = s->top ? choir__data(s->top) : NULL,
             .n = t->count,
             .row = t->count / first,
-            .group = s->group};
+            .group = s->group,
+            .whole_at = *rows,
+            .whole_rows = rows_of(s->param->whole)};
         add_spans(o, at, s->param, *rows);
         *rows += rows_of(s->param->whole);
     }
@@ -194,7 +196,7 @@ choir_status choir__optim_lay_out(choir_optim *o)
             return no_memory(o->parts[i].device);
     o->row_count = rows;
     if (o->part_count > 1 || o->parts[0].device != home || o->run->sharers) {
-        o->rows = choir__storage_new(home, (size_t)(rows + 1) * sizeof(double));
+        o->rows = choir__storage_new(home, (size_t)(2 * rows + 1) * sizeof(double));
         if (!o->rows)
             return no_memory(home);
     }

@@ -152,24 +152,27 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
 }
 
 /* The rows of all parts, side by side in name order on the run's device; where ranks have parts
- * of parameters, each adds its own to zeros. */
-static choir_status gather_rows(const choir_optim *o)
+ * of parameters, each adds its own to zeros. kinds: of sums a row, behind each other. */
+static choir_status gather_rows(const choir_optim *o, int kinds)
 {
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
     choir_status status = CHOIR_OK;
-    choir__k_fill zero = {.y = o->rows->data, .n = o->row_count, .dtype = CHOIR_F64};
+    choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
     if (o->run->sharers && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
         rows[i] = bring_rows(o, &o->parts[i]);
-    for (int i = 0; i < o->span_count; i++) {
-        const choir__optim_span *s = &o->spans[i];
-        choir__launch_bytes(o->run->device, (double *)o->rows->data + s->to,
-            rows[s->part] + s->from, (size_t)s->count * sizeof(double));
+    for (int i = 0; i < kinds * o->span_count; i++) {
+        const choir__optim_span *s = &o->spans[i % o->span_count];
+        int64_t kind = i / o->span_count;
+        choir__launch_bytes(o->run->device,
+            (double *)o->rows->data + kind * o->row_count + s->to,
+            rows[s->part] + kind * o->parts[s->part].row_count + s->from,
+            (size_t)s->count * sizeof(double));
     }
     free(rows);
     for (choir__sharer *s = o->run->sharers; s && status == CHOIR_OK; s = s->next)
-        status = s->sum(s->arg, o->run->device, o->rows->data, o->row_count);
+        status = s->sum(s->arg, o->run->device, o->rows->data, kinds * o->row_count);
     return status;
 }
 
@@ -200,7 +203,7 @@ static choir_status launch_norm(const choir_optim *o)
     }
     if (!o->rows) /* one part, on the run's device */
         return CHOIR_OK;
-    choir_status status = gather_rows(o);
+    choir_status status = gather_rows(o, 1);
     whole.given = o->row_count;
     whole.rows = o->rows->data;
     choir__launch(o->run->device, CHOIR_F32, grad_norm, &whole);
@@ -208,7 +211,7 @@ static choir_status launch_norm(const choir_optim *o)
     return status;
 }
 
-static void launch_part(const choir_optim *o, const choir__optim_part *part)
+static choir__k_optim part_args(const choir_optim *o, const choir__optim_part *part)
 {
     choir__k_optim args = {.entries = part->entries->data,
         .count = part->entry_count,
@@ -216,11 +219,38 @@ static void launch_part(const choir_optim *o, const choir__optim_part *part)
         .rows = part->rows->data};
     if (o->norm)
         args.clip = part->clip ? part->clip->data : choir__data(o->clip);
+    return args;
+}
+
+static void launch_part(const choir_optim *o, const choir__optim_part *part)
+{
+    choir__k_optim args = part_args(o, part);
     switch (o->kind) {
     case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, &args); break;
     case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, &args); break;
     case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, &args); break;
     }
+}
+
+/* LAMB where ranks have parts of parameters: |p| and |u| are of the whole ones. */
+static choir_status launch_lamb(const choir_optim *o)
+{
+    for (int i = 0; i < o->part_count; i++) {
+        choir__k_lamb measure = part_args(o, &o->parts[i]);
+        measure.part = CHOIR__LAMB_MEASURE;
+        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &measure);
+    }
+    choir_status status = gather_rows(o, 2);
+    for (int i = 0; i < o->part_count; i++) {
+        choir__k_lamb step = part_args(o, &o->parts[i]);
+        step.part = CHOIR__LAMB_STEP;
+        step.rows = o->rows->data;
+        step.whole_rows = o->row_count;
+        choir__queue_wait_event(
+            o->parts[i].device->queue, choir__queue_record(o->run->device->queue));
+        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &step);
+    }
+    return status;
 }
 
 choir_status choir_optim_step(choir_optim *o)
@@ -238,7 +268,9 @@ choir_status choir_optim_step(choir_optim *o)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    for (int i = 0; i < o->part_count; i++)
+    if (o->kind == CHOIR__LAMB && o->run->sharers && (status = launch_lamb(o)) != CHOIR_OK)
+        return choir__scope_fail(o->run, status);
+    for (int i = 0; i < o->part_count && !(o->kind == CHOIR__LAMB && o->run->sharers); i++)
         launch_part(o, &o->parts[i]);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)

@@ -1,8 +1,8 @@
-/* The sharpest test: at equal M, one device and DDP on 1, 2, 3, ... ranks give the same bits,
- * loss after loss and weight after weight, with no tolerance; and a recorded step gives those
- * of a step that never was, and recomputation those of a step without. For a toy, an mlp, a CNN
- * with batch norm and dropout, a GPT and a BERT with tied embeddings, dropout and clipping, and
- * Llama. */
+/* The sharpest test: at equal M, one device, DDP and FSDP in all its stages on 1, 2, 3, ...
+ * ranks give the same bits, loss after loss and weight after weight, with no tolerance; and a
+ * recorded step gives those of a step that never was, and recomputation those of a step
+ * without. For a toy, an mlp, a CNN with batch norm and dropout, a GPT and a BERT with tied
+ * embeddings, dropout and clipping, and Llama. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,12 +16,15 @@
 #include <choir/data.h>
 #include <choir/ddp.h>
 #include <choir/env.h>
+#include <choir/fsdp.h>
 #include <choir/optim.h>
 
 #include "nn/models/models.h"
 #include "tensor/tensor.h"
 
 enum { STEPS = 6, BATCH = 24 };
+
+typedef enum wrapping { SINGLE, FSDP_1, FSDP_2, FSDP_3, DDP } wrapping;
 
 typedef struct outcome {
     uint32_t loss_bits[STEPS], norm_bits[STEPS];
@@ -32,7 +35,8 @@ typedef struct outcome {
 typedef struct plan {
     const char *model;
     int64_t microbatches;
-    bool ddp, recorded, recompute;
+    wrapping wrapping;
+    bool recorded, recompute;
     double bucket_mb;
     outcome *out; /* of rank 0, in shared memory */
 } plan;
@@ -99,6 +103,19 @@ static float gather_loss(job *j)
     return mean;
 }
 
+static choir_module *wrap(const job *j, const plan *p)
+{
+    choir_ddp_opts ddp = choir_ddp_defaults();
+    choir_fsdp_opts fsdp = choir_fsdp_defaults();
+    ddp.bucket_cap_mb = ddp.first_bucket_mb = p->bucket_mb;
+    fsdp.stage = (int)p->wrapping;
+    switch (p->wrapping) {
+    case SINGLE: return j->net;
+    case DDP: return choir_ddp(j->run, j->net, j->env.group, ddp);
+    default: return choir_fsdp(j->run, j->net, j->env.group, fsdp);
+    }
+}
+
 static int train(int rank, int world, void *arg)
 {
     const plan *p = arg;
@@ -115,10 +132,7 @@ static int train(int rank, int world, void *arg)
     choir_module *bare = j.net;
     if (p->recompute)
         choir_module_recompute_blocks(bare, true);
-    choir_ddp_opts opts = choir_ddp_defaults();
-    opts.bucket_cap_mb = opts.first_bucket_mb = p->bucket_mb;
-    if (p->ddp)
-        j.net = choir_ddp(j.run, j.net, j.env.group, opts);
+    j.net = wrap(&j, p);
     choir_adamw_opts hp = choir_adamw_defaults();
     hp.lr = 1e-2f;
     j.optim = choir_adamw(j.run, j.net, hp);
@@ -150,12 +164,12 @@ static int train(int rank, int world, void *arg)
     return 0;
 }
 
-static outcome run(const char *model, int64_t m, int ranks, bool ddp, bool recorded,
+static outcome run(const char *model, int64_t m, int ranks, wrapping how, bool recorded,
     bool recompute, double bucket_mb)
 {
     outcome *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    plan p = {model, m, ddp, recorded, recompute, bucket_mb, shared};
+    plan p = {model, m, how, recorded, recompute, bucket_mb, shared};
     memset(shared, 0, sizeof *shared);
     choir_status status = choir_spawn(ranks, train, &p);
     if (status != CHOIR_OK)
@@ -185,13 +199,16 @@ static void compare(const char *model)
 {
     static const int64_t cuts[] = {1, 3, 4, 6};
     for (size_t c = 0; c < CHOIR_COUNT(cuts); c++) {
-        outcome single = run(model, cuts[c], 1, false, false, false, 25);
-        outcome recorded = run(model, cuts[c], 1, false, true, false, 25);
+        outcome single = run(model, cuts[c], 1, SINGLE, false, false, 25);
+        outcome recorded = run(model, cuts[c], 1, SINGLE, true, false, 25);
         assert_same(model, 0, &single, &recorded);
         for (int ranks = 1; ranks <= cuts[c] && ranks <= 4; ranks++) {
             outcome ddp =
-                run(model, cuts[c], ranks, true, ranks % 2, ranks > 1, ranks == 3 ? 0.001 : 25);
+                run(model, cuts[c], ranks, DDP, ranks % 2, ranks > 1, ranks == 3 ? 0.001 : 25);
             assert_same(model, ranks, &single, &ddp);
+            outcome fsdp = run(model, cuts[c], ranks, FSDP_1 + (c + (size_t)ranks) % 3,
+                ranks % 2 == 0, ranks < 3, 0);
+            assert_same(model, ranks, &single, &fsdp);
         }
     }
 }

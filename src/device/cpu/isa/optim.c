@@ -192,20 +192,47 @@ static void lamb_step(const choir__opt_entry *e, const choir__opt_hyper *hyper, 
     }
 }
 
+static int64_t rows_of(const choir__opt_entry *e)
+{
+    return e->n ? e->n / e->row : 0;
+}
+
+static void lamb_measure(
+    const choir__k_lamb *k, const choir__opt_entry *e, double *weight, double *update)
+{
+    const choir__opt_hyper *h = &k->hyper[e->group];
+    for (int64_t r = 0, count = rows_of(e); r < count; r++) {
+        weight[r] = squares(e->param + r * e->row, e->row);
+        update[r] = lamb_row(e, h, clip_of(k, h), r * e->row, e->row);
+    }
+}
+
+/* weight, update (rows): uses them up. */
+static void lamb_trust(const choir__k_lamb *k, const choir__opt_entry *e, double *weight,
+    double *update, int64_t rows)
+{
+    const choir__opt_hyper *h = &k->hyper[e->group];
+    float p = (float)sqrt(tree_sum(weight, rows)), u = (float)sqrt(tree_sum(update, rows));
+    lamb_step(e, h, h->trust && p != 0 && u != 0 ? h->lr * (p / u) : h->lr);
+}
+
 void KERNEL(lamb)(const choir__k_lamb *k)
 {
+    int64_t all = 0, at = 0;
+    for (int64_t i = 0; i < k->count; i++)
+        all += rows_of(&k->entries[i]);
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
-        const choir__opt_hyper *h = &k->hyper[e->group];
-        int64_t count = e->n ? e->n / e->row : 0;
-        double *weight = k->rows, *update = k->rows + count;
-        for (int64_t r = 0; r < count; r++) {
-            weight[r] = squares(e->param + r * e->row, e->row);
-            update[r] = lamb_row(e, h, clip_of(k, h), r * e->row, e->row);
+        double *weight = k->rows + at, *update = weight + all;
+        if (k->part == CHOIR__LAMB_STEP) {
+            weight = k->rows + e->whole_at;
+            lamb_trust(k, e, weight, weight + k->whole_rows, e->whole_rows);
+            continue;
         }
-        float p = (float)sqrt(tree_sum(weight, count)),
-              u = (float)sqrt(tree_sum(update, count));
-        lamb_step(e, h, h->trust && p != 0 && u != 0 ? h->lr * (p / u) : h->lr);
+        lamb_measure(k, e, weight, update);
+        if (k->part == CHOIR__LAMB_WHOLE)
+            lamb_trust(k, e, weight, update, rows_of(e));
+        at += rows_of(e);
     }
 }
 

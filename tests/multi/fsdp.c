@@ -1,0 +1,304 @@
+/* FSDP by itself: what a rank has of a model, the memory that takes, LAMB's norms over shards,
+ * eight ranks, units by class, size and hand, and what is wrong with its options. That the bits
+ * are those of one device and of DDP is multi.same_bits' affair. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+
+#include "nn/module.h"
+#include "parallel/fsdp/fsdp.h"
+#include "tensor/tensor.h"
+
+enum { WIDTH = 10, STEPS = 4, M = 8 };
+
+typedef struct outcome {
+    uint32_t loss[STEPS];
+    float weights[3 * WIDTH * WIDTH]; /* of the middle layers */
+} outcome;
+
+typedef struct plan {
+    choir_fsdp_opts opts;
+    bool fsdp, lamb, mark, recorded;
+    outcome *out; /* shared */
+} plan;
+
+static choir_module *middle(choir_scope *run)
+{
+    return choir_nn_sequential(run, choir_nn_linear(run, WIDTH, WIDTH), choir_nn_relu(run));
+}
+
+/* Rows of 10, 5 and 1: some ranks have none of some parameters. */
+static choir_module *new_net(choir_scope *run, bool mark)
+{
+    choir_module *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = middle(run);
+        if (mark && i != 1)
+            choir_fsdp_unit(blocks[i]);
+    }
+    return choir_nn_sequential(run, choir_nn_linear(run, 5, WIDTH), blocks[0], blocks[1],
+        blocks[2], choir_nn_linear(run, WIDTH, 5), choir_nn_linear(run, 5, 1));
+}
+
+typedef struct job {
+    choir_env env;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    int64_t first, count;
+    choir_tensor *x, *losses[M];
+} job;
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    for (int64_t m = 0; m < j->count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->first + m);
+        choir_tensor *x = choir_narrow(choir_in(micro, j->x), 0, 4 * (j->first + m), 4);
+        choir_tensor *y = choir_forward(j->net, x);
+        choir_tensor *loss = choir_mean(choir_mul(y, y));
+        choir_check(choir_backward(loss));
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_check(choir_scope_close(micro));
+    }
+    return choir_optim_step(j->optim);
+}
+
+static void open_job(job *j, const plan *p)
+{
+    *j = (job){0};
+    choir_check(choir_env_init(&j->env));
+    j->env.microbatches = M;
+    j->run = choir_run_open(&j->env, 7);
+    choir_env_micro(&j->env, &j->first, &j->count);
+    j->net = new_net(j->run, p->mark);
+    if (p->fsdp)
+        j->net = choir_fsdp(j->run, j->net, j->env.group, p->opts);
+    choir_lamb_opts lamb = choir_lamb_defaults();
+    choir_adamw_opts adam = choir_adamw_defaults();
+    lamb.lr = adam.lr = 0.02f;
+    j->optim = p->lamb ? choir_lamb(j->run, j->net, lamb) : choir_adamw(j->run, j->net, adam);
+    choir_optim_clip(j->optim, 0.05f);
+    j->x = choir_randn(j->run, choir_dims(4 * M, 5), "x");
+    choir_check(choir_scope_status(j->run));
+}
+
+static void close_job(job *j)
+{
+    choir_check(choir_scope_close(j->run));
+    choir_env_free(&j->env);
+}
+
+static void note_weights(const char *name, choir_tensor *t, void *arg)
+{
+    float **at = arg;
+    if (t->shape.ndim != 2 || t->count != (int64_t)WIDTH * WIDTH)
+        return;
+    (void)name;
+    choir_check(choir_read(t, *at, (size_t)t->count * sizeof(float)));
+    *at += t->count;
+}
+
+static int train(int rank, int world, void *arg)
+{
+    const plan *p = arg;
+    job j;
+    (void)world;
+    open_job(&j, p);
+    for (int s = 0; s < STEPS; s++) {
+        float mine[M] = {0}, loss;
+        if (p->recorded)
+            choir_check(choir_step(j.run, body, &j));
+        else {
+            choir_scope *step = choir_step_open(j.run, (uint64_t)s);
+            choir_check(body(step, &j));
+            choir_check(choir_scope_close(step));
+        }
+        for (int64_t m = 0; m < j.count; m++)
+            mine[m] = (float)choir_item(j.losses[m]);
+        choir_check(choir_env_mean(&j.env, mine, &loss));
+        if (rank == 0)
+            memcpy(&p->out->loss[s], &loss, sizeof loss);
+    }
+    float *at = p->out->weights;
+    if (rank == 0)
+        choir_module_visit(j.net, false, note_weights, &at);
+    close_job(&j);
+    return 0;
+}
+
+static outcome run(int ranks, plan p)
+{
+    p.out =
+        mmap(NULL, sizeof *p.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    choir_status status = choir_spawn(ranks, train, &p);
+    if (status != CHOIR_OK)
+        print_error("%d ranks: %s\n", ranks, choir_error_message());
+    outcome o = *p.out;
+    munmap(p.out, sizeof *p.out);
+    assert_int_equal(status, CHOIR_OK);
+    return o;
+}
+
+static void many_ranks(void **state)
+{
+    (void)state;
+    for (int lamb = 0; lamb < 2; lamb++) {
+        outcome single = run(1, (plan){.lamb = lamb});
+        assert_true(single.loss[0] != single.loss[STEPS - 1]);
+        for (int ranks = 2; ranks <= M; ranks += ranks < 4 ? 1 : 4)
+            for (int stage = 1; stage <= 3; stage++) {
+                outcome o = run(ranks, (plan){.fsdp = true,
+                                           .lamb = lamb,
+                                           .recorded = stage == 2,
+                                           .opts = {.stage = stage}});
+                assert_memory_equal(&o, &single, sizeof o);
+            }
+    }
+}
+
+static void units(void **state)
+{
+    (void)state;
+    outcome single = run(1, (plan){.lamb = false});
+    plan plans[] = {{.opts = {.unit_class = "linear"}}, {.opts = {.unit_params = 100}},
+        {.opts = {.unit_params = 1 << 30}}, {.mark = true}};
+    for (size_t i = 0; i < CHOIR_COUNT(plans); i++) {
+        plans[i].fsdp = true;
+        plans[i].opts.stage = 3;
+        outcome o = run(2, plans[i]);
+        assert_memory_equal(&o, &single, sizeof o);
+    }
+}
+
+/* --- what a rank has --- */
+
+static void check_part(const char *name, choir_tensor *t, void *arg)
+{
+    const job *j = arg;
+    const choir__param *p = t->param;
+    int64_t rows = t->shape.dim[0], chunk = (rows + j->env.world - 1) / j->env.world;
+    int64_t lo = chunk * j->env.rank < rows ? chunk * j->env.rank : rows;
+    int64_t n = lo + chunk < rows ? chunk : rows - lo;
+    (void)name;
+    assert_int_equal(p->box_count, 1);
+    assert_int_equal(p->boxes->from[0], lo);
+    assert_int_equal(p->boxes->size[0], n);
+    assert_int_equal(p->local->shape.dim[0], n);
+    assert_int_equal(p->local->count * rows, t->count * n);
+    if (n)
+        assert_ptr_equal(
+            choir__data(p->local), (float *)choir__data(t) + lo * (t->count / rows));
+}
+
+static void check_state(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    *(int64_t *)arg += t->count;
+}
+
+/* 10 rows on 4 ranks are 3, 3, 3, 1; 5 are 2, 2, 1, 0; 1 is 1, 0, 0, 0. */
+static int parts(int rank, int world, void *arg)
+{
+    job j;
+    int64_t state = 0, mine = 0;
+    (void)rank;
+    (void)world;
+    open_job(&j, arg);
+    choir_module_visit(j.net, false, check_part, &j);
+    choir_scope *step = choir_step_open(j.run, 0);
+    choir_check(body(step, &j));
+    choir_check(choir_scope_close(step));
+    choir__param **params;
+    int count;
+    params = choir__module_params(j.net, &count);
+    for (int i = 0; i < count; i++) {
+        choir_tensor *g = choir_grad(params[i]->tensor);
+        assert_non_null(g);
+        assert_memory_equal(&g->shape, &params[i]->local->shape, sizeof g->shape);
+        mine += params[i]->local->count;
+    }
+    free(params);
+    choir_optim_visit(j.optim, check_state, &state);
+    assert_int_equal(state, 2 * mine);
+    close_job(&j);
+    return 0;
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        choir_spawn(4, parts, &(plan){.fsdp = true, .opts = {.stage = 3}}), CHOIR_OK);
+}
+
+/* --- wrong input --- */
+
+static void expect(choir_fsdp_opts opts, const char *said)
+{
+    choir_env env;
+    choir_check(choir_env_init(&env));
+    choir_scope *run_ = choir_run_open(&env, 1);
+    choir_fsdp(run_, new_net(run_, false), env.group, opts);
+    assert_int_not_equal(choir_scope_status(run_), CHOIR_OK);
+    if (!strstr(choir_error_message(), said))
+        print_error("%s\n", choir_error_message());
+    assert_non_null(strstr(choir_error_message(), said));
+    choir_scope_close(run_);
+    choir_env_free(&env);
+}
+
+static void wrong(void **state)
+{
+    (void)state;
+    expect((choir_fsdp_opts){.stage = 4}, "there is no stage 4");
+    expect((choir_fsdp_opts){.stage = 3, .unit_class = "lineal"}, "is a 'lineal'");
+    expect((choir_fsdp_opts){.stage = 3, .unit_params = -1}, "units of -1 parameters");
+    choir_env env;
+    choir_check(choir_env_init(&env));
+    choir_scope *run_ = choir_run_open(&env, 1);
+    choir_module *net = choir_ddp(run_, new_net(run_, false), env.group, choir_ddp_defaults());
+    choir_fsdp(run_, net, env.group, choir_fsdp_defaults());
+    assert_int_equal(choir_scope_status(run_), CHOIR_ERR_STATE);
+    assert_non_null(strstr(choir_error_message(), "another strategy"));
+    choir_scope_close(run_);
+    choir_env_free(&env);
+}
+
+/* A pool that does not hold a share of the weights says so; one that does not hold the model
+ * may hold a share. */
+static void capped(void **state)
+{
+    (void)state;
+    for (int fits = 0; fits < 2; fits++) {
+        choir_env env;
+        choir_check(choir_env_init(&env));
+        choir_scope *run_ = choir_run_open(&env, 1);
+        choir_module *net = new_net(run_, false);
+        choir_device_stats stats;
+        choir_device_get_stats(env.device, &stats);
+        choir_device_set_limit(env.device, stats.bytes_reserved + (fits ? 1 << 20 : 64));
+        choir_fsdp(run_, net, env.group, choir_fsdp_defaults());
+        assert_int_equal(choir_scope_status(run_), fits ? CHOIR_OK : CHOIR_ERR_MEMORY);
+        choir_scope_close(run_);
+        choir_device_set_limit(env.device, 0);
+        choir_device_stats after;
+        choir_device_get_stats(env.device, &after);
+        assert_true(after.bytes_now <= stats.bytes_now);
+        choir_env_free(&env);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_ranks), cmocka_unit_test(units),
+        cmocka_unit_test(rows), cmocka_unit_test(wrong), cmocka_unit_test(capped)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
