@@ -20,6 +20,10 @@
  * Where ranks share a machine, stage 3's weights lie in one piece of memory that all of them
  * map, each writing its own rows: gathering copies nothing.
  *
+ * Hybrid sharding (HSDP) shards among neighbouring ranks, as those of a machine, and replicates
+ * between them: what is gathered stays within the machine, and only each rank's own share of
+ * the gradients is reduced between them. N is the number of ranks that shard, then.
+ *
  * The bits are those of one device, and of DDP, at the same number of micro-batches. With more
  * micro-batches than ranks a rank's sums are held unsharded until its last one.
  *
@@ -47,6 +51,9 @@ typedef struct choir_fsdp_opts {
      * choir_module_recompute_blocks finds them. The rest is one more unit. */
     const char *unit_class;
     int64_t unit_params;
+    int shard_ranks; /* that share a model, neighbours by rank; default 0: all of the group;
+                        -1: those of each node. It divides the world size, and the world size
+                        the micro-batches */
 } choir_fsdp_opts;
 
 choir_fsdp_opts choir_fsdp_defaults(void);
@@ -57,9 +64,9 @@ void choir_fsdp_unit(choir_module *module);
 /** Shards module over the group: before it is used, no rank holds more than its share; after,
  * it keeps the values it has, which must be the same on all ranks. Buffers become rank 0's
  * before each step. The wrapper forwards to the module and adds nothing to names. Never NULL;
- * errors stick to the run: argument (a stage, fewer micro-batches than ranks, a class that no
- * module is of), mismatch (ranks with different models), state (parameters in another
- * strategy's hands), memory, peer lost. */
+ * errors stick to the run: argument (a stage, micro-batches that the ranks cannot share, a
+ * class that no module is of), mismatch (ranks with different models), state (parameters in
+ * another strategy's hands), memory, peer lost. */
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts);
 

@@ -6,13 +6,15 @@
 
 static choir_status parse(const char *text, choir__strategy_options *o)
 {
-    int64_t stage = 3;
+    int64_t stage = 3, shard_ranks = 0;
     o->fsdp = choir_fsdp_defaults();
     choir__option known[] = {{"stage", CHOIR__INT, &stage, 1, 3},
         {"unit_params", CHOIR__INT, &o->fsdp.unit_params, 0, INT64_MAX},
-        {"unit_class", CHOIR__WORD, o->unit_class, 0, 0}, {NULL}};
+        {"unit_class", CHOIR__WORD, o->unit_class, 0, 0},
+        {"shard_ranks", CHOIR__INT, &shard_ranks, -1, INT32_MAX}, {NULL}};
     choir_status status = choir__options_parse(text, "strategy fsdp", known);
     o->fsdp.stage = (int)stage;
+    o->fsdp.shard_ranks = (int)shard_ranks;
     return status;
 }
 
@@ -29,7 +31,7 @@ static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", N
 
 const choir__strategy choir__strategy_fsdp = {
     .name = "fsdp",
-    .options = "[:stage=3,unit_params=0,unit_class=NAME]",
+    .options = "[:stage=3,shard_ranks=0,unit_params=0,unit_class=NAME]",
     .help = "a process a device, weights, gradients and state sharded",
     .spread = CHOIR__DEVICE_A_RANK,
     .shards = true,

@@ -164,6 +164,21 @@ static void many_ranks(void **state)
     }
 }
 
+/* Copies of a model on some of the ranks each; also runs that are several nodes of the tree. */
+static void hybrid(void **state)
+{
+    (void)state;
+    outcome single = run(1, (plan){.lamb = true});
+    static const struct {
+        int ranks, shard;
+    } cases[] = {{2, 1}, {4, 2}, {4, 4}, {8, 2}, {8, 4}, {4, -1}};
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        choir_fsdp_opts opts = {.stage = 2 + (int)i % 2, .shard_ranks = cases[i].shard};
+        outcome o = run(cases[i].ranks, (plan){.fsdp = true, .lamb = true, .opts = opts});
+        assert_memory_equal(&o, &single, sizeof o);
+    }
+}
+
 static void units(void **state)
 {
     (void)state;
@@ -261,6 +276,7 @@ static void wrong(void **state)
     expect((choir_fsdp_opts){.stage = 4}, "there is no stage 4");
     expect((choir_fsdp_opts){.stage = 3, .unit_class = "lineal"}, "is a 'lineal'");
     expect((choir_fsdp_opts){.stage = 3, .unit_params = -1}, "units of -1 parameters");
+    expect((choir_fsdp_opts){.stage = 3, .shard_ranks = 2}, "in copies of 2 ranks");
     choir_env env;
     choir_check(choir_env_init(&env));
     choir_scope *run_ = choir_run_open(&env, 1);
@@ -298,7 +314,8 @@ static void capped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_ranks), cmocka_unit_test(units),
-        cmocka_unit_test(rows), cmocka_unit_test(wrong), cmocka_unit_test(capped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_ranks), cmocka_unit_test(hybrid),
+        cmocka_unit_test(units), cmocka_unit_test(rows), cmocka_unit_test(wrong),
+        cmocka_unit_test(capped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

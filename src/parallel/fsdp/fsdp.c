@@ -41,10 +41,10 @@ static choir_status sum_rows(void *arg, choir_device *device, double *numbers, i
 {
     choir__fsdp *f = arg;
     choir_work work;
-    choir__group_waits(f->group, device);
+    choir__group_waits(f->shard, device);
     choir_status status =
-        choir_group_all_reduce(f->group, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
-    choir__device_waits(device, f->group);
+        choir_group_all_reduce(f->shard, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
+    choir__device_waits(device, f->shard);
     return status;
 }
 
@@ -53,6 +53,9 @@ static void close_fsdp(void *arg)
     choir__fsdp *f = arg;
     free(f->params);
     choir__fsdp_free_weights(f);
+    if (f->shard != f->group)
+        choir_group_free(f->shard);
+    choir_group_free(f->replicate);
 }
 
 /* --- construction --- */
@@ -68,11 +71,42 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
     if (f->opts.unit_params < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",
             (long long)f->opts.unit_params);
+    if (f->opts.shard_ranks < -1 || (f->opts.shard_ranks > 0 && world % f->opts.shard_ranks))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: a world of %d does not come in copies of %d ranks that share a model", world,
+            f->opts.shard_ranks);
     if (total < world)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,
             world);
     return CHOIR_OK;
+}
+
+/* Neighbours share a model; those at the same place in their copies are the replicas. */
+static choir_status split_ranks(choir__fsdp *f, int64_t total)
+{
+    int rank = choir_group_rank(f->group), world = choir_group_world(f->group);
+    int each =
+        f->opts.shard_ranks < 0 ? choir_group_local_world(f->group) : f->opts.shard_ranks;
+    int64_t sizes[2] = {each, -each}; /* nodes may have other sizes */
+    choir_status status =
+        choir_group_all_reduce(f->group, sizes, 2, CHOIR_I64, CHOIR_MAX, NULL);
+    if (status != CHOIR_OK || each == world)
+        return status;
+    if (sizes[0] != -sizes[1] || world % each)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: the nodes have from %lld to %lld ranks; copies of a model need as many each",
+            (long long)-sizes[1], (long long)sizes[0]);
+    if (total % world)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: %lld micro-batches for %d ranks in copies of %d: the ranks must have as many "
+            "each",
+            (long long)total, world, each);
+    f->shard = NULL;
+    status = choir_group_split(f->group, rank / each, rank, &f->shard);
+    if (status == CHOIR_OK)
+        status = choir_group_split(f->group, rank % each, rank, &f->replicate);
+    return status;
 }
 
 static void make_book(choir__fsdp *f, int64_t total)
@@ -97,6 +131,8 @@ static choir_status take_over(choir__fsdp *f)
     int64_t asked = f->opts.microbatches ? f->opts.microbatches : run->micro_total;
     int64_t total = asked ? asked : choir_group_world(f->group);
     choir_status status = check_options(f, total);
+    if (status == CHOIR_OK && f->opts.shard_ranks)
+        status = split_ranks(f, total);
     if (status == CHOIR_OK)
         status = choir__ranks_agree(f->group, f->module, "fsdp");
     if (status == CHOIR_OK)
@@ -117,7 +153,7 @@ choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts)
 {
     choir__fsdp *f = choir_module_new(run, &fsdp_class);
-    f->group = group;
+    f->group = f->shard = group;
     f->opts = opts;
     f->base.strategy = true;
     choir__module_name(module); /* names are the module's own, without a prefix */

@@ -19,7 +19,9 @@ typedef struct choir__fsdp_slot {
 typedef struct choir__fsdp {
     choir_module base;
     choir_module *module;
-    choir_group *group;
+    choir_group *group;     /* all ranks */
+    choir_group *shard;     /* those that share a model; group itself unless hybrid */
+    choir_group *replicate; /* those that have the same share of other copies; NULL: none */
     choir_fsdp_opts opts;
     choir__param **params; /* (count) in order of registration */
     int count;
@@ -29,7 +31,7 @@ typedef struct choir__fsdp {
     choir__shared *shared;   /* stage 3: all weights, in rank 0's region */
     choir__storage *whole;   /* stages 1 and 2: all weights of this rank */
     choir__cut *weight_cuts; /* (count) of a flat array of all weights */
-    size_t charged;          /* bytes, to the device's pool */
+    size_t charged;          /* bytes, to the device's pool, for shared */
 
     /* reducer.c */
     choir__fsdp_slot *slots;
@@ -37,7 +39,10 @@ typedef struct choir__fsdp {
     choir__cut **cuts; /* (bucket_count) each (cut_count[bucket]) */
     int *cut_count;
     int bucket_count;
-    choir__storage *sums; /* gradients of what this rank has */
+    choir__storage *sums;       /* gradients of what this rank has */
+    choir__shared *shared_sums; /* the same of hybrid sharding, where other copies' ranks are */
+    size_t sums_bytes, sums_stride; /* stride: between nodes of a hybrid's */
+    int64_t *sums_at, *sums_count;  /* (bucket_count) elements of a bucket in it */
     choir__sharer sharer;
     choir__step_watcher watcher;
 } choir__fsdp;
@@ -55,7 +60,7 @@ void choir__fsdp_free_weights(choir__fsdp *f);
 /* reducer.c */
 extern const choir__reducer_ops choir__fsdp_reducer;
 
-/* The device goes on when all ranks' devices are here. */
+/* The device goes on when the devices of all ranks that share the weights are here. */
 choir_status choir__fsdp_fence(choir__fsdp *f);
 
 #endif

@@ -7,7 +7,11 @@
  *
  * A slot is written anew once the peers have read it, so there are two of a size. In stage 1,
  * and where a rank sums several micro-batches first, every bucket keeps one. What is summed
- * lies in `sums`, where the optimizer finds it. */
+ * lies in `sums`, where the optimizer finds it.
+ *
+ * Hybrid: the ranks that share a model have a contiguous run of the job's micro-batches, and
+ * their sum is one or more nodes of the job's tree; ranks with the same rows of other copies
+ * add those up. */
 #include <stdlib.h>
 
 #include "parallel/fsdp/fsdp.h"
@@ -17,10 +21,17 @@ enum { ALIGN = 16, TURNS = 2 };
 choir_status choir__fsdp_fence(choir__fsdp *f)
 {
     choir_work work;
-    choir__group_waits(f->group, f->base.run->device);
-    choir_status status = choir_group_barrier(f->group, &work);
-    choir__device_waits(f->base.run->device, f->group);
+    choir__group_waits(f->shard, f->base.run->device);
+    choir_status status = choir_group_barrier(f->shard, &work);
+    choir__device_waits(f->base.run->device, f->shard);
     return status;
+}
+
+static void drain(choir__fsdp *f)
+{
+    choir__queue_wait(choir__group_queue(f->shard));
+    if (f->replicate)
+        choir__queue_wait(choir__group_queue(f->replicate));
 }
 
 /* --- the layout of sums --- */
@@ -31,10 +42,17 @@ static void forget_layout(choir__fsdp *f)
         free(f->cuts[b]);
     free(f->cuts);
     free(f->cut_count);
+    free(f->sums_at);
+    free(f->sums_count);
     choir__storage_unref(f->sums);
+    if (f->shared_sums)
+        choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->sums_bytes);
+    choir__shared_free(f->shared_sums);
     f->cuts = NULL;
     f->cut_count = NULL;
+    f->sums_at = f->sums_count = NULL;
     f->sums = NULL;
+    f->shared_sums = NULL;
     f->bucket_count = 0;
 }
 
@@ -61,28 +79,73 @@ static void add_cut(choir__fsdp *f, const choir__param *p, const choir__slot *sl
         .out = slot->local_at};
 }
 
-static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
+/* This group's run of the job's micro-batches. */
+static void run_of(const choir__fsdp *f, const choir__book *book, int64_t *lo, int64_t *hi)
 {
-    int64_t at = 0;
-    f->bucket_count = book->bucket_count;
-    f->cuts = choir__calloc((size_t)book->bucket_count + 1, sizeof *f->cuts);
-    f->cut_count = choir__calloc((size_t)book->bucket_count + 1, sizeof *f->cut_count);
+    *lo = 0, *hi = book->total;
+    if (f->replicate)
+        choir__tree_run(book->total, choir_group_rank(f->replicate),
+            choir_group_world(f->replicate), lo, hi);
+}
+
+static choir_status no_memory(const choir__book *book)
+{
+    return choir__error(CHOIR_ERR_MEMORY,
+        "out of memory on %s for this rank's share of the gradients",
+        choir_device_name(book->device));
+}
+
+static choir_status sums_memory(choir__fsdp *f, choir__book *book)
+{
+    choir__node nodes[CHOIR__MAX_NODES];
+    int64_t lo, hi;
+    run_of(f, book, &lo, &hi);
+    if (!f->replicate) {
+        f->sums = choir__storage_new(book->device, f->sums_stride);
+        book->sums = f->sums ? f->sums->data : NULL;
+        return f->sums ? CHOIR_OK : no_memory(book);
+    }
+    f->sums_bytes = f->sums_stride * (size_t)choir__tree_nodes(lo, hi, nodes);
+    choir_status status = choir__shared_new(f->replicate, f->sums_bytes, &f->shared_sums);
+    if (status != CHOIR_OK)
+        return status;
+    book->sums = choir__shared_at(f->shared_sums, choir_group_rank(f->replicate));
+    if (choir__pool_charge(book->device, (ptrdiff_t)f->sums_bytes))
+        return CHOIR_OK;
+    f->sums_bytes = 0;
+    return no_memory(book);
+}
+
+static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucket, int64_t at)
+{
     for (int i = 0; i < book->count; i++)
         for (int u = 0; u < book->params[i]->slot_count; u++) {
             choir__slot *slot = &book->params[i]->slots[u];
-            if (slot->by_rows)
+            if (slot->by_rows || slot->bucket != bucket)
                 continue;
             slot->local_at = at;
             at += (book->params[i]->local->count + ALIGN - 1) / ALIGN * ALIGN;
             add_cut(f, book->params[i], slot);
         }
-    f->sums = choir__storage_new(book->device, (size_t)(at + 1) * sizeof(float));
-    if (!f->sums)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for this rank's share of the gradients",
-            choir_device_name(book->device));
-    book->sums = f->sums->data;
-    return CHOIR_OK;
+    return at;
+}
+
+static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
+{
+    int64_t at = 0;
+    size_t n = (size_t)book->bucket_count + 1;
+    f->bucket_count = book->bucket_count;
+    f->cuts = choir__calloc(n, sizeof *f->cuts);
+    f->cut_count = choir__calloc(n, sizeof *f->cut_count);
+    f->sums_at = choir__calloc(n, sizeof *f->sums_at);
+    f->sums_count = choir__calloc(n, sizeof *f->sums_count);
+    for (int b = 0; b < book->bucket_count; b++) {
+        f->sums_at[b] = at;
+        at = lay_out_bucket(f, book, b, at);
+        f->sums_count[b] = at - f->sums_at[b];
+    }
+    f->sums_stride = (size_t)(at + ALIGN) * sizeof(float);
+    return sums_memory(f, book);
 }
 
 /* --- slots --- */
@@ -119,7 +182,7 @@ static choir_status new_slot(
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the gradients of a unit, %zu bytes; smaller units need less",
             choir_device_name(device), bytes);
-    choir_status status = choir__shared_new(f->group, bytes, &memory);
+    choir_status status = choir__shared_new(f->shard, bytes, &memory);
     if (status != CHOIR_OK) {
         choir__pool_charge(device, -(ptrdiff_t)bytes);
         return status;
@@ -143,7 +206,7 @@ static choir_status laid_out(void *reducer, choir__book *book)
 {
     choir__fsdp *f = reducer;
     size_t levels = (size_t)choir__book_levels(book);
-    choir__queue_wait(choir__group_queue(f->group)); /* which may still be at the old one */
+    drain(f); /* a group may still be at the old one */
     forget_layout(f);
     free_slots(f);
     choir_status status = lay_out_sums(f, book);
@@ -171,43 +234,69 @@ static choir_status hold(
     s->bucket = bucket;
     if (s->read.queue)
         choir__queue_wait_event(book->device->queue, s->read);
-    *memory = choir__shared_at(s->memory, choir_group_rank(f->group));
+    *memory = choir__shared_at(s->memory, choir_group_rank(f->shard));
     return CHOIR_OK;
+}
+
+/* Each rank's own rows of the bucket, over the ranks that share the model. */
+static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket, float scale)
+{
+    const choir__bucket *b = &book->buckets[bucket];
+    choir__tree_scatter args = {.nodes = b->held,
+        .node_stride = (size_t)b->count * sizeof(float),
+        .cuts = f->cuts[bucket],
+        .cut_count = f->cut_count[bucket],
+        .count = b->count,
+        .total = book->total,
+        .out = book->sums,
+        .out_stride = f->sums_stride,
+        .scale = f->replicate ? 1 : scale};
+    run_of(f, book, &args.first, &args.leaves);
+    args.leaves -= args.first;
+    choir__group_waits(f->shard, book->device);
+    return choir__group_tree_scatter(f->shard, &args);
+}
+
+/* And over the copies. */
+static choir_status reduce_copies(
+    choir__fsdp *f, const choir__book *book, int bucket, float scale)
+{
+    choir__tree_reduce args = {.nodes = book->sums + f->sums_at[bucket],
+        .node_stride = f->sums_stride,
+        .count = f->sums_count[bucket],
+        .leaves = book->total,
+        .scale = scale};
+    choir__queue_wait_event(
+        choir__group_queue(f->replicate), choir__queue_record(choir__group_queue(f->shard)));
+    return choir__group_tree_reduce(f->replicate, &args);
 }
 
 static void bucket_ready(void *reducer, choir__book *book, int bucket)
 {
     choir__fsdp *f = reducer;
-    const choir__bucket *b = &book->buckets[bucket];
-    choir__tree_scatter args = {
-        .nodes = b->held,
-        .node_stride = (size_t)b->count * sizeof(float),
-        .cuts = f->cuts[bucket],
-        .cut_count = f->cut_count[bucket],
-        .count = b->count,
-        .leaves = book->total,
-        .total = book->total,
-        .out = book->sums,
-        .scale = b->shared ? 1 : 1.0f / (float)book->total,
-    };
-    choir__group_waits(f->group, book->device);
-    choir_status status = choir__group_tree_scatter(f->group, &args);
-    if (status != CHOIR_OK)
-        choir__scope_fail(f->base.run, status);
+    float scale = book->buckets[bucket].shared ? 1 : 1.0f / (float)book->total;
+    choir_status status = scatter(f, book, bucket, scale);
     choir__fsdp_slot *s = slot_of(f, bucket);
-    s->read = choir__queue_record(choir__group_queue(f->group));
+    s->read = choir__queue_record(choir__group_queue(f->shard));
     s->turn = ++f->turns;
     if (!keeps_slots(f, book))
         s->bucket = -1;
+    if (status == CHOIR_OK && f->replicate)
+        status = reduce_copies(f, book, bucket, scale);
+    if (status != CHOIR_OK)
+        choir__scope_fail(f->base.run, status);
 }
 
 /* The peers' backwards are done, too: what they read may change. */
 static choir_status finish(void *reducer, choir__book *book)
 {
     choir__fsdp *f = reducer;
-    (void)book;
     choir_status status = choir__fsdp_fence(f);
-    return status == CHOIR_OK ? choir__queue_status(choir__group_queue(f->group)) : status;
+    if (f->replicate)
+        choir__device_waits(book->device, f->replicate);
+    if (status == CHOIR_OK && f->replicate)
+        status = choir__queue_status(choir__group_queue(f->replicate));
+    return status == CHOIR_OK ? choir__queue_status(choir__group_queue(f->shard)) : status;
 }
 
 static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *slot,
@@ -226,7 +315,7 @@ static choir_status name_unused(void *reducer, choir__book *book)
 static void free_reducer(void *reducer)
 {
     choir__fsdp *f = reducer;
-    choir__queue_wait(choir__group_queue(f->group));
+    drain(f);
     forget_layout(f);
     free_slots(f);
 }

@@ -43,7 +43,7 @@ static void take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut)
     choir_scope *run = f->base.run;
     choir_shape shape = p->tensor->shape.ndim ? p->tensor->shape : choir_dims(1);
     int64_t lo,
-        n = choir__cut_part(cut, choir_group_rank(f->group), choir_group_world(f->group), &lo);
+        n = choir__cut_part(cut, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
     choir__box *box = choir__arena_get(&run->arena, sizeof *box);
     box->from[0] = cut->row ? lo / cut->row : 0;
     shape.dim[0] = cut->row ? n / cut->row : 0;
@@ -116,21 +116,21 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
                          "out of memory on %s for the weights, %zu bytes; stage 3 shards them",
                          choir_device_name(device), bytes);
     }
-    size_t world = (size_t)choir_group_world(f->group), share = (bytes + world - 1) / world;
+    size_t world = (size_t)choir_group_world(f->shard), share = (bytes + world - 1) / world;
     if (!choir__pool_charge(device, (ptrdiff_t)share))
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for this rank's share of the weights, %zu bytes",
             choir_device_name(device), share);
     f->charged += share;
-    bool first = choir_group_rank(f->group) == 0;
-    choir_status status = choir__shared_new(f->group, first ? bytes : 0, &f->shared);
+    bool first = choir_group_rank(f->shard) == 0;
+    choir_status status = choir__shared_new(f->shard, first ? bytes : 0, &f->shared);
     if (status != CHOIR_OK)
         return status;
     *array = choir__shared_at(f->shared, 0);
     return *array ? CHOIR_OK
                   : choir__error(CHOIR_ERR_UNSUPPORTED,
                         "fsdp: stage 3 over %s: ranks share no memory; take stage 2",
-                        choir_group_backend(f->group));
+                        choir_group_backend(f->shard));
 }
 
 choir_status choir__fsdp_shard(choir__fsdp *f)
@@ -158,9 +158,9 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
         .cuts = f->weight_cuts,
         .cut_count = f->count,
         .dtype = CHOIR_F32};
-    choir__group_waits(f->group, device);
-    choir_status status = choir__group_gather_rows(f->group, &args);
-    choir__device_waits(device, f->group);
+    choir__group_waits(f->shard, device);
+    choir_status status = choir__group_gather_rows(f->shard, &args);
+    choir__device_waits(device, f->shard);
     return status;
 }
 
