@@ -16,6 +16,7 @@ typedef struct ddp {
     choir_module *module;
     choir_group *group;
     choir__shared *shared;      /* the book's levels */
+    size_t charged;             /* bytes of it, to the device's pool */
     choir__algorithm algorithm; /* of reductions */
     uint64_t synced;            /* one more than the step whose buffers are rank 0's */
 } ddp;
@@ -27,13 +28,28 @@ choir_ddp_opts choir_ddp_defaults(void)
 
 /* --- the reducer --- */
 
+static void free_levels(ddp *d)
+{
+    choir__shared_free(d->shared);
+    choir__pool_charge(d->base.run->device, -(ptrdiff_t)d->charged);
+    d->shared = NULL;
+    d->charged = 0;
+}
+
 static void *alloc_levels(void *reducer, size_t bytes, int levels)
 {
     ddp *d = reducer;
     choir_device_sync(d->base.run->device);
-    choir__shared_free(d->shared);
-    d->shared = NULL;
-    if (choir__shared_new(d->group, bytes * (size_t)levels, &d->shared) != CHOIR_OK)
+    free_levels(d);
+    bytes *= (size_t)levels;
+    if (!choir__pool_charge(d->base.run->device, (ptrdiff_t)bytes)) {
+        choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for gradients, %zu bytes; fsdp shards them",
+            choir_device_name(d->base.run->device), bytes);
+        return NULL;
+    }
+    d->charged = bytes;
+    if (choir__shared_new(d->group, bytes, &d->shared) != CHOIR_OK)
         return NULL;
     return choir__shared_at(d->shared, choir_group_rank(d->group));
 }
@@ -79,8 +95,7 @@ static void free_reducer(void *reducer)
 {
     ddp *d = reducer;
     choir__queue_wait(choir__group_queue(d->group));
-    choir__shared_free(d->shared);
-    d->shared = NULL;
+    free_levels(d);
 }
 
 static const choir__reducer_ops reducer_ops = {
