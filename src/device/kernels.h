@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "device/kernels_attention.h"
 #include "device/kernels_images.h"
+#include "device/kernels_parts.h"
 #include "device/kernels_recurrent.h"
 
 enum { CHOIR__MAX_DIMS = 6 };
@@ -121,12 +122,13 @@ typedef struct choir__k_sum {
     choir_dtype dtype;
 } choir__k_sum;
 
-/* y[r] = max_c x[r, c] and, when index is there, the smallest c that has it. y may be NULL. */
+/* y[r] = max_c x[r, c] and, when index is there, the smallest c that has it, plus first. y may
+ * be NULL. */
 typedef struct choir__k_max_rows {
     const void *x;
     void *y;
     int64_t *index;
-    int64_t rows, cols;
+    int64_t rows, cols, first;
     choir_dtype dtype;
 } choir__k_max_rows;
 
@@ -218,12 +220,14 @@ typedef struct choir__k_rotary {
     choir_dtype dtype;
 } choir__k_rotary;
 
-/* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, naming it. */
+/* y[i] = table[ids[i]]; of a part, 0 for CHOIR__ELSEWHERE. Another id outside [0, rows) fails
+ * the queue, naming it. */
 typedef struct choir__k_embedding {
     const void *table;
     const int64_t *ids;
     void *y;
     int64_t n, rows, cols;
+    bool part;
     choir_dtype dtype;
 } choir__k_embedding;
 
@@ -249,7 +253,8 @@ typedef struct choir__k_embedding_backward {
 typedef enum choir__row_losses {
     CHOIR__ROWS_MEAN,
     CHOIR__ROWS_SUM,
-    CHOIR__ROWS_EACH
+    CHOIR__ROWS_EACH,
+    CHOIR__ROWS_SCORE
 } choir__row_losses;
 
 /* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64, classes weighing
@@ -261,7 +266,9 @@ typedef enum choir__row_losses {
  *         rows not ignored, the number of them without weights
  *   SUM   loss () the sum over rows; count 1
  *   EACH  loss (rows); count 1
- * A target outside [0, cols) fails the queue. */
+ *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1; for
+ *         part_losses, and without weights and smoothing
+ * A target outside [0, cols) fails the queue, but for CHOIR__ELSEWHERE in SCORE. */
 typedef struct choir__k_cross_entropy {
     const void *logits, *weight;
     const int64_t *targets;
@@ -274,7 +281,7 @@ typedef struct choir__k_cross_entropy {
 
 /* A row's glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c / cols), where
  * a = (1-s) w_t + s mean w, 1 without weights; 0 where count is. gloss as loss. glogits may be
- * logits. */
+ * logits. Without weights and smoothing a target may be CHOIR__ELSEWHERE: then it is no c. */
 typedef struct choir__k_cross_entropy_backward {
     const void *logits, *weight, *lse, *count, *gloss;
     const int64_t *targets;
@@ -439,7 +446,7 @@ typedef struct choir__k_store {
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
     X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
-    X(nll_backward)                                                                            \
+    X(nll_backward) X(part_ids) X(part_losses) X(part_max)                                     \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)
 /* clang-format on */

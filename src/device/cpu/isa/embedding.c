@@ -24,6 +24,10 @@ void KERNEL(embedding)(const choir__k_embedding *k)
     F32_ONLY(embedding, k);
     for (int64_t i = 0; i < k->n; i++) {
         int64_t id = k->ids[i];
+        if (k->part && id == CHOIR__ELSEWHERE) {
+            memset((float *)k->y + i * k->cols, 0, (size_t)k->cols * sizeof(float));
+            continue;
+        }
         if (id < 0 || id >= k->rows) {
             choir__queue_fail(CHOIR_ERR_RANGE,
                 "embedding: id %lld at position %lld is outside [0, %lld); the table is too "
@@ -75,9 +79,10 @@ static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, en
     int64_t at = 0;
     for (int64_t l = k->leaves - 1; l >= 0; l--)
         for (int64_t i = k->counts[l] - 1; i >= 0; i--) {
-            int64_t id = k->ids[l][i] - k->first;
-            if (id < 0 || id >= k->rows)
+            int64_t id = k->ids[l][i];
+            if (id < k->first || id - k->first >= k->rows)
                 continue; /* another rank's row; or the forward failed the queue */
+            id -= k->first;
             entries[at] = (entry){(const float *)k->grads[l] + i * k->cols, l, heads[id]};
             heads[id] = at++;
         }

@@ -66,7 +66,8 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
     F32_ONLY(cross_entropy, k);
     const float *w = k->weight;
     double total = 0, counted = 0;
-    bool failed = false, each = k->losses == CHOIR__ROWS_EACH;
+    bool failed = false, score = k->losses == CHOIR__ROWS_SCORE;
+    bool each = k->losses == CHOIR__ROWS_EACH || score;
     float s = k->smoothing;
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)k->logits + r * k->cols;
@@ -75,6 +76,8 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
         ((float *)k->lse)[r] = lse;
         if (each)
             ((float *)k->loss)[r] = 0;
+        if (score && t == CHOIR__ELSEWHERE)
+            continue;
         if (!counts("cross_entropy", t, r, k->cols, k->ignore_index, &failed)) {
             if (failed)
                 return;
@@ -85,7 +88,7 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
             nll = (1.0f - s) * nll +
                   s * (w ? weighted_mean(w, x, lse, k->cols) : lse - plain / (float)k->cols);
         if (each)
-            ((float *)k->loss)[r] = nll;
+            ((float *)k->loss)[r] = score ? x[t] : nll;
         total += (double)nll;
         counted += w ? (double)w[t] : 1;
     }
@@ -127,7 +130,8 @@ void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
         const float *x = (const float *)k->logits + r * k->cols;
         float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
         int64_t t = k->targets[r];
-        if (t < 0 || t >= k->cols || t == k->ignore_index) {
+        bool elsewhere = t == CHOIR__ELSEWHERE;
+        if (!elsewhere && (t < 0 || t >= k->cols || t == k->ignore_index)) {
             memset(gx, 0, (size_t)k->cols * sizeof *gx);
             continue;
         }
@@ -135,12 +139,14 @@ void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
             weighted_row(k, r, g, w, mean);
             continue;
         }
-        float hit = g * (v_exp_below(v_set(x[t] - lse))[0] - uniform - (1.0f - s));
+        float own = elsewhere ? lse : x[t];
+        float hit = g * (v_exp_below(v_set(own - lse))[0] - uniform - (1.0f - s));
         for (int64_t c = 0; c < k->cols; c += W) {
             vec p = v_exp_below(v_get(x + c, k->cols - c) - lse);
             v_put(gx + c, (p - uniform) * g, k->cols - c);
         }
-        gx[t] = hit;
+        if (!elsewhere)
+            gx[t] = hit;
     }
 }
 

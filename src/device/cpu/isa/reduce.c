@@ -71,6 +71,6 @@ void KERNEL(max_rows)(const choir__k_max_rows *k)
         if (k->y)
             ((float *)k->y)[r] = value;
         if (k->index)
-            k->index[r] = first_equal(x, k->cols, value);
+            k->index[r] = first_equal(x, k->cols, value) + k->first;
     }
 }

@@ -6,10 +6,12 @@
 #include "device/queue.h"
 
 static bool check_targets(const char *kernel, const int64_t *targets, int64_t rows,
-    int64_t cols, int64_t ignore_index)
+    int64_t cols, int64_t ignore_index, bool elsewhere)
 {
     for (int64_t r = 0; r < rows; r++) {
         int64_t target = targets[r];
+        if (elsewhere && target == CHOIR__ELSEWHERE)
+            continue;
         if (target == ignore_index || (target >= 0 && target < cols))
             continue;
         choir__queue_fail(CHOIR_ERR_RANGE, "%s: target %lld of row %lld is outside [0, %lld)",
@@ -55,21 +57,26 @@ static double row_loss(const choir__k_cross_entropy *k, int64_t r, double lse)
 void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
 {
     double sum = 0, count = 0;
-    if (!check_targets("cross_entropy", k->targets, k->rows, k->cols, k->ignore_index))
+    if (!check_targets("cross_entropy", k->targets, k->rows, k->cols, k->ignore_index,
+            k->losses == CHOIR__ROWS_SCORE))
         return;
     for (int64_t r = 0; r < k->rows; r++) {
         double lse = log_sum_exp(k->logits, r * k->cols, k->cols, k->dtype);
         put(k->lse, r, k->dtype, lse);
-        bool ignored = k->targets[r] == k->ignore_index;
+        int64_t t = k->targets[r];
+        bool ignored = t == k->ignore_index || t == CHOIR__ELSEWHERE;
         double loss = ignored ? 0 : row_loss(k, r, lse);
+        if (k->losses == CHOIR__ROWS_SCORE)
+            put(k->loss, r, k->dtype,
+                ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, k->dtype, loss);
         sum += loss;
-        count += ignored ? 0 : weight_of(k->weight, k->targets[r], k->dtype);
+        count += ignored ? 0 : weight_of(k->weight, t, k->dtype);
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         count = 1;
-    if (k->losses != CHOIR__ROWS_EACH)
+    if (k->losses == CHOIR__ROWS_MEAN || k->losses == CHOIR__ROWS_SUM)
         put(k->loss, 0, k->dtype, count != 0 ? sum / count : 0);
     put(k->count, 0, k->dtype, count);
 }
@@ -78,7 +85,9 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
 static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, double gloss)
 {
     double s = (double)k->smoothing, lse = get(k->lse, r, k->dtype);
-    double target = weight_of(k->weight, k->targets[r], k->dtype), mean = 0;
+    double mean = 0;
+    double target =
+        k->targets[r] == CHOIR__ELSEWHERE ? 1 : weight_of(k->weight, k->targets[r], k->dtype);
     for (int64_t c = 0; c < k->cols; c++)
         mean += weight_of(k->weight, c, k->dtype) / (double)k->cols;
     for (int64_t c = 0; c < k->cols; c++) {
@@ -108,7 +117,7 @@ void choir__reference_cross_entropy_backward(const choir__k_cross_entropy_backwa
 void choir__reference_nll(const choir__k_nll *k)
 {
     double sum = 0, count = 0;
-    if (!check_targets("nll", k->targets, k->rows, k->cols, k->ignore_index))
+    if (!check_targets("nll", k->targets, k->rows, k->cols, k->ignore_index, false))
         return;
     for (int64_t r = 0; r < k->rows; r++) {
         if (k->targets[r] == k->ignore_index)

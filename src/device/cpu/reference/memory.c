@@ -52,14 +52,16 @@ void choir__reference_embedding(const choir__k_embedding *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         int64_t id = k->ids[i];
-        if (id < 0 || id >= k->rows) {
+        bool elsewhere = k->part && id == CHOIR__ELSEWHERE;
+        if (!elsewhere && (id < 0 || id >= k->rows)) {
             choir__queue_fail(CHOIR_ERR_RANGE,
                 "embedding: id %lld at position %lld is outside the table of %lld rows",
                 (long long)id, (long long)i, (long long)k->rows);
             return;
         }
         for (int64_t c = 0; c < k->cols; c++)
-            put(k->y, i * k->cols + c, k->dtype, get(k->table, id * k->cols + c, k->dtype));
+            put(k->y, i * k->cols + c, k->dtype,
+                elsewhere ? 0 : get(k->table, id * k->cols + c, k->dtype));
     }
 }
 

@@ -26,7 +26,7 @@ void choir__reference_max_rows(const choir__k_max_rows *k)
         if (k->y)
             put(k->y, r, k->dtype, best);
         if (k->index)
-            k->index[r] = at;
+            k->index[r] = at + k->first;
     }
 }
 

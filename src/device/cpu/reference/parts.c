@@ -1,0 +1,60 @@
+/* Reference kernels for tables and scores in parts. */
+#include "device/cpu/reference/reference.h"
+#include "device/queue.h"
+
+void choir__reference_part_ids(const choir__k_part_ids *k)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t id = k->x[i];
+        bool ignored = k->ignores && id == k->ignored;
+        if (!ignored && (id < 0 || id >= k->whole)) {
+            choir__queue_fail(CHOIR_ERR_RANGE, "%s: id %lld at position %lld is outside [0, %lld)",
+                k->op, (long long)id, (long long)i, (long long)k->whole);
+            return;
+        }
+        bool here = id >= k->first && id < k->first + k->count;
+        k->y[i] = ignored ? -1 : here ? id - k->first : CHOIR__ELSEWHERE;
+    }
+}
+
+static double stat(const choir__k_part_losses *k, int64_t part, int which, int64_t row)
+{
+    return get(k->stats, (2 * part + which) * k->rows + row, k->dtype);
+}
+
+void choir__reference_part_losses(const choir__k_part_losses *k)
+{
+    double sum = 0, count = 0;
+    for (int64_t r = 0; r < k->rows; r++) {
+        double top = -INFINITY, all = 0, score = 0;
+        for (int64_t p = 0; p < k->parts; p++)
+            top = fmax(top, stat(k, p, 0, r));
+        for (int64_t p = 0; p < k->parts; p++) {
+            all += exp(stat(k, p, 0, r) - top);
+            score += stat(k, p, 1, r);
+        }
+        double lse = top + log(all), loss = k->targets[r] == -1 ? 0 : lse - score;
+        put(k->lse, r, k->dtype, lse);
+        if (k->losses == CHOIR__ROWS_EACH)
+            put(k->loss, r, k->dtype, loss);
+        sum += loss;
+        count += k->targets[r] != -1;
+    }
+    if (k->losses != CHOIR__ROWS_MEAN)
+        count = 1;
+    if (k->losses != CHOIR__ROWS_EACH)
+        put(k->loss, 0, k->dtype, count != 0 ? sum / count : 0);
+    put(k->count, 0, k->dtype, count);
+}
+
+void choir__reference_part_max(const choir__k_part_max *k)
+{
+    for (int64_t r = 0; r < k->rows; r++) {
+        int64_t best = 0;
+        for (int64_t p = 1; p < k->parts; p++)
+            if (get(k->max, p * k->rows + r, k->dtype) >
+                get(k->max, best * k->rows + r, k->dtype))
+                best = p;
+        k->y[r] = k->index[best * k->rows + r];
+    }
+}
