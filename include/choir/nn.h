@@ -53,6 +53,8 @@ struct choir_module {
     const char *name;               /* within its parent */
     struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
     bool ready, drawn;              /* named; with values */
+    const struct choir__heads_of *heads; /* of one that attends; NULL: it does not */
+    bool ready;
     bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
     bool recompute; /* choir_module_recompute */
     bool unit;      /* choir_fsdp_unit */

@@ -55,6 +55,18 @@ choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
     return choir_nn_linear_with(run, in, out, true, choir__fan_in_init(in > 0 ? in : 1));
 }
 
+bool choir__linear_layer(
+    const choir_module *m, choir_tensor **weight, choir_tensor **bias, bool *in_out)
+{
+    const linear *l = (const linear *)m;
+    *in_out = choir__conv1d(m, weight, bias);
+    if (m->type != &linear_class)
+        return *in_out;
+    *weight = l->weight;
+    *bias = l->bias;
+    return true;
+}
+
 /* --- embedding --- */
 
 typedef struct embedding {
@@ -79,6 +91,11 @@ choir_module *choir_nn_embedding(
         count = width = 1;
     choir_module_param(&e->base, "weight", &e->weight, choir_dims(count, width), init);
     return &e->base;
+}
+
+bool choir__is_embedding(const choir_module *module)
+{
+    return module->type == &embedding_class;
 }
 
 choir_tensor *choir__embedding_table(choir_module *module)
@@ -206,8 +223,19 @@ static choir_tensor *function_forward(choir_module *self, choir_tensor *const *i
     return ((function *)self)->call(in[0]);
 }
 
+static choir_tensor *flatten_images(choir_tensor *x)
+{
+    return choir_flatten(x, 1);
+}
+
 static const choir_module_class function_class = {
     "function", sizeof(function), function_forward};
+
+bool choir__is_function(const choir_module *module)
+{
+    return module->type == &function_class &&
+           ((const function *)module)->call != flatten_images;
+}
 
 static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_tensor *))
 {
@@ -239,11 +267,6 @@ choir_module *choir_nn_silu(choir_scope *run)
 choir_module *choir_nn_tanh(choir_scope *run)
 {
     return new_function(run, choir_tanh);
-}
-
-static choir_tensor *flatten_images(choir_tensor *x)
-{
-    return choir_flatten(x, 1);
 }
 
 choir_module *choir_nn_flatten(choir_scope *run)

@@ -113,6 +113,13 @@ void choir_module_constant(
     add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field = t;
 }
 
+void choir__module_heads(choir_module *m, choir__heads_of heads)
+{
+    choir__heads_of *kept = choir__arena_get(&m->run->arena, sizeof *kept);
+    *kept = heads;
+    m->heads = kept;
+}
+
 /* --- names and initial values --- */
 
 static char *join(choir_scope *run, const char *path, const char *name)

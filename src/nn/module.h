@@ -51,6 +51,25 @@ int choir__module_blocks(
 /* Calls visit for every name that choir_module_tie gave, with the parameter it is of. */
 void choir__module_visit_ties(choir_module *module, choir_visit_fn *visit, void *arg);
 
+/* Of a module that attends: the names of its linear layers that make queries, keys and values
+ * (side by side in qkv, or one each), and of the one that reads the heads. Its forward counts
+ * the heads by the width it is given, so that a rank may have some of them. */
+typedef struct choir__heads_of {
+    const char *qkv, *q, *k, *v, *out;
+    int64_t heads, kv_heads;
+} choir__heads_of;
+
+void choir__module_heads(choir_module *module, choir__heads_of heads);
+
+/* A layer x W + b: its weight, (out, in) or, if *in_out, (in, out), and its bias or NULL. false:
+ * it is another. */
+bool choir__linear_layer(
+    const choir_module *module, choir_tensor **weight, choir_tensor **bias, bool *in_out);
+bool choir__conv1d(const choir_module *module, choir_tensor **weight, choir_tensor **bias);
+bool choir__is_embedding(const choir_module *module);
+/* What works on each number by itself: a ReLU, a GELU. */
+bool choir__is_function(const choir_module *module);
+
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 

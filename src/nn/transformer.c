@@ -35,6 +35,16 @@ static choir_module *new_conv1d(choir_scope *run, int64_t in, int64_t out, doubl
     return &c->base;
 }
 
+bool choir__conv1d(const choir_module *m, choir_tensor **weight, choir_tensor **bias)
+{
+    const conv1d *c = (const conv1d *)m;
+    if (m->type != &conv1d_class)
+        return false;
+    *weight = c->weight;
+    *bias = c->bias;
+    return true;
+}
+
 /* --- its two halves --- */
 
 /* (B, T, C) -> (B, H, T, D), a view. */
@@ -56,7 +66,7 @@ choir_tensor *choir__attention_of_heads(
 typedef struct attention {
     choir_module base;
     choir_module *c_attn, *c_proj, *dropout;
-    int heads;
+    int64_t head_dim;
     bool causal;
 } attention;
 
@@ -64,8 +74,9 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 {
     attention *a = (attention *)self;
     (void)count;
-    choir_tensor *qkv = choir_forward(a->c_attn, in[0]);              /* (B, T, 3C) */
-    choir_tensor *y = choir_self_attention(qkv, a->heads, a->causal); /* (B, T, C) */
+    choir_tensor *qkv = choir_forward(a->c_attn, in[0]); /* (B, T, 3C), C of the heads here */
+    int heads = (int)(choir__cols(qkv) / (3 * a->head_dim));
+    choir_tensor *y = choir_self_attention(qkv, heads, a->causal); /* (B, T, C) */
     return choir_forward(a->dropout, choir_forward(a->c_proj, y));
 }
 
@@ -75,13 +86,16 @@ static const choir_module_class attention_class = {
 static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
 {
     attention *a = choir_module_new(run, &attention_class);
-    a->heads = o->heads;
+    a->head_dim = o->width / o->heads;
     a->causal = o->causal;
     choir_module_child(
         &a->base, "c_attn", &a->c_attn, new_conv1d(run, o->width, 3 * o->width, DEVIATION));
     choir_module_child(&a->base, "c_proj", &a->c_proj,
         new_conv1d(run, o->width, o->width, o->residual_deviation));
     choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, o->dropout));
+    choir__module_heads(&a->base,
+        (choir__heads_of){
+            .qkv = "c_attn", .out = "c_proj", .heads = o->heads, .kv_heads = o->heads});
     return &a->base;
 }
 

@@ -53,7 +53,8 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 0, g);
 }
 
-static void look_up(choir_tensor *y, const choir_tensor *table, const choir_tensor *ids)
+static void look_up(
+    choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, bool part)
 {
     choir__k_embedding args = {.table = choir__data(table),
         .ids = choir__data(ids),
@@ -61,6 +62,7 @@ static void look_up(choir_tensor *y, const choir_tensor *table, const choir_tens
         .n = ids->count,
         .rows = table->shape.dim[0],
         .cols = table->shape.dim[1],
+        .part = part,
         .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, embedding, &args);
 }
@@ -69,7 +71,7 @@ static void embedding_again(choir__record *r)
 {
     choir_tensor *rows = choir__dense_rows(r->scope, r->in[0]);
     if (!rows->poisoned)
-        look_up(r->out, rows, r->saved[0]);
+        look_up(r->out, rows, r->saved[0], *(const bool *)r->attrs);
 }
 
 static const choir__op embedding_op = {
@@ -81,7 +83,7 @@ static const choir__op embedding_op = {
     .weights_in = 1,
 };
 
-choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
+static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, bool part)
 {
     choir_tensor *poisoned, *in[2] = {table, ids};
     choir_dtype stored = table->dtype;
@@ -101,11 +103,25 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
     if (y->poisoned || dense_ids->poisoned || rows->poisoned)
         return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
-    look_up(y, rows, dense_ids);
+    look_up(y, rows, dense_ids, part);
     choir__record *r = choir__record_op(&embedding_op, y, in, 2);
-    if (r)
+    if (r) {
+        choir__record_attrs(r, &part, sizeof part);
         r->saved[0] = dense_ids;
+    }
     return choir__as_stored(y, stored);
+}
+
+choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
+{
+    if (table->split && !table->poisoned && !ids->poisoned)
+        return table->split->embedding(table, ids);
+    return embedding(table, ids, false);
+}
+
+choir_tensor *choir__embedding_part(choir_tensor *table, choir_tensor *ids)
+{
+    return embedding(table, ids, true);
 }
 
 /* --- dropout: the mask is drawn again in backward, never stored --- */

@@ -25,14 +25,14 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
 
 /* --- cross entropy --- */
 
-static choir__row_losses row_losses_of(choir_reduction reduction)
+choir__row_losses choir__row_losses_of(choir_reduction reduction)
 {
     return reduction == CHOIR_LOSS_MEAN  ? CHOIR__ROWS_MEAN
            : reduction == CHOIR_LOSS_SUM ? CHOIR__ROWS_SUM
                                          : CHOIR__ROWS_EACH;
 }
 
-static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_cross_entropy_opts *o = r->attrs;
     choir_tensor *logits = r->in[0], *weight = r->in[2], *g = sink->dest_over(sink, r, 0);
@@ -52,7 +52,7 @@ static void cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
         .cols = choir__cols(logits),
         .ignore_index = o->ignore_index,
         .smoothing = o->label_smoothing,
-        .losses = row_losses_of(o->reduction),
+        .losses = choir__row_losses_of(o->reduction),
         .dtype = logits->dtype};
     choir__launch(choir__device_of(g), g->dtype, cross_entropy_backward, &args);
     sink->give(sink, r, 0, g);
@@ -74,7 +74,7 @@ static void launch_cross_entropy(choir_tensor *loss, choir_tensor *const *in,
         .cols = choir__cols(x),
         .ignore_index = o->ignore_index,
         .smoothing = o->label_smoothing,
-        .losses = row_losses_of(o->reduction),
+        .losses = choir__row_losses_of(o->reduction),
         .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, cross_entropy, &args);
 }
@@ -85,7 +85,7 @@ static void cross_entropy_again(choir__record *r)
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
-    .backward = cross_entropy_backward,
+    .backward = choir__cross_entropy_backward,
     .again = cross_entropy_again,
     .again_saved = 6, /* lse and count */
     .reads_in = 7};
@@ -171,6 +171,8 @@ static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
+    if (logits->split && !logits->poisoned && !target->poisoned)
+        return logits->split->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
     choir_tensor *poisoned,

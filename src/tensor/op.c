@@ -16,6 +16,15 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     return NULL;
 }
 
+/* An op that would take a rank's part for the whole. */
+static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *scope)
+{
+    return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+        "%s: its operand %s is this rank's part of %s: only choir_linear, choir_embedding, "
+        "choir_cross_entropy and choir_argmax know of parts",
+        op, choir__shape_text(t->shape), t->param ? "a parameter" : "the scores");
+}
+
 choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_tensor **poisoned)
 {
     if ((*poisoned = first_bad(op, in, count)))
@@ -34,6 +43,10 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
+        if (in[i]->split) {
+            *poisoned = refuse_part(op, in[i], scope);
+            return NULL;
+        }
         if (choir__bring_back(in[i]) != CHOIR_OK) {
             *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
             (*poisoned)->poisoned = true;

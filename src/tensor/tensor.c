@@ -157,6 +157,7 @@ choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x)
     t->poisoned = x->poisoned;
     t->freed = x->freed;
     t->device = x->device;
+    t->split = x->split;
     if (x->storage)
         t->storage = choir__storage_ref(x->storage);
     return t;

@@ -51,6 +51,19 @@ typedef struct choir__record choir__record;
 typedef struct choir__param choir__param;
 typedef struct choir__hook choir__hook;
 
+/* What ops do with a tensor of which each rank of a group has a part (parallel/tensor_parallel):
+ * a parameter, or scores whose classes are dealt out. These four know of it, and pass such
+ * operands on to the functions here; all others refuse them. */
+typedef struct choir__partition choir__partition;
+struct choir__partition {
+    choir_tensor *(*linear)(
+        choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+    choir_tensor *(*embedding)(choir_tensor *table, choir_tensor *ids);
+    choir_tensor *(*cross_entropy)(
+        choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
+    choir_tensor *(*argmax)(choir_tensor *x);
+};
+
 struct choir_tensor {
     choir_scope *scope;
     choir__storage *storage; /* NULL: poisoned, or freed by backward */
@@ -72,6 +85,7 @@ struct choir_tensor {
     choir_tensor *grad;            /* during backward; of a leaf, afterwards too */
     bool grad_owned;               /* grad's memory is ours to add to */
     choir__param *param;           /* a parameter: its gradient lives in a book */
+    const choir__partition *split; /* this is a rank's part of it; NULL: it is whole */
     choir__hook *hooks;
     choir_tensor *next; /* in the scope's list, for closing */
 };
@@ -403,6 +417,15 @@ void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
 /* Says which op of which shapes failed. */
 choir_tensor *choir__shape_error(
     const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why);
+
+/* choir_embedding of a table of which this is a part: ids are the part's own, or
+ * CHOIR__ELSEWHERE. */
+choir_tensor *choir__embedding_part(choir_tensor *table, choir_tensor *ids);
+
+/* Of cross entropy: its backward out of the scores in[0], class weights in[2] or NULL, and the
+ * targets, log sum exp and count that are saved; attributes: choir_cross_entropy_opts. */
+void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
+choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
 /* choir_linear with the weight as (in, out): x W + b. */
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);

@@ -6,15 +6,16 @@ typedef struct layer {
     choir_module base;
     choir_module *query, *key, *value, *mix, *mix_dropout, *mix_norm;
     choir_module *up, *down, *down_dropout, *down_norm;
-    int64_t heads;
+    int64_t head_dim;
 } layer;
 
 static choir_tensor *attend(layer *l, choir_tensor *x, choir_tensor *bias)
 {
     choir_attention_opts opts = choir_attention_defaults();
     opts.bias = bias;
-    choir_tensor *y = choir__attention_of_heads(choir_forward(l->query, x),
-        choir_forward(l->key, x), choir_forward(l->value, x), l->heads, opts);
+    choir_tensor *q = choir_forward(l->query, x);
+    choir_tensor *y = choir__attention_of_heads(q, choir_forward(l->key, x),
+        choir_forward(l->value, x), choir__cols(q) / l->head_dim, opts);
     return choir_forward(l->mix_dropout, choir_forward(l->mix, y));
 }
 
@@ -50,7 +51,7 @@ choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *s)
     layer *l = choir_module_new(run, &layer_class);
     int64_t c = s->width;
     float p = (float)s->dropout, eps = (float)s->eps;
-    l->heads = s->heads;
+    l->head_dim = c / s->heads;
     const struct {
         const char *name;
         choir_module **field, *made;
@@ -68,5 +69,11 @@ choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *s)
     };
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
         choir_module_child(&l->base, parts[i].name, parts[i].field, parts[i].made);
+    choir__module_heads(&l->base, (choir__heads_of){.q = "attention.self.query",
+                                      .k = "attention.self.key",
+                                      .v = "attention.self.value",
+                                      .out = "attention.output.dense",
+                                      .heads = s->heads,
+                                      .kv_heads = s->heads});
     return &l->base;
 }

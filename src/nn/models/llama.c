@@ -19,21 +19,21 @@ static choir_module *new_linear(choir_scope *run, int64_t in, int64_t out, bool 
 typedef struct attention {
     choir_module base;
     choir_module *q_proj, *k_proj, *v_proj, *o_proj;
-    int64_t heads, kv_heads, head_dim, window;
+    int64_t head_dim, window;
 } attention;
 
-/* (B, T, N D) -> (B, T, N, D), without a copy. */
-static choir_tensor *by_heads(choir_tensor *x, int64_t heads, int64_t head_dim)
+/* (B, T, N D) -> (B, T, N, D) of as many heads as there are here, without a copy. */
+static choir_tensor *by_heads(choir_tensor *x, int64_t head_dim)
 {
     choir_shape s = choir_tensor_shape(x);
-    return choir_reshape(x, choir_dims(s.dim[0], s.dim[1], heads, head_dim));
+    return choir_reshape(
+        x, choir_dims(s.dim[0], s.dim[1], choir__cols(x) / head_dim, head_dim));
 }
 
 /* (B, T, N D) -> (B, N, T, D), each turned by its position. */
-static choir_tensor *turned_heads(
-    choir_tensor *x, int64_t heads, const attention *a, choir_tensor *table)
+static choir_tensor *turned_heads(choir_tensor *x, const attention *a, choir_tensor *table)
 {
-    choir_tensor *straight = by_heads(x, heads, a->head_dim);
+    choir_tensor *straight = by_heads(x, a->head_dim);
     choir_tensor *turned = choir_rotary(straight, table, 0);
     choir__done_with(straight);
     choir__done_with(x);
@@ -45,9 +45,9 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 {
     attention *a = (attention *)self;
     (void)count;
-    choir_tensor *q = turned_heads(choir_forward(a->q_proj, in[0]), a->heads, a, in[1]);
-    choir_tensor *k = turned_heads(choir_forward(a->k_proj, in[0]), a->kv_heads, a, in[1]);
-    choir_tensor *v = by_heads(choir_forward(a->v_proj, in[0]), a->kv_heads, a->head_dim);
+    choir_tensor *q = turned_heads(choir_forward(a->q_proj, in[0]), a, in[1]);
+    choir_tensor *k = turned_heads(choir_forward(a->k_proj, in[0]), a, in[1]);
+    choir_tensor *v = by_heads(choir_forward(a->v_proj, in[0]), a->head_dim);
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = true;
     opts.window = a->window;
@@ -63,8 +63,6 @@ static choir_module *new_attention(choir_scope *run, const choir__llama_sizes *s
 {
     attention *a = choir_module_new(run, &attention_class);
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    a->heads = s->heads;
-    a->kv_heads = s->kv_heads;
     a->head_dim = s->head_dim;
     a->window = s->window;
     choir_module_child(
@@ -75,6 +73,12 @@ static choir_module *new_attention(choir_scope *run, const choir__llama_sizes *s
         &a->base, "v_proj", &a->v_proj, new_linear(run, s->width, kv, s->attention_bias));
     choir_module_child(
         &a->base, "o_proj", &a->o_proj, new_linear(run, q, s->width, s->attention_bias));
+    choir__module_heads(&a->base, (choir__heads_of){.q = "q_proj",
+                                      .k = "k_proj",
+                                      .v = "v_proj",
+                                      .out = "o_proj",
+                                      .heads = s->heads,
+                                      .kv_heads = s->kv_heads});
     return &a->base;
 }
 

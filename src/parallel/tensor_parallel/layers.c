@@ -1,0 +1,144 @@
+/* Linear layers and embeddings of which a rank has a part. Each computes its own part by the very
+ * op of the whole; what is to be summed over ranks goes through tp_copy and tp_reduce.
+ *
+ *   COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
+ *   ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
+ *   embedding       y = reduce(W_r[id - first], 0 if another rank has the id)
+ */
+#include "parallel/tensor_parallel/tensor_parallel.h"
+
+/* --- a part as if it were a tensor by itself --- */
+
+/* Takes the parts' marks off, so that ops see what this rank has; gives them back. */
+static void unmark(choir_tensor *const *t, const choir__partition **marks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        marks[i] = t[i] ? t[i]->split : NULL;
+        if (t[i])
+            t[i]->split = NULL;
+    }
+}
+
+static void mark(choir_tensor *const *t, const choir__partition *const *marks, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (t[i])
+            t[i]->split = marks[i];
+}
+
+static choir_tensor *own_linear(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    return in_out ? choir__linear_in_out(x, weight, bias) : choir_linear(x, weight, bias);
+}
+
+/* --- linear --- */
+
+/* Ranks that have the same part each have a share of its gradient: the sum is everyone's. */
+static choir_tensor *with_others(choir_tensor *x, choir_tensor *t, choir_group *sharing)
+{
+    return t && sharing ? choir_tp_copy(choir_in(x->scope, t), sharing) : t;
+}
+
+/* Scores by classes stay in parts; whoever takes them must know. */
+static choir_tensor *as_scores(choir_tensor *y, const choir__tp_part *part)
+{
+    if (!y->poisoned)
+        y->split = &part->base;
+    return y;
+}
+
+static choir_tensor *column(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    const choir__tp_part *part = choir__tp_part_of(weight);
+    if (bias && !bias->split)
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: a weight is dealt out by columns, but its bias %s is whole: it "
+            "needs a rule of the same style",
+            choir__shape_text(bias->shape));
+    choir_tensor *given[2] = {weight, bias};
+    const choir__partition *marks[2];
+    x = choir_tp_copy(x, part->group);
+    unmark(given, marks, 2);
+    choir_tensor *y = own_linear(x, with_others(x, weight, part->sharing),
+        with_others(x, bias, part->sharing), in_out);
+    mark(given, marks, 2);
+    return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
+}
+
+/* A whole input is dealt out first. */
+static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    const choir__tp_part *part = choir__tp_part_of(weight);
+    int64_t own = weight->shape.dim[!in_out];
+    const choir__partition *marks[1];
+    if (bias && bias->split)
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: a weight is dealt out by rows, and so is its bias %s, which must "
+            "be whole",
+            choir__shape_text(bias->shape));
+    if (choir__cols(x) == part->whole && own != part->whole)
+        x = choir_tp_split(x, part->group, -1);
+    unmark(&weight, marks, 1);
+    choir_tensor *product = own_linear(x, weight, NULL, in_out);
+    mark(&weight, marks, 1);
+    choir_tensor *y = choir_tp_reduce(product, part->group);
+    if (y != product)
+        choir__done_with(product);
+    if (!bias)
+        return y;
+    choir_tensor *sum = choir_add(y, bias);
+    choir__done_with(y);
+    return sum;
+}
+
+choir_tensor *choir__tp_linear(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW ? row(x, weight, bias, in_out)
+                                                            : column(x, weight, bias, in_out);
+}
+
+/* --- embedding --- */
+
+choir_tensor *choir__tp_own_ids(const choir__tp_part *part, const char *op, choir_scope *scope,
+    choir_tensor *ids, int64_t count, const int64_t *ignored)
+{
+    ids = choir__dense_rows(scope, ids);
+    choir_tensor *own = choir__tensor_new(scope, choir__device_of(ids), CHOIR_I64, ids->shape);
+    if (ids->poisoned || own->poisoned)
+        return ids->poisoned ? ids : own;
+    choir__k_part_ids args = {.x = choir__data(ids),
+        .y = choir__data(own),
+        .n = ids->count,
+        .first = part->first,
+        .count = count,
+        .whole = part->whole,
+        .ignored = ignored ? *ignored : 0,
+        .ignores = ignored != NULL,
+        .op = op};
+    choir__launch(choir__device_of(ids), CHOIR_F32, part_ids, &args);
+    return own;
+}
+
+choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
+{
+    const choir__tp_part *part = choir__tp_part_of(table);
+    const choir__partition *marks[1];
+    if (part->style != CHOIR_TP_VOCAB)
+        return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: an embedding's table is dealt out by CHOIR_TP_VOCAB alone");
+    if (ids->dtype != CHOIR_I64)
+        return choir__shape_error("embedding", ids->scope, (choir_tensor *[]){table, ids}, 2,
+            "wants a table (V, C) and i64 ids");
+    choir_tensor *own =
+        choir__tp_own_ids(part, "embedding", ids->scope, ids, table->shape.dim[0], NULL);
+    unmark(&table, marks, 1);
+    choir_tensor *rows = choir__embedding_part(table, own);
+    mark(&table, marks, 1);
+    choir_tensor *y = choir_tp_reduce(rows, part->group);
+    if (y != rows)
+        choir__done_with(rows);
+    return y;
+}
