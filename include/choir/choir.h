@@ -28,6 +28,7 @@
 #include <choir/env.h>
 #include <choir/ddp.h>
 #include <choir/fsdp.h>
+#include <choir/tensor_parallel.h>
 #include <choir/data_parallel.h>
 #include <choir/hogwild.h>
 #include <choir/tensor_queue.h>

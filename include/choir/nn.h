@@ -50,11 +50,10 @@ struct choir_module {
     choir_module *parent;
     struct choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
-    const char *name;               /* within its parent */
-    struct choir__hogwild *hogwild; /* the weights it shares (hogwild.h); NULL: none */
-    bool ready, drawn;              /* named; with values */
+    const char *name;                    /* within its parent */
+    struct choir__hogwild *hogwild;      /* the weights it shares (hogwild.h); NULL: none */
     const struct choir__heads_of *heads; /* of one that attends; NULL: it does not */
-    bool ready;
+    bool ready, drawn;                   /* named; with values */
     bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
     bool recompute; /* choir_module_recompute */
     bool unit;      /* choir_fsdp_unit */

@@ -1,5 +1,5 @@
-/* Tensor parallelism (Shoeybi et al., "Megatron-LM", 2019): the ranks of a group work together on
- * every micro-batch, each with a part of the large weights.
+/* Tensor parallelism (Shoeybi et al., "Megatron-LM", 2019): the ranks of a group work together
+ * on every micro-batch, each with a part of the large weights.
  *
  *   column   y_r = x W_r: a run of the output's columns; x is whole, y a part
  *   row      y = sum_r x_r W_r + b: x is a part, y is whole
@@ -10,9 +10,9 @@
  *
  * A column layer, a function of each number by itself and a row layer cost one all-reduce
  * forward and one back. All else (norms, residuals, the biases of row layers) is on every rank,
- * computed alike, with the same bits. A parameter keeps its name, and starts with the slice that
- * this rank has of the values the whole one would have; its tensor, gradient and optimizer state
- * are of this part.
+ * computed alike, with the same bits. A parameter keeps its name, and starts with the slice
+ * that this rank has of the values the whole one would have; its tensor, gradient and optimizer
+ * state are of this part.
  *
  * Not under the rule of same bits: sums over columns are cut at the parts. The same number of
  * ranks gives the same bits run after run, recorded or not; against one device, gradients of a
@@ -21,8 +21,8 @@
  *
  * Dropout between a column and its row layer draws alike for each rank's part.
  *
- * Threads: those of the scope and of the group. Collective: all, in the same order on all ranks;
- * so is every forward, backward and optimizer step of a model in parts. */
+ * Threads: those of the scope and of the group. Collective: all, in the same order on all
+ * ranks; so is every forward, backward and optimizer step of a model in parts. */
 #ifndef CHOIR_TENSOR_PARALLEL_H
 #define CHOIR_TENSOR_PARALLEL_H
 
@@ -63,8 +63,8 @@ choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
  * parallelize_module; returns module. Before it has an optimizer and before any other strategy
  * wraps it. Where it has not been used yet the parts alone are ever drawn.
  *
- * Errors, which stick to the run: argument (sizes that the ranks do not divide, naming layer and
- * sizes; a rule that matches nothing; no plan for such a model), mismatch (ranks with other
+ * Errors, which stick to the run: argument (sizes that the ranks do not divide, naming layer
+ * and sizes; a rule that matches nothing; no plan for such a model), mismatch (ranks with other
  * rules, models, seeds, or that compute other bits), state (the module has an optimizer), the
  * group's.
  */
@@ -72,9 +72,9 @@ choir_module *choir_tensor_parallel(choir_scope *run, choir_module *module, choi
     choir_tensor_parallel_opts opts);
 
 /* Collectives that gradients pass through, for layers of one's own. All are queued, as those of
- * distributed.h are. x joins its scope; errors stick to it. dim counts from the end if negative,
- * and must be a multiple of the ranks where it is dealt out. Beside each: what its backward does
- * to the gradient. */
+ * distributed.h are. x joins its scope; errors stick to it. dim counts from the end if
+ * negative, and must be a multiple of the ranks where it is dealt out. Beside each: what its
+ * backward does to the gradient. */
 
 /** x; all-reduced. */
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group);
@@ -85,7 +85,8 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim);
 /** This rank's part of x along dim; the ranks' side by side. */
 choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim);
 /** The ranks' x side by side along dim; this rank's part of the sum. For ranks that go on
- * differently: with choir_tp_reduce_scatter, sequence parallelism (Korthikanti et al., 2022). */
+ * differently: with choir_tp_reduce_scatter, sequence parallelism (Korthikanti et al., 2022).
+ */
 choir_tensor *choir_tp_all_gather(choir_tensor *x, choir_group *group, int dim);
 /** This rank's part along dim of the sum of the ranks' x; the ranks' side by side. */
 choir_tensor *choir_tp_reduce_scatter(choir_tensor *x, choir_group *group, int dim);

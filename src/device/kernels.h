@@ -220,14 +220,15 @@ typedef struct choir__k_rotary {
     choir_dtype dtype;
 } choir__k_rotary;
 
-/* y[i] = table[ids[i]]; of a part, 0 for CHOIR__ELSEWHERE. Another id outside [0, rows) fails
- * the queue, naming it. */
+/* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, naming it. Of a part, whose
+ * rows are [first, first + rows) of `whole`: y[i] = table[ids[i] - first], 0 where another part
+ * has it; an id outside [0, whole) fails. */
 typedef struct choir__k_embedding {
     const void *table;
     const int64_t *ids;
     void *y;
     int64_t n, rows, cols;
-    bool part;
+    int64_t first, whole; /* whole 0: this is no part */
     choir_dtype dtype;
 } choir__k_embedding;
 
@@ -266,9 +267,9 @@ typedef enum choir__row_losses {
  *         rows not ignored, the number of them without weights
  *   SUM   loss () the sum over rows; count 1
  *   EACH  loss (rows); count 1
- *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1; for
- *         part_losses, and without weights and smoothing
- * A target outside [0, cols) fails the queue, but for CHOIR__ELSEWHERE in SCORE. */
+ *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
+ * for part_losses, and without weights and smoothing A target outside [0, cols) fails the
+ * queue, but for CHOIR__ELSEWHERE in SCORE. */
 typedef struct choir__k_cross_entropy {
     const void *logits, *weight;
     const int64_t *targets;
@@ -446,7 +447,7 @@ typedef struct choir__k_store {
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
     X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
-    X(nll_backward) X(part_ids) X(part_losses) X(part_max)                                     \
+    X(nll_backward) X(part_targets) X(part_losses) X(part_max)                                     \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
     X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)
 /* clang-format on */

@@ -1,9 +1,9 @@
-/* The arguments of kernels for tables and scores that ranks have in parts, each a run of the
- * rows or of the classes: a part of kernels.h.
+/* The arguments of kernels for scores that ranks have in parts, each a run of the classes: a
+ * part of kernels.h.
  *
- * A part's ids are counted from its own first. CHOIR__ELSEWHERE says that another part has it.
- * Where it is an id, an embedding's row is 0 and has no gradient; where it is a target, a row
- * of scores counts (its softmax is there) but none of its columns is the one wanted. */
+ * A part's targets are counted from its own first class. CHOIR__ELSEWHERE says that another
+ * part has it: the row counts (its softmax is there), but none of its columns is the one
+ * wanted. */
 #ifndef CHOIR_KERNELS_PARTS_H
 #define CHOIR_KERNELS_PARTS_H
 
@@ -12,17 +12,16 @@
 
 #define CHOIR__ELSEWHERE INT64_MIN
 
-/* y[i] = x[i] - first where that is in [0, count), else CHOIR__ELSEWHERE; -1 where x[i] is
- * ignored, if there is such a value. Another x[i] outside [0, whole) fails the queue in the name
- * of op, a string that stays. */
-typedef struct choir__k_part_ids {
+/* Targets of the whole as a part's: y[i] = x[i] - first where that is in [0, count), else
+ * CHOIR__ELSEWHERE; -1 where x[i] is ignored, if there is such a value. Another x[i] outside
+ * [0, whole) fails the queue. */
+typedef struct choir__k_part_targets {
     const int64_t *x;
     int64_t *y;
     int64_t n, first, count, whole, ignored;
     bool ignores;
-    const char *op;
     choir_dtype dtype; /* of nothing */
-} choir__k_part_ids;
+} choir__k_part_targets;
 
 /* From parts (parts, 2, rows), of each the log sum exp of its classes and its
  * CHOIR__ROWS_SCORE, to what cross_entropy has without weights and smoothing: lse (rows), loss

@@ -61,8 +61,8 @@ typedef struct choir__heads_of {
 
 void choir__module_heads(choir_module *module, choir__heads_of heads);
 
-/* A layer x W + b: its weight, (out, in) or, if *in_out, (in, out), and its bias or NULL. false:
- * it is another. */
+/* A layer x W + b: its weight, (out, in) or, if *in_out, (in, out), and its bias or NULL.
+ * false: it is another. */
 bool choir__linear_layer(
     const choir_module *module, choir_tensor **weight, choir_tensor **bias, bool *in_out);
 bool choir__conv1d(const choir_module *module, choir_tensor **weight, choir_tensor **bias);

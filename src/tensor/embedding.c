@@ -35,6 +35,11 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
+/* Which rows of a table it is: [first, ...) of `whole`, or whole 0. */
+struct rows {
+    int64_t first, whole;
+};
+
 static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *ids = r->saved[0];
@@ -46,15 +51,15 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
         return;
     choir__leaf_rows leaf = {
         .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
-    choir_status status =
-        choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g, 0, false, 1);
+    choir_status status = choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g,
+        ((const struct rows *)r->attrs)->first, false, 1);
     if (status != CHOIR_OK)
         choir__scope_fail(sink->scope, status);
     sink->give(sink, r, 0, g);
 }
 
 static void look_up(
-    choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, bool part)
+    choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, const struct rows *of)
 {
     choir__k_embedding args = {.table = choir__data(table),
         .ids = choir__data(ids),
@@ -62,7 +67,8 @@ static void look_up(
         .n = ids->count,
         .rows = table->shape.dim[0],
         .cols = table->shape.dim[1],
-        .part = part,
+        .first = of->first,
+        .whole = of->whole,
         .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, embedding, &args);
 }
@@ -71,7 +77,7 @@ static void embedding_again(choir__record *r)
 {
     choir_tensor *rows = choir__dense_rows(r->scope, r->in[0]);
     if (!rows->poisoned)
-        look_up(r->out, rows, r->saved[0], *(const bool *)r->attrs);
+        look_up(r->out, rows, r->saved[0], r->attrs);
 }
 
 static const choir__op embedding_op = {
@@ -83,7 +89,7 @@ static const choir__op embedding_op = {
     .weights_in = 1,
 };
 
-static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, bool part)
+static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct rows of)
 {
     choir_tensor *poisoned, *in[2] = {table, ids};
     choir_dtype stored = table->dtype;
@@ -103,10 +109,10 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, bool part
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
     if (y->poisoned || dense_ids->poisoned || rows->poisoned)
         return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
-    look_up(y, rows, dense_ids, part);
+    look_up(y, rows, dense_ids, &of);
     choir__record *r = choir__record_op(&embedding_op, y, in, 2);
     if (r) {
-        choir__record_attrs(r, &part, sizeof part);
+        choir__record_attrs(r, &of, sizeof of);
         r->saved[0] = dense_ids;
     }
     return choir__as_stored(y, stored);
@@ -116,12 +122,13 @@ choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
 {
     if (table->split && !table->poisoned && !ids->poisoned)
         return table->split->embedding(table, ids);
-    return embedding(table, ids, false);
+    return embedding(table, ids, (struct rows){0, 0});
 }
 
-choir_tensor *choir__embedding_part(choir_tensor *table, choir_tensor *ids)
+choir_tensor *choir__embedding_part(
+    choir_tensor *table, choir_tensor *ids, int64_t first, int64_t whole)
 {
-    return embedding(table, ids, true);
+    return embedding(table, ids, (struct rows){first, whole});
 }
 
 /* --- dropout: the mask is drawn again in backward, never stored --- */

@@ -51,9 +51,9 @@ typedef struct choir__record choir__record;
 typedef struct choir__param choir__param;
 typedef struct choir__hook choir__hook;
 
-/* What ops do with a tensor of which each rank of a group has a part (parallel/tensor_parallel):
- * a parameter, or scores whose classes are dealt out. These four know of it, and pass such
- * operands on to the functions here; all others refuse them. */
+/* What ops do with a tensor of which each rank of a group has a part
+ * (parallel/tensor_parallel): a parameter, or scores whose classes are dealt out. These four
+ * know of it, and pass such operands on to the functions here; all others refuse them. */
 typedef struct choir__partition choir__partition;
 struct choir__partition {
     choir_tensor *(*linear)(
@@ -418,9 +418,10 @@ void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
 choir_tensor *choir__shape_error(
     const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why);
 
-/* choir_embedding of a table of which this is a part: ids are the part's own, or
- * CHOIR__ELSEWHERE. */
-choir_tensor *choir__embedding_part(choir_tensor *table, choir_tensor *ids);
+/* choir_embedding of a table of which this is the rows from `first` on, of `whole`: what is not
+ * here is 0. */
+choir_tensor *choir__embedding_part(
+    choir_tensor *table, choir_tensor *ids, int64_t first, int64_t whole);
 
 /* Of cross entropy: its backward out of the scores in[0], class weights in[2] or NULL, and the
  * targets, log sum exp and count that are saved; attributes: choir_cross_entropy_opts. */

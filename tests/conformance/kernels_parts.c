@@ -1,11 +1,12 @@
-/* Conformance of what ranks do with tables and scores of which each has a part: ids of the whole
- * as a part's, losses out of the parts' statistics, and the greatest of all parts. */
+/* Conformance of what ranks do with tables and scores of which each has a part: rows that
+ * another has, targets of the whole as a part's, losses out of the parts' statistics, and the
+ * greatest of all parts. */
 #include "conformance/harness.h"
 #include "device/queue.h"
 
 enum { FIRST = 5, COUNT = 4, WHOLE = 13, IGNORED = -100 };
 
-static void ids(void **state)
+static void targets(void **state)
 {
     (void)state;
     enum { N = WHOLE + 1 };
@@ -22,15 +23,14 @@ static void ids(void **state)
     tables[count] = &choir__cpu_reference;
     for (int t = 0; t <= count; t++) {
         memset(y, 0, sizeof y);
-        tables[t]->part_ids(&(choir__k_part_ids){.x = x,
+        tables[t]->part_targets(&(choir__k_part_targets){.x = x,
             .y = y,
             .n = N,
             .first = FIRST,
             .count = COUNT,
             .whole = WHOLE,
             .ignored = IGNORED,
-            .ignores = true,
-            .op = "ids"});
+            .ignores = true});
         assert_memory_equal(y, expected, sizeof y);
     }
 }
@@ -74,8 +74,8 @@ static void losses(void **state)
             choir__row_losses kind = (choir__row_losses)(i / 3);
             for (int64_t r = 0; r < rows; r++)
                 targets[r] = i % 3 && r % 3 == i % 3 ? -1 : r % 2 ? CHOIR__ELSEWHERE : r;
-            trial t =
-                TRIAL(part_losses, .targets = targets, .parts = parts, .rows = rows, .losses = kind);
+            trial t = TRIAL(
+                part_losses, .targets = targets, .parts = parts, .rows = rows, .losses = kind);
             t.tolerance = 1e-5;
             give(&t, AT(part_losses, stats), 2 * parts * rows, uniform(2 * parts * rows, 1, 9));
             take(&t, AT(part_losses, loss), kind == CHOIR__ROWS_EACH ? rows : 1);
@@ -106,23 +106,24 @@ static void max(void **state)
 static void elsewhere_is_no_row(void **state)
 {
     (void)state;
-    int64_t here[5] = {2, CHOIR__ELSEWHERE, 0, CHOIR__ELSEWHERE, 1};
-    trial t = TRIAL(embedding, .ids = here, .n = 5, .rows = 3, .cols = 21, .part = true);
+    int64_t ids[5] = {6, 3, 4, 9, 5};
+    trial t =
+        TRIAL(embedding, .ids = ids, .n = 5, .rows = 3, .cols = 21, .first = 4, .whole = 10);
     t.exact = true;
     give(&t, AT(embedding, table), 3 * 21, uniform(3 * 21, -1, 1));
     take(&t, AT(embedding, y), 5 * 21);
     check(t);
 }
 
-static void call_with_bad_id(const void *args)
+static void call_with_bad_target(const void *args)
 {
     const choir__kernels *table = *(const choir__kernels *const *)args;
     int64_t x = WHOLE, y;
-    table->part_ids(&(choir__k_part_ids){
-        .x = &x, .y = &y, .n = 1, .count = COUNT, .whole = WHOLE, .op = "embedding"});
+    table->part_targets(
+        &(choir__k_part_targets){.x = &x, .y = &y, .n = 1, .count = COUNT, .whole = WHOLE});
 }
 
-static void bad_ids_fail_the_queue(void **state)
+static void bad_targets_fail_the_queue(void **state)
 {
     (void)state;
     const choir__kernels *tables[MAX_TABLES + 1];
@@ -131,9 +132,9 @@ static void bad_ids_fail_the_queue(void **state)
     tables[count++] = &choir__cpu_reference;
     for (int i = 0; i < count; i++) {
         choir__queue *queue = choir__queue_new((choir__queue_opts){.name = "test"});
-        choir__queue_issue(queue, call_with_bad_id, &tables[i], sizeof tables[i]);
+        choir__queue_issue(queue, call_with_bad_target, &tables[i], sizeof tables[i]);
         assert_int_equal(choir__queue_wait(queue), CHOIR_ERR_RANGE);
-        assert_non_null(strstr(choir_error_message(), "embedding: id 13 at position 0"));
+        assert_non_null(strstr(choir_error_message(), "cross_entropy: target 13 of row 0"));
         choir__queue_free(queue);
     }
 }
@@ -141,12 +142,12 @@ static void bad_ids_fail_the_queue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids),
+        cmocka_unit_test(targets),
         cmocka_unit_test(scores),
         cmocka_unit_test(losses),
         cmocka_unit_test(max),
         cmocka_unit_test(elsewhere_is_no_row),
-        cmocka_unit_test(bad_ids_fail_the_queue),
+        cmocka_unit_test(bad_targets_fail_the_queue),
     };
     return cmocka_run_group_tests_name("kernels of parts", tests, NULL, NULL);
 }

@@ -235,7 +235,8 @@ choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group)
         return x;
     choir_tensor *before = copied_before(scope, x, group);
     return before ? before
-                  : recorded(&copy_op, choir__tensor_alias(scope, x), x, (attributes){group});
+                  : recorded(&copy_op, choir__tensor_alias(scope, x), x,
+                        (attributes){.group = group});
 }
 
 choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
@@ -251,7 +252,7 @@ choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
         return y;
     choir__launch_copy(y, x);
     fail(y, choir_all_reduce(y, group, CHOIR_SUM));
-    return recorded(&reduce_op, y, x, (attributes){group});
+    return recorded(&reduce_op, y, x, (attributes){.group = group});
 }
 
 /* An op along a dimension, which it fixes; deals: that is dealt out. NULL: *instead is the

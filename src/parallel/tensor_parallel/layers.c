@@ -1,9 +1,9 @@
-/* Linear layers and embeddings of which a rank has a part. Each computes its own part by the very
- * op of the whole; what is to be summed over ranks goes through tp_copy and tp_reduce.
+/* Linear layers and embeddings of which a rank has a part. Each computes its own part by the
+ * very op of the whole; what is to be summed over ranks goes through tp_copy and tp_reduce.
  *
  *   COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
  *   ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
- *   embedding       y = reduce(W_r[id - first], 0 if another rank has the id)
+ *   embedding       y = reduce(rows of W_r, 0 where another rank has the id)
  */
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
@@ -61,8 +61,8 @@ static choir_tensor *column(
     const choir__partition *marks[2];
     x = choir_tp_copy(x, part->group);
     unmark(given, marks, 2);
-    choir_tensor *y = own_linear(x, with_others(x, weight, part->sharing),
-        with_others(x, bias, part->sharing), in_out);
+    choir_tensor *y = own_linear(
+        x, with_others(x, weight, part->sharing), with_others(x, bias, part->sharing), in_out);
     mark(given, marks, 2);
     return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
 }
@@ -102,26 +102,6 @@ choir_tensor *choir__tp_linear(
 
 /* --- embedding --- */
 
-choir_tensor *choir__tp_own_ids(const choir__tp_part *part, const char *op, choir_scope *scope,
-    choir_tensor *ids, int64_t count, const int64_t *ignored)
-{
-    ids = choir__dense_rows(scope, ids);
-    choir_tensor *own = choir__tensor_new(scope, choir__device_of(ids), CHOIR_I64, ids->shape);
-    if (ids->poisoned || own->poisoned)
-        return ids->poisoned ? ids : own;
-    choir__k_part_ids args = {.x = choir__data(ids),
-        .y = choir__data(own),
-        .n = ids->count,
-        .first = part->first,
-        .count = count,
-        .whole = part->whole,
-        .ignored = ignored ? *ignored : 0,
-        .ignores = ignored != NULL,
-        .op = op};
-    choir__launch(choir__device_of(ids), CHOIR_F32, part_ids, &args);
-    return own;
-}
-
 choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
 {
     const choir__tp_part *part = choir__tp_part_of(table);
@@ -129,13 +109,8 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
     if (part->style != CHOIR_TP_VOCAB)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: an embedding's table is dealt out by CHOIR_TP_VOCAB alone");
-    if (ids->dtype != CHOIR_I64)
-        return choir__shape_error("embedding", ids->scope, (choir_tensor *[]){table, ids}, 2,
-            "wants a table (V, C) and i64 ids");
-    choir_tensor *own =
-        choir__tp_own_ids(part, "embedding", ids->scope, ids, table->shape.dim[0], NULL);
     unmark(&table, marks, 1);
-    choir_tensor *rows = choir__embedding_part(table, own);
+    choir_tensor *rows = choir__embedding_part(table, ids, part->first, part->whole);
     mark(&table, marks, 1);
     choir_tensor *y = choir_tp_reduce(rows, part->group);
     if (y != rows)

@@ -1,5 +1,5 @@
-/* Cross entropy and argmax of scores whose classes are dealt out (Shoeybi et al., section 3): what
- * ranks tell each other is two numbers a row, never the scores.
+/* Cross entropy and argmax of scores whose classes are dealt out (Shoeybi et al., section 3):
+ * what ranks tell each other is two numbers a row, never the scores.
  *
  *   each rank   log sum exp of its classes; the target's score, or 0 where another rank has it
  *   all         lse = log sum_r exp(lse_r), loss = lse - sum_r score_r
@@ -100,6 +100,27 @@ static choir_tensor *local(choir_tensor *logits)
     return x;
 }
 
+/* Those of all classes as this part's, or elsewhere. */
+static choir_tensor *own_targets(const choir__tp_part *part, choir_scope *scope,
+    choir_tensor *targets, int64_t classes, int64_t ignored)
+{
+    targets = choir__dense_rows(scope, targets);
+    choir_tensor *own =
+        choir__tensor_new(scope, choir__device_of(targets), CHOIR_I64, targets->shape);
+    if (targets->poisoned || own->poisoned)
+        return targets->poisoned ? targets : own;
+    choir__k_part_targets args = {.x = choir__data(targets),
+        .y = choir__data(own),
+        .n = targets->count,
+        .first = part->first,
+        .count = classes,
+        .whole = part->whole,
+        .ignored = ignored,
+        .ignores = true};
+    choir__launch(choir__device_of(targets), CHOIR_F32, part_targets, &args);
+    return own;
+}
+
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
     const choir__tp_part *part, choir_cross_entropy_opts o)
 {
@@ -107,11 +128,9 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in,
     choir_device *device = choir__device_of(x);
     choir_shape shape = x->shape;
     shape.ndim--;
-    int64_t ignored = o.ignore_index;
     choir_tensor *loss = choir__tensor_new(
         scope, device, x->dtype, o.reduction == CHOIR_LOSS_NONE ? shape : CHOIR_SCALAR);
-    statistics s = {
-        choir__tp_own_ids(part, "cross_entropy", scope, in[1], choir__cols(x), &ignored),
+    statistics s = {own_targets(part, scope, in[1], choir__cols(x), o.ignore_index),
         choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x))),
         choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR)};
     if (loss->poisoned || s.targets->poisoned || s.lse->poisoned || s.count->poisoned) {

@@ -1,6 +1,6 @@
-/* Inside tensor parallelism: the rules made into a list of parameters and of which boxes this rank
- * has of them (plan.c, default_plan.c), given to the tree (apply.c), and what ops do with parts
- * (layers.c, scores.c, collectives.c). */
+/* Inside tensor parallelism: the rules made into a list of parameters and of which boxes this
+ * rank has of them (plan.c, default_plan.c), given to the tree (apply.c), and what ops do with
+ * parts (layers.c, scores.c, collectives.c). */
 #ifndef CHOIR_TENSOR_PARALLEL_INTERNAL_H
 #define CHOIR_TENSOR_PARALLEL_INTERNAL_H
 
@@ -11,9 +11,9 @@
 typedef struct choir__tp_part {
     choir__partition base;
     choir_group *group;
-    choir_tp_style style;  /* COLUMN, ROW, VOCAB */
-    int64_t first, whole;  /* along the dimension that is dealt out: where this part begins */
-    choir_group *sharing;  /* ranks that have the very same part (k and v heads); NULL: alone */
+    choir_tp_style style; /* COLUMN, ROW, VOCAB */
+    int64_t first, whole; /* along the dimension that is dealt out: where this part begins */
+    choir_group *sharing; /* ranks that have the very same part (k and v heads); NULL: alone */
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
@@ -32,15 +32,10 @@ choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 choir_tensor *choir__tp_argmax(choir_tensor *x);
 
-/* Ids of the whole (in the name of op) as those of part, which has `count`; ignored: where they
- * may have that value, or NULL. In scope, without history. */
-choir_tensor *choir__tp_own_ids(const choir__tp_part *part, const char *op, choir_scope *scope,
-    choir_tensor *ids, int64_t count, const int64_t *ignored);
-
 /* --- the plan --- */
 
-/* A parameter to be dealt out: `packed` matrices side by side along dim, of each of which a rank
- * has a run. */
+/* A parameter to be dealt out: `packed` matrices side by side along dim, of each of which a
+ * rank has a run. */
 typedef struct choir__tp_entry {
     choir__param *param;
     const char *path; /* of its layer, or its name */
@@ -62,14 +57,18 @@ choir_status choir__tp_plan_rules(
     choir__tp_plan *plan, const choir_tp_rule *rules, int count, bool optional);
 /* The plan for a model that was given none. */
 choir_status choir__tp_plan_default(choir__tp_plan *plan);
-/* A layer or parameter. Nothing happens if it is in the plan already. */
+/* A linear layer, an embedding or an attention. What is in the plan already stays as it is. */
 choir_status choir__tp_plan_layer(
-    choir__tp_plan *plan, const char *path, choir_module *layer, const choir_tp_rule *rule);
+    choir__tp_plan *plan, choir_module *layer, const choir_tp_rule *rule);
 
-/* The paths of a tree, whether or not it has been used: fn is called for each module and
- * parameter (module: whose it is) until it fails. */
-typedef choir_status choir__tp_visit_fn(
-    const char *path, choir_module *module, choir__param *param, void *arg);
-choir_status choir__tp_visit(choir_module *module, choir__tp_visit_fn *fn, void *arg);
+/* Whether the module's parameters are still nobody's. Error: state, device. */
+choir_status choir__tp_can_apply(choir_module *module);
+/* Gives the parameters of the plan their parts. Collective. */
+choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group);
+
+/* Ranks have the same plan, and seed; planned: what making it came to on this one. Collective.
+ * Error: mismatch, or planned. */
+choir_status choir__tp_agree(
+    const choir__tp_plan *plan, choir_group *group, choir_status planned);
 
 #endif

@@ -22,20 +22,21 @@ INLINE void add_row(float *y, const float *x, int64_t n)
 void KERNEL(embedding)(const choir__k_embedding *k)
 {
     F32_ONLY(embedding, k);
+    int64_t whole = k->whole ? k->whole : k->rows;
     for (int64_t i = 0; i < k->n; i++) {
-        int64_t id = k->ids[i];
-        if (k->part && id == CHOIR__ELSEWHERE) {
-            memset((float *)k->y + i * k->cols, 0, (size_t)k->cols * sizeof(float));
-            continue;
-        }
-        if (id < 0 || id >= k->rows) {
+        int64_t id = k->ids[i], own = id - (k->whole ? k->first : 0);
+        if (id < 0 || id >= whole) {
             choir__queue_fail(CHOIR_ERR_RANGE,
                 "embedding: id %lld at position %lld is outside [0, %lld); the table is too "
                 "small or the data was tokenized otherwise",
-                (long long)id, (long long)i, (long long)k->rows);
+                (long long)id, (long long)i, (long long)whole);
             return;
         }
-        copy_row((float *)k->y + i * k->cols, (const float *)k->table + id * k->cols, k->cols);
+        float *y = (float *)k->y + i * k->cols;
+        if (own >= 0 && own < k->rows)
+            copy_row(y, (const float *)k->table + own * k->cols, k->cols);
+        else
+            memset(y, 0, (size_t)k->cols * sizeof *y);
     }
 }
 

@@ -1,9 +1,9 @@
-/* Tables and scores that ranks have in parts: ids of the whole as a part's, and statistics of
- * the parts put together. Parts are added in order, rows in order in f64. */
+/* Scores that ranks have in parts: targets of the whole as a part's, and statistics of the
+ * parts put together. Parts are added in order, rows in order in f64. */
 #include "device/cpu/isa/math.h"
 #include "device/queue.h"
 
-void KERNEL(part_ids)(const choir__k_part_ids *k)
+void KERNEL(part_targets)(const choir__k_part_targets *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         int64_t id = k->x[i], own = id - k->first;
@@ -13,9 +13,9 @@ void KERNEL(part_ids)(const choir__k_part_ids *k)
         }
         if (id < 0 || id >= k->whole) {
             choir__queue_fail(CHOIR_ERR_RANGE,
-                "%s: id %lld at position %lld is outside [0, %lld); the table is too small, or "
-                "the data was tokenized otherwise",
-                k->op, (long long)id, (long long)i, (long long)k->whole);
+                "cross_entropy: target %lld of row %lld is outside [0, %lld); fix the labels or set "
+                "ignore_index",
+                (long long)id, (long long)i, (long long)k->whole);
             return;
         }
         k->y[i] = own >= 0 && own < k->count ? own : CHOIR__ELSEWHERE;

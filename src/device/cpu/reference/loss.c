@@ -67,8 +67,7 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
         bool ignored = t == k->ignore_index || t == CHOIR__ELSEWHERE;
         double loss = ignored ? 0 : row_loss(k, r, lse);
         if (k->losses == CHOIR__ROWS_SCORE)
-            put(k->loss, r, k->dtype,
-                ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
+            put(k->loss, r, k->dtype, ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, k->dtype, loss);
         sum += loss;

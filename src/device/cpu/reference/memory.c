@@ -51,9 +51,9 @@ void choir__reference_store(const choir__k_store *k)
 void choir__reference_embedding(const choir__k_embedding *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
-        int64_t id = k->ids[i];
-        bool elsewhere = k->part && id == CHOIR__ELSEWHERE;
-        if (!elsewhere && (id < 0 || id >= k->rows)) {
+        int64_t id = k->ids[i], own = id - (k->whole ? k->first : 0);
+        bool here = own >= 0 && own < k->rows;
+        if (id < 0 || id >= (k->whole ? k->whole : k->rows)) {
             choir__queue_fail(CHOIR_ERR_RANGE,
                 "embedding: id %lld at position %lld is outside the table of %lld rows",
                 (long long)id, (long long)i, (long long)k->rows);
@@ -61,7 +61,7 @@ void choir__reference_embedding(const choir__k_embedding *k)
         }
         for (int64_t c = 0; c < k->cols; c++)
             put(k->y, i * k->cols + c, k->dtype,
-                elsewhere ? 0 : get(k->table, id * k->cols + c, k->dtype));
+                here ? get(k->table, own * k->cols + c, k->dtype) : 0);
     }
 }
 

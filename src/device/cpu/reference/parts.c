@@ -1,15 +1,16 @@
-/* Reference kernels for tables and scores in parts. */
+/* Reference kernels for scores in parts. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
-void choir__reference_part_ids(const choir__k_part_ids *k)
+void choir__reference_part_targets(const choir__k_part_targets *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         int64_t id = k->x[i];
         bool ignored = k->ignores && id == k->ignored;
         if (!ignored && (id < 0 || id >= k->whole)) {
-            choir__queue_fail(CHOIR_ERR_RANGE, "%s: id %lld at position %lld is outside [0, %lld)",
-                k->op, (long long)id, (long long)i, (long long)k->whole);
+            choir__queue_fail(CHOIR_ERR_RANGE,
+                "cross_entropy: target %lld of row %lld is outside [0, %lld)", (long long)id,
+                (long long)i, (long long)k->whole);
             return;
         }
         bool here = id >= k->first && id < k->first + k->count;

@@ -1,0 +1,242 @@
+/* Rules made into a plan: which parameters are dealt out, along which of their dimensions, in
+ * which units. A linear layer's weight is (out, in) or, as GPT-2's, (in, out); its columns are
+ * its outputs either way. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/tensor_parallel/tensor_parallel.h"
+
+static const char *style_name(choir_tp_style style)
+{
+    static const char *const names[] = {"columns", "rows", "heads", "vocabulary"};
+    return names[style];
+}
+
+/* Whether text is pattern, where a star stands for any text. */
+static bool matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *from = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            from = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}
+
+/* --- entries --- */
+
+static bool is_planned(const choir__tp_plan *plan, const choir__param *p)
+{
+    for (int i = 0; i < plan->count; i++)
+        if (plan->entries[i].param == p)
+            return true;
+    return false;
+}
+
+/* Units must divide by the ranks; but a vocabulary only be as large, and few heads may be
+ * shared. */
+static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entry *e)
+{
+    int64_t size = e->param->whole.dim[e->dim];
+    const char *sides = e->dim ? "second" : "first";
+    if (size % (e->packed * e->units))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: '%s': the %s dimension of '%s' %s is not %d times %lld units",
+            e->path, sides, e->param->name, choir__shape_text(e->param->whole), e->packed,
+            (long long)e->units);
+    if (e->shared && plan->ranks % e->units == 0)
+        return CHOIR_OK;
+    if (e->style == CHOIR_TP_VOCAB ? e->units >= plan->ranks : e->units % plan->ranks == 0)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "tensor_parallel: '%s': %lld %s cannot be dealt out to %d ranks (parameter '%s' %s)",
+        e->path, (long long)e->units,
+        e->units != size / e->packed ? "heads" : style_name(e->style), plan->ranks,
+        e->param->name, choir__shape_text(e->param->whole));
+}
+
+static choir_status add_entry(choir__tp_plan *plan, choir__tp_entry e)
+{
+    if (is_planned(plan, e.param))
+        return CHOIR_OK;
+    choir_status status = check_units(plan, &e);
+    if (status != CHOIR_OK)
+        return status;
+    if (plan->count == plan->room) {
+        plan->room = plan->room ? 2 * plan->room : 64;
+        plan->entries =
+            choir__realloc(plan->entries, (size_t)plan->room * sizeof *plan->entries);
+    }
+    plan->entries[plan->count++] = e;
+    return CHOIR_OK;
+}
+
+/* --- linear layers and embeddings --- */
+
+struct layer {
+    const char *path;
+    choir_tensor *weight, *bias;
+    bool in_out;
+};
+
+/* heads: 0, or what the outputs (or inputs, of a row layer) are of. */
+static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
+    choir_tp_style style, int packed, int64_t heads)
+{
+    bool by_rows = style == CHOIR_TP_ROW;
+    choir__tp_entry e = {.param = l->weight->param,
+        .path = l->path,
+        .style = style,
+        .dim = by_rows != l->in_out,
+        .packed = packed > 0 && !by_rows ? packed : 1};
+    int64_t size = l->weight->shape.dim[e.dim] / e.packed;
+    e.units = heads ? heads : size ? size : 1;
+    if (heads && heads < plan->ranks && style == CHOIR_TP_COLUMN)
+        e.shared = (int)(plan->ranks / heads);
+    if (packed < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: '%s': %d matrices side by side", l->path, packed);
+    choir_status status = add_entry(plan, e);
+    if (status != CHOIR_OK || by_rows || !l->bias)
+        return status;
+    e.param = l->bias->param;
+    e.dim = 0;
+    return add_entry(plan, e);
+}
+
+static choir_status plan_heads(choir__tp_plan *plan, choir_module *m);
+
+choir_status choir__tp_plan_layer(
+    choir__tp_plan *plan, choir_module *m, const choir_tp_rule *rule)
+{
+    struct layer l = {.path = m->path};
+    if (rule->style == CHOIR_TP_HEADS && m->heads)
+        return plan_heads(plan, m);
+    if (choir__linear_layer(m, &l.weight, &l.bias, &l.in_out) && rule->style != CHOIR_TP_HEADS)
+        return plan_linear(plan, &l, rule->style, rule->packed, 0);
+    if (choir__is_embedding(m) && rule->style == CHOIR_TP_VOCAB) {
+        l.weight = choir__embedding_table(m);
+        return plan_linear(plan, &l, rule->style, 0, 0);
+    }
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "tensor_parallel: the rule '%s' asks for %s of module '%s' (%s): columns and rows are of "
+        "linear layers, heads of Choir's attention, a vocabulary of embeddings and linear layers",
+        rule->path, style_name(rule->style), m->path, m->type->name);
+}
+
+/* --- attention --- */
+
+static choir_module *inside(choir_module *m, const char *name)
+{
+    for (choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD && !strcmp(e->name, name))
+            return e->child;
+    return NULL;
+}
+
+static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const char *name,
+    choir_tp_style style, int packed, int64_t heads)
+{
+    choir_module *layer = name ? inside(m, name) : NULL;
+    struct layer l = {.path = m->path};
+    if (!layer || !choir__linear_layer(layer, &l.weight, &l.bias, &l.in_out))
+        return CHOIR_OK;
+    return plan_linear(plan, &l, style, packed, heads);
+}
+
+static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
+{
+    const choir__heads_of *h = m->heads;
+    choir_status status = CHOIR_OK;
+    if (h->heads % plan->ranks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: '%s': %lld heads cannot be dealt out to %d ranks", m->path,
+            (long long)h->heads, plan->ranks);
+    if (h->kv_heads % plan->ranks && plan->ranks % h->kv_heads)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: '%s': %lld key and value heads cannot be dealt out to %d ranks: one "
+            "number must divide the other",
+            m->path, (long long)h->kv_heads, plan->ranks);
+    const struct {
+        const char *name;
+        choir_tp_style style;
+        int packed;
+        int64_t heads;
+    } parts[] = {{h->qkv, CHOIR_TP_COLUMN, 3, h->heads}, {h->q, CHOIR_TP_COLUMN, 1, h->heads},
+        {h->k, CHOIR_TP_COLUMN, 1, h->kv_heads}, {h->v, CHOIR_TP_COLUMN, 1, h->kv_heads},
+        {h->out, CHOIR_TP_ROW, 1, h->heads}};
+    for (size_t i = 0; i < CHOIR_COUNT(parts) && status == CHOIR_OK; i++)
+        status = plan_projection(
+            plan, m, parts[i].name, parts[i].style, parts[i].packed, parts[i].heads);
+    return status;
+}
+
+/* --- rules --- */
+
+/* A parameter that its module gives to choir_linear or choir_embedding itself: (out, in). */
+static choir_status plan_param(choir__tp_plan *plan, choir__param *p, const choir_tp_rule *rule)
+{
+    struct layer l = {.path = p->name, .weight = p->tensor};
+    int ndim = p->whole.ndim;
+    if (ndim != 2 && !(ndim == 1 && rule->style != CHOIR_TP_ROW))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: the rule '%s' asks for %s of parameter '%s' %s: weights are of two "
+            "dimensions, biases of one",
+            rule->path, style_name(rule->style), p->name, choir__shape_text(p->whole));
+    if (rule->style == CHOIR_TP_HEADS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: the rule '%s' asks for heads of parameter '%s': they are of Choir's "
+            "attention modules",
+            rule->path, p->name);
+    return plan_linear(plan, &l, rule->style, rule->packed, 0);
+}
+
+static choir_status walk(
+    choir__tp_plan *plan, choir_module *m, const choir_tp_rule *rule, int *found)
+{
+    choir_status status = CHOIR_OK;
+    if (matches(rule->path, m->path) && (*m->path || m == plan->module)) {
+        ++*found;
+        return choir__tp_plan_layer(plan, m, rule);
+    }
+    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            status = walk(plan, e->child, rule, found);
+        if (e->kind == CHOIR__PARAM && matches(rule->path, e->tensor->param->name)) {
+            ++*found;
+            status = plan_param(plan, e->tensor->param, rule);
+        }
+    }
+    return status;
+}
+
+choir_status choir__tp_plan_rules(
+    choir__tp_plan *plan, const choir_tp_rule *rules, int count, bool optional)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        int found = 0;
+        if (!rules[i].path || rules[i].style < CHOIR_TP_COLUMN ||
+            rules[i].style > CHOIR_TP_VOCAB)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "tensor_parallel: rule %d has no path, or a style that there is not", i);
+        status = walk(plan, plan->module, &rules[i], &found);
+        if (status == CHOIR_OK && !found && !optional)
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "tensor_parallel: the rule '%s' matches no module and no parameter of the model",
+                rules[i].path);
+    }
+    return status;
+}

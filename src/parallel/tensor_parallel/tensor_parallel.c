@@ -1,0 +1,69 @@
+/* Tensor parallelism as a strategy: the tree is changed in place, and what remains to be done
+ * in a step is to add up the rows of norms over the ranks. */
+#include <stdlib.h>
+
+#include "parallel/ranks.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
+
+choir_tensor_parallel_opts choir_tensor_parallel_defaults(void)
+{
+    return (choir_tensor_parallel_opts){0};
+}
+
+struct summer {
+    choir__sharer sharer;
+    choir_group *group;
+};
+
+/* Every number stands on one rank, or is made of what the ranks have of a row. */
+static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
+{
+    choir_group *group = ((struct summer *)arg)->group;
+    choir_work work;
+    choir__group_waits(group, device);
+    choir_status status =
+        choir_group_all_reduce(group, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
+    choir__device_waits(device, group);
+    return status;
+}
+
+static void add_summer(choir_scope *run, choir_group *group)
+{
+    struct summer *s = choir__arena_get(&run->arena, sizeof *s);
+    *s = (struct summer){{sum_rows, s, run->sharers}, group};
+    run->sharers = &s->sharer;
+}
+
+static choir_status make_plan(choir__tp_plan *plan, const choir_tensor_parallel_opts *opts)
+{
+    if (opts->rule_count < 0 || (opts->rule_count && !opts->rules))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor_parallel: %d rules, and no list of them", opts->rule_count);
+    choir_status status = choir__tp_can_apply(plan->module);
+    if (status != CHOIR_OK)
+        return status;
+    return opts->rule_count ? choir__tp_plan_rules(plan, opts->rules, opts->rule_count, false)
+                            : choir__tp_plan_default(plan);
+}
+
+choir_module *choir_tensor_parallel(
+    choir_scope *run, choir_module *module, choir_group *group, choir_tensor_parallel_opts opts)
+{
+    choir__tp_plan plan = {.module = module, .ranks = choir_group_world(group)};
+    choir_status status = choir_scope_status(run);
+    if (status != CHOIR_OK)
+        return module;
+    choir__module_name(module);
+    status = choir__ranks_agree(group, module, "tensor_parallel");
+    if (status == CHOIR_OK)
+        status = choir__tp_agree(&plan, group, make_plan(&plan, &opts));
+    if (status == CHOIR_OK && plan.ranks > 1)
+        status = choir__tp_apply(&plan, group);
+    if (status == CHOIR_OK && plan.ranks > 1)
+        add_summer(run, group);
+    run->micro_first = 0; /* every rank has a part in every micro-batch */
+    free(plan.entries);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return module;
+}
