@@ -122,7 +122,7 @@ static inline const char *sha(choir_module *net)
     static char hex[4][65];
     static int next;
     char *out = hex[next++ % 4];
-    ok(choir__weights_sha256(net, out));
+    ok(choir__weights_sha256(net, NULL, out));
     return out;
 }
 
@@ -159,7 +159,7 @@ static inline int64_t load(const char *path, job *j)
     choir__train_state s;
     ok(choir__checkpoint_find(path, found));
     ok(choir__checkpoint_state(found, &s));
-    ok(choir__checkpoint_load(found, j->net, j->opt));
+    ok(choir__checkpoint_load(found, j->net, j->opt, NULL));
     return s.step;
 }
 

@@ -1,17 +1,19 @@
-/* Drafts: write beside the target, sync, rename, sync the folder. Hashes are libsodium's. */
+/* Drafts: write beside the target, sync, rename, sync the folder.
+ *
+ * A piece is hashed while it is in the processor's cache, and the disk is set to work as soon
+ * as there is enough for it, so that hashing, copying and the disk go on beside each other, and
+ * the sync at the end has little left to wait for. */
 #include "checkpoint/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* write(2) takes at most 0x7ffff000 bytes a call; hashing reads so much at once. */
-enum { WRITE_CHUNK = 1 << 30, READ_CHUNK = 1 << 18 };
+enum { WRITE_CHUNK = 1 << 20, FLUSH_CHUNK = 16 << 20, READ_CHUNK = 1 << 18 };
 
 static choir_status cannot_write(const char *path)
 {
@@ -23,6 +25,9 @@ choir_status choir__draft_open(choir__draft *draft, const char *path)
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     draft->path = choir__strdup(path);
     draft->temp = choir__format("%s.tmp.%ld", path, (long)getpid());
+    draft->bytes = draft->flushed = 0;
+    draft->hashed = false;
+    choir__sha256_init(&draft->hash);
     draft->fd = open(draft->temp, flags, 0666);
     if (draft->fd < 0 && errno == EEXIST) { /* of a killed process that had our number */
         unlink(draft->temp);
@@ -40,8 +45,16 @@ choir_status choir__draft_write(choir__draft *draft, const void *data, size_t by
             continue;
         if (n < 0)
             return cannot_write(draft->path);
+        if (draft->hashed)
+            choir__sha256_update(&draft->hash, at, (size_t)n);
         at += n;
         bytes -= (size_t)n;
+        draft->bytes += n;
+        if (draft->bytes - draft->flushed >= FLUSH_CHUNK) { /* a hint: it may be refused */
+            sync_file_range(draft->fd, draft->flushed, draft->bytes - draft->flushed,
+                SYNC_FILE_RANGE_WRITE);
+            draft->flushed = draft->bytes;
+        }
     }
     return CHOIR_OK;
 }
@@ -102,38 +115,32 @@ choir_status choir__sync_path(const char *path)
 
 /* --- hashes --- */
 
-void choir__hex(const unsigned char *hash, char *hex)
-{
-    sodium_bin2hex(hex, CHOIR__SHA256_HEX, hash, crypto_hash_sha256_BYTES);
-}
-
 void choir__sha256(const void *data, size_t bytes, char *hex)
 {
-    unsigned char hash[crypto_hash_sha256_BYTES];
-    crypto_hash_sha256(hash, data, bytes);
-    choir__hex(hash, hex);
+    choir__sha256_state state;
+    choir__sha256_init(&state);
+    choir__sha256_update(&state, data, bytes);
+    choir__sha256_final(&state, hex);
 }
 
 choir_status choir__sha256_file(const char *path, char *hex, int64_t *bytes)
 {
     choir_status status = CHOIR_OK;
-    crypto_hash_sha256_state state;
-    unsigned char hash[crypto_hash_sha256_BYTES];
+    choir__sha256_state state;
     unsigned char *chunk = choir__alloc(READ_CHUNK);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     ssize_t n = -1;
-    crypto_hash_sha256_init(&state);
+    choir__sha256_init(&state);
     *bytes = 0;
     while (fd >= 0 && ((n = read(fd, chunk, READ_CHUNK)) > 0 || (n < 0 && errno == EINTR))) {
         if (n < 0)
             continue;
-        crypto_hash_sha256_update(&state, chunk, (unsigned long long)n);
+        choir__sha256_update(&state, chunk, (size_t)n);
         *bytes += n;
     }
     if (fd < 0 || n < 0)
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    crypto_hash_sha256_final(&state, hash);
-    choir__hex(hash, hex);
+    choir__sha256_final(&state, hex);
     if (fd >= 0)
         close(fd);
     free(chunk);

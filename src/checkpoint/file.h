@@ -5,11 +5,14 @@
 #ifndef CHOIR_FILE_H
 #define CHOIR_FILE_H
 
-#include "base/base.h"
+#include "checkpoint/sha256.h"
 
 typedef struct choir__draft {
     char *path, *temp;
-    int fd; /* -1: not open */
+    int fd;                 /* -1: not open */
+    int64_t bytes, flushed; /* written so far; of those the disk was told to take */
+    bool hashed;            /* what is written is hashed, too: to be set once it is open */
+    choir__sha256_state hash;
 } choir__draft;
 
 /* Errors: io, naming the target and the cause. */
@@ -25,10 +28,6 @@ choir_status choir__write_file(const char *path, const void *data, size_t bytes)
 /* Makes sure that what a file or folder holds is on the disk. */
 choir_status choir__sync_path(const char *path);
 
-enum { CHOIR__SHA256_HEX = 65 }; /* with its '\0' */
-
-/* Lower-case hexadecimal digits of 32 bytes. */
-void choir__hex(const unsigned char *hash, char *hex);
 void choir__sha256(const void *data, size_t bytes, char *hex);
 choir_status choir__sha256_file(const char *path, char *hex, int64_t *bytes);
 

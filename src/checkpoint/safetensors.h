@@ -9,7 +9,7 @@
 #define CHOIR_SAFETENSORS_H
 
 #include <choir/tensor.h>
-#include "base/base.h"
+#include "checkpoint/sha256.h"
 
 typedef struct choir__st_tensor {
     char *name;
@@ -35,5 +35,21 @@ const char *choir__st_metadata(const choir__st_file *file, const char *key);
  * the folder. metadata: key, value, key, value, ..., NULL; may be NULL. */
 choir_status choir__st_write(
     const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata);
+
+/* The order in which a file has tensors: order (count) of indices. */
+void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
+
+/* What a file that was written is to be known by. */
+typedef struct choir__st_digest {
+    int64_t bytes;
+    char sha256[CHOIR__SHA256_HEX];
+} choir__st_digest;
+
+/* -> *data: the bytes of tensors[i], good until the next call. */
+typedef choir_status choir__st_source(void *arg, int i, const void **data);
+
+/* The same, of tensors whose `data` is not used: it comes from source, one after another. */
+choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
+    const char *const *metadata, choir__st_source *source, void *arg, choir__st_digest *digest);
 
 #endif

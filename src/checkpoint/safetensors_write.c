@@ -33,6 +33,24 @@ static int by_size_then_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+static const choir__st_tensor **sorted(const choir__st_tensor *tensors, int count)
+{
+    const choir__st_tensor **order = choir__calloc((size_t)count + 1, sizeof *order);
+    for (int i = 0; i < count; i++)
+        order[i] = &tensors[i];
+    if (count)
+        qsort(order, (size_t)count, sizeof *order, by_size_then_name);
+    return order;
+}
+
+void choir__st_order(const choir__st_tensor *tensors, int count, int *order)
+{
+    const choir__st_tensor **all = sorted(tensors, count);
+    for (int i = 0; i < count; i++)
+        order[i] = (int)(all[i] - tensors);
+    free(all);
+}
+
 static json_t *metadata_json(const char *const *metadata)
 {
     json_t *object = json_pack("{s:s}", "format", "pt"); /* transformers asks for it */
@@ -86,32 +104,58 @@ static choir_status make_header(const char *path, const choir__st_tensor **order
     return status;
 }
 
-choir_status choir__st_write(
-    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata)
+static choir_status write_all(choir__draft *draft, const char *header, size_t header_bytes,
+    const choir__st_tensor **order, int count, const choir__st_tensor *tensors,
+    choir__st_source *source, void *arg)
+{
+    unsigned char length[LENGTH_BYTES];
+    const void *data;
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        length[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i));
+    draft->hashed = true;
+    choir_status status = choir__draft_write(draft, length, sizeof length);
+    if (status == CHOIR_OK)
+        status = choir__draft_write(draft, header, header_bytes);
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        status = source(arg, (int)(order[i] - tensors), &data);
+        if (status == CHOIR_OK)
+            status = choir__draft_write(draft, data, order[i]->bytes);
+    }
+    return status;
+}
+
+choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
+    const char *const *metadata, choir__st_source *source, void *arg, choir__st_digest *digest)
 {
     char *header = NULL;
     size_t header_bytes = 0;
-    const choir__st_tensor **order = choir__calloc((size_t)count + 1, sizeof *order);
-    for (int i = 0; i < count; i++)
-        order[i] = &tensors[i];
-    if (count)
-        qsort(order, (size_t)count, sizeof *order, by_size_then_name);
+    const choir__st_tensor **order = sorted(tensors, count);
     choir_status status = make_header(path, order, count, metadata, &header, &header_bytes);
     if (status == CHOIR_OK) {
         choir__draft draft;
-        unsigned char length[LENGTH_BYTES];
-        for (int i = 0; i < LENGTH_BYTES; i++)
-            length[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i));
         status = choir__draft_open(&draft, path);
         if (status == CHOIR_OK)
-            status = choir__draft_write(&draft, length, sizeof length);
-        if (status == CHOIR_OK)
-            status = choir__draft_write(&draft, header, header_bytes);
-        for (int i = 0; i < count && status == CHOIR_OK; i++)
-            status = choir__draft_write(&draft, order[i]->data, order[i]->bytes);
+            status =
+                write_all(&draft, header, header_bytes, order, count, tensors, source, arg);
+        digest->bytes = draft.bytes;
+        choir__sha256_final(&draft.hash, digest->sha256);
         status = choir__draft_close(&draft, status);
     }
     free(header);
     free(order);
     return status;
+}
+
+static choir_status from_memory(void *arg, int i, const void **data)
+{
+    *data = ((const choir__st_tensor *)arg)[i].data;
+    return CHOIR_OK;
+}
+
+choir_status choir__st_write(
+    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata)
+{
+    choir__st_digest digest;
+    return choir__st_stream(
+        path, tensors, count, metadata, from_memory, (void *)tensors, &digest);
 }

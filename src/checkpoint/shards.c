@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "checkpoint/state.h"
+#include "checkpoint/stored.h"
 #include "data/dataset.h"
 
 #define INDEX_FILE CHOIR__MODEL_FILE ".index.json"
@@ -84,6 +85,12 @@ static choir_status add_file(choir__shards *s, const char *path)
     choir_status status = choir__st_open(path, &file);
     if (status != CHOIR_OK)
         return status;
+    if (choir__st_metadata(file, CHOIR__SHARDING_KEY)) {
+        choir__st_close(file);
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s holds parts of tensors: 'choir checkpoint convert' makes whole ones of its folder",
+            path);
+    }
     int n = choir__st_count(file);
     s->entries = choir__realloc(s->entries, (size_t)(s->count + n + 1) * sizeof *s->entries);
     for (int i = 0; i < n; i++)

@@ -1,19 +1,22 @@
 /* state.json, both ways, through one table of fields. */
 #include "checkpoint/state.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/options.h"
 #include "checkpoint/file.h"
+#include "checkpoint/folder.h"
 #include "data/dataset.h"
 
-enum { VERSION = 1, MAX_STATE = 1 << 20 };
+enum { VERSION = 1, MAX_STATE = 16 << 20 };
 
-static const char *const file_names[] = {
-    CHOIR__MODEL_FILE, CHOIR__OPTIM_FILE, CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE};
+static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE,
+    CHOIR__MODEL_FILE ".index.json", CHOIR__OPTIM_FILE ".index.json"};
 
 /* --- the fields --- */
 
@@ -23,12 +26,14 @@ typedef struct field {
     const char *key;
     field_type type;
     size_t at, size;
+    bool optional; /* files of old have not */
 } field;
 
-#define FIELD(name, type)                                                                      \
+#define FIELD(name, type) OPTIONAL(name, type, false)
+#define OPTIONAL(name, type, optional)                                                         \
     {                                                                                          \
 #name, type, offsetof(choir__train_state, name),                                       \
-            sizeof(((choir__train_state *)0)->name)                                            \
+            sizeof(((choir__train_state *)0)->name), optional                                  \
     }
 
 static const field fields[] = {
@@ -47,6 +52,8 @@ static const field fields[] = {
     FIELD(output, SHAPE),
     FIELD(classes, COUNT),
     FIELD(task, TASK),
+    OPTIONAL(strategy, TEXT, true),
+    OPTIONAL(world, COUNT, true),
 };
 
 /* --- out --- */
@@ -87,28 +94,33 @@ static void hash_state(json_t *root, char *hex)
     free(text);
 }
 
-static choir_status files_json(const char *folder, json_t *files)
+/* What is not in files yet. */
+static choir_status add_small_files(const char *folder, json_t *files)
 {
     choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < CHOIR_COUNT(file_names) && status == CHOIR_OK; i++) {
-        char hex[CHOIR__SHA256_HEX];
-        int64_t bytes;
-        char *path = choir__format("%s/%s", folder, file_names[i]);
+    for (size_t i = 0; i < CHOIR_COUNT(small_files) && status == CHOIR_OK; i++) {
+        choir__st_digest digest;
+        char *path = choir__format("%s/%s", folder, small_files[i]);
         if (access(path, F_OK) == 0) {
-            status = choir__sha256_file(path, hex, &bytes);
-            json_object_set_new(files, file_names[i],
-                json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sha256", hex));
+            status = choir__sha256_file(path, digest.sha256, &digest.bytes);
+            choir__state_add_file(files, small_files[i], &digest);
         }
         free(path);
     }
     return status;
 }
 
-choir_status choir__state_write(const char *folder, const choir__train_state *state)
+void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest)
+{
+    json_object_set_new(files, name,
+        json_pack("{s:I, s:s}", "bytes", (json_int_t)digest->bytes, "sha256", digest->sha256));
+}
+
+choir_status choir__state_write(
+    const char *folder, const choir__train_state *state, json_t *files)
 {
     char hex[CHOIR__SHA256_HEX];
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-checkpoint", "version", VERSION);
-    json_t *files = json_object();
     choir_status status = CHOIR_OK;
     for (size_t i = 0; i < CHOIR_COUNT(fields) && status == CHOIR_OK; i++) {
         const field *f = &fields[i];
@@ -117,8 +129,8 @@ choir_status choir__state_write(const char *folder, const choir__train_state *st
             status = choir__error(CHOIR_ERR_ARGUMENT, "checkpoint: %s is not UTF-8", f->key);
     }
     if (status == CHOIR_OK)
-        status = files_json(folder, files);
-    json_object_set_new(root, "files", files);
+        status = add_small_files(folder, files);
+    json_object_set(root, "files", files);
     if (status == CHOIR_OK) {
         hash_state(root, hex);
         json_object_set_new(root, "sha256", json_string(hex));
@@ -207,18 +219,33 @@ static choir_status check_root(const char *path, json_t *root)
     return CHOIR_OK;
 }
 
+static choir_status check_files(const char *path, json_t *files)
+{
+    const char *name;
+    json_t *entry;
+    if (!json_is_object(files))
+        return choir__error(CHOIR_ERR_FORMAT, "%s: key 'files' is missing", path);
+    json_object_foreach(files, name, entry)
+    {
+        if (!choir__is_part_name(name) || !json_is_integer(json_object_get(entry, "bytes")) ||
+            !json_is_string(json_object_get(entry, "sha256")))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: '%.200s' under key 'files' is no file of a checkpoint", path, name);
+    }
+    return CHOIR_OK;
+}
+
 static choir_status parse_state(const char *path, json_t *root, choir__train_state *state)
 {
     choir_status status = check_root(path, root);
     for (size_t i = 0; i < CHOIR_COUNT(fields) && status == CHOIR_OK; i++) {
         const field *f = &fields[i];
-        if (!read_field(json_object_get(root, f->key), f, (char *)state + f->at))
+        const json_t *value = json_object_get(root, f->key);
+        if (!(f->optional && !value) && !read_field(value, f, (char *)state + f->at))
             status = choir__error(CHOIR_ERR_FORMAT,
                 "%s: key '%s' is missing or not what it should be", path, f->key);
     }
-    if (status == CHOIR_OK && !json_is_object(json_object_get(root, "files")))
-        status = choir__error(CHOIR_ERR_FORMAT, "%s: key 'files' is missing", path);
-    return status;
+    return status == CHOIR_OK ? check_files(path, json_object_get(root, "files")) : status;
 }
 
 choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files)
@@ -246,34 +273,88 @@ choir_status choir__state_read(const char *folder, choir__train_state *state, js
     return status;
 }
 
-static choir_status verify_file(const char *folder, const char *name, const json_t *entry)
+/* --- the files beside it --- */
+
+#define OR_GO_ON ", or go on from another checkpoint"
+
+static int64_t bytes_of(const json_t *entry)
+{
+    return json_integer_value(json_object_get(entry, "bytes"));
+}
+
+static choir_status check_size(const char *path, const json_t *entry)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return choir__error(
+            CHOIR_ERR_IO, "%s is missing (%s): put it back" OR_GO_ON, path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
+    return (long long)info.st_size == bytes_of(entry)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_FORMAT,
+                     "%s is damaged or of another checkpoint: it has %lld bytes, not the %lld that "
+                     "were saved; put the right file back" OR_GO_ON,
+                     path, (long long)info.st_size, (long long)bytes_of(entry));
+}
+
+static choir_status check_hash(const char *path, const json_t *entry)
 {
     char hex[CHOIR__SHA256_HEX];
     int64_t bytes;
-    char *path = choir__format("%s/%s", folder, name);
-    long long want = json_integer_value(json_object_get(entry, "bytes"));
-    const char *hash = json_string_value(json_object_get(entry, "sha256"));
     choir_status status = choir__sha256_file(path, hex, &bytes);
-    if (status == CHOIR_OK && bytes != want)
+    if (status == CHOIR_OK &&
+        strcmp(json_string_value(json_object_get(entry, "sha256")), hex) != 0)
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s is damaged: it has %lld bytes, not the %lld "
-            "that were saved",
-            path, (long long)bytes, want);
-    else if (status == CHOIR_OK && (!hash || strcmp(hash, hex) != 0))
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s is damaged: its SHA-256 is not the one that state.json has of it", path);
+            "%s is damaged or of another checkpoint: its SHA-256 is not the one that state.json "
+            "has of it; put the right file back" OR_GO_ON,
+            path);
+    return status;
+}
+
+choir_status choir__state_check_file(
+    const char *folder, const json_t *files, const char *name, bool hashed)
+{
+    const json_t *entry = json_object_get(files, name);
+    if (!entry)
+        return choir__error(CHOIR_ERR_FORMAT, "%s has no %s", folder, name);
+    char *path = choir__format("%s/%s", folder, name);
+    choir_status status = check_size(path, entry);
+    if (status == CHOIR_OK && hashed)
+        status = check_hash(path, entry);
     free(path);
     return status;
 }
 
-choir_status choir__state_verify(const char *folder, const json_t *files, const char *name)
+choir_status choir__state_check_sizes(const char *folder, json_t *files)
 {
     choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < CHOIR_COUNT(file_names) && status == CHOIR_OK; i++) {
-        const json_t *entry = json_object_get(files, file_names[i]);
-        if (name ? !strcmp(name, file_names[i]) : entry != NULL)
-            status = entry ? verify_file(folder, file_names[i], entry)
-                           : choir__error(CHOIR_ERR_FORMAT, "%s has no %s", folder, name);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(files, name, entry)
+    {
+        if (status == CHOIR_OK)
+            status = choir__state_check_file(folder, files, name, false);
     }
+    return status;
+}
+
+/* By bytes, each file to the rank with the least to read so far. */
+choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world)
+{
+    choir_status status = CHOIR_OK;
+    const char *name;
+    json_t *entry;
+    int64_t *load = choir__calloc((size_t)world, sizeof *load);
+    json_object_foreach(files, name, entry)
+    {
+        int least = 0;
+        for (int r = 1; r < world; r++)
+            least = load[r] < load[least] ? r : least;
+        load[least] += bytes_of(entry) + 1;
+        if (least == rank && status == CHOIR_OK)
+            status = choir__state_check_file(folder, files, name, true);
+    }
+    free(load);
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 
 #define CHOIR__STATE_FILE     "state.json"
 #define CHOIR__MODEL_FILE     "model.safetensors"
@@ -17,15 +18,23 @@
 #define CHOIR__TOKENIZER_FILE "tokenizer.json"
 #define CHOIR__CONFIG_FILE    "config.json"
 
-/* Writes FOLDER/state.json for the files that are there. Errors: argument (text that is not
- * UTF-8), io. */
-choir_status choir__state_write(const char *folder, const choir__train_state *state);
+/* Adds a file to those that the state is to name. */
+void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest);
+
+/* Writes FOLDER/state.json. files: those with weights; the others are found and added. Errors:
+ * argument (text that is not UTF-8), io. */
+choir_status choir__state_write(
+    const char *folder, const choir__train_state *state, json_t *files);
 
 /* Reads it. files: the object "files", which the caller decrefs. Errors: io, format. */
 choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files);
 
-/* Compares a file of the folder with its entry; name NULL: all that have one. Errors: io,
- * format. */
-choir_status choir__state_verify(const char *folder, const json_t *files, const char *name);
+/* Compares a file of the folder with its entry: the size, and with hashed all of it. Errors:
+ * io, format. */
+choir_status choir__state_check_file(
+    const char *folder, const json_t *files, const char *name, bool hashed);
+/* All files: their sizes; or, of those that fall to this rank of several, all of it. */
+choir_status choir__state_check_sizes(const char *folder, json_t *files);
+choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world);
 
 #endif

@@ -26,15 +26,8 @@ void choir__named_add(const char *name, choir_tensor *t, void *list);
 void choir__named_sort(choir__named_list *list);
 void choir__named_free(choir__named_list *list);
 
-/* finite: refuses what choir_load would. Errors: io, memory, nonfinite. */
-choir_status choir__named_save(choir__named_list *list, const char *path, bool finite);
-
-/* Finds every tensor in the file and checks that all can be restored. what: "model", for
- * messages. Errors: format, memory. */
-choir_status choir__named_match(choir__named_list *list, const choir__st_file *file,
-    const char *path, const char *what, bool finite);
-/* The two halves of it, for those that find tensors in their own way. Accept: notes what a
- * tensor is restored from, if that can be. Ready: last of all, memory for the copying. */
+/* For those that find tensors in their own way. Accept: notes what a tensor is restored from,
+ * if that can be. Ready: last of all, memory for the copying. */
 choir_status choir__named_accept(choir__named *item, const choir__st_tensor *stored,
     const char *path, const char *what, bool finite);
 choir_status choir__named_ready(choir__named_list *list, const char *path);

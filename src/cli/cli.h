@@ -13,6 +13,7 @@ int choir__cli_train(int argc, char **argv);
 int choir__cli_compare(int argc, char **argv);
 int choir__cli_eval(int argc, char **argv);
 int choir__cli_generate(int argc, char **argv);
+int choir__cli_checkpoint(int argc, char **argv);
 int choir__cli_run(int argc, char **argv);
 int choir__cli_bench(int argc, char **argv);
 int choir__cli_top(int argc, char **argv);

@@ -21,6 +21,7 @@ static const struct command {
     {"compare", choir__cli_compare, "the same job under every strategy, side by side"},
     {"eval", choir__cli_eval, "the loss and accuracy of a saved model"},
     {"generate", choir__cli_generate, "text from a saved language model"},
+    {"checkpoint", choir__cli_checkpoint, "look into, check and convert saved state"},
     {"run", choir__cli_run, "start a command as several ranks, and see to them"},
     {"bench", choir__cli_bench, "measure a collective over sizes"},
     {"top", choir__cli_top, "live processes: memory, utilisation, collectives"},

@@ -86,7 +86,7 @@ choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
     if (status == CHOIR_OK)
         status = spec->build(state.model, s->run, &s->info, &s->net);
     if (status == CHOIR_OK)
-        status = choir__checkpoint_load(found, s->net, NULL);
+        status = choir__checkpoint_load(found, s->net, NULL, NULL);
     if (status == CHOIR_OK)
         status = choir__checkpoint_tokenizer(found, &s->tokenizer);
     return status;

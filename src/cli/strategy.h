@@ -73,8 +73,6 @@ struct choir__strategy {
     choir_status (*step)(choir_scope *step, choir__part *part);
     /* The same where there are several ranks; NULL: it is of one process alone. */
     const choir__strategy *over_ranks;
-    /* On all ranks, before rank 0 reads net's parameters and optim's state; NULL: it can. */
-    choir_status (*gather)(choir__part *part);
     /* NULL: ranks step together. Else each steps by itself, on the mean of its own losses, and
      * waits for the others only where they meet: before validation, a checkpoint, and the end.
      * All are here; makes net the same on all. */

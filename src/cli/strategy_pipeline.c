@@ -85,29 +85,12 @@ static choir_status step_pipeline(choir_scope *step, choir__part *p)
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);
 }
 
-static void ignore(const char *name, choir_tensor *t, void *arg)
-{
-    (void)name;
-    (void)t;
-    (void)arg;
-}
-
-/* Rank 0 has them all then, no other rank any. */
-static choir_status gather(choir__part *p)
-{
-    choir_status status = choir_pipeline_gather(p->model, 0);
-    if (status == CHOIR_OK)
-        choir_optim_visit(p->optim, ignore, NULL); /* the state follows */
-    return status == CHOIR_OK ? choir_scope_status(p->run) : status;
-}
-
 static const choir__strategy mp_over_ranks = {
     .name = "mp",
     .spread = CHOIR__RANKS_TOGETHER,
     .parse = parse_mp,
     .build = build,
     .step = step_pipeline,
-    .gather = gather,
 };
 
 const choir__strategy choir__strategy_mp = {
@@ -131,7 +114,6 @@ static const choir__strategy pipeline_over_ranks = {
     .micro_each = 4,
     .build = build,
     .step = step_pipeline,
-    .gather = gather,
 };
 
 const choir__strategy choir__strategy_pipeline = {

@@ -27,6 +27,7 @@ typedef struct trainer {
     int64_t step;     /* done */
     double best, last_eval;
     choir__report report;
+    choir__saver *saver;   /* NULL: nothing was saved yet */
     bool stopping;         /* where the ranks met, one of them was to stop */
     choir_trace *trace;    /* NULL without --trace */
     int64_t traced_before; /* steps of this process before the trace began */
@@ -145,17 +146,26 @@ static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
         t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers, dealt, score);
 }
 
-static choir_status gather(trainer *t)
+/* Of ranks that step by themselves each has an optimizer of its own: the first one's counts. */
+static choir_group *savers(const trainer *t)
 {
-    return t->job->strategy->gather ? t->job->strategy->gather(&t->part) : CHOIR_OK;
+    return t->job->strategy->meet ? NULL : t->part.env.group;
 }
 
-static choir_status save(trainer *t, float loss, bool best)
+static void report_saved(trainer *t)
+{
+    int64_t step;
+    if (t->saver && t->part.env.rank == 0 && choir__saver_saved(t->saver, &step))
+        choir__report_saved(&t->report, step, t->job->save);
+}
+
+/* async: training goes on while it is written; what goes wrong is known when the next one is
+ * saved. */
+static choir_status save(trainer *t, float loss, bool best, bool async)
 {
     const choir__job *j = t->job;
-    choir_status status = j->save ? gather(t) : CHOIR_OK;
-    if (!j->save || t->part.env.rank != 0 || status != CHOIR_OK)
-        return status;
+    if (!j->save || (j->strategy->meet && t->part.env.rank != 0))
+        return CHOIR_OK;
     choir__train_state s = {.step = t->step,
         .position = t->step * t->part.env.microbatches,
         .seed = j->seed,
@@ -168,13 +178,26 @@ static choir_status save(trainer *t, float loss, bool best)
         .input = j->info.input,
         .output = j->info.output,
         .classes = j->info.classes,
-        .task = (int)j->info.task};
+        .task = (int)j->info.task,
+        .world = choir__strategy_workers(j)};
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
-    status =
-        choir__checkpoint_save(j->save, &s, t->part.net, t->part.optim, j->tokenizer, best);
+    snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
+    choir__save_args args = {.dir = j->save,
+        .state = &s,
+        .module = t->part.net,
+        .optim = t->part.optim,
+        .tokenizer = j->tokenizer,
+        .best = best,
+        .async = async,
+        .least = CHOIR__FILE_BYTES};
+    choir_status status = t->saver ? CHOIR_OK : choir__saver_new(savers(t), &t->saver);
     if (status == CHOIR_OK)
-        choir__report_saved(&t->report, t->step, j->save);
+        status = choir__saver_wait(t->saver);
+    report_saved(t);
+    if (status == CHOIR_OK)
+        status = choir__saver_save(t->saver, &args);
+    report_saved(t);
     return status;
 }
 
@@ -217,7 +240,7 @@ static choir_status between_steps(trainer *t, float loss)
     }
     bool due = is_due(t->step, j->save_every) && !last;
     if (status == CHOIR_OK && (due || best))
-        status = save(t, loss, best);
+        status = save(t, loss, best, true);
     return status;
 }
 
@@ -246,7 +269,7 @@ static choir_status resume(trainer *t)
             "%s has done %lld steps already; --steps %lld asks "
             "for no more",
             found, (long long)s.step, (long long)t->job->steps);
-    status = choir__checkpoint_load(found, t->part.net, t->part.optim);
+    status = choir__checkpoint_load(found, t->part.net, t->part.optim, t->part.env.group);
     t->step = s.step;
     t->best = s.best_loss;
     t->last_eval = s.eval_loss;
@@ -296,11 +319,9 @@ static choir_status finish(trainer *t, float loss)
     t->last_eval = t->job->no_eval ? t->last_eval : score.loss;
     t->best = best ? score.loss : t->best;
     if (status == CHOIR_OK)
-        status = save(t, loss, best);
-    if (status == CHOIR_OK)
-        status = gather(t);
-    if (status == CHOIR_OK && (t->part.env.rank == 0 || !choir__part_together(&t->part)))
-        status = choir__weights_sha256(t->part.net, sha);
+        status = save(t, loss, best, false);
+    if (status == CHOIR_OK && (savers(t) || t->part.env.rank == 0))
+        status = choir__weights_sha256(t->part.net, savers(t), sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)
         choir__report_summary(&t->report, choir_module_param_count(t->part.net), loss, &score,
             sha, figures, device_count);
@@ -322,7 +343,7 @@ static choir_status stop(trainer *t, float loss)
 {
     choir_status status = meet(t);
     if (status == CHOIR_OK)
-        status = save(t, loss, false);
+        status = save(t, loss, false, false);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
             t->part.env.group, NULL); /* nobody leaves while rank 0 still writes */
@@ -345,6 +366,7 @@ static choir_status train(trainer *t)
         status = one_step(t, &loss);
         if (status == CHOIR_OK)
             status = between_steps(t, loss);
+        report_saved(t);
         if (status == CHOIR_OK && t->step < t->job->steps && stop_asked(t))
             return stop(t, loss);
     }
@@ -367,6 +389,7 @@ choir_status choir__train_rank(const choir__job *job)
         status = train(&t);
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
+    choir__saver_free(t.saver);
     choir_trace_free(t.trace);
     choir__report_free(&t.report);
     choir__part_close(&t.part);

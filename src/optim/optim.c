@@ -297,14 +297,14 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
 /* --- for checkpoints --- */
 
 static void visit_state(const char *kind_name, const choir__optim_state *s, choir_tensor *t,
-    choir_visit_fn *visit, void *arg)
+    choir__optim_visit_fn *visit, void *arg)
 {
     char *name = choir__format("%s.%s", kind_name, s->param->name);
-    visit(name, t, arg);
+    visit(name, t, s->param, arg);
     free(name);
 }
 
-void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
+void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, void *arg)
 {
     for (int i = 0; i < o->count; i++) {
         choir__optim_state *s = &o->states[i];
@@ -317,6 +317,25 @@ void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
         if (s->top)
             visit_state("max_exp_avg_sq", s, s->top, visit, arg);
     }
+}
+
+struct plain_visit {
+    choir_visit_fn *visit;
+    void *arg;
+};
+
+static void visit_plainly(
+    const char *name, choir_tensor *state, const choir__param *param, void *arg)
+{
+    struct plain_visit *v = arg;
+    (void)param;
+    v->visit(name, state, v->arg);
+}
+
+void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
+{
+    struct plain_visit v = {visit, arg};
+    choir__optim_visit_params(o, visit_plainly, &v);
 }
 
 void choir_optim_restore(choir_optim *o, int64_t steps)

@@ -71,6 +71,13 @@ void choir__optim_forget(choir_optim *o);
 /* State of a parameter, zero at first, where the parameter is. */
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 
+/* --- optim.c --- */
+
+/* choir_optim_visit, with the parameter whose state it is. */
+typedef void choir__optim_visit_fn(
+    const char *name, choir_tensor *state, const choir__param *param, void *arg);
+void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, void *arg);
+
 /* An error says what makes no sense. */
 choir_status choir__schedule_check(const choir_schedule *schedule);
 

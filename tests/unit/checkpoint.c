@@ -273,10 +273,10 @@ static void weights_alone(void **state)
     job j = job_open(TOY, ADAMW);
     ok(choir_save(j.net, at("alone.safetensors")));
     ok(choir__checkpoint_find(at("alone.safetensors"), found));
-    ok(choir__checkpoint_load(found, j.net, NULL));
+    ok(choir__checkpoint_load(found, j.net, NULL, NULL));
     ok(choir__checkpoint_tokenizer(found, &tokenizer));
     assert_null(tokenizer);
-    assert_int_equal(choir__checkpoint_load(found, j.net, j.opt), CHOIR_ERR_FORMAT);
+    assert_int_equal(choir__checkpoint_load(found, j.net, j.opt, NULL), CHOIR_ERR_FORMAT);
     assert_says("weights alone");
     assert_int_equal(choir__checkpoint_state(found, &s), CHOIR_ERR_FORMAT);
     job_close(&j);
@@ -290,14 +290,14 @@ static void another_model(void **state)
     job c = job_open(TOY, ADAMW), d = job_open(GPT2, SGD_MOMENTUM);
     save(at("other"), &a, 1, false);
     ok(choir__checkpoint_find(at("other"), found));
-    assert_int_equal(choir__checkpoint_load(found, b.net, NULL), CHOIR_ERR_FORMAT);
+    assert_int_equal(choir__checkpoint_load(found, b.net, NULL, NULL), CHOIR_ERR_FORMAT);
     assert_says("'0.bias' is (4), but the model's is (5); the checkpoint was made with model "
                 "'toy:in=3,hidden=4,out=2'");
-    assert_int_equal(choir__checkpoint_load(found, d.net, NULL), CHOIR_ERR_FORMAT);
+    assert_int_equal(choir__checkpoint_load(found, d.net, NULL, NULL), CHOIR_ERR_FORMAT);
     assert_says("of the model is missing");
     train(&c, 0, 2);
     const char *before = sha(c.net);
-    assert_int_equal(choir__checkpoint_load(found, c.net, c.opt), CHOIR_ERR_FORMAT);
+    assert_int_equal(choir__checkpoint_load(found, c.net, c.opt, NULL), CHOIR_ERR_FORMAT);
     assert_says("of the optimizer is missing; the checkpoint was made with optimizer 'adamw");
     assert_string_equal(sha(c.net), before); /* not even the weights, which fit */
     assert_int_equal(choir_optim_steps(c.opt), 2);

@@ -135,8 +135,8 @@ static void counters(void **state)
     assert_int_equal(choir_load(other, path), CHOIR_OK);
     assert_int_equal(batches(other), 2);
     char mine[65], theirs[65];
-    assert_int_equal(choir__weights_sha256(net, mine), CHOIR_OK);
-    assert_int_equal(choir__weights_sha256(other, theirs), CHOIR_OK);
+    assert_int_equal(choir__weights_sha256(net, NULL, mine), CHOIR_OK);
+    assert_int_equal(choir__weights_sha256(other, NULL, theirs), CHOIR_OK);
     assert_string_equal(mine, theirs);
 
     choir__st_file *file;

@@ -346,17 +346,17 @@ static void files_know_no_placement(void **state)
                 run_step(&a, k, recorded);
             ok(choir_save(&a.n->base, at("net.safetensors")));
             ok(choir_load(&b.n->base, at("net.safetensors")));
-            ok(choir__weights_sha256(&a.n->base, hex[0]));
-            ok(choir__weights_sha256(&b.n->base, hex[1]));
+            ok(choir__weights_sha256(&a.n->base, NULL, hex[0]));
+            ok(choir__weights_sha256(&b.n->base, NULL, hex[1]));
             assert_string_equal(hex[0], hex[1]);
             ok(choir__checkpoint_save(at("ck"), &s, &a.n->base, a.opt, NULL, false));
-            ok(choir__checkpoint_load(at("ck/latest"), &b.n->base, b.opt));
+            ok(choir__checkpoint_load(at("ck/latest"), &b.n->base, b.opt, NULL));
             for (uint64_t k = 3; k < STEPS; k++) {
                 run_step(&a, k, recorded);
                 run_step(&b, k, false);
             }
-            ok(choir__weights_sha256(&a.n->base, hex[0]));
-            ok(choir__weights_sha256(&b.n->base, hex[1]));
+            ok(choir__weights_sha256(&a.n->base, NULL, hex[0]));
+            ok(choir__weights_sha256(&b.n->base, NULL, hex[1]));
             assert_string_equal(hex[0], hex[1]);
             ok(choir_scope_close(a.run));
             ok(choir_scope_close(b.run));
@@ -370,7 +370,7 @@ static void init_torch_anywhere(void **state)
     for (int i = 0; i < 2; i++) {
         devices_job j = open_devices_job(i ? "21012" : "00000", SGD);
         ok(choir_module_init_torch(&j.n->base, 5));
-        ok(choir__weights_sha256(&j.n->base, hex[i]));
+        ok(choir__weights_sha256(&j.n->base, NULL, hex[i]));
         ok(choir_scope_close(j.run));
     }
     assert_string_equal(hex[0], hex[1]);

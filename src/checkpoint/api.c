@@ -1,0 +1,95 @@
+/* The public face of checkpoints: what the command does, for programs. What the command keeps
+ * beside weights and state (the model's text, the data) is a program's own business. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "tensor/tensor.h"
+
+struct choir_checkpoint {
+    char *dir;
+    choir_checkpoint_opts opts;
+    choir__saver *saver;
+};
+
+choir_checkpoint_opts choir_checkpoint_defaults(void)
+{
+    return (choir_checkpoint_opts){.file_bytes = CHOIR__FILE_BYTES};
+}
+
+choir_status choir_checkpoint_open(
+    const char *dir, choir_checkpoint_opts opts, choir_checkpoint **checkpoint)
+{
+    choir_checkpoint *c = choir__calloc(1, sizeof *c);
+    choir_status status = choir__saver_new(opts.group, &c->saver);
+    if (status != CHOIR_OK) {
+        free(c);
+        return status;
+    }
+    c->dir = choir__strdup(dir);
+    c->opts = opts;
+    *checkpoint = c;
+    return CHOIR_OK;
+}
+
+bool choir_checkpoint_exists(const choir_checkpoint *c)
+{
+    char found[PATH_MAX];
+    return choir__checkpoint_find(c->dir, found) == CHOIR_OK;
+}
+
+choir_status choir_checkpoint_save(
+    choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t step)
+{
+    choir__train_state state = {.step = step,
+        .seed = module->run->seed,
+        .optimizer_steps = optim ? choir_optim_steps(optim) : 0,
+        .loss = (double)NAN,
+        .eval_loss = (double)NAN,
+        .best_loss = (double)NAN,
+        .world = choir__world_of(c->opts.group)};
+    choir__save_args args = {.dir = c->dir,
+        .state = &state,
+        .module = module,
+        .optim = optim,
+        .async = c->opts.async,
+        .least = c->opts.file_bytes};
+    return choir__saver_save(c->saver, &args);
+}
+
+choir_status choir_checkpoint_wait(choir_checkpoint *c)
+{
+    return choir__saver_wait(c->saver);
+}
+
+choir_status choir_checkpoint_load(
+    choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t *step)
+{
+    char found[PATH_MAX];
+    choir__train_state state;
+    choir_status status = choir__saver_wait(c->saver);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__checkpoint_find(c->dir, found);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_state(found, &state);
+    status = choir__agree(c->opts.group, status);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_load(found, module, optim, c->opts.group);
+    if (status == CHOIR_OK)
+        *step = state.step;
+    return status;
+}
+
+choir_status choir_checkpoint_close(choir_checkpoint *c)
+{
+    if (!c)
+        return CHOIR_OK;
+    choir_status status = choir__saver_wait(c->saver);
+    choir__saver_free(c->saver);
+    free(c->dir);
+    free(c);
+    return status;
+}

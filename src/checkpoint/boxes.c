@@ -1,0 +1,129 @@
+/* Boxes: see boxes.h. Everything is counted in entries, not bytes. */
+#include "checkpoint/boxes.h"
+
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+choir__region choir__region_of(const choir__box *box)
+{
+    choir__region r;
+    memcpy(r.from, box->from, sizeof r.from);
+    memcpy(r.size, box->size, sizeof r.size);
+    return r;
+}
+
+choir__region choir__region_whole(choir_shape whole)
+{
+    choir__region r = {{0}, {0}};
+    for (int d = 0; d < whole.ndim; d++)
+        r.size[d] = whole.dim[d];
+    return r;
+}
+
+bool choir__region_is_whole(const choir__region *r, choir_shape whole)
+{
+    choir__region all = choir__region_whole(whole);
+    return choir__region_same(r, &all, whole.ndim);
+}
+
+bool choir__region_same(const choir__region *a, const choir__region *b, int ndim)
+{
+    for (int d = 0; d < ndim; d++)
+        if (a->from[d] != b->from[d] || a->size[d] != b->size[d])
+            return false;
+    return true;
+}
+
+int64_t choir__region_count(const choir__region *r, int ndim)
+{
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++)
+        count *= r->size[d];
+    return count;
+}
+
+bool choir__region_fits(const choir__region *r, choir_shape whole)
+{
+    for (int d = 0; d < whole.ndim; d++)
+        if (r->from[d] < 0 || r->size[d] < 0 || r->from[d] > whole.dim[d] ||
+            r->size[d] > whole.dim[d] - r->from[d])
+            return false;
+    return true;
+}
+
+bool choir__region_meet(
+    const choir__region *a, const choir__region *b, int ndim, choir__region *both)
+{
+    for (int d = 0; d < ndim; d++) {
+        int64_t begin = choir__max(a->from[d], b->from[d]);
+        int64_t end = choir__min(a->from[d] + a->size[d], b->from[d] + b->size[d]);
+        if (end <= begin)
+            return false;
+        both->from[d] = begin;
+        both->size[d] = end - begin;
+    }
+    return true;
+}
+
+bool choir__regions_cover(
+    const choir__region *regions, int count, choir_shape whole, int64_t *covered)
+{
+    choir__region both;
+    bool apart = true;
+    *covered = 0;
+    for (int i = 0; i < count; i++) {
+        *covered += choir__region_count(&regions[i], whole.ndim);
+        for (int k = 0; k < i && apart; k++)
+            apart = !choir__region_meet(&regions[i], &regions[k], whole.ndim, &both);
+    }
+    return apart && *covered == choir__shape_count(whole);
+}
+
+/* --- runs --- */
+
+void choir__region_runs(const choir__region *what, int ndim, const choir__block_of *to,
+    const choir__block_of *from, choir__run_fn *each, void *arg)
+{
+    int64_t at[CHOIR_MAX_DIMS] = {0}, run = 1;
+    int inner = ndim;
+    if (!choir__region_count(what, ndim))
+        return;
+    /* A dimension joins the run if all inside it is whole in both blocks. */
+    while (inner > 0) {
+        run *= what->size[--inner];
+        if (what->size[inner] != to->shape[inner] || what->size[inner] != from->shape[inner])
+            break;
+    }
+    for (;;) {
+        int64_t i = 0, k = 0;
+        for (int d = 0; d < ndim; d++) {
+            i = i * to->shape[d] + what->from[d] + at[d] - to->origin[d];
+            k = k * from->shape[d] + what->from[d] + at[d] - from->origin[d];
+        }
+        each(arg, i, k, run);
+        int d = inner - 1;
+        while (d >= 0 && ++at[d] == what->size[d])
+            at[d--] = 0;
+        if (d < 0)
+            return;
+    }
+}
+
+choir__block_of choir__block_of_region(const choir__region *r)
+{
+    choir__block_of b;
+    memcpy(b.origin, r->from, sizeof b.origin);
+    memcpy(b.shape, r->size, sizeof b.shape);
+    return b;
+}
+
+choir__block_of choir__block_of_local(const choir__box *box, choir_shape local)
+{
+    choir__block_of b = {{0}, {0}};
+    for (int d = 0; d < local.ndim; d++) {
+        b.origin[d] = box->from[d] - box->at[d];
+        b.shape[d] = local.dim[d];
+    }
+    return b;
+}

@@ -1,0 +1,297 @@
+/* Checkpoint folders: whole or not at all.
+ *
+ * Each moment of a save leaves one complete checkpoint under `latest`: the new folder is
+ * finished and on the disk before it gets its name, and a link moves by one rename. Saving a
+ * step that is there already exchanges the two folders at once; where the file system
+ * cannot, the old one is .old-STEP for a moment, and readers and the next save know to look
+ * there. */
+#include "checkpoint/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file.h"
+#include "checkpoint/state.h"
+
+/* --- folders --- */
+
+static bool starts_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+bool choir__folder_has(const char *folder, const char *name)
+{
+    struct stat info;
+    char *path = choir__format("%s/%s", folder, name);
+    bool found = lstat(path, &info) == 0;
+    free(path);
+    return found;
+}
+
+bool choir__is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Makes a folder and those above it. */
+static choir_status make_folders(const char *path)
+{
+    choir_status status = CHOIR_OK;
+    char *part = choir__strdup(path);
+    for (char *at = part; *at && status == CHOIR_OK; at++) {
+        char *end = at + strcspn(at, "/"), kept = *end;
+        if (end == at)
+            continue;
+        *end = '\0';
+        if (mkdir(part, 0777) != 0 && !choir__is_folder(part))
+            status = choir__error(CHOIR_ERR_IO, "cannot make the folder %s: %s", part,
+                strerror(errno == EEXIST ? ENOTDIR : errno));
+        *end = kept;
+        at = end - 1;
+    }
+    free(part);
+    return status;
+}
+
+/* Calls each(dir, name, arg) for every entry. */
+static void walk(
+    const char *dir, void (*each)(const char *dir, const char *name, void *arg), void *arg)
+{
+    DIR *stream = opendir(dir);
+    struct dirent *entry;
+    while (stream && (entry = readdir(stream)))
+        each(dir, entry->d_name, arg);
+    if (stream)
+        closedir(stream);
+}
+
+static bool is_shard(const char *name)
+{
+    return (starts_with(name, "model") || starts_with(name, "optimizer")) &&
+           strstr(name, ".safetensors");
+}
+
+bool choir__is_part_name(const char *name)
+{
+    return !strchr(name, '/') && (is_shard(name) || !strcmp(name, CHOIR__TOKENIZER_FILE) ||
+                                     !strcmp(name, CHOIR__CONFIG_FILE));
+}
+
+static void unlink_ours(const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    if (!is_shard(name) && !starts_with(name, CHOIR__TOKENIZER_FILE) &&
+        !starts_with(name, CHOIR__CONFIG_FILE) && !starts_with(name, CHOIR__STATE_FILE))
+        return;
+    char *path = choir__format("%s/%s", dir, name);
+    unlink(path);
+    free(path);
+}
+
+/* Removes a checkpoint's folder; one that holds anything else stays, with that. The state
+ * goes first, so that half of a checkpoint never looks like a whole one. */
+void choir__folder_remove(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return;
+    char *state = choir__format("%s/%s", path, CHOIR__STATE_FILE);
+    unlink(state);
+    free(state);
+    walk(path, unlink_ours, NULL);
+    rmdir(path);
+}
+
+/* --- leftovers and old steps --- */
+
+static void clean_entry(const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    char *path = choir__format("%s/%s", dir, name);
+    if (starts_with(name, ".new-"))
+        choir__folder_remove(path);
+    if (starts_with(name, ".link-"))
+        unlink(path);
+    if (starts_with(
+            name, ".old-step-")) { /* killed between taking the old away and the new in */
+        char *step = choir__format("%s/%s", dir, name + strlen(".old-"));
+        if (choir__is_folder(step) || rename(path, step) != 0)
+            choir__folder_remove(path);
+        free(step);
+    }
+    free(path);
+}
+
+/* What links name, "" for one that is not there. */
+typedef struct links {
+    char latest[NAME_MAX + 1], best[NAME_MAX + 1];
+} links;
+
+static void read_link(const char *dir, const char *name, char *target)
+{
+    char *path = choir__format("%s/%s", dir, name);
+    ssize_t n = readlink(path, target, NAME_MAX);
+    target[n > 0 ? n : 0] = '\0';
+    free(path);
+}
+
+static void prune_entry(const char *dir, const char *name, void *arg)
+{
+    const links *kept = arg;
+    const char *digits = name + strlen("step-");
+    if (!starts_with(name, "step-") || !*digits || digits[strspn(digits, "0123456789")])
+        return;
+    if (!strcmp(name, kept->latest) || !strcmp(name, kept->best))
+        return;
+    char *path = choir__format("%s/%s", dir, name);
+    choir__folder_remove(path);
+    free(path);
+}
+
+static void prune(const char *dir)
+{
+    links kept;
+    read_link(dir, "latest", kept.latest);
+    read_link(dir, "best", kept.best);
+    walk(dir, prune_entry, &kept);
+}
+
+/* --- installing --- */
+
+/* Gives the finished folder its name; what had it before is a leftover then. */
+static choir_status give_name(const char *dir, const char *fresh, const char *step)
+{
+    char *target = choir__format("%s/%s", dir, step);
+    char *aside = choir__format("%s/.old-%s", dir, step);
+    bool done = rename(fresh, target) == 0;
+    if (!done && (errno == EEXIST || errno == ENOTEMPTY))
+        done = renameat2(AT_FDCWD, fresh, AT_FDCWD, target, RENAME_EXCHANGE) == 0 ||
+               (rename(target, aside) == 0 && rename(fresh, target) == 0);
+    choir_status status = done ? choir__sync_path(dir)
+                               : choir__error(CHOIR_ERR_IO, "cannot rename %s to %s: %s", fresh,
+                                     target, strerror(errno));
+    free(aside);
+    free(target);
+    return status;
+}
+
+static choir_status move_link(const char *dir, const char *name, const char *step)
+{
+    choir_status status = CHOIR_OK;
+    char *path = choir__format("%s/%s", dir, name);
+    char *temp = choir__format("%s/.link-%ld", dir, (long)getpid());
+    if (symlink(step, temp) != 0 || rename(temp, path) != 0) {
+        status =
+            choir__error(CHOIR_ERR_IO, "cannot make the link %s: %s", path, strerror(errno));
+        unlink(temp);
+    }
+    free(temp);
+    free(path);
+    return status;
+}
+
+choir_status choir__folder_install(
+    const char *dir, const char *fresh, const char *step, bool best)
+{
+    choir_status status = give_name(dir, fresh, step);
+    if (status == CHOIR_OK)
+        status = move_link(dir, "latest", step);
+    if (status == CHOIR_OK && best)
+        status = move_link(dir, "best", step);
+    if (status == CHOIR_OK)
+        status = choir__sync_path(dir);
+    if (status == CHOIR_OK)
+        prune(dir);
+    return status;
+}
+
+void choir__folder_clean(const char *dir)
+{
+    walk(dir, clean_entry, NULL);
+}
+
+/* One save at a time: a second would remove the first one's work. A lock dies with its
+ * process. */
+static choir_status lock_folder(const char *dir, int *fd)
+{
+    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        return choir__error(
+            CHOIR_ERR_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return choir__error(CHOIR_ERR_IO,
+            "%s: another process is saving a checkpoint there; give each run a folder of its own",
+            dir);
+    return CHOIR_OK; /* file systems without locks do without */
+}
+
+choir_status choir__folder_lock(const char *dir, int *lock)
+{
+    *lock = -1;
+    choir_status status = make_folders(dir);
+    return status == CHOIR_OK ? lock_folder(dir, lock) : status;
+}
+
+/* --- finding --- */
+
+bool choir__is_weights_file(const char *path)
+{
+    struct stat info;
+    size_t length = strlen(path), end = strlen(".safetensors");
+    return length > end && !strcmp(path + length - end, ".safetensors") &&
+           stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Where a path leads, links followed; also while a save has its step aside. */
+static choir_status resolve(const char *path, char *found)
+{
+    char target[PATH_MAX];
+    if (realpath(path, found))
+        return CHOIR_OK;
+    int error = errno;
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (error == ENOENT && n > 0) {
+        const char *slash = strrchr(path, '/');
+        target[n] = '\0';
+        char *aside =
+            choir__format("%.*s.old-%s", slash ? (int)(slash + 1 - path) : 0, path, target);
+        char *there = realpath(aside, found);
+        free(aside);
+        return there ? CHOIR_OK
+                     : choir__error(
+                           CHOIR_ERR_IO, "%s points to %s, which is not there", path, target);
+    }
+    return choir__error(CHOIR_ERR_IO, "there is no checkpoint %s: %s", path, strerror(error));
+}
+
+choir_status choir__checkpoint_find(const char *path, char *found)
+{
+    choir_status status = resolve(path, found);
+    if (status != CHOIR_OK || choir__is_weights_file(found))
+        return status;
+    if (choir__folder_has(found, "latest")) {
+        char *latest = choir__format("%s/latest", found);
+        status = resolve(latest, found);
+        if (status == CHOIR_OK && !choir__folder_has(found, CHOIR__STATE_FILE))
+            status = choir__error(CHOIR_ERR_FORMAT,
+                "%s leads to %s, which is incomplete: it has no state.json", latest, found);
+        free(latest);
+        return status;
+    }
+    if (choir__folder_has(found, CHOIR__STATE_FILE))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s is no checkpoint: it has neither latest, state.json nor is it a .safetensors file",
+        path);
+}

@@ -1,0 +1,135 @@
+/* Items: see items.h. */
+#include "checkpoint/items.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+static bool is_here(const choir_tensor *t)
+{
+    return t->count && (!t->storage || !choir__device_of(t)->away);
+}
+
+/* tensor: laid out like param->local, if there is a param. */
+static void add(choir__items *items, const char *name, choir_tensor *tensor,
+    const choir__param *param, bool moment)
+{
+    size_t bytes = (size_t)(items->count + 1) * sizeof *items->list;
+    items->list = choir__realloc(items->list, bytes);
+    choir__item *item = &items->list[items->count++];
+    bool parted = param && param->boxes;
+    items->parted |= parted;
+    int boxes = !is_here(tensor) ? 0 : parted ? param->box_count : 1;
+    *item = (choir__item){.name = choir__strdup(name),
+        .tensor = tensor,
+        .dtype = tensor->dtype,
+        .whole = parted ? param->whole : tensor->shape,
+        .boxes = choir__calloc((size_t)boxes + 1, sizeof *item->boxes),
+        .moment = moment,
+        .buffer = !param};
+    for (int i = 0; i < boxes; i++)
+        if (parted)
+            item->boxes[item->box_count++] = param->boxes[i];
+        else
+            memcpy(item->boxes[item->box_count++].size, tensor->shape.dim,
+                sizeof item->boxes->size);
+    for (int i = item->box_count; i-- > 0;) { /* an empty part is none */
+        choir__region r = choir__region_of(&item->boxes[i]);
+        if (!choir__region_count(&r, item->whole.ndim))
+            item->boxes[i] = item->boxes[--item->box_count];
+    }
+}
+
+static void add_weight(const char *name, choir_tensor *t, void *arg)
+{
+    add(arg, name, t->param ? t->param->local : t, t->param, false);
+}
+
+static void add_moment(const char *name, choir_tensor *t, const choir__param *param, void *arg)
+{
+    add(arg, name, t, param, true);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const choir__item *x = a, *y = b;
+    return x->moment != y->moment ? x->moment - y->moment : strcmp(x->name, y->name);
+}
+
+choir_status choir__items_collect(choir__items *items, choir_module *module, choir_optim *optim)
+{
+    *items = (choir__items){0};
+    choir_module_visit(module, true, add_weight, items);
+    if (optim)
+        choir__optim_visit_params(optim, add_moment, items);
+    if (items->count)
+        qsort(items->list, (size_t)items->count, sizeof *items->list, by_name);
+    return choir_scope_status(module->run);
+}
+
+void choir__items_free(choir__items *items)
+{
+    for (int i = 0; i < items->count; i++) {
+        free(items->list[i].name);
+        free(items->list[i].boxes);
+    }
+    free(items->list);
+    *items = (choir__items){0};
+}
+
+/* To the strategy it is as if the optimizer had made a step. */
+choir_status choir__items_restored(const choir__items *items, choir_module *module)
+{
+    choir_status status = choir_scope_status(module->run);
+    if (!items->parted || status != CHOIR_OK)
+        return status;
+    for (choir__step_watcher *w = module->run->watchers; w; w = w->next)
+        w->updated(w->arg);
+    return choir_device_sync(module->run->device);
+}
+
+/* --- reading --- */
+
+/* Whether a box is all that this rank has of the tensor. */
+static bool is_all_here(const choir__item *item, const choir__box *box)
+{
+    for (int d = 0; d < item->whole.ndim; d++)
+        if (box->at[d] || box->size[d] != item->tensor->shape.dim[d])
+            return false;
+    return true;
+}
+
+typedef struct pick {
+    char *to;
+    const char *from;
+    size_t each;
+} pick;
+
+static void pick_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    const pick *p = arg;
+    memcpy(p->to + (size_t)to * p->each, p->from + (size_t)from * p->each, (size_t)n * p->each);
+}
+
+choir_status choir__item_read(const choir__item *item, int index, void *data)
+{
+    const choir__box *box = &item->boxes[index];
+    size_t each = choir_dtype_size(item->dtype), bytes = (size_t)item->tensor->count * each;
+    if (is_all_here(item, box))
+        return choir_read(item->tensor, data, bytes);
+    void *local = malloc(bytes + 1);
+    if (!local)
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes, to read '%.200s'",
+            bytes, item->name);
+    choir_status status = choir_read(item->tensor, local, bytes);
+    choir__region region = choir__region_of(box);
+    choir__block_of to = choir__block_of_region(&region);
+    choir__block_of from = choir__block_of_local(box, item->tensor->shape);
+    pick p = {data, local, each};
+    if (status == CHOIR_OK)
+        choir__region_runs(&region, item->whole.ndim, &to, &from, pick_run, &p);
+    free(local);
+    return status;
+}

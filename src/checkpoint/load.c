@@ -1,0 +1,176 @@
+/* Loading: whoever saved, each rank takes what it has a place for.
+ *
+ * The ranks read the manifest and the headers of all files, and share the work of hashing them;
+ * from the mapped files a rank reads its boxes alone. Each line is agreed on, so that on no
+ * rank anything is changed if something is wrong on one. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/load.h"
+#include "checkpoint/state.h"
+
+static choir_status no_state(const char *path)
+{
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s has weights alone, no training state: a checkpoint's folder is needed", path);
+}
+
+choir_status choir__checkpoint_state(const char *folder, choir__train_state *state)
+{
+    json_t *files = NULL;
+    choir__train_state read;
+    if (choir__is_weights_file(folder))
+        return no_state(folder);
+    choir_status status = choir__state_read(folder, &read, &files);
+    if (status == CHOIR_OK)
+        status = choir__state_check_sizes(folder, files);
+    if (status == CHOIR_OK)
+        *state = read;
+    json_decref(files);
+    return status;
+}
+
+static bool is_of_kind(const char *name, bool moments)
+{
+    const char *kind = moments ? "optimizer" : "model", *end = ".safetensors";
+    size_t n = strlen(name), m = strlen(end);
+    return !strncmp(name, kind, strlen(kind)) && n > m && !strcmp(name + n - m, end);
+}
+
+choir_status choir__stored_open_kind(
+    choir__stored *stored, const char *folder, json_t *files, bool moments)
+{
+    const char *name;
+    json_t *entry;
+    int count = 0;
+    char **paths = choir__calloc(json_object_size(files) + 1, sizeof *paths);
+    json_object_foreach(files, name, entry)
+    {
+        if (is_of_kind(name, moments))
+            paths[count++] = choir__format("%s/%s", folder, name);
+    }
+    choir_status status = choir__stored_open(stored, folder, (const char *const *)paths, count);
+    for (int i = 0; i < count; i++)
+        free(paths[i]);
+    free(paths);
+    return status;
+}
+
+typedef struct load {
+    const char *folder;
+    choir__train_state state;
+    json_t *files;
+    choir__items items;
+    int weights; /* of the items; the rest are moments */
+    choir__stored model, optimizer;
+} load;
+
+/* Since the files are whole, what does not fit was made for something else: made_for says for
+ * what. */
+static choir_status open_kind(load *l, bool moments)
+{
+    choir__stored *stored = moments ? &l->optimizer : &l->model;
+    const char *what = moments ? "optimizer" : "model";
+    const char *made_for = moments ? l->state.optimizer : l->state.model;
+    int first = moments ? l->weights : 0;
+    int count = moments ? l->items.count - l->weights : l->weights;
+    choir_status status = choir__stored_open_kind(stored, l->folder, l->files, moments);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__stored_match(stored, &l->items, first, count, what, !moments);
+    if (status == CHOIR_ERR_FORMAT) {
+        char *message = choir__format(
+            "%s; the checkpoint was made with %s '%s'", choir_error_message(), what, made_for);
+        choir__set_message(message);
+        free(message);
+    }
+    return status;
+}
+
+static choir_status open_all(load *l, choir_module *module, choir_optim *optim)
+{
+    choir_status status = choir__items_collect(&l->items, module, optim);
+    while (l->weights < l->items.count && !l->items.list[l->weights].moment)
+        l->weights++;
+    if (status == CHOIR_OK)
+        status = open_kind(l, false);
+    if (status == CHOIR_OK && optim)
+        status = open_kind(l, true);
+    return status;
+}
+
+static choir_status read_manifest(load *l)
+{
+    choir_status status = choir__state_read(l->folder, &l->state, &l->files);
+    return status == CHOIR_OK ? choir__state_check_sizes(l->folder, l->files) : status;
+}
+
+choir_status choir__checkpoint_load(
+    const char *folder, choir_module *module, choir_optim *optim, choir_group *group)
+{
+    load l = {.folder = folder};
+    if (choir__is_weights_file(folder))
+        return choir__agree(group, optim ? no_state(folder) : choir_load(module, folder));
+    choir_status status = choir__agree(group, read_manifest(&l));
+    if (status == CHOIR_OK)
+        status = choir__agree(group, choir__state_verify(folder, l.files, choir__rank_of(group),
+                                         choir__world_of(group)));
+    if (status == CHOIR_OK)
+        status = choir__agree(group, open_all(&l, module, optim));
+    if (status == CHOIR_OK)
+        status = choir__stored_restore(&l.model, &l.items, 0, l.weights);
+    if (status == CHOIR_OK)
+        status =
+            choir__stored_restore(&l.optimizer, &l.items, l.weights, l.items.count - l.weights);
+    if (status == CHOIR_OK && optim)
+        choir_optim_restore(optim, l.state.optimizer_steps);
+    status = choir__agree(group, status); /* nobody goes on before all have restored theirs */
+    if (status == CHOIR_OK)
+        status = choir__items_restored(&l.items, module);
+    choir__stored_close(&l.model);
+    choir__stored_close(&l.optimizer);
+    choir__items_free(&l.items);
+    json_decref(l.files);
+    return status;
+}
+
+choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer)
+{
+    choir__train_state state;
+    json_t *files = NULL;
+    *tokenizer = NULL;
+    if (choir__is_weights_file(folder))
+        return CHOIR_OK;
+    choir_status status = choir__state_read(folder, &state, &files);
+    if (status == CHOIR_OK && json_object_get(files, CHOIR__TOKENIZER_FILE)) {
+        char *path = choir__format("%s/%s", folder, CHOIR__TOKENIZER_FILE);
+        status = choir__state_check_file(folder, files, CHOIR__TOKENIZER_FILE, true);
+        if (status == CHOIR_OK)
+            status = choir_tokenizer_load(path, tokenizer);
+        free(path);
+    }
+    json_decref(files);
+    return status;
+}
+
+choir_status choir_load(choir_module *module, const char *path)
+{
+    choir__stored stored = {0};
+    choir__items items;
+    choir_status status = choir__items_collect(&items, module, NULL);
+    if (status == CHOIR_OK)
+        status = choir__stored_open(&stored, path, &path, 1);
+    if (status == CHOIR_OK)
+        status = choir__stored_match(&stored, &items, 0, items.count, "model", true);
+    if (status == CHOIR_OK)
+        status = choir__stored_restore(&stored, &items, 0, items.count);
+    if (status == CHOIR_OK)
+        status = choir__items_restored(&items, module);
+    choir__stored_close(&stored);
+    choir__items_free(&items);
+    return status;
+}

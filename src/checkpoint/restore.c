@@ -1,0 +1,170 @@
+/* From what is stored to tensors: everything is checked before anything is changed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/numbers.h"
+#include "checkpoint/stored.h"
+#include "tensor/tensor.h"
+
+/* --- regions --- */
+
+typedef struct copy {
+    char *to;
+    const char *from;
+    choir_dtype to_type, from_type;
+    int64_t bad; /* where the first number is that is not finite; -1 */
+    float value;
+} copy;
+
+static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    copy *c = arg;
+    choir__convert(c->to + (size_t)to * choir_dtype_size(c->to_type), c->to_type,
+        c->from + (size_t)from * choir_dtype_size(c->from_type), c->from_type, (size_t)n);
+}
+
+/* `to` counts in the whole tensor here. */
+static void check_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    copy *c = arg;
+    if (c->bad >= 0)
+        return;
+    int64_t at = choir__first_nonfinite(c->from + (size_t)from * choir_dtype_size(c->from_type),
+        c->from_type, (size_t)n, &c->value);
+    c->bad = at < 0 ? -1 : to + at;
+}
+
+/* Every part of t that meets the region: each run of it, into a block. */
+static void each_run(const choir__stored_tensor *t, const choir__region *region,
+    const choir__block_of *block, choir__run_fn *each, copy *c)
+{
+    choir__region both = {{0}, {0}};
+    c->from_type = t->dtype;
+    for (int i = 0; i < t->part_count; i++) {
+        const choir__stored_part *p = &t->parts[i];
+        choir__block_of from = choir__block_of_region(&p->region);
+        c->from = p->tensor->data;
+        if (choir__region_meet(region, &p->region, t->whole.ndim, &both))
+            choir__region_runs(&both, t->whole.ndim, block, &from, each, c);
+    }
+}
+
+void choir__stored_read(
+    const choir__stored_tensor *t, const choir__region *region, void *data, choir_dtype dtype)
+{
+    copy c = {.to = data, .to_type = dtype};
+    choir__block_of block = choir__block_of_region(region);
+    each_run(t, region, &block, copy_run, &c);
+}
+
+/* --- checking --- */
+
+static bool is_transposed(choir_shape a, choir_shape b)
+{
+    return a.ndim == 2 && b.ndim == 2 && a.dim[0] == b.dim[1] && a.dim[1] == b.dim[0];
+}
+
+static choir_status check_finite(
+    const choir__stored *s, const choir__stored_tensor *t, const choir__item *item)
+{
+    copy c = {.bad = -1};
+    choir__region whole = choir__region_whole(t->whole);
+    choir__block_of block = choir__block_of_region(&whole);
+    for (int b = 0; b < item->box_count && c.bad < 0; b++) {
+        choir__region wanted = choir__region_of(&item->boxes[b]);
+        each_run(t, &wanted, &block, check_run, &c);
+    }
+    return c.bad < 0 ? CHOIR_OK
+                     : choir__error(CHOIR_ERR_FORMAT,
+                           "%s: tensor '%.200s' %s holds %g, as f32, at index %lld; "
+                           "weights must be finite",
+                           choir__stored_path(s, t), t->name, choir__shape_text(t->whole),
+                           (double)c.value, (long long)c.bad);
+}
+
+static choir_status match_item(
+    const choir__stored *s, const choir__item *item, const char *what, bool finite)
+{
+    const choir__stored_tensor *t = choir__stored_find(s, item->name);
+    if (!t && (item->dtype == CHOIR_I64 || !choir__shape_count(item->whole)))
+        return CHOIR_OK; /* a counter, which files of old have not: it starts at 0 */
+    if (!t)
+        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
+            s->file_count == 1 ? s->paths[0] : s->where, item->name,
+            choir__shape_text(item->whole), what);
+    if (!choir__same_shape(t->whole, item->whole))
+        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' is %s, but the %s's is %s%s",
+            choir__stored_path(s, t), t->name, choir__shape_text(t->whole), what,
+            choir__shape_text(item->whole),
+            is_transposed(t->whole, item->whole) ? "; its transpose would fit" : "");
+    if (!choir__convertible(item->dtype, t->dtype))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: tensor '%.200s' is %s, which cannot become %s", choir__stored_path(s, t),
+            t->name, choir_dtype_name(t->dtype), choir_dtype_name(item->dtype));
+    return finite && choir__is_float(t->dtype) ? check_finite(s, t, item) : CHOIR_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const choir__item *)a)->name, ((const choir__item *)b)->name);
+}
+
+choir_status choir__stored_match(const choir__stored *s, const choir__items *items, int first,
+    int count, const char *what, bool finite)
+{
+    const choir__item *list = items->list + first;
+    for (int i = 0; i < count; i++) {
+        choir_status status = match_item(s, &list[i], what, finite);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    for (int i = 0; i < s->count; i++) {
+        choir__item key = {.name = (char *)s->tensors[i].name};
+        if (!count || !bsearch(&key, list, (size_t)count, sizeof key, by_name))
+            return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s is none of the %s's",
+                choir__stored_path(s, &s->tensors[i]), key.name,
+                choir__shape_text(s->tensors[i].whole), what);
+    }
+    return CHOIR_OK;
+}
+
+/* --- restoring --- */
+
+static choir_status restore_item(
+    const choir__stored *s, const choir__item *item, void *host, size_t bytes)
+{
+    const choir__stored_tensor *t = choir__stored_find(s, item->name);
+    copy c = {.to = host, .to_type = item->dtype};
+    if (!t)
+        memset(host, 0, bytes);
+    for (int b = 0; t && b < item->box_count; b++) {
+        choir__region wanted = choir__region_of(&item->boxes[b]);
+        choir__block_of block = choir__block_of_local(&item->boxes[b], item->tensor->shape);
+        each_run(t, &wanted, &block, copy_run, &c);
+    }
+    return choir_write(item->tensor, host, bytes);
+}
+
+choir_status choir__stored_restore(
+    const choir__stored *s, const choir__items *items, int first, int count)
+{
+    choir_status status = CHOIR_OK;
+    size_t largest = 0;
+    for (int i = first; i < first + count; i++) {
+        const choir__item *item = &items->list[i];
+        size_t bytes = (size_t)item->tensor->count * choir_dtype_size(item->dtype);
+        largest = item->box_count && bytes > largest ? bytes : largest;
+    }
+    void *host = malloc(largest + 1); /* now: nothing may fail once copying has begun */
+    if (!host)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "no host memory for %zu bytes, to restore the largest tensor", largest);
+    for (int i = first; i < first + count && status == CHOIR_OK; i++) {
+        const choir__item *item = &items->list[i];
+        size_t bytes = (size_t)item->tensor->count * choir_dtype_size(item->dtype);
+        if (item->box_count)
+            status = restore_item(s, item, host, bytes);
+    }
+    free(host);
+    return status;
+}

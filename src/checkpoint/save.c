@@ -1,0 +1,315 @@
+/* Saving, by all ranks at once, in the step or beside it.
+ *
+ *     all      tell each other what they have, and plan (plan.h); async: copy their parts
+ *     rank 0   locks DIR, clears up, makes DIR/.new-PID
+ *     all      write their files
+ *     rank 0   writes the index and the manifest, gives the folder its name
+ *
+ * After each line the ranks agree whether it went well. What is below the first is done by a
+ * thread if the save is asynchronous: it reads no tensor, only the copy, and speaks to the
+ * other ranks' threads over a group of its own. It has the lowest priority, so that a core that
+ * trains goes on training. */
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
+#include "checkpoint/state.h"
+#include "nn/models/config.h"
+#include "tensor/tensor.h"
+
+enum { LOWEST_PRIORITY = 19 };
+
+/* --- rank 0: the folder, and what is small --- */
+
+static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
+{
+    char *path = choir__format("%s/%s", folder, CHOIR__TOKENIZER_FILE);
+    choir_status status = choir_tokenizer_save(tokenizer, path);
+    if (status == CHOIR_OK)
+        status = choir__sync_path(path);
+    free(path);
+    return status;
+}
+
+/* What others' programs read the model by. */
+static choir_status save_config(const char *folder, const char *model)
+{
+    char *json = *model ? choir__config_json(model) : NULL;
+    if (!json)
+        return CHOIR_OK;
+    char *path = choir__format("%s/%s", folder, CHOIR__CONFIG_FILE);
+    choir_status status = choir__write_file(path, json, strlen(json));
+    free(path);
+    free(json);
+    return status;
+}
+
+static choir_status make_fresh(choir__saver *s)
+{
+    if (s->rank != 0)
+        return CHOIR_OK;
+    choir_status status = choir__folder_lock(s->dir, &s->lock);
+    if (status != CHOIR_OK)
+        return status;
+    choir__folder_clean(s->dir);
+    s->fresh = choir__format("%s/.new-%ld", s->dir, (long)getpid());
+    return mkdir(s->fresh, 0777) == 0
+               ? CHOIR_OK
+               : choir__error(
+                     CHOIR_ERR_IO, "cannot make the folder %s: %s", s->fresh, strerror(errno));
+}
+
+/* Every rank's name for the folder that rank 0 has made. */
+static choir_status find_fresh(choir__saver *s)
+{
+    int64_t pid = (int64_t)getpid();
+    if (s->world == 1)
+        return CHOIR_OK;
+    choir_status status = choir_group_broadcast(s->group, &pid, 1, CHOIR_I64, 0, NULL);
+    if (status == CHOIR_OK && s->rank != 0) {
+        s->fresh = choir__format("%s/.new-%lld", s->dir, (long long)pid);
+        if (!choir__is_folder(s->fresh))
+            status = choir__error(CHOIR_ERR_IO,
+                "rank %d does not see %s, which rank 0 has made: all ranks must save to one file "
+                "system",
+                s->rank, s->fresh);
+    }
+    return choir__agree(s->group, status);
+}
+
+static choir_status publish(choir__saver *s)
+{
+    char *step = choir__format("step-%08lld", (long long)s->state.step);
+    json_t *files = json_object();
+    for (int f = 0; f < s->plan.file_count; f++)
+        choir__state_add_file(files, s->plan.files[f].name, &s->digests[f]);
+    choir_status status = choir__save_indices(s);
+    if (status == CHOIR_OK && s->tokenizer)
+        status = save_tokenizer(s->fresh, s->tokenizer);
+    if (status == CHOIR_OK)
+        status = save_config(s->fresh, s->state.model);
+    if (status == CHOIR_OK)
+        status = choir__state_write(s->fresh, &s->state, files);
+    if (status == CHOIR_OK)
+        status = choir__sync_path(s->fresh);
+    if (status == CHOIR_OK)
+        status = choir__folder_install(s->dir, s->fresh, step, s->best);
+    json_decref(files);
+    free(step);
+    return status;
+}
+
+/* Rank 0, at the end of a save that failed or did not. */
+static void clear_up(choir__saver *s, choir_status status)
+{
+    if (status != CHOIR_OK && choir__folder_has(s->dir, "latest")) {
+        char *message =
+            choir__format("%s; the checkpoint before is untouched", choir_error_message());
+        choir__set_message(message);
+        free(message);
+    }
+    if (s->fresh)
+        choir__folder_clean(s->dir);
+    if (s->lock >= 0)
+        close(s->lock);
+    s->lock = -1;
+}
+
+/* --- all ranks --- */
+
+static choir_status share_digests(choir__saver *s)
+{
+    if (s->world == 1)
+        return CHOIR_OK;
+    return choir_group_all_reduce(s->group, s->digests,
+        s->plan.file_count * (int64_t)sizeof *s->digests, CHOIR_U8, CHOIR_BOR, NULL);
+}
+
+static choir_status write_own_files(choir__saver *s)
+{
+    choir_status status = CHOIR_OK;
+    for (int f = 0; f < s->plan.file_count && status == CHOIR_OK; f++)
+        if (s->plan.files[f].owner == s->rank)
+            status = choir__save_file(s, f);
+    return status;
+}
+
+/* From the plan to a checkpoint that is there. */
+static choir_status run(choir__saver *s)
+{
+    choir_status status = choir__agree(s->group, make_fresh(s));
+    if (status == CHOIR_OK)
+        status = find_fresh(s);
+    if (status == CHOIR_OK)
+        status = choir__agree(s->group, write_own_files(s));
+    if (status == CHOIR_OK)
+        status = share_digests(s);
+    if (status == CHOIR_OK && s->rank == 0)
+        status = publish(s);
+    if (s->rank == 0)
+        clear_up(s, status);
+    return choir__agree(s->group, status);
+}
+
+static void *run_aside(void *arg)
+{
+    choir__saver *s = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
+    s->status = run(s);
+    if (s->status != CHOIR_OK)
+        snprintf(s->message, sizeof s->message, "%s", choir_error_message());
+    choir__save_forget_copy(s); /* now: the next save may be far */
+    atomic_store(&s->done, true);
+    return NULL;
+}
+
+/* Signals are for the threads that were there before. */
+static bool start_aside(choir__saver *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    atomic_store(&s->done, false);
+    s->running = pthread_create(&s->thread, NULL, run_aside, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s->running;
+}
+
+/* --- one save after another --- */
+
+static void forget(choir__saver *s)
+{
+    choir__items_free(&s->items);
+    choir__plan_free(&s->plan);
+    choir__save_forget_copy(s);
+    free(s->digests);
+    free(s->dir);
+    free(s->fresh);
+    s->digests = NULL;
+    s->dir = s->fresh = NULL;
+}
+
+choir_status choir__saver_new(choir_group *group, choir__saver **saver)
+{
+    choir__saver *s = choir__calloc(1, sizeof *s);
+    choir_status status = CHOIR_OK;
+    s->rank = choir__rank_of(group);
+    s->world = choir__world_of(group);
+    s->lock = -1;
+    if (s->world > 1)
+        status = choir_group_split(group, 0, s->rank, &s->group);
+    if (status == CHOIR_OK)
+        *saver = s;
+    else
+        free(s);
+    return status;
+}
+
+static void note_saved(choir__saver *s, choir_status status)
+{
+    if (status == CHOIR_OK)
+        s->saved = s->state.step;
+    s->news |= status == CHOIR_OK;
+}
+
+choir_status choir__saver_wait(choir__saver *s)
+{
+    if (!s->running)
+        return CHOIR_OK;
+    pthread_join(s->thread, NULL);
+    s->running = false;
+    note_saved(s, s->status);
+    forget(s);
+    if (s->status != CHOIR_OK) {
+        char *message = choir__format("the checkpoint of step %lld was not saved: %s",
+            (long long)s->state.step, s->message);
+        choir__set_message(message);
+        free(message);
+    }
+    return s->status;
+}
+
+bool choir__saver_saved(choir__saver *s, int64_t *step)
+{
+    if (s->running && atomic_load(&s->done) && s->status == CHOIR_OK)
+        choir__saver_wait(s);
+    bool news = s->news;
+    s->news = false;
+    *step = s->saved;
+    return news;
+}
+
+static choir_status prepare(choir__saver *s, const choir__save_args *args)
+{
+    s->dir = choir__strdup(args->dir);
+    s->state = *args->state;
+    s->tokenizer = args->tokenizer;
+    s->best = args->best;
+    choir_status status = choir__items_collect(&s->items, args->module, args->optim);
+    status = choir__agree(s->group, status);
+    if (status == CHOIR_OK)
+        status = choir__plan_make(&s->plan, &s->items, s->group, args->least);
+    s->digests = choir__calloc((size_t)s->plan.file_count + 1, sizeof *s->digests);
+    if (status == CHOIR_OK && args->async)
+        status = choir__save_copy(s);
+    return args->async ? choir__agree(s->group, status) : status;
+}
+
+choir_status choir__saver_save(choir__saver *s, const choir__save_args *args)
+{
+    choir_status status = choir__saver_wait(s);
+    if (status == CHOIR_OK && args->state->step < 0)
+        status = choir__error(
+            CHOIR_ERR_ARGUMENT, "checkpoint: step %lld", (long long)args->state->step);
+    if (status != CHOIR_OK)
+        return status;
+    status = prepare(s, args);
+    if (status == CHOIR_OK && s->copy && start_aside(s))
+        return CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = run(s);
+    note_saved(s, status);
+    forget(s);
+    return status;
+}
+
+void choir__saver_free(choir__saver *s)
+{
+    if (!s)
+        return;
+    choir__saver_wait(s);
+    choir_group_free(s->group);
+    free(s);
+}
+
+choir_status choir__checkpoint_save(const char *dir, const choir__train_state *state,
+    choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best)
+{
+    choir__save_args args = {.dir = dir,
+        .state = state,
+        .module = module,
+        .optim = optim,
+        .tokenizer = tokenizer,
+        .best = best};
+    choir__saver *saver;
+    choir_status status = choir__saver_new(NULL, &saver);
+    if (status == CHOIR_OK) {
+        status = choir__saver_save(saver, &args);
+        choir__saver_free(saver);
+    }
+    return status;
+}

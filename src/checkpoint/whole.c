@@ -1,0 +1,203 @@
+/* Whole tensors on rank 0, and what is made of them: one hash, one file. See whole.h. */
+#include "checkpoint/whole.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/numbers.h"
+#include "checkpoint/safetensors.h"
+#include "tensor/tensor.h"
+
+/* --- one tensor at a time --- */
+
+static size_t bytes_of(const choir__item *item)
+{
+    return (size_t)choir__shape_count(item->whole) * choir_dtype_size(item->dtype);
+}
+
+choir_status choir__wholes_open(choir__wholes *w, choir_module *module, choir_group *group)
+{
+    *w = (choir__wholes){.group = group};
+    size_t largest = 0, largest_part = 0;
+    choir_status status = choir__agree(group, choir__items_collect(&w->items, module, NULL));
+    if (status == CHOIR_OK)
+        status = choir__plan_make(&w->plan, &w->items, group, INT64_MAX);
+    for (int i = 0; i < w->items.count; i++)
+        if (bytes_of(&w->items.list[i]) > largest)
+            largest = bytes_of(&w->items.list[i]);
+    for (int p = 0; p < w->plan.part_count; p++)
+        if ((size_t)w->plan.parts[p].bytes > largest_part)
+            largest_part = (size_t)w->plan.parts[p].bytes;
+    w->room = choir__rank_of(group) == 0 ? malloc(largest + 1) : NULL;
+    w->part = malloc(largest_part + 1);
+    if (status == CHOIR_OK && (!w->part || (!w->room && choir__rank_of(group) == 0)))
+        status = choir__error(CHOIR_ERR_MEMORY,
+            "no host memory for %zu bytes, the largest tensor of the model", largest);
+    status = choir__agree(group, status);
+    if (status != CHOIR_OK)
+        choir__wholes_close(w);
+    return status;
+}
+
+void choir__wholes_close(choir__wholes *w)
+{
+    choir__items_free(&w->items);
+    choir__plan_free(&w->plan);
+    free(w->room);
+    free(w->part);
+    *w = (choir__wholes){0};
+}
+
+typedef struct put {
+    char *to;
+    const char *from;
+    size_t each;
+} put;
+
+static void put_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    const put *p = arg;
+    memcpy(p->to + (size_t)to * p->each, p->from + (size_t)from * p->each, (size_t)n * p->each);
+}
+
+/* Rank 0: a part that lies in w->part into its place. */
+static void put_part(choir__wholes *w, const choir__plan_part *part)
+{
+    const choir__item *item = &w->items.list[part->item];
+    choir__region whole = choir__region_whole(item->whole);
+    choir__block_of to = choir__block_of_region(&whole);
+    choir__block_of from = choir__block_of_region(&part->region);
+    put p = {w->room, w->part, choir_dtype_size(item->dtype)};
+    choir__region_runs(&part->region, item->whole.ndim, &to, &from, put_run, &p);
+}
+
+choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
+{
+    const choir__item *item = &w->items.list[index];
+    int rank = choir__rank_of(w->group);
+    choir_status status = CHOIR_OK;
+    *data = w->room;
+    for (int i = 0; i < w->plan.part_count && status == CHOIR_OK; i++) {
+        const choir__plan_part *part = &w->plan.parts[i];
+        if (part->item != index || (rank != 0 && part->owner != rank))
+            continue;
+        choir_status got = CHOIR_OK;
+        if (part->owner == rank)
+            got = choir__item_read(item, part->box, w->part);
+        if (rank != 0) /* in any case: rank 0 waits for it */
+            status = choir_group_send(w->group, w->part, part->bytes, CHOIR_U8, 0, NULL);
+        else if (part->owner != rank)
+            status = choir_group_receive(
+                w->group, w->part, part->bytes, CHOIR_U8, part->owner, NULL);
+        if (rank == 0 && got == CHOIR_OK && status == CHOIR_OK)
+            put_part(w, part);
+        status = status == CHOIR_OK ? got : status;
+    }
+    return status;
+}
+
+/* --- a hash --- */
+
+/* As f32, counters included. */
+static void hash(choir__sha256_state *state, const choir__item *item, const void *data)
+{
+    int64_t count = choir__shape_count(item->whole);
+    size_t each = choir_dtype_size(item->dtype);
+    if (item->dtype == CHOIR_F32) {
+        choir__sha256_update(state, data, (size_t)count * each);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const char *at = (const char *)data + (size_t)i * each;
+        float value = 0;
+        int64_t number;
+        if (choir__is_float(item->dtype)) {
+            choir__convert(&value, CHOIR_F32, at, item->dtype, 1);
+        } else {
+            memcpy(&number, at, sizeof number);
+            value = (float)number;
+        }
+        choir__sha256_update(state, &value, sizeof value);
+    }
+}
+
+choir_status choir__weights_sha256(choir_module *module, choir_group *group, char hex[65])
+{
+    choir__wholes w;
+    choir__sha256_state state;
+    choir_status status = choir__wholes_open(&w, module, group);
+    if (status != CHOIR_OK)
+        return status;
+    choir__sha256_init(&state);
+    for (int i = 0; i < w.items.count && status == CHOIR_OK; i++) {
+        const void *data;
+        status = choir__wholes_get(&w, i, &data);
+        if (status == CHOIR_OK && data)
+            hash(&state, &w.items.list[i], data);
+    }
+    choir__sha256_final(&state, hex);
+    choir__wholes_close(&w);
+    return choir__agree(group, status);
+}
+
+/* --- a file --- */
+
+typedef struct export
+{
+    choir__wholes w;
+    int given; /* items that have been asked for */
+}
+export;
+
+static choir_status next_whole(void *arg, int i, const void **data)
+{
+    export *e = arg;
+    e->given++;
+    return choir__wholes_get(&e->w, i, data);
+}
+
+/* Rank 0 writes and the others send, in the order of the file; if writing fails, what others
+ * send is still taken from them. */
+static choir_status write_wholes(export *e, const char *path)
+{
+    int count = e->w.items.count, *order = choir__calloc((size_t)count + 1, sizeof *order);
+    choir__st_tensor *tensors = choir__calloc((size_t)count + 1, sizeof *tensors);
+    choir__st_digest digest;
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count; i++) {
+        const choir__item *item = &e->w.items.list[i];
+        tensors[i] =
+            (choir__st_tensor){.name = item->name, .dtype = item->dtype, .shape = item->whole};
+        tensors[i].bytes = bytes_of(item);
+    }
+    choir__st_order(tensors, count, order);
+    if (choir__rank_of(e->w.group) == 0)
+        status = choir__st_stream(path, tensors, count, NULL, next_whole, e, &digest);
+    while (e->given < count) {
+        const void *data;
+        choir_status got = next_whole(e, order[e->given], &data);
+        if (got != CHOIR_OK && status == CHOIR_OK)
+            status = got;
+    }
+    free(tensors);
+    free(order);
+    return status;
+}
+
+choir_status choir_save_whole(choir_module *module, choir_group *group, const char *path)
+{
+    export e = {.given = 0};
+    choir_status status = choir__wholes_open(&e.w, module, group);
+    if (status != CHOIR_OK)
+        return status;
+    status = write_wholes(&e, path);
+    choir__wholes_close(&e.w);
+    return choir__agree(group, status);
+}
+
+choir_status choir_save(choir_module *module, const char *path)
+{
+    return choir_save_whole(module, NULL, path);
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Checkpoints fit any world: saved by one strategy on so many ranks, gone on with by another one on
+# others, with the bits of a run that never stopped; and choir checkpoint, which looks into them,
+# checks and converts them.
+. "$(dirname "$0")/lib.sh"
+export CHOIR_CPU_DEVICES=8
+
+make_text text 300
+one=(--batch-size 24 --microbatches 12 --eval-batches 1)
+
+job() {
+    local file=$1
+    shift
+    good train --json "${one[@]}" --model "$gpt,dropout=0.1" "$@" text && mv out "$file"
+}
+
+# relay "STRATEGY RANKS"...: each runs four steps of one job.
+relay() {
+    local steps=0 leg strategy ranks resume=()
+    rm -rf saved
+    job whole --steps $((4 * $#)) --clip 1 || return
+    for leg in "$@"; do
+        read -r strategy ranks <<<"$leg"
+        steps=$((steps + 4))
+        job rest --steps $steps --strategy "$strategy" --nproc "$ranks" --clip 1 --save saved \
+            --save-every 3 "${resume[@]}" || return
+        resume=(--resume saved)
+    done
+    same_run whole rest $((steps - 3))
+    good checkpoint verify saved
+    [ "$(ls -A saved | wc -l)" -le 3 ] || fail "left in saved: $(ls -A saved)"
+}
+
+# Each rank's files, with an index; a step that is there already is replaced.
+sharded() {
+    rm -rf saved
+    job run --steps 3 --strategy fsdp --nproc 3 --save saved
+    [ "$(ls saved/latest | tr '\n' ' ')" = "config.json model-00001-of-00003.safetensors \
+model-00002-of-00003.safetensors model-00003-of-00003.safetensors model.safetensors.index.json \
+optimizer-00001-of-00003.safetensors optimizer-00002-of-00003.safetensors \
+optimizer-00003-of-00003.safetensors optimizer.safetensors.index.json state.json \
+tokenizer.json " ] || fail "files: $(ls saved/latest)"
+    cp -a saved sharded
+    good eval --json sharded text
+    [ "$(field loss out)" != '' ] || fail "eval of a sharded checkpoint: $(cat out)"
+    good generate sharded --tokens 5
+}
+
+inspects() {
+    good checkpoint inspect sharded
+    grep -q 'saved by  *fsdp on 3 ranks' out || fail "$(cat out)"
+    grep -q 'wte.weight .*in 3 parts' out || fail "$(cat out)"
+    good checkpoint inspect --json sharded/latest
+    has out '"event":"checkpoint".*"step":3,.*"strategy":"fsdp","world":3'
+    local file sum
+    file=$(sed -n 's/.*"event":"file","name":"\(model-00002[^"]*\)".*/\1/p' out)
+    sum=$(sed -n "s/.*\"name\":\"$file\".*\"sha256\":\"\([0-9a-f]*\)\".*/\1/p" out)
+    [ "$(sha256sum <"sharded/latest/$file")" = "$sum  -" ] || fail "$sum is not that of $file"
+}
+
+# converts: to one file, to several, and back; what is loaded from each is the same.
+converts() {
+    rm -rf one two again weights.safetensors
+    good checkpoint convert sharded one
+    good checkpoint convert --shards 2 sharded two
+    good checkpoint convert two/ again
+    good checkpoint convert two weights.safetensors
+    [ -f one/model.safetensors ] && [ -f two/model-00002-of-00002.safetensors ] ||
+        fail "files: $(ls one two)"
+    cmp one/model.safetensors again/model.safetensors &&
+        cmp one/optimizer.safetensors again/optimizer.safetensors &&
+        cmp one/model.safetensors weights.safetensors || fail "other bytes by another way"
+    for form in one two again; do
+        good checkpoint verify $form
+        job "$form.run" --steps 5 --resume $form
+        same_run one.run $form.run 4
+    done
+    job sharded.run --steps 5 --resume sharded --strategy pipeline --nproc 2
+    same_run one.run sharded.run 4
+    bad 1 'one is there already' checkpoint convert two one
+    bad 1 'name a folder' checkpoint convert --shards 2 two two.safetensors
+    [ "$(ls -A | grep -c new)" -eq 0 ] || fail "left over: $(ls -A)"
+}
+
+# Half the bytes, nearly the same numbers; the optimizer's state is left as it was.
+converts_types() {
+    rm -rf half
+    good checkpoint convert --dtype bf16 sharded half
+    cmp half/optimizer.safetensors one/optimizer.safetensors || fail "other moments"
+    good checkpoint inspect --json half
+    [ "$(grep -c '"of":"model".*"dtype":"bf16"' out)" -gt 10 ] || fail "$(cat out)"
+    good eval --json half text
+    bad 2 'f32, bf16 and f16' checkpoint convert --dtype f64 sharded other
+    bad 2 '1 to 99999' checkpoint convert --shards 0 sharded other
+    bad 2 "no option '--shards'" checkpoint verify --shards 2 sharded
+    bad 2 'one checkpoint' checkpoint inspect
+    bad 2 "there is no 'look'" checkpoint look sharded
+}
+
+# damaged PATTERN: `broken` is refused by all that read it, which name the file.
+damaged() {
+    bad 1 "$1" checkpoint convert broken other
+    bad 1 "$1" eval broken text
+    bad 1 "$1" train --json "${one[@]}" --steps 9 --resume broken text
+    bad 1 "$1" train --json "${one[@]}" --steps 9 --resume broken --strategy ddp --nproc 3 text
+    choir checkpoint verify broken >out 2>err && fail "verify of $1"
+    grep -q "$1" err || fail "verify says: $(cat err)"
+    [ ! -e other ] || fail "something was made of a broken checkpoint"
+}
+
+# damage NAME COMMAND: on a copy of a good one, where $f is the file.
+damage() {
+    rm -rf broken
+    cp -a sharded broken
+    f=broken/latest/$1
+    eval "$2"
+    damaged "$1"
+}
+
+damaged_shards() {
+    local kind
+    for kind in model optimizer; do
+        damage $kind-00002-of-00003.safetensors 'rm $f'
+        damage $kind-00002-of-00003.safetensors 'truncate -s -4 $f'
+        damage $kind-00003-of-00003.safetensors \
+            'printf "\\xff" | dd of=$f bs=1 seek=3000 conv=notrunc status=none'
+        damage $kind-00002-of-00003.safetensors 'cp ${f/00002/00001} $f'
+    done
+    # Of another step of the same run: the same size, all sums right but this one.
+    rm -rf saved
+    job run --steps 4 --strategy fsdp --nproc 3 --save saved
+    damage model-00003-of-00003.safetensors 'cp saved/latest/$1 $f'
+}
+
+# Parts are no wholes to those that want published weights.
+parts_are_named() {
+    bad 1 'choir checkpoint convert' train --json "${one[@]}" --weights sharded/latest \
+        --model "$gpt" text
+}
+
+# Other people's weights: whole tensors in several files, with an index.
+published() {
+    rm -rf plain
+    mkdir plain
+    cp two/model-* two/model.safetensors.index.json two/config.json plain
+    good checkpoint inspect plain
+    good checkpoint convert plain plain.safetensors
+    cmp plain.safetensors weights.safetensors || fail "other bytes"
+    rm plain/model-00002-of-00002.safetensors
+    bad 1 'plain' checkpoint convert plain/nothing other
+}
+
+check relay 'ddp 3' 'single 1' 'pipeline 2'
+check relay 'fsdp 4' 'single 1' 'ddp 3'
+check relay 'pipeline 3' 'fsdp:stage=1 2' 'fsdp:stage=2 4' 'fsdp 3'
+check sharded
+check inspects
+check converts
+check converts_types
+check damaged_shards
+check parts_are_named
+check published
+finish
