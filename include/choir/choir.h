@@ -14,6 +14,7 @@
 #include <choir/autograd.h>
 #include <choir/nn.h>
 #include <choir/optim.h>
+#include <choir/amp.h>
 #include <choir/pipeline.h>
 #include <choir/pipeline_plan.h>
 #include <choir/data.h>

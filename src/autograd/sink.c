@@ -67,7 +67,8 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
         choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
         return slot->poisoned ? NULL : slot;
     }
-    choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), x->dtype, x->shape);
+    choir_dtype dtype = x->param ? CHOIR_F32 : x->dtype; /* a cast's is its parameter's */
+    choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), dtype, x->shape);
     if (x->param)
         for (int d = 0; d < x->shape.ndim; d++)
             g->stride[d] = x->stride[d]; /* as its slot */
@@ -123,8 +124,8 @@ static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor 
         return;
     if (choir__data(g) != choir__data(slot))
         choir__launch_copy(slot, g);
-    if (x->hooks)
-        choir__call_hooks(x, slot);
+    if (x->param->tensor->hooks)
+        choir__call_hooks(x->param->tensor, slot);
     choir__book_done(x->param, r->use[i]);
 }
 
@@ -168,6 +169,8 @@ static bool give_rows(
     choir_tensor *x = r->in[i];
     if (!x->param || !x->param->slots[r->use[i]].by_rows)
         return false;
+    if ((rows = choir__wide(sink->scope, rows))->poisoned)
+        return true;
     if (walk_of(sink)->split) {
         choir__late *late = choir__put_off(walk_of(sink), r, i);
         late->ids = choir__tensor_alias(sink->scope, ids);
@@ -176,8 +179,8 @@ static bool give_rows(
         return true;
     }
     choir__book_put_rows(x->param, r->use[i], ids, rows);
-    if (x->hooks)
-        choir__call_hooks(x, NULL);
+    if (x->param->tensor->hooks)
+        choir__call_hooks(x->param->tensor, NULL);
     return true;
 }
 

@@ -59,6 +59,9 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
             t != r->out)
             choir__tensor_release(t);
     }
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] && r->in[i]->cast_of && --r->in[i]->readers == 0)
+            choir__tensor_release(r->in[i]);
     release_scratch(r, mark);
     choir__tensor_release(r->out->grad);
     r->out->grad = NULL;
@@ -118,6 +121,8 @@ static choir_status run_record(choir__walk *w, choir__record *r)
     if (r->out->hooks)
         choir__call_hooks(r->out, gy);
     bool grad = choir_set_grad(r->scope, false), later = false;
+    choir__autocast autocast = r->scope->autocast;
+    r->scope->autocast.on = false;
     if (r->op->backward)
         r->op->backward(r, gy, &w->sink);
     if (r->op->backward_weight && w->split && can_wait(r)) {
@@ -132,6 +137,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
         note_time(w, r, true);
     }
     choir_set_grad(r->scope, grad);
+    r->scope->autocast = autocast;
     if (w->sink.taken)
         choir__tensor_release(w->sink.taken);
     w->sink.taken = NULL;
@@ -343,9 +349,13 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
             continue;
         }
         *link = late->next;
-        bool grad = choir_set_grad(late->record->scope, false);
+        choir_scope *scope = late->record->scope;
+        bool grad = choir_set_grad(scope, false);
+        choir__autocast autocast = scope->autocast;
+        scope->autocast.on = false;
         run_late(w, late);
-        choir_set_grad(late->record->scope, grad);
+        scope->autocast = autocast;
+        choir_set_grad(scope, grad);
         status = choir_scope_status(late->record->scope);
     }
     w->late_end = &w->late;

@@ -134,14 +134,15 @@ typedef struct choir__k_max_rows {
 
 /* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides in
  * elements; one of each pair of matrix strides is 1 for A and B; C's columns are contiguous.
- * bias (N) or NULL. accumulate: C += that. */
+ * bias (N) or NULL. accumulate: C += that. Of bf16 and f16 operands the sums, and the bias, are
+ * f32, and so is C where it is wide. */
 typedef struct choir__k_matmul {
     const void *a, *b, *bias;
     void *c;
     int64_t batch0, batch1, m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;
-    bool accumulate;
+    bool accumulate, wide;
     choir_dtype dtype;
 } choir__k_matmul;
 

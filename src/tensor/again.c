@@ -315,6 +315,8 @@ choir_status choir__bring_back(choir_tensor *t)
 choir_status choir__restore_read(choir__record *r)
 {
     choir_status status = CHOIR_OK;
+    for (int i = 0; i < r->count && status == CHOIR_OK; i++)
+        status = choir__cast_again(r->in[i]);
     for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++) {
         choir_tensor *along = choir__made_along(r, i);
         if (along && !along->storage && along->let_go)

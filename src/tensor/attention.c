@@ -53,9 +53,7 @@ static const choir__op softmax_op = {
 
 static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
 {
-    choir_dtype stored = x->dtype;
     choir_tensor *poisoned;
-    x = choir__as_computed(x);
     choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
@@ -71,7 +69,7 @@ static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
         choir__record_attrs(r, &logarithm, sizeof logarithm);
         r->saved[0] = y;
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_softmax(choir_tensor *x)
@@ -270,10 +268,8 @@ choir_attention_opts choir_attention_defaults(void)
 choir_tensor *choir_attention_with(
     choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts)
 {
-    choir_dtype stored = q->dtype;
     choir_tensor *poisoned, *x[OPERANDS] = {0};
-    choir_tensor *in[OPERANDS] = {choir__as_computed(q), choir__as_computed(k),
-        choir__as_computed(v), opts.bias ? choir__as_computed(opts.bias) : NULL};
+    choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
     int count = opts.bias ? OPERANDS : BIAS;
     choir_scope *scope = choir__begin("attention", in, count, &poisoned);
     if (!scope)
@@ -312,7 +308,7 @@ choir_tensor *choir_attention_with(
     } else {
         choir__tensor_release(lse);
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
@@ -374,8 +370,7 @@ static const choir__op self_attention_op = {.name = "self_attention",
 
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
 {
-    choir_dtype stored = qkv->dtype;
-    choir_tensor *poisoned, *in = choir_contiguous(choir__as_computed(qkv));
+    choir_tensor *poisoned, *in = choir_contiguous(qkv);
     choir_scope *scope = choir__begin("self_attention", &in, 1, &poisoned);
     if (!scope)
         return poisoned;
@@ -409,5 +404,5 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
     } else {
         choir__tensor_release(lse);
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }

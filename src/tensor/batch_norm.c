@@ -137,7 +137,7 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
 {
     const choir_tensor *x = in[X];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
-    if (c < 1 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || !mean || !var ||
+    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var ||
         !fits(in[GAMMA], c, x->dtype) || !fits(in[BETA], c, x->dtype) ||
         !fits(mean, c, x->dtype) || !fits(var, c, x->dtype))
         return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
@@ -229,7 +229,7 @@ choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_
         r->saved[SAVED_RSTD] = rstd;
         r->saved[SAVED_Y] = residual && o.relu ? y : NULL;
     }
-    return y;
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,

@@ -73,8 +73,8 @@ static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_t
     const choir_shape *sw = &weight->shape;
     return x->shape.ndim == 4 && sw->ndim == 4 && sw->dim[0] >= 1 && sw->dim[1] >= 1 &&
            sw->dim[2] >= 1 && sw->dim[3] >= 1 && weight->dtype == x->dtype &&
-           (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64) &&
-           (!bias || (bias->dtype == x->dtype && bias->shape.ndim == 1 &&
+           choir__is_float(x->dtype) &&
+           (!bias || (bias->dtype == (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype) && bias->shape.ndim == 1 &&
                          bias->shape.dim[0] == outputs));
 }
 
@@ -98,16 +98,37 @@ static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink 
     sink->give(sink, r, 0, gx);
 }
 
+/* Where the kernel writes it, laid out as the weights were read: f32 where they are 16-bit. gw:
+ * where it goes then, or NULL. */
+static choir_tensor *weight_gradient(
+    choir_scope *scope, choir_tensor *gw, const choir_tensor *w)
+{
+    choir_tensor like = *w;
+    if (choir__is_half(w->dtype))
+        like.dtype = CHOIR_F32;
+    return gw && choir__same_layout(gw, w) && gw->dtype == like.dtype
+               ? gw
+               : choir__tensor_like(scope, &like);
+}
+
+static void give_weight(
+    choir__sink *sink, choir__record *r, choir_tensor *gw, choir_tensor *made)
+{
+    if (gw->dtype != made->dtype) {
+        choir__launch_copy(gw, made);
+        made = gw;
+    }
+    sink->give(sink, r, 1, made);
+}
+
 static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     if (!choir__wanted(r, 1) && !choir__wanted(r, 2))
         return;
-    choir_tensor *gw = sink->dest(sink, r, 1), *gb = sink->dest(sink, r, 2);
-    choir_tensor *out = gw;
+    choir_tensor *gw = sink->dest(sink, r, 1), *gb = sink->dest(sink, r, 2), *out;
     gy = choir__channels_last(sink->scope, gy);
-    if (!gw || !choir__same_layout(gw, r->saved[1]))
-        out = choir__tensor_like(sink->scope, r->saved[1]);
+    out = weight_gradient(sink->scope, gw, r->saved[1]);
     if (gy->poisoned || out->poisoned)
         return;
     choir__k_conv_backward_weight args = {.gy = choir__data(gy),
@@ -120,7 +141,7 @@ static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink
     if (gb)
         sink->give(sink, r, 2, gb);
     if (gw)
-        sink->give(sink, r, 1, out);
+        give_weight(sink, r, gw, out);
 }
 
 /* x and w channels-last */
@@ -194,7 +215,7 @@ choir_tensor *choir_conv2d(
         r->saved[0] = image;
         r->saved[1] = w;
     }
-    return y;
+    return choir__as_stored(y);
 }
 
 /* --- transposed convolution: s describes the convolution that takes y to x --- */
@@ -354,5 +375,5 @@ choir_tensor *choir_conv_transpose2d(
         r->saved[0] = image;
         r->saved[1] = w;
     }
-    return y;
+    return choir__as_stored(y);
 }

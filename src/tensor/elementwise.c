@@ -70,8 +70,6 @@ static const choir__op unary_reads_y = {
 static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
 {
     choir_tensor *poisoned;
-    choir_dtype stored = x->dtype;
-    x = choir__as_computed(x);
     if (!choir__is_dense(x))
         x = choir_contiguous(x);
     choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
@@ -90,7 +88,7 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
         choir__record_attrs(r, &u, sizeof u);
         r->saved[0] = reads_y ? y : x;
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_neg(choir_tensor *x)
@@ -300,16 +298,15 @@ static void binary_again(choir__record *r)
 static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {
     const char *name = binary_ops[op]->name;
-    choir_dtype stored = a->dtype, other = b->dtype;
-    choir_tensor *in[2] = {choir__as_computed(a), choir__as_computed(b)}, *poisoned;
+    choir_tensor *in[2] = {a, b}, *poisoned;
     choir_scope *scope = choir__begin(name, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
-    if (stored != other || !choir__is_float(stored))
+    if (in[0]->dtype != in[1]->dtype || !choir__is_float(in[0]->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: wants two floating tensors of one dtype, not %s and %s", name,
-            choir_dtype_name(stored), choir_dtype_name(other));
+            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
     if (!broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
         return choir__shape_error(name, scope, in, 2, "the shapes do not broadcast");
     choir_tensor *y;
@@ -325,7 +322,7 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
     choir__record *r = choir__record_op(binary_ops[op], y, in, 2);
     if (r && op == CHOIR__DIV)
         r->saved[0] = y;
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)

@@ -92,8 +92,6 @@ static const choir__op embedding_op = {
 static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct rows of)
 {
     choir_tensor *poisoned, *in[2] = {table, ids};
-    choir_dtype stored = table->dtype;
-    in[0] = choir__as_computed(table);
     choir_scope *scope = choir__begin("embedding", in, 2, &poisoned);
     if (!scope)
         return poisoned;
@@ -115,7 +113,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct ro
         choir__record_attrs(r, &of, sizeof of);
         r->saved[0] = dense_ids;
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
@@ -175,12 +173,11 @@ static const choir__op dropout_op = {
 
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {
-    choir_dtype stored = x->dtype;
     choir_tensor *poisoned;
     if (p == 0)
         return x;
     /* Row-major, so that an element's number does not depend on the layout. */
-    x = choir_contiguous(choir__as_computed(x));
+    x = choir_contiguous(x);
     choir_scope *scope = choir__begin("dropout", &x, 1, &poisoned);
     if (!scope)
         return poisoned;
@@ -198,5 +195,5 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     choir__record *r = choir__record_op(&dropout_op, y, &x, 1);
     if (r)
         choir__record_attrs(r, &d, sizeof d);
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }

@@ -144,11 +144,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
 {
     const char *name = rms ? "rms_norm" : "layer_norm";
-    choir_dtype stored = x->dtype;
     choir_tensor *poisoned,
-        *in[4] = {choir_contiguous(choir__as_computed(x)),
-            gamma ? choir__as_computed(gamma) : NULL, beta ? choir__as_computed(beta) : NULL,
-            add ? choir_contiguous(choir__as_computed(add)) : NULL};
+        *in[4] = {choir_contiguous(x), gamma, beta, add ? choir_contiguous(add) : NULL};
     choir_scope *scope = choir__begin(name, in, 4, &poisoned);
     if (!scope)
         return poisoned;
@@ -157,7 +154,7 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(name, scope, in, 4,
             rms ? "wants x (..., C), gamma (C)" : "wants x (..., C), gamma (C), beta (C)");
-    return choir__as_stored(launch(scope, in, in[3], eps, rms, sum), stored);
+    return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
 }
 
 /* norm(x + r) by the kernel that does both, or, where that has no place, by two. */

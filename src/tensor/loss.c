@@ -130,15 +130,20 @@ static choir_scope *join(choir_tensor *const *in, choir_tensor **poisoned)
     return scope;
 }
 
+static choir_tensor *as_f32(choir_tensor *x)
+{
+    return x && !x->poisoned && choir__is_half(x->dtype) ? choir_cast(x, CHOIR_F32) : x;
+}
+
 /* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
  * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
  * without. */
 static choir_tensor *soft_cross_entropy(
     choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
 {
-    choir_tensor *poisoned, *weight = o.weight ? choir__as_computed(o.weight) : NULL;
+    choir_tensor *poisoned, *weight = as_f32(o.weight);
     if (weight)
-        logits = choir__as_computed(logits); /* what the weights' type is */
+        logits = as_f32(logits); /* what the weights' type is */
     choir_tensor *in[3] = {logits, y, weight};
     choir_scope *scope = join(in, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
@@ -152,7 +157,7 @@ static choir_tensor *soft_cross_entropy(
     if (s != 0)
         y = choir_affine(y, 1 - s, s / (double)cols);
     if (weight)
-        y = choir_mul(choir__as_computed(y), weight);
+        y = choir_mul(as_f32(y), weight);
     choir_tensor *terms = choir_mul(choir_log_softmax(logits), y);
     if (o.reduction == CHOIR_LOSS_NONE)
         return choir_neg(choir_sum_dim(terms, -1));
@@ -176,8 +181,8 @@ choir_tensor *choir_cross_entropy_with(
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
     choir_tensor *poisoned,
-        *in[3] = {choir_contiguous(choir__as_computed(logits)), target,
-            o.weight ? choir_contiguous(choir__as_computed(o.weight)) : NULL};
+        *in[3] = {
+            choir_contiguous(logits), target, o.weight ? choir_contiguous(o.weight) : NULL};
     choir_scope *scope = choir__begin("cross_entropy", in, 3, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;
@@ -253,7 +258,7 @@ static const choir__op nll_op = {.name = "nll_loss",
 
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 {
-    choir_tensor *poisoned, *in[2] = {choir_contiguous(choir__as_computed(x)), target};
+    choir_tensor *poisoned, *in[2] = {choir_contiguous(x), target};
     choir_scope *scope = choir__begin("nll_loss", in, 2, &poisoned);
     if (!scope)
         return poisoned;
@@ -280,5 +285,7 @@ choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y)
     if (!x->poisoned && !y->poisoned && !choir__same_shape(x->shape, y->shape))
         return choir__shape_error(
             "mse_loss", x->scope, (choir_tensor *[]){x, y}, 2, "the shapes differ");
+    if (x->scope->autocast.on || y->scope->autocast.on)
+        x = as_f32(x), y = as_f32(y); /* before they are subtracted */
     return choir_mean(choir_square(choir_sub(x, y)));
 }

@@ -2,6 +2,9 @@
  *
  * A transposed operand is a view with its strides exchanged, so backward passes copy nothing;
  * and a linear layer's weight may lie either way round, (out, in) or (in, out) as GPT-2's do.
+ *
+ * 16-bit operands stay so: the kernel adds up in f32, and a gradient that goes to f32 memory, a
+ * parameter's, is never rounded to 16 bits.
  */
 #include <string.h>
 
@@ -19,9 +22,9 @@ static struct matrix transposed(struct matrix m)
     return (struct matrix){m.p, m.batch, m.col, m.row};
 }
 
-/* c = a b (+ bias), `batch` times. */
-static void launch(choir_tensor *c, struct matrix mc, struct matrix a, struct matrix b,
-    const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
+/* c = a b (+ bias), `batch` times; dtype: of a and b. */
+static void launch(choir_tensor *c, choir_dtype dtype, struct matrix mc, struct matrix a,
+    struct matrix b, const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     choir__k_matmul args = {
         .a = a.p,
@@ -41,9 +44,10 @@ static void launch(choir_tensor *c, struct matrix mc, struct matrix a, struct ma
         .a_batch1 = a.batch,
         .b_batch1 = b.batch,
         .c_batch1 = mc.batch,
-        .dtype = c->dtype,
+        .wide = c->dtype != dtype,
+        .dtype = dtype,
     };
-    choir__launch(choir__device_of(c), c->dtype, matmul, &args);
+    choir__launch(choir__device_of(c), dtype, matmul, &args);
 }
 
 static struct matrix rows_of(const choir_tensor *t) /* contiguous, as (rows, cols) */
@@ -65,7 +69,7 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    launch(gx, rows_of(gx), rows_of(gy), weight_of(w, *(const bool *)r->attrs), NULL, 1,
+    launch(gx, gy->dtype, rows_of(gx), rows_of(gy), weight_of(w, *(const bool *)r->attrs), NULL, 1,
         choir__rows(gx), choir__cols(gx), choir__cols(gy));
     sink->give(sink, r, 0, gx);
 }
@@ -76,12 +80,12 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     gy = choir__dense_rows(sink->scope, gy);
     if (gw) {
         choir_tensor *a = *(const bool *)r->attrs ? x : gy, *b = a == x ? gy : x;
-        launch(gw, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1, choir__cols(a),
+        launch(gw, gy->dtype, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1, choir__cols(a),
             choir__cols(b), choir__rows(gy));
         sink->give(sink, r, 1, gw);
     }
     choir_tensor *gb = sink->dest(sink, r, 2);
-    if (gb) {
+    if (gb && !(gy = choir__wide(sink->scope, gy))->poisoned) {
         choir__k_sum args = {.x = choir__data(gy),
             .y = choir__data(gb),
             .rows = choir__rows(gy),
@@ -98,7 +102,7 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
 static void launch_linear(
     choir_tensor *y, choir_tensor *rows, choir_tensor *w, const choir_tensor *bias, bool in_out)
 {
-    launch(y, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
+    launch(y, rows->dtype, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
         bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
 }
 
@@ -123,12 +127,9 @@ static const choir__op linear_op = {
 static choir_tensor *linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
-    choir_dtype stored = x->dtype;
-    choir_tensor *poisoned;
     if (weight->split && !x->poisoned)
         return weight->split->linear(x, weight, bias, in_out);
-    choir_tensor *in[3] = {choir__as_computed(x), choir__as_computed(weight),
-        bias ? choir__as_computed(bias) : NULL};
+    choir_tensor *poisoned, *in[3] = {x, weight, bias};
     choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
     if (!scope)
         return poisoned;
@@ -141,7 +142,7 @@ static choir_tensor *linear(
             in_out ? "wants x (..., in), weight (in, out), bias (out)"
                    : "wants x (..., in), weight (out, in), bias (out)");
     if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
-        (bias && bias->dtype != x->dtype))
+        (bias && bias->dtype != (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype)))
         return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
     choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
     choir_shape shape = x->shape;
@@ -155,7 +156,7 @@ static choir_tensor *linear(
         choir__record_attrs(r, &in_out, sizeof in_out);
         r->saved[0] = rows;
     }
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
@@ -225,7 +226,7 @@ static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     if (!ga || as_matrices(sink->scope, gy, &mg)->poisoned ||
         as_matrices(sink->scope, b, &mb)->poisoned)
         return;
-    launch(ga, (struct matrix){choir__data(ga), p.m * p.k, p.k, 1}, mg, transposed(mb), NULL,
+    launch(ga, b->dtype, (struct matrix){choir__data(ga), p.m * p.k, p.k, 1}, mg, transposed(mb), NULL,
         p.batch, p.m, p.k, p.n);
     sink->give(sink, r, 0, ga);
 }
@@ -239,7 +240,7 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     if (!gb || as_matrices(sink->scope, gy, &mg)->poisoned ||
         as_matrices(sink->scope, a, &ma)->poisoned)
         return;
-    launch(gb, (struct matrix){choir__data(gb), p.k * p.n, p.n, 1}, transposed(ma), mg, NULL,
+    launch(gb, a->dtype, (struct matrix){choir__data(gb), p.k * p.n, p.n, 1}, transposed(ma), mg, NULL,
         p.batch, p.k, p.n, p.m);
     sink->give(sink, r, 1, gb);
 }
@@ -251,7 +252,7 @@ static void launch_matmul(choir_tensor *y, choir_tensor *a, choir_tensor *b)
     if (as_matrices(y->scope, a, &ma)->poisoned || as_matrices(y->scope, b, &mb)->poisoned)
         return;
     struct product p = product_of(a, b);
-    launch(y, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
+    launch(y, a->dtype, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
         p.n, p.k);
 }
 
@@ -271,8 +272,7 @@ static const choir__op matmul_op = {
 
 choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
 {
-    choir_dtype stored = a->dtype;
-    choir_tensor *poisoned, *in[2] = {choir__as_computed(a), choir__as_computed(b)};
+    choir_tensor *poisoned, *in[2] = {a, b};
     choir_scope *scope = choir__begin("matmul", in, 2, &poisoned);
     if (!scope)
         return poisoned;
@@ -291,5 +291,5 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
         return y;
     launch_matmul(y, a, b);
     choir__record_op(&matmul_op, y, in, 2);
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }

@@ -66,6 +66,11 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
             return NULL;
         }
     }
+    if (!choir__set_dtypes(scope, op, in, count)) {
+        *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+        (*poisoned)->poisoned = true;
+        return NULL;
+    }
     return scope;
 }
 
@@ -86,8 +91,10 @@ choir__record *choir__record_op(
     r->count = count;
     for (int i = 0; i < count; i++) {
         r->in[i] = in[i];
-        if (in[i])
-            r->version[i] = in[i]->storage->version;
+        if (!in[i])
+            continue;
+        r->version[i] = in[i]->storage->version;
+        in[i]->readers += in[i]->cast_of != NULL;
     }
     r->stage = r->owner = scope->stage;
     r->number = scope->ops;
@@ -156,16 +163,4 @@ choir_tensor *choir__shape_error(
                     choir_dtype_name(in[i]->dtype), choir__shape_text(in[i]->shape));
     return choir__poison(scope, CHOIR_ERR_SHAPE, "%s: %s, on %s: %s", op, text,
         choir_device_name(choir__device_of(in[0])), why);
-}
-
-choir_tensor *choir__as_computed(choir_tensor *x)
-{
-    bool half = !x->poisoned && (x->dtype == CHOIR_BF16 || x->dtype == CHOIR_F16);
-    return half ? choir_cast(x, CHOIR_F32) : x;
-}
-
-choir_tensor *choir__as_stored(choir_tensor *y, choir_dtype dtype)
-{
-    bool half = !y->poisoned && (dtype == CHOIR_BF16 || dtype == CHOIR_F16);
-    return half ? choir_cast(y, dtype) : y;
 }

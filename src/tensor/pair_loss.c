@@ -76,9 +76,8 @@ static bool fits(const choir_tensor *weight, const choir_tensor *x)
 static choir_tensor *pairs(
     const char *name, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
 {
-    choir_tensor *poisoned, *in[3] = {choir_contiguous(choir__as_computed(x)),
-                                choir_contiguous(choir__as_computed(y)),
-                                weight ? choir_contiguous(choir__as_computed(weight)) : NULL};
+    choir_tensor *poisoned, *in[3] = {choir_contiguous(x), choir_contiguous(y),
+                                weight ? choir_contiguous(weight) : NULL};
     int count = weight ? 3 : 2;
     choir_scope *scope = choir__begin(name, in, count, &poisoned);
     if (!scope)

@@ -56,7 +56,7 @@ static choir_tensor *pool2d(
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape;
-    if (sx.ndim != 4 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || kernel < 1 ||
+    if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 ||
         kernel > 15 || stride < 1 || padding < 0 || padding > kernel / 2)
         return choir__shape_error(name, scope, &x, 1,
             "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
@@ -91,7 +91,7 @@ static choir_tensor *pool2d(
         choir__record_attrs(r, &p, sizeof p);
         r->saved[0] = index;
     }
-    return y;
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding)
@@ -174,9 +174,9 @@ static choir_tensor *adaptive_pool2d(
     if (oh < 1 || ow < 1 || oh > INT32_MAX || ow > INT32_MAX)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT, "%s: there is no image of %lld x %lld",
             name, (long long)oh, (long long)ow);
-    if (sx.ndim != 4 || (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64) || x->count < 1 ||
+    if (sx.ndim != 4 || !choir__is_float(x->dtype) || x->count < 1 ||
         sx.dim[2] * sx.dim[3] > INT32_MAX)
-        return choir__shape_error(name, scope, &x, 1, "wants x (N, C, H, W), f32, not empty");
+        return choir__shape_error(name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
     struct adaptive p = {.n = sx.dim[0],
         .c = sx.dim[1],
         .h = sx.dim[2],
@@ -195,7 +195,7 @@ static choir_tensor *adaptive_pool2d(
         choir__record_attrs(r, &p, sizeof p);
         r->saved[0] = index;
     }
-    return y;
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width)

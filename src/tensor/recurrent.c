@@ -204,7 +204,6 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     const choir_cell_weights *weights, int directions, choir_cell_state initial,
     choir_cell_state *last)
 {
-    choir_dtype stored = x->dtype;
     choir_tensor *poisoned, *in[MOST_IN] = {x, initial.h, initial.c};
     if (last)
         *last = (choir_cell_state){NULL, NULL};
@@ -215,8 +214,6 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     int count = WEIGHTS + A_DIRECTION * directions;
     for (int d = 0; d < directions; d++)
         memcpy(in + WEIGHTS + A_DIRECTION * d, &weights[d], sizeof weights[d]);
-    for (int i = 0; i < count; i++)
-        in[i] = in[i] ? choir__as_computed(in[i]) : NULL;
     choir_scope *scope = choir__begin("recurrent", in, count, &poisoned);
     struct sizes n;
     const char *why = scope ? complaint(cell, in, directions, &n) : NULL;
@@ -228,7 +225,7 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
         return poisoned;
     }
     n.last = last != NULL;
-    choir_tensor *y = choir__as_stored(layer(scope, in, n), stored);
+    choir_tensor *y = choir__as_stored(layer(scope, in, n));
     if (!last)
         return y;
     int64_t states = n.d * n.b * n.h, all = n.t * states;

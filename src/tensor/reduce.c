@@ -52,17 +52,15 @@ static choir_tensor *sum(
         choir__record_op(y->storage == x->storage ? &sum_view_op : &sum_op, y, &x, 1);
     if (r)
         choir__record_attrs(r, &with_ones, sizeof with_ones);
-    return y;
+    return choir__as_stored(y);
 }
 
 choir_tensor *choir_sum(choir_tensor *x)
 {
-    choir_dtype stored = x->dtype;
-    x = choir__as_computed(x);
     choir_shape ones = x->shape;
     for (int i = 0; i < ones.ndim; i++)
         ones.dim[i] = 1;
-    return choir__as_stored(sum("sum", x, ones, CHOIR_SCALAR), stored);
+    return sum("sum", x, ones, CHOIR_SCALAR);
 }
 
 choir_tensor *choir_mean(choir_tensor *x)
@@ -72,8 +70,6 @@ choir_tensor *choir_mean(choir_tensor *x)
 
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
 {
-    choir_dtype stored = x->dtype;
-    x = choir__as_computed(x);
     int at = dim < 0 ? dim + x->shape.ndim : dim;
     if (x->poisoned)
         return x;
@@ -84,7 +80,7 @@ choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
     ones.dim[at] = 1;
     out.ndim--;
     memmove(&out.dim[at], &out.dim[at + 1], (size_t)(out.ndim - at) * sizeof out.dim[0]);
-    return choir__as_stored(sum("sum", x, ones, out), stored);
+    return sum("sum", x, ones, out);
 }
 
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
@@ -98,7 +94,6 @@ choir_tensor *choir_argmax(choir_tensor *x)
     choir_tensor *poisoned;
     if (x->split && !x->poisoned)
         return x->split->argmax(x);
-    x = choir__as_computed(x);
     choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
     if (!scope)
         return poisoned;

@@ -121,8 +121,7 @@ static const choir__op rotary_op = {
 
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
 {
-    choir_dtype stored = x->dtype;
-    choir_tensor *poisoned, *in[2] = {choir__as_computed(x), choir__as_computed(table)};
+    choir_tensor *poisoned, *in[2] = {x, table};
     if (in[0]->shape.ndim == 4 && in[0]->stride[3] != 1)
         in[0] = choir_contiguous(in[0]);
     choir_scope *scope = choir__begin("rotary", in, 2, &poisoned);
@@ -147,5 +146,5 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
     choir__record *r = choir__record_op(&rotary_op, y, in, 2);
     if (r)
         choir__record_attrs(r, &offset, sizeof offset);
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }

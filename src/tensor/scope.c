@@ -147,6 +147,7 @@ static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
     s->depth = parent->depth + 1;
     s->device = parent->device;
     s->grad = parent->grad;
+    s->autocast = parent->autocast;
     s->seed = parent->seed;
     s->step = parent->step;
     s->micro = parent->micro;

@@ -75,9 +75,8 @@ static const choir__op swiglu_op = {.name = "swiglu",
 
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
 {
-    choir_dtype stored = gate->dtype;
-    choir_tensor *poisoned, *in[2] = {choir_contiguous(choir__as_computed(gate)),
-                                up ? choir_contiguous(choir__as_computed(up)) : NULL};
+    choir_tensor *poisoned,
+        *in[2] = {choir_contiguous(gate), up ? choir_contiguous(up) : NULL};
     int count = up ? 2 : 1;
     choir_scope *scope = choir__begin("swiglu", in, count, &poisoned);
     if (!scope)
@@ -95,5 +94,5 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
         return y;
     launch(y, in[0], in[1]);
     choir__record_op(&swiglu_op, y, in, count);
-    return choir__as_stored(y, stored);
+    return choir__as_stored(y);
 }

@@ -86,6 +86,9 @@ struct choir_tensor {
     bool grad_owned;               /* grad's memory is ours to add to */
     choir__param *param;           /* a parameter: its gradient lives in a book */
     const choir__partition *split; /* this is a rank's part of it; NULL: it is whole */
+    choir_tensor *cast_of;         /* a parameter's values in another dtype: autocast.c */
+    choir_tensor *next_cast;       /* of the scope's */
+    int readers;                   /* records on the tape that it is an operand of, if so */
     choir__hook *hooks;
     choir_tensor *next; /* in the scope's list, for closing */
 };
@@ -186,6 +189,14 @@ typedef struct choir__sharer {
     struct choir__sharer *next;
 } choir__sharer;
 
+/* In which dtype the ops of a scope compute: autocast.c. */
+typedef struct choir__autocast {
+    bool on;
+    bool all;          /* every op but losses and batch norm's numbers: Apex's O2; else by lists */
+    bool norms;        /* with all: batch norm's numbers, too: O3 */
+    choir_dtype dtype; /* bf16 or f16 */
+} choir__autocast;
+
 /* Who takes part in a run's steps from outside (hogwild, FSDP). */
 typedef struct choir__step_watcher {
     void (*begins)(void *arg);  /* a step begins: nothing of it is queued yet, nor recorded */
@@ -210,6 +221,11 @@ struct choir_scope {
     char *message;
     bool blamed; /* message names the module */
     bool grad;   /* record for backward */
+    choir__autocast autocast;
+    choir_tensor *casts; /* of parameters, made for this scope's ops: the latest */
+    choir_dtype stored;  /* of the op under way: its result's dtype */
+    choir_tensor *widened[16]; /* its operands as f32, which go when it is done */
+    int widened_count;
     uint64_t seed, step;
     int64_t micro;
     bool piece;          /* of a DataParallel batch: walked by what joins the pieces alone */
@@ -364,10 +380,10 @@ bool choir__wanted(const choir__record *r, int i);
 bool choir__reads(const choir__record *r, const choir_tensor *t);
 
 /* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
- * *poisoned. It may replace operands, by copies on the device that the op shall run on: from
- * here on the op knows in[i] alone, and never again the arguments it was called with. Between
- * this and its record no op calls another public one, which might run elsewhere: casts and
- * other preparations come before. */
+ * *poisoned. It may replace operands, by copies on the device that the op shall run on, and in
+ * the dtype that it shall compute in: from here on the op knows in[i] alone, and never again
+ * the arguments it was called with. Between this and its record no op calls another public one,
+ * which might run elsewhere: what prepares operands comes before. */
 choir_scope *choir__begin(
     const char *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
@@ -431,10 +447,26 @@ choir__row_losses choir__row_losses_of(choir_reduction reduction);
 /* choir_linear with the weight as (in, out): x W + b. */
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
 
-/* bf16 and f16 operands as f32, recorded; others as they are. */
-choir_tensor *choir__as_computed(choir_tensor *x);
-/* An op's result back in the operands' dtype. */
-choir_tensor *choir__as_stored(choir_tensor *y, choir_dtype dtype);
+/* --- 16-bit floats (autocast.c) --- */
+
+/* The end of choir__begin: operands in the dtype that the op computes in, which its name says.
+ * bf16 and f16 ones become f32, recorded, but for products. false: the scope has an error. */
+bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, int count);
+/* The result of an op that was begun, in the dtype in which its operands came; lets go of what
+ * stood in for those. */
+choir_tensor *choir__as_stored(choir_tensor *y);
+/* x in another floating dtype, recorded, where x is. */
+choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dtype dtype);
+/* A cast that was let go of, once more. */
+choir_status choir__cast_again(choir_tensor *t);
+/* Its values as f32, nothing recorded: x itself, or a copy in scope. */
+choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x);
+extern const choir__op choir__cast_op;
+
+static inline bool choir__is_half(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
 
 /* The gradient of a table, as one micro-batch gives it: rows (count, C) of ids (count). */
 typedef struct choir__leaf_rows {

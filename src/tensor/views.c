@@ -217,8 +217,8 @@ static void copy_again(choir__record *r)
 
 static const choir__op contiguous_op = {
     .name = "contiguous", .backward = copy_backward, .again = copy_again};
-static const choir__op cast_op = {
-    .name = "cast", .backward = copy_backward, .again = copy_again};
+const choir__op choir__cast_op = {
+    .name = "cast", .backward = copy_backward, .again = copy_again, .cheap = true};
 /* Not made again: what came from another device is kept, so that no device waits for one that
  * is further on. */
 const choir__op choir__to_op = {.name = "to", .backward = to_backward};
@@ -240,15 +240,7 @@ choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype)
     choir_scope *scope = choir__begin("cast", &x, 1, &poisoned);
     if (!scope || x->dtype == dtype)
         return scope ? x : poisoned;
-    choir_tensor like = *x;
-    like.dtype = dtype;
-    choir_tensor *y = choir__tensor_like(scope, &like);
-    if (y->poisoned)
-        return y;
-    choir__launch_copy(y, x);
-    if (choir__is_float(dtype) && choir__is_float(x->dtype))
-        choir__record_op(&cast_op, y, &x, 1);
-    return y;
+    return choir__cast_in_place(scope, x, dtype);
 }
 
 choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device)

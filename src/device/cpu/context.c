@@ -1,4 +1,4 @@
-/* A context is a thread count, two blocks of scratch memory that only grow, and oneDNN's
+/* A context is a thread count, blocks of scratch memory that only grow, and oneDNN's
  * primitives. It belongs to a device; at any time one thread, the queue's runner, has it as its
  * current one. */
 #include "device/cpu/context.h"
@@ -16,7 +16,7 @@ struct block {
 
 struct choir__cpu_context {
     int threads;
-    struct block scratch, workspace, panel;
+    struct block scratch, workspace, panel, wide;
     choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
 };
 
@@ -42,6 +42,7 @@ void choir__cpu_context_free(choir__cpu_context *context)
     free(context->scratch.p);
     free(context->workspace.p);
     free(context->panel.p);
+    free(context->wide.p);
     free(context);
 }
 
@@ -109,6 +110,11 @@ void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes)
 void *choir__cpu_panel(choir__cpu_context *context, size_t bytes)
 {
     return at_least(&context->panel, bytes);
+}
+
+void *choir__cpu_wide(choir__cpu_context *context, size_t bytes)
+{
+    return at_least(&context->wide, bytes);
 }
 
 choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)

@@ -27,6 +27,9 @@ void *choir__cpu_workspace(choir__cpu_context *context, size_t bytes);
 /* The same for a matrix product's copy of an operand. */
 void *choir__cpu_panel(choir__cpu_context *context, size_t bytes);
 
+/* The same for 16-bit operands made f32. */
+void *choir__cpu_wide(choir__cpu_context *context, size_t bytes);
+
 /* The kernel tables: the slow obvious one, and the fast one for an instruction set. */
 extern const choir__kernels choir__cpu_reference;
 const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */

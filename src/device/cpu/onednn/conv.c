@@ -12,7 +12,7 @@
  * weights leave the cache; with fewer, or images of few tiles, the transforms cost more than
  * they save. Results are off by about 1e-6 of their norm, where the direct one's are by 6e-7;
  * the weights' gradient by 5e-7, not 1e-7. */
-#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/onednn/half.h"
 #include "device/queue.h"
 
 #include <string.h>
@@ -69,8 +69,8 @@ static bool describe(shapes *out, const problem *p)
     const int64_t stride = 1;
     return describe_image(&out->x, &out->any_x, type, s->n, s->c, s->h, s->w) &&
            describe_image(&out->y, &out->any_y, type, s->n, s->o, s->oh, s->ow) &&
-           describe_weights(out, type, s) &&
-           choir__onednn_describe(&out->bias, type, 1, &s->o, &stride);
+           describe_weights(out, p->kind == BACKWARD_WEIGHT ? CHOIR_F32 : type, s) &&
+           choir__onednn_describe(&out->bias, CHOIR_F32, 1, &s->o, &stride);
 }
 
 static dnnl_primitive_desc_t describe_forward(
@@ -266,8 +266,17 @@ static bool offered(choir_dtype dtype)
     return dtype == CHOIR_F32 || dtype == CHOIR_BF16;
 }
 
+static bool through_f32(choir_dtype dtype)
+{
+    return (dtype == CHOIR_BF16 || dtype == CHOIR_F16) && !choir__half_products(dtype);
+}
+
 void choir__onednn_conv(const choir__k_conv *k)
 {
+    if (through_f32(k->dtype)) {
+        choir__half_conv(k);
+        return;
+    }
     if (choir__onednn_conv_product(k))
         return;
     problem p = problem_of(FORWARD, k->dtype, &k->s, k->bias != NULL);
@@ -278,6 +287,10 @@ void choir__onednn_conv(const choir__k_conv *k)
 
 void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 {
+    if (through_f32(k->dtype)) {
+        choir__half_conv_backward_input(k);
+        return;
+    }
     if (choir__onednn_conv_product_input(k))
         return;
     problem p = problem_of(BACKWARD_INPUT, k->dtype, &k->s, false);
@@ -288,6 +301,10 @@ void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 
 void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *k)
 {
+    if (through_f32(k->dtype)) {
+        choir__half_conv_backward_weight(k);
+        return;
+    }
     if (choir__onednn_conv_product_weight(k))
         return;
     problem p = problem_of(BACKWARD_WEIGHT, k->dtype, &k->s, k->gbias != NULL);

@@ -12,7 +12,7 @@
  * feed-forward layer) share a few sets of the caches, and oneDNN, which knows this of powers of
  * two alone, runs at half its rate on them. Such an operand is copied a panel of columns at a
  * time, with rows that lie further apart. */
-#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/onednn/half.h"
 #include "device/queue.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@
 enum { PAGE = 1024, PANEL = 512, PADDING = 16, LONGEST = 8192, WORTH_A_COPY = 48 };
 
 typedef struct problem {
-    int64_t kind, batch0, batch1, m, n, k, dtype, bias, accumulate;
+    int64_t kind, batch0, batch1, m, n, k, dtype, wide, bias, accumulate;
     int64_t a[4], b[4], c[4]; /* strides: batch0, batch1, row, column */
 } problem;
 
@@ -50,7 +50,7 @@ static problem problem_of(int kind, const choir__k_matmul *k)
     memset(&p, 0, sizeof p);
     p.kind = kind;
     p.batch0 = k->batch0, p.batch1 = k->batch1, p.m = k->m, p.n = k->n, p.k = k->k;
-    p.dtype = k->dtype, p.bias = k->bias != NULL, p.accumulate = k->accumulate;
+    p.dtype = k->dtype, p.bias = k->bias != NULL, p.accumulate = k->accumulate, p.wide = k->wide;
     memcpy(p.a, (int64_t[]){k->a_batch0, k->a_batch1, k->a_row, k->a_col}, sizeof p.a);
     memcpy(p.b, (int64_t[]){k->b_batch0, k->b_batch1, k->b_row, k->b_col}, sizeof p.b);
     memcpy(p.c, (int64_t[]){k->c_batch0, k->c_batch1, k->c_row, 1}, sizeof p.c);
@@ -58,12 +58,11 @@ static problem problem_of(int kind, const choir__k_matmul *k)
     return p;
 }
 
-static bool describe(dnnl_memory_desc_t *md, int ndims, const problem *p, int64_t rows,
-    int64_t cols, const int64_t stride[4])
+static bool describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims, const problem *p,
+    int64_t rows, int64_t cols, const int64_t stride[4])
 {
     const int64_t dims[4] = {p->batch0, p->batch1, rows, cols};
-    return choir__onednn_describe(
-        md, (choir_dtype)p->dtype, ndims, dims + 4 - ndims, stride + 4 - ndims);
+    return choir__onednn_describe(md, dtype, ndims, dims + 4 - ndims, stride + 4 - ndims);
 }
 
 enum { MATMUL = 1, PACKED }; /* kinds of problems: PACKED has B in a layout of oneDNN's */
@@ -110,12 +109,13 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
     dnnl_primitive_desc_t pd;
     problem row = *p;
     row.batch0 = row.batch1 = 1;
-    if (!describe(&a, ndims, p, p->m, p->k, p->a) ||
-        !describe(&plain, ndims, p, p->k, p->n, p->b) ||
+    choir_dtype dtype = (choir_dtype)p->dtype;
+    if (!describe(&a, dtype, ndims, p, p->m, p->k, p->a) ||
+        !describe(&plain, dtype, ndims, p, p->k, p->n, p->b) ||
         !choir__onednn_describe(&b, (choir_dtype)p->dtype, ndims, plain.dims,
             p->kind == PACKED ? NULL : plain.format_desc.blocking.strides) ||
-        !describe(&c, ndims, p, p->m, p->n, p->c) ||
-        !describe(&bias, ndims, &row, 1, p->n, (int64_t[]){p->n, p->n, p->n, 1}) ||
+        !describe(&c, p->wide ? CHOIR_F32 : dtype, ndims, p, p->m, p->n, p->c) ||
+        !describe(&bias, CHOIR_F32, ndims, &row, 1, p->n, (int64_t[]){p->n, p->n, p->n, 1}) ||
         dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
         !describe_matmul(cache, p, &desc, &pd))
         return;
@@ -220,13 +220,16 @@ static void run_panels(const choir__k_matmul *k)
 
 void choir__onednn_matmul(const choir__k_matmul *k)
 {
-    if ((k->dtype != CHOIR_F32 && k->dtype != CHOIR_BF16) || k->k == 0) {
+    bool half = k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16;
+    if ((k->dtype != CHOIR_F32 && !half) || k->k == 0) {
         choir__cpu_reference.matmul(k);
         return;
     }
     if (k->batch0 == 0 || k->batch1 == 0 || k->m == 0 || k->n == 0)
         return;
-    if (rows_collide(k))
+    if (half && !choir__half_products(k->dtype))
+        choir__half_matmul(k);
+    else if (rows_collide(k))
         run_panels(k);
     else
         run(k);

@@ -6,9 +6,15 @@
  * gradient of the input asks back, output_pixel(). That is all there is to it. */
 #include "device/cpu/reference/reference.h"
 
+/* Of biases and of weights' gradients, beside operands of dtype. */
+static choir_dtype sums_of(choir_dtype dtype)
+{
+    return dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
+}
+
 void choir__reference_matmul(const choir__k_matmul *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, to = k->wide ? CHOIR_F32 : dtype, sums = sums_of(dtype);
     for (int64_t b0 = 0; b0 < k->batch0; b0++)
         for (int64_t b1 = 0; b1 < k->batch1; b1++) {
             int64_t a = b0 * k->a_batch0 + b1 * k->a_batch1; /* where each matrix starts */
@@ -17,13 +23,13 @@ void choir__reference_matmul(const choir__k_matmul *k)
             for (int64_t i = 0; i < k->m; i++)
                 for (int64_t j = 0; j < k->n; j++) {
                     int64_t at = c + i * k->c_row + j;
-                    double sum = get_or(k->bias, j, dtype, 0);
+                    double sum = get_or(k->bias, j, sums, 0);
                     if (k->accumulate)
-                        sum += get(k->c, at, dtype);
+                        sum += get(k->c, at, to);
                     for (int64_t l = 0; l < k->k; l++)
                         sum += get(k->a, a + i * k->a_row + l * k->a_col, dtype) *
                                get(k->b, b + l * k->b_row + j * k->b_col, dtype);
-                    put(k->c, at, dtype, sum);
+                    put(k->c, at, to, sum);
                 }
         }
 }
@@ -80,7 +86,7 @@ static double conv_output(const choir__k_conv *k, int64_t n, int64_t oh, int64_t
 {
     const choir__conv_shape *s = &k->s;
     int64_t first = o / group_outputs(s) * group_inputs(s), h, w; /* first: channel of x */
-    double sum = get_or(k->bias, o, k->dtype, 0);
+    double sum = get_or(k->bias, o, sums_of(k->dtype), 0);
     for (int64_t kh = 0; kh < s->kh; kh++)
         for (int64_t kw = 0; kw < s->kw; kw++) {
             if (!input_pixel(s, oh, ow, kh, kw, &h, &w))
@@ -153,13 +159,14 @@ void choir__reference_conv_backward_weight(const choir__k_conv_backward_weight *
         for (int64_t kh = 0; kh < s->kh; kh++)
             for (int64_t kw = 0; kw < s->kw; kw++)
                 for (int64_t c = 0; c < group_inputs(s); c++)
-                    put(k->gw, at_w(s, o, kh, kw) + c, k->dtype, conv_gw(k, o, kh, kw, c));
+                    put(k->gw, at_w(s, o, kh, kw) + c, sums_of(k->dtype),
+                        conv_gw(k, o, kh, kw, c));
         if (!k->gbias)
             continue;
         double sum = 0;
         for (int64_t pixel = 0; pixel < s->n * s->oh * s->ow; pixel++)
             sum += get(k->gy, pixel * s->o + o, k->dtype);
-        put(k->gbias, o, k->dtype, sum);
+        put(k->gbias, o, sums_of(k->dtype), sum);
     }
 }
 

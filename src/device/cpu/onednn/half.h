@@ -1,0 +1,15 @@
+/* Kernels on 16-bit operands that go through f32, and when. */
+#ifndef CHOIR_ONEDNN_HALF_H
+#define CHOIR_ONEDNN_HALF_H
+
+#include "device/cpu/onednn/onednn.h"
+
+/* Whether oneDNN multiplies such operands faster than f32 here. */
+bool choir__half_products(choir_dtype dtype);
+
+void choir__half_matmul(const choir__k_matmul *k);
+void choir__half_conv(const choir__k_conv *k);
+void choir__half_conv_backward_input(const choir__k_conv_backward_input *k);
+void choir__half_conv_backward_weight(const choir__k_conv_backward_weight *k);
+
+#endif

@@ -1,0 +1,300 @@
+/* In which dtype an op computes.
+ *
+ * choir__begin asks this of every op, behind the placer: operands are first moved and then cast,
+ * so a tensor that several ops of a stage cast crosses once, and gradients of it add up on that
+ * stage's device as they do on a single one.
+ *
+ * The kernels of most ops know f32 alone. An op's bf16 and f16 operands are *widened* for it, its
+ * result is rounded once, and the f32 copies go when the op is done; backward makes again those
+ * that it reads. Products (linear, matmul, convolutions) take 16-bit operands as they are.
+ *
+ * Autocast changes what comes before: in its scopes an op's name says whether its f32 operands
+ * become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all
+ * become the widest of them. The lists are PyTorch's for CUDA, whose f32 list has all of that for
+ * CPUs and more.
+ *
+ * A parameter's cast is no op: it is another handle of the parameter. So its gradient is the
+ * parameter's, f32, in the book, and uses are counted and added as if there were no casts. It is
+ * made once a scope, i.e. a micro-batch, and goes with the last record that has it. */
+#include <choir/amp.h>
+
+#include <string.h>
+
+#include "tensor/tensor.h"
+
+typedef enum list { AS_THEY_ARE, LOWER, F32, PROMOTE } list;
+
+typedef struct kind {
+    const char *op;
+    list list;
+    bool takes_half; /* of operands 0 and 1; further ones are f32 */
+} kind;
+
+/* Ops that are missing here take what they get: views, copies, a user's own. */
+static const kind kinds[] = {
+    {"linear", LOWER, true},
+    {"matmul", LOWER, true},
+    {"conv2d", LOWER, true},
+    {"conv_transpose2d", LOWER, false},
+    {"attention", LOWER, false},
+    {"self_attention", LOWER, false},
+    {"recurrent", LOWER, false},
+    {"exp", F32, false},
+    {"log", F32, false},
+    {"square", F32, false},
+    {"softmax", F32, false},
+    {"log_softmax", F32, false},
+    {"layer_norm", F32, false},
+    {"rms_norm", F32, false},
+    {"group_norm", F32, false},
+    {"sum", F32, false},
+    {"cross_entropy", F32, false},
+    {"nll_loss", F32, false},
+    {"l1_loss", F32, false},
+    {"smooth_l1_loss", F32, false},
+    {"huber_loss", F32, false},
+    {"bce_loss", F32, false},
+    {"bce_with_logits_loss", F32, false},
+    {"kl_div_loss", F32, false},
+    {"add", PROMOTE, false},
+    {"sub", PROMOTE, false},
+    {"mul", PROMOTE, false},
+    {"div", PROMOTE, false},
+    {"swiglu", PROMOTE, false},
+    {"cat", PROMOTE, true},
+    {"batch_norm", AS_THEY_ARE, false},
+    {"embedding", AS_THEY_ARE, false},
+    {"dropout", AS_THEY_ARE, false},
+    {"rotary", AS_THEY_ARE, false},
+    {"max_pool2d", AS_THEY_ARE, false},
+    {"avg_pool2d", AS_THEY_ARE, false},
+    {"adaptive_max_pool2d", AS_THEY_ARE, false},
+    {"adaptive_avg_pool2d", AS_THEY_ARE, false},
+    {"argmax", AS_THEY_ARE, false},
+    {"neg", AS_THEY_ARE, false},
+    {"sqrt", AS_THEY_ARE, false},
+    {"abs", AS_THEY_ARE, false},
+    {"tanh", AS_THEY_ARE, false},
+    {"sigmoid", AS_THEY_ARE, false},
+    {"relu", AS_THEY_ARE, false},
+    {"gelu", AS_THEY_ARE, false},
+    {"gelu_tanh", AS_THEY_ARE, false},
+    {"silu", AS_THEY_ARE, false},
+    {"affine", AS_THEY_ARE, false},
+};
+
+static const kind *kind_of(const char *op)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(kinds); i++)
+        if (!strcmp(kinds[i].op, op))
+            return &kinds[i];
+    return NULL;
+}
+
+/* --- casts --- */
+
+static choir_tensor *new_like(choir_scope *scope, const choir_tensor *x, choir_dtype dtype)
+{
+    choir_tensor like = *x;
+    like.dtype = dtype;
+    return choir__tensor_like(scope, &like);
+}
+
+static choir_tensor *cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
+{
+    for (choir_tensor *t = scope->casts; t; t = t->next_cast)
+        if (t->cast_of == x && t->dtype == dtype && t->storage &&
+            choir__device_of(t) == choir__device_of(x))
+            return t;
+    choir_tensor *y = new_like(scope, x, dtype);
+    if (y->poisoned)
+        return y;
+    choir__launch_copy(y, x);
+    y->cast_of = x;
+    y->param = x->param;
+    y->requires_grad = x->requires_grad;
+    y->next_cast = scope->casts;
+    return scope->casts = y;
+}
+
+choir_status choir__cast_again(choir_tensor *t)
+{
+    if (!t || !t->cast_of || t->storage)
+        return CHOIR_OK;
+    choir_status status = choir__cast_again(t->cast_of);
+    if (status != CHOIR_OK)
+        return status;
+    if (!choir__tensor_allocate(t, choir__device_of(t->cast_of)))
+        return choir_scope_status(t->scope);
+    t->freed = false;
+    choir__launch_copy(t, t->cast_of);
+    return CHOIR_OK;
+}
+
+choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
+{
+    if (x->dtype == dtype)
+        return x;
+    choir_tensor *y = new_like(scope, x, dtype);
+    if (y->poisoned)
+        return y;
+    choir__launch_copy(y, x);
+    if (choir__is_float(dtype) && choir__is_float(x->dtype))
+        choir__record_op(&choir__cast_op, y, &x, 1);
+    return y;
+}
+
+choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x)
+{
+    if (!choir__is_half(x->dtype))
+        return x;
+    choir_tensor *y = new_like(scope, x, CHOIR_F32);
+    if (!y->poisoned)
+        choir__launch_copy(y, x);
+    return y;
+}
+
+static choir_tensor *cast(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
+{
+    return x->param && scope->kind != CHOIR__RUN ? cast_param(scope, x, dtype)
+                                                 : choir__cast_in_place(scope, x, dtype);
+}
+
+/* --- an op --- */
+
+/* f64 stays, as in PyTorch. */
+static bool eligible(const choir_tensor *x)
+{
+    return x && (x->dtype == CHOIR_F32 || choir__is_half(x->dtype));
+}
+
+static bool cast_all(choir_scope *scope, choir_tensor **in, int count, choir_dtype dtype)
+{
+    for (int i = 0; i < count; i++)
+        if (eligible(in[i]) && in[i]->dtype != dtype &&
+            (in[i] = cast(scope, in[i], dtype))->poisoned)
+            return false;
+    return true;
+}
+
+static bool all_half(choir_tensor *const *in, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (in[i] && !choir__is_half(in[i]->dtype))
+            return false;
+    return true;
+}
+
+static bool has_half(choir_tensor *const *in, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (in[i] && choir__is_half(in[i]->dtype))
+            return true;
+    return false;
+}
+
+static bool is_loss(const kind *k)
+{
+    return strstr(k->op, "_loss") || !strcmp(k->op, "cross_entropy");
+}
+
+/* Apex's O2 and O3: from the first product or lookup on all is 16-bit, up to the loss. */
+static bool lower_all(choir_scope *scope, const kind *k, choir_tensor **in, int count)
+{
+    const choir__autocast *a = &scope->autocast;
+    if (k->list != LOWER && !has_half(in, count))
+        return true;
+    if (!strcmp(k->op, "batch_norm") && !a->norms)
+        return cast_all(scope, in + 3, 1, a->dtype); /* x, and a residual; gamma, beta are f32 */
+    return cast_all(scope, in, k->list == LOWER && k->takes_half ? 2 : count, a->dtype);
+}
+
+/* What autocast makes of the operands. */
+static bool autocast(choir_scope *scope, const kind *k, choir_tensor **in, int count)
+{
+    const choir__autocast *a = &scope->autocast;
+    if (a->all && !is_loss(k))
+        return lower_all(scope, k, in, count);
+    switch (k->list) {
+    case LOWER: return cast_all(scope, in, k->takes_half ? 2 : count, a->dtype);
+    case F32: return cast_all(scope, in, count, CHOIR_F32);
+    case PROMOTE: return all_half(in, count) || cast_all(scope, in, count, CHOIR_F32);
+    case AS_THEY_ARE: break;
+    }
+    return true;
+}
+
+/* Operands that do not agree, outside of autocast: the op says so. */
+static bool disagree(const kind *k, choir_tensor *const *in, int count)
+{
+    for (int i = 1; k->list == PROMOTE && i < count; i++)
+        if (in[i] && in[i]->dtype != in[0]->dtype)
+            return true;
+    return false;
+}
+
+static bool widen(choir_scope *scope, choir_tensor **in, int from, int count)
+{
+    for (int i = from; i < count; i++) {
+        if (!in[i] || !choir__is_half(in[i]->dtype))
+            continue;
+        if ((in[i] = cast(scope, in[i], CHOIR_F32))->poisoned)
+            return false;
+        if (!in[i]->cast_of)
+            scope->widened[scope->widened_count++] = in[i];
+    }
+    return true;
+}
+
+bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, int count)
+{
+    scope->stored = in[0]->dtype;
+    scope->widened_count = 0;
+    if (!scope->autocast.on && !has_half(in, count))
+        return true;
+    const kind *k = kind_of(op);
+    if (!k)
+        return true;
+    if (scope->autocast.on && !autocast(scope, k, in, count))
+        return false;
+    scope->stored = in[0]->dtype;
+    if (scope->autocast.on && scope->autocast.all && !strcmp(op, "embedding"))
+        scope->stored = scope->autocast.dtype;
+    if (!has_half(in, count) || disagree(k, in, count))
+        return true;
+    bool as_it_is = k->takes_half && (k->list == PROMOTE || in[0]->dtype == in[1]->dtype);
+    return widen(scope, in, !as_it_is ? 0 : k->list == PROMOTE ? count : 2, count);
+}
+
+choir_tensor *choir__as_stored(choir_tensor *y)
+{
+    choir_scope *scope = y->scope;
+    choir_tensor *stored = y;
+    if (!y->poisoned && y->dtype == CHOIR_F32 && choir__is_half(scope->stored)) {
+        stored = choir__cast_in_place(scope, y, scope->stored);
+        if (!stored->poisoned)
+            choir__done_with(y);
+    }
+    for (int i = 0; i < scope->widened_count; i++)
+        choir__done_with(scope->widened[i]);
+    scope->widened_count = 0;
+    return stored;
+}
+
+/* --- the setting --- */
+
+void choir_autocast(choir_scope *scope, choir_dtype dtype)
+{
+    if (!choir__is_half(dtype)) {
+        choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "autocast: to bf16 or f16, not %s; choir_autocast_off turns it off",
+            choir_dtype_name(dtype));
+        return;
+    }
+    scope->autocast = (choir__autocast){.on = true, .dtype = dtype};
+}
+
+void choir_autocast_off(choir_scope *scope)
+{
+    scope->autocast = (choir__autocast){0};
+}
