@@ -11,8 +11,10 @@
 #ifndef CHOIR_DEVICE_H
 #define CHOIR_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <choir/dtype.h>
 #include <choir/status.h>
 
 #ifdef __cplusplus
@@ -57,6 +59,10 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 
 /** Starts a new peak measurement at the bytes now live. */
 void choir_device_reset_peak(choir_device *device);
+
+/** Whether the device multiplies matrices of a 16-bit dtype faster than those of f32; of f32:
+ * true. On CPUs: bf16 with AMX's tiles. Elsewhere they are multiplied as f32. */
+bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 
 /** The instruction set the CPU kernels run with: "baseline", "avx2" or "avx512". */
 const char *choir_cpu_isa(void);

@@ -127,6 +127,13 @@ void choir_module_constant(
  */
 choir_status choir_module_to(choir_module *module, choir_device *device);
 
+/** Makes the module's parameters bf16, f16 or f32: new memory, values rounded; buffers stay f32.
+ * Their gradients, and the optimizer's state, are f32; each update is rounded to the parameter's
+ * dtype, so steps below half of its precision are lost. Before an optimizer is made for it, and
+ * before it is wrapped by a strategy. Errors, which stick to the run: dtype, state (sharded,
+ * shared or replicated parameters, or in mid-step), memory. */
+choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
+
 /** choir_forward(module, x, ...): runs hooks and the module's forward function. */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
 #define choir_forward(module, ...)                                                             \

@@ -16,6 +16,7 @@ typedef struct choir__job {
     const char *save, *resume, *trace;
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
     const char *tokenizer_file;                  /* NULL: characters, or bytes */
+    const char *amp;  /* NULL: off; or a level's name, see amp.h */
     const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
     int nproc;        /* ranks; 1 for strategies of one process */
     int64_t batch_size, microbatches, steps, epochs;

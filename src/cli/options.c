@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "cli/amp.h"
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "comm/launchers.h"
@@ -48,6 +49,7 @@ enum option_id {
     WEIGHTS,
     NO_EVAL,
     RECOMPUTE,
+    AMP,
     HELP
 };
 
@@ -88,6 +90,7 @@ const struct option choir__job_options[] = {
     {"weights", required_argument, NULL, WEIGHTS},
     {"no-eval", no_argument, NULL, NO_EVAL},
     {"recompute", no_argument, NULL, RECOMPUTE},
+    {"amp", required_argument, NULL, AMP},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -146,6 +149,7 @@ static const char **word_of(choir__job *j, int id)
     case SAVE: return &j->save;
     case RESUME: return &j->resume;
     case INIT: return &j->init;
+    case AMP: return &j->amp;
     case TRACE: return &j->trace;
     case TOKENIZER: return &j->tokenizer_file;
     case WEIGHTS: return &j->weights;
@@ -356,6 +360,9 @@ int choir__job_check(choir__job *j)
 {
     if (j->init && strcmp(j->init, "choir") && strcmp(j->init, "torch"))
         return choir__cli_usage(j->command, "--init %s: it is choir or torch", j->init);
+    if (j->amp && !choir__amp_find(j->amp))
+        return choir__cli_usage(j->command,
+            "--amp %s: there are off, bf16, fp16, O0, O1, O2 and O3", j->amp);
     if (j->init && j->resume)
         return choir__cli_usage(
             j->command, "--init with --resume: the weights come from the checkpoint");

@@ -1,6 +1,7 @@
 /* A process's part of a job: devices, model and data, put together as the strategy says, and
  * the figures of its devices. */
 #include "cli/part.h"
+#include "cli/amp.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,10 +83,14 @@ choir_status choir__part_build(choir__part *p)
         status = choir__job_load_weights(j, p->net, p->env.rank);
     if (status == CHOIR_OK && j->recompute)
         choir_module_recompute_blocks(p->net, true);
+    if (status == CHOIR_OK)
+        status = choir__amp_begin(p);
     if (status == CHOIR_OK && !j->strategy->shards)
         status = j->strategy->build(p);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, p->run, p->model, &p->optim);
+    if (status == CHOIR_OK && choir__amp_find(j->amp)->scaled)
+        p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
     if (status != CHOIR_OK)
         return status;
     choir_loader_opts loader = choir_loader_defaults();

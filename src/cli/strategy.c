@@ -65,7 +65,7 @@ choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)
         status = choir_loader_next(p->loader, micro, &b);
         if (status == CHOIR_OK) {
             choir_tensor *out = choir__model_forward(info, p->model, b.x, b.y);
-            choir_tensor *loss = choir__model_loss(info, out, b.y);
+            choir_tensor *loss = choir__part_scaled(p, choir__model_loss(info, out, b.y));
             status = choir_backward(loss);
             p->losses[m] = choir_keep(p->run, loss);
         }

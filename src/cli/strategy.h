@@ -6,6 +6,7 @@
 #ifndef CHOIR_CLI_STRATEGY_H
 #define CHOIR_CLI_STRATEGY_H
 
+#include <choir/amp.h>
 #include <choir/data.h>
 #include <choir/ddp.h>
 #include <choir/env.h>
@@ -38,6 +39,7 @@ typedef struct choir__part {
     choir_module *net, *model; /* bare, and as the strategy wrapped it */
     choir_module *evaluated;   /* which of them runs outside of steps */
     choir_optim *optim;
+    choir_scaler *scaler; /* of --amp fp16, O1, O2; else NULL */
     choir_loader *loader; /* of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
     /* Their losses, in memory that stays: tensors with micro_count values together, in order.
@@ -98,6 +100,9 @@ void choir__part_add_device(choir__part *part, choir_device *device);
 
 /* Whether a process's device holds all of the model and of its micro-batches. */
 bool choir__strategy_is_whole(const choir__strategy *strategy);
+
+/* Where backward starts: the loss, scaled if gradients are. */
+choir_tensor *choir__part_scaled(const choir__part *part, choir_tensor *loss);
 
 /* What a step is where each micro-batch is plain code: forward and backward, one by one. */
 choir_status choir__strategy_plain_step(choir_scope *step, choir__part *part);

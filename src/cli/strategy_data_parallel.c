@@ -105,6 +105,7 @@ static choir_tensor *losses_of(const choir__part *p, choir_tensor *out, choir_te
 
 static choir_status finish(choir__part *p, choir_tensor *losses)
 {
+    losses = choir__part_scaled(p, losses);
     choir_status status = choir_backward(losses);
     p->losses[0] = choir_keep(p->run, losses);
     p->loss_count = 1;

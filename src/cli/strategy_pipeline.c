@@ -76,7 +76,9 @@ static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, vo
     choir_status status = choir_loader_next(p->loader, micro, &b);
     if (status != CHOIR_OK)
         return choir_fail(micro, status, "%s", choir_error_message());
-    return choir__model_loss(info, choir__model_forward(info, model, b.x, b.y), b.y);
+    choir_tensor *loss =
+        choir__model_loss(info, choir__model_forward(info, model, b.x, b.y), b.y);
+    return choir__part_scaled(p, loss);
 }
 
 static choir_status step_pipeline(choir_scope *step, choir__part *p)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
+#include "cli/amp.h"
 #include "cli/part.h"
 #include "comm/pattern/tree.h"
 #include "tensor/tensor.h"
@@ -55,7 +56,7 @@ static choir_status step_body(choir_scope *step, void *arg)
 {
     trainer *t = arg;
     choir_status status = t->job->strategy->step(step, &t->part);
-    return status == CHOIR_OK ? choir_optim_step(t->part.optim) : status;
+    return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
 }
 
 static choir_status gather_loss(trainer *t, float *loss)

@@ -16,6 +16,8 @@ typedef struct choir__backend {
     void (*place)(choir_device *device, int index);
     /* Ties the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
+    /* Whether matrices of dtype are multiplied faster than those of f32. */
+    bool (*multiplies)(choir_dtype dtype);
     /* What decides the bits of its results besides the program: instruction set, libraries,
      * threads. */
     void (*signature)(const choir_device *device, char *text, size_t bytes);

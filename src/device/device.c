@@ -107,6 +107,12 @@ choir_status choir_device_set_threads(choir_device *device, int threads)
                          device->name);
 }
 
+bool choir_device_multiplies(const choir_device *device, choir_dtype dtype)
+{
+    const choir__backend *backend = backend_of(device);
+    return dtype == CHOIR_F32 || (backend && backend->multiplies(dtype));
+}
+
 void choir__device_place(choir_device *device, int index)
 {
     backend_of(device)->place(device, index);

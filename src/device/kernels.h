@@ -11,6 +11,8 @@
 #ifndef CHOIR_KERNELS_H
 #define CHOIR_KERNELS_H
 
+#include <math.h>
+
 #include <choir/dtype.h>
 #include "base/base.h"
 #include "device/kernels_attention.h"
@@ -373,6 +375,8 @@ typedef struct choir__opt_entry {
     int64_t n, row;
     int group;                    /* whose hyper-parameters */
     int64_t whole_at, whole_rows; /* of the whole parameter, in the whole model's rows */
+    uint16_t *half;     /* SGD, Adam: the parameter is here, of half_dtype, rounded when it is */
+    choir_dtype half_dtype; /* written; or NULL */
 } choir__opt_entry;
 
 /* A group's numbers of this step, in device memory. */
@@ -387,6 +391,28 @@ typedef struct choir__opt_hyper {
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
 } choir__opt_hyper;
+
+/* What a step's number changes: nothing; step_size and rsqrt_bias2; inv_bias1 and inv_bias2. */
+typedef enum choir__opt_bias {
+    CHOIR__BIAS_NONE,
+    CHOIR__BIAS_ADAM,
+    CHOIR__BIAS_LAMB
+} choir__opt_bias;
+
+/* h's numbers that depend on the steps taken before this one. */
+static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
+{
+    double t = (double)steps + 1;
+    double bias1 = 1 - pow((double)h->beta1, t), bias2 = 1 - pow((double)h->beta2, t);
+    h->first = steps == 0;
+    if (bias == CHOIR__BIAS_ADAM) {
+        h->step_size = (float)((double)h->lr / bias1);
+        h->rsqrt_bias2 = (float)(1 / sqrt(bias2));
+    } else if (bias == CHOIR__BIAS_LAMB) {
+        h->inv_bias1 = (float)(1 / bias1);
+        h->inv_bias2 = (float)(1 / bias2);
+    }
+}
 
 /* For each entry, with g = grad * *clip (clip NULL: 1). f32.
  *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g +
@@ -414,21 +440,63 @@ typedef struct choir__k_optim {
     int64_t count;
     const choir__opt_hyper *hyper;
     const float *clip;
+    const float *found; /* nothing is done where it is not 0; NULL: all is */
     double *rows;
     choir__lamb_part part;
     int64_t whole_rows;
 } choir__k_optim;
 
+/* A step that a gradient scaler may skip: the hyper-parameters of `groups` groups, as corrected
+ * for `steps` steps before this one, are corrected for those that were not skipped. */
+typedef struct choir__k_optim_skipped {
+    choir__opt_hyper *hyper;
+    const float *skipped;
+    int64_t steps;
+    int groups;
+    choir__opt_bias bias;
+} choir__k_optim_skipped;
+
+/* grad *= *inverse, for each entry. */
+typedef struct choir__k_unscale {
+    const choir__opt_entry *entries;
+    int64_t count;
+    const float *inverse;
+} choir__k_unscale;
+
+enum { CHOIR__MAX_SCALED = 8 }; /* optimizers of one scaler */
+
+/* A gradient scaler's numbers, in device memory. */
+typedef struct choir__scaler_numbers {
+    float scale, inverse; /* 1 / scale, rounded once from f64 */
+    float clean;          /* steps without infinities since the scale changed */
+    float in_a_row;       /* steps with some, without one clean in between */
+    float one;            /* 1: of gradients that were unscaled before */
+} choir__scaler_numbers;
+
+/* After a step: `found` of each optimizer says whether it met infinities or NaN. If one did the
+ * scale falls by `backoff`, else it rises by `growth` every `interval` clean steps, while it
+ * stays finite. `patience` steps with infinities in a row fail the queue. */
+typedef struct choir__k_scaler_update {
+    choir__scaler_numbers *numbers;
+    const float *found[CHOIR__MAX_SCALED];
+    int count;
+    float growth, backoff;
+    int64_t interval, patience;
+} choir__k_scaler_update;
+
 /* rows: one f64 for each row of dimension 0 of all gradients: behind the `given` ones that are
  * there already, the sums of squares of the entries' rows, in order. norm () f32 = the root of
- * the sum of all of them by the fixed tree, which uses them up; clip () f32 = min(1, max_norm /
+ * the sum of all of them by the fixed tree, which uses them up; clip [0] = min(1, max_norm /
  * (norm + 1e-6)), 1 when max_norm <= 0. norm NULL: the rows stay, for a norm over several
- * devices. */
+ * devices. inverse: the gradients are this much too large; norm and clip are of what they
+ * should be. Then clip [1] says whether any is infinite or NaN, and clip [2] counts the calls
+ * where one was. */
 typedef struct choir__k_grad_norm {
     const choir__opt_entry *entries;
     int64_t count, given;
     double *rows;
     float *norm, *clip;
+    const float *inverse; /* NULL: 1, and clip [1], [2] are left alone */
     float max_norm;
 } choir__k_grad_norm;
 
@@ -450,7 +518,8 @@ typedef struct choir__k_store {
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
     X(nll_backward) X(part_targets) X(part_losses) X(part_max)                                     \
     X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
-    X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm) X(store)
+    X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
+    X(optim_skipped) X(unscale) X(scaler_update) X(store)
 /* clang-format on */
 
 typedef choir__k_nll choir__k_nll_backward;

@@ -17,7 +17,9 @@
 
 static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
 {
-    choir_tensor *t = choir__tensor_like(o->run, param);
+    choir_tensor like = *param;
+    like.dtype = CHOIR_F32;
+    choir_tensor *t = choir__tensor_like(o->run, &like);
     if (!t->poisoned)
         choir__launch_fill(t, 0);
     return t;
@@ -132,13 +134,17 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
         float *grad = choir__param_grad_data(s->param);
         if (!grad)
             continue;
+        if (o->kind == CHOIR__LAMB && t->dtype != CHOIR_F32)
+            return choir__error(CHOIR_ERR_DTYPE,
+                "lamb: %s is %s; the norms it steps by want f32 weights", s->param->name,
+                choir_dtype_name(t->dtype));
         choir__optim_make_state(o, s);
         if (choir_scope_status(o->run) != CHOIR_OK)
             return choir_scope_status(o->run);
         int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];
-        part->table[part->entry_count++] = (choir__opt_entry){.param = choir__data(t),
+        part->table[part->entry_count++] = (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
             .grad = grad,
             .m = s->m ? choir__data(s->m) : NULL,
             .v = s->v ? choir__data(s->v) : NULL,
@@ -147,7 +153,9 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
             .row = t->count / first,
             .group = s->group,
             .whole_at = *rows,
-            .whole_rows = rows_of(s->param->whole)};
+            .whole_rows = rows_of(s->param->whole),
+            .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
+            .half_dtype = t->dtype};
         add_spans(o, at, s->param, *rows);
         *rows += rows_of(s->param->whole);
     }
@@ -165,7 +173,7 @@ static bool give_memory(const choir_optim *o, choir__optim_part *part)
     if (part->device->carrier && !(part->near = choir__storage_new(o->run->device, rows_bytes)))
         return false;
     if (part->device != o->run->device &&
-        !(part->clip = choir__storage_new(part->device, sizeof(float))))
+        !(part->clip = choir__storage_new(part->device, CHOIR__CLIP_COUNT * sizeof(float))))
         return false;
     if (!part->entries || !part->hyper || !part->rows)
         return false;

@@ -59,6 +59,19 @@ void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 
 /* --- a step --- */
 
+static choir__opt_bias bias_of(const choir_optim *o)
+{
+    return o->kind == CHOIR__ADAM                         ? CHOIR__BIAS_ADAM
+           : o->kind == CHOIR__LAMB && o->bias_correction ? CHOIR__BIAS_LAMB
+                                                          : CHOIR__BIAS_NONE;
+}
+
+/* The run's device's o->clip, where the part can read it. */
+static float *clip_of(const choir_optim *o, const choir__optim_part *part)
+{
+    return part->clip ? part->clip->data : choir__data(o->clip);
+}
+
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 {
     double base = o->base_lr != 0 ? (double)o->base_lr : 1; /* a base of 0 has no proportion */
@@ -74,7 +87,6 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
         .nesterov = o->nesterov,
         .decoupled = o->decoupled,
         .maximize = o->maximize,
-        .first = o->steps == 0,
         .trust = o->trust_always || o->groups[g].weight_decay != 0,
         .take1 = o->grad_averaging ? 1.0f - o->beta1 : 1.0f,
         .inv_bias1 = 1,
@@ -82,16 +94,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
     };
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
-    double t = (double)o->steps + 1;
-    double bias1 = 1 - pow((double)o->beta1, t), bias2 = 1 - pow((double)o->beta2, t);
-    if (o->kind == CHOIR__ADAM) {
-        h.step_size = (float)((double)h.lr / bias1);
-        h.rsqrt_bias2 = (float)(1 / sqrt(bias2));
-    }
-    if (o->kind == CHOIR__LAMB && o->bias_correction) {
-        h.inv_bias1 = (float)(1 / bias1);
-        h.inv_bias2 = (float)(1 / bias2);
-    }
+    choir__opt_correct(&h, bias_of(o), o->steps);
     return h;
 }
 
@@ -112,6 +115,22 @@ static choir_status decide(void *arg)
             p->tensor->storage->version++;
         if (p->local->storage != p->tensor->storage)
             p->local->storage->version++;
+    }
+    return CHOIR_OK;
+}
+
+/* Of steps that were skipped the host knows nothing: the devices count them. */
+static choir_status correct_for_skipped(void *arg)
+{
+    const choir_optim *o = arg;
+    for (int i = 0; i < o->part_count; i++) {
+        const choir__optim_part *part = &o->parts[i];
+        choir__k_optim_skipped args = {.hyper = part->hyper->data,
+            .skipped = clip_of(o, part) + CHOIR__CLIP_SKIPPED,
+            .steps = o->steps - 1, /* decided before */
+            .groups = o->group_count,
+            .bias = bias_of(o)};
+        choir__launch(part->device, CHOIR_F32, optim_skipped, &args);
     }
     return CHOIR_OK;
 }
@@ -184,15 +203,17 @@ static void send_clip(const choir_optim *o)
         if (!part->clip)
             continue;
         choir__queue_wait_event(part->device->queue, done);
-        choir__launch_bytes(
-            part->device, part->clip->data, choir__data(o->clip), sizeof(float));
+        choir__launch_bytes(part->device, part->clip->data, choir__data(o->clip),
+            CHOIR__CLIP_COUNT * sizeof(float));
     }
 }
 
-static choir_status launch_norm(const choir_optim *o)
+static choir_status launch_norm(const choir_optim *o, const float *inverse)
 {
-    choir__k_grad_norm whole = {
-        .norm = choir__data(o->norm), .clip = choir__data(o->clip), .max_norm = o->max_norm};
+    choir__k_grad_norm whole = {.norm = choir__data(o->norm),
+        .clip = choir__data(o->clip),
+        .inverse = inverse,
+        .max_norm = o->max_norm};
     for (int i = 0; i < o->part_count; i++) {
         const choir__optim_part *part = &o->parts[i];
         choir__k_grad_norm args = o->rows ? (choir__k_grad_norm){0} : whole;
@@ -211,20 +232,23 @@ static choir_status launch_norm(const choir_optim *o)
     return status;
 }
 
-static choir__k_optim part_args(const choir_optim *o, const choir__optim_part *part)
+static choir__k_optim part_args(
+    const choir_optim *o, const choir__optim_part *part, bool scaled)
 {
     choir__k_optim args = {.entries = part->entries->data,
         .count = part->entry_count,
         .hyper = part->hyper->data,
         .rows = part->rows->data};
     if (o->norm)
-        args.clip = part->clip ? part->clip->data : choir__data(o->clip);
+        args.clip = clip_of(o, part) + CHOIR__CLIP_FACTOR;
+    if (scaled)
+        args.found = clip_of(o, part) + CHOIR__CLIP_FOUND;
     return args;
 }
 
-static void launch_part(const choir_optim *o, const choir__optim_part *part)
+static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
 {
-    choir__k_optim args = part_args(o, part);
+    choir__k_optim args = part_args(o, part, scaled);
     switch (o->kind) {
     case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, &args); break;
     case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, &args); break;
@@ -233,16 +257,16 @@ static void launch_part(const choir_optim *o, const choir__optim_part *part)
 }
 
 /* LAMB where ranks have parts of parameters: |p| and |u| are of the whole ones. */
-static choir_status launch_lamb(const choir_optim *o)
+static choir_status launch_lamb(const choir_optim *o, bool scaled)
 {
     for (int i = 0; i < o->part_count; i++) {
-        choir__k_lamb measure = part_args(o, &o->parts[i]);
+        choir__k_lamb measure = part_args(o, &o->parts[i], scaled);
         measure.part = CHOIR__LAMB_MEASURE;
         choir__launch(o->parts[i].device, CHOIR_F32, lamb, &measure);
     }
     choir_status status = gather_rows(o, 2);
     for (int i = 0; i < o->part_count; i++) {
-        choir__k_lamb step = part_args(o, &o->parts[i]);
+        choir__k_lamb step = part_args(o, &o->parts[i], scaled);
         step.part = CHOIR__LAMB_STEP;
         step.rows = o->rows->data;
         step.whole_rows = o->row_count;
@@ -253,25 +277,33 @@ static choir_status launch_lamb(const choir_optim *o)
     return status;
 }
 
-choir_status choir_optim_step(choir_optim *o)
+/* Gradients are complete, and the tables know where they lie. */
+static choir_status get_ready(choir_optim *o)
 {
     choir_status status = choir_scope_status(o->run);
     if (status == CHOIR_OK)
         status = finish_books(o);
-    if (status == CHOIR_OK)
-        status = choir__optim_lay_out(o);
+    return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
+}
+
+/* inverse NULL: the gradients are as they should be. */
+static choir_status step(choir_optim *o, const float *inverse)
+{
+    choir_status status = get_ready(o);
     if (status == CHOIR_OK)
         status = choir__host_call(decide, o);
+    if (status == CHOIR_OK && o->norm)
+        status = launch_norm(o, inverse);
+    if (status == CHOIR_OK && inverse)
+        status = choir__host_call(correct_for_skipped, o);
     if (status != CHOIR_OK)
-        return choir__scope_fail(o->run, status);
-    if (o->norm && (status = launch_norm(o)) != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    if (o->kind == CHOIR__LAMB && o->run->sharers && (status = launch_lamb(o)) != CHOIR_OK)
+    if (o->kind == CHOIR__LAMB && o->run->sharers && (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->part_count && !(o->kind == CHOIR__LAMB && o->run->sharers); i++)
-        launch_part(o, &o->parts[i]);
+        launch_part(o, &o->parts[i], inverse != NULL);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);
@@ -280,12 +312,45 @@ choir_status choir_optim_step(choir_optim *o)
     return CHOIR_OK;
 }
 
+choir_status choir_optim_step(choir_optim *o)
+{
+    return step(o, NULL);
+}
+
+choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse)
+{
+    if (!o->norm)
+        choir_optim_clip(o, 0); /* the norm is what tells infinities */
+    return step(o, inverse);
+}
+
+choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
+{
+    if (!o->norm)
+        choir_optim_clip(o, 0);
+    choir_status status = get_ready(o);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(o->run, status);
+    float *clip = choir__data(o->clip);
+    choir__launch_bytes(
+        o->run->device, clip + CHOIR__CLIP_INVERSE, inverse, sizeof(float));
+    send_clip(o);
+    for (int i = 0; i < o->part_count; i++) {
+        const choir__optim_part *part = &o->parts[i];
+        choir__k_unscale args = {.entries = part->entries->data,
+            .count = part->entry_count,
+            .inverse = clip_of(o, part) + CHOIR__CLIP_INVERSE};
+        choir__launch(part->device, CHOIR_F32, unscale, &args);
+    }
+    return CHOIR_OK;
+}
+
 void choir_optim_clip(choir_optim *o, float max_norm)
 {
     o->max_norm = max_norm;
     if (!o->norm) {
         o->norm = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
-        o->clip = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 1);
+        o->clip = choir_full(o->run, CHOIR_F32, choir_dims(CHOIR__CLIP_COUNT), 0);
     }
 }
 

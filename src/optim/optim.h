@@ -7,6 +7,16 @@
 
 enum { CHOIR__MAX_GROUPS = 16 };
 
+/* What is in choir_optim.clip, f32: the factor for gradients; whether some are infinite or NaN,
+ * and how many steps were skipped for it; what they are multiplied by to unscale them. */
+enum {
+    CHOIR__CLIP_FACTOR,
+    CHOIR__CLIP_FOUND,
+    CHOIR__CLIP_SKIPPED,
+    CHOIR__CLIP_INVERSE,
+    CHOIR__CLIP_COUNT
+};
+
 typedef enum choir__optim_kind { CHOIR__SGD, CHOIR__ADAM, CHOIR__LAMB } choir__optim_kind;
 
 typedef struct choir__optim_group {
@@ -25,7 +35,7 @@ typedef struct choir__optim_part {
     choir__storage *entries, *hyper;
     choir__storage *rows;    /* f64 scratch, of norms: see kernels.h */
     choir__storage *near;    /* rows on the run's device, where its queue cannot read them */
-    choir__storage *clip;    /* f32: the run's device's o->clip, brought here */
+    choir__storage *clip;    /* the run's device's o->clip, brought here */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;
     int64_t row_count; /* of dimension 0, in all entries */
@@ -55,12 +65,18 @@ struct choir_optim {
     int part_count;
     uint64_t layout; /* places of all that the tables name, when they were made; 0: none are */
     float max_norm;
-    choir_tensor *norm, *clip; /* () on the run's device; NULL: nobody asked for them */
+    choir_tensor *norm, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
     choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */
     int64_t row_count;         /* in it */
     choir__optim_span *spans;
     int span_count;
 };
+
+/* choir_optim_step of gradients that are multiplied by *inverse first, in memory of the run's
+ * device, and used only if all are finite. */
+choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse);
+/* Multiplies them where they lie. */
+choir_status choir__optim_unscale(choir_optim *o, const float *inverse);
 
 /* --- layout.c --- */
 

@@ -262,6 +262,8 @@ bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, in
         scope->stored = scope->autocast.dtype;
     if (!has_half(in, count) || disagree(k, in, count))
         return true;
+    if (!strcmp(op, "embedding") && choir__cols(in[0]) % 2 == 0)
+        return true; /* it copies rows, of whatever */
     bool as_it_is = k->takes_half && (k->list == PROMOTE || in[0]->dtype == in[1]->dtype);
     return widen(scope, in, !as_it_is ? 0 : k->list == PROMOTE ? count : 2, count);
 }
@@ -297,4 +299,15 @@ void choir_autocast(choir_scope *scope, choir_dtype dtype)
 void choir_autocast_off(choir_scope *scope)
 {
     scope->autocast = (choir__autocast){0};
+}
+
+void choir_amp_level(choir_scope *scope, int level)
+{
+    if (level < 0 || level > 3) {
+        choir__poison(scope, CHOIR_ERR_ARGUMENT, "amp: there are the levels O0 to O3, not O%d",
+            level);
+        return;
+    }
+    scope->autocast = (choir__autocast){
+        .on = level > 0, .all = level > 1, .norms = level > 2, .dtype = CHOIR_F16};
 }

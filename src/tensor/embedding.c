@@ -7,6 +7,7 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
     float scale)
 {
+    choir_dtype dtype = choir__is_half(table->dtype) ? CHOIR_F32 : table->dtype; /* of y */
     /* The lists of pointers live in device memory of their own, ordered like any other. */
     size_t each = (size_t)leaves * sizeof(int64_t);
     choir__storage *lists = choir__storage_new(device, 3 * each);
@@ -29,8 +30,8 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
         .cols = table->shape.dim[1],
         .scale = scale,
         .accumulate = accumulate,
-        .dtype = table->dtype};
-    choir__launch(device, table->dtype, embedding_backward, &args);
+        .dtype = dtype};
+    choir__launch(device, dtype, embedding_backward, &args);
     choir__storage_unref(lists);
     return CHOIR_OK;
 }
@@ -61,16 +62,18 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
 static void look_up(
     choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, const struct rows *of)
 {
+    int64_t in_one = choir__is_half(y->dtype) ? 2 : 1; /* rows are words, whatever is in them */
+    choir_dtype dtype = in_one == 2 ? CHOIR_F32 : y->dtype;
     choir__k_embedding args = {.table = choir__data(table),
         .ids = choir__data(ids),
         .y = choir__data(y),
         .n = ids->count,
         .rows = table->shape.dim[0],
-        .cols = table->shape.dim[1],
+        .cols = table->shape.dim[1] / in_one,
         .first = of->first,
         .whole = of->whole,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(y), y->dtype, embedding, &args);
+        .dtype = dtype};
+    choir__launch(choir__device_of(y), dtype, embedding, &args);
 }
 
 static void embedding_again(choir__record *r)

@@ -14,6 +14,7 @@
 
 #include "device/backend.h"
 #include "device/cpu/context.h"
+#include "device/cpu/onednn/half.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -179,5 +180,6 @@ const choir__backend choir__cpu_backend = {
     .set_threads = set_threads,
     .place = place,
     .bind_thread = bind_thread,
+    .multiplies = choir__half_products,
     .signature = signature,
 };

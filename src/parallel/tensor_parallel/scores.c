@@ -95,7 +95,9 @@ static choir_tensor *local(choir_tensor *logits)
 {
     const choir__partition *mark = logits->split;
     logits->split = NULL;
-    choir_tensor *x = choir_contiguous(choir__as_computed(logits));
+    if (choir__is_half(logits->dtype) && !logits->poisoned)
+        logits = choir_cast(logits, CHOIR_F32);
+    choir_tensor *x = choir_contiguous(logits);
     logits->split = mark;
     return x;
 }

@@ -1,4 +1,5 @@
 /* One optimizer step over all parameters in one call, and the norm of all gradients. */
+#include "base/half.h"
 #include "device/cpu/isa/isa.h"
 
 /* What a group's gradients are multiplied by. */
@@ -32,17 +33,55 @@ static void sgd_momentum(const choir__opt_entry *e, const choir__opt_hyper *h, f
     }
 }
 
-void KERNEL(sgd)(const choir__k_sgd *k)
+typedef void step_fn(const choir__opt_entry *e, const choir__opt_hyper *h, float clip);
+
+static void sgd_entry(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
 {
+    if (h->momentum != 0)
+        sgd_momentum(e, h, clip);
+    else
+        sgd_plain(e, h, clip);
+}
+
+/* A 16-bit parameter is stepped as f32, a block at a time. */
+static void step_half(
+    const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step)
+{
+    float p[1024];
+    bool bf16 = e->half_dtype == CHOIR_BF16;
+    for (int64_t at = 0; at < e->n; at += 1024) {
+        uint16_t *half = e->half + at;
+        choir__opt_entry part = {.param = p,
+            .grad = e->grad + at,
+            .m = e->m ? e->m + at : NULL,
+            .v = e->v ? e->v + at : NULL,
+            .top = e->top ? e->top + at : NULL,
+            .n = choir__min(e->n - at, 1024)};
+        for (int64_t i = 0; i < part.n; i++)
+            p[i] = bf16 ? choir__f32_from_bf16(half[i]) : choir__f32_from_f16(half[i]);
+        step(&part, h, clip);
+        for (int64_t i = 0; i < part.n; i++)
+            half[i] = bf16 ? choir__bf16_from_f32(p[i]) : choir__f16_from_f32(p[i]);
+    }
+}
+
+static void step_all(const choir__k_optim *k, step_fn *step)
+{
+    if (k->found && *k->found != 0)
+        return;
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         const choir__opt_hyper *h = &k->hyper[e->group];
-        float clip = clip_of(k, h);
-        if (h->momentum != 0)
-            sgd_momentum(e, h, clip);
+        if (e->half)
+            step_half(e, h, clip_of(k, h), step);
         else
-            sgd_plain(e, h, clip);
+            step(e, h, clip_of(k, h));
     }
+}
+
+void KERNEL(sgd)(const choir__k_sgd *k)
+{
+    step_all(k, sgd_entry);
 }
 
 /* The moments, gradients and parameters stream from memory, slower than the processor looks
@@ -85,21 +124,21 @@ INLINE void adam_entry(const choir__opt_entry *e, const choir__opt_hyper *hyper,
     }
 }
 
+static void adam_step(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
+{
+    if (e->top && h->decoupled)
+        adam_entry(e, h, clip, true, true);
+    else if (e->top)
+        adam_entry(e, h, clip, false, true);
+    else if (h->decoupled)
+        adam_entry(e, h, clip, true, false);
+    else
+        adam_entry(e, h, clip, false, false);
+}
+
 void KERNEL(adam)(const choir__k_adam *k)
 {
-    for (int64_t i = 0; i < k->count; i++) {
-        const choir__opt_entry *e = &k->entries[i];
-        const choir__opt_hyper *h = &k->hyper[e->group];
-        float clip = clip_of(k, h);
-        if (e->top && h->decoupled)
-            adam_entry(e, h, clip, true, true);
-        else if (e->top)
-            adam_entry(e, h, clip, false, true);
-        else if (h->decoupled)
-            adam_entry(e, h, clip, true, false);
-        else
-            adam_entry(e, h, clip, false, false);
-    }
+    step_all(k, adam_step);
 }
 
 static double join_lanes(double lane[16])
@@ -221,6 +260,8 @@ void KERNEL(lamb)(const choir__k_lamb *k)
     int64_t all = 0, at = 0;
     for (int64_t i = 0; i < k->count; i++)
         all += rows_of(&k->entries[i]);
+    if (k->found && *k->found != 0)
+        return;
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         double *weight = k->rows + at, *update = weight + all;
@@ -246,8 +287,14 @@ void KERNEL(grad_norm)(const choir__k_grad_norm *k)
     }
     if (!k->norm)
         return;
-    float norm = (float)sqrt(tree_sum(k->rows, rows));
+    double sum = tree_sum(k->rows, rows); /* finite where all are: squares of f32 in f64 */
+    float inverse = k->inverse ? *k->inverse : 1.0f;
+    float norm = (float)(sqrt(sum) * (double)inverse);
     *k->norm = norm;
     float clip = k->max_norm / (norm + 1e-6f);
-    *k->clip = k->max_norm > 0 && !(clip >= 1.0f) ? clip : 1.0f; /* NaN stays */
+    k->clip[0] = (k->max_norm > 0 && !(clip >= 1.0f) ? clip : 1.0f) * inverse; /* NaN stays */
+    if (!k->inverse)
+        return;
+    k->clip[1] = isfinite(sum) ? 0 : 1;
+    k->clip[2] += k->clip[1];
 }

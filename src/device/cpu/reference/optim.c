@@ -6,6 +6,20 @@
 #include <stdlib.h>
 
 #include "device/cpu/reference/reference.h"
+#include "device/queue.h"
+
+static double param_of(const choir__opt_entry *e, int64_t i)
+{
+    return e->half ? get(e->half, i, e->half_dtype) : (double)e->param[i];
+}
+
+static void set_param(const choir__opt_entry *e, int64_t i, double p)
+{
+    if (e->half)
+        put(e->half, i, e->half_dtype, p);
+    else
+        e->param[i] = (float)p;
+}
 
 static double clipped(const choir__k_optim *k, const choir__opt_entry *e, int64_t i)
 {
@@ -26,27 +40,31 @@ static double with_momentum(const choir__opt_hyper *h, float *m, double g)
 
 void choir__reference_sgd(const choir__k_sgd *k)
 {
+    if (k->found && *k->found != 0)
+        return;
     for (int64_t j = 0; j < k->count; j++) {
         const choir__opt_entry *e = &k->entries[j];
         const choir__opt_hyper *h = &k->hyper[e->group];
         for (int64_t i = 0; i < e->n; i++) {
-            double p = (double)e->param[i];
+            double p = param_of(e, i);
             double g = clipped(k, e, i) + (double)h->weight_decay * p;
             if (h->momentum != 0)
                 g = with_momentum(h, &e->m[i], g);
-            e->param[i] = (float)(p - (double)h->lr * g);
+            set_param(e, i, p - (double)h->lr * g);
         }
     }
 }
 
 void choir__reference_adam(const choir__k_adam *k)
 {
+    if (k->found && *k->found != 0)
+        return;
     for (int64_t j = 0; j < k->count; j++) {
         const choir__opt_entry *e = &k->entries[j];
         const choir__opt_hyper *h = &k->hyper[e->group];
         double b1 = (double)h->beta1, b2 = (double)h->beta2;
         for (int64_t i = 0; i < e->n; i++) {
-            double p = (double)e->param[i], g = clipped(k, e, i);
+            double p = param_of(e, i), g = clipped(k, e, i);
             if (h->decoupled)
                 p -= (double)h->lr * (double)h->weight_decay * p;
             else
@@ -59,7 +77,7 @@ void choir__reference_adam(const choir__k_adam *k)
             double root = sqrt(top) * (double)h->rsqrt_bias2 + (double)h->eps;
             e->m[i] = (float)m;
             e->v[i] = (float)v;
-            e->param[i] = (float)(p - (double)h->step_size * m / root);
+            set_param(e, i, p - (double)h->step_size * m / root);
         }
     }
 }
@@ -81,6 +99,8 @@ static double lamb_update(const choir__k_lamb *k, const choir__opt_entry *e, int
 
 void choir__reference_lamb(const choir__k_lamb *k)
 {
+    if (k->found && *k->found != 0)
+        return;
     for (int64_t j = 0; j < k->count; j++) {
         const choir__opt_entry *e = &k->entries[j];
         const choir__opt_hyper *h = &k->hyper[e->group];
@@ -124,10 +144,50 @@ void choir__reference_grad_norm(const choir__k_grad_norm *k)
         rows += row_sums(&k->entries[j], k->rows + rows);
     if (!k->norm)
         return;
-    double norm = sqrt(tree_sum(k->rows, rows));
-    double clip = 1;
+    double sum = tree_sum(k->rows, rows), inverse = k->inverse ? (double)*k->inverse : 1;
+    double norm = sqrt(sum) * inverse, clip = 1;
     if (k->max_norm > 0)
         clip = (double)k->max_norm / (norm + 1e-6);
     *k->norm = (float)norm;
-    *k->clip = (float)(clip > 1 ? 1 : clip); /* NaN, as in PyTorch, poisons the step */
+    *k->clip = (float)((clip > 1 ? 1 : clip) * inverse); /* NaN, as in PyTorch, poisons it */
+    if (!k->inverse)
+        return;
+    k->clip[1] = isfinite(sum) ? 0 : 1;
+    k->clip[2] += k->clip[1];
+}
+
+void choir__reference_optim_skipped(const choir__k_optim_skipped *k)
+{
+    for (int g = 0; g < k->groups; g++)
+        choir__opt_correct(&k->hyper[g], k->bias, k->steps - (int64_t)*k->skipped);
+}
+
+void choir__reference_unscale(const choir__k_unscale *k)
+{
+    for (int64_t j = 0; j < k->count; j++)
+        for (int64_t i = 0; i < k->entries[j].n; i++) {
+            float *grad = (float *)k->entries[j].grad + i;
+            *grad = (float)((double)*grad * (double)*k->inverse);
+        }
+}
+
+void choir__reference_scaler_update(const choir__k_scaler_update *k)
+{
+    choir__scaler_numbers *s = k->numbers;
+    double found = 0, scale = (double)s->scale;
+    for (int i = 0; i < k->count; i++)
+        found += (double)*k->found[i];
+    s->in_a_row = found != 0 ? s->in_a_row + 1 : 0;
+    s->clean = found != 0 ? 0 : s->clean + 1;
+    if (found != 0)
+        scale *= (double)k->backoff;
+    else if (s->clean >= (float)k->interval && isfinite(scale * (double)k->growth))
+        scale *= (double)k->growth;
+    if (s->clean >= (float)k->interval)
+        s->clean = 0;
+    s->scale = (float)scale;
+    s->inverse = (float)(1 / scale);
+    if (s->in_a_row >= (float)k->patience)
+        choir__queue_fail(CHOIR_ERR_NONFINITE, "gradients were infinite or NaN in %lld steps",
+            (long long)k->patience);
 }

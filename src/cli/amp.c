@@ -1,0 +1,63 @@
+/* Mixed precision of a job: bf16 and fp16 are autocast, O0 to O3 Apex's levels. */
+#include "cli/amp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job.h"
+#include "tensor/tensor.h"
+
+static const choir__amp_level levels[] = {
+    {.name = "off", .apex = 0},
+    {.name = "bf16", .apex = -1, .dtype = CHOIR_BF16},
+    {.name = "fp16", .apex = -1, .dtype = CHOIR_F16, .scaled = true},
+    {.name = "O0", .apex = 0},
+    {.name = "O1", .apex = 1, .dtype = CHOIR_F16, .scaled = true},
+    {.name = "O2", .apex = 2, .dtype = CHOIR_F16, .scaled = true},
+    {.name = "O3", .apex = 3, .dtype = CHOIR_F16, .halved = true},
+};
+
+const choir__amp_level *choir__amp_find(const char *name)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(levels); i++)
+        if (!strcmp(levels[i].name, name ? name : "off"))
+            return &levels[i];
+    return NULL;
+}
+
+/* What the processor says of itself: no measurement, which could differ between ranks. */
+static void say_what_it_costs(const choir__part *p, const choir__amp_level *level)
+{
+    if (p->env.rank != 0 || choir_device_multiplies(p->env.device, level->dtype))
+        return;
+    fprintf(stderr,
+        "choir %s: --amp %s saves memory here but no time: this processor multiplies %s no "
+        "faster than f32; docs/benchmarks.md says how much slower a step is\n",
+        p->job->command, level->name, choir_dtype_name(level->dtype));
+}
+
+choir_status choir__amp_begin(choir__part *p)
+{
+    const choir__amp_level *level = choir__amp_find(p->job->amp);
+    if (level->dtype == CHOIR_F32)
+        return CHOIR_OK;
+    say_what_it_costs(p, level);
+    if (level->apex < 0)
+        choir_autocast(p->run, level->dtype);
+    else
+        choir_amp_level(p->run, level->apex);
+    return level->halved ? choir_module_cast(p->net, level->dtype) : CHOIR_OK;
+}
+
+choir_tensor *choir__part_scaled(const choir__part *p, choir_tensor *loss)
+{
+    return p->scaler ? choir_scaler_scale(p->scaler, loss) : loss;
+}
+
+choir_status choir__amp_step(choir__part *p)
+{
+    if (!p->scaler)
+        return choir_optim_step(p->optim);
+    choir_status status = choir_scaler_step(p->scaler, p->optim);
+    return status == CHOIR_OK ? choir_scaler_update(p->scaler) : status;
+}

@@ -1,0 +1,69 @@
+/* A module's parameters in another dtype: the handles stay, their memory is new.
+ *
+ * Training 16-bit parameters without an f32 copy is Apex's O3. Their gradients are f32 all the
+ * same (the book), and so is the optimizer's state; each update is rounded. */
+#include <stdlib.h>
+
+#include "nn/module.h"
+
+static choir_status cast_param(choir__param *p, choir_dtype dtype)
+{
+    choir_tensor *t = p->tensor, old = *t;
+    if (t->dtype == dtype)
+        return CHOIR_OK;
+    if (!choir__is_dense(t) || t->offset || p->boxes || p->local != t)
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' is sharded over ranks, or a view: cast a module before it is wrapped",
+            p->name);
+    choir_status status = choir__param_can_move(p);
+    if (status != CHOIR_OK)
+        return status;
+    if (p->book)
+        choir__book_free(p->book);
+    choir__step_forget(t->scope->run); /* its list names the old memory */
+    t->dtype = dtype;
+    if (!choir__tensor_allocate(t, choir__device_of(&old))) {
+        t->dtype = old.dtype;
+        t->storage = old.storage;
+        t->poisoned = old.poisoned;
+        return choir_scope_status(t->scope);
+    }
+    t->storage->version = old.storage->version + 1;
+    choir__launch_copy(t, &old);
+    choir__storage_unref(old.storage);
+    return CHOIR_OK;
+}
+
+static choir_status cast_tree(choir_module *m, choir_dtype dtype)
+{
+    choir_status status = CHOIR_OK;
+    if (m->hogwild)
+        return choir__error(
+            CHOIR_ERR_STATE, "its weights are shared with other processes as f32");
+    for (const choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+        if (e->kind == CHOIR__CHILD)
+            status = cast_tree(e->child, dtype);
+        if (e->kind == CHOIR__PARAM)
+            status = cast_param(e->tensor->param, dtype);
+    }
+    return status;
+}
+
+choir_status choir_module_cast(choir_module *m, choir_dtype dtype)
+{
+    if (dtype != CHOIR_F32 && !choir__is_half(dtype))
+        return choir__scope_fail(m->run,
+            choir__error(CHOIR_ERR_DTYPE, "choir_module_cast: to f32, bf16 or f16, not %s",
+                choir_dtype_name(dtype)));
+    choir__module_ready(m);
+    choir_status status = choir_scope_status(m->run);
+    if (status == CHOIR_OK)
+        status = cast_tree(m, dtype);
+    if (status == CHOIR_OK)
+        return CHOIR_OK;
+    char *why = choir__strdup(choir_error_message());
+    choir__error(status, "choir_module_cast: module '%s' (%s) to %s: %s",
+        *m->path ? m->path : m->name, m->type->name, choir_dtype_name(dtype), why);
+    free(why);
+    return choir__scope_fail(m->run, status);
+}

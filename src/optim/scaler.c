@@ -1,0 +1,278 @@
+/* Gradient scaling.
+ *
+ * The scale multiplies gradients where backward starts, not the loss: choir_scaler_scale is the
+ * identity, whose backward multiplies. So the loss that is printed is the loss, and nothing need
+ * be divided again.
+ *
+ * The optimizer unscales as it reads: 1 / scale is part of the factor that clips. Whether a
+ * gradient is infinite or NaN shows in their norm, a sum of squares in f64 that is finite exactly
+ * if all of them are; it goes the way of the norm over devices and ranks, so all hear the same
+ * verdict. What follows from it (skip, count, lower the scale) happens in device memory. */
+#include <choir/amp.h>
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "optim/optim.h"
+
+typedef enum progress { READY, UNSCALED, STEPPED } progress;
+
+struct choir_scaler {
+    choir_scope *run;
+    choir_scaler_opts opts;
+    choir__storage *numbers; /* choir__scaler_numbers */
+    choir_tensor *scale;     /* () f32: the first of them */
+    choir_optim *optims[CHOIR__MAX_SCALED];
+    progress progress[CHOIR__MAX_SCALED]; /* since the last update */
+    int count;
+};
+
+choir_scaler_opts choir_scaler_defaults(void)
+{
+    return (choir_scaler_opts){
+        .scale = 65536, .growth = 2, .backoff = 0.5f, .interval = 2000, .patience = 40};
+}
+
+static void free_scaler(void *arg)
+{
+    choir_scaler *s = arg;
+    choir__run_sync(s->run);
+    choir__storage_unref(s->numbers);
+    free(s);
+}
+
+static const char *nonsense(const choir_scaler_opts *o)
+{
+    return !(o->scale > 0 && isfinite(o->scale))          ? "a positive scale is wanted"
+           : !(o->growth > 1 && isfinite(o->growth))      ? "a growth above 1 is wanted"
+           : !(o->backoff > 0 && o->backoff < 1)          ? "a backoff between 0 and 1 is wanted"
+           : o->interval < 1 || o->interval > 1 << 24     ? "an interval of 1 to 2^24 is wanted"
+           : o->patience < 1 || o->patience > 1 << 24     ? "a patience of 1 to 2^24 is wanted"
+                                                          : NULL;
+}
+
+static void store(choir_scaler *s, float scale, float clean, float in_a_row)
+{
+    choir__scaler_numbers n = {.scale = scale,
+        .inverse = (float)(1 / (double)scale),
+        .clean = clean,
+        .in_a_row = in_a_row,
+        .one = 1};
+    choir__launch_upload(s->run->device, s->numbers->data, &n, sizeof n);
+}
+
+choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
+{
+    choir_scaler *s = choir__calloc(1, sizeof *s);
+    s->run = run;
+    s->opts = opts;
+    if (nonsense(&opts)) {
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "scaler: scale %g, growth %g, backoff %g, interval %lld, patience %lld: %s",
+            (double)opts.scale, (double)opts.growth, (double)opts.backoff,
+            (long long)opts.interval, (long long)opts.patience, nonsense(&opts));
+        s->opts = choir_scaler_defaults();
+    }
+    s->numbers = choir__storage_new(run->device, sizeof(choir__scaler_numbers));
+    choir__on_close(run, free_scaler, s);
+    s->scale = choir__tensor_bare(run, CHOIR_F32, CHOIR_SCALAR);
+    if (!s->numbers) {
+        choir__poison(run, CHOIR_ERR_MEMORY, "no memory on %s for a gradient scaler",
+            choir_device_name(run->device));
+        s->scale->poisoned = true;
+        return s;
+    }
+    s->scale->storage = choir__storage_ref(s->numbers);
+    store(s, s->opts.scale, 0, 0);
+    return s;
+}
+
+/* --- backward --- */
+
+static void scale_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *gx = sink->dest(sink, r, 0);
+    if (!gx)
+        return;
+    gy = choir__dense_rows(sink->scope, gy);
+    choir__k_binary args = {.y = {choir__data(gx), {1}},
+        .a = {choir__data(gy), {1}},
+        .b = {choir__data(r->in[1]), {0}},
+        .shape = {gx->count},
+        .ndim = 1,
+        .op = CHOIR__MUL,
+        .dtype = CHOIR_F32};
+    choir__launch(choir__device_of(gx), CHOIR_F32, binary, &args);
+    sink->give(sink, r, 0, gx);
+}
+
+static const choir__op scale_op = {
+    .name = "scale_gradient", .backward = scale_backward, .view = true, .reads_in = 2};
+
+choir_tensor *choir_scaler_scale(choir_scaler *s, choir_tensor *loss)
+{
+    choir_tensor *poisoned, *in[2] = {loss, s->scale};
+    if (!loss->poisoned && choir__is_half(loss->dtype))
+        in[0] = choir_cast(loss, CHOIR_F32);
+    choir_scope *scope = choir__begin("scale_gradient", in, 2, &poisoned);
+    if (!scope)
+        return poisoned;
+    if (in[0]->dtype != CHOIR_F32)
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "scaler: wants an f32 loss, not %s",
+            choir_dtype_name(in[0]->dtype));
+    choir_tensor *y = choir__tensor_alias(scope, in[0]);
+    choir__record_op(&scale_op, y, in, 2);
+    return y;
+}
+
+/* --- a step --- */
+
+static const float *number(const choir_scaler *s, size_t at)
+{
+    return (const float *)((const char *)s->numbers->data + at);
+}
+
+/* Which of the scaler's optimizers it is; negative: an error. */
+static int place_of(choir_scaler *s, choir_optim *o)
+{
+    for (int i = 0; i < s->count; i++)
+        if (s->optims[i] == o)
+            return i;
+    if (s->count == CHOIR__MAX_SCALED)
+        return choir__error(CHOIR_ERR_ARGUMENT, "scaler: more than %d optimizers",
+            (int)CHOIR__MAX_SCALED);
+    s->optims[s->count] = o;
+    s->progress[s->count] = READY;
+    return s->count++;
+}
+
+/* As in PyTorch: a 16-bit gradient has lost what scaling was to save. */
+static choir_status check_dtypes(const choir_optim *o)
+{
+    for (int i = 0; i < o->count; i++)
+        if (choir__is_half(o->states[i].param->tensor->dtype))
+            return choir__error(CHOIR_ERR_DTYPE,
+                "scaler: %s is %s, and so are its gradients; scaling wants f32 weights",
+                o->states[i].param->name,
+                choir_dtype_name(o->states[i].param->tensor->dtype));
+    return CHOIR_OK;
+}
+
+static choir_status fail(choir_scaler *s, choir_status status)
+{
+    return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(s->run, status);
+}
+
+choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
+{
+    int at = place_of(s, o);
+    if (at < 0)
+        return fail(s, (choir_status)at);
+    if (s->progress[at] != READY)
+        return fail(s, choir__error(CHOIR_ERR_STATE,
+            s->progress[at] == UNSCALED
+                ? "scaler: this optimizer's gradients were unscaled since the last update"
+                : "scaler: unscaled after the step; unscale, then step, then update"));
+    choir_status status = check_dtypes(o);
+    if (status == CHOIR_OK)
+        status = choir__optim_unscale(
+            o, number(s, offsetof(choir__scaler_numbers, inverse)));
+    if (status == CHOIR_OK)
+        s->progress[at] = UNSCALED;
+    return fail(s, status);
+}
+
+choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
+{
+    int at = place_of(s, o);
+    if (at < 0)
+        return fail(s, (choir_status)at);
+    if (s->progress[at] == STEPPED)
+        return fail(s, choir__error(CHOIR_ERR_STATE,
+            "scaler: this optimizer has stepped since the last update; update after each step"));
+    choir_status status = check_dtypes(o);
+    size_t factor = s->progress[at] == UNSCALED ? offsetof(choir__scaler_numbers, one)
+                                                : offsetof(choir__scaler_numbers, inverse);
+    if (status == CHOIR_OK)
+        status = choir__optim_step_scaled(o, number(s, factor));
+    if (status == CHOIR_OK)
+        s->progress[at] = STEPPED;
+    return fail(s, status);
+}
+
+choir_status choir_scaler_update(choir_scaler *s)
+{
+    choir__k_scaler_update args = {.numbers = s->numbers ? s->numbers->data : NULL,
+        .growth = s->opts.growth,
+        .backoff = s->opts.backoff,
+        .interval = s->opts.interval,
+        .patience = s->opts.patience};
+    choir_status status = choir_scope_status(s->run);
+    for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
+        if (s->progress[i] == STEPPED)
+            args.found[args.count++] =
+                (float *)choir__data(s->optims[i]->clip) + CHOIR__CLIP_FOUND;
+        s->progress[i] = READY;
+    }
+    if (status == CHOIR_OK && !args.count)
+        status = choir__error(
+            CHOIR_ERR_STATE, "scaler: no step since the last update: there is nothing to judge");
+    if (status != CHOIR_OK)
+        return fail(s, status);
+    choir__launch(s->run->device, CHOIR_F32, scaler_update, &args);
+    return CHOIR_OK;
+}
+
+/* --- its state --- */
+
+static choir_status read_numbers(const choir_scaler *s, choir__scaler_numbers *n)
+{
+    choir_tensor all = {.scope = s->run,
+        .storage = s->numbers,
+        .dtype = CHOIR_F32,
+        .shape = {1, {sizeof *n / sizeof(float)}},
+        .stride = {1},
+        .count = sizeof *n / sizeof(float)};
+    return choir_read(&all, n, sizeof *n);
+}
+
+choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
+{
+    choir__scaler_numbers n;
+    choir_status status = s->numbers ? read_numbers(s, &n) : choir_scope_status(s->run);
+    if (status != CHOIR_OK)
+        return status;
+    *state = (choir_scaler_state){.scale = n.scale,
+        .clean = (int64_t)n.clean,
+        .in_a_row = (int64_t)n.in_a_row};
+    for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
+        float clip[CHOIR__CLIP_COUNT];
+        if (!s->optims[i]->clip)
+            continue;
+        status = choir_read(s->optims[i]->clip, clip, sizeof clip);
+        state->skipped[i] = (int64_t)clip[CHOIR__CLIP_SKIPPED];
+    }
+    return status;
+}
+
+choir_status choir_scaler_set(choir_scaler *s, choir_optim *o, choir_scaler_state state)
+{
+    if (!(state.scale > 0 && isfinite(state.scale)) || state.clean < 0 || state.in_a_row < 0 ||
+        state.skipped[0] < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "scaler: a scale of %g after %lld clean steps, %lld skipped", (double)state.scale,
+            (long long)state.clean, (long long)state.skipped[0]);
+    int at = place_of(s, o);
+    if (at < 0)
+        return (choir_status)at;
+    if (!o->norm)
+        choir_optim_clip(o, 0);
+    float skipped = (float)state.skipped[at];
+    if (choir_scope_status(s->run) != CHOIR_OK)
+        return choir_scope_status(s->run);
+    choir__launch_upload(s->run->device, (float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED,
+        &skipped, sizeof skipped);
+    store(s, state.scale, (float)state.clean, (float)state.in_a_row);
+    return CHOIR_OK;
+}
