@@ -140,7 +140,8 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
         return y;
     choir__launch_copy(y, x);
     if (choir__is_float(dtype) && choir__is_float(x->dtype))
-        choir__record_op(&choir__cast_op, y, &x, 1);
+        choir__record_op(
+            choir__is_half(x->dtype) ? &choir__widen_op : &choir__cast_op, y, &x, 1);
     return y;
 }
 

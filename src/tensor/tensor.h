@@ -461,7 +461,7 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
 choir_status choir__cast_again(choir_tensor *t);
 /* Its values as f32, nothing recorded: x itself, or a copy in scope. */
 choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x);
-extern const choir__op choir__cast_op;
+extern const choir__op choir__cast_op, choir__widen_op;
 
 static inline bool choir__is_half(choir_dtype dtype)
 {

@@ -218,7 +218,13 @@ static void copy_again(choir__record *r)
 static const choir__op contiguous_op = {
     .name = "contiguous", .backward = copy_backward, .again = copy_again};
 const choir__op choir__cast_op = {
-    .name = "cast", .backward = copy_backward, .again = copy_again, .cheap = true};
+    .name = "cast", .backward = copy_backward, .again = copy_again};
+/* The f32 copy of a 16-bit operand: it is made again of that, which so must stay. */
+const choir__op choir__widen_op = {.name = "cast",
+    .backward = copy_backward,
+    .again = copy_again,
+    .cheap = true,
+    .reads_in = 1};
 /* Not made again: what came from another device is kept, so that no device waits for one that
  * is further on. */
 const choir__op choir__to_op = {.name = "to", .backward = to_backward};
