@@ -90,8 +90,8 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
  * another choir_init is drawn by that once all layers have drawn theirs, in order: so a ResNet
  * starts as torchvision's. PyTorch does not define how transformers start (GPT-2, BERT, Llama,
  * Donut): they keep their distributions here, and do not get the numbers of another
- * implementation, which draws also for what it then ties or in another order. Errors: the
- * run's.
+ * implementation, which draws also for what it then ties or in another order. Errors: state
+ * (after choir_tensor_parallel), the run's.
  */
 choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 
@@ -127,11 +127,11 @@ void choir_module_constant(
  */
 choir_status choir_module_to(choir_module *module, choir_device *device);
 
-/** Makes the module's parameters bf16, f16 or f32: new memory, values rounded; buffers stay f32.
- * Their gradients, and the optimizer's state, are f32; each update is rounded to the parameter's
- * dtype, so steps below half of its precision are lost. Before an optimizer is made for it, and
- * before it is wrapped by a strategy. Errors, which stick to the run: dtype, state (sharded,
- * shared or replicated parameters, or in mid-step), memory. */
+/** Makes the module's parameters bf16, f16 or f32: new memory, values rounded; buffers stay
+ * f32. Their gradients, and the optimizer's state, are f32; each update is rounded to the
+ * parameter's dtype, so steps below half of its precision are lost. Before an optimizer is made
+ * for it, and before it is wrapped by a strategy. Errors, which stick to the run: dtype, state
+ * (sharded, shared or replicated parameters, or in mid-step), memory. */
 choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
 
 /** choir_forward(module, x, ...): runs hooks and the module's forward function. */

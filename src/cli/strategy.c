@@ -16,6 +16,7 @@ const choir__strategy *const choir__strategies[] = {
     &choir__strategy_dp_balanced,
     &choir__strategy_ddp,
     &choir__strategy_fsdp,
+    &choir__strategy_tp,
     &choir__strategy_mp,
     &choir__strategy_pipeline,
     &choir__strategy_hogwild,

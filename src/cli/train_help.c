@@ -60,7 +60,7 @@ void choir__cli_train_help(void)
            "  --strategy NAME[:key=value,...]  one of these (default single)\n");
     print_strategies();
     printf(
-        "  --nproc N                        ranks to start for ddp, fsdp, hogwild (default:\n"
+        "  --nproc N                        ranks to start for ddp, fsdp, tp, hogwild (default:\n"
         "                                   one a device named by --devices, else 1), or\n"
         "                                   for mp and pipeline, a stage each\n"
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto (default\n"

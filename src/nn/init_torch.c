@@ -151,6 +151,11 @@ static choir_status init(choir_module *m, source *s, bool again)
         if (e->kind != CHOIR__PARAM || e->tensor->poisoned)
             continue;
         choir_tensor *t = e->tensor;
+        if (!choir__same_shape(t->shape, t->param->whole))
+            return choir__error(CHOIR_ERR_STATE,
+                "choir_module_init_torch: this rank has a part of parameter '%s' alone: it comes "
+                "before choir_tensor_parallel",
+                t->param->name);
         weight = weight ? weight : t;
         float *y = choir__calloc((size_t)t->count + 1, sizeof *y);
         if (draw(s, m, weight, t, again, y))

@@ -383,7 +383,8 @@ choir_tensor *choir_module_find(choir_module *m, const char *name)
 static void add_count(const char *name, choir_tensor *t, void *arg)
 {
     (void)name;
-    *(int64_t *)arg += t->requires_grad ? t->count : 0;
+    *(int64_t *)arg +=
+        t->requires_grad ? choir__shape_count(t->param->whole) : 0; /* of all ranks */
 }
 
 int64_t choir_module_param_count(choir_module *m)

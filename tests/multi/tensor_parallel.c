@@ -14,7 +14,10 @@
 
 #include <choir/autograd.h>
 #include <choir/data.h>
+#include <choir/ddp.h>
 #include <choir/env.h>
+#include <choir/fsdp.h>
+#include <choir/mesh.h>
 #include <choir/optim.h>
 #include <choir/tensor_parallel.h>
 
@@ -34,6 +37,7 @@ typedef struct job {
     choir_tensor *losses[MICRO];
     float loss[STEPS], norm[STEPS];
     bool recorded;
+    int64_t first, count; /* this rank's micro-batches */
 } job;
 
 /* --- a training job --- */
@@ -41,8 +45,8 @@ typedef struct job {
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    for (int64_t m = 0; m < MICRO; m++) {
-        choir_scope *micro = choir_micro_open(step, m);
+    for (int64_t m = 0; m < j->count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->first + m);
         choir_batch b;
         choir_check(choir_loader_next(j->loader, micro, &b));
         choir_tensor *loss = choir__model_loss(&j->info, choir_forward(j->net, b.x), b.y);
@@ -66,7 +70,9 @@ static void open_data(job *j)
                 regression ? 0 : j->info.classes, 5, &j->data));
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = MICRO;
+    opts.microbatches = MICRO;
+    opts.micro_first = j->first;
+    opts.micro_count = j->count;
     j->loader = choir_loader_new(j->run, j->data, opts);
 }
 
@@ -75,6 +81,7 @@ static void open_job(job *j, const char *model, choir_group *group, bool recompu
 {
     const choir__model_spec *spec;
     memset(j, 0, sizeof *j);
+    j->count = MICRO;
     choir_check(choir__model_find(model, &spec));
     choir_check(spec->describe(model, &j->info));
     j->run = choir_scope_open(NULL, 11);
@@ -323,6 +330,76 @@ MODEL(llama_shared, "llama:layers=2,heads=8,kv_heads=2,width=32,hidden=24,contex
     false, 4, 8)
 MODEL(mistral, "mistral:layers=2,heads=4,kv_heads=1,width=16,hidden=24,context=8,vocab=22",
     false, 2, 4)
+
+/* --- on a mesh --- */
+
+/* The ranks of a row share a model in parts; the rows have micro-batches of their own. */
+static void open_on_mesh(job *j, const char *model, choir_mesh *mesh, bool fsdp)
+{
+    const choir__model_spec *spec;
+    choir_group *data = choir_mesh_group(mesh, "data");
+    memset(j, 0, sizeof *j);
+    j->first = choir_group_rank(data);
+    j->count = 1;
+    choir_check(choir__model_find(model, &spec));
+    choir_check(spec->describe(model, &j->info));
+    j->run = choir_scope_open(NULL, 11);
+    choir_check(spec->build(j->info.config, j->run, &j->info, &j->net));
+    choir_module *bare = choir_tensor_parallel(
+        j->run, j->net, choir_mesh_group(mesh, "tensor"), choir_tensor_parallel_defaults());
+    j->net = fsdp ? choir_fsdp(j->run, bare, data, choir_fsdp_defaults())
+                  : choir_ddp(j->run, bare, data, choir_ddp_defaults());
+    open_data(j);
+    choir_check(choir_scope_status(j->run));
+}
+
+/* FSDP or DDP over models in parts: the bits of those ranks' parts alone, in steps' norms and
+ * in weights. */
+static int mesh_rank(int rank, int world, void *arg)
+{
+    const struct trial *t = arg;
+    choir_group *group;
+    choir_mesh *mesh;
+    job alone, both;
+    (void)rank;
+    (void)world;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_mesh_new(
+        group, 2, (const char *const[]){"data", "tensor"}, (int[]){MICRO, -1}, &mesh));
+    open_job(&alone, t->model, choir_mesh_group(mesh, "tensor"), false);
+    add_optim(&alone, t->lamb);
+    train(&alone);
+    for (int fsdp = 0; fsdp < 2; fsdp++) {
+        open_on_mesh(&both, t->model, mesh, fsdp);
+        add_optim(&both, t->lamb);
+        for (int step = 0; step < STEPS; step++) {
+            choir_scope *s = choir_step_open(both.run, (uint64_t)step);
+            CHECK_OK(body(s, &both));
+            CHECK_OK(choir_scope_close(s));
+            both.norm[step] = (float)choir_item(choir_optim_grad_norm(both.optim));
+        }
+        CHECK(!memcmp(both.norm, alone.norm, sizeof both.norm));
+        CHECK_OK(choir_device_sync(both.run->device));
+        CHECK_OK(choir_group_barrier(group, NULL));
+        CHECK(hash_of(&both) == hash_of(&alone));
+        CHECK_OK(choir_group_barrier(group, NULL));
+        close_job(&both);
+    }
+    close_job(&alone);
+    choir_mesh_free(mesh);
+    choir_group_free(group);
+    return 0;
+}
+
+static void on_a_mesh(void **state)
+{
+    static const struct trial trials[] = {
+        {"gpt2:layers=2,heads=4,width=16,context=8,vocab=23,dropout=0.2", false},
+        {"llama:layers=1,heads=4,kv_heads=1,width=16,hidden=24,context=8,vocab=23", true}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(trials); i++)
+        assert_int_equal(choir_spawn(2 * MICRO, mesh_rank, (void *)&trials[i]), CHOIR_OK);
+}
 
 /* --- collectives --- */
 
@@ -629,6 +706,8 @@ static int own_rules(int rank, int world, void *arg)
     for (int i = 0; i < 5; i++)
         CHECK(fabsf(g[i] - h[i]) < 1e-6f);
 
+    CHECK(choir_module_init_torch(net, 1) == CHOIR_ERR_STATE);
+    CHECK(strstr(choir_error_message(), "comes before choir_tensor_parallel"));
     choir_adamw(run, net, choir_adamw_defaults()); /* too late now */
     choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){&rule, 1});
     CHECK(choir_scope_status(run) == CHOIR_ERR_STATE);
@@ -656,6 +735,7 @@ int main(void)
         cmocka_unit_test(llama),
         cmocka_unit_test(llama_shared),
         cmocka_unit_test(mistral),
+        cmocka_unit_test(on_a_mesh),
         cmocka_unit_test(scores_in_parts),
         cmocka_unit_test(rules_of_ones_own),
         cmocka_unit_test(wrong_input_is_named),

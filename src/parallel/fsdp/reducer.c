@@ -69,7 +69,7 @@ static void free_slots(choir__fsdp *f)
 
 static void add_cut(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
 {
-    int64_t rows = p->whole.ndim ? p->whole.dim[0] : 1;
+    int64_t rows = p->tensor->shape.ndim ? p->tensor->shape.dim[0] : 1;
     int *n = &f->cut_count[slot->bucket];
     choir__cut **cuts = &f->cuts[slot->bucket];
     *cuts = choir__realloc(*cuts, (size_t)(*n + 1) * sizeof **cuts);

@@ -86,11 +86,13 @@ static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bi
     choir_tensor *y = choir_tp_reduce(product, part->group);
     if (y != product)
         choir__done_with(product);
-    if (!bias)
+    if (!bias || y->poisoned)
         return y;
-    choir_tensor *sum = choir_add(y, bias);
-    choir__done_with(y);
-    return sum;
+    choir_dtype dtype = y->dtype; /* maybe a 16-bit one, where biases are f32 */
+    choir_tensor *wide = dtype == bias->dtype ? y : choir_cast(y, bias->dtype);
+    choir_tensor *sum = choir_add(wide, bias);
+    choir__done_with(wide);
+    return sum->dtype == dtype || sum->poisoned ? sum : choir_cast(sum, dtype);
 }
 
 choir_tensor *choir__tp_linear(

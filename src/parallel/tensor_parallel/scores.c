@@ -94,10 +94,11 @@ static const char *what_is_wrong(
 static choir_tensor *local(choir_tensor *logits)
 {
     const choir__partition *mark = logits->split;
+    choir_tensor *x = logits;
     logits->split = NULL;
-    if (choir__is_half(logits->dtype) && !logits->poisoned)
-        logits = choir_cast(logits, CHOIR_F32);
-    choir_tensor *x = choir_contiguous(logits);
+    if (choir__is_half(x->dtype) && !x->poisoned)
+        x = choir_cast(x, CHOIR_F32);
+    x = choir_contiguous(x);
     logits->split = mark;
     return x;
 }

@@ -1,0 +1,29 @@
+/* tp: a process a device, each with a part of the large weights; all work on every micro-batch.
+ */
+#include <choir/tensor_parallel.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+
+static choir_status parse(const char *text, choir__strategy_options *o)
+{
+    (void)o;
+    return choir__options_parse(text, "strategy tp", (choir__option[]){{NULL}});
+}
+
+static choir_status build(choir__part *p)
+{
+    p->model = p->evaluated =
+        choir_tensor_parallel(p->run, p->net, p->env.group, choir_tensor_parallel_defaults());
+    return CHOIR_OK; /* errors stick to the run */
+}
+
+const choir__strategy choir__strategy_tp = {
+    .name = "tp",
+    .options = "",
+    .help = "a process a device, large weights dealt out by columns, rows and heads",
+    .spread = CHOIR__RANKS_TOGETHER,
+    .parse = parse,
+    .build = build,
+    .step = choir__strategy_plain_step,
+};

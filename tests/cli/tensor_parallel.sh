@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# tp: near the losses of one device, the same bits each time, checkpoints that any number of ranks goes on
+# from; and what wrong input is told.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+export CHOIR_CPU_DEVICES=4
+
+# near FILE FILE: losses of steps within 1e-4 of each other.
+near() {
+    paste <(losses "$1") <(losses "$2") | awk '{
+        d = $1 - $2; if (d < 0) d = -d
+        if (NF != 2 || d > 1e-4 * $1) { print "step " NR ": " $0; far = 1 } }
+        END { exit far || NR == 0 }'
+}
+
+losses() {
+    sed -n 's/.*"event": *"step".*"loss": *\([0-9.e-]*\).*/\1/p' "$1"
+}
+
+args=(--json --microbatches 2 --batch-size 12 --clip 1)
+
+trains_like_one_device() {
+    local model
+    for model in "$gpt,dropout=0.1" "$llama,kv_heads=2" \
+        bert:layers=1,heads=2,width=16,context=16; do
+        good train "${args[@]}" --steps 6 --model "$model" text && mv out single
+        good train "${args[@]}" --steps 6 --model "$model" --strategy tp --nproc 2 text &&
+            mv out one || return
+        near single one || fail "losses of $model"
+        good train "${args[@]}" --steps 6 --model "$model" --strategy tp --nproc 2 text &&
+            mv out two
+        same_run one two || fail "two runs of $model differ"
+        [ "$(field parameters single)" = "$(field parameters one)" ] ||
+            fail "parameters: $(field parameters one)"
+    done
+    good train "${args[@]}" --steps 6 --model "$llama,kv_heads=2" text && mv out single
+    good train "${args[@]}" --steps 6 --model "$llama,kv_heads=2" --strategy tp --nproc 4 text &&
+        mv out one
+    near single one || fail "losses of four ranks, two of them with the same heads"
+    "$CHOIR" run -n 2 "$CHOIR" train "${args[@]}" --steps 4 --model "$gpt" --strategy tp text \
+        >out 2>err || fail "under choir run: $(cat err)"
+}
+
+# Its own bits go on at the same number of ranks; others, and one device, go on near them.
+goes_on() {
+    local model="$llama,kv_heads=2"
+    rm -rf saved
+    good train "${args[@]}" --steps 8 --model "$model" --strategy tp --nproc 2 text && mv out whole
+    good train "${args[@]}" --steps 4 --model "$model" --strategy tp --nproc 2 --save saved text
+    good train "${args[@]}" --steps 8 --resume saved --strategy tp --nproc 2 text && mv out rest
+    same_run whole rest 5
+    losses whole | tail -4 >expected
+    for ranks in 1 4; do
+        strategy=tp
+        [ $ranks = 1 ] && strategy=single
+        good train "${args[@]}" --steps 8 --resume saved --strategy $strategy --nproc $ranks text
+        losses out >found
+        paste expected found | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) exit 1 }
+            END { exit NR != 4 }' || fail "resumed on $ranks: $(paste expected found)"
+    done
+    good eval saved text --json && mv out evaluated
+    grep -q '"loss"' evaluated || fail "eval of what tp saved: $(cat evaluated)"
+}
+
+told() {
+    bad 1 "2 heads cannot be dealt out to 4 ranks" train --steps 1 --model "$gpt" \
+        --batch-size 4 --strategy tp --nproc 4 text
+    bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
+        --batch-size 4 --strategy tp --nproc 2 random
+    bad 2 "tp" train --strategy tp:what=1 --nproc 2 --model toy random
+}
+
+check trains_like_one_device
+check goes_on
+check told
+finish
