@@ -56,8 +56,7 @@ static choir_status take_failure(choir__compare *c, choir__entry *e, const choir
 static choir_status run_entry(choir__compare *c, choir__entry *e)
 {
     choir__outcome *o = &e->runs[e->run_count++];
-    choir_status status =
-        choir__compare_run(c, e->text, c->job.microbatches, c->job.steps, NULL, o);
+    choir_status status = choir__compare_run(c, e, c->job.microbatches, c->job.steps, NULL, o);
     if (status == CHOIR_OK && (o->status || !o->summary))
         status = take_failure(c, e, o);
     return status;
@@ -67,7 +66,7 @@ static choir_status run_split(choir__compare *c, choir__entry *e, int split)
 {
     choir__outcome o;
     int64_t m = c->job.batch_size / c->splits[split];
-    choir_status status = choir__compare_run(c, e->text, m, c->job.steps, NULL, &o);
+    choir_status status = choir__compare_run(c, e, m, c->job.steps, NULL, &o);
     if (status == CHOIR_OK && !o.status && o.summary) {
         if (!e->split[split])
             e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
@@ -119,8 +118,7 @@ static choir_status watch(choir__compare *c, choir__entry *e, progress *p)
     e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
     int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
     steps = choir__max(steps, WATCHED_STEPS);
-    choir_status status =
-        choir__compare_run(c, e->text, c->job.microbatches, steps, e->watch, &o);
+    choir_status status = choir__compare_run(c, e, c->job.microbatches, steps, e->watch, &o);
     e->watch->step_s = choir__outcome_number(&o, "step_ms_median") * 1e-3;
     choir__outcome_free(&o);
     return status;

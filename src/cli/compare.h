@@ -53,7 +53,9 @@ enum { CHOIR__MAX_SPLITS = 16 };
 /* A strategy in the comparison. */
 typedef struct choir__entry {
     char text[320]; /* as --strategy takes it */
-    const choir__strategy *strategy;
+    char mesh[64];  /* as --mesh does; "": it is no composition */
+    choir__composition composition;
+    const choir__strategy *strategy; /* of it */
     int run_count;
     choir__outcome *runs; /* (repeats) */
     bool failed;
@@ -73,6 +75,7 @@ typedef struct choir__compare {
     char **args;    /* (arg_count) options passed on to train */
     int arg_count;
     const char *strategies, *splits_text, *plot; /* as given; NULL: not */
+    const char *mesh;                            /* of compositions; NULL: by the devices */
     bool chosen;                                 /* the strategies were named */
     int64_t repeats;
     char devices[CHOIR__MAX_DEVICES * 16]; /* as --devices takes it */
@@ -89,8 +92,8 @@ void choir__compare_free(choir__compare *c);
 
 /* Trains in a process of its own; watch: NULL, or filled in. The outcome is the caller's to
  * free. Errors: I/O; interrupted. That the run itself failed is an outcome. */
-choir_status choir__compare_run(choir__compare *c, const char *strategy, int64_t microbatches,
-    int64_t steps, choir__watch *watch, choir__outcome *outcome);
+choir_status choir__compare_run(choir__compare *c, const choir__entry *entry,
+    int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome);
 
 /* --- compare_figures.c --- */
 

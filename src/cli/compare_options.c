@@ -31,7 +31,9 @@ static void help(void)
            "                        (default: all that fit):\n");
     for (int i = 0; choir__strategies[i]; i++)
         printf("%s%s", i ? ", " : "                          ", choir__strategies[i]->name);
-    printf("\n  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"
+    printf("\n                        and compositions, as ddp+pipeline\n"
+           "  --mesh 2x4            of compositions (default: two devices for the innermost)\n"
+           "  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"
            "  --batch-size N        samples of the global batch (default 32)\n"
            "  --microbatches M      the cut of the batch, the same for all (default: four a\n"
            "                        device, or the next fewer that divide the batch)\n"
@@ -84,7 +86,7 @@ static int set_own(choir__compare *c, int id, const char *text)
 /* An option of train: kept for the runs, unless it is ours to say. */
 static int set_shared(choir__compare *c, int id, const char *text)
 {
-    static const char *const ours[] = {"devices", "microbatches", "steps", "json"};
+    static const char *const ours[] = {"devices", "microbatches", "steps", "json", "mesh"};
     const char *name = choir__job_option_name(id);
     int status = refuse(name);
     if (status == CHOIR__EXIT_OK)
@@ -139,6 +141,25 @@ static int read_options(choir__compare *c, int argc, char **argv, bool *done)
 
 /* --- strategies --- */
 
+/* As told; else the innermost strategy of two has two devices. */
+static int choose_mesh(const choir__compare *c, choir__entry *e)
+{
+    int devices = c->job.device_count;
+    if (e->composition.count < 2)
+        return CHOIR__EXIT_OK;
+    if (c->mesh)
+        snprintf(e->mesh, sizeof e->mesh, "%s", c->mesh);
+    else if (e->composition.count == 2 && devices % 2 == 0)
+        snprintf(e->mesh, sizeof e->mesh, "%dx2", devices / 2);
+    else
+        return choir__cli_usage("compare",
+            "--strategies %s on %d device%s: --mesh is to say how, as --mesh 2x2", e->text,
+            devices, devices > 1 ? "s" : "");
+    if (choir__composition_mesh(&e->composition, e->mesh) != CHOIR_OK)
+        return choir__cli_usage("compare", "--mesh %s: %s", e->mesh, choir_error_message());
+    return CHOIR__EXIT_OK;
+}
+
 static int add_entry(choir__compare *c, const char *text, size_t length)
 {
     choir__strategy_options options = {0};
@@ -149,11 +170,12 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
     for (int i = 0; i < c->count; i++)
         if (!strcmp(c->entries[i].text, e.text))
             return CHOIR__EXIT_OK;
-    if (choir__strategy_find(e.text, &e.strategy) != CHOIR_OK)
-        return choir__cli_usage("compare", "%s", choir_error_message());
-    if (e.strategy->parse(e.text, &options) != CHOIR_OK)
+    if (choir__composition_parse(e.text, &e.composition, &options) != CHOIR_OK)
         return choir__cli_usage(
             "compare", "--strategies %s: %s", e.text, choir_error_message());
+    int status = choose_mesh(c, &e);
+    if (status != CHOIR__EXIT_OK)
+        return status;
     c->entries = choir__realloc(c->entries, (size_t)(c->count + 1) * sizeof *c->entries);
     c->entries[c->count++] = e;
     return CHOIR__EXIT_OK;
@@ -176,6 +198,8 @@ static const char *end_of_strategy(const char *text)
 static int list_strategies(choir__compare *c)
 {
     int status = add_entry(c, "single", strlen("single")); /* all is measured by it */
+    /* each strategy shows its worth where it has two devices at least */
+    static const char *const compositions[] = {"ddp+pipeline", NULL};
     const char *text = c->strategies;
     for (int i = 0; choir__strategies[i] && !text; i++) {
         static const char *const none[] = {NULL};
@@ -186,13 +210,18 @@ static int list_strategies(choir__compare *c)
             if (status == CHOIR__EXIT_OK)
                 status = add_entry(c, *v, strlen(*v));
     }
+    for (int i = 0; compositions[i] && !text && status == CHOIR__EXIT_OK; i++)
+        if (c->job.device_count >= 4 && c->job.device_count % 2 == 0)
+            status = add_entry(c, compositions[i], strlen(compositions[i]));
     while (text && *text && status == CHOIR__EXIT_OK) {
         const char *end = end_of_strategy(text);
         status = add_entry(c, text, (size_t)(end - text));
         text = end + (*end == ',');
     }
-    for (int i = 0; i < c->count; i++)
+    for (int i = 0; i < c->count; i++) {
+        c->entries[i].strategy = choir__composition_strategy(&c->entries[i].composition);
         c->entries[i].runs = choir__calloc((size_t)c->repeats, sizeof *c->entries[i].runs);
+    }
     return status;
 }
 
@@ -286,6 +315,8 @@ int choir__compare_parse(choir__compare *c, int argc, char **argv, bool *done)
     if (status != CHOIR__EXIT_OK || *done)
         return status;
     c->chosen = c->strategies != NULL;
+    c->mesh = c->job.mesh;
+    c->job.mesh = NULL; /* it is single's job */
     c->job.steps = c->job.steps ? c->job.steps : STEPS;
     status = check_start(c);
     if (status == CHOIR__EXIT_OK)

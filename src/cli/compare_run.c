@@ -176,20 +176,21 @@ static void shut(int *fd)
 }
 
 /* What the user said, then what is ours to say. */
-static char **train_args(const choir__compare *c, const char *strategy, int64_t microbatches,
-    int64_t steps, char texts[4][CHOIR__MAX_DEVICES * 16 + 32])
+static char **train_args(const choir__compare *c, const choir__entry *e, int64_t microbatches,
+    int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
 {
-    char **argv = choir__calloc((size_t)c->arg_count + 12, sizeof *argv);
+    char **argv = choir__calloc((size_t)c->arg_count + 13, sizeof *argv);
     int n = 0;
     argv[n++] = "choir";
     argv[n++] = "train";
     for (int i = 0; i < c->arg_count; i++)
         argv[n++] = c->args[i];
-    snprintf(texts[0], sizeof texts[0], "--strategy=%s", strategy);
+    snprintf(texts[0], sizeof texts[0], "--strategy=%s", e->text);
     snprintf(texts[1], sizeof texts[1], "--devices=%s", c->devices);
     snprintf(texts[2], sizeof texts[2], "--microbatches=%lld", (long long)microbatches);
     snprintf(texts[3], sizeof texts[3], "--steps=%lld", (long long)steps);
-    for (int i = 0; i < 4; i++)
+    snprintf(texts[4], sizeof texts[4], "--mesh=%s", e->mesh);
+    for (int i = 0; i < 4 + (*e->mesh != '\0'); i++)
         argv[n++] = texts[i];
     argv[n++] = "--json";
     argv[n++] = "--no-eval";
@@ -199,14 +200,14 @@ static char **train_args(const choir__compare *c, const char *strategy, int64_t 
     return argv;
 }
 
-choir_status choir__compare_run(choir__compare *c, const char *strategy, int64_t microbatches,
-    int64_t steps, choir__watch *watch, choir__outcome *outcome)
+choir_status choir__compare_run(choir__compare *c, const choir__entry *entry,
+    int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome)
 {
-    char texts[4][CHOIR__MAX_DEVICES * 16 + 32];
+    char texts[5][CHOIR__MAX_DEVICES * 16 + 32];
     run r = {.out = {-1, -1}, .err = {-1, -1}, .outcome = outcome};
     choir__family family;
     *outcome = (choir__outcome){0};
-    r.argv = train_args(c, strategy, microbatches, steps, texts);
+    r.argv = train_args(c, entry, microbatches, steps, texts);
     choir__family_init(&family, 1);
     family.grace_s = 0;
     choir_status status = open_pipes(&r);

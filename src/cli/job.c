@@ -111,17 +111,17 @@ static choir_status check_sizes(choir__job *j)
 {
     const bool chosen = j->microbatches > 0;
     if (!chosen)
-        j->microbatches =
-            j->strategy->micro_each ? j->strategy->micro_each * choir__strategy_workers(j) : 1;
-    bool apart = j->strategy->spread == CHOIR__DEVICE_A_RANK;
-    if (apart && j->batch_size < j->nproc)
+        j->microbatches = choir__strategy_microbatches(j);
+    int dealt = choir__strategy_dealt(j);
+    const char *to = j->composition.count > 1 ? "replicas" : "ranks";
+    if (j->batch_size < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a batch of %lld is smaller than %d ranks; each wants a sample",
-            (long long)j->batch_size, j->nproc);
-    if (apart && j->microbatches < j->nproc)
+            "a batch of %lld is smaller than %d %s; each wants a sample",
+            (long long)j->batch_size, dealt, to);
+    if (j->microbatches < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%lld micro-batches are fewer than %d ranks; each wants one",
-            (long long)j->microbatches, j->nproc);
+            "%lld micro-batches are fewer than %d %s; each wants one",
+            (long long)j->microbatches, dealt, to);
     if (j->batch_size % j->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld does not divide into %lld micro-batches; %lld would%s",

@@ -15,6 +15,7 @@ typedef struct choir__job {
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
+    const char *mesh;                            /* NULL: a composition wants one */
     const char *tokenizer_file;                  /* NULL: characters, or bytes */
     const char *amp;  /* NULL: off; or a level's name, see amp.h */
     const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
@@ -26,7 +27,8 @@ typedef struct choir__job {
     bool json, quiet, bytes;
     bool no_eval;   /* no validation at the end */
     bool recompute; /* choir_module_recompute_blocks */
-    const choir__strategy *strategy;
+    choir__composition composition;
+    const choir__strategy *strategy; /* of it */
     choir__strategy_options strategy_options;
     char resumed_model[512];   /* the model of --resume, where none is named */
     const char *weights;       /* to start from: a file or a folder */

@@ -15,6 +15,7 @@
 enum option_id {
     MODEL = 256,
     STRATEGY,
+    MESH,
     DEVICES,
     NPROC,
     BACKEND,
@@ -56,6 +57,7 @@ enum option_id {
 const struct option choir__job_options[] = {
     {"model", required_argument, NULL, MODEL},
     {"strategy", required_argument, NULL, STRATEGY},
+    {"mesh", required_argument, NULL, MESH},
     {"devices", required_argument, NULL, DEVICES},
     {"nproc", required_argument, NULL, NPROC},
     {"backend", required_argument, NULL, BACKEND},
@@ -143,6 +145,7 @@ static const char **word_of(choir__job *j, int id)
     switch (id) {
     case MODEL: return &j->model;
     case STRATEGY: return &j->strategy_text;
+    case MESH: return &j->mesh;
     case DEVICES: return &j->devices;
     case OPTIMIZER: return &j->optimizer;
     case SCHEDULE: return &j->schedule;
@@ -205,25 +208,70 @@ int choir__job_set(choir__job *j, int id, const char *text)
 
 static bool has_ranks(const choir__job *j)
 {
-    return j->strategy->spread == CHOIR__DEVICE_A_RANK ||
-           j->strategy->spread == CHOIR__RANKS_TOGETHER;
+    return j->strategy->spread != CHOIR__ONE_DEVICE &&
+           j->strategy->spread != CHOIR__ALL_DEVICES;
+}
+
+/* Strategies that know both have a rank a device, unless a composition's innermost is to have
+ * the devices of a process: as many ranks were asked for as the others have. */
+static void go_over_ranks(choir__composition *c, int ranks, int product)
+{
+    for (int d = 0; d < c->count; d++) {
+        const choir__strategy *over = c->dims[d].strategy->over_ranks;
+        bool inside = d > 0 && d == c->count - 1 && ranks * c->dims[d].size == product;
+        if (over && !(inside && ranks < product))
+            c->dims[d].strategy = over;
+    }
+}
+
+/* How many ranks there are to be, where a mesh says so. */
+static int fit_mesh(choir__job *j)
+{
+    choir__composition *c = &j->composition;
+    int asked = j->launched && j->world > 1 ? j->world : j->nproc, product = 1, ranks;
+    if (!j->mesh && c->count > 1)
+        return choir__cli_usage(j->command,
+            "--strategy %s wants a mesh of %d dimensions, the outermost first: --mesh %s",
+            j->strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
+    if (j->mesh && choir__composition_mesh(c, j->mesh) != CHOIR_OK)
+        return choir__cli_usage(j->command, "--mesh %s: %s", j->mesh, choir_error_message());
+    for (int d = 0; d < c->count; d++)
+        product *= c->dims[d].size;
+    ranks = j->mesh ? product : asked;
+    if (j->mesh || asked > 1)
+        go_over_ranks(c, asked ? asked : ranks, product);
+    if (choir__composition_inside(c))
+        ranks /= c->dims[c->count - 1].size;
+    if (j->mesh && asked && ranks != asked)
+        return choir__cli_usage(j->command,
+            j->launched ? "--mesh %s wants %d ranks, and %d were started"
+                        : "--mesh %s has %d ranks, and --nproc says %d",
+            j->mesh, ranks, asked);
+    j->nproc = ranks;
+    return CHOIR__EXIT_OK;
 }
 
 static int parse_strategy(choir__job *j)
 {
-    if (choir__strategy_find(j->strategy_text, &j->strategy) != CHOIR_OK)
-        return choir__cli_usage(j->command, "%s", choir_error_message());
-    if (j->strategy->parse(j->strategy_text, &j->strategy_options) != CHOIR_OK)
+    if (choir__composition_parse(j->strategy_text, &j->composition, &j->strategy_options) !=
+        CHOIR_OK)
         return choir__cli_usage(
             j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
-    if (j->nproc > 1 && j->strategy->over_ranks)
-        j->strategy = j->strategy->over_ranks;
-    if (!has_ranks(j) && j->nproc > 1)
+    int status = fit_mesh(j);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    j->strategy = choir__composition_strategy(&j->composition);
+    if (has_ranks(j) || j->nproc <= 1)
+        return CHOIR__EXIT_OK;
+    if (j->launched)
         return choir__cli_usage(j->command,
-            "--nproc %d with --strategy %s: several ranks want --strategy ddp, hogwild, mp or "
-            "pipeline",
-            j->nproc, j->strategy->name);
-    return CHOIR__EXIT_OK;
+            "%d ranks were started, each to train alone: several ranks want --strategy ddp, "
+            "hogwild, mp or pipeline",
+            j->world);
+    return choir__cli_usage(j->command,
+        "--nproc %d with --strategy %s: several ranks want --strategy ddp, hogwild, mp or "
+        "pipeline",
+        j->nproc, j->strategy->name);
 }
 
 static void add_device(choir__job *j, const char *kind, size_t length, long index)
@@ -276,9 +324,21 @@ static int parse_devices(choir__job *j)
     for (int i = 0; i < j->device_count; i++)
         if (!choir_device_find(j->device_names[i]))
             return choir__cli_fail();
-    /* two ranks may share a device */
-    return j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
-                                                     : CHOIR__EXIT_OK;
+    return CHOIR__EXIT_OK;
+}
+
+/* Two ranks may share a device; what one process has, it has once. */
+static int check_devices(const choir__job *j)
+{
+    const choir__composition *c = &j->composition;
+    bool inside = choir__composition_inside(c);
+    if (inside && c->dims[c->count - 1].size > j->device_count)
+        return choir__cli_usage(j->command,
+            "--mesh %s with --nproc %d wants %d devices a rank, and there %s %d", j->mesh,
+            j->nproc, c->dims[c->count - 1].size, j->device_count > 1 ? "are" : "is",
+            j->device_count);
+    return inside || j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
+                                                               : CHOIR__EXIT_OK;
 }
 
 /* Names and their options, as far as they can be judged without any data: wrong usage. */
@@ -305,14 +365,7 @@ static int check_words(choir__job *j)
  * has one. */
 static int count_ranks(choir__job *j)
 {
-    if (j->launched && j->world > 1 && j->strategy->over_ranks)
-        j->strategy = j->strategy->over_ranks;
     bool ranks = has_ranks(j);
-    if (j->launched && j->world > 1 && !ranks)
-        return choir__cli_usage(j->command,
-            "%d ranks were started, each to train alone: several ranks want --strategy ddp, "
-            "hogwild, mp or pipeline",
-            j->world);
     if (j->launched)
         j->nproc = j->world;
     if (!j->nproc)
@@ -371,6 +424,8 @@ int choir__job_check(choir__job *j)
         status = parse_strategy(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_devices(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_devices(j);
     if (status == CHOIR__EXIT_OK)
         status = check_words(j);
     return status == CHOIR__EXIT_OK ? count_ranks(j) : status;

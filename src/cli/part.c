@@ -35,9 +35,11 @@ void choir__part_add_device(choir__part *p, choir_device *device)
 static choir_status take_devices(choir__part *p)
 {
     const choir__job *j = p->job;
-    bool all = j->strategy->spread == CHOIR__ALL_DEVICES;
-    int first = all ? 0 : p->env.local_rank % j->device_count;
-    int count = all ? j->device_count : 1;
+    const choir__composition *c = &j->composition;
+    int count = j->strategy->spread == CHOIR__ALL_DEVICES ? j->device_count
+                : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                          : 1;
+    int first = p->env.local_rank % (j->device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir_device *device = choir_device_find(j->device_names[first + i]);
@@ -59,6 +61,8 @@ choir_status choir__part_open(choir__part *p, const choir__job *j)
         return status;
     p->env.microbatches = j->microbatches;
     status = take_devices(p);
+    if (status == CHOIR_OK)
+        status = choir__part_mesh(p);
     if (status == CHOIR_OK && p->env.world > 1)
         choir__device_bind_thread(p->env.device);
     return status;
@@ -68,13 +72,10 @@ choir_status choir__part_build(choir__part *p)
 {
     const choir__job *j = p->job;
     choir__model_info info = j->info;
-    p->run = choir_run_open(&p->env, j->seed);
-    if (choir__part_together(p))
-        p->micro_count = j->microbatches;
-    else
-        choir_env_micro(&p->env, &p->micro_first, &p->micro_count);
+    p->run = choir_run_open(&p->dealt, j->seed);
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
     choir_status status = j->spec->build(j->info.config, p->run, &info, &p->net);
-    p->evaluated = p->net;
+    p->model = p->evaluated = p->net;
     if (status == CHOIR_OK && j->strategy->shards)
         status = j->strategy->build(p);
     if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
@@ -96,25 +97,16 @@ choir_status choir__part_build(choir__part *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->batch_size;
     loader.workers = (int)j->workers;
-    loader.seed = j->seed;
-    loader.microbatches = loader.micro_count = j->microbatches;
-    p->loader = choir__part_together(p)
-                    ? choir_loader_new(p->run, j->train, loader)
-                    : choir_env_loader_with(p->run, &p->env, j->train, loader);
+    p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
     p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
     return choir_scope_status(p->run);
-}
-
-bool choir__part_together(const choir__part *p)
-{
-    return p->job->strategy->spread == CHOIR__RANKS_TOGETHER;
 }
 
 choir_status choir__part_mean(const choir__part *p, const float *losses, float *mean)
 {
     int64_t total = p->micro_count;
-    if (!choir__part_together(p))
-        return choir_env_mean(&p->env, losses, mean);
+    if (p->dealt.world > 1)
+        return choir_env_mean(&p->dealt, losses, mean);
     *mean = choir__tree_sum(losses, total, 1.0f / (float)total);
     return CHOIR_OK;
 }
@@ -164,6 +156,8 @@ choir_status choir__part_figures(
 void choir__part_close(choir__part *p)
 {
     choir_scope_close(p->run);
+    choir_mesh_free(p->mesh);
+    choir_group_free(p->also);
     choir_env_free(&p->env);
     free(p->losses);
 }

@@ -12,9 +12,6 @@ choir_status choir__part_open(choir__part *part, const choir__job *job);
  * Collective. */
 choir_status choir__part_build(choir__part *part);
 
-/* Whether its ranks work on the same micro-batches: then all of them have all losses. */
-bool choir__part_together(const choir__part *part);
-
 /* The mean of the job's losses, of which this rank has read its own. Collective. */
 choir_status choir__part_mean(const choir__part *part, const float *losses, float *mean);
 

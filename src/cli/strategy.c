@@ -43,17 +43,48 @@ choir_status choir__strategy_find(const char *text, const choir__strategy **stra
 
 int choir__strategy_workers(const choir__job *job)
 {
+    int product = 1;
     switch (job->strategy->spread) {
     case CHOIR__ALL_DEVICES: return job->device_count;
     case CHOIR__DEVICE_A_RANK:
     case CHOIR__RANKS_TOGETHER: return job->nproc;
+    case CHOIR__ON_A_MESH:
+        for (int d = 0; d < job->composition.count; d++)
+            product *= job->composition.dims[d].size;
+        return product;
     default: return 1;
     }
 }
 
-bool choir__strategy_is_whole(const choir__strategy *s)
+int choir__strategy_dealt(const choir__job *job)
 {
-    return s->spread == CHOIR__ONE_DEVICE || s->spread == CHOIR__DEVICE_A_RANK;
+    int product = 1;
+    for (int d = 0; d < job->composition.count; d++)
+        if (job->composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
+            product *= job->composition.count > 1 ? job->composition.dims[d].size : job->nproc;
+    return product;
+}
+
+int64_t choir__strategy_microbatches(const choir__job *job)
+{
+    const choir__composition *c = &job->composition;
+    int64_t product = 1;
+    for (int d = 0; d < c->count; d++) {
+        int64_t each = c->dims[d].strategy->micro_each;
+        int size = c->count > 1 ? c->dims[d].size : choir__strategy_workers(job);
+        product *= each ? each * size : 1;
+    }
+    return product;
+}
+
+bool choir__strategy_is_whole(const choir__job *job)
+{
+    for (int d = 0; d < job->composition.count; d++) {
+        choir__spread spread = job->composition.dims[d].strategy->spread;
+        if (spread != CHOIR__ONE_DEVICE && spread != CHOIR__DEVICE_A_RANK)
+            return false;
+    }
+    return true;
 }
 
 choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)
@@ -87,7 +118,7 @@ static choir_status parse_single(const char *text, choir__strategy_options *opti
 
 static choir_status build_single(choir__part *p)
 {
-    p->model = p->net;
+    (void)p;
     return CHOIR_OK;
 }
 

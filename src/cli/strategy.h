@@ -2,7 +2,12 @@
  *
  * An entry says what its options are, which devices and ranks it wants, how many micro-batches
  * there are unless told, how it wraps the model, and what one step is. All else (data,
- * optimizer, evaluation, checkpoints, reports) is the same under every strategy. */
+ * optimizer, evaluation, checkpoints, reports) is the same under every strategy.
+ *
+ * Several make a composition, "ddp+pipeline", on a mesh (strategy_mesh.c): each has a dimension
+ * of it, and the ranks along that are its group, part->along. The innermost wraps the model
+ * first, the next one what that gave. An entry that names its dimension can take part, by
+ * itself: build wraps part->model and asks part->along, not the job, who its ranks are. */
 #ifndef CHOIR_CLI_STRATEGY_H
 #define CHOIR_CLI_STRATEGY_H
 
@@ -11,6 +16,7 @@
 #include <choir/ddp.h>
 #include <choir/env.h>
 #include <choir/fsdp.h>
+#include <choir/mesh.h>
 #include <choir/optim.h>
 
 enum { CHOIR__MAX_DEVICES = 64 };
@@ -33,10 +39,17 @@ typedef struct choir__strategy_options {
 typedef struct choir__part {
     const struct choir__job *job;
     choir_env env;
+    choir_mesh *mesh;  /* of a composition; else NULL */
+    choir_env dealt;   /* the ranks that micro-batches are dealt to, as env tells of all; alone,
+                          group may be NULL */
+    choir_group *also; /* dealt's, if it is a group of its own */
+    /* For a strategy's functions, which are called for one dimension at a time: */
+    const struct choir__dimension *at;
+    choir_group *along;                        /* the ranks along it, in order */
     choir_device *devices[CHOIR__MAX_DEVICES]; /* that this process uses; the first is home */
     int device_count;
     choir_scope *run;
-    choir_module *net, *model; /* bare, and as the strategy wrapped it */
+    choir_module *net, *model; /* bare, and as the strategies have wrapped it so far */
     choir_module *evaluated;   /* which of them runs outside of steps */
     choir_optim *optim;
     choir_scaler *scaler; /* of --amp fp16, O1, O2; else NULL */
@@ -54,6 +67,7 @@ typedef enum choir__spread {
     CHOIR__ALL_DEVICES,    /* one process with all of them */
     CHOIR__DEVICE_A_RANK,  /* a process a device, each with micro-batches of its own */
     CHOIR__RANKS_TOGETHER, /* a process a device, all with a part in each micro-batch */
+    CHOIR__ON_A_MESH,      /* each of several as it says */
 } choir__spread;
 
 typedef struct choir__strategy choir__strategy;
@@ -61,6 +75,8 @@ struct choir__strategy {
     const char *name;
     const char *options; /* ":key=value,..." as the help shows them; "" */
     const char *help;    /* one line */
+    /* Of a mesh that it works along, as "data"; NULL: it takes no part in compositions. */
+    const char *dimension;
     choir__spread spread;
     bool shards; /* weights, too: wraps the model before they are read from a file */
     /* Texts that `choir compare` runs, ended by NULL; NULL: the name alone. */
@@ -68,10 +84,11 @@ struct choir__strategy {
     /* Reads text's options and checks them. Error: argument. */
     choir_status (*parse)(const char *text, choir__strategy_options *options);
     int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
-    /* part->model out of part->net, before there is an optimizer or a loader. What is evaluated
-     * is net unless it says otherwise. */
+    /* Wraps part->model, before there is an optimizer or a loader. What is evaluated is net
+     * unless it says otherwise. */
     choir_status (*build)(choir__part *part);
-    /* Forward and backward of this process's micro-batches; fills in part->losses. */
+    /* Forward and backward of this process's micro-batches; fills in part->losses. Of a
+     * composition one may have its own, the others choir__strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__part *part);
     /* The same where there are several ranks; NULL: it is of one process alone. */
     const choir__strategy *over_ranks;
@@ -92,14 +109,49 @@ extern const choir__strategy choir__strategy_single, choir__strategy_dp,
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);
 
+/* --- compositions: strategy_mesh.c --- */
+
+typedef struct choir__dimension {
+    const choir__strategy *strategy;
+    int size; /* ranks along it, or devices of a process */
+} choir__dimension;
+
+/* What --strategy names: one strategy, or several, the outermost first. */
+typedef struct choir__composition {
+    choir__dimension dims[CHOIR_MESH_MAX_DIMS];
+    int count;
+    choir__strategy whole; /* of several: that does what all of them do */
+    char name[96];
+} choir__composition;
+
+/* Parts of "ddp:...+pipeline:..." and their options. Error: argument, also where they do not
+ * compose. */
+choir_status choir__composition_parse(
+    const char *text, choir__composition *c, choir__strategy_options *options);
+/* The one strategy, or the one that does what all do. */
+const choir__strategy *choir__composition_strategy(choir__composition *c);
+/* "2x4" into the sizes; a dimension a strategy. */
+choir_status choir__composition_mesh(choir__composition *c, const char *text);
+/* Whether the innermost strategy is of one process, with its dimension's devices. */
+bool choir__composition_inside(const choir__composition *c);
+
+/* A group a dimension, and the ranks that micro-batches are dealt to. Collective. */
+choir_status choir__part_mesh(choir__part *part);
+
+/* --- jobs --- */
+
 /* Devices or ranks that a job's work is dealt to. */
 int choir__strategy_workers(const struct choir__job *job);
+/* Runs that its micro-batches are dealt in: ranks that have some of their own. */
+int choir__strategy_dealt(const struct choir__job *job);
+/* Unless told: the cut of the global batch. */
+int64_t choir__strategy_microbatches(const struct choir__job *job);
 
 /* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
 void choir__part_add_device(choir__part *part, choir_device *device);
 
 /* Whether a process's device holds all of the model and of its micro-batches. */
-bool choir__strategy_is_whole(const choir__strategy *strategy);
+bool choir__strategy_is_whole(const struct choir__job *job);
 
 /* Where backward starts: the loss, scaled if gradients are. */
 choir_tensor *choir__part_scaled(const choir__part *part, choir_tensor *loss);

@@ -54,7 +54,7 @@ static choir_data_parallel_opts options_of(choir__part *p)
 static choir_status build(choir__part *p)
 {
     choir_data_parallel_opts opts = options_of(p);
-    p->model = choir_data_parallel(p->run, p->net, opts);
+    p->model = choir_data_parallel(p->run, p->model, opts);
     choir__part_add_device(p, opts.output_device);
     return CHOIR_OK; /* errors stick to the run */
 }
@@ -62,7 +62,7 @@ static choir_status build(choir__part *p)
 static choir_status build_balanced(choir__part *p)
 {
     choir_data_parallel_opts opts = options_of(p);
-    p->model = choir_data_parallel_balanced(p->run, p->net, opts);
+    p->model = choir_data_parallel_balanced(p->run, p->model, opts);
     choir__part_add_device(p, opts.output_device);
     return CHOIR_OK;
 }

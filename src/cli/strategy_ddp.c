@@ -23,7 +23,7 @@ static choir_status build(choir__part *p)
     const choir__strategy_options *o = &p->job->strategy_options;
     choir_ddp_opts opts = o->ddp;
     opts.algorithm = *o->algorithm ? o->algorithm : NULL;
-    p->model = choir_ddp(p->run, p->net, p->env.group, opts);
+    p->model = choir_ddp(p->run, p->model, p->along, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 
@@ -31,6 +31,7 @@ const choir__strategy choir__strategy_ddp = {
     .name = "ddp",
     .options = "[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange]",
     .help = "a process a device, gradients averaged while backward runs",
+    .dimension = "data",
     .spread = CHOIR__DEVICE_A_RANK,
     .parse = parse,
     .micro_each = 1,

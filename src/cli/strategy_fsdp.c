@@ -23,7 +23,7 @@ static choir_status build(choir__part *p)
     const choir__strategy_options *o = &p->job->strategy_options;
     choir_fsdp_opts opts = o->fsdp;
     opts.unit_class = *o->unit_class ? o->unit_class : NULL;
-    p->model = choir_fsdp(p->run, p->net, p->env.group, opts);
+    p->model = choir_fsdp(p->run, p->model, p->along, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 
@@ -33,6 +33,7 @@ const choir__strategy choir__strategy_fsdp = {
     .name = "fsdp",
     .options = "[:stage=3,shard_ranks=0,unit_params=0,unit_class=NAME]",
     .help = "a process a device, weights, gradients and state sharded",
+    .dimension = "shard",
     .spread = CHOIR__DEVICE_A_RANK,
     .shards = true,
     .variants = variants,

@@ -15,8 +15,8 @@ static choir_status parse(const char *text, choir__strategy_options *options)
 static choir_status build(choir__part *p)
 {
     choir_hogwild_opts opts = choir_hogwild_defaults();
-    opts.group = p->env.group;
-    p->model = choir_hogwild(p->run, p->net, opts);
+    opts.group = p->along;
+    p->model = choir_hogwild(p->run, p->model, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 

@@ -56,15 +56,15 @@ static choir_status build(choir__part *p)
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.devices = p->devices;
     opts.device_count = p->device_count;
-    if (p->job->strategy->spread == CHOIR__RANKS_TOGETHER) {
+    if (p->at->strategy->spread == CHOIR__RANKS_TOGETHER) {
         opts.devices = NULL;
-        opts.group = p->env.group;
+        opts.group = p->along;
     }
     opts.schedule = o->schedule;
     if (o->chunks)
         opts.chunks = (int)o->chunks;
     opts.cuts = *o->cuts ? o->cuts : NULL;
-    p->model = p->evaluated = choir_pipeline(p->run, p->net, opts);
+    p->model = p->evaluated = choir_pipeline(p->run, p->model, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 
@@ -89,6 +89,7 @@ static choir_status step_pipeline(choir_scope *step, choir__part *p)
 
 static const choir__strategy mp_over_ranks = {
     .name = "mp",
+    .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
     .parse = parse_mp,
     .build = build,
@@ -99,6 +100,7 @@ const choir__strategy choir__strategy_mp = {
     .name = "mp",
     .options = "[:cuts=PATH/PATH]",
     .help = "the model cut into a stage a device, one working at a time",
+    .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,
     .parse = parse_mp,
     .build = build,
@@ -111,6 +113,7 @@ static const char *const variants[] = {"pipeline:schedule=gpipe", "pipeline:sche
 
 static const choir__strategy pipeline_over_ranks = {
     .name = "pipeline",
+    .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
     .parse = parse,
     .micro_each = 4,
@@ -123,6 +126,7 @@ const choir__strategy choir__strategy_pipeline = {
     .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,\n"
                "                 cuts=PATH/PATH,chunks=2]",
     .help = "stages that work on several micro-batches at once",
+    .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,
     .variants = variants,
     .parse = parse,

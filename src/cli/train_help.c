@@ -60,6 +60,11 @@ void choir__cli_train_help(void)
            "  --strategy NAME[:key=value,...]  one of these (default single)\n");
     print_strategies();
     printf(
+        "  --mesh 2x4                       several strategies at once, each along one\n"
+        "                                   dimension, the outermost first, as\n"
+        "                                   --strategy ddp+pipeline: two replicas of a\n"
+        "                                   pipeline of four stages, a rank each; with\n"
+        "                                   --nproc 2, the stages are a rank's devices\n"
         "  --nproc N                        ranks to start for ddp, fsdp, tp, hogwild (default:\n"
         "                                   one a device named by --devices, else 1), or\n"
         "                                   for mp and pipeline, a stage each\n"

@@ -142,9 +142,9 @@ static choir_status end_trace(trainer *t, int64_t steps)
 
 static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
 {
-    choir_group *dealt = choir__part_together(&t->part) ? NULL : t->part.env.group;
     return choir__evaluate(t->part.run, t->part.evaluated, &t->job->info, t->job->validation,
-        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers, dealt, score);
+        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers,
+        t->part.dealt.group, score);
 }
 
 /* Of ranks that step by themselves each has an optimizer of its own: the first one's counts. */
@@ -295,7 +295,7 @@ static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
         t->job->json || t->job->quiet || t->part.env.rank != 0 ||
-        choir__part_together(&t->part)) /* all ranks would have to */
+        !choir__strategy_is_whole(t->job)) /* all ranks would have to */
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,
@@ -395,7 +395,7 @@ choir_status choir__train_rank(const choir__job *job)
     choir__report_free(&t.report);
     choir__part_close(&t.part);
     free(t.read);
-    if (status == CHOIR_ERR_MEMORY && device && choir__strategy_is_whole(job->strategy))
+    if (status == CHOIR_ERR_MEMORY && device && choir__strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }
