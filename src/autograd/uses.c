@@ -105,9 +105,9 @@ static choir_status add_far_rows(
     choir_status status = CHOIR_OK;
     for (int64_t l = 0; l < slot->row_count && status == CHOIR_OK; l++)
         status = rows_on(book->device, q, &slot->rows[l], &here[l]);
+    choir__slot near = {.rows = here, .row_count = slot->row_count};
     if (status == CHOIR_OK)
-        status = choir__launch_rows(
-            book->device, here, slot->row_count, y, q->tensor, 0, accumulate, 1);
+        status = add_use_rows(book, q, &near, y, accumulate, 1);
     for (int64_t l = 0; l < slot->row_count; l++) {
         choir__storage_unref(here[l].ids);
         choir__storage_unref(here[l].grads);
@@ -123,8 +123,12 @@ static choir_status add_far_dense(
     const float *data = choir__slot_data(q->book, slot, 0);
     choir__storage *near = NULL;
     if (q->book->device != book->device) {
-        near = copy_array(
-            book->device, q->book->level_storage[0], data, CHOIR_F32, q->tensor->count);
+        choir__storage *level =
+            q->book->level_storage[0] /* else a reducer's memory */
+                ? choir__storage_ref(q->book->level_storage[0])
+                : choir__storage_wrap(q->book->device, q->book->level[0], q->book->level_bytes);
+        near = copy_array(book->device, level, data, CHOIR_F32, q->tensor->count);
+        choir__storage_unref(level);
         if (!near)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
                 choir_device_name(book->device), q->name);

@@ -107,10 +107,12 @@ static choir_status run_batch(choir_scope *step, choir_module *net,
 
 static void sync_buffer(const char *name, choir_tensor *t, void *arg)
 {
+    choir_device *device = t->storage ? choir__device_of(t) : NULL;
     (void)name;
-    if (!t->param) /* running statistics are rank 0's */
-        choir_group_broadcast(
-            arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
+    if (t->param || !device || device->away) /* running statistics are rank 0's */
+        return;
+    choir_device_sync(device);
+    choir_group_broadcast(arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
 /* mine: this rank's batches [lo, hi) of `count`; all: everyone's, in order. */

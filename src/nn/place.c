@@ -20,14 +20,14 @@ choir_status choir__param_can_move(const choir__param *p)
             p->name);
     if (!book)
         return CHOIR_OK;
-    if (book->reducer)
-        return choir__error(CHOIR_ERR_STATE,
-            "parameter '%s' is reduced over a group: place a module before it is wrapped",
-            p->name);
     if (book->leaves > 0 && !book->finished)
         return choir__error(CHOIR_ERR_STATE,
             "parameter '%s' holds gradients of %lld micro-batches: choir_optim_step comes first",
             p->name, (long long)book->leaves);
+    if (book->reducer)
+        return choir__error(CHOIR_ERR_STATE,
+            "parameter '%s' is reduced over a group: place a module before it is wrapped",
+            p->name);
     return CHOIR_OK;
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "parallel/lent.h"
 #include "parallel/ranks.h"
 
 typedef struct ddp {
@@ -19,6 +20,8 @@ typedef struct ddp {
     size_t charged;             /* bytes of it, to the device's pool */
     choir__algorithm algorithm; /* of reductions */
     uint64_t synced;            /* one more than the step whose buffers are rank 0's */
+    choir_ddp_opts opts;
+    bool lent; /* a pipeline reduces gradients and syncs buffers, stage by stage */
 } ddp;
 
 choir_ddp_opts choir_ddp_defaults(void)
@@ -112,7 +115,7 @@ static const choir__reducer_ops reducer_ops = {
 static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     ddp *d = (ddp *)self;
-    if (self->training && choir_group_world(d->group) > 1)
+    if (self->training && choir_group_world(d->group) > 1 && !d->lent)
         choir__ranks_sync_buffers(d->group, d->module, choir_tensor_scope(in[0]), &d->synced);
     return choir_forward_n(d->module, in, count);
 }
@@ -194,13 +197,28 @@ choir_module *choir_ddp(
 {
     ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
+    d->opts = opts;
     d->base.strategy = true;
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
     choir_status status = choir_scope_status(run);
+    choir_module *pipeline = choir__pipeline_within(module);
+    d->lent = pipeline != NULL;
     if (status == CHOIR_OK)
-        status = take_over(d, opts);
+        status =
+            pipeline ? choir__pipeline_replicate(pipeline, group, opts) : take_over(d, opts);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &d->base;
+}
+
+choir_status choir__ddp_lend(choir_module *module, choir_group **group, choir_ddp_opts *opts)
+{
+    ddp *d = (ddp *)module;
+    if (module->type != &ddp_class)
+        return CHOIR_ERR_ARGUMENT;
+    d->lent = true;
+    *group = d->group;
+    *opts = d->opts;
+    return CHOIR_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/lent.h"
 #include "parallel/pipeline/pipeline.h"
 
 choir_pipeline_opts choir_pipeline_defaults(void)
@@ -137,13 +138,21 @@ static void free_micros(choir__pipeline *p)
 
 static choir_status make_plan(choir__pipeline *p, int64_t count)
 {
-    if (p->plan && p->micro_count == count)
+    /* The ranks that have a stage make its gradients' memory together, when it is first wanted:
+     * in one order on all of them, whose plans may differ. */
+    bool in_order = p->fresh && p->data && choir__data_stages(p->data) > 1;
+    const char *schedule = in_order ? "sequential" : p->schedule;
+    p->fresh = false;
+    if (p->plan && p->micro_count == count && !strcmp(schedule, p->planned))
         return CHOIR_OK;
+    p->planned = schedule;
     choir_pipeline_plan_free(p->plan);
     p->plan = NULL;
     free_micros(p);
     choir_status status = choir_pipeline_plan_new(
-        p->schedule, p->device_count, p->chunks, count, p->stage_costs, &p->plan);
+        schedule, p->device_count, p->chunks, count, p->stage_costs, &p->plan);
+    if (in_order)
+        choir__step_forget(p->base.run); /* the next step is another */
     if (status != CHOIR_OK)
         return status;
     p->micros = choir__calloc((size_t)count, sizeof *p->micros);
@@ -220,17 +229,22 @@ static void forget_gradients(choir__pipeline *p)
 static choir_status measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
-    bool measuring = p->measured < CHOIR__MEASURED_STEPS;
+    bool last = p->measured == CHOIR__MEASURED_STEPS - 1;
     choir_status status = choir__pipeline_measure(p, step, count, losses);
-    if (status == CHOIR_OK && p->remote && measuring && p->measured == CHOIR__MEASURED_STEPS)
+    if (status == CHOIR_OK && p->remote && last)
         status = choir__pipeline_agree(p, losses, count);
+    if (status == CHOIR_OK && p->data && last && p->stages > 1)
+        status = choir__data_share(p->data, p->costs, (size_t)p->ops * sizeof *p->costs);
+    if (status == CHOIR_OK && p->data && last && p->stages > 1)
+        status = choir__data_share(p->data, p->held, (size_t)p->ops * sizeof *p->held);
     return status;
 }
 
 static choir_status planned(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
-    choir_status status = p->placed ? CHOIR_OK : choir__pipeline_place(p, count);
+    int64_t most = p->data ? choir__data_longest(p->data) : count;
+    choir_status status = p->placed ? CHOIR_OK : choir__pipeline_place(p, most);
     if (status == CHOIR_OK)
         status = make_plan(p, count);
     if (status != CHOIR_OK)
@@ -246,18 +260,22 @@ static choir_status check_pipeline(const choir_module *m);
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses)
 {
-    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir__pipeline *p = choir__pipeline_of(pipeline);
     choir_status status = check_pipeline(pipeline);
     if (status == CHOIR_OK)
         status = choir_scope_status(step);
     if (status == CHOIR_OK && count < 1)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "pipeline: a step of %lld micro-batches; at least one", (long long)count);
+    if (status == CHOIR_OK && p->data)
+        status = choir__data_check_count(p->data, count);
     if (status != CHOIR_OK)
         return choir__scope_fail(step, status);
     choir__module_ready(p->module);
     p->fn = fn;
     p->arg = arg;
+    if (p->data)
+        choir__data_sync_buffers(p->data, step);
     if (p->stages == 1 || p->measured < CHOIR__MEASURED_STEPS)
         status = measure(p, step, count, losses);
     else
@@ -266,6 +284,8 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
         forget_gradients(p);
     if (status != CHOIR_OK && p->remote)
         choir__remote_abort(p->remote, status, choir_error_message());
+    else if (status != CHOIR_OK && p->data)
+        choir__data_abort(p->data, status, choir_error_message());
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(step, status);
 }
 
@@ -289,14 +309,23 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
 static const choir_module_class pipeline_class = {
     "pipeline", sizeof(choir__pipeline), pipeline_forward};
 
-const choir__pipeline *choir__pipeline_of(const choir_module *m)
+/* A strategy around it has one child, under its own name. */
+choir_module *choir__pipeline_within(choir_module *m)
 {
-    return m->type == &pipeline_class ? (const choir__pipeline *)m : NULL;
+    while (m->type != &pipeline_class && m->strategy && m->entries && !m->entries->next &&
+           m->entries->kind == CHOIR__CHILD && !*m->entries->name)
+        m = m->entries->child;
+    return m->type == &pipeline_class ? m : NULL;
+}
+
+choir__pipeline *choir__pipeline_of(const choir_module *m)
+{
+    return (choir__pipeline *)choir__pipeline_within((choir_module *)(uintptr_t)m);
 }
 
 static choir_status check_pipeline(const choir_module *m)
 {
-    return m->type == &pipeline_class
+    return choir__pipeline_of(m)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_ARGUMENT,
                      "choir_pipeline_step: the module is a %s, not what choir_pipeline made",
@@ -309,8 +338,10 @@ static void tell_ranks(choir__pipeline *p)
     choir_status status = choir_scope_status(p->base.run);
     if (status == CHOIR_OK)
         status = choir__run_failure(p->base.run);
-    if (status != CHOIR_OK)
+    if (status != CHOIR_OK && p->remote)
         choir__remote_abort(p->remote, status, choir_error_message());
+    else if (status != CHOIR_OK)
+        choir__data_abort(p->data, status, choir_error_message());
 }
 
 static void leave_ranks(choir__pipeline *p)
@@ -318,13 +349,14 @@ static void leave_ranks(choir__pipeline *p)
     tell_ranks(p);
     choir__run_sync(p->base.run);
     tell_ranks(p);
+    choir__data_close(p->data);
     choir__remote_close(p->remote);
 }
 
 static void close_pipeline(void *arg)
 {
     choir__pipeline *p = arg;
-    if (p->remote)
+    if (p->remote || p->data)
         leave_ranks(p);
     choir_pipeline_plan_free(p->plan);
     free_micros(p);
@@ -400,9 +432,12 @@ static const choir_module *strategy_in(const choir_module *m)
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
+    choir_group *replicas;
+    choir_ddp_opts ddp;
     p->gathered = -1;
-    const choir_module *other = strategy_in(p->module);
     p->base.strategy = true;
+    bool lent = choir__ddp_lend(p->module, &replicas, &ddp) == CHOIR_OK;
+    const choir_module *other = strategy_in(lent ? p->module->entries->child : p->module);
     if (other)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "pipeline: the module contains a %s, which places its work itself; wrap what is "
@@ -411,6 +446,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->schedule =
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
+    p->cuts = opts.cuts;
     choir_status status = take_devices(p, opts);
     if (status != CHOIR_OK)
         return status;
@@ -422,7 +458,10 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->stages = p->device_count * p->chunks;
     p->first = choir__arena_get(&run->arena, (size_t)(p->stages + 1) * sizeof(int));
     p->stage_costs = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->stage_costs);
-    return opts.cuts ? split_cuts(p, opts.cuts) : CHOIR_OK;
+    if (opts.cuts)
+        status = split_cuts(p, opts.cuts);
+    return status == CHOIR_OK && lent ? choir__pipeline_replicate(&p->base, replicas, ddp)
+                                      : status;
 }
 
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts)
@@ -439,7 +478,7 @@ choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipel
 
 choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
 {
-    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir__pipeline *p = choir__pipeline_of(pipeline);
     choir_status status = check_pipeline(pipeline);
     if (status == CHOIR_OK)
         status = choir_scope_status(pipeline->run);

@@ -7,7 +7,8 @@
  *   pipeline.c  runs a plan's actions
  *   report.c    tells what was found
  *   ranks.c     over ranks: what they agree on, and what all of them get
- *   remote.c    devices that are others', and what goes between them */
+ *   remote.c    devices that are others', and what goes between them
+ *   data.c      replicas of the pipeline, which reduce gradients stage by stage */
 #ifndef CHOIR_PIPELINE_INTERNAL_H
 #define CHOIR_PIPELINE_INTERNAL_H
 
@@ -18,6 +19,7 @@
 #include "parallel/pipeline/remote.h"
 
 typedef struct choir__pipeline choir__pipeline;
+typedef struct choir__pipeline_data choir__pipeline_data;
 
 /* One micro-batch on its way through the stages. */
 typedef struct choir__micro {
@@ -50,7 +52,9 @@ struct choir__pipeline {
     choir_device **devices; /* (device_count) */
     int device_count, chunks, stages;
     const char *schedule;
-    choir__remote *remote; /* the devices are ranks; NULL: they are this process's */
+    const char *cuts;           /* as they were given; NULL: by measuring */
+    choir__remote *remote;      /* the devices are ranks; NULL: they are this process's */
+    choir__pipeline_data *data; /* the pipeline has replicas; NULL: it is the only one */
     /* measured */
     int measured; /* steps */
     bool placed;
@@ -68,6 +72,8 @@ struct choir__pipeline {
     int *first;       /* (stages + 1): op that begins a stage; the last: ops */
     choir_stage_cost *stage_costs;
     choir_pipeline_plan *plan;
+    const char *planned;  /* its schedule */
+    bool fresh;           /* no step has run since parameters were placed */
     choir__micro *micros; /* (micro_count) */
     int64_t micro_count;
     choir_tensor **kept; /* (kept_count): losses, handles of the run */
@@ -78,8 +84,8 @@ struct choir__pipeline {
                              rank's; NULL: none so far */
 };
 
-/* NULL: the module is another one. */
-const choir__pipeline *choir__pipeline_of(const choir_module *module);
+/* What choir_pipeline made, maybe wrapped by choir_ddp. NULL: the module is another one. */
+choir__pipeline *choir__pipeline_of(const choir_module *module);
 
 static inline choir_device *choir__stage_device(const choir__pipeline *p, int stage)
 {
@@ -118,6 +124,34 @@ choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m)
 /* The plan is done: the losses on the run's device, on every rank. */
 choir_status choir__pipeline_bring_losses(
     choir__pipeline *p, choir_scope *step, choir_tensor **losses, int64_t count);
+
+/* What ranks and replicas must have been given alike. */
+typedef struct choir__digest {
+    uint64_t value;
+    const char *what;
+} choir__digest;
+enum { CHOIR__DIGESTS = 4 };
+void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS]);
+
+/* data.c */
+
+/* The book of a stage: its gradients are summed over the replicas, if the stage is here. */
+void choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
+/* Parameters are about to move to other stages, and to new books: unless a step is half done.
+ */
+void choir__data_leave_books(choir__pipeline_data *d);
+/* Before a step's first forward. */
+void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
+/* Micro-batches of the replica that has most; cuts are made for it. */
+int64_t choir__data_longest(const choir__pipeline_data *d);
+/* Of which gradients are reduced here. */
+int choir__data_stages(const choir__pipeline_data *d);
+choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);
+/* Collective over the replicas, waits: replica 0's bytes. */
+choir_status choir__data_share(choir__pipeline_data *d, void *data, size_t bytes);
+/* This rank has failed, or one of its replica: all replicas end with the sentence. */
+void choir__data_abort(choir__pipeline_data *d, choir_status status, const char *sentence);
+void choir__data_close(choir__pipeline_data *d); /* NULL is fine */
 
 /* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
 void choir__pipeline_place_ops(choir__micro *micro);

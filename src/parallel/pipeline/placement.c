@@ -70,6 +70,12 @@ static void add_replicas(choir__pipeline *p, choir__param *param)
     }
 }
 
+static void adopt(const choir__pipeline *p, choir__book *book, int stage)
+{
+    if (p->data)
+        choir__data_adopt(p->data, book, stage);
+}
+
 static choir_status make_books(choir__pipeline *p, choir__param **params, int count)
 {
     choir_scope *run = p->base.run;
@@ -81,13 +87,16 @@ static choir_status make_books(choir__pipeline *p, choir__param **params, int co
             if (params[i]->stage == s)
                 of[n++] = params[i];
         if (n)
-            choir__book_new(run, device, of, n);
+            adopt(p, choir__book_new(run, device, of, n), s);
         n = 0;
         for (int i = 0; i < count; i++)
             if (choir__pipeline_replica(params[i], s))
                 of[n++] = choir__pipeline_replica(params[i], s);
-        if (n)
-            choir__book_new(run, device, of, n)->of_replicas = true;
+        if (n) {
+            choir__book *book = choir__book_new(run, device, of, n);
+            book->of_replicas = true;
+            adopt(p, book, s);
+        }
     }
     free(of);
     return choir_scope_status(run);
@@ -148,6 +157,8 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     int count;
     choir_status status = CHOIR_OK;
     choir__param **params = choir__module_params(p->module, &count);
+    if (p->data)
+        choir__data_leave_books(p->data);
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir__param *replicas = params[i]->replicas; /* which are not in the way */
         params[i]->replicas = NULL;
@@ -179,6 +190,8 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
     choir_status status = choir__pipeline_cut(p, micros);
     if (status != CHOIR_OK)
         return status;
+    if (p->data)
+        choir__data_leave_books(p->data);
     choir__param **params = choir__module_params(p->module, &count);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = choir__param_can_move(params[i]);
@@ -188,7 +201,7 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
         add_replicas(p, params[i]);
     status = m.status == CHOIR_OK ? make_books(p, params, count) : m.status;
     free(params);
-    p->placed = status == CHOIR_OK;
+    p->placed = p->fresh = status == CHOIR_OK;
     p->gathered = -1;
     if (p->remote) /* most of it is other ranks' now */
         choir__pool_trim(p->base.run->device);

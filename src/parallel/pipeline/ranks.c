@@ -30,21 +30,26 @@ static void add_tensor(const char *name, choir_tensor *t, void *arg)
     *h = add_text(*h, choir__shape_text(t->shape));
 }
 
-static choir_status agree_on_options(choir__pipeline *p, choir_pipeline_opts opts)
+void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS])
 {
     char machine[CHOIR__SIGNATURE] = "";
-    uint64_t options = add_text(add_text(NOTHING, p->schedule), opts.cuts), model = NOTHING;
+    uint64_t options = add_text(add_text(NOTHING, p->schedule), p->cuts), model = NOTHING;
     options = add(options, &p->chunks, sizeof p->chunks);
     choir_module_visit(p->module, true, add_tensor, &model);
     choir__device_signature(p->base.run->device, machine);
-    const struct {
-        uint64_t mine;
-        const char *what;
-    } asked[] = {{options, "schedules, chunks or cuts"}, {model, "models"},
-        {p->base.run->seed, "seeds"}, {add_text(NOTHING, machine), "processors or libraries"}};
+    digests[0] = (choir__digest){options, "schedules, chunks or cuts"};
+    digests[1] = (choir__digest){model, "models"};
+    digests[2] = (choir__digest){p->base.run->seed, "seeds"};
+    digests[3] = (choir__digest){add_text(NOTHING, machine), "processors or libraries"};
+}
+
+static choir_status agree_on_options(choir__pipeline *p)
+{
+    choir__digest digests[CHOIR__DIGESTS];
     choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < CHOIR_COUNT(asked) && status == CHOIR_OK; i++)
-        status = choir__remote_agree(p->remote, asked[i].mine, asked[i].what);
+    choir__pipeline_digests(p, digests);
+    for (int i = 0; i < CHOIR__DIGESTS && status == CHOIR_OK; i++)
+        status = choir__remote_agree(p->remote, digests[i].value, digests[i].what);
     return status;
 }
 
@@ -63,7 +68,7 @@ choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts 
         choir__arena_get(&run->arena, (size_t)p->device_count * sizeof(choir_device *));
     for (int i = 0; i < p->device_count; i++)
         p->devices[i] = choir__remote_device(p->remote, i);
-    return agree_on_options(p, opts);
+    return agree_on_options(p);
 }
 
 static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint64_t *h)

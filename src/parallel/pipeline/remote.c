@@ -19,6 +19,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "parallel/pipeline/pipeline.h"
+
 struct choir__remote {
     choir__carrier carrier; /* first: a carrier is its remote's */
     choir_scope *run;
@@ -27,6 +29,8 @@ struct choir__remote {
     choir_group *_Atomic *wanted;  /* one of them */
     choir_device *devices;         /* (world) */
     int rank, world, chunks;
+    int replica; /* of several; -1: the pipeline has none */
+    choir__pipeline_data *data;
     _Atomic int aborted; /* 1: being written; 2: status and sentence say why */
     choir_status status;
     char sentence[600];
@@ -198,19 +202,29 @@ void choir__remote_abort(choir__remote *r, choir_status status, const char *sent
             choir__group_abort(r->between[i], status, r->sentence);
     if (r->whole)
         choir__group_abort(r->whole, status, r->sentence);
+    if (r->data)
+        choir__data_abort(r->data, status, r->sentence);
+}
+
+void choir__remote_name(const choir__remote *r, int rank, int replica, char *text, size_t room)
+{
+    int used = snprintf(text, room, "stage%s %d", r->chunks > 1 ? "s" : "", rank);
+    for (int c = 1; c < r->chunks && used + 60 < (int)room; c++)
+        used += snprintf(text + used, room - (size_t)used, ", %d", rank + c * r->world);
+    if (replica >= 0)
+        used += snprintf(text + used, room - (size_t)used, " of replica %d", replica);
+    snprintf(text + used, room - (size_t)used, " of the pipeline: ");
 }
 
 /* "rank 2 (pid 77) died ..." with the stages that ran there. */
 static void add_stages(const choir__remote *r, const char *sentence, char *text, size_t room)
 {
-    int rank, digits = 0, used = 0;
-    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < r->world) {
-        used = snprintf(text, room, "stage%s %d", r->chunks > 1 ? "s" : "", rank);
-        for (int c = 1; c < r->chunks && used + 40 < (int)room; c++)
-            used += snprintf(text + used, room - (size_t)used, ", %d", rank + c * r->world);
-        used += snprintf(text + used, room - (size_t)used, " of the pipeline: ");
-    }
-    snprintf(text + used, room - (size_t)used, "%s", sentence);
+    int rank, digits = 0;
+    *text = '\0';
+    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < r->world)
+        choir__remote_name(r, rank, r->replica, text, room);
+    size_t used = strlen(text);
+    snprintf(text + used, room - used, "%s", sentence);
 }
 
 static const char *on_failure(void *arg, choir_status status, const char *sentence)
@@ -224,16 +238,22 @@ static const char *on_failure(void *arg, choir_status status, const char *senten
 
 /* --- agreement --- */
 
-choir_status choir__remote_agree(choir__remote *r, uint64_t mine, const char *what)
+choir_status choir__agree(choir_group *group, uint64_t mine, const char *who, const char *what)
 {
-    uint64_t *all = choir__calloc((size_t)r->world, sizeof *all);
-    choir_status status = choir_group_all_gather(r->whole, &mine, all, 1, CHOIR_I64, NULL);
-    for (int i = 1; i < r->world && status == CHOIR_OK; i++)
+    int world = choir_group_world(group);
+    uint64_t *all = choir__calloc((size_t)world, sizeof *all);
+    choir_status status = choir_group_all_gather(group, &mine, all, 1, CHOIR_I64, NULL);
+    for (int i = 1; i < world && status == CHOIR_OK; i++)
         if (all[i] != all[0])
             status = choir__error(
-                CHOIR_ERR_MISMATCH, "pipeline: ranks 0 and %d have different %s", i, what);
+                CHOIR_ERR_MISMATCH, "pipeline: %s 0 and %d have different %s", who, i, what);
     free(all);
     return status;
+}
+
+choir_status choir__remote_agree(choir__remote *r, uint64_t mine, const char *what)
+{
+    return choir__agree(r->whole, mine, "ranks", what);
 }
 
 choir_status choir__remote_share(choir__remote *r, void *data, size_t bytes)
@@ -248,9 +268,20 @@ int choir__remote_count(const choir__remote *r)
     return r->world;
 }
 
+int choir__remote_rank(const choir__remote *r)
+{
+    return r->rank;
+}
+
 choir_device *choir__remote_device(choir__remote *r, int rank)
 {
     return &r->devices[rank];
+}
+
+void choir__remote_of_replica(choir__remote *r, int replica, choir__pipeline_data *data)
+{
+    r->replica = replica;
+    r->data = data;
 }
 
 choir_status choir__remote_open(
@@ -262,6 +293,7 @@ choir_status choir__remote_open(
     r->rank = choir_group_rank(group);
     r->world = choir_group_world(group);
     r->chunks = chunks;
+    r->replica = -1;
     r->between = choir__arena_get(&run->arena, 4 * (size_t)r->world * sizeof(choir_group *));
     r->devices = choir__arena_get(&run->arena, (size_t)r->world * sizeof *r->devices);
     for (int i = 0; i < r->world; i++)

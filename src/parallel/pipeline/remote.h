@@ -33,12 +33,23 @@ choir_device *choir__remote_device(choir__remote *remote, int rank);
  * a recorded step writes over it again. */
 void choir__remote_join(choir__remote *remote);
 
+int choir__remote_rank(const choir__remote *remote); /* this one */
+
+/* The pipeline is a replica of several, which end with it. */
+struct choir__pipeline_data;
+void choir__remote_of_replica(
+    choir__remote *remote, int replica, struct choir__pipeline_data *data);
+/* "stage 1 of replica 0 of the pipeline: " of a rank; replica < 0: there is one. */
+void choir__remote_name(
+    const choir__remote *remote, int rank, int replica, char *text, size_t room);
+
 /* This rank has failed: all others end with the sentence. */
 void choir__remote_abort(choir__remote *remote, choir_status status, const char *sentence);
 
 /* Collective, waits: whether all ranks have the same number; an error says who has not, and
- * `what` it is. */
+ * `what` it is. who: what ranks of the group are to the user. */
 choir_status choir__remote_agree(choir__remote *remote, uint64_t mine, const char *what);
+choir_status choir__agree(choir_group *group, uint64_t mine, const char *who, const char *what);
 /* Collective, waits: rank 0's bytes. */
 choir_status choir__remote_share(choir__remote *remote, void *data, size_t bytes);
 

@@ -1,0 +1,364 @@
+/* Replicas of a pipeline: DDP along one dimension of a mesh, stages along another.
+ *
+ *     replica 0   stage 0 -> stage 1 -> stage 2      micro-batches 0 1 2
+ *                    |          |          |         gradients, in the fixed tree
+ *     replica 1   stage 0 -> stage 1 -> stage 2      micro-batches 3 4
+ *
+ * A replica works a contiguous run of the step's micro-batches, which are leaves of its books'
+ * trees. The book of a stage that is here reduces its buckets over the ranks that have the
+ * same stage, as DDP does; books of stages elsewhere have nothing to reduce. Replicas may have
+ * other numbers of micro-batches, and so other plans: each stage of a rank has a group of its
+ * own, so that no order between two of them matters. All cut alike, by replica 0's times. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+#include "parallel/ranks.h"
+#include "parallel/lent.h"
+#include "parallel/pipeline/pipeline.h"
+
+struct choir__pipeline_data {
+    choir__pipeline *pipeline;
+    choir_group **groups; /* (group_count) of the stages that are here */
+    int group_count, rank, world;
+    choir__algorithm algorithm;
+    int64_t first, planned, total; /* micro-batches: this replica's, the job's */
+    size_t first_cap, bucket_cap;
+    uint64_t synced;     /* one more than the step whose buffers are replica 0's */
+    _Atomic int aborted; /* as in remote.c */
+    choir_status status;
+    char sentence[600];
+};
+
+/* What reduces one book. */
+typedef struct reducer {
+    choir__pipeline_data *data;
+    choir_group *group;
+    choir_device *device;
+    choir__shared *shared; /* the book's levels */
+} reducer;
+
+/* --- reducing a book --- */
+
+static void *alloc_levels(void *arg, size_t bytes, int levels)
+{
+    reducer *r = arg;
+    choir_device_sync(r->device);
+    choir__shared_free(r->shared);
+    r->shared = NULL;
+    if (choir__shared_new(r->group, bytes * (size_t)levels, &r->shared) != CHOIR_OK)
+        return NULL;
+    return choir__shared_at(r->shared, r->data->rank);
+}
+
+static void bucket_ready(void *arg, choir__book *book, int bucket)
+{
+    reducer *r = arg;
+    const choir__bucket *b = &book->buckets[bucket];
+    bool whole = !b->shared && !book->of_replicas; /* else uses are added before it is scaled */
+    choir__tree_reduce args = {
+        .nodes = (char *)choir__shared_at(r->shared, r->data->rank) + b->offset,
+        .node_stride = book->level_bytes,
+        .count = b->count,
+        .leaves = book->total,
+        .scale = whole ? 1.0f / (float)book->total : 1,
+        .algorithm = r->data->algorithm,
+    };
+    choir__group_waits(r->group, book->device);
+    choir_status status = choir__group_tree_reduce(r->group, &args);
+    if (status != CHOIR_OK)
+        choir__scope_fail(book->run, status);
+}
+
+static choir_status finish(void *arg, choir__book *book)
+{
+    reducer *r = arg;
+    choir__device_waits(book->device, r->group);
+    return choir__queue_status(choir__group_queue(r->group));
+}
+
+static choir_status gather_rows(
+    void *arg, choir__book *book, choir__slot *slot, int64_t row_bytes, choir__leaf_rows *all)
+{
+    reducer *r = arg;
+    return choir__ranks_gather_rows(r->group, book, slot, row_bytes, all);
+}
+
+static void free_reducer(void *arg)
+{
+    reducer *r = arg;
+    choir__queue_wait(choir__group_queue(r->group));
+    choir__shared_free(r->shared);
+    free(r);
+}
+
+static const choir__reducer_ops reducer_ops = {
+    .alloc = alloc_levels,
+    .bucket_ready = bucket_ready,
+    .finish = finish,
+    .gather_rows = gather_rows,
+    .free = free_reducer,
+};
+
+void choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
+{
+    const choir__pipeline *p = d->pipeline;
+    if (book->device->away)
+        return;
+    reducer *r = choir__calloc(1, sizeof *r);
+    r->data = d;
+    r->group = d->groups[p->remote ? stage / p->device_count : stage];
+    r->device = book->device;
+    book->first = d->first;
+    book->planned = d->planned;
+    book->total = d->total;
+    book->bucket_cap = d->bucket_cap;
+    book->first_cap = d->first_cap;
+    book->reducer = r;
+    book->reducer_ops = &reducer_ops;
+}
+
+/* --- buffers --- */
+
+static void sync_buffer(const char *name, choir_tensor *t, void *arg)
+{
+    choir__pipeline_data *d = arg;
+    choir_device *device = t->storage ? choir__device_of(t) : NULL;
+    choir_work work;
+    (void)name;
+    if (t->param || !device || device->away)
+        return;
+    choir__storage_claim(t->storage);
+    choir__group_waits(d->groups[0], device);
+    choir_status status = choir_group_broadcast(
+        d->groups[0], choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
+    if (status != CHOIR_OK)
+        choir__scope_fail(d->pipeline->base.run, status);
+    choir__device_waits(device, d->groups[0]);
+}
+
+/* Running statistics are those of micro-batch 0, which replica 0 has; the others' become so at
+ * the next step's begin. */
+void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step)
+{
+    if (d->world == 1 || d->synced == step->step + 1)
+        return;
+    d->synced = step->step + 1;
+    choir_module_visit(d->pipeline->module, true, sync_buffer, d);
+}
+
+/* --- numbers --- */
+
+int64_t choir__data_longest(const choir__pipeline_data *d)
+{
+    return (d->total + d->world - 1) / d->world;
+}
+
+int choir__data_stages(const choir__pipeline_data *d)
+{
+    return d->group_count;
+}
+
+choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count)
+{
+    return count == d->planned
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "pipeline: a step of %lld micro-batches; of the %lld of %d replicas, "
+                     "this one has %lld",
+                     (long long)count, (long long)d->total, d->world, (long long)d->planned);
+}
+
+choir_status choir__data_share(choir__pipeline_data *d, void *bytes, size_t count)
+{
+    return choir_group_broadcast(d->groups[0], bytes, (int64_t)count, CHOIR_U8, 0, NULL);
+}
+
+/* --- failures --- */
+
+void choir__data_abort(choir__pipeline_data *d, choir_status status, const char *sentence)
+{
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&d->aborted, &none, 1))
+        return;
+    d->status = status;
+    snprintf(d->sentence, sizeof d->sentence, "%s", sentence);
+    atomic_store(&d->aborted, 2);
+    for (int i = 0; i < d->group_count; i++)
+        if (d->groups[i])
+            choir__group_abort(d->groups[i], status, d->sentence);
+    if (d->pipeline->remote)
+        choir__remote_abort(d->pipeline->remote, status, d->sentence);
+}
+
+/* "rank 1 (pid 77) died ...", of the ranks that have a stage: the replica that it is of. */
+static void add_replica(
+    const choir__pipeline_data *d, const char *sentence, char *text, size_t room)
+{
+    const choir__pipeline *p = d->pipeline;
+    int rank, digits = 0;
+    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < d->world) {
+        if (p->remote)
+            choir__remote_name(p->remote, choir__remote_rank(p->remote), rank, text, room);
+        else
+            snprintf(text, room, "replica %d of the pipeline: ", rank);
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, room - used, "%s", sentence);
+}
+
+static const char *on_failure(void *arg, choir_status status, const char *sentence)
+{
+    choir__pipeline_data *d = arg;
+    char named[sizeof d->sentence] = "";
+    add_replica(d, sentence, named, sizeof named);
+    choir__data_abort(d, status, named);
+    return atomic_load(&d->aborted) == 2 ? d->sentence : sentence;
+}
+
+/* --- life --- */
+
+static choir_status agree_on_all(choir__pipeline_data *d)
+{
+    const choir__pipeline *p = d->pipeline;
+    choir__digest digests[CHOIR__DIGESTS];
+    uint64_t place = (uint64_t)p->stages << 16;
+    place += p->remote ? (uint64_t)choir__remote_rank(p->remote) : 0;
+    choir_group *group = d->groups[0];
+    choir_status status = choir__agree(group, place, "replicas",
+        "stages on their ranks: those that have the same stages are a group");
+    choir__pipeline_digests(p, digests);
+    for (int i = 0; i < CHOIR__DIGESTS && status == CHOIR_OK; i++)
+        status = choir__agree(group, digests[i].value, "replicas", digests[i].what);
+    return status == CHOIR_OK
+               ? choir__agree(group, (uint64_t)d->total, "replicas", "numbers of micro-batches")
+               : status;
+}
+
+static choir_status open_groups(choir__pipeline_data *d, choir_group *group)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < d->group_count && status == CHOIR_OK; i++) {
+        status = choir_group_split(group, 0, d->rank, &d->groups[i]);
+        if (status == CHOIR_OK)
+            choir__group_watch(d->groups[i], on_failure, d);
+    }
+    return status;
+}
+
+struct broadcast {
+    choir__pipeline_data *data;
+    choir_status status;
+};
+
+static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
+{
+    struct broadcast *b = arg;
+    (void)name;
+    if (b->status == CHOIR_OK)
+        b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
+}
+
+/* Parameters, all of which are on the run's device yet, are replica 0's, and in one book until
+ * the stages have theirs. */
+static choir_status take_params(choir__pipeline_data *d)
+{
+    choir__pipeline *p = d->pipeline;
+    choir_scope *run = p->base.run;
+    int count;
+    choir__param **params = choir__module_params(p->module, &count);
+    for (int i = 0; i < count; i++)
+        if (params[i]->book)
+            choir__book_free(params[i]->book);
+    choir__data_adopt(d, choir__book_new(run, run->device, params, count), 0);
+    free(params);
+    struct broadcast b = {d, choir_device_sync(run->device)};
+    if (d->world > 1)
+        choir_module_visit(p->module, true, broadcast_tensor, &b);
+    return b.status;
+}
+
+static choir_status count_micros(choir__pipeline_data *d, int64_t asked)
+{
+    int64_t end;
+    d->total = asked ? asked : d->world;
+    if (d->total < d->world)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: %lld micro-batches for %d replicas; each needs one", (long long)d->total,
+            d->world);
+    choir__tree_run(d->total, d->rank, d->world, &d->first, &end);
+    d->planned = end - d->first;
+    return CHOIR_OK;
+}
+
+static choir_status open_data(choir__pipeline_data *d, choir_group *group, choir_ddp_opts opts)
+{
+    choir_scope *run = d->pipeline->base.run;
+    choir_status status =
+        count_micros(d, opts.microbatches ? opts.microbatches : run->micro_total);
+    if (status == CHOIR_OK && opts.algorithm)
+        status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
+    if (status == CHOIR_OK)
+        status = open_groups(d, group);
+    if (status == CHOIR_OK)
+        status = agree_on_all(d);
+    if (status == CHOIR_OK)
+        status = take_params(d);
+    run->micro_first = d->first;
+    return status;
+}
+
+choir_status choir__pipeline_replicate(
+    choir_module *pipeline, choir_group *group, choir_ddp_opts opts)
+{
+    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir__arena *arena = &pipeline->run->arena;
+    if (p->data)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "ddp: the pipeline has replicas already; wrap it, or what it wraps, once");
+    choir__pipeline_data *d = choir__arena_get(arena, sizeof *d);
+    d->pipeline = p;
+    d->rank = choir_group_rank(group);
+    d->world = choir_group_world(group);
+    d->group_count = p->remote ? p->chunks : p->stages;
+    d->groups = choir__arena_get(arena, (size_t)d->group_count * sizeof(choir_group *));
+    d->bucket_cap = (size_t)(opts.bucket_cap_mb * 1048576);
+    d->first_cap = (size_t)(opts.first_bucket_mb * 1048576);
+    p->data = d;
+    if (p->remote)
+        choir__remote_of_replica(p->remote, d->rank, d);
+    return open_data(d, group, opts);
+}
+
+/* Their memory goes with them: the books are to follow. */
+static void drop_reducers(choir__pipeline_data *d)
+{
+    for (choir__book *b = d->pipeline->base.run->books; b; b = b->next)
+        if (b->reducer_ops == &reducer_ops) {
+            free_reducer(b->reducer);
+            b->reducer = NULL;
+            b->reducer_ops = NULL;
+        }
+}
+
+void choir__data_leave_books(choir__pipeline_data *d)
+{
+    bool busy = false;
+    for (choir__book *b = d->pipeline->base.run->books; b; b = b->next)
+        busy |= b->reducer_ops == &reducer_ops && b->leaves > 0 && !b->finished;
+    if (!busy) /* else no parameter can move */
+        drop_reducers(d);
+}
+
+void choir__data_close(choir__pipeline_data *d)
+{
+    if (!d)
+        return;
+    drop_reducers(d);
+    for (int i = 0; i < d->group_count; i++) {
+        choir_group_free(d->groups[i]);
+        d->groups[i] = NULL;
+    }
+}
