@@ -257,6 +257,15 @@ static choir_status planned(
 
 static choir_status check_pipeline(const choir_module *m);
 
+/* The other ranks and replicas, if there are any: they may be waiting for this one. */
+static void tell(choir__pipeline *p, choir_status status)
+{
+    if (p->remote)
+        choir__remote_abort(p->remote, status, choir_error_message());
+    else if (p->data)
+        choir__data_abort(p->data, status, choir_error_message());
+}
+
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses)
 {
@@ -269,6 +278,8 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
             "pipeline: a step of %lld micro-batches; at least one", (long long)count);
     if (status == CHOIR_OK && p->data)
         status = choir__data_check_count(p->data, count);
+    if (status != CHOIR_OK && p)
+        tell(p, status);
     if (status != CHOIR_OK)
         return choir__scope_fail(step, status);
     choir__module_ready(p->module);
@@ -282,10 +293,8 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
         status = planned(p, step, count, losses);
     if (status != CHOIR_OK)
         forget_gradients(p);
-    if (status != CHOIR_OK && p->remote)
-        choir__remote_abort(p->remote, status, choir_error_message());
-    else if (status != CHOIR_OK && p->data)
-        choir__data_abort(p->data, status, choir_error_message());
+    if (status != CHOIR_OK)
+        tell(p, status);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(step, status);
 }
 
@@ -332,16 +341,14 @@ static choir_status check_pipeline(const choir_module *m)
                      m->type->name);
 }
 
-/* What this rank has failed of, if it has, to the others: they may be waiting for it. */
+/* What this rank has failed of, if it has. */
 static void tell_ranks(choir__pipeline *p)
 {
     choir_status status = choir_scope_status(p->base.run);
     if (status == CHOIR_OK)
         status = choir__run_failure(p->base.run);
-    if (status != CHOIR_OK && p->remote)
-        choir__remote_abort(p->remote, status, choir_error_message());
-    else if (status != CHOIR_OK)
-        choir__data_abort(p->data, status, choir_error_message());
+    if (status != CHOIR_OK)
+        tell(p, status);
 }
 
 static void leave_ranks(choir__pipeline *p)

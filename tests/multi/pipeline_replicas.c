@@ -1,0 +1,420 @@
+/* Replicas of a pipeline on a mesh of data x pipeline: whichever wraps which, whatever the
+ * schedule, with stages in ranks or in a process's devices, recorded or not, each replica's
+ * losses, all norms, weights and moments are those of one device, bit for bit; and what wrong
+ * meshes are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+
+#include "comm/pattern/tree.h"
+#include "comm/plugin.h"
+#include "nn/models/models.h"
+#include "tensor/tensor.h"
+
+enum { STEPS = 6, BATCH = 60, MOST = 8, MICROS = 12 };
+
+typedef struct outcome {
+    uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
+    uint64_t weights, moments; /* hashes */
+    char message[512];
+} outcome;
+
+typedef struct plan {
+    const char *model, *schedule; /* schedule NULL: one device, no replicas */
+    int replicas, stages;
+    int64_t microbatches;
+    bool inside; /* stages are a process's devices */
+    bool within; /* the pipeline wraps DDP, not the other way round */
+    bool recorded;
+    const char *odd; /* how rank 1 differs */
+    outcome *out;    /* (MOST) in shared memory */
+} plan;
+
+typedef struct job {
+    const plan *plan;
+    choir_env env;
+    choir_mesh *mesh;
+    choir__model_info info;
+    choir_scope *run;
+    choir_module *net, *model;
+    choir_optim *optim;
+    choir_dataset *data;
+    choir_loader *loader;
+    int64_t first, count; /* this replica's micro-batches */
+    choir_tensor *losses[MICROS];
+} job;
+
+static bool differs(const job *j, const char *how)
+{
+    return j->plan->odd && j->env.rank == 1 && !strcmp(j->plan->odd, how);
+}
+
+static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
+        return NULL;
+    return choir__model_loss(&j->info, choir_forward(net, b.x), b.y);
+}
+
+static choir_status alone(choir_scope *step, job *j)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < j->count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *loss = micro_batch(micro, j->net, j);
+        status = choir_backward(loss);
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status;
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    int64_t count = j->count + differs(j, "count");
+    choir_status status = j->plan->schedule ? choir_pipeline_step(j->model, step, count,
+                                                  micro_batch, j, j->losses)
+                                            : alone(step, j);
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+/* --- the job --- */
+
+static void wrap(job *j)
+{
+    static const char *const names[] = {"data", "pipeline"};
+    const plan *p = j->plan;
+    const int sizes[] = {p->replicas, p->stages};
+    choir_group *data = j->env.group;
+    choir_device *devices[MOST];
+    choir_pipeline_opts opts = choir_pipeline_defaults();
+    choir_ddp_opts ddp = choir_ddp_defaults();
+    opts.schedule = differs(j, "schedule") ? "gpipe" : p->schedule;
+    ddp.microbatches = p->microbatches;
+    ddp.first_bucket_mb = ddp.bucket_cap_mb = 0.001;
+    if (p->inside) {
+        opts.devices = devices;
+        opts.device_count = p->stages;
+        for (int s = 0; s < p->stages; s++) {
+            char name[16];
+            snprintf(name, sizeof name, "cpu:%d", (j->env.rank * p->stages + s) % MOST);
+            devices[s] = choir_device_find(name);
+        }
+    } else {
+        choir_check(choir_mesh_new(j->env.group, 2, names, sizes, &j->mesh));
+        data = choir_mesh_group(j->mesh, differs(j, "place") ? "pipeline" : "data");
+        opts.group = choir_mesh_group(j->mesh, differs(j, "place") ? "data" : "pipeline");
+    }
+    j->model = p->within ? choir_ddp(j->run, j->net, data, ddp) : j->net;
+    j->model = choir_pipeline(j->run, j->model, opts);
+    j->model = p->within ? j->model : choir_ddp(j->run, j->model, data, ddp);
+    int64_t end;
+    choir__tree_run(p->microbatches, choir_group_rank(data), p->replicas, &j->first, &end);
+    j->count = end - j->first;
+}
+
+static void open_job(job *j)
+{
+    const plan *p = j->plan;
+    const choir__model_spec *spec;
+    char name[16];
+    choir_check(choir_env_init(&j->env));
+    snprintf(name, sizeof name, "cpu:%d", p->inside ? j->env.rank * p->stages : j->env.rank);
+    j->env.device = choir_device_find(name);
+    j->run = choir_scope_open(j->env.device, 11);
+    choir_check(choir__model_find(p->model, &spec));
+    choir_check(spec->describe(p->model, &j->info));
+    choir_check(spec->build(p->model, j->run, &j->info, &j->net));
+    j->model = j->net;
+    j->count = p->microbatches;
+    if (p->schedule)
+        wrap(j);
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    j->optim = choir_adamw(j->run, j->model, hp);
+    choir_optim_clip(j->optim, 0.5f);
+    bool regression = j->info.task == CHOIR__REGRESSION;
+    if (j->info.task == CHOIR__LANGUAGE)
+        choir_check(choir_dataset_random_tokens(
+            200, j->info.input.dim[0], j->info.classes, 5, &j->data));
+    else
+        choir_check(
+            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
+                regression ? 0 : j->info.classes, 5, &j->data));
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = p->microbatches;
+    opts.micro_first = j->first;
+    opts.micro_count = j->count;
+    opts.seed = 11;
+    j->loader = choir_loader_new(j->run, j->data, opts);
+}
+
+static void close_job(job *j)
+{
+    choir_scope_close(j->run);
+    choir_dataset_free(j->data);
+    choir_mesh_free(j->mesh);
+    choir_env_free(&j->env);
+}
+
+static choir_status one_step(job *j, int number)
+{
+    if (j->plan->recorded)
+        return choir_step(j->run, body, j);
+    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
+    choir_status status = body(s, j), closed = choir_scope_close(s);
+    return status == CHOIR_OK ? closed : status;
+}
+
+static void hash(const char *name, choir_tensor *t, void *arg)
+{
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    unsigned char *data = malloc(bytes);
+    uint64_t *h = arg;
+    choir_check(choir_read(t, data, bytes));
+    for (; *name; name++)
+        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ data[i]) * 0x100000001B3u;
+    free(data);
+}
+
+static int rank_main(int rank, int world, void *arg)
+{
+    job j = {.plan = arg};
+    outcome *out = &j.plan->out[rank];
+    (void)world;
+    open_job(&j);
+    choir_check(choir_scope_status(j.run));
+    for (int step = 0; step < STEPS; step++) {
+        if (step == 4 && j.plan->schedule && !j.plan->recorded)
+            choir_check(choir_pipeline_gather(j.model, -1)); /* and goes on */
+        choir_check(one_step(&j, step));
+        for (int64_t m = 0; m < j.count; m++) {
+            float loss = (float)choir_item(j.losses[m]);
+            memcpy(&out->loss_bits[step][j.first + m], &loss, sizeof loss);
+        }
+        float norm = (float)choir_item(choir_optim_grad_norm(j.optim));
+        memcpy(&out->norm_bits[step], &norm, sizeof norm);
+    }
+    if (j.plan->schedule)
+        choir_check(choir_pipeline_gather(j.model, -1));
+    out->weights = out->moments = 0xCBF29CE484222325u;
+    /* running statistics are micro-batch 0's, and so replica 0's */
+    choir_module_visit(j.net, j.first == 0, hash, &out->weights);
+    choir_optim_visit(j.optim, hash, &out->moments);
+    close_job(&j);
+    return 0;
+}
+
+static outcome *run(plan p, int ranks)
+{
+    size_t bytes = MOST * sizeof(outcome);
+    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (choir_spawn(ranks, rank_main, &p) != CHOIR_OK)
+        fail_msg("%s, %s on %dx%d: %s", p.model, p.schedule, p.replicas, p.stages,
+            choir_error_message());
+    return p.out;
+}
+
+static void assert_same(const outcome *want, const plan *p, const outcome *got, int rank)
+{
+    int64_t first, end;
+    choir__tree_run(
+        p->microbatches, p->inside ? rank : rank / p->stages, p->replicas, &first, &end);
+    for (int s = 0; s < STEPS; s++) {
+        for (int64_t m = first; m < end; m++)
+            if (want->loss_bits[s][m] != got->loss_bits[s][m])
+                fail_msg("%s, %s on %dx%d%s%s%s: loss %d of step %d differs on rank %d",
+                    p->model, p->schedule, p->replicas, p->stages, p->inside ? " inside" : "",
+                    p->within ? " within" : "", p->recorded ? " recorded" : "", (int)m, s,
+                    rank);
+        if (want->norm_bits[s] != got->norm_bits[s])
+            fail_msg("%s, %s on %dx%d: norm of step %d differs on rank %d", p->model,
+                p->schedule, p->replicas, p->stages, s, rank);
+    }
+    if (first == 0 && want->weights != got->weights)
+        fail_msg("%s, %s on %dx%d: weights differ on rank %d", p->model, p->schedule,
+            p->replicas, p->stages, rank);
+    assert_true(want->moments == got->moments);
+}
+
+typedef struct mesh {
+    int replicas, stages;
+    const char *schedule;
+    int64_t microbatches;
+    enum { PLAIN, INSIDE, WITHIN } how; /* bits */
+} mesh;
+
+static void check(const char *model, const mesh *meshes, int count)
+{
+    outcome *wants[MICROS + 1] = {NULL};
+    for (int i = 0; i < count; i++) {
+        const mesh *m = &meshes[i];
+        plan p = {.model = model,
+            .schedule = m->schedule,
+            .replicas = m->replicas,
+            .stages = m->stages,
+            .microbatches = m->microbatches,
+            .inside = m->how & INSIDE,
+            .within = m->how & WITHIN,
+            .recorded = i % 2};
+        outcome **want = &wants[m->microbatches];
+        if (!*want)
+            *want = run((plan){.model = model, .microbatches = m->microbatches}, 1);
+        int ranks = m->replicas * (m->how & INSIDE ? 1 : m->stages);
+        outcome *got = run(p, ranks);
+        for (int r = 0; r < ranks; r++)
+            assert_same(*want, &p, &got[r], r);
+        munmap(got, MOST * sizeof *got);
+    }
+    for (int m = 0; m <= MICROS; m++)
+        if (wants[m])
+            munmap(wants[m], MOST * sizeof(outcome));
+}
+
+static void mlp(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "gpipe", 5, PLAIN},
+        {1, 2, "1f1b", 4, PLAIN}, {2, 1, "1f1b", 4, PLAIN}, {2, 3, "1f1b", 6, PLAIN},
+        {4, 2, "zero-bubble", 6, PLAIN}, {2, 2, "sequential", 4, PLAIN},
+        {2, 2, "zero-bubble", 5, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE},
+        {3, 2, "1f1b", 4, INSIDE | WITHIN}};
+    (void)state;
+    check("mlp:in=20,hidden=33,classes=7,layers=4", meshes, CHOIR_COUNT(meshes));
+}
+
+/* Tied embeddings: rows on the first stage, dense on the last; dropout; four stages. */
+static void gpt2(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
+        {2, 2, "interleaved", 6, PLAIN}, {3, 2, "1f1b", 4, PLAIN}, {2, 3, "gpipe", 5, PLAIN},
+        {2, 2, "1f1b", 4, WITHIN}, {2, 2, "zero-bubble", 5, INSIDE}};
+    (void)state;
+    check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
+        CHOIR_COUNT(meshes));
+}
+
+/* Running statistics: those of micro-batch 0, which one replica has. */
+static void resnet(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN},
+        {2, 2, "1f1b", 4, INSIDE | WITHIN}, {3, 2, "interleaved", 4, PLAIN}};
+    (void)state;
+    check("resnet18:image=16,width=4,classes=4,small=1", meshes, CHOIR_COUNT(meshes));
+}
+
+static void ucx(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "1f1b", 5, INSIDE}};
+    char *plugin = choir__plugin_find("ucx", NULL);
+    (void)state;
+    if (!plugin)
+        skip();
+    free(plugin);
+    setenv("CHOIR_BACKEND", "ucx", 1);
+    check("gpt2:layers=2,heads=2,width=16,context=8,vocab=40", meshes, CHOIR_COUNT(meshes));
+    unsetenv("CHOIR_BACKEND");
+}
+
+/* --- what goes wrong --- */
+
+static int odd_main(int rank, int world, void *arg)
+{
+    job j = {.plan = arg};
+    outcome *out = &j.plan->out[rank];
+    (void)world;
+    signal(SIGTERM, SIG_IGN);
+    open_job(&j);
+    choir_status status = choir_scope_status(j.run);
+    for (int step = 0; step < STEPS && status == CHOIR_OK; step++)
+        status = one_step(&j, step);
+    snprintf(out->message, sizeof out->message, "%s",
+        status == CHOIR_OK ? "" : choir_error_message());
+    close_job(&j);
+    return 0;
+}
+
+static void differ(void **state)
+{
+    static const struct {
+        const char *odd, *told;
+        bool inside;
+    } all[] = {{"schedule", "replicas 0 and 1 have different schedules, chunks or cuts", true},
+        {"count", "a step of 3 micro-batches; of the 4 of 2 replicas, this one has 2", true}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
+        size_t bytes = MOST * sizeof(outcome);
+        plan p = {.model = "mlp",
+            .schedule = "1f1b",
+            .replicas = 2,
+            .stages = 2,
+            .microbatches = 4,
+            .inside = all[i].inside,
+            .odd = all[i].odd};
+        p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_int_equal(choir_spawn(2, odd_main, &p), CHOIR_OK);
+        for (int r = 0; r < 2; r++)
+            if (!strstr(p.out[r].message, all[i].told))
+                fail_msg("another %s: rank %d was told '%s'", all[i].odd, r, p.out[r].message);
+        munmap(p.out, bytes);
+    }
+}
+
+static int few_main(int rank, int world, void *arg)
+{
+    job j = {.plan = arg};
+    (void)world;
+    open_job(&j);
+    snprintf(j.plan->out[rank].message, 512, "%s",
+        choir_scope_status(j.run) == CHOIR_OK ? "" : choir_error_message());
+    close_job(&j);
+    return 0;
+}
+
+static void too_few(void **state)
+{
+    size_t bytes = MOST * sizeof(outcome);
+    plan p = {.model = "mlp",
+        .schedule = "1f1b",
+        .replicas = 2,
+        .stages = 2,
+        .microbatches = 1,
+        .inside = true};
+    (void)state;
+    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(choir_spawn(2, few_main, &p), CHOIR_OK);
+    for (int r = 0; r < 2; r++)
+        assert_non_null(
+            strstr(p.out[r].message, "1 micro-batches for 2 replicas; each needs one"));
+    munmap(p.out, bytes);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    setenv("CHOIR_CPU_DEVICES", "8", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mlp),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(resnet),
+        cmocka_unit_test(ucx),
+        cmocka_unit_test(differ),
+        cmocka_unit_test(too_few),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
