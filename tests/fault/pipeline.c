@@ -24,6 +24,7 @@ typedef struct trial {
     int victim;
     bool recorded;
     const char *backend;
+    bool mesh; /* two replicas of two stages */
 } trial;
 
 typedef struct job {
@@ -91,23 +92,41 @@ static int rank_main(int rank, int world, void *arg)
     opts.group = env.group;
     opts.schedule = "1f1b";
     opts.cuts = "1,2,3";
+    choir_mesh *mesh = NULL;
+    if (j.trial->mesh) {
+        static const char *const names[] = {"data", "pipeline"};
+        choir_check(choir_mesh_new(env.group, 2, names, (const int[]){2, 2}, &mesh));
+        opts.group = choir_mesh_group(mesh, "pipeline");
+        opts.cuts = "2";
+    }
     j.pipe = choir_pipeline(run, net, opts);
+    if (mesh) {
+        choir_ddp_opts ddp = choir_ddp_defaults();
+        ddp.microbatches = 2 * MICROS;
+        j.pipe = choir_ddp(run, j.pipe, choir_mesh_group(mesh, "data"), ddp);
+    }
     j.optim = choir_sgd(run, j.pipe, choir_sgd_defaults());
     note(n, rank, train(&j, run));
     choir_scope_close(run);
+    choir_mesh_free(mesh);
     choir_env_free(&env);
     return 0;
 }
 
-static notes *strike(how blow, int victim, const char *backend)
+static notes *strike_some(how blow, int victim, const char *backend, bool mesh)
 {
-    trial t = {.notes = new_notes(), .blow = blow, .victim = victim};
+    trial t = {.notes = new_notes(), .blow = blow, .victim = victim, .mesh = mesh};
     if (backend)
         setenv("CHOIR_BACKEND", backend, 1);
     choir_status status = choir_spawn(RANKS, rank_main, &t);
     unsetenv("CHOIR_BACKEND");
     assert_int_equal(status, blow == KILLED ? CHOIR_ERR_PEER_LOST : CHOIR_OK);
     return t.notes;
+}
+
+static notes *strike(how blow, int victim, const char *backend)
+{
+    return strike_some(blow, victim, backend, false);
 }
 
 static void assert_told(const notes *n, int rank, const char *want)
@@ -133,6 +152,35 @@ static void killed(void **state)
             }
         munmap(n, sizeof *n);
     }
+}
+
+/* Of two replicas of two stages: whoever notices it, in the pipeline or among the replicas. */
+static void killed_in_mesh(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < RANKS; victim++) {
+        notes *n = strike_some(KILLED, victim, NULL, true);
+        char stage[100], pid[40];
+        snprintf(stage, sizeof stage, "stage %d of replica %d of the pipeline: rank ",
+            victim % 2, victim / 2);
+        snprintf(pid, sizeof pid, "(pid %d)", (int)n->pid[victim]);
+        for (int r = 0; r < RANKS; r++)
+            if (r != victim) {
+                assert_told(n, r, stage);
+                assert_told(n, r, pid);
+                assert_true(n->seconds[r] < 10);
+            }
+        munmap(n, sizeof *n);
+    }
+}
+
+static void program_fails_in_mesh(void **state)
+{
+    (void)state;
+    notes *n = strike_some(NO_LOSS, 3, NULL, true);
+    for (int r = 0; r < RANKS; r++)
+        assert_told(n, r, "no more data on rank 3");
+    munmap(n, sizeof *n);
 }
 
 static void program_fails(void **state)
@@ -185,6 +233,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed),
         cmocka_unit_test(program_fails),
         cmocka_unit_test(kernel_fails),
+        cmocka_unit_test(killed_in_mesh),
+        cmocka_unit_test(program_fails_in_mesh),
         cmocka_unit_test(killed_over_ucx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

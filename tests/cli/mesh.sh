@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Compositions on a mesh: the bits of one device in losses, evaluation, weights and after a
+# resume; and what wrong meshes are told.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+export CHOIR_CPU_DEVICES=8
+
+# on MESH STRATEGY ARG...: the same run as `single` has.
+on() {
+    local mesh=$1 strategy=$2
+    shift 2
+    good train "${args[@]}" --strategy "$strategy" --mesh "$mesh" "$@" && mv out many &&
+        same_run single many || { fail "$strategy on $mesh: ${args[*]}"; return; }
+    [ "$(field eval_loss single)" = "$(field eval_loss many)" ] ||
+        fail "eval_loss of $strategy on $mesh: ${args[*]}"
+}
+
+language() {
+    args=(--json --microbatches 6 --batch-size 24 --steps 6 --clip 1 --eval-every 3)
+    args+=(--model gpt2:layers=2,heads=2,width=16,context=16,dropout=0.1 text)
+    good train "${args[@]}" && mv out single
+    on 2x2 ddp+pipeline
+    [ "$(field world many)" = 4 ] || fail "world of 2x2: $(field world many)"
+    on 2x2 ddp:bucket_cap_mb=0.01+pipeline:schedule=1f1b
+    on 2x3 ddp+pipeline:schedule=gpipe
+    on 3x2 ddp+pipeline:schedule=interleaved
+    on 2x2 pipeline+ddp
+    on 2x2 ddp+mp
+    on 1x2 ddp+pipeline
+    on 2x1 ddp+pipeline
+    on 2x2 ddp+pipeline --nproc 2
+    [ "$(field world many)" = 4 ] || fail "world of 2x2, two processes: $(field world many)"
+    "$CHOIR" run -n 4 "$CHOIR" train "${args[@]}" --strategy ddp+pipeline --mesh 2x2 >out 2>err &&
+        sed -i 's/^\[rank[0-9]*\]: //' out && mv out many && same_run single many ||
+        fail "under choir run: $(cat err)"
+}
+
+images() {
+    args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer sgd:momentum=0.9)
+    args+=(--model resnet18:width=4,image=16,classes=5,small=1 random)
+    good train "${args[@]}" && mv out single
+    on 2x2 ddp+pipeline
+    on 4x2 ddp+pipeline:schedule=1f1b
+    on 3x2 ddp+pipeline --nproc 3
+}
+
+goes_on() {
+    args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1 text)
+    good train "${args[@]}" --steps 8 && mv out whole
+    good train "${args[@]}" --steps 4 --strategy ddp+pipeline --mesh 2x2 --save saved
+    good train "${args[@]}" --steps 8 --resume saved && mv out rest && same_run whole rest 5
+    rm -rf saved
+    good train "${args[@]}" --steps 4 --save saved
+    good train "${args[@]}" --steps 8 --resume saved --strategy ddp+pipeline --mesh 2x2 &&
+        mv out rest && same_run whole rest 5
+}
+
+compared() {
+    good compare --strategies ddp+pipeline:schedule=1f1b,ddp --devices cpu:0-3 --repeats 1 --json \
+        --steps 4 --model mlp:layers=4 --batch-size 16 random
+    [ "$(grep -c '"same_bits":true' out)" -eq 3 ] || fail "compare: $(cat out)"
+    grep -q '"strategy":"ddp+pipeline:schedule=1f1b"' out || fail "compare: $(cat out)"
+    bad 2 'on 3 devices: --mesh is to say how' compare --strategies ddp+pipeline \
+        --devices cpu:0-2 --model toy --batch-size 24 random
+}
+
+told() {
+    bad 2 'wants a mesh of 2 dimensions, the outermost first: --mesh 2x2' \
+        train --strategy ddp+pipeline random
+    bad 2 'mesh 2x: sizes as 2x4 are wanted' train --strategy ddp+pipeline --mesh 2x random
+    bad 2 'mesh 2x0: sizes as 2x4 are wanted' train --strategy ddp+pipeline --mesh 2x0 random
+    bad 2 'of 64 ranks at most' train --strategy ddp+pipeline --mesh 40x2 random
+    bad 2 'mesh 2: 1 dimension for 2 strategies' train --strategy ddp+pipeline --mesh 2 random
+    bad 2 'mesh 2x2: 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
+    bad 2 "'hogwild' takes no part in a composition; there are ddp" \
+        train --strategy ddp+hogwild --mesh 2x2 random
+    bad 2 "mp and pipeline are both for the 'pipeline' dimension" \
+        train --strategy mp+pipeline --mesh 2x2 random
+    bad 2 "there is no strategy 'none'" train --strategy ddp+none --mesh 2x2 random
+    bad 2 "no schedule 'x'" train --strategy ddp+pipeline:schedule=x --mesh 2x2 random
+    bad 2 'mesh 2x2 has 4 ranks, and --nproc says 3' \
+        train --strategy ddp+pipeline --mesh 2x2 --nproc 3 random
+    bad 2 'wants 9 devices a rank, and there are 8' \
+        train --strategy ddp+pipeline --mesh 2x9 --nproc 2 random
+    bad 1 '1 micro-batches are fewer than 2 replicas' \
+        train --strategy ddp+pipeline --mesh 2x2 --microbatches 1 random
+    RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=1 bad 2 \
+        'mesh 2x2 wants 4 ranks, and 3 were started' \
+        train --strategy ddp+pipeline --mesh 2x2 random
+}
+
+check language
+check images
+check goes_on
+check compared
+check told
+finish
