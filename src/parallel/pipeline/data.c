@@ -227,13 +227,13 @@ static choir_status agree_on_all(choir__pipeline_data *d)
     uint64_t place = (uint64_t)p->stages << 16;
     place += p->remote ? (uint64_t)choir__remote_rank(p->remote) : 0;
     choir_group *group = d->groups[0];
-    choir_status status = choir__agree(group, place, "replicas",
+    choir_status status = choir__ranks_have_same(group, place, "replicas",
         "stages on their ranks: those that have the same stages are a group");
     choir__pipeline_digests(p, digests);
     for (int i = 0; i < CHOIR__DIGESTS && status == CHOIR_OK; i++)
-        status = choir__agree(group, digests[i].value, "replicas", digests[i].what);
+        status = choir__ranks_have_same(group, digests[i].value, "replicas", digests[i].what);
     return status == CHOIR_OK
-               ? choir__agree(group, (uint64_t)d->total, "replicas", "numbers of micro-batches")
+               ? choir__ranks_have_same(group, (uint64_t)d->total, "replicas", "numbers of micro-batches")
                : status;
 }
 

@@ -238,7 +238,7 @@ static const char *on_failure(void *arg, choir_status status, const char *senten
 
 /* --- agreement --- */
 
-choir_status choir__agree(choir_group *group, uint64_t mine, const char *who, const char *what)
+choir_status choir__ranks_have_same(choir_group *group, uint64_t mine, const char *who, const char *what)
 {
     int world = choir_group_world(group);
     uint64_t *all = choir__calloc((size_t)world, sizeof *all);
@@ -253,7 +253,7 @@ choir_status choir__agree(choir_group *group, uint64_t mine, const char *who, co
 
 choir_status choir__remote_agree(choir__remote *r, uint64_t mine, const char *what)
 {
-    return choir__agree(r->whole, mine, "ranks", what);
+    return choir__ranks_have_same(r->whole, mine, "ranks", what);
 }
 
 choir_status choir__remote_share(choir__remote *r, void *data, size_t bytes)
