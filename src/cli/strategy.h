@@ -27,6 +27,7 @@ struct choir__job;
 typedef struct choir__strategy_options {
     choir_ddp_opts ddp;
     char algorithm[64];
+    bool sync_bn;           /* of ddp */
     choir_fsdp_opts fsdp;
     char unit_class[64];    /* of fsdp */
     char output_device[64]; /* of dp */

@@ -13,6 +13,17 @@
  * unbiased there. eval: the running ones are used (mean, rstd are written too). again: mean and
  * rstd are an earlier call's, whose y is made once more, bit for bit, and nothing else is
  * written. gamma, beta may be NULL. */
+/* Where statistics are over more rows than x has (other ranks' too), each way goes in two
+ * parts: the first only adds up x's own rows, the second takes what the sums have become
+ * meanwhile. forward   sums = [ sum x (cols) | sum x^2 (cols) | rows ] backward  sums = [ sum g
+ * (cols) | sum g (x - mean) (cols) | rows ], and ggamma, gbeta and gresidual, which are of x's
+ * own rows, are written by the first part */
+typedef enum choir__norm_part {
+    CHOIR__NORM_WHOLE,
+    CHOIR__NORM_SUMS,
+    CHOIR__NORM_REST
+} choir__norm_part;
+
 typedef struct choir__k_batch_norm {
     const void *x, *gamma, *beta, *residual;
     void *y, *mean, *rstd, *running_mean, *running_var;
@@ -20,6 +31,8 @@ typedef struct choir__k_batch_norm {
     int64_t rows, cols;
     float eps, momentum;
     bool train, update, relu, again;
+    choir__norm_part part;
+    double *sums; /* (2 cols + 1), unless part is WHOLE */
     choir_dtype dtype;
 } choir__k_batch_norm;
 
@@ -32,6 +45,8 @@ typedef struct choir__k_batch_norm_backward {
     void *gx, *ggamma, *gbeta, *gresidual;
     int64_t rows, cols;
     bool train, relu;
+    choir__norm_part part;
+    double *sums;
     choir_dtype dtype;
 } choir__k_batch_norm_backward;
 

@@ -177,6 +177,7 @@ typedef struct batch_norm {
     choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
     choir_tensor *batches;                                    /* () i64 */
     choir_batch_norm_opts opts;
+    const choir__sharer *shared; /* with other ranks; NULL: statistics are its own */
 } batch_norm;
 
 static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -186,11 +187,21 @@ static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const 
     o.training = self->training;
     o.residual = count > 1 ? in[1] : NULL;
     o.batches = b->batches;
-    return choir_batch_norm_with(in[0], b->weight, b->bias, b->running_mean, b->running_var, o);
+    return choir__batch_norm(
+        in[0], b->weight, b->bias, b->running_mean, b->running_var, o, b->shared);
 }
 
 static const choir_module_class batch_norm_class = {
     "batch_norm", sizeof(batch_norm), batch_norm_forward};
+
+void choir__batch_norms_share(choir_module *m, const choir__sharer *shared)
+{
+    if (m->type == &batch_norm_class)
+        ((batch_norm *)m)->shared = shared;
+    for (const choir__module_entry *e = m->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            choir__batch_norms_share(e->child, shared);
+}
 
 choir_module *choir_nn_batch_norm_with(
     choir_scope *run, int64_t channels, choir_batch_norm_opts opts)

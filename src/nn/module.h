@@ -73,6 +73,9 @@ bool choir__is_function(const choir_module *module);
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
+/* The choir_nn_batch_norm in m, and m if it is one, share statistics from now on. */
+void choir__batch_norms_share(choir_module *m, const choir__sharer *shared);
+
 /* Attention of q (B, T, C), k and v (B, S, C), whose C numbers are `heads` runs -> (B, T, C).
  */
 choir_tensor *choir__attention_of_heads(choir_tensor *q, choir_tensor *k, choir_tensor *v,

@@ -2,7 +2,10 @@
  *
  * Its result can be made once more from the operands and the saved statistics, while the
  * running ones stay as they are. Without a residual, that is cheap: its memory may go as soon
- * as the next layer has read it (choir__done_with). */
+ * as the next layer has read it (choir__done_with).
+ *
+ * Where statistics are shared with other ranks, each way is two launches with the sum over the
+ * ranks between them; making a result again needs nobody. */
 #include "tensor/tensor.h"
 
 enum { X, GAMMA, BETA, RESIDUAL, OPERANDS };
@@ -10,7 +13,30 @@ enum { SAVED_X, SAVED_MEAN, SAVED_RSTD, SAVED_Y };
 
 struct attrs {
     bool train, relu;
+    const choir__sharer *shared; /* NULL: statistics are x's alone */
 };
+
+/* Two launches of a kernel, and between them the sum over all who share. part, sums: where the
+ * kernel's arguments have them. */
+static void launch_shared(choir_scope *scope, const choir_tensor *x,
+    const choir__sharer *shared, choir__task *kernel, void *args, size_t bytes,
+    choir__norm_part *part, double **sums)
+{
+    choir_device *device = choir__device_of(x);
+    int64_t count = 2 * x->shape.dim[1] + 1;
+    choir_tensor *memory = choir__tensor_new(scope, device, CHOIR_F64, choir_dims(count));
+    if (memory->poisoned)
+        return;
+    *sums = choir__data(memory);
+    *part = CHOIR__NORM_SUMS;
+    choir__queue_issue(device->queue, kernel, args, bytes);
+    choir_status status = shared->sum(shared->arg, device, *sums, count);
+    if (status != CHOIR_OK)
+        choir__scope_fail(scope, status);
+    *part = CHOIR__NORM_REST;
+    choir__queue_issue(device->queue, kernel, args, bytes);
+    choir__tensor_release(memory);
+}
 
 static void *data_or_null(const choir_tensor *t)
 {
@@ -67,7 +93,13 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
         .train = a->train,
         .relu = a->relu,
         .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, batch_norm_backward, &args);
+    if (a->shared)
+        launch_shared(sink->scope, x, a->shared,
+            (choir__task *)choir__device_kernels(choir__device_of(x), x->dtype)
+                ->batch_norm_backward,
+            &args, sizeof args, &args.part, &args.sums);
+    else
+        choir__launch(choir__device_of(x), x->dtype, batch_norm_backward, &args);
     gx->grad_owned = true;
     if (gbeta)
         sink->give(sink, r, BETA, gbeta);
@@ -133,7 +165,7 @@ static bool fits_residual(const choir_tensor *residual, const choir_tensor *x)
 
 /* NULL, or why not. */
 static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
-    const choir_tensor *var, const choir_batch_norm_opts *o)
+    const choir_tensor *var, const choir_batch_norm_opts *o, bool shared)
 {
     const choir_tensor *x = in[X];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
@@ -143,7 +175,7 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
         return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
     if (!fits_residual(in[RESIDUAL], x))
         return "wants a residual of x's shape and dtype";
-    if (o->training && x->count == c)
+    if (o->training && x->count == c && !shared)
         return "a channel of one value has no variance to train with: use a larger batch";
     if (o->batches && (o->batches->dtype != CHOIR_I64 || o->batches->count != 1))
         return "counts batches in one i64";
@@ -171,14 +203,16 @@ static void claim_statistics(choir_tensor *mean, choir_tensor *var, choir_tensor
         choir__storage_claim(batches->storage);
 }
 
-choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
-    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o)
+choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o,
+    const choir__sharer *shared)
 {
     choir_tensor *poisoned, *in[OPERANDS] = {x, gamma, beta, o.residual};
     choir_scope *scope = choir__begin("batch_norm", in, OPERANDS, &poisoned);
     if (!scope)
         return poisoned;
-    const char *why = refusal(in, running_mean, running_var, &o);
+    shared = o.training ? shared : NULL;
+    const char *why = refusal(in, running_mean, running_var, &o, shared);
     if (why)
         return choir__shape_error("batch_norm", scope, in, OPERANDS, why);
     x = in[X], gamma = in[GAMMA], beta = in[BETA];
@@ -218,18 +252,29 @@ choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_
         .dtype = x->dtype};
     if (args.update)
         claim_statistics(running_mean, running_var, o.batches);
-    choir__launch(device, x->dtype, batch_norm, &args);
+    if (shared)
+        launch_shared(scope, x, shared,
+            (choir__task *)choir__device_kernels(device, x->dtype)->batch_norm, &args,
+            sizeof args, &args.part, &args.sums);
+    else
+        choir__launch(device, x->dtype, batch_norm, &args);
     choir__record *r =
         choir__record_op(residual ? &batch_norm_residual_op : &batch_norm_op, y, in, OPERANDS);
     if (r) {
         choir__record_attrs(
-            r, &(struct attrs){.train = o.training, .relu = o.relu}, sizeof(struct attrs));
+            r, &(struct attrs){o.training, o.relu, shared}, sizeof(struct attrs));
         r->saved[SAVED_X] = rows;
         r->saved[SAVED_MEAN] = mean;
         r->saved[SAVED_RSTD] = rstd;
         r->saved[SAVED_Y] = residual && o.relu ? y : NULL;
     }
     return choir__as_stored(y);
+}
+
+choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o)
+{
+    return choir__batch_norm(x, gamma, beta, running_mean, running_var, o, NULL);
 }
 
 choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,

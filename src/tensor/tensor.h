@@ -181,8 +181,8 @@ struct choir__placer {
         int count);
 };
 
-/* Ranks that have parts of the run's parameters: sums numbers of all of them, in the order of
- * the device's queue. */
+/* Ranks that have parts of the run's parameters, or of its batch: sums numbers of all of them,
+ * in the order of the device's queue. */
 typedef struct choir__sharer {
     choir_status (*sum)(void *arg, choir_device *device, double *numbers, int64_t count);
     void *arg;
@@ -429,6 +429,12 @@ choir_status choir__restore_read(choir__record *r);
 bool choir__made_of(const choir__record *r, const choir_tensor *t);
 /* For an op's again: copies of operands in another order, as saved[i] may be. */
 void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
+
+/* choir_batch_norm_with; in training, statistics are over the rows of all ranks that run the op
+ * at the same time, whose sums shared adds up. NULL: over x's own. */
+choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
+    choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts,
+    const choir__sharer *shared);
 
 /* Says which op of which shapes failed. */
 choir_tensor *choir__shape_error(

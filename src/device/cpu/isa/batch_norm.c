@@ -38,6 +38,21 @@ static columns columns_new(int64_t cols)
     return c;
 }
 
+static void put_sums(const columns *c, double *sums, int64_t cols, int64_t rows)
+{
+    memcpy(sums, c->sum_a, (size_t)cols * sizeof *sums);
+    memcpy(sums + cols, c->sum_b, (size_t)cols * sizeof *sums);
+    sums[2 * cols] = (double)rows;
+}
+
+/* -> rows */
+static double get_sums(const columns *c, const double *sums, int64_t cols)
+{
+    memcpy(c->sum_a, sums, (size_t)cols * sizeof *sums);
+    memcpy(c->sum_b, sums + cols, (size_t)cols * sizeof *sums);
+    return sums[2 * cols];
+}
+
 /* The body for each vector of columns: c the first, left how many columns there are from it (W
  * or more: a full vector, as the compiler knows in the loop). */
 #define EACH_VECTOR(cols, ...)                                                                 \
@@ -105,29 +120,31 @@ static void add_moments(const columns *s, const float *x, int64_t rows, int64_t 
     }
 }
 
-static void update_running(const choir__k_batch_norm *k, int64_t c, float mean, float var)
+static void update_running(
+    const choir__k_batch_norm *k, int64_t c, float mean, float var, double rows)
 {
     float *running_mean = k->running_mean, *running_var = k->running_var;
-    float unbiased = (float)((double)k->rows / (double)choir__max(k->rows - 1, 1));
+    float unbiased = (float)(rows / fmax(rows - 1, 1));
     float keep = 1.0f - k->momentum;
     running_mean[c] = running_mean[c] * keep + mean * k->momentum;
     running_var[c] = running_var[c] * keep + var * unbiased * k->momentum;
 }
 
-/* Writes mean and rstd (unless they are given) and what the second pass needs. */
-static void finish_moments(const choir__k_batch_norm *k, const columns *s)
+/* Writes mean and rstd (unless they are given) and what the second pass needs. rows: those that
+ * were added up. */
+static void finish_moments(const choir__k_batch_norm *k, const columns *s, double rows)
 {
     float *means = k->mean, *rstds = k->rstd;
     const float *gamma = k->gamma, *beta = k->beta;
     for (int64_t c = 0; c < k->cols && !k->again; c++) {
         float mean, var;
         if (k->train) {
-            double average = s->sum_a[c] / (double)k->rows;
-            double spread = s->sum_b[c] / (double)k->rows - average * average;
+            double average = s->sum_a[c] / rows;
+            double spread = s->sum_b[c] / rows - average * average;
             mean = (float)average;
             var = (float)(spread < 0 ? 0 : spread); /* NaN stays */
             if (k->update)
-                update_running(k, c, mean, var);
+                update_running(k, c, mean, var, rows);
         } else {
             mean = ((const float *)k->running_mean)[c];
             var = ((const float *)k->running_var)[c];
@@ -167,12 +184,19 @@ INLINE void normalise(const choir__k_batch_norm *k, const columns *s, bool resid
 void KERNEL(batch_norm)(const choir__k_batch_norm *k)
 {
     F32_ONLY(batch_norm, k);
+    columns s = columns_new(k->cols);
+    double rows = (double)k->rows;
+    if (k->part == CHOIR__NORM_REST)
+        rows = get_sums(&s, k->sums, k->cols);
+    else if (k->train && !k->again)
+        add_moments(&s, k->x, k->rows, k->cols);
+    if (k->part == CHOIR__NORM_SUMS) {
+        put_sums(&s, k->sums, k->cols, k->rows);
+        return;
+    }
     if (k->batches && k->train && k->update && !k->again)
         ++*k->batches;
-    columns s = columns_new(k->cols);
-    if (k->train && !k->again)
-        add_moments(&s, k->x, k->rows, k->cols);
-    finish_moments(k, &s);
+    finish_moments(k, &s, rows);
     if (k->residual)
         k->relu ? normalise(k, &s, true, true) : normalise(k, &s, true, false);
     else
@@ -239,19 +263,25 @@ INLINE void gradient_sums(
     }
 }
 
-/* With xhat = (x - mean) rstd, train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes
- * (scale g - a) - slope (x - mean); eval: gx = rstd gamma g. */
-static void finish_gradients(const choir__k_batch_norm_backward *k, const columns *s)
+static void weight_gradients(const choir__k_batch_norm_backward *k, const columns *s)
 {
     float *ggamma = k->ggamma, *gbeta = k->gbeta;
-    double share = k->train ? 1.0 / (double)k->rows : 0.0;
+    const float *rstd = k->rstd;
+    for (int64_t c = 0; c < k->cols && ggamma; c++)
+        ggamma[c] = (float)(s->sum_b[c] * (double)rstd[c]);
+    for (int64_t c = 0; c < k->cols && gbeta; c++)
+        gbeta[c] = (float)s->sum_a[c];
+}
+
+/* With xhat = (x - mean) rstd, train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes
+ * (scale g - a) - slope (x - mean); eval: gx = rstd gamma g. */
+static void finish_gradients(
+    const choir__k_batch_norm_backward *k, const columns *s, double rows)
+{
+    double share = k->train ? 1.0 / rows : 0.0;
     for (int64_t c = 0; c < k->cols; c++) {
         double rstd = (double)((const float *)k->rstd)[c], dot = s->sum_b[c] * rstd;
         double scale = (double)s->scale[c];
-        if (ggamma)
-            ggamma[c] = (float)dot;
-        if (gbeta)
-            gbeta[c] = (float)s->sum_a[c];
         s->a[c] = (float)(scale * share * s->sum_a[c]);
         s->slope[c] = (float)(scale * share * dot * rstd);
     }
@@ -276,8 +306,18 @@ INLINE void backward(
     const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
 {
     choir__k_batch_norm_backward second = *k;
-    gradient_sums(k, s, how, keep);
-    finish_gradients(k, s);
+    double rows = (double)k->rows;
+    if (k->part == CHOIR__NORM_REST) {
+        rows = get_sums(s, k->sums, k->cols);
+    } else {
+        gradient_sums(k, s, how, keep);
+        weight_gradients(k, s);
+    }
+    if (k->part == CHOIR__NORM_SUMS) {
+        put_sums(s, k->sums, k->cols, k->rows);
+        return;
+    }
+    finish_gradients(k, s, rows);
     if (keep)
         second.gy = k->gresidual, how = ALL;
     k->train ? spread(&second, s, how, true) : spread(&second, s, how, false);

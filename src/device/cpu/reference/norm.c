@@ -77,12 +77,30 @@ void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
 static void batch_moments(const choir__k_batch_norm *k, int64_t c, double *mean, double *var)
 {
     *mean = *var = 0;
+    if (k->part == CHOIR__NORM_REST) {
+        double rows = k->sums[2 * k->cols];
+        *mean = k->sums[c] / rows;
+        *var = fmax(k->sums[k->cols + c] / rows - *mean * *mean, 0);
+        return;
+    }
     for (int64_t r = 0; r < k->rows; r++)
         *mean += get(k->x, r * k->cols + c, k->dtype) / (double)k->rows;
     for (int64_t r = 0; r < k->rows; r++) {
         double d = get(k->x, r * k->cols + c, k->dtype) - *mean;
         *var += d * d / (double)k->rows;
     }
+}
+
+static void add_moments(const choir__k_batch_norm *k)
+{
+    for (int64_t i = 0; i < 2 * k->cols; i++)
+        k->sums[i] = 0;
+    for (int64_t i = 0; i < k->rows * k->cols; i++) {
+        double x = get(k->x, i, k->dtype);
+        k->sums[i % k->cols] += x;
+        k->sums[k->cols + i % k->cols] += x * x;
+    }
+    k->sums[2 * k->cols] = (double)k->rows;
 }
 
 /* running = (1 - momentum) running + momentum value */
@@ -95,6 +113,11 @@ static void move_average(
 void choir__reference_batch_norm(const choir__k_batch_norm *k)
 {
     choir_dtype dtype = k->dtype;
+    double rows = k->part == CHOIR__NORM_REST ? k->sums[2 * k->cols] : (double)k->rows;
+    if (k->part == CHOIR__NORM_SUMS) {
+        add_moments(k);
+        return;
+    }
     if (k->batches && k->train && k->update && !k->again)
         ++*k->batches;
     for (int64_t c = 0; c < k->cols; c++) {
@@ -123,7 +146,7 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
         put(k->mean, c, dtype, mean);
         put(k->rstd, c, dtype, rstd);
         if (k->train && k->update) { /* of a single row the unbiased variance is taken as 0 */
-            double unbiased = var * (double)k->rows / (double)choir__max(k->rows - 1, 1);
+            double unbiased = var * rows / fmax(rows - 1, 1);
             move_average(k->running_mean, c, dtype, (double)k->momentum, mean);
             move_average(k->running_var, c, dtype, (double)k->momentum, unbiased);
         }
@@ -158,19 +181,30 @@ void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
             ggamma += g * xhat;
             gbeta += g;
         }
+        double all_g = gbeta, all_gxhat = ggamma, rows = (double)k->rows;
+        if (k->part == CHOIR__NORM_SUMS) {
+            k->sums[c] = gbeta;
+            k->sums[k->cols + c] = ggamma / rstd;
+            k->sums[2 * k->cols] = rows;
+        } else if (k->part == CHOIR__NORM_REST) {
+            all_g = k->sums[c];
+            all_gxhat = k->sums[k->cols + c] * rstd;
+            rows = k->sums[2 * k->cols];
+        }
         for (int64_t r = 0; r < k->rows; r++) {
             int64_t i = r * k->cols + c;
             double xhat = (get(k->x, i, dtype) - mean) * rstd;
             double g = passed(k, i, c), part = g;
             if (k->train)
-                part -= (gbeta + xhat * ggamma) / (double)k->rows;
-            put(k->gx, i, dtype, gamma * rstd * part);
+                part -= (all_g + xhat * all_gxhat) / rows;
+            if (k->part != CHOIR__NORM_SUMS)
+                put(k->gx, i, dtype, gamma * rstd * part);
             if (k->gresidual)
                 put(k->gresidual, i, dtype, g);
         }
-        if (k->ggamma)
+        if (k->ggamma && k->part != CHOIR__NORM_REST)
             put(k->ggamma, c, dtype, ggamma);
-        if (k->gbeta)
+        if (k->gbeta && k->part != CHOIR__NORM_REST)
             put(k->gbeta, c, dtype, gbeta);
     }
 }

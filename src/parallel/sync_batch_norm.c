@@ -1,0 +1,70 @@
+/* SyncBatchNorm: the sums of batch norms go through an all-reduce of a group of their own.
+ *
+ * Group and device wait for each other in their queues, nobody on the host, so a recorded step
+ * replays it. */
+#include <choir/sync_batch_norm.h>
+
+#include <stdlib.h>
+
+#include "comm/group.h"
+#include "nn/module.h"
+
+typedef struct synced {
+    choir__sharer shared;
+    choir_scope *run;
+    choir_group *group; /* of these sums alone */
+} synced;
+
+static choir_status sum(void *arg, choir_device *device, double *sums, int64_t count)
+{
+    const synced *s = arg;
+    choir_work work;
+    if (device != s->run->device)
+        return choir__error(CHOIR_ERR_DEVICE,
+            "sync_batch_norm: x is on %s, the run on %s; ranks share statistics where a rank has "
+            "all of the model",
+            choir_device_name(device), choir_device_name(s->run->device));
+    choir_status status = choir_group_wait_device(s->group, device);
+    if (status == CHOIR_OK)
+        status = choir_group_all_reduce(s->group, sums, count, CHOIR_F64, CHOIR_SUM, &work);
+    if (status == CHOIR_OK)
+        status = choir_device_wait_work(device, work);
+    /* Of the sub-group, whose bytes nobody else counts: out, and in. */
+    size_t share = (size_t)count * sizeof *sums / (size_t)choir_group_world(s->group);
+    choir__queue_moved(device->queue, device->queue,
+        (uint64_t)share * (uint64_t)(choir_group_world(s->group) - 1));
+    return status;
+}
+
+static void close_synced(void *arg)
+{
+    synced *s = arg;
+    choir_device_sync(s->run->device);
+    choir_group_free(s->group);
+    free(s);
+}
+
+choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choir_group *group)
+{
+    int world = choir_group_world(group);
+    if (run->micro_total % world) {
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "sync_batch_norm: %lld micro-batches on %d ranks; each rank needs as many as the "
+            "others",
+            (long long)run->micro_total, world);
+        return module;
+    }
+    if (world == 1)
+        return module;
+    synced *s = choir__calloc(1, sizeof *s);
+    *s = (synced){.shared = {sum, s, NULL}, .run = run};
+    choir_status status = choir_group_split(group, 0, choir_group_rank(group), &s->group);
+    if (status != CHOIR_OK) {
+        free(s);
+        choir__scope_fail(run, status);
+        return module;
+    }
+    choir__on_close(run, close_synced, s);
+    choir__batch_norms_share(module, &s->shared);
+    return module;
+}
