@@ -31,6 +31,7 @@
 #include <choir/fsdp.h>
 #include <choir/tensor_parallel.h>
 #include <choir/data_parallel.h>
+#include <choir/diloco.h>
 #include <choir/sync_batch_norm.h>
 #include <choir/hogwild.h>
 #include <choir/tensor_queue.h>

@@ -266,11 +266,11 @@ static int parse_strategy(choir__job *j)
     if (j->launched)
         return choir__cli_usage(j->command,
             "%d ranks were started, each to train alone: several ranks want --strategy ddp, "
-            "hogwild, mp or pipeline",
+            "fsdp, tp, diloco, local-sgd, hogwild, mp or pipeline",
             j->world);
     return choir__cli_usage(j->command,
-        "--nproc %d with --strategy %s: several ranks want --strategy ddp, hogwild, mp or "
-        "pipeline",
+        "--nproc %d with --strategy %s: several ranks want --strategy ddp, fsdp, tp, "
+        "diloco, local-sgd, hogwild, mp or pipeline",
         j->nproc, j->strategy->name);
 }
 

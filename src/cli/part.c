@@ -135,7 +135,8 @@ static choir__device_figures figures_of(const choir__part *p, int i)
     choir_device_get_stats(p->devices[i], &stats);
     double elapsed = choir__now() - p->started;
     choir__device_figures f = {.peak_bytes = stats.bytes_peak,
-        .comm_bytes = stats.bytes_moved + choir__group_bytes(p->env.group),
+        .comm_bytes = stats.bytes_moved + choir__group_bytes(p->env.group) +
+                      (p->subgroup ? choir__group_bytes(p->subgroup) : 0),
         .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
     snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
     return f;
@@ -158,6 +159,7 @@ void choir__part_close(choir__part *p)
     choir_scope_close(p->run);
     choir_mesh_free(p->mesh);
     choir_group_free(p->also);
+    choir_group_free(p->subgroup);
     choir_env_free(&p->env);
     free(p->losses);
 }

@@ -20,12 +20,14 @@ const choir__strategy *const choir__strategies[] = {
     &choir__strategy_mp,
     &choir__strategy_pipeline,
     &choir__strategy_hogwild,
+    &choir__strategy_diloco,
+    &choir__strategy_local_sgd,
     NULL,
 };
 
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy)
 {
-    char name[64], list[256] = "";
+    char name[64], list[320] = "";
     choir_status status = choir__options_name(text, name, sizeof name);
     if (status != CHOIR_OK)
         return status;

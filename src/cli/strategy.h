@@ -14,6 +14,7 @@
 #include <choir/amp.h>
 #include <choir/data.h>
 #include <choir/ddp.h>
+#include <choir/diloco.h>
 #include <choir/env.h>
 #include <choir/fsdp.h>
 #include <choir/mesh.h>
@@ -26,10 +27,12 @@ struct choir__job;
 /* What "ddp:bucket_cap_mb=25" says. Each strategy reads its own part of it. */
 typedef struct choir__strategy_options {
     choir_ddp_opts ddp;
+    choir_diloco_opts diloco;
+    choir_local_sgd_opts local_sgd;
     char algorithm[64];
-    bool sync_bn;           /* of ddp */
     choir_fsdp_opts fsdp;
     char unit_class[64];    /* of fsdp */
+    bool sync_bn;           /* of ddp */
     char output_device[64]; /* of dp */
     char schedule[64];      /* of pipelines, with all below */
     char cuts[256];
@@ -53,8 +56,9 @@ typedef struct choir__part {
     choir_module *net, *model; /* bare, and as the strategies have wrapped it so far */
     choir_module *evaluated;   /* which of them runs outside of steps */
     choir_optim *optim;
-    choir_scaler *scaler; /* of --amp fp16, O1, O2; else NULL */
-    choir_loader *loader; /* of micro-batches [micro_first, micro_first + micro_count) */
+    choir_scaler *scaler;  /* of --amp fp16, O1, O2; else NULL */
+    choir_group *subgroup; /* a strategy's own; NULL: it has none */
+    choir_loader *loader;  /* of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
     /* Their losses, in memory that stays: tensors with micro_count values together, in order.
      * There is room for micro_count of them. */
@@ -97,6 +101,9 @@ struct choir__strategy {
      * waits for the others only where they meet: before validation, a checkpoint, and the end.
      * All are here; makes net the same on all. */
     choir_status (*meet)(choir__part *part);
+    /* Whether they have just met, by the strategy's own doing: then all is due that was since
+     * they met last, and in between nothing is. NULL: they never do. */
+    bool (*together)(const choir__part *part);
     /* All ranks have read weights from a checkpoint; NULL: nothing to be done. */
     choir_status (*resumed)(choir__part *part);
 };
@@ -105,7 +112,8 @@ struct choir__strategy {
 extern const choir__strategy *const choir__strategies[];
 extern const choir__strategy choir__strategy_single, choir__strategy_dp,
     choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_fsdp, choir__strategy_tp,
-    choir__strategy_mp, choir__strategy_pipeline, choir__strategy_hogwild;
+    choir__strategy_mp, choir__strategy_pipeline, choir__strategy_hogwild,
+    choir__strategy_diloco, choir__strategy_local_sgd;
 
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);

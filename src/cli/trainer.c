@@ -28,10 +28,11 @@ typedef struct trainer {
     int64_t step;     /* done */
     double best, last_eval;
     choir__report report;
-    choir__saver *saver;   /* NULL: nothing was saved yet */
-    bool stopping;         /* where the ranks met, one of them was to stop */
-    choir_trace *trace;    /* NULL without --trace */
-    int64_t traced_before; /* steps of this process before the trace began */
+    choir__saver *saver;     /* NULL: nothing was saved yet */
+    bool stopping;           /* where the ranks met, one of them was to stop */
+    bool eval_due, save_due; /* since the ranks met last */
+    choir_trace *trace;      /* NULL without --trace */
+    int64_t traced_before;   /* steps of this process before the trace began */
 } trainer;
 
 static volatile sig_atomic_t interrupted;
@@ -220,17 +221,26 @@ static bool is_due(int64_t step, int64_t every)
     return every && step % every == 0;
 }
 
+/* Ranks that meet of their own accord are elsewhere now: what they hold is nobody's model. */
+static bool apart(const trainer *t)
+{
+    return t->job->strategy->together && !t->job->strategy->together(&t->part);
+}
+
 /* What is due after a step: validation, a checkpoint. */
 static choir_status between_steps(trainer *t, float loss)
 {
     const choir__job *j = t->job;
     bool last = t->step == j->steps, best = false;
     choir_status status = CHOIR_OK;
-    if (!last && (is_due(t->step, j->eval_every) || is_due(t->step, j->save_every)))
-        status = meet(t);
+    t->eval_due |= is_due(t->step, j->eval_every);
+    t->save_due |= is_due(t->step, j->save_every);
+    if (last || apart(t) || !(t->eval_due || t->save_due))
+        return CHOIR_OK;
+    status = meet(t);
     if (status != CHOIR_OK || t->stopping)
         return status;
-    if (is_due(t->step, j->eval_every) && !last) {
+    if (t->eval_due) {
         choir__score score;
         status = evaluate(t, j->eval_batches, &score);
         t->last_eval = score.loss;
@@ -239,9 +249,9 @@ static choir_status between_steps(trainer *t, float loss)
         if (status == CHOIR_OK && t->part.env.rank == 0)
             choir__report_eval(&t->report, t->step, &score, best);
     }
-    bool due = is_due(t->step, j->save_every) && !last;
-    if (status == CHOIR_OK && (due || best))
+    if (status == CHOIR_OK && (t->save_due || best))
         status = save(t, loss, best, true);
+    t->eval_due = t->save_due = false;
     return status;
 }
 
@@ -334,8 +344,11 @@ static choir_status finish(trainer *t, float loss)
  */
 static bool stop_asked(trainer *t)
 {
+    const choir__strategy *s = t->job->strategy;
     int32_t asked = interrupted || t->stopping;
-    if (t->part.env.world > 1 && !t->job->strategy->meet)
+    if (apart(t))
+        return false;
+    if (t->part.env.world > 1 && (!s->meet || s->together))
         choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     return asked;
 }

@@ -382,6 +382,8 @@ void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, voi
         if (s->top)
             visit_state("max_exp_avg_sq", s, s->top, visit, arg);
     }
+    for (choir__state_keeper *k = o->run->keepers; k; k = k->next)
+        k->visit(k->arg, visit, arg);
 }
 
 struct plain_visit {

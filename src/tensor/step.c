@@ -18,6 +18,7 @@ struct choir__replay {
     choir_step_fn *fn;
     void *arg;
     int calls;
+    bool anew; /* what is recorded is over with this step */
     choir__recording *recording;
     choir__pool **pools; /* of the run's devices, in their order */
     int pool_count;
@@ -51,6 +52,12 @@ void choir__step_forget(choir_scope *run)
 {
     if (run->replay)
         forget(run);
+}
+
+void choir__step_anew(choir_scope *run)
+{
+    if (run->replay)
+        run->replay->anew = true;
 }
 
 static void close_replay(void *arg)
@@ -106,10 +113,11 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
         choir__on_close(run, close_replay, run);
     }
     struct choir__replay *r = run->replay;
-    if (r->fn != fn || r->arg != arg) {
+    if (r->fn != fn || r->arg != arg || r->anew) {
         forget(run);
         r->fn = fn;
         r->arg = arg;
+        r->anew = false;
     }
     uint64_t number = run->next_step++;
     if (r->recording) {

@@ -197,7 +197,16 @@ typedef struct choir__autocast {
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
-/* Who takes part in a run's steps from outside (hogwild, FSDP). */
+/* What a checkpoint of a run's optimizer is to hold besides the optimizer's own state: visits
+ * those tensors. */
+typedef struct choir__state_keeper {
+    void (*visit)(
+        void *arg, void (*visit)(const char *name, choir_tensor *t, void *to), void *to);
+    void *arg;
+    struct choir__state_keeper *next;
+} choir__state_keeper;
+
+/* Who takes part in a run's steps from outside (hogwild, DiLoCo, FSDP). */
 typedef struct choir__step_watcher {
     void (*begins)(void *arg);  /* a step begins: nothing of it is queued yet, nor recorded */
     void (*updated)(void *arg); /* the optimizer's update has been queued; may be recorded */
@@ -246,8 +255,9 @@ struct choir_scope {
     struct choir__book *books;     /* gradients of this run's parameters: autograd/book.h */
     struct choir__closer *closers; /* newest first */
     choir__step_watcher *watchers; /* of a run's steps */
-    choir__sharer *sharers;        /* NULL: every rank has whole parameters */
-    struct choir__closer *enders;  /* called when the tensors are gone, newest first */
+    choir__state_keeper *keepers;
+    choir__sharer *sharers;       /* NULL: every rank has whole parameters */
+    struct choir__closer *enders; /* called when the tensors are gone, newest first */
 };
 
 /* Which values t, of the run, has, never 0: whoever copied these need not do so again. A step
@@ -255,6 +265,8 @@ struct choir_scope {
 uint64_t choir__values_of(const choir_tensor *t);
 /* Gives back what choir_step's recording holds; the next step records anew. */
 void choir__step_forget(choir_scope *run);
+/* The same from within a step: before the next one begins. */
+void choir__step_anew(choir_scope *run);
 /* Frees closed scopes linked by `spare`. */
 void choir__scopes_free(choir_scope **list);
 /* Writes the step's number to where kernels read it, in the order of each device's queue. */
