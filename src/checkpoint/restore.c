@@ -82,12 +82,20 @@ static choir_status check_finite(
                            (double)c.value, (long long)c.bad);
 }
 
+/* What another strategy than the checkpoint's would keep (choir__state_keeper). */
+static bool is_kept(const char *name)
+{
+    return !strncmp(name, CHOIR__KEPT, strlen(CHOIR__KEPT));
+}
+
 static choir_status match_item(
     const choir__stored *s, const choir__item *item, const char *what, bool finite)
 {
     const choir__stored_tensor *t = choir__stored_find(s, item->name);
     if (!t && (item->dtype == CHOIR_I64 || !choir__shape_count(item->whole)))
         return CHOIR_OK; /* a counter, which files of old have not: it starts at 0 */
+    if (!t && is_kept(item->name))
+        return CHOIR_OK;
     if (!t)
         return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
             s->file_count == 1 ? s->paths[0] : s->where, item->name,
@@ -120,7 +128,8 @@ choir_status choir__stored_match(const choir__stored *s, const choir__items *ite
     }
     for (int i = 0; i < s->count; i++) {
         choir__item key = {.name = (char *)s->tensors[i].name};
-        if (!count || !bsearch(&key, list, (size_t)count, sizeof key, by_name))
+        bool known = count && bsearch(&key, list, (size_t)count, sizeof key, by_name);
+        if (!known && !is_kept(key.name))
             return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s is none of the %s's",
                 choir__stored_path(s, &s->tensors[i]), key.name,
                 choir__shape_text(s->tensors[i].whole), what);

@@ -78,7 +78,7 @@ static choir_status resumed(choir__part *p)
 const choir__strategy choir__strategy_diloco = {
     .name = "diloco",
     .options = "[:every=50,outer_lr=0.7,momentum=0.9,nesterov=1,wire=f32]",
-    .help = "a process a device, each by itself; they meet every so many steps",
+    .help = "a process a device by itself; now and then they meet",
     .spread = CHOIR__DEVICE_A_RANK,
     .parse = parse_diloco,
     .micro_each = 1,
@@ -92,7 +92,7 @@ const choir__strategy choir__strategy_diloco = {
 const choir__strategy choir__strategy_local_sgd = {
     .name = "local-sgd",
     .options = "[:every=50,warmup=0,node_every=STEPS]",
-    .help = "the same, where they meet by averaging their weights",
+    .help = "the same; weights are averaged where they meet",
     .spread = CHOIR__DEVICE_A_RANK,
     .parse = parse_local_sgd,
     .micro_each = 1,

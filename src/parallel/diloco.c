@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/optim.h"
+
 choir_local_sgd_opts choir_local_sgd_defaults(void)
 {
     return (choir_local_sgd_opts){.every = 50, .ddp = choir_ddp_defaults()};
@@ -70,7 +72,7 @@ static void step_begins(void *arg)
         end_warm_up(w);
 }
 
-static void visit_state(void *arg, choir_visit_fn *visit, void *to)
+static void visit_state(void *arg, choir__optim_visit_fn *visit, void *to)
 {
     const choir__worker *w = arg;
     for (int i = 0; i < w->count; i++) {
@@ -78,7 +80,7 @@ static void visit_state(void *arg, choir_visit_fn *visit, void *to)
         if (!p->momentum)
             continue;
         char *name = choir__format(CHOIR__OUTER_MOMENTUM "%s", p->param->name);
-        visit(name, p->momentum, to);
+        visit(name, p->momentum, NULL, to);
         free(name);
     }
 }

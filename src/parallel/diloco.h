@@ -7,7 +7,7 @@
 #include "nn/module.h"
 
 /* The outer momentum of a parameter in checkpoints, before its name. */
-#define CHOIR__OUTER_MOMENTUM "outer_momentum."
+#define CHOIR__OUTER_MOMENTUM CHOIR__KEPT "momentum."
 
 /* A trained parameter. What of it travels lies at `at` (elements) in the worker's flat memory.
  */

@@ -198,10 +198,14 @@ typedef struct choir__autocast {
 } choir__autocast;
 
 /* What a checkpoint of a run's optimizer is to hold besides the optimizer's own state: visits
- * those tensors. */
+ * those tensors, the same on all ranks, whose names begin with CHOIR__KEPT. They are 0 after a
+ * checkpoint that has none of them, and passed over where nobody keeps them: it was another
+ * strategy's. */
+#define CHOIR__KEPT "outer_"
 typedef struct choir__state_keeper {
-    void (*visit)(
-        void *arg, void (*visit)(const char *name, choir_tensor *t, void *to), void *to);
+    void (*visit)(void *arg,
+        void (*visit)(const char *name, choir_tensor *t, const choir__param *param, void *to),
+        void *to);
     void *arg;
     struct choir__state_keeper *next;
 } choir__state_keeper;

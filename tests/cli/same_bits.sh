@@ -105,7 +105,8 @@ recomputation_changes_nothing() {
 
 # Those that the command has.
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
-    on && /^        [a-z]/ { print $1 }' | grep -v -e '^single$' -e '^hogwild$' -e '^pipeline$')
+    on && /^        [a-z]/ { print $1 }' |
+    grep -vxE 'single|hogwild|diloco|local-sgd|pipeline')
 if "$CHOIR" train --help | grep -q '^        pipeline '; then
     for schedule in gpipe 1f1b interleaved zero-bubble; do
         strategies+=" pipeline:schedule=$schedule"

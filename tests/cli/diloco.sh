@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# choir train --strategy diloco and local-sgd: the same bits run to run; one rank that averages with
+# nobody gives those of single, a warm-up those of ddp; validation, checkpoints and an interrupt
+# come where ranks have met, and a job goes on from there with its outer momentum; few bytes move;
+# ddp:sync_bn=1.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+export CHOIR_CPU_DEVICES=4
+job=(--model "$gpt" --batch-size 24 --nproc 3)
+
+# local_one MODEL [DATA]: averaging with nobody changes nothing.
+local_one() {
+    local args=(--json --batch-size 24 --microbatches 4 --steps 8)
+    good train "${args[@]}" --strategy single --model "$@" && mv out single
+    good train "${args[@]}" --strategy local-sgd:every=3 --nproc 1 --model "$@" && mv out one
+    same_run single one
+}
+
+same_twice() {
+    local strategy
+    for strategy in diloco:every=4 diloco:every=4,wire=bf16 local-sgd:every=4,warmup=3 \
+        local-sgd:every=4,node_every=2; do
+        good train --json "${job[@]}" --strategy "$strategy" --steps 14 text && mv out first
+        good train --json "${job[@]}" --strategy "$strategy" --steps 14 text && mv out second
+        same_run first second || fail "$strategy"
+    done
+}
+
+# In the warm-up the weights are ddp's; the losses shown are rank 0's own.
+warm_up() {
+    good train --json "${job[@]}" --strategy ddp --steps 6 text && mv out ddp
+    good train --json "${job[@]}" --strategy local-sgd:warmup=6,every=2 --steps 6 text && mv out warm
+    [ "$(field weights_sha256 ddp)" = "$(field weights_sha256 warm)" ] || fail 'weights differ'
+    [ "$(field final_loss ddp)" = "$(field final_loss warm)" ] || fail 'final_loss differs'
+}
+
+# What is due comes at the next meeting: steps 6 (asked for 5), 12 (10), 18 (15) and the end, 20.
+due_where_they_meet() {
+    local evals
+    good train --json "${job[@]}" --strategy diloco:every=6 --steps 20 --eval-every 5 \
+        --eval-batches 2 --save-every 5 --save saved text && mv out first
+    evals=$(grep '"event":"eval"' first | sed 's/.*"step":\([0-9]*\).*/\1/' | tr '\n' ' ')
+    [ "$evals" = '6 12 18 ' ] || fail "validated after steps $evals"
+    good eval --json --batch-size 8 saved text
+    [ "$(field loss out)" = "$(field eval_loss first)" ] ||
+        fail "what was saved has $(field loss out), what was validated $(field eval_loss first)"
+    rm -rf saved
+}
+
+# A job that is cut in two: with an inner optimizer without state, every bit; Adam's moments are
+# rank 0's for all when it goes on.
+goes_on() {
+    local strategy=diloco:every=5 args=(--json --nproc 3 --batch-size 24 --model "$gpt")
+    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 text &&
+        mv out whole
+    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 10 --save a text
+    good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 --resume a \
+        text && mv out rest
+    same_run whole rest 11
+    good train "${args[@]}" --strategy $strategy --steps 20 text && mv out whole
+    good train "${args[@]}" --strategy $strategy --steps 10 --save b text
+    good train "${args[@]}" --strategy $strategy --steps 20 --resume b text && mv out rest
+    near 0.02 "$(field eval_loss rest)" "$(field eval_loss whole)"
+    # Its momentum is in the way of no other strategy, nor is its absence.
+    good train "${args[@]}" --strategy ddp --steps 20 --resume b --save c text && mv out rest
+    near 0.1 "$(field eval_loss rest)" "$(field eval_loss whole)"
+    good train "${args[@]}" --strategy $strategy --steps 25 --resume c text
+    rm -rf a b c
+}
+
+# near BOUND A B: within a share of B.
+near() { is_near "$@" || fail "$2, not within $1 of $3"; }
+is_near() {
+    awk -v e="$1" -v a="$2" -v b="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) < e * b) }'
+}
+
+few_bytes() {
+    local ddp diloco bf16
+    good train --json "${job[@]}" --strategy ddp --steps 100 --no-eval text && ddp=$(bytes)
+    good train --json "${job[@]}" --strategy diloco:every=50 --steps 100 --no-eval text &&
+        diloco=$(bytes)
+    good train --json "${job[@]}" --strategy diloco:every=50,wire=bf16 --steps 100 --no-eval text &&
+        bf16=$(bytes)
+    [ $((40 * diloco)) -lt "$ddp" ] || fail "diloco moved $diloco bytes, ddp $ddp"
+    [ $((3 * bf16)) -lt $((2 * diloco)) ] || fail "bf16 moved $bf16 bytes, f32 $diloco"
+}
+
+bytes() { sed -n 's/.*"comm_bytes":\([0-9]*\).*/\1/p' out | tail -1; }
+
+# It stops where ranks meet next, and what is saved is a multiple of `every` steps.
+interrupted() {
+    rm -rf out saved
+    start train --steps 100000000 --json --log-every 20 "${job[@]}" --save saved \
+        --strategy diloco:every=7 "$@" text
+    await 20 test -s out || fail "no steps: $(cat err)"
+    kill -INT "-$started_pid"
+    ended 20
+    [ "$status" -eq 130 ] || fail "status $status after SIGINT"
+    is_one_line 'interrupted after step [0-9]+; saved to saved' || fail "said: $(cat err)"
+    local step
+    step=$(grep -oE 'step [0-9]+' err | grep -oE '[0-9]+')
+    [ $((step % 7)) -eq 0 ] || fail "stopped after step $step"
+    good eval --json saved text
+}
+
+killed_rank() {
+    local ranks
+    rm -rf out saved
+    start train --steps 100000000 --json --log-every 20 "${job[@]}" --strategy diloco:every=3 text
+    await 20 test -s out || fail "no steps: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    kill -KILL "${ranks[1]}"
+    ended 20
+    [ "$status" -eq 1 ] || fail "status $status after SIGKILL of a rank"
+    is_one_line "rank 1 \\(pid ${ranks[1]}\\).*SIGKILL" || fail "said: $(cat err)"
+}
+
+compared() {
+    good compare --json --strategies diloco:every=4,ddp --devices cpu:0-1 --steps 8 --repeats 1 \
+        --batch-size 16 --microbatches 4 --model "$gpt" text
+    grep -q '"strategy":"diloco:every=4".*"same_bits":false' out || fail "$(cat out)"
+}
+
+# By the statistics of all ranks the first loss is that of the whole batch; without, another.
+sync_batch_norm() {
+    local args=(--json --batch-size 24 --steps 4 --no-eval --lr 0 --model cnn:width=4,image=12,dropout=0)
+    good train "${args[@]}" --strategy single random && mv out whole
+    good train "${args[@]}" --strategy ddp:sync_bn=1 --nproc 3 random && mv out synced
+    good train "${args[@]}" --strategy ddp --nproc 3 random && mv out apart
+    near 1e-5 "$(field final_loss synced)" "$(field final_loss whole)"
+    is_near 1e-5 "$(field final_loss apart)" "$(field final_loss whole)" &&
+        fail 'statistics of parts are those of the whole'
+    bad 1 '4 micro-batches on 3 ranks; each rank needs as many as the others' train "${args[@]}" \
+        --strategy ddp:sync_bn=1 --nproc 3 --microbatches 4 random
+}
+
+wrong_input() {
+    bad 2 'strategy diloco.*lr' train --strategy diloco:lr=1 --model toy random
+    bad 2 'every' train --strategy diloco:every=0 --model toy random
+    bad 2 'wire=f16; f32 or bf16' train --strategy diloco:wire=f16 --model toy random
+    bad 2 'warmup' train --strategy local-sgd:warmup=-1 --model toy random
+}
+
+check local_one toy random
+check local_one "$gpt,dropout=0.1" text
+check same_twice
+check warm_up
+check due_where_they_meet
+check goes_on
+check few_bytes
+check interrupted
+check interrupted --eval-every 3 --save-every 10
+check killed_rank
+check compared
+check sync_batch_norm
+check wrong_input
+finish
