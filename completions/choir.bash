@@ -33,7 +33,8 @@ _choir()
             values="toy mlp cnn resnet18 resnet34 resnet50 resnet101 resnet152 alexnet gpt2 bert
                 llama mistral lstm donut"
             ;;
-        --strategy | --strategies) values="single dp dp-balanced ddp tp mp pipeline hogwild" ;;
+        --strategy | --strategies) values="single dp dp-balanced ddp fsdp tp mp pipeline hogwild diloco
+            local-sgd" ;;
         --optimizer) values="sgd adam adamw lamb" ;;
         --schedule) values="constant cosine linear step multistep exponential polynomial restarts
             one_cycle cyclic inverse_sqrt" ;;

@@ -30,7 +30,8 @@ same_twice() {
 # In the warm-up the weights are ddp's; the losses shown are rank 0's own.
 warm_up() {
     good train --json "${job[@]}" --strategy ddp --steps 6 text && mv out ddp
-    good train --json "${job[@]}" --strategy local-sgd:warmup=6,every=2 --steps 6 text && mv out warm
+    good train --json "${job[@]}" --strategy local-sgd:warmup=6,every=2 --steps 6 text &&
+        mv out warm
     [ "$(field weights_sha256 ddp)" = "$(field weights_sha256 warm)" ] || fail 'weights differ'
     [ "$(field final_loss ddp)" = "$(field final_loss warm)" ] || fail 'final_loss differs'
 }
@@ -124,7 +125,8 @@ compared() {
 
 # By the statistics of all ranks the first loss is that of the whole batch; without, another.
 sync_batch_norm() {
-    local args=(--json --batch-size 24 --steps 4 --no-eval --lr 0 --model cnn:width=4,image=12,dropout=0)
+    local args=(--json --batch-size 24 --steps 4 --no-eval --lr 0)
+    args+=(--model cnn:width=4,image=12,dropout=0)
     good train "${args[@]}" --strategy single random && mv out whole
     good train "${args[@]}" --strategy ddp:sync_bn=1 --nproc 3 random && mv out synced
     good train "${args[@]}" --strategy ddp --nproc 3 random && mv out apart
