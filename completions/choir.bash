@@ -6,7 +6,7 @@ _choir()
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
         --rendezvous --key-file --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
-        --quiet --log-every --trace --weights --no-eval --recompute --help"
+        --quiet --log-every --trace --weights --no-eval --recompute --amp --help"
     local compare="--strategies --repeats --plot --splits --devices --microbatches --batch-size --steps
         --model --bytes --tokenizer --workers --seed --threads --mem-cap --timeout --backend --optimizer --lr
         --schedule --weight-decay --clip --init --weights --json --help"
@@ -39,6 +39,7 @@ _choir()
         --schedule) values="constant cosine linear step multistep exponential polynomial restarts
             one_cycle cyclic inverse_sqrt" ;;
         --init) values="choir torch" ;;
+        --amp) values="off bf16 fp16 O0 O1 O2 O3" ;;
         --backend) values="shm ucx mpi" ;;
         esac
     elif [[ $command == bench ]]; then

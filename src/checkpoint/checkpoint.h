@@ -36,6 +36,9 @@ typedef struct choir__train_state {
     int task;
     char strategy[256]; /* it was trained with, and the ranks that saved; "" and 0: unknown */
     int64_t world;
+    char amp[16];      /* mixed precision: "fp16"; "": none, or unknown */
+    double loss_scale; /* of gradients; not above 0: they were not scaled */
+    int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
 } choir__train_state;
 
 /* --- saving (save.c) --- */

@@ -54,6 +54,11 @@ static const field fields[] = {
     FIELD(task, TASK),
     OPTIONAL(strategy, TEXT, true),
     OPTIONAL(world, COUNT, true),
+    OPTIONAL(amp, TEXT, true),
+    OPTIONAL(loss_scale, NUMBER, true),
+    OPTIONAL(scale_clean, COUNT, true),
+    OPTIONAL(scale_in_a_row, COUNT, true),
+    OPTIONAL(skipped_steps, COUNT, true),
 };
 
 /* --- out --- */

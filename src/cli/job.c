@@ -11,6 +11,7 @@
 
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/amp.h"
 #include "cli/cli.h"
 #include "cli/documents.h"
 #include "cli/images.h"
@@ -192,7 +193,7 @@ static choir_status take_from_resumed(choir__job *j)
 {
     char found[PATH_MAX];
     choir__train_state s;
-    if (!j->resume || (j->model && j->microbatches))
+    if (!j->resume || (j->model && j->microbatches && j->amp))
         return CHOIR_OK;
     choir_status status = choir__checkpoint_find(j->resume, found);
     if (status == CHOIR_OK)
@@ -203,6 +204,8 @@ static choir_status take_from_resumed(choir__job *j)
         j->model = strcpy(j->resumed_model, s.model);
     if (!j->microbatches)
         j->microbatches = s.microbatches;
+    if (!j->amp && choir__amp_find(s.amp)) /* a name that stays */
+        j->amp = choir__amp_find(s.amp)->name;
     return CHOIR_OK;
 }
 

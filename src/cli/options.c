@@ -422,6 +422,10 @@ int choir__job_check(choir__job *j)
     int status = find_launcher(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_strategy(j);
+    if (status == CHOIR__EXIT_OK && j->strategy->shards && choir__amp_find(j->amp)->halved)
+        return choir__cli_usage(j->command,
+            "--amp %s with --strategy %s: shards are of f32 weights; O2 or bf16 go with it",
+            j->amp, j->strategy->name);
     if (status == CHOIR__EXIT_OK)
         status = parse_devices(j);
     if (status == CHOIR__EXIT_OK)

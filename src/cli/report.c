@@ -55,7 +55,8 @@ void choir__report_start(
     *r = (choir__report){.job = job,
         .first = first_step,
         .started = choir__now(),
-        .terminal = isatty(STDOUT_FILENO)};
+        .terminal = isatty(STDOUT_FILENO),
+        .scale = (double)NAN};
     if (job->json || job->quiet)
         return;
     int workers = choir__strategy_workers(job);
@@ -65,7 +66,17 @@ void choir__report_start(
         (long long)job->microbatches, job->microbatches > 1 ? "es" : "",
         (long long)(job->batch_size / job->microbatches),
         job->recompute ? ", recomputing" : "");
+    if (job->amp && strcmp(job->amp, "off") != 0)
+        printf("mixed precision: %s\n", job->amp);
     fflush(stdout);
+}
+
+static void print_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(",\"%s\":%.9g", key, value);
+    else
+        printf(",\"%s\":null", key);
 }
 
 static void progress(choir__report *r, int64_t step, float loss, double seconds)
@@ -105,20 +116,16 @@ void choir__report_step(
     }
     if (r->job->log_every && step % r->job->log_every && step != r->job->steps)
         return;
-    printf("{\"event\":\"step\",\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"0x%08x\","
-           "\"items_per_s\":%.6g,\"grad_norm\":",
-        (long long)step, (double)loss, bits, items_of(r) / seconds);
-    printf(isfinite(grad_norm) ? "%.9g}\n" : "null}\n", grad_norm);
+    printf("{\"event\":\"step\",\"step\":%lld", (long long)step);
+    print_number("loss", (double)loss);
+    printf(",\"loss_bits\":\"0x%08x\",\"items_per_s\":%.6g,\"grad_norm\":", bits,
+        items_of(r) / seconds);
+    printf(isfinite(grad_norm) ? "%.9g" : "null", grad_norm);
+    if (!isnan(r->scale))
+        print_number("loss_scale", r->scale);
+    printf("}\n");
     if (r->terminal || seconds > 0.05)
         fflush(stdout);
-}
-
-static void print_number(const char *key, double value)
-{
-    if (isfinite(value))
-        printf(",\"%s\":%.9g", key, value);
-    else
-        printf(",\"%s\":null", key);
 }
 
 void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best)
@@ -173,7 +180,12 @@ static void summary_json(choir__report *r, int64_t parameters, float loss,
     printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
         choir__strategy_workers(r->job), (long long)r->job->microbatches,
         (long long)r->job->steps, (long long)parameters);
-    printf(",\"recompute\":%s", r->job->recompute ? "true" : "false");
+    printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
+    printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");
+    if (!isnan(r->scale)) {
+        print_number("loss_scale", r->scale);
+        printf(",\"skipped_steps\":%lld", (long long)r->skipped);
+    }
     print_number("final_loss", (double)loss);
     print_number("eval_loss", score->loss);
     print_number("eval_accuracy", score->accuracy);
@@ -202,6 +214,8 @@ void choir__report_summary(choir__report *r, int64_t parameters, float loss,
             printf(", validation %.4f", score->loss);
         if (isfinite(score->accuracy))
             printf(" (accuracy %.2f %%)", 100 * score->accuracy);
+        if (r->skipped)
+            printf("; %lld steps skipped, loss scale %g", (long long)r->skipped, r->scale);
         if (median > 0)
             printf("; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
                 items_name(r));

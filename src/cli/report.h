@@ -18,6 +18,8 @@ typedef struct choir__report {
     double started, last_line;
     bool terminal, line_open;
     double first_step_s;
+    double scale;    /* of gradients, after the latest step; NaN: there is none */
+    int64_t skipped; /* steps, for infinite gradients */
 } choir__report;
 
 void choir__report_start(

@@ -74,6 +74,8 @@ void choir__cli_train_help(void)
         "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
         "  --recompute                      less memory, more time: a model's blocks are\n"
         "                                   computed again in backward\n"
+"  --amp LEVEL                      mixed precision: bf16, fp16 (with a gradient\n"
+        "                                   scaler), Apex's O1, O2, O3; default off (O0)\n"
         "  --timeout S                      when a silent rank is given up (default 1800)\n"
         "  --backend shm|ucx|mpi            how ranks talk (the best that reaches all)\n"
         "  --rendezvous URL                 env://, tcp://host:port or file://path\n"
@@ -96,8 +98,6 @@ void choir__cli_train_help(void)
         "  --trace FILE                     which kernel ran when, for ui.perfetto.dev,\n"
         "                                   and a profile at the end; rank R > 0 writes\n"
         "                                   FILE.R\n\n"
-        "Training is in f32. Whether bf16 would save time as well as memory depends on\n"
-        "the CPU: docs/benchmarks.md has numbers.\n\n"
         "Example: two ranks in lockstep, with checkpoints:\n"
         "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/1 shakespeare.txt\n");
 }

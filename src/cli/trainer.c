@@ -79,6 +79,15 @@ static choir_status gather_loss(trainer *t, float *loss)
     return status;
 }
 
+static choir_status note_scale(trainer *t)
+{
+    choir_scaler_state s;
+    choir_status status = choir_scaler_get(t->part.scaler, &s);
+    t->report.scale = (double)s.scale;
+    t->report.skipped = s.skipped[0];
+    return status;
+}
+
 static choir_status one_step(trainer *t, float *loss)
 {
     double start = choir__now();
@@ -94,7 +103,9 @@ static choir_status one_step(trainer *t, float *loss)
         snprintf(name, sizeof name, "step %lld", (long long)t->step);
         choir_trace_span(t->trace, name, start, start + seconds);
     }
-    if (!isfinite(*loss))
+    if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
+        return status;
+    if (!isfinite(*loss) && !t->part.scaler) /* else it is the scaler that loses patience */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
             fabs((double)*loss), (long long)t->step);
@@ -185,6 +196,9 @@ static choir_status save(trainer *t, float loss, bool best, bool async)
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
+    choir_status status = choir__amp_save(&t->part, &s);
+    if (status != CHOIR_OK)
+        return status;
     choir__save_args args = {.dir = j->save,
         .state = &s,
         .module = t->part.net,
@@ -193,7 +207,7 @@ static choir_status save(trainer *t, float loss, bool best, bool async)
         .best = best,
         .async = async,
         .least = CHOIR__FILE_BYTES};
-    choir_status status = t->saver ? CHOIR_OK : choir__saver_new(savers(t), &t->saver);
+    status = t->saver ? CHOIR_OK : choir__saver_new(savers(t), &t->saver);
     if (status == CHOIR_OK)
         status = choir__saver_wait(t->saver);
     report_saved(t);
@@ -281,6 +295,8 @@ static choir_status resume(trainer *t)
             "for no more",
             found, (long long)s.step, (long long)t->job->steps);
     status = choir__checkpoint_load(found, t->part.net, t->part.optim, t->part.env.group);
+    if (status == CHOIR_OK)
+        status = choir__amp_resume(&t->part, &s);
     t->step = s.step;
     t->best = s.best_loss;
     t->last_eval = s.eval_loss;
