@@ -60,7 +60,7 @@ def order(length):
         epoch += 1
 
 
-def compare(model, data, sample, length, network, loss, optim, *options, null=()):
+def compare(model, data, sample, length, network, loss, optim, *options, null=(), bound=LOSSES):
     """sample(i) -> x, y. optim(network) goes with options. Losses of ten steps, then the weights. null:
     endings of weights' names that are not compared."""
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def compare(model, data, sample, length, network, loss, optim, *options, null=()
             expected = loss(network(x), y)
             expected.backward()
             optim.step()
-            agree("ten losses", np.array(mine), expected, LOSSES)
+            agree("ten losses", np.array(mine), expected, bound)
         for name, value in network.state_dict().items():
             if name in weights and not name.endswith(tuple(null)):
                 agree("weights " + name, weights[name], value, LOSSES)
