@@ -40,6 +40,9 @@ def run(model, data, folder, *options):
     events = [json.loads(line) for line in done.stdout.splitlines()]
     losses = [e["loss"] for e in events if e["event"] == "step"]
     weights = os.path.join(save, "step-%08d" % len(losses), "model.safetensors")
+    if not os.path.exists(weights):  # ranks have saved their parts
+        weights = os.path.join(save, "whole.safetensors")
+        subprocess.run([CHOIR, "checkpoint", "convert", save, weights], check=True, stdout=subprocess.PIPE)
     return losses, read_safetensors(weights)
 
 

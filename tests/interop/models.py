@@ -49,13 +49,13 @@ def language_loss(scores, ids):
     return F.cross_entropy(scores.flatten(0, 1), ids.flatten())
 
 
-def language_model(model, context, network, null=()):
+def language_model(model, context, network, null=(), options=()):
     """network(vocab) is PyTorch's. null: endings of names whose gradient is rounding noise, which Adam
     makes steps of, as a key's bias (softmax takes no notice of it)."""
     with tempfile.TemporaryDirectory() as folder:
         path, sample, length, vocab = command.text_data(folder, context)
         command.compare(model, path, sample, length, network(vocab), language_loss, adamw,
-                        *adamw_options(), null=null)
+                        *adamw_options(), *options, null=null)
 
 
 def image_model(model, size, network, optim, *options, null=()):
