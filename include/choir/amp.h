@@ -2,8 +2,8 @@
  *
  *   choir_autocast(run, CHOIR_BF16);          from the next step on
  *
- * Weights, their gradients and the optimizer's state stay f32 (master weights). Each op casts its
- * operands as its name says, after PyTorch's lists:
+ * Weights, their gradients and the optimizer's state stay f32 (master weights). Each op casts
+ * its operands as its name says, after PyTorch's lists:
  *
  *   to the 16-bit type  linear matmul conv2d conv_transpose2d attention, recurrent layers
  *   to f32              exp log square softmax sum mean, layer RMS and group norm, all losses
@@ -11,7 +11,8 @@
  *   as they come        all others: activations, pooling, dropout, batch norm, views
  *
  * A parameter is cast once a micro-batch; its gradient comes back in f32. f64 operands stay.
- * Backward follows the dtypes of the forward. The same bits come out of every strategy, as in f32.
+ * Backward follows the dtypes of the forward. The same bits come out of every strategy, as in
+ * f32.
  *
  * f16 has few exponents: gradients below 6e-8 are zero, and above 65504 infinite. A scaler
  * multiplies the loss' gradient by a scale that is as large as it may be:
@@ -50,17 +51,16 @@ void choir_autocast_off(choir_scope *scope);
  *   O0  f32
  *   O1  autocast to f16; for use with a scaler
  *   O2  from the first product or lookup on everything is f16, up to the losses, but for batch
- *       norm's numbers; weights are f32, their f16 values made once a micro-batch; with a scaler
- *   O3  batch norm's numbers are f16, too; for parameters of f16 (choir_module_cast), which no
- *       scaler takes
- * Error of scope: argument, for another level. */
+ *       norm's numbers; weights are f32, their f16 values made once a micro-batch; with a
+ * scaler O3  batch norm's numbers are f16, too; for parameters of f16 (choir_module_cast),
+ * which no scaler takes Error of scope: argument, for another level. */
 void choir_amp_level(choir_scope *scope, int level);
 
 typedef struct choir_scaler_opts {
-    float scale;            /* at first */
-    float growth, backoff;  /* what it is multiplied by, upwards and downwards */
-    int64_t interval;       /* clean steps in a row after which it grows */
-    int64_t patience;       /* skipped steps in a row that are an error: nonfinite */
+    float scale;           /* at first */
+    float growth, backoff; /* what it is multiplied by, upwards and downwards */
+    int64_t interval;      /* clean steps in a row after which it grows */
+    int64_t patience;      /* skipped steps in a row that are an error: nonfinite */
 } choir_scaler_opts;
 
 choir_scaler_opts choir_scaler_defaults(void); /* 65536, 2, 0.5, 2000, 40 */

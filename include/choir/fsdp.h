@@ -18,7 +18,9 @@
  *     stage 3   (4 + 4 + 8) / N           and weights: the default
  *
  * Where ranks share a machine, stage 3's weights lie in one piece of memory that all of them
- * map, each writing its own rows: gathering copies nothing.
+ * map, each writing its own rows: gathering copies nothing. Elsewhere a unit's weights are
+ * gathered before they are used, the next unit's ahead of time. Then whatever reads a weight is
+ * collective: all ranks must do it in the same order.
  *
  * Hybrid sharding (HSDP) shards among neighbouring ranks, as those of a machine, and replicates
  * between them: what is gathered stays within the machine, and only each rank's own share of
@@ -54,6 +56,10 @@ typedef struct choir_fsdp_opts {
     int shard_ranks; /* that share a model, neighbours by rank; default 0: all of the group;
                         -1: those of each node. It divides the world size, and the world size
                         the micro-batches */
+    /* Of stage 3: gathers weights also where ranks share memory; default false. And, where they
+     * are gathered, whether a unit's are let go of after its forward, and gathered again for
+     * its backward; default true. */
+    bool gather, reshard_after_forward;
 } choir_fsdp_opts;
 
 choir_fsdp_opts choir_fsdp_defaults(void);

@@ -55,6 +55,7 @@ struct choir_module {
     const struct choir__heads_of *heads; /* of one that attends; NULL: it does not */
     bool ready, drawn;                   /* named; with values */
     bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
+    bool together;  /* forward is collective in evaluation, too */
     bool recompute; /* choir_module_recompute */
     bool unit;      /* choir_fsdp_unit */
 };

@@ -21,13 +21,13 @@ typedef struct sums {
 /* What is read ahead: the batches from `first` on. */
 typedef struct reading {
     choir_dataset *data;
-    int64_t first, batch, samples;
+    int64_t first, batch, samples, count; /* count: batches in all */
 } reading;
 
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
 {
     const reading *r = arg;
-    int64_t from = (r->first + position) * r->batch;
+    int64_t from = (r->first + position) % r->count * r->batch;
     *epoch = 0;
     *count = choir__max(0, choir__min(r->batch, r->samples - from));
     for (int64_t j = 0; j < *count; j++)
@@ -146,7 +146,7 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
         if (status != CHOIR_OK)
             break;
         choir_scope *step = choir_no_grad(run);
-        status = run_batch(step, net, info, r->data, stage, &s[r->first + i]);
+        status = run_batch(step, net, info, r->data, stage, &s[(r->first + i) % r->count]);
         choir__prefetch_done(ahead, stage);
         choir_status closed = choir_scope_close(step);
         status = status == CHOIR_OK ? closed : status;
@@ -188,6 +188,10 @@ choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__m
     int64_t lo = 0, hi = count;
     if (shared)
         choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
+    int64_t mine = hi - lo;
+    if (shared &&
+        net->together) /* as many forwards as the others: somebody's batch once more */
+        mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
     sums *s = choir__calloc((size_t)count + 1, sizeof *s), total = {0};
     choir_status status = choir_device_sync(run->device);
     if (shared && status == CHOIR_OK)
@@ -195,7 +199,7 @@ choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__m
     choir_module_train(net, false);
     if (status == CHOIR_OK)
         status = read_batches(run, net, info,
-            &(reading){data, lo, choir__min(batch, samples), samples}, hi - lo, workers, s);
+            &(reading){data, lo, choir__min(batch, samples), samples, count}, mine, workers, s);
     choir_module_train(net, true);
     if (shared && status == CHOIR_OK)
         status = gather(group, s, s, count);

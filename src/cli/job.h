@@ -17,7 +17,7 @@ typedef struct choir__job {
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
     const char *mesh;                            /* NULL: a composition wants one */
     const char *tokenizer_file;                  /* NULL: characters, or bytes */
-    const char *amp;  /* NULL: off; or a level's name, see amp.h */
+    const char *amp;                             /* NULL: off; or a level's name, see amp.h */
     const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
     int nproc;        /* ranks; 1 for strategies of one process */
     int64_t batch_size, microbatches, steps, epochs;

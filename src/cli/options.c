@@ -414,8 +414,8 @@ int choir__job_check(choir__job *j)
     if (j->init && strcmp(j->init, "choir") && strcmp(j->init, "torch"))
         return choir__cli_usage(j->command, "--init %s: it is choir or torch", j->init);
     if (j->amp && !choir__amp_find(j->amp))
-        return choir__cli_usage(j->command,
-            "--amp %s: there are off, bf16, fp16, O0, O1, O2 and O3", j->amp);
+        return choir__cli_usage(
+            j->command, "--amp %s: there are off, bf16, fp16, O0, O1, O2 and O3", j->amp);
     if (j->init && j->resume)
         return choir__cli_usage(
             j->command, "--init with --resume: the weights come from the checkpoint");

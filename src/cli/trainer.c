@@ -321,7 +321,8 @@ static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
         t->job->json || t->job->quiet || t->part.env.rank != 0 ||
-        !choir__strategy_is_whole(t->job)) /* all ranks would have to */
+        !choir__strategy_is_whole(t->job) ||
+        t->part.evaluated->together) /* all ranks would have to */
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,

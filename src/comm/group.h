@@ -53,6 +53,9 @@ void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg);
  * ranks, end with the sentence. */
 void choir__group_abort(choir_group *group, choir_status status, const char *sentence);
 
+/* Whether ranks reach each other's regions of choir__shared_new. */
+bool choir__group_shares(const choir_group *group);
+
 /* Bytes this rank has sent to or fetched from peers so far. */
 uint64_t choir__group_bytes(const choir_group *group);
 

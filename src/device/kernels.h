@@ -375,7 +375,7 @@ typedef struct choir__opt_entry {
     int64_t n, row;
     int group;                    /* whose hyper-parameters */
     int64_t whole_at, whole_rows; /* of the whole parameter, in the whole model's rows */
-    uint16_t *half;     /* SGD, Adam: the parameter is here, of half_dtype, rounded when it is */
+    uint16_t *half; /* SGD, Adam: the parameter is here, of half_dtype, rounded when it is */
     choir_dtype half_dtype; /* written; or NULL */
 } choir__opt_entry;
 

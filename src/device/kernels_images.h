@@ -70,8 +70,8 @@ typedef struct choir__k_group_norm_backward {
 } choir__k_group_norm_backward;
 
 /* 2-D convolution, channels-last: x (N, H, W, C), y (N, OH, OW, O), w (O, KH, KW, C/groups) in
- * memory, bias (O) or NULL. Cross-correlation, zero padding. Where the images are bf16 or f16 the
- * bias and the gradients gw, gbias are f32. */
+ * memory, bias (O) or NULL. Cross-correlation, zero padding. Where the images are bf16 or f16
+ * the bias and the gradients gw, gbias are f32. */
 typedef struct choir__conv_shape {
     int64_t n, h, w, c, oh, ow, o, kh, kw, groups;
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;

@@ -144,18 +144,19 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
         int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];
-        part->table[part->entry_count++] = (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
-            .grad = grad,
-            .m = s->m ? choir__data(s->m) : NULL,
-            .v = s->v ? choir__data(s->v) : NULL,
-            .top = s->top ? choir__data(s->top) : NULL,
-            .n = t->count,
-            .row = t->count / first,
-            .group = s->group,
-            .whole_at = *rows,
-            .whole_rows = rows_of(s->param->whole),
-            .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
-            .half_dtype = t->dtype};
+        part->table[part->entry_count++] =
+            (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
+                .grad = grad,
+                .m = s->m ? choir__data(s->m) : NULL,
+                .v = s->v ? choir__data(s->v) : NULL,
+                .top = s->top ? choir__data(s->top) : NULL,
+                .n = t->count,
+                .row = t->count / first,
+                .group = s->group,
+                .whole_at = *rows,
+                .whole_rows = rows_of(s->param->whole),
+                .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
+                .half_dtype = t->dtype};
         add_spans(o, at, s->param, *rows);
         *rows += rows_of(s->param->whole);
     }

@@ -300,7 +300,8 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    if (o->kind == CHOIR__LAMB && o->run->sharers && (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
+    if (o->kind == CHOIR__LAMB && o->run->sharers &&
+        (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->part_count && !(o->kind == CHOIR__LAMB && o->run->sharers); i++)
         launch_part(o, &o->parts[i], inverse != NULL);
@@ -332,8 +333,7 @@ choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     float *clip = choir__data(o->clip);
-    choir__launch_bytes(
-        o->run->device, clip + CHOIR__CLIP_INVERSE, inverse, sizeof(float));
+    choir__launch_bytes(o->run->device, clip + CHOIR__CLIP_INVERSE, inverse, sizeof(float));
     send_clip(o);
     for (int i = 0; i < o->part_count; i++) {
         const choir__optim_part *part = &o->parts[i];

@@ -1,13 +1,14 @@
 /* Gradient scaling.
  *
  * The scale multiplies gradients where backward starts, not the loss: choir_scaler_scale is the
- * identity, whose backward multiplies. So the loss that is printed is the loss, and nothing need
- * be divided again.
+ * identity, whose backward multiplies. So the loss that is printed is the loss, and nothing
+ * need be divided again.
  *
  * The optimizer unscales as it reads: 1 / scale is part of the factor that clips. Whether a
- * gradient is infinite or NaN shows in their norm, a sum of squares in f64 that is finite exactly
- * if all of them are; it goes the way of the norm over devices and ranks, so all hear the same
- * verdict. What follows from it (skip, count, lower the scale) happens in device memory. */
+ * gradient is infinite or NaN shows in their norm, a sum of squares in f64 that is finite
+ * exactly if all of them are; it goes the way of the norm over devices and ranks, so all hear
+ * the same verdict. What follows from it (skip, count, lower the scale) happens in device
+ * memory. */
 #include <choir/amp.h>
 
 #include <math.h>
@@ -44,12 +45,12 @@ static void free_scaler(void *arg)
 
 static const char *nonsense(const choir_scaler_opts *o)
 {
-    return !(o->scale > 0 && isfinite(o->scale))          ? "a positive scale is wanted"
-           : !(o->growth > 1 && isfinite(o->growth))      ? "a growth above 1 is wanted"
-           : !(o->backoff > 0 && o->backoff < 1)          ? "a backoff between 0 and 1 is wanted"
-           : o->interval < 1 || o->interval > 1 << 24     ? "an interval of 1 to 2^24 is wanted"
-           : o->patience < 1 || o->patience > 1 << 24     ? "a patience of 1 to 2^24 is wanted"
-                                                          : NULL;
+    return !(o->scale > 0 && isfinite(o->scale))      ? "a positive scale is wanted"
+           : !(o->growth > 1 && isfinite(o->growth))  ? "a growth above 1 is wanted"
+           : !(o->backoff > 0 && o->backoff < 1)      ? "a backoff between 0 and 1 is wanted"
+           : o->interval < 1 || o->interval > 1 << 24 ? "an interval of 1 to 2^24 is wanted"
+           : o->patience < 1 || o->patience > 1 << 24 ? "a patience of 1 to 2^24 is wanted"
+                                                      : NULL;
 }
 
 static void store(choir_scaler *s, float scale, float clean, float in_a_row)
@@ -140,8 +141,8 @@ static int place_of(choir_scaler *s, choir_optim *o)
         if (s->optims[i] == o)
             return i;
     if (s->count == CHOIR__MAX_SCALED)
-        return choir__error(CHOIR_ERR_ARGUMENT, "scaler: more than %d optimizers",
-            (int)CHOIR__MAX_SCALED);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "scaler: more than %d optimizers", (int)CHOIR__MAX_SCALED);
     s->optims[s->count] = o;
     s->progress[s->count] = READY;
     return s->count++;
@@ -154,8 +155,7 @@ static choir_status check_dtypes(const choir_optim *o)
         if (choir__is_half(o->states[i].param->tensor->dtype))
             return choir__error(CHOIR_ERR_DTYPE,
                 "scaler: %s is %s, and so are its gradients; scaling wants f32 weights",
-                o->states[i].param->name,
-                choir_dtype_name(o->states[i].param->tensor->dtype));
+                o->states[i].param->name, choir_dtype_name(o->states[i].param->tensor->dtype));
     return CHOIR_OK;
 }
 
@@ -170,14 +170,14 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
     if (at < 0)
         return fail(s, (choir_status)at);
     if (s->progress[at] != READY)
-        return fail(s, choir__error(CHOIR_ERR_STATE,
-            s->progress[at] == UNSCALED
-                ? "scaler: this optimizer's gradients were unscaled since the last update"
-                : "scaler: unscaled after the step; unscale, then step, then update"));
+        return fail(s,
+            choir__error(CHOIR_ERR_STATE,
+                s->progress[at] == UNSCALED
+                    ? "scaler: this optimizer's gradients were unscaled since the last update"
+                    : "scaler: unscaled after the step; unscale, then step, then update"));
     choir_status status = check_dtypes(o);
     if (status == CHOIR_OK)
-        status = choir__optim_unscale(
-            o, number(s, offsetof(choir__scaler_numbers, inverse)));
+        status = choir__optim_unscale(o, number(s, offsetof(choir__scaler_numbers, inverse)));
     if (status == CHOIR_OK)
         s->progress[at] = UNSCALED;
     return fail(s, status);
@@ -189,8 +189,9 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
     if (at < 0)
         return fail(s, (choir_status)at);
     if (s->progress[at] == STEPPED)
-        return fail(s, choir__error(CHOIR_ERR_STATE,
-            "scaler: this optimizer has stepped since the last update; update after each step"));
+        return fail(s,
+            choir__error(CHOIR_ERR_STATE,
+                "scaler: this optimizer has stepped since the last update; update after each step"));
     choir_status status = check_dtypes(o);
     size_t factor = s->progress[at] == UNSCALED ? offsetof(choir__scaler_numbers, one)
                                                 : offsetof(choir__scaler_numbers, inverse);
@@ -216,8 +217,8 @@ choir_status choir_scaler_update(choir_scaler *s)
         s->progress[i] = READY;
     }
     if (status == CHOIR_OK && !args.count)
-        status = choir__error(
-            CHOIR_ERR_STATE, "scaler: no step since the last update: there is nothing to judge");
+        status = choir__error(CHOIR_ERR_STATE,
+            "scaler: no step since the last update: there is nothing to judge");
     if (status != CHOIR_OK)
         return fail(s, status);
     choir__launch(s->run->device, CHOIR_F32, scaler_update, &args);
@@ -243,9 +244,8 @@ choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
     choir_status status = s->numbers ? read_numbers(s, &n) : choir_scope_status(s->run);
     if (status != CHOIR_OK)
         return status;
-    *state = (choir_scaler_state){.scale = n.scale,
-        .clean = (int64_t)n.clean,
-        .in_a_row = (int64_t)n.in_a_row};
+    *state = (choir_scaler_state){
+        .scale = n.scale, .clean = (int64_t)n.clean, .in_a_row = (int64_t)n.in_a_row};
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         float clip[CHOIR__CLIP_COUNT];
         if (!s->optims[i]->clip)

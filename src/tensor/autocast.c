@@ -1,21 +1,22 @@
 /* In which dtype an op computes.
  *
- * choir__begin asks this of every op, behind the placer: operands are first moved and then cast,
- * so a tensor that several ops of a stage cast crosses once, and gradients of it add up on that
- * stage's device as they do on a single one.
+ * choir__begin asks this of every op, behind the placer: operands are first moved and then
+ * cast, so a tensor that several ops of a stage cast crosses once, and gradients of it add up
+ * on that stage's device as they do on a single one.
  *
- * The kernels of most ops know f32 alone. An op's bf16 and f16 operands are *widened* for it, its
- * result is rounded once, and the f32 copies go when the op is done; backward makes again those
- * that it reads. Products (linear, matmul, convolutions) take 16-bit operands as they are.
+ * The kernels of most ops know f32 alone. An op's bf16 and f16 operands are *widened* for it,
+ * its result is rounded once, and the f32 copies go when the op is done; backward makes again
+ * those that it reads. Products (linear, matmul, convolutions) take 16-bit operands as they
+ * are.
  *
  * Autocast changes what comes before: in its scopes an op's name says whether its f32 operands
  * become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all
- * become the widest of them. The lists are PyTorch's for CUDA, whose f32 list has all of that for
- * CPUs and more.
+ * become the widest of them. The lists are PyTorch's for CUDA, whose f32 list has all of that
+ * for CPUs and more.
  *
  * A parameter's cast is no op: it is another handle of the parameter. So its gradient is the
- * parameter's, f32, in the book, and uses are counted and added as if there were no casts. It is
- * made once a scope, i.e. a micro-batch, and goes with the last record that has it. */
+ * parameter's, f32, in the book, and uses are counted and added as if there were no casts. It
+ * is made once a scope, i.e. a micro-batch, and goes with the last record that has it. */
 #include <choir/amp.h>
 
 #include <string.h>
@@ -206,7 +207,8 @@ static bool lower_all(choir_scope *scope, const kind *k, choir_tensor **in, int 
     if (k->list != LOWER && !has_half(in, count))
         return true;
     if (!strcmp(k->op, "batch_norm") && !a->norms)
-        return cast_all(scope, in + 3, 1, a->dtype); /* x, and a residual; gamma, beta are f32 */
+        return cast_all(
+            scope, in + 3, 1, a->dtype); /* x, and a residual; gamma, beta are f32 */
     return cast_all(scope, in, k->list == LOWER && k->takes_half ? 2 : count, a->dtype);
 }
 
@@ -305,8 +307,8 @@ void choir_autocast_off(choir_scope *scope)
 void choir_amp_level(choir_scope *scope, int level)
 {
     if (level < 0 || level > 3) {
-        choir__poison(scope, CHOIR_ERR_ARGUMENT, "amp: there are the levels O0 to O3, not O%d",
-            level);
+        choir__poison(
+            scope, CHOIR_ERR_ARGUMENT, "amp: there are the levels O0 to O3, not O%d", level);
         return;
     }
     scope->autocast = (choir__autocast){

@@ -169,9 +169,8 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
 {
     const choir_tensor *x = in[X];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
-    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var ||
-        !fits(in[GAMMA], c, x->dtype) || !fits(in[BETA], c, x->dtype) ||
-        !fits(mean, c, x->dtype) || !fits(var, c, x->dtype))
+    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var || !fits(in[GAMMA], c, x->dtype) ||
+        !fits(in[BETA], c, x->dtype) || !fits(mean, c, x->dtype) || !fits(var, c, x->dtype))
         return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
     if (!fits_residual(in[RESIDUAL], x))
         return "wants a residual of x's shape and dtype";

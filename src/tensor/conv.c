@@ -74,8 +74,8 @@ static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_t
     return x->shape.ndim == 4 && sw->ndim == 4 && sw->dim[0] >= 1 && sw->dim[1] >= 1 &&
            sw->dim[2] >= 1 && sw->dim[3] >= 1 && weight->dtype == x->dtype &&
            choir__is_float(x->dtype) &&
-           (!bias || (bias->dtype == (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype) && bias->shape.ndim == 1 &&
-                         bias->shape.dim[0] == outputs));
+           (!bias || (bias->dtype == (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype) &&
+                         bias->shape.ndim == 1 && bias->shape.dim[0] == outputs));
 }
 
 /* --- convolution --- */

@@ -89,8 +89,8 @@ choir_tensor *choir_group_norm(
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "group_norm: %lld groups do not divide the %lld channels of %s", (long long)groups,
             (long long)c, choir__shape_text(x->shape));
-    if (x->count < 1 || c < 1 || !choir__is_float(x->dtype) ||
-        !fits(gamma, c, x->dtype) || !fits(beta, c, x->dtype))
+    if (x->count < 1 || c < 1 || !choir__is_float(x->dtype) || !fits(gamma, c, x->dtype) ||
+        !fits(beta, c, x->dtype))
         return choir__shape_error(
             "group_norm", scope, in, 3, "wants x (N, C, ...) and gamma, beta of (C)");
     choir_device *device = choir__device_of(x);

@@ -180,9 +180,8 @@ choir_tensor *choir_cross_entropy_with(
         return logits->split->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
-    choir_tensor *poisoned,
-        *in[3] = {
-            choir_contiguous(logits), target, o.weight ? choir_contiguous(o.weight) : NULL};
+    choir_tensor *poisoned, *in[3] = {choir_contiguous(logits), target,
+                                o.weight ? choir_contiguous(o.weight) : NULL};
     choir_scope *scope = choir__begin("cross_entropy", in, 3, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;

@@ -69,8 +69,8 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    launch(gx, gy->dtype, rows_of(gx), rows_of(gy), weight_of(w, *(const bool *)r->attrs), NULL, 1,
-        choir__rows(gx), choir__cols(gx), choir__cols(gy));
+    launch(gx, gy->dtype, rows_of(gx), rows_of(gy), weight_of(w, *(const bool *)r->attrs), NULL,
+        1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
     sink->give(sink, r, 0, gx);
 }
 
@@ -80,8 +80,8 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     gy = choir__dense_rows(sink->scope, gy);
     if (gw) {
         choir_tensor *a = *(const bool *)r->attrs ? x : gy, *b = a == x ? gy : x;
-        launch(gw, gy->dtype, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1, choir__cols(a),
-            choir__cols(b), choir__rows(gy));
+        launch(gw, gy->dtype, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1,
+            choir__cols(a), choir__cols(b), choir__rows(gy));
         sink->give(sink, r, 1, gw);
     }
     choir_tensor *gb = sink->dest(sink, r, 2);
@@ -226,8 +226,8 @@ static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     if (!ga || as_matrices(sink->scope, gy, &mg)->poisoned ||
         as_matrices(sink->scope, b, &mb)->poisoned)
         return;
-    launch(ga, b->dtype, (struct matrix){choir__data(ga), p.m * p.k, p.k, 1}, mg, transposed(mb), NULL,
-        p.batch, p.m, p.k, p.n);
+    launch(ga, b->dtype, (struct matrix){choir__data(ga), p.m * p.k, p.k, 1}, mg,
+        transposed(mb), NULL, p.batch, p.m, p.k, p.n);
     sink->give(sink, r, 0, ga);
 }
 
@@ -240,8 +240,8 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     if (!gb || as_matrices(sink->scope, gy, &mg)->poisoned ||
         as_matrices(sink->scope, a, &ma)->poisoned)
         return;
-    launch(gb, a->dtype, (struct matrix){choir__data(gb), p.k * p.n, p.n, 1}, transposed(ma), mg, NULL,
-        p.batch, p.k, p.n, p.m);
+    launch(gb, a->dtype, (struct matrix){choir__data(gb), p.k * p.n, p.n, 1}, transposed(ma),
+        mg, NULL, p.batch, p.k, p.n, p.m);
     sink->give(sink, r, 1, gb);
 }
 
@@ -252,8 +252,8 @@ static void launch_matmul(choir_tensor *y, choir_tensor *a, choir_tensor *b)
     if (as_matrices(y->scope, a, &ma)->poisoned || as_matrices(y->scope, b, &mb)->poisoned)
         return;
     struct product p = product_of(a, b);
-    launch(y, a->dtype, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL, p.batch, p.m,
-        p.n, p.k);
+    launch(y, a->dtype, (struct matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, NULL,
+        p.batch, p.m, p.n, p.k);
 }
 
 static void matmul_again(choir__record *r)

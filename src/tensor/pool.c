@@ -56,8 +56,8 @@ static choir_tensor *pool2d(
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape;
-    if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 ||
-        kernel > 15 || stride < 1 || padding < 0 || padding > kernel / 2)
+    if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 || kernel > 15 || stride < 1 ||
+        padding < 0 || padding > kernel / 2)
         return choir__shape_error(name, scope, &x, 1,
             "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
     struct pool p = {.max = max,
@@ -176,7 +176,8 @@ static choir_tensor *adaptive_pool2d(
             name, (long long)oh, (long long)ow);
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || x->count < 1 ||
         sx.dim[2] * sx.dim[3] > INT32_MAX)
-        return choir__shape_error(name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
+        return choir__shape_error(
+            name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
     struct adaptive p = {.n = sx.dim[0],
         .c = sx.dim[1],
         .h = sx.dim[2],

@@ -75,8 +75,7 @@ static const choir__op swiglu_op = {.name = "swiglu",
 
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
 {
-    choir_tensor *poisoned,
-        *in[2] = {choir_contiguous(gate), up ? choir_contiguous(up) : NULL};
+    choir_tensor *poisoned, *in[2] = {choir_contiguous(gate), up ? choir_contiguous(up) : NULL};
     int count = up ? 2 : 1;
     choir_scope *scope = choir__begin("swiglu", in, count, &poisoned);
     if (!scope)

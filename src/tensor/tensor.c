@@ -181,6 +181,8 @@ void choir__tensor_release(choir_tensor *t)
 
 void *choir__data(const choir_tensor *t)
 {
+    if (t->storage->bring)
+        t->storage->bring(t->storage->bring_arg);
     return (char *)t->storage->data + (size_t)t->offset * choir_dtype_size(t->dtype);
 }
 

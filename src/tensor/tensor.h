@@ -24,6 +24,9 @@ typedef struct choir__storage {
     choir__mapping *mapping; /* that memory, if other processes can map it, too; else NULL */
     void *data;
     size_t bytes;
+    void (*bring)(void *arg); /* where set: called before anybody is told where the data are;
+                                 sees to it that they are there */
+    void *bring_arg;
     choir__event
         ready; /* where set: readers on other devices need wait for no more than this */
 } choir__storage;
@@ -192,8 +195,8 @@ typedef struct choir__sharer {
 /* In which dtype the ops of a scope compute: autocast.c. */
 typedef struct choir__autocast {
     bool on;
-    bool all;          /* every op but losses and batch norm's numbers: Apex's O2; else by lists */
-    bool norms;        /* with all: batch norm's numbers, too: O3 */
+    bool all;   /* every op but losses and batch norm's numbers: Apex's O2; else by lists */
+    bool norms; /* with all: batch norm's numbers, too: O3 */
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
@@ -235,8 +238,8 @@ struct choir_scope {
     bool blamed; /* message names the module */
     bool grad;   /* record for backward */
     choir__autocast autocast;
-    choir_tensor *casts; /* of parameters, made for this scope's ops: the latest */
-    choir_dtype stored;  /* of the op under way: its result's dtype */
+    choir_tensor *casts;       /* of parameters, made for this scope's ops: the latest */
+    choir_dtype stored;        /* of the op under way: its result's dtype */
     choir_tensor *widened[16]; /* its operands as f32, which go when it is done */
     int widened_count;
     uint64_t seed, step;

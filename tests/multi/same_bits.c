@@ -24,7 +24,7 @@
 
 enum { STEPS = 6, BATCH = 24 };
 
-typedef enum wrapping { SINGLE, FSDP_1, FSDP_2, FSDP_3, DDP } wrapping;
+typedef enum wrapping { SINGLE, FSDP_1, FSDP_2, FSDP_3, FSDP_GATHERED, DDP } wrapping;
 
 typedef struct outcome {
     uint32_t loss_bits[STEPS], norm_bits[STEPS];
@@ -108,7 +108,9 @@ static choir_module *wrap(const job *j, const plan *p)
     choir_ddp_opts ddp = choir_ddp_defaults();
     choir_fsdp_opts fsdp = choir_fsdp_defaults();
     ddp.bucket_cap_mb = ddp.first_bucket_mb = p->bucket_mb;
-    fsdp.stage = (int)p->wrapping;
+    fsdp.gather = p->wrapping == FSDP_GATHERED;
+    fsdp.stage = fsdp.gather ? 3 : (int)p->wrapping;
+    fsdp.reshard_after_forward = p->microbatches != 4;
     switch (p->wrapping) {
     case SINGLE: return j->net;
     case DDP: return choir_ddp(j->run, j->net, j->env.group, ddp);
@@ -209,6 +211,11 @@ static void compare(const char *model)
             outcome fsdp = run(model, cuts[c], ranks, FSDP_1 + (c + (size_t)ranks) % 3,
                 ranks % 2 == 0, ranks < 3, 0);
             assert_same(model, ranks, &single, &fsdp);
+            if (ranks == 1)
+                continue;
+            outcome gathered = run(
+                model, cuts[c], ranks, FSDP_GATHERED, ranks % 2, (c + (size_t)ranks) % 2, 0);
+            assert_same(model, ranks, &single, &gathered);
         }
     }
 }

@@ -9,7 +9,7 @@
 
 choir_fsdp_opts choir_fsdp_defaults(void)
 {
-    return (choir_fsdp_opts){.stage = 3};
+    return (choir_fsdp_opts){.stage = 3, .reshard_after_forward = true};
 }
 
 static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -17,7 +17,12 @@ static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, i
     choir__fsdp *f = (choir__fsdp *)self;
     if (self->training && choir_group_world(f->group) > 1)
         choir__ranks_sync_buffers(f->group, f->module, choir_tensor_scope(in[0]), &f->synced);
-    return choir_forward_n(f->module, in, count);
+    if (f->gather)
+        choir__fsdp_gather_forward(f->gather, self->training);
+    choir_tensor *y = choir_forward_n(f->module, in, count);
+    if (f->gather && !self->training)
+        choir__fsdp_gather_reset(f->gather);
+    return y;
 }
 
 static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_forward};
@@ -26,7 +31,9 @@ static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_
 
 static void step_begins(void *arg)
 {
-    (void)arg;
+    choir__fsdp *f = arg;
+    if (f->gather)
+        choir__fsdp_gather_reset(f->gather);
 }
 
 static void step_updated(void *arg)
@@ -141,6 +148,7 @@ static choir_status take_over(choir__fsdp *f)
         status = choir__fsdp_shard(f);
     if (status != CHOIR_OK)
         return status;
+    f->base.together = f->gather != NULL;
     make_book(f, total);
     f->sharer = (choir__sharer){sum_rows, f, run->sharers};
     run->sharers = &f->sharer;

@@ -16,6 +16,8 @@ typedef struct choir__fsdp_slot {
     struct choir__fsdp_slot *next;
 } choir__fsdp_slot;
 
+typedef struct choir__fsdp_gather choir__fsdp_gather;
+
 typedef struct choir__fsdp {
     choir_module base;
     choir_module *module;
@@ -28,10 +30,11 @@ typedef struct choir__fsdp {
     uint64_t synced; /* one more than the step whose buffers are rank 0's */
 
     /* weights.c */
-    choir__shared *shared;   /* stage 3: all weights, in rank 0's region */
-    choir__storage *whole;   /* stages 1 and 2: all weights of this rank */
-    choir__cut *weight_cuts; /* (count) of a flat array of all weights */
-    size_t charged;          /* bytes, to the device's pool, for shared */
+    choir__shared *shared;      /* stage 3: all weights, in rank 0's region */
+    choir__storage *whole;      /* stages 1 and 2: all weights of this rank */
+    choir__cut *weight_cuts;    /* (count) of a flat array of all weights */
+    size_t charged;             /* bytes, to the device's pool, for shared */
+    choir__fsdp_gather *gather; /* stage 3 where ranks share no memory; else NULL */
 
     /* reducer.c */
     choir__fsdp_slot *slots;
@@ -53,9 +56,26 @@ choir_status choir__fsdp_units(choir__fsdp *f);
 /* weights.c: memory and values for the parameters, and which part of each is this rank's.
  * Collective. */
 choir_status choir__fsdp_shard(choir__fsdp *f);
+/* p->local: this rank's rows of p's tensor, from element `at` of storage on. */
+void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut,
+    choir__storage *storage, int64_t at);
 /* Behind the optimizer's step: all ranks' rows are everybody's. */
 choir_status choir__fsdp_publish(choir__fsdp *f);
 void choir__fsdp_free_weights(choir__fsdp *f);
+
+/* gather.c: the same where ranks share no memory. */
+choir_status choir__fsdp_gather_new(choir__fsdp *f);
+void choir__fsdp_gather_free(choir__fsdp_gather *g); /* NULL is fine */
+/* A forward pass begins: it gathers in the order of the last one of its kind. */
+void choir__fsdp_gather_forward(choir__fsdp_gather *g, bool training);
+void choir__fsdp_gather_backward(choir__fsdp_gather *g);
+/* The step's last backward is over; other ranks have `more` micro-batches than this one. */
+void choir__fsdp_gather_finish(choir__fsdp_gather *g, int64_t more);
+/* The optimizer has changed this rank's rows. */
+void choir__fsdp_gather_updated(choir__fsdp_gather *g);
+/* A step begins, perhaps after one that was given up: nothing is here. */
+void choir__fsdp_gather_reset(choir__fsdp_gather *g);
+choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
 
 /* reducer.c */
 extern const choir__reducer_ops choir__fsdp_reducer;

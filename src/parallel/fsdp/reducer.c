@@ -287,11 +287,25 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
         choir__scope_fail(f->base.run, status);
 }
 
+static choir_status begin_leaf(void *reducer, choir__book *book)
+{
+    choir__fsdp *f = reducer;
+    (void)book;
+    if (f->gather)
+        choir__fsdp_gather_backward(f->gather);
+    return CHOIR_OK;
+}
+
 /* The peers' backwards are done, too: what they read may change. */
 static choir_status finish(void *reducer, choir__book *book)
 {
     choir__fsdp *f = reducer;
+    int64_t world = choir_group_world(f->group);
+    if (f->gather)
+        choir__fsdp_gather_finish(f->gather, (book->total + world - 1) / world - book->planned);
     choir_status status = choir__fsdp_fence(f);
+    if (status == CHOIR_OK && f->gather)
+        status = choir__fsdp_gather_status(f->gather);
     if (f->replicate)
         choir__device_waits(book->device, f->replicate);
     if (status == CHOIR_OK && f->replicate)
@@ -321,6 +335,7 @@ static void free_reducer(void *reducer)
 }
 
 const choir__reducer_ops choir__fsdp_reducer = {
+    .begin = begin_leaf,
     .laid_out = laid_out,
     .hold = hold,
     .bucket_ready = bucket_ready,

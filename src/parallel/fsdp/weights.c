@@ -9,7 +9,7 @@
  * In stage 3 that is one piece of shared memory, mapped by every rank, which computes with all
  * of it and writes its own rows: there is one copy of the weights on the machine. In stages 1
  * and 2 each rank has an array of its own, and the optimizer's step ends with an all-gather in
- * place. */
+ * place. Stage 3 where no memory is shared is gather.c's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,8 +62,8 @@ static void cut_boxes(choir_scope *run, choir__param *p, int64_t lo, int64_t n)
     }
 }
 
-/* p->local: this rank's rows of p's tensor. */
-static void take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut)
+void choir__fsdp_take_rows(
+    choir__fsdp *f, choir__param *p, const choir__cut *cut, choir__storage *storage, int64_t at)
 {
     choir_scope *run = f->base.run;
     choir_shape shape = p->tensor->shape.ndim ? p->tensor->shape : choir_dims(1);
@@ -75,8 +75,8 @@ static void take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut)
     memcpy(p->local->stride, p->tensor->stride, sizeof p->local->stride);
     if (!p->tensor->shape.ndim)
         p->local->stride[0] = 1;
-    p->local->offset = p->tensor->offset + lo;
-    p->local->storage = choir__storage_ref(p->tensor->storage);
+    p->local->offset = at;
+    p->local->storage = choir__storage_ref(storage);
 }
 
 /* Rows are runs of memory: dimension 0 is the outermost one. */
@@ -105,6 +105,7 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float
     choir_tensor *t = p->tensor, old = *t;
     choir_device *device = f->base.run->device;
     size_t bytes = (size_t)t->count * sizeof(float);
+    int64_t lo;
     if (f->whole) {
         t->storage = choir__storage_ref(f->whole);
         t->offset = cut->at;
@@ -112,7 +113,8 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float
         t->storage = choir__storage_wrap(device, array + cut->at, bytes);
     }
     t->storage->version = old.storage ? old.storage->version + 1 : 0;
-    take_rows(f, p, cut);
+    choir__cut_part(cut, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
+    choir__fsdp_take_rows(f, p, cut, t->storage, t->offset + lo);
     choir_tensor *mine = f->whole ? t : p->local;
     int64_t first = f->whole ? 0 : mine->offset;
     if (p->initialised && mine->count)
@@ -148,10 +150,7 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
     if (status != CHOIR_OK)
         return status;
     *array = choir__shared_at(f->shared, 0);
-    return *array ? CHOIR_OK
-                  : choir__error(CHOIR_ERR_UNSUPPORTED,
-                        "fsdp: stage 3 over %s: ranks share no memory; take stage 2",
-                        choir_group_backend(f->shard));
+    return CHOIR_OK;
 }
 
 choir_status choir__fsdp_shard(choir__fsdp *f)
@@ -160,6 +159,9 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
     float *array = NULL;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
         status = can_shard(f->params[i], f->base.run->device);
+    if (status == CHOIR_OK && f->opts.stage == 3 &&
+        (f->opts.gather || !choir__group_shares(f->shard)))
+        return choir__fsdp_gather_new(f);
     if (status == CHOIR_OK)
         status = allocate(f, place(f), &array);
     if (status != CHOIR_OK)
@@ -173,6 +175,10 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
 choir_status choir__fsdp_publish(choir__fsdp *f)
 {
     choir_device *device = f->base.run->device;
+    if (f->gather) {
+        choir__fsdp_gather_updated(f->gather);
+        return CHOIR_OK;
+    }
     if (!f->whole)
         return choir__fsdp_fence(f);
     choir__gather_rows args = {.all = f->whole->data,
@@ -187,6 +193,7 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
 
 void choir__fsdp_free_weights(choir__fsdp *f)
 {
+    choir__fsdp_gather_free(f->gather);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
     choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->charged);

@@ -232,9 +232,9 @@ static choir_status agree_on_all(choir__pipeline_data *d)
     choir__pipeline_digests(p, digests);
     for (int i = 0; i < CHOIR__DIGESTS && status == CHOIR_OK; i++)
         status = choir__ranks_have_same(group, digests[i].value, "replicas", digests[i].what);
-    return status == CHOIR_OK
-               ? choir__ranks_have_same(group, (uint64_t)d->total, "replicas", "numbers of micro-batches")
-               : status;
+    return status == CHOIR_OK ? choir__ranks_have_same(group, (uint64_t)d->total, "replicas",
+                                    "numbers of micro-batches")
+                              : status;
 }
 
 static choir_status open_groups(choir__pipeline_data *d, choir_group *group)

@@ -238,7 +238,8 @@ static const char *on_failure(void *arg, choir_status status, const char *senten
 
 /* --- agreement --- */
 
-choir_status choir__ranks_have_same(choir_group *group, uint64_t mine, const char *who, const char *what)
+choir_status choir__ranks_have_same(
+    choir_group *group, uint64_t mine, const char *who, const char *what)
 {
     int world = choir_group_world(group);
     uint64_t *all = choir__calloc((size_t)world, sizeof *all);

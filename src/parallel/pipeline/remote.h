@@ -49,7 +49,8 @@ void choir__remote_abort(choir__remote *remote, choir_status status, const char 
 /* Collective, waits: whether all ranks have the same number; an error says who has not, and
  * `what` it is. who: what ranks of the group are to the user. */
 choir_status choir__remote_agree(choir__remote *remote, uint64_t mine, const char *what);
-choir_status choir__ranks_have_same(choir_group *group, uint64_t mine, const char *who, const char *what);
+choir_status choir__ranks_have_same(
+    choir_group *group, uint64_t mine, const char *who, const char *what);
 /* Collective, waits: rank 0's bytes. */
 choir_status choir__remote_share(choir__remote *remote, void *data, size_t bytes);
 

@@ -1,12 +1,12 @@
-/* Products and convolutions of 16-bit operands by way of f32: panels of the operands are widened
- * into a block of memory that stays in the cache, and the f32 kernels do the rest. The sums are
- * the same as of 16-bit operands multiplied directly, whose products are exact in f32.
+/* Products and convolutions of 16-bit operands by way of f32: panels of the operands are
+ * widened into a block of memory that stays in the cache, and the f32 kernels do the rest. The
+ * sums are the same as of 16-bit operands multiplied directly, whose products are exact in f32.
  *
  * oneDNN has bf16 products of its own where the processor has instructions for them. Those of
- * AVX-512 (vdpbf16ps) take twice the time of f32's there (oneDNN 2.6, Sapphire Rapids without its
- * tiles: 87 and 170 GFLOP/s of one core), so they are not used; with AMX's tiles they are. There
- * are none of f16. Hence the rule, of the instruction set alone, so that all ranks of a job
- * choose alike. */
+ * AVX-512 (vdpbf16ps) take twice the time of f32's there (oneDNN 2.6, Sapphire Rapids without
+ * its tiles: 87 and 170 GFLOP/s of one core), so they are not used; with AMX's tiles they are.
+ * There are none of f16. Hence the rule, of the instruction set alone, so that all ranks of a
+ * job choose alike. */
 #include <choir/device.h>
 #include "device/cpu/onednn/half.h"
 
@@ -74,8 +74,8 @@ static void multiply(const choir__k_matmul *k, choir__k_matmul *part, const stru
     part->c = direct ? (float *)k->c + at : p->c;
     part->c_row = direct ? k->c_row : part->n;
     if (!direct && k->accumulate)
-        convert(p->c, CHOIR_F32, part->n, at_half(k->c, at), k->dtype, k->c_row, part->m,
-            part->n);
+        convert(
+            p->c, CHOIR_F32, part->n, at_half(k->c, at), k->dtype, k->c_row, part->m, part->n);
     choir__onednn_matmul(part);
     if (!direct)
         convert((char *)k->c + at * 2, k->dtype, k->c_row, p->c, CHOIR_F32, part->n, part->m,
@@ -109,7 +109,8 @@ static void multiply_panels(const choir__k_matmul *k, const struct panels *p)
 void choir__half_matmul(const choir__k_matmul *k)
 {
     struct panels p = {.m = panel_rows(k->m, k->k), .n = panel_rows(k->n, k->k)};
-    size_t a = (size_t)(p.m * k->k + 15) & ~(size_t)15, b = (size_t)(k->k * p.n + 15) & ~(size_t)15;
+    size_t a = (size_t)(p.m * k->k + 15) & ~(size_t)15,
+           b = (size_t)(k->k * p.n + 15) & ~(size_t)15;
     size_t floats = a + b + (k->wide ? 0 : (size_t)(p.m * p.n));
     p.a = choir__cpu_wide(choir__cpu_context_current(), floats * sizeof(float));
     p.b = p.a + a;
@@ -119,8 +120,7 @@ void choir__half_matmul(const choir__k_matmul *k)
             choir__k_matmul one = *k;
             one.a = at_half(k->a, b0 * k->a_batch0 + b1 * k->a_batch1);
             one.b = at_half(k->b, b0 * k->b_batch0 + b1 * k->b_batch1);
-            one.c = (char *)k->c +
-                    (b0 * k->c_batch0 + b1 * k->c_batch1) * (k->wide ? 4 : 2);
+            one.c = (char *)k->c + (b0 * k->c_batch0 + b1 * k->c_batch1) * (k->wide ? 4 : 2);
             multiply_panels(&one, &p);
         }
 }

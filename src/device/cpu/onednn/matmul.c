@@ -50,7 +50,8 @@ static problem problem_of(int kind, const choir__k_matmul *k)
     memset(&p, 0, sizeof p);
     p.kind = kind;
     p.batch0 = k->batch0, p.batch1 = k->batch1, p.m = k->m, p.n = k->n, p.k = k->k;
-    p.dtype = k->dtype, p.bias = k->bias != NULL, p.accumulate = k->accumulate, p.wide = k->wide;
+    p.dtype = k->dtype, p.bias = k->bias != NULL, p.accumulate = k->accumulate,
+    p.wide = k->wide;
     memcpy(p.a, (int64_t[]){k->a_batch0, k->a_batch1, k->a_row, k->a_col}, sizeof p.a);
     memcpy(p.b, (int64_t[]){k->b_batch0, k->b_batch1, k->b_row, k->b_col}, sizeof p.b);
     memcpy(p.c, (int64_t[]){k->c_batch0, k->c_batch1, k->c_row, 1}, sizeof p.c);

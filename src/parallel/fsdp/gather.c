@@ -1,0 +1,354 @@
+/* Stage 3 where ranks share no memory: a unit's weights are gathered before they are used and
+ * let go of after it.
+ *
+ *     forward    | block 0 | block 1 | block 2 | loss |  block 2 | block 1 | block 0
+ *     gathers    | 0, 1    | 2       |                |  1       | 0       |
+ *     memory     | 0 1     | 1 2     | 2       | 2    |  2 1     | 1 0     | 0
+ *
+ * Nobody tells when a unit is used: whoever asks where a weight lies (choir__data) has it
+ * brought. The units of a micro-batch come in the same order every time, so the second time on
+ * the next one is gathered ahead, by a group of its own: gathers do not wait behind gradients.
+ * When another unit is used, the one before it has had its turn; the last one of the forward
+ * pass is the first of the backward pass and stays. Unit 0, what is in no unit, stays from its
+ * first use to the end of the step.
+ *
+ * Every gather is a collective, so all ranks must use their weights in the same order and as
+ * often. A rank with a micro-batch less gathers once more for the others' sake. */
+#include <stdlib.h>
+
+#include "parallel/fsdp/fsdp.h"
+
+enum { ALIGN = 16 }; /* elements */
+
+/* A unit's weights, all ranks' rows. */
+typedef struct whole {
+    choir__fsdp_gather *gather;
+    int number;
+    choir__param **params;
+    choir__cut *cuts;   /* (count) out: in this rank's array */
+    uint32_t *versions; /* (count) of the values that this rank's array has */
+    int count;
+    int64_t elements;
+    choir__storage *memory; /* NULL: not here */
+    choir__event came;
+    bool used; /* the device waits for them */
+} whole;
+
+/* The units in the order in which a micro-batch first uses each, as the last one did. */
+typedef struct order {
+    int *units;
+    int count, at; /* at: of which so many have been used by this one */
+} order;
+
+struct choir__fsdp_gather {
+    choir__fsdp *f;
+    choir_group *group;
+    choir__storage *mine; /* this rank's rows of all weights */
+    whole *units;
+    int unit_count;
+    order training, evaluation;
+    order *now;
+    bool backward;
+    char *scrap; /* stands for weights that there is no memory for, once the run has failed */
+};
+
+/* --- one unit --- */
+
+static choir_device *device_of(const choir__fsdp_gather *g)
+{
+    return g->f->base.run->device;
+}
+
+static void point(whole *u, char *at)
+{
+    for (int i = 0; i < u->count; i++)
+        u->params[i]->tensor->storage->data =
+            at ? at + (size_t)u->cuts[i].at * sizeof(float) : NULL;
+}
+
+/* The run has failed, and nobody will see what is computed with these. The peers, who would
+ * wait for this rank, learn why it does not come. */
+static void give_up(whole *u, choir_status status)
+{
+    choir__fsdp_gather *g = u->gather;
+    int64_t most = 0;
+    choir__group_abort(g->group, status, choir_error_message());
+    choir__scope_fail(g->f->base.run, status);
+    for (int i = 0; i < g->unit_count; i++)
+        most = choir__max(most, g->units[i].elements);
+    if (!g->scrap)
+        g->scrap = choir__calloc((size_t)most, sizeof(float));
+    point(u, g->scrap);
+}
+
+static choir_status fetch(whole *u)
+{
+    choir__fsdp_gather *g = u->gather;
+    size_t bytes = (size_t)u->elements * sizeof(float);
+    u->memory = choir__storage_new(device_of(g), bytes);
+    if (!u->memory)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for the weights of the unit with '%s', %zu bytes; smaller "
+            "units need less",
+            choir_device_name(device_of(g)), u->params[0]->name, bytes);
+    const choir__gather_rows args = {.mine = g->mine->data,
+        .all = u->memory->data,
+        .cuts = u->cuts,
+        .cut_count = u->count,
+        .dtype = CHOIR_F32};
+    choir__group_waits(g->group, device_of(g));
+    choir_status status = choir__group_gather_rows(g->group, &args);
+    u->came = choir__queue_record(choir__group_queue(g->group));
+    point(u, u->memory->data);
+    return status;
+}
+
+/* What was written to the whole weights goes to this rank's. */
+static void write_back(whole *u)
+{
+    const choir__fsdp *f = u->gather->f;
+    for (int i = 0; i < u->count; i++) {
+        const choir__param *p = u->params[i];
+        int64_t lo, n = choir__cut_part(&u->cuts[i], choir_group_rank(f->shard),
+                        choir_group_world(f->shard), &lo);
+        if (p->tensor->storage->version == u->versions[i] || !n)
+            continue;
+        choir__launch_bytes(device_of(u->gather), choir__data(p->local),
+            (float *)u->memory->data + u->cuts[i].at + lo, (size_t)n * sizeof(float));
+        p->local->storage->version++;
+    }
+}
+
+static void note_versions(whole *u)
+{
+    for (int i = 0; i < u->count; i++)
+        u->versions[i] = u->params[i]->tensor->storage->version;
+}
+
+/* keep: values that were written to the whole weights. */
+static void drop(whole *u, bool keep)
+{
+    if (!u->memory)
+        return;
+    if (!u->used) /* the group writes there, and the memory is about to be somebody else's */
+        choir__queue_wait_event(device_of(u->gather)->queue, u->came);
+    if (keep)
+        write_back(u);
+    note_versions(u);
+    choir__storage_unref(u->memory);
+    u->memory = NULL;
+    u->used = false;
+    point(u, NULL);
+}
+
+static void drop_all(choir__fsdp_gather *g, int from, bool keep)
+{
+    for (int i = from; i < g->unit_count; i++)
+        drop(&g->units[i], keep);
+}
+
+/* --- their order --- */
+
+/* u's turn has come; returns the unit to be gathered ahead, or NULL. */
+static whole *take_turn(choir__fsdp_gather *g, const whole *u)
+{
+    order *o = g->now;
+    if (o->at == o->count || o->units[o->at] != u->number) {
+        if (o->at == o->count || (o->at & (o->at - 1)) == 0)
+            o->units = choir__realloc(o->units, (size_t)(2 * o->at + 2) * sizeof *o->units);
+        o->units[o->at] = u->number;
+        o->count = o->at + 1;
+    }
+    o->at++;
+    return o->at < o->count ? &g->units[o->units[o->at]] : NULL;
+}
+
+/* Somebody asks for a weight of the unit. */
+static void bring(void *arg)
+{
+    whole *u = arg, *next = NULL;
+    choir__fsdp_gather *g = u->gather;
+    if (u->used)
+        return;
+    choir_status status = choir_scope_status(g->f->base.run);
+    for (int i = 1; i < g->unit_count && u->number; i++)
+        if (&g->units[i] != u && g->units[i].used &&
+            (g->backward || g->f->opts.reshard_after_forward))
+            drop(&g->units[i], true);
+    if (!u->memory && !status)
+        status = fetch(u);
+    if (status == CHOIR_OK) {
+        choir__queue_wait_event(device_of(g)->queue, u->came);
+        u->used = true;
+        next = u->number ? take_turn(g, u) : NULL;
+    }
+    if (next && !next->memory)
+        status = fetch(next);
+    if (status != CHOIR_OK)
+        give_up(u->used ? next : u, status);
+}
+
+/* The micro-batch is over. */
+static void end_turn(choir__fsdp_gather *g)
+{
+    drop_all(g, 1, true);
+    g->now->count = g->now->at;
+    g->now->at = 0;
+    g->backward = false;
+}
+
+void choir__fsdp_gather_forward(choir__fsdp_gather *g, bool training)
+{
+    end_turn(g);
+    g->now = training ? &g->training : &g->evaluation;
+}
+
+void choir__fsdp_gather_backward(choir__fsdp_gather *g)
+{
+    g->backward = true;
+}
+
+void choir__fsdp_gather_finish(choir__fsdp_gather *g, int64_t more)
+{
+    choir_status status = CHOIR_OK;
+    end_turn(g);
+    for (int64_t m = 0; m < more; m++)
+        for (int i = 0; i < g->training.count && status == CHOIR_OK; i++) {
+            whole *u = &g->units[g->training.units[i]];
+            status = fetch(u);
+            drop(u, false);
+        }
+    if (status != CHOIR_OK)
+        choir__scope_fail(g->f->base.run, status);
+    drop_all(g, 0, true);
+}
+
+void choir__fsdp_gather_updated(choir__fsdp_gather *g)
+{
+    drop_all(g, 0, false);
+    for (int i = 0; i < g->unit_count; i++)
+        note_versions(&g->units[i]);
+}
+
+void choir__fsdp_gather_reset(choir__fsdp_gather *g)
+{
+    end_turn(g);
+    drop_all(g, 0, true);
+}
+
+choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g)
+{
+    return choir__queue_status(choir__group_queue(g->group));
+}
+
+/* --- construction --- */
+
+static void count_units(choir__fsdp_gather *g)
+{
+    for (int i = 0; i < g->f->count; i++)
+        if (g->f->params[i]->unit >= g->unit_count)
+            g->unit_count = g->f->params[i]->unit + 1;
+    g->units = choir__calloc((size_t)g->unit_count, sizeof *g->units);
+    for (int i = 0; i < g->f->count; i++)
+        g->units[g->f->params[i]->unit].count++;
+    for (int i = 0; i < g->unit_count; i++) {
+        whole *u = &g->units[i];
+        u->gather = g;
+        u->number = i;
+        u->params = choir__calloc((size_t)u->count + 1, sizeof(choir__param *));
+        u->cuts = choir__calloc((size_t)u->count + 1, sizeof *u->cuts);
+        u->versions = choir__calloc((size_t)u->count + 1, sizeof *u->versions);
+        u->count = 0;
+    }
+}
+
+static int64_t align(int64_t elements)
+{
+    return (elements + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Places the parameters in their units, and their rows in this rank's array, where every rank
+ * has room for the largest share. Returns the elements of the array. */
+static int64_t place(choir__fsdp_gather *g)
+{
+    int64_t own = 0, world = choir_group_world(g->f->shard);
+    for (int i = 0; i < g->f->count; i++) {
+        choir__param *p = g->f->params[i];
+        whole *u = &g->units[p->unit];
+        choir_shape shape = p->tensor->shape;
+        int64_t count = p->tensor->count, rows = shape.ndim ? shape.dim[0] : 1;
+        choir__cut cut = {u->elements, rows, rows ? count / rows : 0, own};
+        u->params[u->count] = p;
+        u->cuts[u->count++] = cut;
+        u->elements += align(count);
+        own += align((rows + world - 1) / world * cut.row);
+    }
+    return own;
+}
+
+/* The parameter's rows become this rank's own; the whole of it is nowhere for now. */
+static void settle(whole *u, choir__param *p, const choir__cut *cut)
+{
+    choir__fsdp_gather *g = u->gather;
+    choir_tensor *t = p->tensor, old = *t;
+    choir_device *device = device_of(g);
+    int64_t lo;
+    choir__cut_part(cut, choir_group_rank(g->f->shard), choir_group_world(g->f->shard), &lo);
+    t->storage = choir__storage_wrap(device, NULL, (size_t)t->count * sizeof(float));
+    t->storage->version = old.storage ? old.storage->version + 1 : 0;
+    t->storage->bring = bring;
+    t->storage->bring_arg = u;
+    t->offset = 0;
+    choir__fsdp_take_rows(g->f, p, cut, g->mine, cut->out);
+    if (p->initialised && p->local->count)
+        choir__launch_bytes(device, choir__data(p->local), (float *)choir__data(&old) + lo,
+            (size_t)p->local->count * sizeof(float));
+    else
+        choir__param_draw(p, p->local, lo);
+    p->initialised = true;
+    choir__storage_unref(old.storage);
+}
+
+choir_status choir__fsdp_gather_new(choir__fsdp *f)
+{
+    choir_device *device = f->base.run->device;
+    choir__fsdp_gather *g = f->gather = choir__calloc(1, sizeof *g);
+    g->f = f;
+    g->now = &g->training;
+    choir_status status = choir_group_split(f->shard, 0, choir_group_rank(f->shard), &g->group);
+    if (status != CHOIR_OK)
+        return status;
+    count_units(g);
+    size_t bytes = (size_t)(place(g) + 1) * sizeof(float);
+    g->mine = choir__storage_new(device, bytes);
+    if (!g->mine)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for this rank's share of the weights, %zu bytes",
+            choir_device_name(device), bytes);
+    choir__scope_uses(f->base.run, device);
+    for (int i = 0; i < g->unit_count; i++) {
+        for (int k = 0; k < g->units[i].count; k++)
+            settle(&g->units[i], g->units[i].params[k], &g->units[i].cuts[k]);
+        note_versions(&g->units[i]);
+    }
+    return CHOIR_OK;
+}
+
+void choir__fsdp_gather_free(choir__fsdp_gather *g)
+{
+    if (!g)
+        return;
+    choir_group_free(g->group);
+    for (int i = 0; i < g->unit_count; i++) {
+        choir__storage_unref(g->units[i].memory);
+        free(g->units[i].params);
+        free(g->units[i].cuts);
+        free(g->units[i].versions);
+    }
+    choir__storage_unref(g->mine);
+    free(g->scrap);
+    free(g->units);
+    free(g->training.units);
+    free(g->evaluation.units);
+    free(g);
+}
