@@ -3,11 +3,11 @@
 _choir()
 {
     local commands="train compare eval generate run bench top info"
-    local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --nproc --devices
+    local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --mesh --nproc --devices
         --rendezvous --key-file --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
         --quiet --log-every --trace --weights --no-eval --recompute --amp --help"
-    local compare="--strategies --repeats --plot --splits --devices --microbatches --batch-size --steps
+    local compare="--strategies --mesh --repeats --plot --splits --devices --microbatches --batch-size --steps
         --model --bytes --tokenizer --workers --seed --threads --mem-cap --timeout --backend --optimizer --lr
         --schedule --weight-decay --clip --init --weights --json --help"
     local eval="--batch-size --eval-batches --workers --json --help"

@@ -337,6 +337,7 @@ static void drop_reducers(choir__pipeline_data *d)
 {
     for (choir__book *b = d->pipeline->base.run->books; b; b = b->next)
         if (b->reducer_ops == &reducer_ops) {
+            choir_device_sync(b->device); /* the optimizer may be at it */
             free_reducer(b->reducer);
             b->reducer = NULL;
             b->reducer_ops = NULL;
