@@ -81,6 +81,12 @@ void choir_optim_clip(choir_optim *optim, float max_norm);
  * step; NULL unless choir_optim_clip was called. */
 choir_tensor *choir_optim_grad_norm(choir_optim *optim);
 
+/** Keeps the optimizer's state in a file of the folder, on disk, rather than in memory. Before
+ * the first step, and before state is restored. The file has no name and goes with the process;
+ * between updates its pages are not the process's. The bits stay the same. Errors: I/O, state;
+ * where the disk is full the first step reports memory. */
+choir_status choir_optim_offload(choir_optim *optim, const char *folder);
+
 /** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. */
 void choir_optim_visit(choir_optim *optim, choir_visit_fn *visit, void *arg);
 /** Sets the count of steps, with state restored by the visit. */

@@ -14,6 +14,7 @@ typedef struct choir__job {
     const char *data;    /* NULL: the text that comes with Choir */
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
+    const char *offload;                         /* folder of optimizer state; NULL: memory */
     const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
     const char *mesh;                            /* NULL: a composition wants one */
     const char *tokenizer_file;                  /* NULL: characters, or bytes */

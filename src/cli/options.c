@@ -31,6 +31,7 @@ enum option_id {
     SCHEDULE,
     WEIGHT_DECAY,
     CLIP,
+    OFFLOAD,
     MEM_CAP,
     EVAL_EVERY,
     EVAL_BATCHES,
@@ -73,6 +74,7 @@ const struct option choir__job_options[] = {
     {"schedule", required_argument, NULL, SCHEDULE},
     {"weight-decay", required_argument, NULL, WEIGHT_DECAY},
     {"clip", required_argument, NULL, CLIP},
+    {"offload", required_argument, NULL, OFFLOAD},
     {"mem-cap", required_argument, NULL, MEM_CAP},
     {"eval-every", required_argument, NULL, EVAL_EVERY},
     {"eval-batches", required_argument, NULL, EVAL_BATCHES},
@@ -150,6 +152,7 @@ static const char **word_of(choir__job *j, int id)
     case OPTIMIZER: return &j->optimizer;
     case SCHEDULE: return &j->schedule;
     case SAVE: return &j->save;
+    case OFFLOAD: return &j->offload;
     case RESUME: return &j->resume;
     case INIT: return &j->init;
     case AMP: return &j->amp;

@@ -246,6 +246,8 @@ choir_status choir__job_optimizer(
     if (r.matrices_decay_alone)
         status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->lr, 0);
     choir_optim_schedule(*optim, r.schedule);
+    if (j->offload && status == CHOIR_OK)
+        status = choir_optim_offload(*optim, j->offload);
     if (j->clip > 0 ||
         (j->json && !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
         choir_optim_clip(*optim, (float)j->clip);

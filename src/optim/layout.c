@@ -33,7 +33,9 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
          wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
     for (int i = 0; i < 3; i++)
         if (wants[i] && !*wanted[i])
-            *wanted[i] = state_like(o, s->param->local);
+            *wanted[i] = o->offload ? choir__offload_tensor(
+                                          o, s->param->local, wants[0] + wants[1] + wants[2])
+                                    : state_like(o, s->param->local);
         else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
 }

@@ -40,6 +40,7 @@ static void close_optim(void *arg)
     choir_optim *o = arg;
     choir__run_sync(o->run);
     choir__optim_forget(o);
+    choir__offload_free(o);
     free(o->states);
     free(o);
 }

@@ -246,13 +246,31 @@ static choir__k_optim part_args(
     return args;
 }
 
+static void launch_kernel(
+    const choir_optim *o, const choir__optim_part *part, const choir__k_optim *args)
+{
+    switch (o->kind) {
+    case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, args); break;
+    case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, args); break;
+    case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, args); break;
+    }
+}
+
+/* State in a file goes run by run, but LAMB, whose norms are of all entries. */
 static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
 {
     choir__k_optim args = part_args(o, part, scaled);
-    switch (o->kind) {
-    case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, &args); break;
-    case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, &args); break;
-    case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, &args); break;
+    if (!o->offload || o->kind == CHOIR__LAMB) {
+        launch_kernel(o, part, &args);
+        return;
+    }
+    const choir__opt_entry *entries = args.entries;
+    for (int first = 0, n; first < part->entry_count; first += n) {
+        n = choir__offload_run(part, first);
+        args.entries = entries + first;
+        args.count = n;
+        launch_kernel(o, part, &args);
+        choir__offload_let_go(o, part, first, n);
     }
 }
 
@@ -305,6 +323,8 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->part_count && !(o->kind == CHOIR__LAMB && o->run->sharers); i++)
         launch_part(o, &o->parts[i], inverse != NULL);
+    for (int i = 0; i < o->part_count && o->offload && o->kind == CHOIR__LAMB; i++)
+        choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);

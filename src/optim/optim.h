@@ -49,6 +49,7 @@ typedef struct choir__optim_span {
 
 struct choir_optim {
     choir_scope *run;
+    struct choir__offload *offload; /* NULL: state is in the device's memory */
     choir__optim_kind kind;
     choir_module *module;
     choir__optim_state *states; /* by name */
@@ -93,6 +94,16 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 typedef void choir__optim_visit_fn(
     const char *name, choir_tensor *state, const choir__param *param, void *arg);
 void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, void *arg);
+
+/* --- offload.c --- */
+
+/* State like param in the file, which has room for `each` such tensors a parameter. */
+choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each);
+void choir__offload_free(choir_optim *o);
+/* How many entries from `first` on are updated together; and that they have been. */
+int choir__offload_run(const choir__optim_part *part, int first);
+void choir__offload_let_go(
+    const choir_optim *o, const choir__optim_part *part, int first, int count);
 
 /* An error says what makes no sense. */
 choir_status choir__schedule_check(const choir_schedule *schedule);

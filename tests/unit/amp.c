@@ -1,6 +1,6 @@
-/* Mixed precision: casts of parameters, gradients that come back in f32, what is kept in 16 bits
- * and what goes, 16-bit convolutions and norms; the scaler's states, its errors, recorded steps,
- * and 16-bit parameters. */
+/* Mixed precision: casts of parameters, gradients that come back in f32, what is kept in 16
+ * bits and what goes, 16-bit convolutions and norms; the scaler's states, its errors, recorded
+ * steps, and 16-bit parameters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -380,8 +380,8 @@ static void half_parameters_train(void **state)
     for (int i = 0; i < 30; i++) {
         choir_scope *s = choir_step_open(run, 1);
         choir_tensor *x = choir_randn(s, choir_dims(8, 4), "x");
-        choir_tensor *loss = choir_mse_loss(
-            choir_forward(net, x), choir_zeros(s, CHOIR_F32, choir_dims(8, 2)));
+        choir_tensor *loss =
+            choir_mse_loss(choir_forward(net, x), choir_zeros(s, CHOIR_F32, choir_dims(8, 2)));
         last = choir_item(loss);
         first = i ? first : last;
         choir_check(choir_backward(loss));
