@@ -13,8 +13,8 @@ static choir_status parse(const char *text, choir__strategy_options *o)
 
 static choir_status build(choir__part *p)
 {
-    p->model = p->evaluated =
-        choir_tensor_parallel(p->run, p->net, p->env.group, choir_tensor_parallel_defaults());
+    p->model =
+        choir_tensor_parallel(p->run, p->model, p->along, choir_tensor_parallel_defaults());
     return CHOIR_OK; /* errors stick to the run */
 }
 
@@ -22,6 +22,7 @@ const choir__strategy choir__strategy_tp = {
     .name = "tp",
     .options = "",
     .help = "a process a device, large weights dealt out by columns, rows and heads",
+    .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
     .parse = parse,
     .build = build,

@@ -63,15 +63,37 @@ goes_on() {
     grep -q '"loss"' evaluated || fail "eval of what tp saved: $(cat evaluated)"
 }
 
+# FSDP and DDP of models in parts: the bits of the parts alone, and of each other's checkpoints.
+composes() {
+    local own=(--steps 6 --model "$gpt,dropout=0.1" --save saved)
+    rm -rf saved
+    good train "${args[@]}" --strategy tp --nproc 2 "${own[@]}" text && mv out alone
+    for strategy in ddp+tp fsdp+tp fsdp:stage=2+tp; do
+        rm -rf saved
+        good train "${args[@]}" --strategy $strategy --mesh 2x2 "${own[@]}" text && mv out both
+        same_run alone both || fail "$strategy"
+        [ "$(field eval_loss alone)" = "$(field eval_loss both)" ] || fail "eval_loss of $strategy"
+    done
+    good train "${args[@]}" --strategy tp --nproc 2 --steps 9 --model "$gpt,dropout=0.1" text &&
+        mv out alone
+    good train "${args[@]}" --strategy tp --nproc 2 --steps 9 --resume saved text && mv out rest
+    same_run alone rest 7
+}
+
 told() {
     bad 1 "2 heads cannot be dealt out to 4 ranks" train --steps 1 --model "$gpt" \
         --batch-size 4 --strategy tp --nproc 4 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --strategy tp --nproc 2 random
+    bad 1 "do not compose yet" train --steps 3 --model "$gpt" --batch-size 8 \
+        --strategy pipeline+tp --mesh 2x2 text
+    bad 1 "must be dealt out first" train --steps 3 --model "$gpt" --batch-size 8 \
+        --strategy tp+fsdp --mesh 2x2 text
     bad 2 "tp" train --strategy tp:what=1 --nproc 2 --model toy random
 }
 
 check trains_like_one_device
 check goes_on
+check composes
 check told
 finish

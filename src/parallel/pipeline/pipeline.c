@@ -436,6 +436,19 @@ static const choir_module *strategy_in(const choir_module *m)
     return found;
 }
 
+/* A weight of which this rank has a part (tensor_parallel): its layer is a collective of ranks
+ * that a stage knows nothing of. NULL: none. */
+static const choir__param *part_in(const choir_module *m)
+{
+    const choir__param *found = NULL;
+    for (choir__module_entry *e = m->entries; e && !found; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            found = part_in(e->child);
+        else if (e->kind == CHOIR__PARAM && e->tensor->split)
+            found = e->tensor->param;
+    return found;
+}
+
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
@@ -450,6 +463,12 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
             "pipeline: the module contains a %s, which places its work itself; wrap what is "
             "inside of it",
             other->type->name);
+    const choir__param *part = part_in(p->module);
+    if (part)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "pipeline: this rank has a part of parameter '%s' alone: tensor_parallel and a "
+            "pipeline do not compose yet",
+            part->name);
     p->schedule =
         choir__arena_strdup(&run->arena, opts.schedule ? opts.schedule : "zero-bubble");
     p->chunks = opts.chunks ? opts.chunks : strcmp(p->schedule, "interleaved") ? 1 : 2;
