@@ -97,17 +97,17 @@ choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
 
 /* --- uses on several stages of a pipeline --- */
 
-/* Rows of a use on another stage, added to y. */
+/* Rows of a use of p on another stage, added to y. */
 static choir_status add_far_rows(
-    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+    choir__book *book, choir__param *p, choir__slot *slot, float *y, bool accumulate)
 {
     choir__leaf_rows *here = choir__calloc((size_t)slot->row_count + 1, sizeof *here);
     choir_status status = CHOIR_OK;
     for (int64_t l = 0; l < slot->row_count && status == CHOIR_OK; l++)
-        status = rows_on(book->device, q, &slot->rows[l], &here[l]);
+        status = rows_on(book->device, p, &slot->rows[l], &here[l]);
     choir__slot near = {.rows = here, .row_count = slot->row_count};
     if (status == CHOIR_OK)
-        status = add_use_rows(book, q, &near, y, accumulate, 1);
+        status = add_use_rows(book, p, &near, y, accumulate, 1);
     for (int64_t l = 0; l < slot->row_count; l++) {
         choir__storage_unref(here[l].ids);
         choir__storage_unref(here[l].grads);
@@ -116,11 +116,19 @@ static choir_status add_far_rows(
     return status;
 }
 
-/* A dense use on another stage, added to y, or written there. */
-static choir_status add_far_dense(
-    choir__book *book, choir__param *q, choir__slot *slot, float *y, bool accumulate)
+/* The entry of the whole that p->local begins with. */
+static int64_t first_entry(const choir__param *p)
 {
-    const float *data = choir__slot_data(q->book, slot, 0);
+    int64_t rows = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
+    return p->boxes && rows ? p->boxes->from[0] * (p->local->count / rows) : 0;
+}
+
+/* A dense use of p, q of it, maybe on another stage, added to y, or written there. */
+static choir_status add_far_dense(choir__book *book, choir__param *p, choir__param *q,
+    choir__slot *slot, float *y, bool accumulate)
+{
+    const float *data =
+        q == p ? choir__slot_sum(book, slot) : choir__slot_data(q->book, slot, 0);
     choir__storage *near = NULL;
     if (q->book->device != book->device) {
         choir__storage *level =
@@ -134,7 +142,8 @@ static choir_status add_far_dense(
                 choir_device_name(book->device), q->name);
         data = near->data;
     }
-    add_dense(book, q, y, accumulate ? y : data, accumulate ? data : NULL, 1);
+    data += q == p ? 0 : first_entry(p); /* of a replica all of it is there */
+    add_dense(book, p, y, accumulate ? y : data, accumulate ? data : NULL, 1);
     choir__storage_unref(near);
     return CHOIR_OK;
 }
@@ -164,8 +173,8 @@ static choir_status add_far_uses(choir__book *book, choir__param *p, float *y)
                     continue;
                 if (pass == 0)
                     first = slot;
-                status = slot->by_rows ? add_far_rows(book, q, slot, y, begun)
-                                       : add_far_dense(book, q, slot, y, begun);
+                status = slot->by_rows ? add_far_rows(book, p, slot, y, begun)
+                                       : add_far_dense(book, p, q, slot, y, begun);
                 begun = true;
             }
     return status;
@@ -181,7 +190,7 @@ choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float sc
     if (status != CHOIR_OK || !p->has_grad)
         return status;
     choir__storage *sum =
-        choir__storage_new(book->device, (size_t)p->tensor->count * sizeof(float));
+        choir__storage_new(book->device, (size_t)p->local->count * sizeof(float));
     if (!sum)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
             choir_device_name(book->device), p->name);

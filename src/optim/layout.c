@@ -25,6 +25,19 @@ static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
     return t;
 }
 
+/* A parameter that was whole so far is in rows now: so is its state. */
+static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **state)
+{
+    choir_tensor *whole = *state, *rows = state_like(o, p->local);
+    int64_t count = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
+    int64_t first = count ? p->boxes->from[0] * (p->local->count / count) : 0;
+    if (!rows->poisoned && p->local->count)
+        choir__launch_bytes(choir__device_of(rows), choir__data(rows),
+            (float *)choir__data(whole) + first, (size_t)p->local->count * sizeof(float));
+    choir__tensor_release(whole);
+    *state = rows;
+}
+
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 {
     choir_device *device = choir__device_of(s->param->local);
@@ -38,6 +51,8 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
                                     : state_like(o, s->param->local);
         else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
+        else if (wants[i] && (*wanted[i])->count != s->param->local->count)
+            take_rows(o, s->param, wanted[i]);
 }
 
 static uint64_t place_of(const choir_tensor *t)

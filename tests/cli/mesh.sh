@@ -29,6 +29,10 @@ language() {
     on 2x2 ddp+mp
     on 1x2 ddp+pipeline
     on 2x1 ddp+pipeline
+    on 2x2 fsdp+pipeline
+    on 3x2 fsdp:stage=2+pipeline:schedule=1f1b
+    on 2x3 fsdp:stage=1+pipeline:schedule=gpipe
+    on 2x2 fsdp+pipeline --nproc 2
     on 2x2 ddp+pipeline --nproc 2
     [ "$(field world many)" = 4 ] || fail "world of 2x2, two processes: $(field world many)"
     "$CHOIR" run -n 4 "$CHOIR" train "${args[@]}" --strategy ddp+pipeline --mesh 2x2 >out 2>err &&
@@ -42,6 +46,7 @@ images() {
     good train "${args[@]}" && mv out single
     on 2x2 ddp+pipeline
     on 4x2 ddp+pipeline:schedule=1f1b
+    on 3x2 fsdp+pipeline
     on 3x2 ddp+pipeline --nproc 3
 }
 
@@ -51,9 +56,24 @@ goes_on() {
     good train "${args[@]}" --steps 4 --strategy ddp+pipeline --mesh 2x2 --save saved
     good train "${args[@]}" --steps 8 --resume saved && mv out rest && same_run whole rest 5
     rm -rf saved
+    good train "${args[@]}" --steps 4 --strategy fsdp+pipeline --mesh 2x2 --save saved
+    good train "${args[@]}" --steps 8 --resume saved --strategy ddp --nproc 3 && mv out rest &&
+        same_run whole rest 5
+    rm -rf saved
     good train "${args[@]}" --steps 4 --save saved
+    good train "${args[@]}" --steps 8 --resume saved --strategy fsdp+pipeline --mesh 2x2 &&
+        mv out rest && same_run whole rest 5
     good train "${args[@]}" --steps 8 --resume saved --strategy ddp+pipeline --mesh 2x2 &&
         mv out rest && same_run whole rest 5
+}
+
+# Norms of whole parameters, out of rows of ranks.
+lamb() {
+    args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer lamb)
+    args+=(--model mlp:in=20,hidden=33,classes=7,layers=4 random)
+    good train "${args[@]}" && mv out single
+    on 2x2 ddp+pipeline
+    on 2x2 fsdp+pipeline
 }
 
 compared() {
@@ -93,6 +113,7 @@ told() {
 check language
 check images
 check goes_on
+check lamb
 check compared
 check told
 finish

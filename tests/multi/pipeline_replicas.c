@@ -31,8 +31,9 @@ typedef struct plan {
     const char *model, *schedule; /* schedule NULL: one device, no replicas */
     int replicas, stages;
     int64_t microbatches;
-    bool inside; /* stages are a process's devices */
-    bool within; /* the pipeline wraps DDP, not the other way round */
+    bool inside;  /* stages are a process's devices */
+    bool within;  /* the pipeline wraps DDP, not the other way round */
+    bool sharded; /* FSDP in DDP's place: each rank has rows, which nobody gathers */
     bool recorded;
     const char *odd; /* how rank 1 differs */
     outcome *out;    /* (MOST) in shared memory */
@@ -119,7 +120,14 @@ static void wrap(job *j)
     }
     j->model = p->within ? choir_ddp(j->run, j->net, data, ddp) : j->net;
     j->model = choir_pipeline(j->run, j->model, opts);
-    j->model = p->within ? j->model : choir_ddp(j->run, j->model, data, ddp);
+    if (p->sharded) {
+        choir_fsdp_opts fsdp = choir_fsdp_defaults();
+        fsdp.microbatches = p->microbatches;
+        fsdp.stage = 1 + p->stages % 3; /* 2x2: 3; 2x3: 1; 2x4: 2 */
+        j->model = choir_fsdp(j->run, j->model, data, fsdp);
+    } else if (!p->within) {
+        j->model = choir_ddp(j->run, j->model, data, ddp);
+    }
     int64_t end;
     choir__tree_run(p->microbatches, choir_group_rank(data), p->replicas, &j->first, &end);
     j->count = end - j->first;
@@ -200,7 +208,7 @@ static int rank_main(int rank, int world, void *arg)
     open_job(&j);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
-        if (step == 4 && j.plan->schedule && !j.plan->recorded)
+        if (step == 4 && j.plan->schedule && !j.plan->recorded && !j.plan->sharded)
             choir_check(choir_pipeline_gather(j.model, -1)); /* and goes on */
         choir_check(one_step(&j, step));
         for (int64_t m = 0; m < j.count; m++) {
@@ -209,6 +217,11 @@ static int rank_main(int rank, int world, void *arg)
         }
         float norm = (float)choir_item(choir_optim_grad_norm(j.optim));
         memcpy(&out->norm_bits[step], &norm, sizeof norm);
+    }
+    if (j.plan->sharded) {
+        assert_int_equal(choir_pipeline_gather(j.model, -1), CHOIR_ERR_UNSUPPORTED);
+        close_job(&j);
+        return 0;
     }
     if (j.plan->schedule)
         choir_check(choir_pipeline_gather(j.model, -1));
@@ -246,6 +259,8 @@ static void assert_same(const outcome *want, const plan *p, const outcome *got, 
             fail_msg("%s, %s on %dx%d: norm of step %d differs on rank %d", p->model,
                 p->schedule, p->replicas, p->stages, s, rank);
     }
+    if (p->sharded) /* those are the command's tests: see cli/mesh.sh */
+        return;
     if (first == 0 && want->weights != got->weights)
         fail_msg("%s, %s on %dx%d: weights differ on rank %d", p->model, p->schedule,
             p->replicas, p->stages, rank);
@@ -256,7 +271,7 @@ typedef struct mesh {
     int replicas, stages;
     const char *schedule;
     int64_t microbatches;
-    enum { PLAIN, INSIDE, WITHIN } how; /* bits */
+    enum { PLAIN, INSIDE, WITHIN, SHARDED = 4 } how; /* bits */
 } mesh;
 
 static void check(const char *model, const mesh *meshes, int count)
@@ -271,6 +286,7 @@ static void check(const char *model, const mesh *meshes, int count)
             .microbatches = m->microbatches,
             .inside = m->how & INSIDE,
             .within = m->how & WITHIN,
+            .sharded = m->how & SHARDED,
             .recorded = i % 2};
         outcome **want = &wants[m->microbatches];
         if (!*want)
@@ -315,6 +331,19 @@ static void resnet(void **state)
         {2, 2, "1f1b", 4, INSIDE | WITHIN}, {3, 2, "interleaved", 4, PLAIN}};
     (void)state;
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, CHOIR_COUNT(meshes));
+}
+
+/* FSDP around a pipeline: ZeRO stages by the number of pipeline stages. */
+static void fsdp(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "zero-bubble", 4, SHARDED},
+        {2, 2, "1f1b", 5, SHARDED | INSIDE}, {2, 3, "gpipe", 6, SHARDED},
+        {2, 4, "1f1b", 4, SHARDED}, {3, 2, "interleaved", 4, SHARDED},
+        {4, 2, "zero-bubble", 6, SHARDED}};
+    (void)state;
+    check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
+        CHOIR_COUNT(meshes));
+    check("resnet18:image=16,width=4,classes=4,small=1", meshes, 2);
 }
 
 static void ucx(void **state)
@@ -412,6 +441,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(mlp),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(resnet),
+        cmocka_unit_test(fsdp),
         cmocka_unit_test(ucx),
         cmocka_unit_test(differ),
         cmocka_unit_test(too_few),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "parallel/fsdp/fsdp.h"
+#include "parallel/lent.h"
 
 choir_fsdp_opts choir_fsdp_defaults(void)
 {
@@ -15,7 +16,7 @@ choir_fsdp_opts choir_fsdp_defaults(void)
 static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__fsdp *f = (choir__fsdp *)self;
-    if (self->training && choir_group_world(f->group) > 1)
+    if (self->training && choir_group_world(f->group) > 1 && !f->lent)
         choir__ranks_sync_buffers(f->group, f->module, choir_tensor_scope(in[0]), &f->synced);
     if (f->gather)
         choir__fsdp_gather_forward(f->gather, self->training);
@@ -44,15 +45,20 @@ static void step_updated(void *arg)
         choir__scope_fail(f->base.run, status);
 }
 
+choir_status choir__fsdp_sum_rows(
+    choir_group *shard, choir_device *device, double *numbers, int64_t count)
+{
+    choir_work work;
+    choir__group_waits(shard, device);
+    choir_status status =
+        choir_group_all_reduce(shard, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
+    choir__device_waits(device, shard);
+    return status;
+}
+
 static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
 {
-    choir__fsdp *f = arg;
-    choir_work work;
-    choir__group_waits(f->shard, device);
-    choir_status status =
-        choir_group_all_reduce(f->shard, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
-    choir__device_waits(device, f->shard);
-    return status;
+    return choir__fsdp_sum_rows(((choir__fsdp *)arg)->shard, device, numbers, count);
 }
 
 static void close_fsdp(void *arg)
@@ -162,6 +168,7 @@ choir_module *choir_fsdp(
 {
     choir__fsdp *f = choir_module_new(run, &fsdp_class);
     f->group = f->shard = group;
+    f->device = run->device;
     f->opts = opts;
     f->base.strategy = true;
     choir__module_name(module); /* names are the module's own, without a prefix */
@@ -169,8 +176,11 @@ choir_module *choir_fsdp(
     f->params = choir__module_named_params(module, &f->count);
     choir__on_end(run, close_fsdp, f);
     choir_status status = choir_scope_status(run);
+    choir_module *pipeline = choir__pipeline_within(module);
+    f->lent = pipeline != NULL;
     if (status == CHOIR_OK)
-        status = take_over(f);
+        status =
+            pipeline ? choir__pipeline_shard(pipeline, group, opts, f->module) : take_over(f);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &f->base;

@@ -21,10 +21,13 @@ typedef struct choir__fsdp_gather choir__fsdp_gather;
 typedef struct choir__fsdp {
     choir_module base;
     choir_module *module;
+    choir_device *device;   /* the run's; of a pipeline's stage, the stage's */
+    bool staged;            /* params are those of a stage, whose uses elsewhere have copies */
     choir_group *group;     /* all ranks */
     choir_group *shard;     /* those that share a model; group itself unless hybrid */
     choir_group *replicate; /* those that have the same share of other copies; NULL: none */
     choir_fsdp_opts opts;
+    bool lent;             /* a pipeline shards its stages, each by one of these */
     choir__param **params; /* (count) in order of registration */
     int count;
     uint64_t synced; /* one more than the step whose buffers are rank 0's */
@@ -59,6 +62,8 @@ choir_status choir__fsdp_shard(choir__fsdp *f);
 /* p->local: this rank's rows of p's tensor, from element `at` of storage on. */
 void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut,
     choir__storage *storage, int64_t at);
+/* The same where the stage is another rank's: no memory, and the rows of its rank. */
+choir_status choir__fsdp_shard_away(choir__fsdp *f);
 /* Behind the optimizer's step: all ranks' rows are everybody's. */
 choir_status choir__fsdp_publish(choir__fsdp *f);
 void choir__fsdp_free_weights(choir__fsdp *f);
@@ -79,6 +84,9 @@ choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
 
 /* reducer.c */
 extern const choir__reducer_ops choir__fsdp_reducer;
+/* Norms: numbers of this rank's rows, all others 0, of all ranks. */
+choir_status choir__fsdp_sum_rows(
+    choir_group *shard, choir_device *device, double *numbers, int64_t count);
 
 /* The device goes on when the devices of all ranks that share the weights are here. */
 choir_status choir__fsdp_fence(choir__fsdp *f);

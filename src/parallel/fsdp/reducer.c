@@ -21,9 +21,9 @@ enum { ALIGN = 16, TURNS = 2 };
 choir_status choir__fsdp_fence(choir__fsdp *f)
 {
     choir_work work;
-    choir__group_waits(f->shard, f->base.run->device);
+    choir__group_waits(f->shard, f->device);
     choir_status status = choir_group_barrier(f->shard, &work);
-    choir__device_waits(f->base.run->device, f->shard);
+    choir__device_waits(f->device, f->shard);
     return status;
 }
 
@@ -46,7 +46,7 @@ static void forget_layout(choir__fsdp *f)
     free(f->sums_count);
     choir__storage_unref(f->sums);
     if (f->shared_sums)
-        choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->sums_bytes);
+        choir__pool_charge(f->device, -(ptrdiff_t)f->sums_bytes);
     choir__shared_free(f->shared_sums);
     f->cuts = NULL;
     f->cut_count = NULL;
@@ -60,7 +60,7 @@ static void free_slots(choir__fsdp *f)
 {
     while (f->slots) {
         choir__fsdp_slot *next = f->slots->next;
-        choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->slots->bytes);
+        choir__pool_charge(f->device, -(ptrdiff_t)f->slots->bytes);
         choir__shared_free(f->slots->memory);
         free(f->slots);
         f->slots = next;

@@ -80,10 +80,11 @@ void choir__fsdp_take_rows(
 }
 
 /* Rows are runs of memory: dimension 0 is the outermost one. */
-static choir_status can_shard(const choir__param *p, const choir_device *device)
+static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 {
+    const choir_device *device = f->device;
     const choir_tensor *t = p->tensor;
-    if (p->local != t || p->replicas || (p->book && p->book->reducer))
+    if (p->local != t || (p->replicas && !f->staged) || (p->book && p->book->reducer))
         return choir__error(CHOIR_ERR_STATE,
             "fsdp: parameter '%s' is in the hands of another strategy already", p->name);
     if (choir__device_of(t) != device)
@@ -103,7 +104,7 @@ static choir_status can_shard(const choir__param *p, const choir_device *device)
 static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float *array)
 {
     choir_tensor *t = p->tensor, old = *t;
-    choir_device *device = f->base.run->device;
+    choir_device *device = f->device;
     size_t bytes = (size_t)t->count * sizeof(float);
     int64_t lo;
     if (f->whole) {
@@ -128,7 +129,7 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float
 
 static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
 {
-    choir_device *device = f->base.run->device;
+    choir_device *device = f->device;
     size_t bytes = (size_t)elements * sizeof(float);
     if (f->opts.stage < 3) {
         f->whole = choir__storage_new(device, bytes);
@@ -158,23 +159,36 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
     choir_status status = CHOIR_OK;
     float *array = NULL;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
-        status = can_shard(f->params[i], f->base.run->device);
-    if (status == CHOIR_OK && f->opts.stage == 3 &&
-        (f->opts.gather || !choir__group_shares(f->shard)))
+        status = can_shard(f, f->params[i]);
+    bool gathers = f->opts.stage == 3 && (f->opts.gather || !choir__group_shares(f->shard));
+    if (status == CHOIR_OK && gathers && f->staged)
+        status = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "fsdp: stage 3 of a pipeline wants replicas that share memory; take stage 2");
+    if (status == CHOIR_OK && gathers)
         return choir__fsdp_gather_new(f);
     if (status == CHOIR_OK)
         status = allocate(f, place(f), &array);
     if (status != CHOIR_OK)
         return status;
-    choir__scope_uses(f->base.run, f->base.run->device);
+    choir__scope_uses(f->base.run, f->device);
     for (int i = 0; i < f->count; i++)
         settle(f, f->params[i], &f->weight_cuts[i], array);
     return choir__fsdp_fence(f);
 }
 
+choir_status choir__fsdp_shard_away(choir__fsdp *f)
+{
+    f->whole = choir__storage_new(f->device, (size_t)place(f) * sizeof(float));
+    if (!f->whole)
+        return choir__error(CHOIR_ERR_MEMORY, "out of addresses");
+    for (int i = 0; i < f->count; i++)
+        settle(f, f->params[i], &f->weight_cuts[i], NULL);
+    return CHOIR_OK;
+}
+
 choir_status choir__fsdp_publish(choir__fsdp *f)
 {
-    choir_device *device = f->base.run->device;
+    choir_device *device = f->device;
     if (f->gather) {
         choir__fsdp_gather_updated(f->gather);
         return CHOIR_OK;
@@ -196,6 +210,6 @@ void choir__fsdp_free_weights(choir__fsdp *f)
     choir__fsdp_gather_free(f->gather);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
-    choir__pool_charge(f->base.run->device, -(ptrdiff_t)f->charged);
+    choir__pool_charge(f->device, -(ptrdiff_t)f->charged);
     free(f->weight_cuts);
 }

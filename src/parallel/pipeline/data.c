@@ -16,6 +16,7 @@
 
 #include "comm/group.h"
 #include "parallel/ranks.h"
+#include "parallel/fsdp/fsdp.h"
 #include "parallel/lent.h"
 #include "parallel/pipeline/pipeline.h"
 
@@ -26,6 +27,12 @@ struct choir__pipeline_data {
     choir__algorithm algorithm;
     int64_t first, planned, total; /* micro-batches: this replica's, the job's */
     size_t first_cap, bucket_cap;
+    /* FSDP: */
+    bool shards;
+    choir_fsdp_opts fsdp;
+    choir__fsdp **stages; /* as many as the pipeline has; NULL: not placed yet */
+    choir__sharer sharer;
+    choir__step_watcher watcher;
     uint64_t synced;     /* one more than the step whose buffers are replica 0's */
     _Atomic int aborted; /* as in remote.c */
     choir_status status;
@@ -102,22 +109,109 @@ static const choir__reducer_ops reducer_ops = {
     .free = free_reducer,
 };
 
-void choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
+static void count_leaves(const choir__pipeline_data *d, choir__book *book)
 {
-    const choir__pipeline *p = d->pipeline;
-    if (book->device->away)
-        return;
-    reducer *r = choir__calloc(1, sizeof *r);
-    r->data = d;
-    r->group = d->groups[p->remote ? stage / p->device_count : stage];
-    r->device = book->device;
     book->first = d->first;
     book->planned = d->planned;
     book->total = d->total;
+}
+
+static choir_group *group_of(const choir__pipeline_data *d, int stage)
+{
+    const choir__pipeline *p = d->pipeline;
+    return d->groups[p->remote ? stage / p->device_count : stage];
+}
+
+/* --- FSDP: a stage's parameters in rows --- */
+
+/* Where the stage is another rank's, its parameters are laid out as there: that rank is of this
+ * replica, and has the same rows. */
+static choir_status shard_stage(choir__pipeline_data *d, choir__book *book, int stage)
+{
+    choir_scope *run = d->pipeline->base.run;
+    choir__fsdp *f = choir__arena_get(&run->arena, sizeof *f);
+    size_t bytes = (size_t)book->count * sizeof *f->params;
+    f->base.run = run;
+    f->device = book->device;
+    f->group = f->shard = book->device->away ? d->groups[0] : group_of(d, stage);
+    f->opts = d->fsdp;
+    f->staged = true;
+    f->params = choir__arena_get(&run->arena, bytes);
+    memcpy(f->params, book->params, bytes);
+    f->count = book->count;
+    d->stages[stage] = f;
+    choir_status status = book->device->away ? choir__fsdp_shard_away(f) : choir__fsdp_shard(f);
+    if (status != CHOIR_OK || book->device->away)
+        return status;
+    count_leaves(d, book);
+    book->reducer = f;
+    book->reducer_ops = &choir__fsdp_reducer;
+    return CHOIR_OK;
+}
+
+static void step_begins(void *arg)
+{
+    (void)arg;
+}
+
+static void step_updated(void *arg)
+{
+    choir__pipeline_data *d = arg;
+    choir_status status = CHOIR_OK;
+    for (int s = 0; s < d->pipeline->stages && status == CHOIR_OK; s++)
+        if (d->stages[s] && !d->stages[s]->device->away)
+            status = choir__fsdp_publish(d->stages[s]);
+    if (status != CHOIR_OK)
+        choir__scope_fail(d->pipeline->base.run, status);
+}
+
+static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
+{
+    choir__pipeline_data *d = arg;
+    return choir__fsdp_sum_rows(d->groups[0], device, numbers, count);
+}
+
+static void free_stages(void *arg)
+{
+    choir__pipeline_data *d = arg;
+    for (int s = 0; s < d->pipeline->stages; s++)
+        if (d->stages[s])
+            choir__fsdp_free_weights(d->stages[s]);
+}
+
+/* From now on norms are of rows of several ranks. */
+static void begin_sharding(choir__pipeline_data *d)
+{
+    choir_scope *run = d->pipeline->base.run;
+    if (d->stages)
+        return;
+    d->stages =
+        choir__arena_get(&run->arena, (size_t)d->pipeline->stages * sizeof(choir__fsdp *));
+    d->sharer = (choir__sharer){sum_rows, d, run->sharers};
+    run->sharers = &d->sharer;
+    d->watcher = (choir__step_watcher){step_begins, step_updated, d, run->watchers};
+    run->watchers = &d->watcher;
+    choir__on_end(run, free_stages, d);
+}
+
+choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
+{
+    if (d->shards && stage >= 0 && !book->of_replicas) {
+        begin_sharding(d);
+        return shard_stage(d, book, stage);
+    }
+    if (book->device->away)
+        return CHOIR_OK;
+    reducer *r = choir__calloc(1, sizeof *r);
+    r->data = d;
+    r->group = group_of(d, stage < 0 ? 0 : stage);
+    r->device = book->device;
+    count_leaves(d, book);
     book->bucket_cap = d->bucket_cap;
     book->first_cap = d->first_cap;
     book->reducer = r;
     book->reducer_ops = &reducer_ops;
+    return CHOIR_OK;
 }
 
 /* --- buffers --- */
@@ -272,7 +366,7 @@ static choir_status take_params(choir__pipeline_data *d)
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
-    choir__data_adopt(d, choir__book_new(run, run->device, params, count), 0);
+    choir__data_adopt(d, choir__book_new(run, run->device, params, count), -1);
     free(params);
     struct broadcast b = {d, choir_device_sync(run->device)};
     if (d->world > 1)
@@ -332,6 +426,26 @@ choir_status choir__pipeline_replicate(
     return open_data(d, group, opts);
 }
 
+choir_status choir__pipeline_shard(
+    choir_module *pipeline, choir_group *group, choir_fsdp_opts opts, choir_module *units)
+{
+    choir_ddp_opts ddp = choir_ddp_defaults();
+    choir__pipeline *p = (choir__pipeline *)pipeline;
+    choir__fsdp f = {.opts = opts, .module = units};
+    if (opts.stage < 1 || opts.stage > 3 || opts.unit_params < 0 || opts.shard_ranks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the mesh's");
+    choir_status status = choir__fsdp_units(&f);
+    ddp.microbatches = opts.microbatches;
+    if (status == CHOIR_OK)
+        status = choir__pipeline_replicate(pipeline, group, ddp);
+    if (status != CHOIR_OK)
+        return status;
+    p->data->shards = p->stages > 1;
+    p->data->fsdp = opts;
+    return CHOIR_OK;
+}
+
 /* Their memory goes with them: the books are to follow. */
 static void drop_reducers(choir__pipeline_data *d)
 {
@@ -341,7 +455,17 @@ static void drop_reducers(choir__pipeline_data *d)
             free_reducer(b->reducer);
             b->reducer = NULL;
             b->reducer_ops = NULL;
+        } else if (b->reducer_ops == &choir__fsdp_reducer) {
+            choir_device_sync(b->device);
+            choir__fsdp_reducer.free(b->reducer);
+            b->reducer = NULL;
+            b->reducer_ops = NULL;
         }
+}
+
+bool choir__data_sharded(const choir__pipeline_data *d)
+{
+    return d->stages != NULL;
 }
 
 void choir__data_leave_books(choir__pipeline_data *d)

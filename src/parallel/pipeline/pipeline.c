@@ -511,6 +511,9 @@ choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
     if (status == CHOIR_OK && rank >= (p->remote ? p->device_count : 1))
         status = choir__error(CHOIR_ERR_ARGUMENT, "choir_pipeline_gather: no rank %d of %d",
             rank, p->remote ? p->device_count : 1);
+    if (status == CHOIR_OK && p->data && choir__data_sharded(p->data))
+        status = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "choir_pipeline_gather: each rank has rows of the parameters; choir_save writes them");
     if (status == CHOIR_OK && (p->placed || p->gathered >= 0))
         status = choir__pipeline_unplace(p, p->remote ? rank : -1);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(pipeline->run, status);

@@ -135,11 +135,14 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
 
 /* data.c */
 
-/* The book of a stage: its gradients are summed over the replicas, if the stage is here. */
-void choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
+/* The book of a stage (-1: of all of the model): its gradients are summed over the replicas, if
+ * the stage is here; under FSDP its parameters become rows. */
+choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
 /* Parameters are about to move to other stages, and to new books: unless a step is half done.
  */
 void choir__data_leave_books(choir__pipeline_data *d);
+/* Parameters are in rows, and cannot move. */
+bool choir__data_sharded(const choir__pipeline_data *d);
 /* Before a step's first forward. */
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
 /* Micro-batches of the replica that has most; cuts are made for it. */

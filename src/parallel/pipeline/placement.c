@@ -70,36 +70,36 @@ static void add_replicas(choir__pipeline *p, choir__param *param)
     }
 }
 
-static void adopt(const choir__pipeline *p, choir__book *book, int stage)
+static choir_status adopt(const choir__pipeline *p, choir__book *book, int stage)
 {
-    if (p->data)
-        choir__data_adopt(p->data, book, stage);
+    return p->data ? choir__data_adopt(p->data, book, stage) : CHOIR_OK;
 }
 
 static choir_status make_books(choir__pipeline *p, choir__param **params, int count)
 {
     choir_scope *run = p->base.run;
+    choir_status status = CHOIR_OK;
     choir__param **of = choir__calloc((size_t)count + 1, sizeof *of);
-    for (int s = 0; s < p->stages; s++) {
+    for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
         choir_device *device = choir__stage_device(p, s);
         int n = 0;
         for (int i = 0; i < count; i++)
             if (params[i]->stage == s)
                 of[n++] = params[i];
         if (n)
-            adopt(p, choir__book_new(run, device, of, n), s);
+            status = adopt(p, choir__book_new(run, device, of, n), s);
         n = 0;
         for (int i = 0; i < count; i++)
             if (choir__pipeline_replica(params[i], s))
                 of[n++] = choir__pipeline_replica(params[i], s);
-        if (n) {
+        if (n && status == CHOIR_OK) {
             choir__book *book = choir__book_new(run, device, of, n);
             book->of_replicas = true;
-            adopt(p, book, s);
+            status = adopt(p, book, s);
         }
     }
     free(of);
-    return choir_scope_status(run);
+    return status == CHOIR_OK ? choir_scope_status(run) : status;
 }
 
 struct mover {
