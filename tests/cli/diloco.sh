@@ -50,7 +50,7 @@ due_where_they_meet() {
 }
 
 # A job that is cut in two: with an inner optimizer without state, every bit; Adam's moments are
-# rank 0's for all when it goes on.
+# the same for all when it goes on.
 goes_on() {
     local strategy=diloco:every=5 args=(--json --nproc 3 --batch-size 24 --model "$gpt")
     good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 text &&

@@ -32,7 +32,7 @@ typedef struct plan {
     choir_local_sgd_opts local;
     choir_diloco_opts diloco;
     bool recorded, sgd;
-    bool pairs;   /* ranks 0 and 1, 2 and 3 are near each other */
+    bool pairs;   /* ranks 0 and 1, 2 and 3 are near each other; of DiLoCo: each a worker */
     outcome *out; /* shared memory */
 } plan;
 
@@ -43,7 +43,7 @@ typedef struct job {
     choir_optim *optim;
     choir_dataset *set;
     choir_loader *data;
-    choir_group *near;
+    choir_group *near, *across;
 } job;
 
 static choir_module *new_net(choir_scope *run)
@@ -51,6 +51,20 @@ static choir_module *new_net(choir_scope *run)
     return choir_nn_sequential(run, choir_nn_linear(run, WIDTH, 16),
         choir_nn_batch_norm(run, 16), choir_nn_relu(run), choir_nn_dropout(run, 0.1f),
         choir_nn_linear(run, 16, 8), choir_nn_linear(run, 8, CLASSES));
+}
+
+/* Of pairs: DDP in a pair, which is a worker, and rank 0 meets rank 2, 1 meets 3. */
+static void wrap_diloco(job *j, const plan *p)
+{
+    choir_group *group = j->env.group;
+    if (p->pairs) {
+        choir_ddp_opts opts = choir_ddp_defaults();
+        opts.microbatches = 2; /* of the pair */
+        j->net = choir_ddp(j->run, j->net, j->near, opts);
+        choir_check(choir_group_split(group, j->env.rank % 2, j->env.rank, &j->across));
+        group = j->across;
+    }
+    j->net = choir_diloco(j->run, j->net, group, p->diloco);
 }
 
 static void open_job(job *j, const plan *p)
@@ -66,7 +80,7 @@ static void open_job(job *j, const plan *p)
     switch (p->kind) {
     case DDP: j->net = choir_ddp(j->run, j->net, j->env.group, choir_ddp_defaults()); break;
     case LOCAL_SGD: j->net = choir_local_sgd(j->run, j->net, j->env.group, local); break;
-    case DILOCO: j->net = choir_diloco(j->run, j->net, j->env.group, p->diloco); break;
+    case DILOCO: wrap_diloco(j, p); break;
     }
     choir_adamw_opts hp = choir_adamw_defaults();
     hp.lr = 0.01f;
@@ -83,6 +97,7 @@ static void close_job(job *j)
     choir_check(choir_scope_close(j->run));
     choir_dataset_free(j->set);
     choir_group_free(j->near);
+    choir_group_free(j->across);
     choir_env_free(&j->env);
 }
 
@@ -256,6 +271,20 @@ static void test_near(void **state)
     drop(o);
 }
 
+static void test_workers_of_several_ranks(void **state)
+{
+    plan p = plan_of(DILOCO, 4);
+    (void)state;
+    p.pairs = true;
+    p.recorded = true;
+    outcome *o = run_plan(4, p);
+    for (int step = 1; step <= STEPS; step++) {
+        assert_true(equal_after(o, 0, 1, step) && equal_after(o, 2, 3, step));
+        assert_int_equal(equal_after(o, 0, 3, step), step % 4 == 0);
+    }
+    drop(o);
+}
+
 /* An outer step of rate 1 without momentum puts the mean in place: w - (w - mean), rounded. (By
  * SGD: Adam would make steps of its rate out of gradients that are nothing but rounding.) */
 static void test_plain_average(void **state)
@@ -401,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_meetings),
         cmocka_unit_test(test_warm_up),
         cmocka_unit_test(test_near),
+        cmocka_unit_test(test_workers_of_several_ranks),
         cmocka_unit_test(test_plain_average),
         cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_misfits),
