@@ -169,8 +169,9 @@ void choir__cpu_free_thread(void)
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, bytes, "cpu %s, oneDNN %d.%d.%d, %d thread(s)", choir_cpu_isa(), v->major,
-        v->minor, v->patch, choir__cpu_context_threads(device->backend));
+    snprintf(text, bytes, "cpu %s%s, oneDNN %d.%d.%d, %d thread(s)", choir_cpu_isa(),
+        choir__half_products(CHOIR_BF16) ? " with bf16" : "", v->major, v->minor, v->patch,
+        choir__cpu_context_threads(device->backend));
 }
 
 const choir__backend choir__cpu_backend = {

@@ -2,11 +2,11 @@
  * widened into a block of memory that stays in the cache, and the f32 kernels do the rest. The
  * sums are the same as of 16-bit operands multiplied directly, whose products are exact in f32.
  *
- * oneDNN has bf16 products of its own where the processor has instructions for them. Those of
- * AVX-512 (vdpbf16ps) take twice the time of f32's there (oneDNN 2.6, Sapphire Rapids without
- * its tiles: 87 and 170 GFLOP/s of one core), so they are not used; with AMX's tiles they are.
- * There are none of f16. Hence the rule, of the instruction set alone, so that all ranks of a
- * job choose alike. */
+ * oneDNN has bf16 products of its own where the processor has instructions for them. Intel's in
+ * AVX-512 (vdpbf16ps) take twice the time of f32's (oneDNN 2.6, a Xeon without AMX: 87 and 170
+ * GFLOP/s of one core), so they are not used; AMX's tiles are, and so are AMD's, which take half
+ * (475 and 233). There are none of f16. The rule is of the processor's kind alone, no measurement,
+ * and part of a device's signature: ranks that would differ refuse each other. */
 #include <choir/device.h>
 #include "device/cpu/onednn/half.h"
 
@@ -14,8 +14,14 @@ enum { PANEL_BYTES = 4 << 20, IMAGE_BYTES = 16 << 20 };
 
 bool choir__half_products(choir_dtype dtype)
 {
-    unsigned tiles = dnnl_cpu_isa_avx512_core_amx, isa = dnnl_get_effective_cpu_isa();
-    return dtype == CHOIR_BF16 && (isa & tiles) == tiles;
+    unsigned tiles = dnnl_cpu_isa_avx512_core_amx, bf16 = dnnl_cpu_isa_avx512_core_bf16;
+    unsigned isa = dnnl_get_effective_cpu_isa();
+    bool amd = false;
+#if defined(__x86_64__)
+    amd = __builtin_cpu_is("amd");
+#endif
+    return dtype == CHOIR_BF16 &&
+           ((isa & tiles) == tiles || (amd && (isa & bf16) == bf16));
 }
 
 /* rows x cols elements; x's and y's rows lie x_row, y_row elements apart. */
