@@ -132,6 +132,14 @@ choir_status choir__cast_again(choir_tensor *t)
     return CHOIR_OK;
 }
 
+static const choir__op *cast_op_of(const choir_tensor *x)
+{
+    bool cheap = x->producer && x->producer->op->cheap && x->producer->scope == x->scope;
+    return choir__is_half(x->dtype) ? &choir__widen_op
+           : cheap                  ? &choir__recast_op
+                                    : &choir__cast_op;
+}
+
 choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
 {
     if (x->dtype == dtype)
@@ -141,8 +149,7 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
         return y;
     choir__launch_copy(y, x);
     if (choir__is_float(dtype) && choir__is_float(x->dtype))
-        choir__record_op(
-            choir__is_half(x->dtype) ? &choir__widen_op : &choir__cast_op, y, &x, 1);
+        choir__record_op(cast_op_of(x), y, &x, 1);
     return y;
 }
 
@@ -278,10 +285,10 @@ choir_tensor *choir__as_stored(choir_tensor *y)
     if (!y->poisoned && y->dtype == CHOIR_F32 && choir__is_half(scope->stored)) {
         stored = choir__cast_in_place(scope, y, scope->stored);
         if (!stored->poisoned)
-            choir__done_with(y);
+            choir__done_with_one(y);
     }
     for (int i = 0; i < scope->widened_count; i++)
-        choir__done_with(scope->widened[i]);
+        choir__done_with_one(scope->widened[i]);
     scope->widened_count = 0;
     return stored;
 }

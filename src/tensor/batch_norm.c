@@ -147,6 +147,14 @@ static const choir__op batch_norm_residual_op = {.name = "batch_norm",
     .again_saved = 1 << SAVED_X,
     .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
 
+/* Of 16-bit operands, of which both are made again, and then y. */
+static const choir__op batch_norm_residual_again_op = {.name = "batch_norm",
+    .backward = batch_norm_backward,
+    .again = again,
+    .again_saved = 1 << SAVED_X,
+    .cheap = true,
+    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
+
 choir_batch_norm_opts choir_batch_norm_defaults(void)
 {
     return (choir_batch_norm_opts){.training = true, .momentum = 0.1f, .eps = 1e-5f};
@@ -257,8 +265,11 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
             sizeof args, &args.part, &args.sums);
     else
         choir__launch(device, x->dtype, batch_norm, &args);
+    const choir__op *with_residual = choir__is_half(scope->stored) && !shared
+                                         ? &batch_norm_residual_again_op
+                                         : &batch_norm_residual_op;
     choir__record *r =
-        choir__record_op(residual ? &batch_norm_residual_op : &batch_norm_op, y, in, OPERANDS);
+        choir__record_op(residual ? with_residual : &batch_norm_op, y, in, OPERANDS);
     if (r) {
         choir__record_attrs(
             r, &(struct attrs){o.training, o.relu, shared}, sizeof(struct attrs));

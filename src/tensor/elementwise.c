@@ -66,6 +66,9 @@ static const choir__op unary_reads_x = {.name = "unary",
     .reads_in = 1};
 static const choir__op unary_reads_y = {
     .name = "unary", .backward = unary_backward, .again = unary_again};
+/* The same of a 16-bit tensor: its result is kept in 16 bits, and y made again. */
+static const choir__op unary_reads_y_again = {
+    .name = "unary", .backward = unary_backward, .again = unary_again, .cheap = true};
 
 static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
 {
@@ -83,7 +86,9 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
         return y;
     launch_unary(y, x, u);
     bool reads_y = backward_reads_output(u.op);
-    choir__record *r = choir__record_op(reads_y ? &unary_reads_y : &unary_reads_x, y, &x, 1);
+    const choir__op *from_y =
+        choir__is_half(scope->stored) ? &unary_reads_y_again : &unary_reads_y;
+    choir__record *r = choir__record_op(reads_y ? from_y : &unary_reads_x, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &u, sizeof u);
         r->saved[0] = reads_y ? y : x;

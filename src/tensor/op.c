@@ -126,7 +126,7 @@ bool choir__reads(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
-void choir__done_with(choir_tensor *t)
+void choir__done_with_one(choir_tensor *t)
 {
     choir__record *producer = t->producer; /* NULL: nothing is recorded */
     bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
@@ -144,6 +144,15 @@ void choir__done_with(choir_tensor *t)
             break;
     }
     choir__tensor_release(t);
+}
+
+void choir__done_with(choir_tensor *t)
+{
+    for (choir__record *r = t->scope->tape_tail; t->scope->autocast.on && r && r != t->producer;
+         r = r->previous)
+        if (r->op == &choir__recast_op && r->in[0] == t && r->out->storage)
+            choir__done_with_one(r->out);
+    choir__done_with_one(t);
 }
 
 bool choir__wanted(const choir__record *r, int i)

@@ -423,6 +423,8 @@ void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
  * backward so far reads it or its op is cheap to do again; the handle stays, for the gradient.
  */
 void choir__done_with(choir_tensor *t);
+/* But what ops cast it to stays. */
+void choir__done_with_one(choir_tensor *t);
 
 /* --- results that are made again (again.c) --- */
 
@@ -486,7 +488,7 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
 choir_status choir__cast_again(choir_tensor *t);
 /* Its values as f32, nothing recorded: x itself, or a copy in scope. */
 choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x);
-extern const choir__op choir__cast_op, choir__widen_op;
+extern const choir__op choir__cast_op, choir__recast_op, choir__widen_op;
 
 static inline bool choir__is_half(choir_dtype dtype)
 {

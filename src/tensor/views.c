@@ -219,6 +219,9 @@ static const choir__op contiguous_op = {
     .name = "contiguous", .backward = copy_backward, .again = copy_again};
 const choir__op choir__cast_op = {
     .name = "cast", .backward = copy_backward, .again = copy_again};
+/* Of what is cheap to make again: the two of them are. */
+const choir__op choir__recast_op = {
+    .name = "cast", .backward = copy_backward, .again = copy_again, .cheap = true};
 /* The f32 copy of a 16-bit operand: it is made again of that, which so must stay. */
 const choir__op choir__widen_op = {.name = "cast",
     .backward = copy_backward,
