@@ -28,6 +28,7 @@
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/ddp.h>
+#include <choir/ddp_hook.h>
 #include <choir/fsdp.h>
 #include <choir/tensor_parallel.h>
 #include <choir/data_parallel.h>

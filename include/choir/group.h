@@ -119,6 +119,22 @@ choir_status choir_group_wait_device(choir_group *group, choir_device *device);
 /** What is issued to the device from now on waits for work. Neither makes the host wait. */
 choir_status choir_device_wait_work(choir_device *device, choir_work work);
 
+/** What a program has done in the middle of a group's collectives; args is a copy. */
+typedef choir_status choir_group_fn(const void *args);
+
+/**
+ * fn(args) in the group's queue: it finds what the calls before it wrote, and those after it
+ * find what it writes. It runs on whichever thread serves the queue, so it must not call the
+ * group itself; what it fails with (choir_status, the words by choir_error_message) is the
+ * group's failure, on all ranks. Not collective: ranks may differ in such calls.
+ *
+ * @param args  bytes of them, copied; at most CHOIR_GROUP_ARGS
+ * Errors: argument (too many bytes), state (a batch is open).
+ */
+enum { CHOIR_GROUP_ARGS = 512 };
+choir_status choir_group_call(
+    choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work);
+
 /**
  * Calls between begin and end are one: they are issued together at the end, send and receive
  * make progress side by side (so that two ranks may send to each other), and neighbours of the

@@ -74,6 +74,7 @@ void choir__book_free(choir__book *book)
         link = &(*link)->next;
     *link = book->next;
     free(book->params);
+    free(book->order);
     free(book);
 }
 
@@ -219,8 +220,10 @@ static void bucket_done(choir__book *book, int bucket)
 {
     choir__node stack[CHOIR__MAX_LEVELS];
     memcpy(stack, book->stack, sizeof stack);
-    merge(book, bucket, stack, book->top, true);
+    int top = merge(book, bucket, stack, book->top, true);
     if (book->reducer && book->leaves + 1 == book->planned) {
+        for (; book->folds && top > 1; top--)
+            add_levels(book, bucket, top - 2, top - 1, 1);
         book->buckets[bucket].reduced = true;
         book->reducer_ops->bucket_ready(book->reducer, book, bucket);
         book->buckets[bucket].held = NULL;
@@ -231,6 +234,7 @@ void choir__book_done(choir__param *param, int use)
 {
     choir__slot *slot = &param->slots[use];
     param->has_grad = slot->done = true;
+    slot->turn = ++param->book->turns;
     if (--param->book->buckets[slot->bucket].pending == 0)
         bucket_done(param->book, slot->bucket);
 }
@@ -320,7 +324,7 @@ choir_status choir__book_finish(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer steps after %lld of this rank's %lld micro-batches",
             (long long)book->leaves, (long long)book->planned);
-    int64_t parts = book->total ? book->total : book->parts;
+    int64_t parts = book->divisor ? book->divisor : book->total ? book->total : book->parts;
     float scale = book->of_replicas ? 1 : 1.0f / (float)parts;
     choir_status status = CHOIR_OK;
     if (book->reducer)

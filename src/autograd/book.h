@@ -32,6 +32,7 @@ typedef struct choir__slot { /* one use of one parameter */
     int bucket;
     int64_t at;             /* elements into the bucket */
     bool done;              /* written by this backward */
+    int turn;               /* the how-manieth to be written of all, ever */
     bool by_rows;           /* this use gives rows, not a dense gradient */
     choir__leaf_rows *rows; /* one a local leaf */
     int64_t row_count;      /* leaves in rows */
@@ -61,6 +62,8 @@ struct choir__param {
     int unit;           /* buckets hold parameters of one unit (FSDP); 0 unless told */
     int uses;           /* in the tape at hand */
     uint32_t rows_uses; /* bit u: use u gives rows */
+    int uses_elsewhere; /* the same on other ranks, for a layout while it has no use here */
+    uint32_t rows_elsewhere;
     choir__slot *slots;
     int slot_count;
     bool has_grad;          /* since the last step */
@@ -137,6 +140,12 @@ struct choir__book {
     const choir__reducer_ops *reducer_ops;
     void *reducer;
     size_t bucket_cap, first_cap; /* bytes */
+    int turns;                    /* slots written so far */
+    /* What a reducer may ask for: */
+    int *order;        /* (count) indices of params as buckets take them; NULL: from the last */
+    bool folds;        /* bucket_ready finds the sum of this rank's leaves, in level 0 */
+    int shared_levels; /* to be had of alloc; 0: as many as `planned` needs */
+    int64_t divisor;   /* of the step's sums; 0: total */
     choir__book *next;
 };
 

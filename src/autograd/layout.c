@@ -65,10 +65,12 @@ static bool fits(const choir__book *book, const choir__param **odd)
 
 static void make_slots(choir__param *p)
 {
-    p->slot_count = p->tensor->requires_grad ? (p->uses ? p->uses : 1) : 0;
+    int uses = p->uses ? p->uses : p->uses_elsewhere;
+    uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
+    p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
     for (int u = 0; u < p->slot_count; u++) /* those the tape marked as rows, see backward.c */
-        p->slots[u].by_rows = u < 32 && (p->rows_uses >> u & 1);
+        p->slots[u].by_rows = u < 32 && (rows >> u & 1);
 }
 
 /* Puts the parameters that are `shared` (of several uses), or the others, into buckets. */
@@ -76,8 +78,8 @@ static void fill_buckets(choir__book *book, bool shared)
 {
     choir__bucket *open = NULL;
     bool sharded = book->reducer && book->reducer_ops->hold; /* then units alone are cut */
-    for (int i = book->count - 1; i >= 0; i--) {
-        choir__param *p = book->params[i];
+    for (int k = 0; k < book->count; k++) {
+        choir__param *p = book->params[book->order ? book->order[k] : book->count - 1 - k];
         if ((p->slot_count > 1 || p->replicas) != shared)
             continue;
         for (int u = 0; u < p->slot_count; u++) {
@@ -157,12 +159,12 @@ static choir_status one_level(choir__book *book, int level)
     return CHOIR_OK;
 }
 
-int choir__book_levels(const choir__book *book)
+int choir__layout_height(int64_t first, int64_t count)
 {
     choir__node stack[CHOIR__MAX_LEVELS];
     int top = 0, highest = 0;
-    for (int64_t i = 0; i < book->planned; i++) {
-        stack[top++] = (choir__node){book->first + i, 1};
+    for (int64_t i = 0; i < count; i++) {
+        stack[top++] = (choir__node){first + i, 1};
         highest = top > highest ? top : highest;
         while (top > 1 && choir__tree_siblings(stack[top - 2], stack[top - 1])) {
             stack[top - 2].leaves *= 2;
@@ -170,6 +172,11 @@ int choir__book_levels(const choir__book *book)
         }
     }
     return highest;
+}
+
+int choir__book_levels(const choir__book *book)
+{
+    return choir__layout_height(book->first, book->planned);
 }
 
 choir_status choir__layout_hold(choir__book *book, int bucket)
@@ -185,11 +192,12 @@ choir_status choir__layout_levels(choir__book *book, int levels)
 {
     if (book->level[levels - 1] || !book->level_bytes)
         return CHOIR_OK;
+    bool longer = book->level[0]; /* a run, than was planned */
     if (book->reducer && book->reducer_ops->hold)
         return CHOIR_OK; /* bucket by bucket */
-    if (!book->reducer || !book->reducer_ops->alloc)
+    if (!book->reducer || !book->reducer_ops->alloc || longer)
         return one_level(book, levels - 1);
-    int needed = choir__book_levels(book);
+    int needed = book->shared_levels ? book->shared_levels : choir__book_levels(book);
     char *base = book->reducer_ops->alloc(book->reducer, book->level_bytes, needed);
     if (!base)
         return choir__error(CHOIR_ERR_MEMORY, "%s", choir_error_message());

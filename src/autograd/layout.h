@@ -10,6 +10,9 @@ choir_status choir__layout_check(choir__book *book);
 /* Memory for so many levels of the stack. */
 choir_status choir__layout_levels(choir__book *book, int levels);
 
+/* How high the stack gets over a run of leaves. */
+int choir__layout_height(int64_t first, int64_t count);
+
 void choir__layout_free(choir__book *book);
 
 /* Where a use's gradient lies at a level, and where its sum is when the step is done. */

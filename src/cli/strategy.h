@@ -13,7 +13,7 @@
 
 #include <choir/amp.h>
 #include <choir/data.h>
-#include <choir/ddp.h>
+#include <choir/ddp_hook.h>
 #include <choir/diloco.h>
 #include <choir/env.h>
 #include <choir/fsdp.h>
@@ -30,6 +30,8 @@ typedef struct choir__strategy_options {
     choir_diloco_opts diloco;
     choir_local_sgd_opts local_sgd;
     char algorithm[64];
+    char hook[64]; /* of ddp: bf16, f16, powersgd */
+    choir_powersgd_opts powersgd;
     choir_fsdp_opts fsdp;
     char unit_class[64];    /* of fsdp */
     bool sync_bn;           /* of ddp */

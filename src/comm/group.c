@@ -83,6 +83,7 @@ void choir_group_free(choir_group *group)
 {
     if (!group)
         return;
+    choir__shared_free(group->scratch);
     choir__queue_free(group->queue);
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
@@ -321,6 +322,41 @@ choir_status choir_group_batch_end(choir_group *group, choir_work *work)
     return wait_or_hand_out(group, work);
 }
 
+/* --- what a program puts between the collectives --- */
+
+typedef struct call_task {
+    choir_group *group;
+    choir_group_fn *fn;
+    alignas(16) char args[CHOIR_GROUP_ARGS];
+} call_task;
+
+static void run_fn(const void *args)
+{
+    const call_task *t = args;
+    choir__engine *engine = t->group->engine;
+    choir_status status = t->fn(t->args);
+    if (status && !engine->failed)
+        status = choir__engine_spread(engine, status, "%s", choir_error_message());
+    report(t->group, engine->failed ? engine->failed : status);
+}
+
+choir_status choir_group_call(
+    choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work)
+{
+    call_task t = {group, fn, {0}};
+    if (bytes > sizeof t.args)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_group_call: %zu bytes of arguments; there is room for %d: pass a pointer",
+            bytes, CHOIR_GROUP_ARGS);
+    if (group->batching)
+        return choir__error(CHOIR_ERR_STATE,
+            "choir_group_call in a batch, whose calls have no order; end it first");
+    if (bytes)
+        memcpy(t.args, args, bytes);
+    choir__queue_issue(group->queue, run_fn, &t, offsetof(call_task, args) + bytes);
+    return wait_or_hand_out(group, work);
+}
+
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
 {
     choir__block *block = choir__alloc(sizeof *block + bytes);
@@ -404,7 +440,7 @@ const char *choir__group_task_name(choir__task *fn, const void *args)
 {
     if (fn == run_call)
         return choir__kind_name((choir__kind)((const task *)args)->call.stamp.kind);
-    return fn == run_batch ? "batch" : "share";
+    return fn == run_batch ? "batch" : fn == run_fn ? "program" : "share";
 }
 
 void choir_trace_group(choir_trace *trace, choir_group *group)

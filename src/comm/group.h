@@ -32,6 +32,7 @@ struct choir_group {
     int batch_count, batch_room;
     bool batching;
     choir__shared *shareds; /* its shared memory, which may outlive it */
+    choir__shared *scratch; /* choir__group_scratch's */
     choir__on_failure *on_failure;
     void *on_failure_arg;
     pthread_mutex_t kept_lock;
@@ -55,6 +56,11 @@ void choir__group_abort(choir_group *group, choir_status status, const char *sen
 
 /* Whether ranks reach each other's regions of choir__shared_new. */
 bool choir__group_shares(const choir_group *group);
+
+/* Memory for what the group's queue computes between collectives, shared like
+ * choir__shared_new's: the same for all who ask, so good until the next task that uses it.
+ * Collective; where it has to grow, waits for all that was issued. */
+choir_status choir__group_scratch(choir_group *group, size_t bytes, void **at);
 
 /* Bytes this rank has sent to or fetched from peers so far. */
 uint64_t choir__group_bytes(const choir_group *group);

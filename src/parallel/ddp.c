@@ -1,201 +1,206 @@
-/* DDP: a reducer for the gradient book, and a module that broadcasts buffers before it
- * forwards.
- *
- * The book's levels are allocated in shared memory, so a bucket that backward has filled is
- * already where the peers can read it. bucket_ready queues its reduction behind an event of the
- * device; the device waits for the group's event only when the optimizer wants the gradients.
- * Everything is queued, nothing waits on the host, so a recorded step replays it. */
-#include <choir/ddp.h>
-
+/* DDP: a module that brings buffers before it forwards, and a reducer for the gradient book of
+ * each device. See ddp.h for what is where. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "autograd/layout.h"
+#include "parallel/ddp.h"
 #include "parallel/lent.h"
-#include "parallel/ranks.h"
-
-typedef struct ddp {
-    choir_module base;
-    choir_module *module;
-    choir_group *group;
-    choir__shared *shared;      /* the book's levels */
-    size_t charged;             /* bytes of it, to the device's pool */
-    choir__algorithm algorithm; /* of reductions */
-    uint64_t synced;            /* one more than the step whose buffers are rank 0's */
-    choir_ddp_opts opts;
-    bool lent; /* a pipeline reduces gradients and syncs buffers, stage by stage */
-} ddp;
 
 choir_ddp_opts choir_ddp_defaults(void)
 {
     return (choir_ddp_opts){.bucket_cap_mb = 25, .first_bucket_mb = 1};
 }
 
-/* --- the reducer --- */
+/* --- the module --- */
 
-static void free_levels(ddp *d)
+static void first_forward(choir__ddp *d, choir_scope *scope)
 {
-    choir__shared_free(d->shared);
-    choir__pool_charge(d->base.run->device, -(ptrdiff_t)d->charged);
-    d->shared = NULL;
-    d->charged = 0;
-}
-
-static void *alloc_levels(void *reducer, size_t bytes, int levels)
-{
-    ddp *d = reducer;
-    choir_device_sync(d->base.run->device);
-    free_levels(d);
-    bytes *= (size_t)levels;
-    if (!choir__pool_charge(d->base.run->device, (ptrdiff_t)bytes)) {
-        choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for gradients, %zu bytes; fsdp shards them",
-            choir_device_name(d->base.run->device), bytes);
-        return NULL;
-    }
-    d->charged = bytes;
-    if (choir__shared_new(d->group, bytes, &d->shared) != CHOIR_OK)
-        return NULL;
-    return choir__shared_at(d->shared, choir_group_rank(d->group));
-}
-
-static void bucket_ready(void *reducer, choir__book *book, int bucket)
-{
-    ddp *d = reducer;
-    const choir__bucket *b = &book->buckets[bucket];
-    choir__tree_reduce args = {
-        .nodes = (char *)choir__shared_at(d->shared, choir_group_rank(d->group)) + b->offset,
-        .node_stride = book->level_bytes,
-        .count = b->count,
-        .leaves = book->total,
-        .scale = b->shared ? 1 : 1.0f / (float)book->total,
-        .algorithm = d->algorithm,
-    };
-    choir__group_waits(d->group, book->device);
-    choir_status status = choir__group_tree_reduce(d->group, &args);
+    choir_status status = CHOIR_OK;
+    if (d->synced == scope->step + 1)
+        return;
+    d->synced = scope->step + 1;
+    if (d->joins)
+        status = choir__ddp_notice(d);
+    if (status == CHOIR_OK && !d->opts.no_buffers)
+        status = choir__ranks_broadcast_buffers(d->group, d->module);
     if (status != CHOIR_OK)
         choir__scope_fail(d->base.run, status);
 }
 
-static choir_status finish(void *reducer, choir__book *book)
-{
-    ddp *d = reducer;
-    choir__device_waits(book->device, d->group);
-    return choir__queue_status(choir__group_queue(d->group));
-}
-
-static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *slot,
-    int64_t row_bytes, choir__leaf_rows *all)
-{
-    return choir__ranks_gather_rows(((ddp *)reducer)->group, book, slot, row_bytes, all);
-}
-
-static choir_status name_unused(void *reducer, choir__book *book)
-{
-    (void)reducer;
-    return choir__ranks_name_unused(book, "ddp");
-}
-
-static void free_reducer(void *reducer)
-{
-    ddp *d = reducer;
-    choir__queue_wait(choir__group_queue(d->group));
-    free_levels(d);
-}
-
-static const choir__reducer_ops reducer_ops = {
-    .alloc = alloc_levels,
-    .bucket_ready = bucket_ready,
-    .finish = finish,
-    .gather_rows = gather_rows,
-    .unused = name_unused,
-    .free = free_reducer,
-};
-
-/* --- the module --- */
-
 static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
-    ddp *d = (ddp *)self;
+    choir__ddp *d = (choir__ddp *)self;
     if (self->training && choir_group_world(d->group) > 1 && !d->lent)
-        choir__ranks_sync_buffers(d->group, d->module, choir_tensor_scope(in[0]), &d->synced);
+        first_forward(d, choir_tensor_scope(in[0]));
     return choir_forward_n(d->module, in, count);
 }
 
-static const choir_module_class ddp_class = {"ddp", sizeof(ddp), ddp_forward};
+static const choir_module_class ddp_class = {"ddp", sizeof(choir__ddp), ddp_forward};
 
-/* --- construction --- */
-
-struct broadcast {
-    ddp *ddp;
-    choir_status status;
-};
-
-static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
+choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **ddp)
 {
-    struct broadcast *b = arg;
-    (void)name;
-    if (b->status == CHOIR_OK)
-        b->status = choir_group_broadcast(
-            b->ddp->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
+    if (!module || module->type != &ddp_class)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s is not what choir_ddp returned", who,
+            module ? module->type->name : "NULL");
+    *ddp = (choir__ddp *)module;
+    if ((*ddp)->lent)
+        return choir__error(CHOIR_ERR_STATE,
+            "%s: a pipeline reduces this module's gradients, exactly and as planned", who);
+    return choir_scope_status(module->run);
 }
 
-/* One queue must order backward and reduction. */
-static choir_status check_device(const ddp *d, choir__param *const *params, int count)
+choir_status choir__ddp_between_steps(const choir__ddp *d, const char *who)
 {
-    choir_device *device = d->base.run->device;
-    for (int i = 0; i < count; i++)
-        if (choir__device_of(params[i]->tensor) != device)
-            return choir__error(CHOIR_ERR_DEVICE,
-                "ddp: parameter '%s' is on %s, the run on %s: all must be on the run's device",
-                params[i]->name, choir_device_name(choir__device_of(params[i]->tensor)),
-                choir_device_name(device));
+    for (int i = 0; i < d->part_count; i++) {
+        const choir__book *book = d->parts[i].book;
+        if (book && book->leaves && !book->consumed)
+            return choir__error(CHOIR_ERR_STATE,
+                "%s after %lld backwards of a step: choir_optim_step ends it first", who,
+                (long long)book->leaves);
+    }
+    return choir__recording_active()
+               ? choir__error(CHOIR_ERR_STATE,
+                     "%s in a step that is being recorded: it belongs between steps", who)
+               : CHOIR_OK;
+}
+
+/* --- no_sync --- */
+
+choir_status choir_ddp_no_sync(choir_module *ddp, bool on)
+{
+    choir__ddp *d;
+    choir_status status = choir__ddp_of(ddp, "choir_ddp_no_sync", &d);
+    if (status != CHOIR_OK || d->no_sync == on)
+        return status;
+    if (choir__recording_active())
+        return choir__error(CHOIR_ERR_STATE,
+            "choir_ddp_no_sync in a step that is being recorded: plan its backwards by "
+            "micro-batches");
+    if (d->joins)
+        return choir__error(CHOIR_ERR_STATE,
+            "choir_ddp_no_sync in a join: ranks that ended could not tell how many backwards a "
+            "step of the others has; plan them by micro-batches");
+    for (int i = 0; on && i < d->part_count; i++) {
+        const choir__book *book = d->parts[i].book;
+        if (book && book->leaves && !book->consumed)
+            return choir__error(CHOIR_ERR_STATE,
+                "choir_ddp_no_sync after %lld backwards of a step that began without: "
+                "choir_optim_step ends it first",
+                (long long)book->leaves);
+    }
+    choir__step_forget(d->base.run);
+    d->no_sync = on;
     return CHOIR_OK;
 }
 
-static choir_status take_over(ddp *d, choir_ddp_opts opts)
+/* --- construction --- */
+
+static choir_status check_opts(const choir__ddp *d)
 {
-    int world = choir_group_world(d->group), rank = choir_group_rank(d->group), count;
-    int64_t asked = opts.microbatches ? opts.microbatches : d->base.run->micro_total, lo, hi;
-    int64_t total = asked ? asked : world;
-    if (total < world)
+    const choir_ddp_opts *o = &d->opts;
+    if (!(o->bucket_cap_mb > 0 && o->first_bucket_mb > 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)total,
-            world);
+            "ddp: buckets of %g MiB, the first of %g: want more than 0", o->bucket_cap_mb,
+            o->first_bucket_mb);
+    if (d->total < choir_group_world(d->group))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)d->total,
+            choir_group_world(d->group));
+    if (d->part_count > 1 && (o->find_unused_parameters || o->static_graph))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "ddp: %s with parameters on %d devices; it wants them on one",
+            o->static_graph ? "static_graph" : "find_unused_parameters", d->part_count);
+    return CHOIR_OK;
+}
+
+static void add_part(choir__ddp *d, choir__book *book)
+{
+    choir__ddp_part *part = &d->parts[d->part_count++];
+    size_t n = (size_t)book->count + 1;
+    *part = (choir__ddp_part){.ddp = d, .book = book, .used = choir__calloc(3, n)};
+    part->first = part->used + n;
+    part->used_by = part->first + n;
+    double huge = (double)(SIZE_MAX / 2);
+    book->bucket_cap =
+        (size_t)(d->opts.delay_allreduce ? huge : d->opts.bucket_cap_mb * 1048576);
+    book->first_cap =
+        (size_t)(d->opts.delay_allreduce ? huge : d->opts.first_bucket_mb * 1048576);
+    book->shared_levels = choir__layout_height(d->first, d->planned);
+    book->reducer = part;
+    book->reducer_ops = &choir__ddp_reducer;
+}
+
+/* Books, one a device, that this DDP reduces. */
+static void take_books(choir__ddp *d)
+{
+    int count;
     choir__param **params = choir__module_params(d->module, &count);
-    choir_status status = check_device(d, params, count);
-    if (status != CHOIR_OK) {
-        free(params);
-        return status;
-    }
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
-    choir__book *book = choir__book_new(d->base.run, d->base.run->device, params, count);
+    choir__books_make(d->base.run, params, count);
+    d->parts =
+        choir__arena_get(&d->base.run->arena, ((size_t)count + 1) * sizeof(choir__ddp_part));
+    for (int i = 0; i < count; i++)
+        if (!params[i]->book->reducer)
+            add_part(d, params[i]->book);
     free(params);
-    choir__tree_run(total, rank, world, &lo, &hi);
-    book->first = lo;
-    book->planned = hi - lo;
-    book->total = total;
-    book->bucket_cap = (size_t)(opts.bucket_cap_mb * 1048576);
-    book->first_cap = (size_t)(opts.first_bucket_mb * 1048576);
-    book->reducer = d;
-    book->reducer_ops = &reducer_ops;
-    d->base.run->micro_first = lo;
-    if (opts.algorithm)
-        status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
+}
+
+static void plan(choir__ddp *d)
+{
+    int world = choir_group_world(d->group), rank = choir_group_rank(d->group);
+    int64_t asked = d->opts.microbatches ? d->opts.microbatches : d->base.run->micro_total, end;
+    d->total = asked ? asked : world;
+    choir__tree_run(d->total, rank, world, &d->first, &end);
+    d->planned = end - d->first;
+    d->flags[1] = 1;
+    d->active = choir__arena_get(&d->base.run->arena, (size_t)world * sizeof *d->active);
+}
+
+static choir_status sync_devices(const choir__ddp *d)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < d->part_count && status == CHOIR_OK; i++)
+        status = choir_device_sync(d->parts[i].book->device);
+    return status;
+}
+
+static choir_status take_over(choir__ddp *d)
+{
+    choir_status status = CHOIR_OK;
+    plan(d);
+    if (d->total >= choir_group_world(d->group))
+        take_books(d);
+    d->base.run->micro_first = d->first;
+    status = check_opts(d);
+    if (status == CHOIR_OK && d->opts.algorithm)
+        status = choir__algorithm_parse(d->opts.algorithm, &d->algorithm);
     if (status == CHOIR_OK)
         status = choir__ranks_agree(d->group, d->module, "ddp");
     if (status == CHOIR_OK)
-        status = choir_device_sync(d->base.run->device);
-    struct broadcast b = {d, status};
-    if (world > 1)
-        choir_module_visit(d->module, true, broadcast_tensor, &b);
-    return b.status;
+        status = sync_devices(d);
+    return status == CHOIR_OK ? choir__ranks_broadcast_model(d->group, d->module, 0) : status;
+}
+
+/* A pipeline reduces what it is lent bucket by bucket, exactly. */
+static choir_status check_lent(const choir_ddp_opts *o)
+{
+    if (o->find_unused_parameters || o->static_graph || o->delay_allreduce)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "ddp: %s around a pipeline, which has no use for it",
+            o->find_unused_parameters ? "find_unused_parameters"
+            : o->static_graph         ? "static_graph"
+                                      : "delay_allreduce");
+    return CHOIR_OK;
 }
 
 choir_module *choir_ddp(
     choir_scope *run, choir_module *module, choir_group *group, choir_ddp_opts opts)
 {
-    ddp *d = choir_module_new(run, &ddp_class);
+    choir__ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
     d->opts = opts;
     d->base.strategy = true;
@@ -204,9 +209,10 @@ choir_module *choir_ddp(
     choir_status status = choir_scope_status(run);
     choir_module *pipeline = choir__pipeline_within(module);
     d->lent = pipeline != NULL;
+    if (status == CHOIR_OK && pipeline)
+        status = check_lent(&opts);
     if (status == CHOIR_OK)
-        status =
-            pipeline ? choir__pipeline_replicate(pipeline, group, opts) : take_over(d, opts);
+        status = pipeline ? choir__pipeline_replicate(pipeline, group, opts) : take_over(d);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &d->base;
@@ -214,7 +220,7 @@ choir_module *choir_ddp(
 
 choir_status choir__ddp_lend(choir_module *module, choir_group **group, choir_ddp_opts *opts)
 {
-    ddp *d = (ddp *)module;
+    choir__ddp *d = (choir__ddp *)module;
     if (module->type != &ddp_class)
         return CHOIR_ERR_ARGUMENT;
     d->lent = true;

@@ -68,108 +68,118 @@ choir_status choir__ranks_agree(choir_group *group, choir_module *module, const 
 
 /* --- a reducer's --- */
 
-/* The ranks' leaves side by side, each rank's part padded to the longest run:
- *     rank 0: [ids | rows] [ids | rows] ...   rank 1: ... */
-choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
-    int64_t row_bytes, choir__leaf_rows *all)
+typedef struct rows_layout {
+    size_t ids, leaf, part; /* bytes of a leaf's ids, a leaf, a rank */
+} rows_layout;
+
+/* This rank's leaves, then all ranks', each rank's part padded to the longest run:
+ *     [ids | rows] [ids | rows] ...   rank 0: [ids | rows] [ids | rows] ...   rank 1: ... */
+static choir_status exchange_rows(choir_group *group, const choir__book *book,
+    const choir__slot *slot, int64_t row_bytes, rows_layout at, char *mine)
 {
-    int world = choir_group_world(group);
-    int64_t n = slot->rows[0].count, longest = (book->total + world - 1) / world;
-    size_t ids_bytes = (size_t)n * sizeof(int64_t), rows_bytes = (size_t)(n * row_bytes);
-    size_t leaf_bytes = (ids_bytes + rows_bytes + 63) & ~(size_t)63;
-    size_t part = leaf_bytes * (size_t)longest;
-    choir__storage *buffer = choir__storage_new(book->device, part * (size_t)(world + 1));
-    if (!buffer)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for the ranks' embedding gradients",
-            choir_device_name(book->device));
-    char *mine = buffer->data, *theirs = mine + part;
     for (int64_t l = 0; l < slot->row_count; l++) {
-        char *leaf = mine + (size_t)l * leaf_bytes;
-        choir__launch_bytes(book->device, leaf, slot->rows[l].ids_data, ids_bytes);
+        char *leaf = mine + (size_t)l * at.leaf;
+        size_t n = (size_t)slot->rows[l].count;
+        if (!n) { /* zeros, for a rank whose recorded step takes it to be as long as ever */
+            choir__k_fill zero = {
+                .y = leaf, .n = (int64_t)(at.leaf / sizeof(float)), .dtype = CHOIR_F32};
+            choir__launch(book->device, CHOIR_F32, fill, &zero);
+            continue;
+        }
+        choir__launch_bytes(book->device, leaf, slot->rows[l].ids_data, n * sizeof(int64_t));
         choir__launch_bytes(
-            book->device, leaf + ids_bytes, slot->rows[l].grads_data, rows_bytes);
+            book->device, leaf + at.ids, slot->rows[l].grads_data, n * (size_t)row_bytes);
     }
     choir__group_waits(group, book->device);
     choir_work work;
     choir_status status =
-        choir_group_all_gather(group, mine, theirs, (int64_t)part, CHOIR_U8, &work);
-    if (status != CHOIR_OK) {
-        choir__storage_unref(buffer);
-        return status;
-    }
-    choir__device_waits(book->device, group);
-    for (int r = 0; r < world; r++) {
-        int64_t lo, hi;
+        choir_group_all_gather(group, mine, mine + at.part, (int64_t)at.part, CHOIR_U8, &work);
+    if (status == CHOIR_OK)
+        choir__device_waits(book->device, group);
+    return status;
+}
+
+choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
+    choir__slot *slot, int64_t row_bytes, const int64_t *counts, choir__leaf_rows *all)
+{
+    int world = choir_group_world(group);
+    int64_t longest = (book->total + world - 1) / world, most = 0, lo, hi;
+    for (int64_t l = 0; l < book->total; l++)
+        most = counts[l] > most ? counts[l] : most;
+    rows_layout at = {.ids = (size_t)most * sizeof(int64_t)};
+    at.leaf = (at.ids + (size_t)(most * row_bytes) + 63) & ~(size_t)63;
+    at.part = at.leaf * (size_t)longest;
+    choir__storage *buffer =
+        choir__storage_new(book->device, at.part * (size_t)(world + 1) + 1);
+    if (!buffer)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for the ranks' embedding gradients",
+            choir_device_name(book->device));
+    choir_status status = exchange_rows(group, book, slot, row_bytes, at, buffer->data);
+    for (int r = 0; r < world && status == CHOIR_OK; r++) {
         choir__tree_run(book->total, r, world, &lo, &hi);
         for (int64_t l = lo; l < hi; l++) {
-            char *leaf = theirs + (size_t)r * part + (size_t)(l - lo) * leaf_bytes;
+            char *leaf =
+                (char *)buffer->data + (size_t)(r + 1) * at.part + (size_t)(l - lo) * at.leaf;
             all[l] = (choir__leaf_rows){
-                .ids_data = leaf, .grads_data = leaf + ids_bytes, .count = n};
+                .ids_data = leaf, .grads_data = leaf + at.ids, .count = counts[l]};
         }
     }
     /* The group's queue has read it by the time the device goes on, so the device's order is
      * enough. */
     choir__storage_unref(buffer);
-    return CHOIR_OK;
+    return status;
+}
+
+choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
+    int64_t row_bytes, choir__leaf_rows *all)
+{
+    int64_t *counts = choir__calloc((size_t)book->total, sizeof *counts);
+    for (int64_t l = 0; l < book->total; l++)
+        counts[l] = slot->rows[0].count;
+    choir_status status =
+        choir__ranks_gather_counted(group, book, slot, row_bytes, counts, all);
+    free(counts);
+    return status;
+}
+
+int choir__ranks_list_unused(const choir__book *book, char *names, size_t bytes)
+{
+    int count = 0;
+    size_t at = 0;
+    for (int i = 0; i < book->count; i++) {
+        const choir__param *p = book->params[i];
+        if (!p->tensor->requires_grad || p->uses)
+            continue;
+        if (count++ < 5 && at < bytes)
+            at += (size_t)snprintf(
+                names + at, bytes - at, "%s%s", count > 1 ? ", " : "", p->name);
+    }
+    if (count > 5 && at < bytes)
+        snprintf(names + at, bytes - at, ", ...");
+    return count;
 }
 
 choir_status choir__ranks_name_unused(choir__book *book, const char *strategy)
 {
     char names[400] = "";
-    int count = 0;
-    for (int i = 0; i < book->count; i++) {
-        choir__param *p = book->params[i];
-        if (!p->tensor->requires_grad || p->uses)
-            continue;
-        if (count++ < 5)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
-                count > 1 ? ", " : "", p->name);
-    }
+    int count = choir__ranks_list_unused(book, names, sizeof names);
     if (!count)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_STATE,
-        "%s: %d parameter%s got no gradient in this backward: %s%s; freeze what is not trained",
-        strategy, count, count > 1 ? "s" : "", names, count > 5 ? ", ..." : "");
+        "%s: %d parameter%s got no gradient in this backward: %s; freeze what is not trained",
+        strategy, count, count > 1 ? "s" : "", names);
 }
 
 /* --- buffers --- */
 
-struct sync {
-    choir_group *group;
-    int buffers;
-};
-
-static void broadcast_buffer(const char *name, choir_tensor *t, void *arg)
-{
-    struct sync *s = arg;
-    (void)name;
-    choir_work work;
-    if (t->param)
-        return;
-    choir_status status = choir_group_broadcast(
-        s->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
-    if (status != CHOIR_OK)
-        choir__scope_fail(t->scope->run, status);
-}
-
-static void count_buffer(const char *name, choir_tensor *t, void *arg)
-{
-    (void)name;
-    ((struct sync *)arg)->buffers += !t->param;
-}
-
 void choir__ranks_sync_buffers(
     choir_group *group, choir_module *module, const choir_scope *scope, uint64_t *synced)
 {
-    struct sync s = {group, 0};
     if (*synced == scope->step + 1)
         return;
     *synced = scope->step + 1;
-    choir_module_visit(module, true, count_buffer, &s);
-    if (!s.buffers)
-        return;
-    choir__group_waits(group, module->run->device);
-    choir_module_visit(module, true, broadcast_buffer, &s);
-    choir__device_waits(module->run->device, group);
+    choir_status status = choir__ranks_broadcast_buffers(group, module);
+    if (status != CHOIR_OK)
+        choir__scope_fail(module->run, status);
 }

@@ -17,7 +17,7 @@ struct choir__replay {
     choir_scope *run;
     choir_step_fn *fn;
     void *arg;
-    int calls;
+    int64_t calls;
     bool anew; /* what is recorded is over with this step */
     choir__recording *recording;
     choir__pool **pools; /* of the run's devices, in their order */
@@ -126,5 +126,6 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
         return status != CHOIR_OK ? status : choir__run_failure(run);
     }
     choir_scope *step = choir_step_open(run, number);
-    return r->calls++ < WARM_UP ? run_once(r, step) : record(r, step);
+    return r->calls++ < (run->warm_up > WARM_UP ? run->warm_up : WARM_UP) ? run_once(r, step)
+                                                                          : record(r, step);
 }

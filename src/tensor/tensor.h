@@ -252,6 +252,7 @@ struct choir_scope {
     int64_t micro_total;  /* of the job, if a launcher said; else 0 */
     choir__place *places; /* its devices: its own first */
     uint64_t next_step;   /* choir_step's counter */
+    int64_t warm_up;      /* calls before it records, if more than it makes by itself */
     struct choir__replay *replay;
     uint32_t recordings;   /* begun so far */
     choir__pool *retired;  /* of recordings: what was kept from them may still live there */

@@ -1,0 +1,127 @@
+/* What a module has, from one rank to all. Buffers are rank 0's before each forward. They are
+ * copied side by side into flat blocks, so that a network of 53 batch norms needs one broadcast
+ * and not 159:
+ *
+ *     rank 0   buffers -> block -> broadcast
+ *     others                       broadcast -> block -> buffers
+ *
+ * Parameters come from rank 0 the same way when a strategy is made. */
+#include <stdlib.h>
+
+#include "parallel/ranks.h"
+
+static const size_t BLOCK_CAP = (size_t)250 << 20; /* bytes a broadcast, as PyTorch's */
+
+typedef struct piece {
+    choir_tensor *tensor;
+    size_t at; /* bytes into the block */
+} piece;
+
+/* Tensors of one device, at most BLOCK_CAP bytes or one tensor of more. */
+typedef struct block {
+    choir_device *device;
+    choir__storage *storage;
+    size_t bytes;
+    int from, to; /* pieces */
+} block;
+
+typedef struct flat {
+    piece *pieces;
+    block *blocks;
+    int piece_count, block_count;
+    bool params; /* too */
+} flat;
+
+static void add(const char *name, choir_tensor *t, void *arg)
+{
+    flat *b = arg;
+    (void)name;
+    if ((t->param && !b->params) || !t->storage || !t->storage->bytes)
+        return;
+    b->pieces = choir__realloc(b->pieces, (size_t)(b->piece_count + 1) * sizeof *b->pieces);
+    block *open = b->block_count ? &b->blocks[b->block_count - 1] : NULL;
+    if (!open || open->device != choir__device_of(t) ||
+        open->bytes + t->storage->bytes > BLOCK_CAP) {
+        b->blocks = choir__realloc(b->blocks, (size_t)(b->block_count + 1) * sizeof *b->blocks);
+        open = &b->blocks[b->block_count++];
+        *open = (block){
+            .device = choir__device_of(t), .from = b->piece_count, .to = b->piece_count};
+    }
+    b->pieces[b->piece_count++] = (piece){t, open->bytes};
+    open->bytes += (t->storage->bytes + 63) & ~(size_t)63;
+    open->to++;
+}
+
+static void let_go(flat *b)
+{
+    for (int i = 0; i < b->block_count; i++)
+        choir__storage_unref(b->blocks[i].storage);
+    free(b->pieces);
+    free(b->blocks);
+}
+
+static void copy(const flat *b, const block *k, bool in)
+{
+    for (int i = k->from; i < k->to; i++) {
+        choir__storage *s = b->pieces[i].tensor->storage;
+        char *there = (char *)k->storage->data + b->pieces[i].at;
+        if (!in)
+            choir__storage_claim(s);
+        choir__launch_bytes(k->device, in ? there : s->data, in ? s->data : there, s->bytes);
+    }
+}
+
+static choir_status broadcast(choir_group *group, const flat *b, block *k, int root)
+{
+    choir_work work;
+    if (!k->storage && !(k->storage = choir__storage_new(k->device, k->bytes)))
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %zu bytes of buffers",
+            choir_device_name(k->device), k->bytes);
+    bool sends = choir_group_rank(group) == root;
+    if (sends)
+        copy(b, k, true);
+    choir__group_waits(group, k->device);
+    choir_status status = choir_group_broadcast(
+        group, k->storage->data, (int64_t)k->bytes, CHOIR_U8, root, &work);
+    if (status != CHOIR_OK)
+        return status;
+    choir__device_waits(k->device, group);
+    if (!sends)
+        copy(b, k, false);
+    return CHOIR_OK;
+}
+
+/* The device goes on after the group, so the order of its queue keeps the block's memory. */
+choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *module)
+{
+    flat b = {0};
+    choir_status status = CHOIR_OK;
+    if (choir_group_world(group) == 1)
+        return CHOIR_OK;
+    choir_module_visit(module, true, add, &b);
+    for (int i = 0; i < b.block_count && status == CHOIR_OK; i++)
+        status = broadcast(group, &b, &b.blocks[i], 0);
+    let_go(&b);
+    return status;
+}
+
+/* Block by block: there is never a second copy of the whole model. */
+choir_status choir__ranks_broadcast_model(choir_group *group, choir_module *module, int root)
+{
+    flat b = {.params = true};
+    choir_status status = CHOIR_OK;
+    if (choir_group_world(group) == 1)
+        return CHOIR_OK;
+    choir_module_visit(module, true, add, &b);
+    for (int i = 0; i < b.block_count && status == CHOIR_OK; i++) {
+        status = broadcast(group, &b, &b.blocks[i], root);
+        if (status == CHOIR_OK)
+            status = choir__queue_wait(choir__group_queue(group));
+        if (status == CHOIR_OK)
+            status = choir_device_sync(b.blocks[i].device);
+        choir__storage_unref(b.blocks[i].storage);
+        b.blocks[i].storage = NULL;
+    }
+    let_go(&b);
+    return status;
+}
