@@ -36,6 +36,25 @@ small_buckets_change_nothing() {
     same_run single buckets
 }
 
+# Recorded steps, too, whatever DDP asks the other ranks on the way.
+ddp_options_change_nothing() {
+    train single --strategy single --model "$gpt" text
+    for option in find_unused=1 static_graph=1 delay_allreduce=1; do
+        train other --strategy "ddp:$option" --nproc 3 --model "$gpt" text
+        same_run single other
+    done
+}
+
+# They do not keep the bits, but the ranks in lockstep, and the loss near.
+hooks_train() {
+    train exact --strategy ddp --nproc 2 --model "$gpt" text
+    for hook in bf16 f16 powersgd,rank=2,start_step=2; do
+        train other --strategy "ddp:hook=$hook" --nproc 2 --model "$gpt" text
+        awk "BEGIN { d = $(field final_loss exact) - $(field final_loss other)
+            exit !(d < 0.05 && d > -0.05 && d != 0) }" || fail "loss with $hook"
+    done
+}
+
 # By name: those that keep the tree (over ranks: with a micro-batch each), the engines that are
 # built, and one that adds in another order.
 algorithms_and_engines_agree() {
@@ -134,6 +153,8 @@ check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropou
 unset CHOIR_CPU_DEVICES
 check threads_are_one_by_default
 check small_buckets_change_nothing
+check ddp_options_change_nothing
+check hooks_train
 check algorithms_and_engines_agree
 check others_differ
 finish
