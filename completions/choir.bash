@@ -2,7 +2,7 @@
 # no program, so it is as fast as the shell. A new option goes into the list of its command.
 _choir()
 {
-    local commands="train compare eval generate run bench top info"
+    local commands="train compare eval generate checkpoint run bench top info"
     local train="--model --bytes --tokenizer --workers --batch-size --microbatches --seed --strategy --mesh --nproc --devices
         --rendezvous --key-file --threads --mem-cap --timeout --backend --steps --epochs --optimizer --lr --schedule
         --weight-decay --clip --eval-every --eval-batches --save --save-every --resume --init --json
@@ -12,6 +12,7 @@ _choir()
         --schedule --weight-decay --clip --init --weights --json --help"
     local eval="--batch-size --eval-batches --workers --json --help"
     local generate="--prompt --image --tokens --temperature --top-k --seed --help"
+    local checkpoint="--shards --dtype --json --help"
     local bench="--ranks --backend --min --max --factor --algorithm --dtype --op --json --help"
     local top="--once --interval --dump --json --help"
     local run="--nproc-per-node --nnodes --node-rank --master-addr --master-port --standalone
@@ -54,6 +55,11 @@ _choir()
         --algorithm)
             values="exchange direct staged binomial halving hierarchical ring double_tree native"
             ;;
+        esac
+    elif [[ $command == checkpoint ]]; then
+        case $before in
+        checkpoint) values="inspect verify convert" ;;
+        --dtype) values="f32 bf16 f16" ;;
         esac
     elif [[ $command == run ]]; then
         case $before in

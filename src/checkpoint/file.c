@@ -1,8 +1,8 @@
 /* Drafts: write beside the target, sync, rename, sync the folder.
  *
- * A piece is hashed while it is in the processor's cache, and the disk is set to work as soon
- * as there is enough for it, so that hashing, copying and the disk go on beside each other, and
- * the sync at the end has little left to wait for. */
+ * A piece is hashed by one thread while another one gives it to the system, and the disk is set
+ * to work as soon as there is enough for it, so that hashing, copying and the disk go on beside
+ * each other, and the sync at the end has little left to wait for. */
 #include "checkpoint/file.h"
 
 #include <errno.h>
@@ -13,7 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WRITE_CHUNK = 1 << 20, FLUSH_CHUNK = 16 << 20, READ_CHUNK = 1 << 18 };
+enum {
+    WRITE_CHUNK = 8 << 20,
+    HASH_ASIDE = 1 << 20, /* what is worth handing over to another thread */
+    FLUSH_CHUNK = 16 << 20,
+    READ_CHUNK = 1 << 18
+};
 
 static choir_status cannot_write(const char *path)
 {
@@ -27,6 +32,7 @@ choir_status choir__draft_open(choir__draft *draft, const char *path)
     draft->temp = choir__format("%s.tmp.%ld", path, (long)getpid());
     draft->bytes = draft->flushed = 0;
     draft->hashed = false;
+    draft->hasher = NULL;
     choir__sha256_init(&draft->hash);
     draft->fd = open(draft->temp, flags, 0666);
     if (draft->fd < 0 && errno == EEXIST) { /* of a killed process that had our number */
@@ -36,27 +42,51 @@ choir_status choir__draft_open(choir__draft *draft, const char *path)
     return draft->fd < 0 ? cannot_write(path) : CHOIR_OK;
 }
 
-choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes)
+/* Tells the disk to begin with what it has been given since the last time: a hint, which may be
+ * refused. */
+static void flush_some(choir__draft *draft)
 {
-    const char *at = data;
+    if (draft->bytes - draft->flushed < FLUSH_CHUNK)
+        return;
+    sync_file_range(
+        draft->fd, draft->flushed, draft->bytes - draft->flushed, SYNC_FILE_RANGE_WRITE);
+    draft->flushed = draft->bytes;
+}
+
+static choir_status write_piece(choir__draft *draft, const char *at, size_t bytes)
+{
     while (bytes) {
-        ssize_t n = write(draft->fd, at, bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK);
+        ssize_t n = write(draft->fd, at, bytes);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return cannot_write(draft->path);
-        if (draft->hashed)
-            choir__sha256_update(&draft->hash, at, (size_t)n);
         at += n;
         bytes -= (size_t)n;
         draft->bytes += n;
-        if (draft->bytes - draft->flushed >= FLUSH_CHUNK) { /* a hint: it may be refused */
-            sync_file_range(draft->fd, draft->flushed, draft->bytes - draft->flushed,
-                SYNC_FILE_RANGE_WRITE);
-            draft->flushed = draft->bytes;
-        }
+        flush_some(draft);
     }
     return CHOIR_OK;
+}
+
+choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes)
+{
+    choir_status status = CHOIR_OK;
+    const char *at = data;
+    for (size_t n; bytes && status == CHOIR_OK; at += n, bytes -= n) {
+        n = bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK;
+        if (draft->hashed && !draft->hasher && n >= HASH_ASIDE)
+            draft->hasher = choir__hasher_new(&draft->hash);
+        bool aside = draft->hasher && n >= HASH_ASIDE;
+        if (aside)
+            choir__hasher_add(draft->hasher, at, n);
+        else if (draft->hashed)
+            choir__sha256_update(&draft->hash, at, n);
+        status = write_piece(draft, at, n);
+        if (aside)
+            choir__hasher_wait(draft->hasher);
+    }
+    return status;
 }
 
 /* The folder a path is in; the caller frees it. */
@@ -71,6 +101,7 @@ static char *folder_of(const char *path)
 
 choir_status choir__draft_close(choir__draft *draft, choir_status status)
 {
+    choir__hasher_free(draft->hasher);
     if (draft->fd >= 0) {
         if (status == CHOIR_OK && fsync(draft->fd) != 0)
             status = cannot_write(draft->path);

@@ -5,7 +5,7 @@
 #ifndef CHOIR_FILE_H
 #define CHOIR_FILE_H
 
-#include "checkpoint/sha256.h"
+#include "checkpoint/hasher.h"
 
 typedef struct choir__draft {
     char *path, *temp;
@@ -13,6 +13,7 @@ typedef struct choir__draft {
     int64_t bytes, flushed; /* written so far; of those the disk was told to take */
     bool hashed;            /* what is written is hashed, too: to be set once it is open */
     choir__sha256_state hash;
+    choir__hasher *hasher; /* of large pieces; NULL: there was none yet */
 } choir__draft;
 
 /* Errors: io, naming the target and the cause. */

@@ -1,0 +1,20 @@
+#!/bin/sh
+# A program that goes on from what it saved: by four ranks, by one, by three, it writes what it
+# writes when it is never stopped.
+#
+#   check_relay.sh CHOIR PROGRAM
+choir=$1 program=$2
+folder=$(mktemp -d "${TMPDIR:-/tmp}/choir-relay.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+for ranks in 4 1 3; do
+    "$choir" run -n $ranks "$program" run >out 2>err ||
+        { echo "$ranks ranks: failed"; cat err; exit 1; }
+    sed 's/^\[rank0\]: //' out >>relay
+done
+for ranks in 1 1 1; do
+    "$program" alone >>single || { echo "alone: failed"; exit 1; }
+done
+cat relay
+[ "$(wc -l <single)" = 15 ] || { echo "not 15 steps alone:"; cat single; exit 1; }
+cmp relay single
