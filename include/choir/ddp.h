@@ -14,6 +14,9 @@
  * Buffers (running statistics) are brought from rank 0 before the first forward of each step in
  * train mode, as flat blocks of at most 250 MiB.
  *
+ * Around a pipeline (choir/pipeline.h), or within one, gradients are reduced stage by stage;
+ * group are the ranks that have the same stages.
+ *
  * Threads: those of the run. Collective: choir_ddp, choir_backward of a step's last
  * micro-batch, choir_optim_step, choir_ddp_join_end, and forward where the module has buffers.
  */

@@ -61,7 +61,8 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 void choir_device_reset_peak(choir_device *device);
 
 /** Whether the device multiplies matrices of a 16-bit dtype faster than those of f32; of f32:
- * true. On CPUs: bf16 with AMX's tiles, or AMD's AVX-512. Elsewhere they are multiplied as f32. */
+ * true. On CPUs: bf16 with AMX's tiles, or AMD's AVX-512. Elsewhere they are multiplied as f32.
+ */
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 
 /** The instruction set the CPU kernels run with: "baseline", "avx2" or "avx512". */

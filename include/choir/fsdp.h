@@ -31,6 +31,9 @@
  *
  * choir_grad of a parameter, and what the optimizer's state is of, are this rank's rows.
  *
+ * Around a pipeline, each stage's parameters are shared by the ranks that have it; see
+ * choir/pipeline.h.
+ *
  * Threads: those of the run. Collective: choir_fsdp, forward in training, choir_backward of a
  * step's last micro-batch, choir_optim_step. */
 #ifndef CHOIR_FSDP_H

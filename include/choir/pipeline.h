@@ -34,6 +34,14 @@
  * brings the parameters. The first two steps run whole on every rank, which must find the same
  * losses. A rank that dies or fails is named on all others, with its stage.
  *
+ * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over the
+ * ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
+ * contiguous run of the job's micro-batches, as many as choir_env_micro says of its place, and
+ * its losses are those; stages may be other ranks or this process's devices. The functions here
+ * take the wrapper, too. Replicas cut alike, by the first one's times. Under choir_fsdp stages
+ * come in rows from the third step on, and are not gathered (choir_pipeline_gather:
+ * unsupported); with a single stage they stay whole.
+ *
  * Threads: those of the run. Collective over a group: construction, steps, forward passes,
  * gathering, the run's end without an error; and the optimizer's step and state. */
 #ifndef CHOIR_PIPELINE_H

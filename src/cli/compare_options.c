@@ -199,7 +199,8 @@ static int list_strategies(choir__compare *c)
 {
     int status = add_entry(c, "single", strlen("single")); /* all is measured by it */
     /* each strategy shows its worth where it has two devices at least */
-    static const char *const compositions[] = {"ddp+pipeline", "fsdp+tp", NULL};
+    static const char *const compositions[] = {
+        "ddp+pipeline", "fsdp+pipeline", "fsdp+tp", NULL};
     const char *text = c->strategies;
     for (int i = 0; choir__strategies[i] && !text; i++) {
         static const char *const none[] = {NULL};

@@ -67,15 +67,6 @@ goes_on() {
         mv out rest && same_run whole rest 5
 }
 
-# Norms of whole parameters, out of rows of ranks.
-lamb() {
-    args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer lamb)
-    args+=(--model mlp:in=20,hidden=33,classes=7,layers=4 random)
-    good train "${args[@]}" && mv out single
-    on 2x2 ddp+pipeline
-    on 2x2 fsdp+pipeline
-}
-
 compared() {
     good compare --strategies ddp+pipeline:schedule=1f1b,ddp --devices cpu:0-3 --repeats 1 --json \
         --steps 4 --model mlp:layers=4 --batch-size 16 random
@@ -113,7 +104,6 @@ told() {
 check language
 check images
 check goes_on
-check lamb
 check compared
 check told
 finish

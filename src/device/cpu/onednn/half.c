@@ -4,9 +4,9 @@
  *
  * oneDNN has bf16 products of its own where the processor has instructions for them. Intel's in
  * AVX-512 (vdpbf16ps) take twice the time of f32's (oneDNN 2.6, a Xeon without AMX: 87 and 170
- * GFLOP/s of one core), so they are not used; AMX's tiles are, and so are AMD's, which take half
- * (475 and 233). There are none of f16. The rule is of the processor's kind alone, no measurement,
- * and part of a device's signature: ranks that would differ refuse each other. */
+ * GFLOP/s of one core), so they are not used; AMX's tiles are, and so are AMD's, which take
+ * half (475 and 233). There are none of f16. The rule is of the processor's kind alone, no
+ * measurement, and part of a device's signature: ranks that would differ refuse each other. */
 #include <choir/device.h>
 #include "device/cpu/onednn/half.h"
 
@@ -20,8 +20,7 @@ bool choir__half_products(choir_dtype dtype)
 #if defined(__x86_64__)
     amd = __builtin_cpu_is("amd");
 #endif
-    return dtype == CHOIR_BF16 &&
-           ((isa & tiles) == tiles || (amd && (isa & bf16) == bf16));
+    return dtype == CHOIR_BF16 && ((isa & tiles) == tiles || (amd && (isa & bf16) == bf16));
 }
 
 /* rows x cols elements; x's and y's rows lie x_row, y_row elements apart. */
