@@ -248,6 +248,11 @@ static choir_status check_steps(const choir__worker *w)
     if (w->warmup < 0)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%s: a warm-up of %lld steps", w->name, (long long)w->warmup);
+    if (w->near_every >= w->every)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: near_every = %lld; ranks near each other meet more often than all do, every "
+            "%lld steps",
+            w->name, (long long)w->near_every, (long long)w->every);
     if (!w->near == !w->near_every && w->near_every >= 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
