@@ -29,8 +29,14 @@ static void help(void)
            "device, bytes moved, the loss, and whether every bit is that of one device.\n\n"
            "  --strategies LIST     of these, as choir train's --strategy takes them\n"
            "                        (default: all that fit):\n");
-    for (int i = 0; choir__strategies[i]; i++)
-        printf("%s%s", i ? ", " : "                          ", choir__strategies[i]->name);
+    int column = 0;
+    for (int i = 0; choir__strategies[i]; i++) {
+        const char *name = choir__strategies[i]->name;
+        bool fits = column + 2 + (int)strlen(name) < 79;
+        column = !i     ? printf("%26s%s", "", name)
+                 : fits ? column + printf(", %s", name)
+                        : printf(",\n%26s%s", "", name) - 2;
+    }
     printf("\n                        and compositions, as ddp+pipeline\n"
            "  --mesh 2x4            of compositions (default: two devices for the innermost)\n"
            "  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"

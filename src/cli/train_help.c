@@ -4,20 +4,25 @@
 
 #include "cli/job.h"
 
-/* Broken behind commas and blanks, so that lines stay within 80 columns. */
-static void print_entry(const char *name, int width, const char *help)
+/* Broken behind commas and blanks, so that lines stay within 80 columns; column: where the
+ * first one has got to. */
+static void print_wrapped(int column, int indent, const char *text)
 {
-    int column = printf("        %-*s ", width, name);
-    for (const char *at = help; *at;) {
+    for (const char *at = text; *at;) {
         int part = (int)strcspn(at, ", ");
         part += at[part] == ',';
         part += at[part] == ' ';
         if (column + part > 79)
-            column = printf("\n%*s", width + 9, "") - 1;
+            column = printf("\n%*s", indent, "") - 1;
         column += printf("%.*s", part, at);
         at += part;
     }
     printf("\n");
+}
+
+static void print_entry(const char *name, int width, const char *help)
+{
+    print_wrapped(printf("        %-*s ", width, name), width + 9, help);
 }
 
 static void print_strategies(void)
@@ -26,7 +31,7 @@ static void print_strategies(void)
         const choir__strategy *s = choir__strategies[i];
         print_entry(s->name, 11, s->help);
         if (*s->options)
-            printf("%16s%s\n", "", s->options);
+            print_wrapped(printf("%16s", ""), 17, s->options);
     }
 }
 
@@ -65,9 +70,9 @@ void choir__cli_train_help(void)
         "                                   --strategy ddp+pipeline: two replicas of a\n"
         "                                   pipeline of four stages, a rank each; with\n"
         "                                   --nproc 2, the stages are a rank's devices\n"
-        "  --nproc N                        ranks to start (default: one a device named by\n"
-        "                                   --devices, else 1; for mp and pipeline none: one\n"
-        "                                   process has all stages)\n"
+        "  --nproc N                        ranks to start (default: one a device that\n"
+        "                                   --devices names, else 1; for mp and pipeline\n"
+        "                                   none: one process has all stages)\n"
         "  --devices LIST                   as cpu:0,cpu:1 or cpu:0-3 or auto (default\n"
         "                                   for dp, mp and pipeline in one process: all)\n"
         "  --threads N                      cores a device (default 1)\n"
@@ -90,7 +95,7 @@ void choir__cli_train_help(void)
         "                                   cyclic, inverse_sqrt, as\n"
         "                                   cosine:warmup=100,min_lr=1e-4\n"
         "  --weight-decay X, --clip X       decay; the largest norm of the gradient\n"
-        "  --offload FOLDER                 optimizer state in a file there, not in memory\n"
+        "  --offload FOLDER                 the optimizer's state in a file there\n"
         "  --eval-every N, --eval-batches N validation (0 batches: the whole split)\n"
         "  --no-eval                        no validation at the end\n"
         "  --save DIR, --save-every N       checkpoints; --resume DIR goes on from one\n\n"
