@@ -1,5 +1,6 @@
 """`choir train --strategy tp` beside PyTorch: the losses and weights of ten steps of a model on one device, and
 losses of torch.distributed's parallelize_module on as many ranks."""
+import importlib.util
 import os
 import tempfile
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 
 import command
 import networks
-from check import CASES, LOSSES, STEPS, agree, case, main
+from check import CASES, LOSSES, STEPS, Missing, agree, case, main
 from models import adamw, adamw_options, image_model, language_loss, language_model
 
 CASES.clear()  # models.py runs its own
@@ -102,8 +103,14 @@ def beside_theirs(model, data, network, plan, loss):
         theirs(network, plan, batches, loss)), LOSSES)
 
 
+def need_parallelize_module():
+    if not importlib.util.find_spec("torch.distributed.tensor"):
+        raise Missing("PyTorch %s has no torch.distributed.tensor" % torch.__version__)
+
+
 @case
 def parallelize_mlp():
+    need_parallelize_module()
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     with tempfile.TemporaryDirectory() as folder:
@@ -114,6 +121,7 @@ def parallelize_mlp():
 
 @case
 def parallelize_llama():
+    need_parallelize_module()
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
