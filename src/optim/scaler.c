@@ -191,7 +191,7 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
     if (s->progress[at] == STEPPED)
         return fail(s,
             choir__error(CHOIR_ERR_STATE,
-                "scaler: this optimizer has stepped since the last update; update after each step"));
+                "scaler: this optimizer has stepped since the last update, which comes first"));
     choir_status status = check_dtypes(o);
     size_t factor = s->progress[at] == UNSCALED ? offsetof(choir__scaler_numbers, one)
                                                 : offsetof(choir__scaler_numbers, inverse);

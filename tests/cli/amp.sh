@@ -52,9 +52,13 @@ apex_gives_the_same_bits() {
 
 o1_is_fp16_and_o0_is_off() {
     local want
-    run --model "$gpt" --amp fp16 --steps 4 && want=$(bits_of) && run --model "$gpt" --amp O1 --steps 4 || return
+    run --model "$gpt" --amp fp16 --steps 4 || return
+    want=$(bits_of)
+    run --model "$gpt" --amp O1 --steps 4 || return
     [ "$(bits_of)" = "$want" ] || fail "O1 is not fp16"
-    run --model "$gpt" --steps 4 && want=$(bits_of) && run --model "$gpt" --amp O0 --steps 4 || return
+    run --model "$gpt" --steps 4 || return
+    want=$(bits_of)
+    run --model "$gpt" --amp O0 --steps 4 || return
     [ "$(bits_of)" = "$want" ] || fail "O0 is not off"
     [ -s err ] && fail "off costs: $(cat err)"
     run --model "$gpt" --amp bf16 --steps 4 || return
@@ -79,7 +83,8 @@ checkpoints_carry_it() { # saved by ddp, gone on with by single, which takes the
         run --model "$gpt" --amp $amp --steps 3 --microbatches 2 --strategy "ddp" --nproc 2 \
             --save "s$amp" || return
         run --steps 6 --resume "s$amp" || return
-        [ "$(bits_of | tail -1)" = "$want" ] || { fail "$amp: other weights after --resume"; return 1; }
+        [ "$(bits_of | tail -1)" = "$want" ] ||
+            { fail "$amp: other weights after --resume"; return 1; }
         grep -q "\"amp\":\"$amp\"" out || fail "$amp: another level after --resume"
     done
     grep -q '"loss_scale": 65536' sfp16/latest/state.json || fail "no scale in state.json"
