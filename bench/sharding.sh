@@ -1,5 +1,5 @@
 #!/bin/bash
-# Memory and time of sharded training on ranks of this machine, beside DDP; how large a model a pool holds.
+# Memory and time of sharded training on ranks of this machine, beside DDP.
 #
 # First gpt2 and bert on 2 and 4 ranks: a rank's proportional resident memory (PSS) against the
 # bound 16/N bytes a parameter + the largest unit's parameters and gradients + activations, and
@@ -23,8 +23,8 @@ export CHOIR_CPU_DEVICES=4
 fits() { # LAYERS ARGUMENTS...
     local layers=$1
     shift
-    choir train random --model "gpt2:layers=$layers,context=128" --batch-size 2 --microbatches 2 --steps 3 \
-        --no-eval --quiet --mem-cap "$pool" "$@" >/dev/null 2>&1
+    choir train random --model "gpt2:layers=$layers,context=128" --batch-size 2 \
+        --microbatches 2 --steps 3 --no-eval --quiet --mem-cap "$pool" "$@" >/dev/null 2>&1
 }
 deepest() { # ARGUMENTS...: the most layers that fit, by bisection
     local low=0 high=1 middle
@@ -37,9 +37,11 @@ deepest() { # ARGUMENTS...: the most layers that fit, by bisection
 }
 echo "the deepest gpt2 in pools of $pool"
 printf '%-34s %8s %14s\n' strategy layers parameters
-for line in 'single' 'single --recompute' 'ddp --nproc 2' 'fsdp:stage=1 --nproc 2' 'fsdp:stage=2 --nproc 2' \
-    'fsdp --nproc 2' 'fsdp --nproc 2 --recompute' 'pipeline --devices cpu:0-1' 'pipeline --devices cpu:0-1 --recompute'; do
+for line in 'single' 'single --recompute' 'ddp --nproc 2' 'fsdp:stage=1 --nproc 2' \
+    'fsdp:stage=2 --nproc 2' 'fsdp --nproc 2' 'fsdp --nproc 2 --recompute' \
+    'pipeline --devices cpu:0-1' 'pipeline --devices cpu:0-1 --recompute'; do
     # shellcheck disable=SC2086
     layers=$(deepest --strategy $line)
-    printf '%-34s %8d %14d\n' "$line" "$layers" $((50257 * 768 + 128 * 768 + 1536 + layers * 7087872))
+    printf '%-34s %8d %14d\n' "$line" "$layers" \
+        $((50257 * 768 + 128 * 768 + 1536 + layers * 7087872))
 done

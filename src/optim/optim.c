@@ -220,6 +220,7 @@ static choir_status launch_norm(const choir_optim *o, const float *inverse)
         args.entries = part->entries->data;
         args.count = part->entry_count;
         args.rows = part->rows->data;
+        choir__storage_claim(part->rows);
         choir__launch(part->device, CHOIR_F32, grad_norm, &args);
     }
     if (!o->rows) /* one part, on the run's device */
@@ -260,6 +261,7 @@ static void launch_kernel(
 static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
 {
     choir__k_optim args = part_args(o, part, scaled);
+    choir__storage_claim(part->rows); /* the norm's, which others may still be reading */
     if (!o->offload || o->kind == CHOIR__LAMB) {
         launch_kernel(o, part, &args);
         return;
@@ -279,6 +281,7 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
 {
     for (int i = 0; i < o->part_count; i++) {
         choir__k_lamb measure = part_args(o, &o->parts[i], scaled);
+        choir__storage_claim(o->parts[i].rows);
         measure.part = CHOIR__LAMB_MEASURE;
         choir__launch(o->parts[i].device, CHOIR_F32, lamb, &measure);
     }

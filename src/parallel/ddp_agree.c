@@ -41,7 +41,8 @@ static choir_status take_uses(choir__book *book, const int32_t *all, int world)
                 (theirs[0] != p->uses_elsewhere || (uint32_t)theirs[1] != p->rows_elsewhere))
                 return choir__error(CHOIR_ERR_MISMATCH,
                     "ddp: parameter %s is used %d times in a micro-batch of rank %d, %d times on "
-                    "rank %d, or otherwise: ranks may leave a parameter out, not use it differently",
+                    "rank %d, or otherwise: ranks may leave a parameter out, not use it "
+                    "differently",
                     p->name, theirs[0], r, p->uses_elsewhere, from);
             from = r;
             p->uses_elsewhere = theirs[0];

@@ -27,6 +27,12 @@ stages_over_ranks() {
         fail "under choir run: $(cat err)"
 }
 
+# Its kernel writes over the sums that the norm of all gradients is made of, once the others have
+# read them.
+lamb_over_ranks() {
+    stages_over_ranks 2 --model mlp:in=20,hidden=33,classes=7,layers=4 --optimizer lamb random
+}
+
 # A checkpoint of stages is one of the whole model, and the other way round.
 stages_go_on() {
     local args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1)
@@ -65,6 +71,7 @@ check stages_over_ranks 2 --model toy random
 check stages_over_ranks 3 --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 check stages_over_ranks 3 --model resnet50:width=2,image=16,classes=5,stages=2 \
     --optimizer sgd:momentum=0.9 random
+check lamb_over_ranks
 check stages_go_on
 check told
 finish

@@ -3,7 +3,7 @@ import ctypes
 import math
 import tempfile
 
-from check import STEPS, C, agree, case, copy_weights, main, refuses  # first: it may skip
+from check import STEPS, C, Missing, agree, case, copy_weights, main, refuses  # first: it may skip
 import choir
 import torch
 import torch.nn as nn
@@ -24,7 +24,13 @@ def conv_opts():
     return C.conv_defaults()
 
 
+def need(holder, name):
+    if not hasattr(holder, name):
+        raise Missing("PyTorch %s has no %s" % (torch.__version__, name))
+
+
 def ops():
+    need(F, "scaled_dot_product_attention")
     """name -> ours, theirs, inputs"""
     x, w, b = torch.randn(6, 8), torch.randn(5, 8), torch.randn(5)
     image, kernel = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
@@ -176,6 +182,7 @@ SCRIPT = "..x.....xx......x....."  # x: a gradient overflows
 
 
 def scripted(adam):
+    need(torch.amp, "GradScaler")
     """Scales and weights, step by step, ours and PyTorch's."""
     p = nn.Linear(1, 1, bias=False)
     scaler = torch.amp.GradScaler("cpu", init_scale=65536.0, growth_interval=3)
@@ -223,6 +230,7 @@ def skipped_steps_are_no_steps_of_adam():
 
 @case
 def unscaled_gradients_are_pytorchs():
+    need(torch.amp, "GradScaler")
     p = nn.Linear(3, 2)
     x = torch.randn(4, 3)
     scaler = torch.amp.GradScaler("cpu", init_scale=3e4)

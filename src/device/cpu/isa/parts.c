@@ -13,8 +13,8 @@ void KERNEL(part_targets)(const choir__k_part_targets *k)
         }
         if (id < 0 || id >= k->whole) {
             choir__queue_fail(CHOIR_ERR_RANGE,
-                "cross_entropy: target %lld of row %lld is outside [0, %lld); fix the labels or set "
-                "ignore_index",
+                "cross_entropy: target %lld of row %lld is outside [0, %lld); fix the labels or "
+                "set ignore_index",
                 (long long)id, (long long)i, (long long)k->whole);
             return;
         }
