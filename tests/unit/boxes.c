@@ -1,6 +1,8 @@
 /* Boxes: what is saved in some parts is loaded in others, in any layout; parts that do not fit
- * together are refused; and what SHA-256 the processor computes. */
+ * together are refused; and SHA-256 in pieces. */
 #include "checkpoint_fixture.h"
+
+#include <sodium.h>
 
 #include "checkpoint/load.h"
 #include "checkpoint/plan.h"
@@ -132,7 +134,7 @@ static void refuses_parts(void **state)
 
 /* --- SHA-256 --- */
 
-/* In pieces of all sizes, by the processor and by libsodium. */
+/* In pieces of all sizes, as libsodium has it of the whole. */
 static void same_hashes(void **state)
 {
     (void)state;
@@ -140,19 +142,18 @@ static void same_hashes(void **state)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 167 + i / 7);
     for (size_t n = 0; n < sizeof data; n++) {
-        choir__sha256_state a, b;
+        choir__sha256_state a;
+        unsigned char hash[crypto_hash_sha256_BYTES];
         char one[CHOIR__SHA256_HEX], other[CHOIR__SHA256_HEX];
         choir__sha256_init(&a);
-        choir__sha256_init(&b);
-        b.quick = false;
         for (size_t at = 0, step; at < n; at += step) {
             step = (at * 31 + n) % 97 + 1;
             step = step < n - at ? step : n - at;
             choir__sha256_update(&a, data + at, step);
         }
-        choir__sha256_update(&b, data, n);
+        crypto_hash_sha256(hash, data, n);
         choir__sha256_final(&a, one);
-        choir__sha256_final(&b, other);
+        sodium_bin2hex(other, sizeof other, hash, sizeof hash);
         assert_string_equal(one, other);
     }
 }
