@@ -12,5 +12,6 @@ for m in 2 1; do
     [ $m = 1 ] || strategies=ddp,tp
     echo "$model, batch $batch, $m micro-batches"
     CHOIR_CPU_DEVICES=2 choir compare --strategies "$strategies" --devices cpu:0-1 \
-        --model "$model" --batch-size "$batch" --microbatches $m --steps "$steps" --repeats "$rounds"
+        --model "$model" --batch-size "$batch" --microbatches $m --steps "$steps" \
+        --repeats "$rounds"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tp: near the losses of one device, the same bits each time, checkpoints that any number of ranks goes
-# on from; and what wrong input is told.
+# tp: near the losses of one device, the same bits each time, checkpoints that any number of ranks
+# goes on from; and what wrong input is told.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300

@@ -30,8 +30,8 @@ def need(holder, name):
 
 
 def ops():
-    need(F, "scaled_dot_product_attention")
     """name -> ours, theirs, inputs"""
+    need(F, "scaled_dot_product_attention")
     x, w, b = torch.randn(6, 8), torch.randn(5, 8), torch.randn(5)
     image, kernel = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
     table, ids = torch.randn(10, 8), torch.randint(10, (4,))
