@@ -5,12 +5,15 @@
  *     rank 0   buffers -> block -> broadcast
  *     others                       broadcast -> block -> buffers
  *
- * Parameters come from rank 0 the same way when a strategy is made. */
+ * Parameters come from rank 0 the same way when a strategy is made; what is alone in its block
+ * goes as it is. */
 #include <stdlib.h>
 
 #include "parallel/ranks.h"
 
-static const size_t BLOCK_CAP = (size_t)250 << 20; /* bytes a broadcast, as PyTorch's */
+/* Bytes a broadcast, of buffers as PyTorch's. Parameters have large ones among them, which need
+ * no company, and what a block took would stay with the pool. */
+static const size_t BLOCK_CAP = (size_t)250 << 20, MODEL_CAP = (size_t)4 << 20;
 
 typedef struct piece {
     choir_tensor *tensor;
@@ -41,7 +44,7 @@ static void add(const char *name, choir_tensor *t, void *arg)
     b->pieces = choir__realloc(b->pieces, (size_t)(b->piece_count + 1) * sizeof *b->pieces);
     block *open = b->block_count ? &b->blocks[b->block_count - 1] : NULL;
     if (!open || open->device != choir__device_of(t) ||
-        open->bytes + t->storage->bytes > BLOCK_CAP) {
+        open->bytes + t->storage->bytes > (b->params ? MODEL_CAP : BLOCK_CAP)) {
         b->blocks = choir__realloc(b->blocks, (size_t)(b->block_count + 1) * sizeof *b->blocks);
         open = &b->blocks[b->block_count++];
         *open = (block){
@@ -71,9 +74,24 @@ static void copy(const flat *b, const block *k, bool in)
     }
 }
 
+static choir_status broadcast_alone(
+    choir_group *group, choir_device *device, choir__storage *s, int root)
+{
+    choir_work work;
+    if (choir_group_rank(group) != root)
+        choir__storage_claim(s);
+    choir__group_waits(group, device);
+    choir_status status =
+        choir_group_broadcast(group, s->data, (int64_t)s->bytes, CHOIR_U8, root, &work);
+    choir__device_waits(device, group);
+    return status;
+}
+
 static choir_status broadcast(choir_group *group, const flat *b, block *k, int root)
 {
     choir_work work;
+    if (k->to - k->from == 1)
+        return broadcast_alone(group, k->device, b->pieces[k->from].tensor->storage, root);
     if (!k->storage && !(k->storage = choir__storage_new(k->device, k->bytes)))
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %zu bytes of buffers",
             choir_device_name(k->device), k->bytes);
