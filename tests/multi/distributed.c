@@ -95,24 +95,10 @@ static int saved(choir_scope *s, const choir_env *env)
     return 0;
 }
 
-/* A model that lies elsewhere is none that this rank's device can reduce. */
-static int placed(choir_scope *s, const choir_env *env)
-{
-    choir_module *net = choir_nn_linear(s, 3, 2);
-    const char *mine = choir_device_name(env->device);
-    choir_device *other = choir_device_find(strcmp(mine, "cpu:9") ? "cpu:9" : "cpu:8");
-    CHECK_OK(choir_module_to(net, other));
-    choir_ddp(s, net, env->group, choir_ddp_defaults());
-    CHECK(choir_scope_status(s) == CHOIR_ERR_DEVICE);
-    CHECK(strstr(choir_error_message(), "'weight' is on cpu:"));
-    CHECK(strstr(choir_error_message(), mine));
-    return 0;
-}
-
 static int run(int rank, int world, void *arg)
 {
     typedef int part(choir_scope * s, const choir_env *env);
-    static part *const parts[] = {in_place, new_tensors, refused, saved, placed};
+    static part *const parts[] = {in_place, new_tensors, refused, saved};
     choir_env env;
     (void)rank, (void)world, (void)arg;
     CHECK_OK(choir_env_init(&env));
