@@ -36,13 +36,14 @@ lamb_over_ranks() {
 # A checkpoint of stages is one of the whole model, and the other way round.
 stages_go_on() {
     local args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1)
-    rm -rf whole_saved many_saved
+    rm -rf whole_saved many_saved joined
     good train "${args[@]}" --steps 8 text && mv out whole
     good train "${args[@]}" --steps 4 --save whole_saved text
     good train "${args[@]}" --steps 4 --strategy pipeline --nproc 2 --save many_saved text
+    good checkpoint convert many_saved joined
     for part in model optimizer; do
         cmp "$(find whole_saved -name "$part.safetensors" | head -1)" \
-            "$(find many_saved -name "$part.safetensors" | head -1)" || fail "$part differs"
+            "$(find joined -name "$part.safetensors" | head -1)" || fail "$part differs"
     done
     good train "${args[@]}" --steps 8 --resume many_saved text && mv out rest
     same_run whole rest 5
