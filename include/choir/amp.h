@@ -51,9 +51,12 @@ void choir_autocast_off(choir_scope *scope);
  *   O0  f32
  *   O1  autocast to f16; for use with a scaler
  *   O2  from the first product or lookup on everything is f16, up to the losses, but for batch
- *       norm's numbers; weights are f32, their f16 values made once a micro-batch; with a
- * scaler O3  batch norm's numbers are f16, too; for parameters of f16 (choir_module_cast),
- * which no scaler takes Error of scope: argument, for another level. */
+ *       norm's numbers; weights are f32, their f16 values made once a micro-batch; for use with
+ *       a scaler
+ *   O3  batch norm's numbers are f16, too; for parameters of f16 (choir_module_cast), which no
+ *       scaler takes
+ *
+ * Error of scope: argument, for another level. */
 void choir_amp_level(choir_scope *scope, int level);
 
 typedef struct choir_scaler_opts {

@@ -136,6 +136,7 @@ struct choir__book {
     int64_t leaves, total;  /* done here since the step; in the job (0: parts) */
     int64_t parts;          /* losses whose mean's gradient this is */
     bool finished, laid_out, consumed;
+    bool uses_scaled; /* by the reducer, one by one: a hook's sums are means */
     bool of_replicas; /* its sums are further uses of the parameters they are of */
     const choir__reducer_ops *reducer_ops;
     void *reducer;

@@ -86,11 +86,12 @@ choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
     for (int u = 0; u < p->slot_count && status == CHOIR_OK; u++) {
         choir__slot *slot = &p->slots[u];
         if (slot->by_rows)
-            status = add_use_rows(book, p, slot, y, !all_rows || u > 0, mixed ? 1 : scale);
+            status = add_use_rows(
+                book, p, slot, y, !all_rows || u > 0, mixed && !book->uses_scaled ? 1 : scale);
         else if (u != first)
             add_dense(book, p, y, y, choir__slot_sum(book, slot), 1);
     }
-    if (mixed && scale != 1)
+    if (mixed && scale != 1 && !book->uses_scaled)
         add_dense(book, p, y, y, NULL, scale);
     return status;
 }

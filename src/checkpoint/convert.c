@@ -13,6 +13,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
+#include "checkpoint/numbers.h"
 #include "checkpoint/state.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
@@ -118,6 +119,22 @@ typedef struct slice { /* tensors [first, first + count) into one file */
     void *room;
 } slice;
 
+/* A smaller type may not reach a weight: then it has become infinite. */
+static choir_status check_range(
+    const choir__stored_tensor *t, const slice *s, choir_dtype dtype)
+{
+    float value;
+    int64_t at = choir__is_float(dtype) && dtype != t->dtype
+                     ? choir__first_nonfinite(
+                           s->room, dtype, (size_t)choir__shape_count(t->whole), &value)
+                     : -1;
+    return at < 0 ? CHOIR_OK
+                  : choir__error(CHOIR_ERR_NONFINITE,
+                        "tensor '%s': number %lld is beyond %s, or was no number before; take "
+                        "bf16 or f32",
+                        t->name, (long long)at, choir_dtype_name(dtype));
+}
+
 static choir_status whole_bytes(void *arg, int i, const void **data)
 {
     slice *s = arg;
@@ -128,7 +145,12 @@ static choir_status whole_bytes(void *arg, int i, const void **data)
         *data = t->parts->tensor->data; /* as it lies in the file */
     else
         choir__stored_read(t, &whole, s->room, s->tensors[i].dtype);
-    return CHOIR_OK;
+    return *data == s->room ? check_range(t, s, s->tensors[i].dtype) : CHOIR_OK;
+}
+
+static choir_dtype dtype_of(const choir__stored_tensor *t, const choir__convert_opts *opts)
+{
+    return opts->typed && choir__is_float(t->dtype) ? opts->dtype : t->dtype;
 }
 
 static choir_status write_slice(const choir__stored *stored, int first, int count,
@@ -138,7 +160,7 @@ static choir_status write_slice(const choir__stored *stored, int first, int coun
     choir__st_tensor *tensors = choir__calloc((size_t)count + 1, sizeof *tensors);
     for (int i = 0; i < count; i++) {
         const choir__stored_tensor *t = &stored->tensors[first + i];
-        choir_dtype dtype = opts->typed && choir__is_float(t->dtype) ? opts->dtype : t->dtype;
+        choir_dtype dtype = dtype_of(t, opts);
         tensors[i] =
             (choir__st_tensor){.name = (char *)t->name, .dtype = dtype, .shape = t->whole};
         tensors[i].bytes = (size_t)choir__shape_count(t->whole) * choir_dtype_size(dtype);
@@ -176,12 +198,13 @@ static int share_of(const choir__stored *s, int first, int shards)
     return n;
 }
 
-static choir_status write_index(
-    const char *folder, const char *kind, json_t *map, const choir__stored *stored)
+static choir_status write_index(const char *folder, const char *kind, json_t *map,
+    const choir__stored *stored, const choir__convert_opts *opts)
 {
     int64_t total = 0;
     for (int i = 0; i < stored->count; i++)
-        total += bytes_of(&stored->tensors[i]);
+        total += choir__shape_count(stored->tensors[i].whole) *
+                 (int64_t)choir_dtype_size(dtype_of(&stored->tensors[i], opts));
     json_t *root = json_pack(
         "{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
@@ -214,7 +237,7 @@ static choir_status write_kind(const choir__stored *stored, const char *folder,
         free(name);
     }
     if (status == CHOIR_OK && shards > 1)
-        status = write_index(folder, kind, map, stored);
+        status = write_index(folder, kind, map, stored, opts);
     json_decref(map);
     return status;
 }

@@ -63,7 +63,7 @@ static choir_status next_scores(choir_scope *run, choir_module *net, const int64
 {
     choir_scope *step = choir_no_grad(run);
     choir_tensor *out = choir_forward(net, choir_from(step, CHOIR_I64, choir_dims(1, t), ids));
-    choir_tensor *last = choir_narrow(out, 1, t - 1, 1); /* (1, 1, V) */
+    choir_tensor *last = choir_cast(choir_narrow(out, 1, t - 1, 1), CHOIR_F32); /* (1, 1, V) */
     choir_status status = choir_read(last, scores, (size_t)vocabulary * sizeof *scores);
     choir_status closed = choir_scope_close(step);
     return status == CHOIR_OK ? closed : status;

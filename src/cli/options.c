@@ -412,6 +412,16 @@ int choir__job_data(choir__job *j, int argc, char **argv)
     return CHOIR__EXIT_OK;
 }
 
+static bool has_stages(const choir__job *j)
+{
+    for (int d = 0; d < j->composition.count; d++) {
+        const char *dimension = j->composition.dims[d].strategy->dimension;
+        if (dimension && !strcmp(dimension, "pipeline"))
+            return true;
+    }
+    return false;
+}
+
 int choir__job_check(choir__job *j)
 {
     if (j->init && strcmp(j->init, "choir") && strcmp(j->init, "torch"))
@@ -429,6 +439,10 @@ int choir__job_check(choir__job *j)
         return choir__cli_usage(j->command,
             "--amp %s with --strategy %s: shards are of f32 weights; O2 or bf16 go with it",
             j->amp, j->strategy->name);
+    if (status == CHOIR__EXIT_OK && j->offload && has_stages(j))
+        return choir__cli_usage(j->command,
+            "--offload with --strategy %s: state follows the stages' parameters to their devices",
+            j->strategy->name);
     if (status == CHOIR__EXIT_OK)
         status = parse_devices(j);
     if (status == CHOIR__EXIT_OK)

@@ -129,14 +129,29 @@ void choir__part_start(choir__part *p)
     p->started = choir__now();
 }
 
+/* Through the groups of strategies; what goes between stages, devices have counted. */
+static uint64_t group_bytes(const choir__part *p)
+{
+    const choir__composition *c = &p->job->composition;
+    uint64_t bytes = choir__group_bytes(p->env.group);
+    if (p->subgroup)
+        bytes += choir__group_bytes(p->subgroup);
+    for (int d = 0; p->mesh && d < c->count; d++) {
+        const choir__strategy *s = c->dims[d].strategy;
+        const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
+        if (s->step == choir__strategy_plain_step && along)
+            bytes += choir__group_bytes(along);
+    }
+    return bytes;
+}
+
 static choir__device_figures figures_of(const choir__part *p, int i)
 {
     choir_device_stats stats;
     choir_device_get_stats(p->devices[i], &stats);
     double elapsed = choir__now() - p->started;
     choir__device_figures f = {.peak_bytes = stats.bytes_peak,
-        .comm_bytes = stats.bytes_moved + choir__group_bytes(p->env.group) +
-                      (p->subgroup ? choir__group_bytes(p->subgroup) : 0),
+        .comm_bytes = stats.bytes_moved + group_bytes(p),
         .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
     snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
     return f;

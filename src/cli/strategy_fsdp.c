@@ -9,7 +9,7 @@ static choir_status parse(const char *text, choir__strategy_options *o)
     int64_t stage = 3, shard_ranks = 0, gather = 0, reshard = 1;
     o->fsdp = choir_fsdp_defaults();
     choir__option known[] = {{"stage", CHOIR__INT, &stage, 1, 3},
-        {"unit_params", CHOIR__INT, &o->fsdp.unit_params, 0, INT64_MAX},
+        {"unit_params", CHOIR__INT, &o->fsdp.unit_params, 0, 1e15},
         {"unit_class", CHOIR__WORD, o->unit_class, 0, 0},
         {"shard_ranks", CHOIR__INT, &shard_ranks, -1, INT32_MAX},
         {"gather", CHOIR__INT, &gather, 0, 1}, {"reshard", CHOIR__INT, &reshard, 0, 1}, {NULL}};

@@ -93,6 +93,10 @@ static choir_status check_parts(const choir__composition *c)
         const choir__strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
+        if (c->count > 2 || (s->spread == CHOIR__DEVICE_A_RANK) != (d == 0))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "two strategies make a composition: one that deals micro-batches (ddp, fsdp) "
+                "around one that all ranks of a dimension share (tp, mp, pipeline)");
         for (int e = 0; e < d; e++)
             if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
                 return choir__error(CHOIR_ERR_ARGUMENT,

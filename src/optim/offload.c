@@ -131,9 +131,9 @@ static void let_go(const void *args)
 {
     const letting *l = args;
     for (int i = 0; i < 3; i++) {
-        if (!l->state[i])
-            continue;
         size_t at = (size_t)((char *)l->state[i] - l->file->at);
+        if (!l->state[i] || at >= l->file->bytes) /* none, or it has followed its parameter */
+            continue;
         sync_file_range(
             l->file->fd, (off_t)at, (off_t)l->bytes, SYNC_FILE_RANGE_WRITE); /* begins */
         madvise(l->state[i], l->bytes, MADV_DONTNEED); /* the values are the file's */

@@ -170,11 +170,10 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
     if (at < 0)
         return fail(s, (choir_status)at);
     if (s->progress[at] != READY)
-        return fail(s,
-            choir__error(CHOIR_ERR_STATE,
-                s->progress[at] == UNSCALED
-                    ? "scaler: this optimizer's gradients were unscaled since the last update"
-                    : "scaler: unscaled after the step; unscale, then step, then update"));
+        return choir__error(CHOIR_ERR_STATE,
+            s->progress[at] == UNSCALED
+                ? "scaler: this optimizer's gradients were unscaled since the last update"
+                : "scaler: unscaled after the step; unscale, then step, then update");
     choir_status status = check_dtypes(o);
     if (status == CHOIR_OK)
         status = choir__optim_unscale(o, number(s, offsetof(choir__scaler_numbers, inverse)));
@@ -189,9 +188,8 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
     if (at < 0)
         return fail(s, (choir_status)at);
     if (s->progress[at] == STEPPED)
-        return fail(s,
-            choir__error(CHOIR_ERR_STATE,
-                "scaler: this optimizer has stepped since the last update, which comes first"));
+        return choir__error(CHOIR_ERR_STATE,
+            "scaler: this optimizer has stepped since the last update, which comes first");
     choir_status status = check_dtypes(o);
     size_t factor = s->progress[at] == UNSCALED ? offsetof(choir__scaler_numbers, one)
                                                 : offsetof(choir__scaler_numbers, inverse);
@@ -217,7 +215,7 @@ choir_status choir_scaler_update(choir_scaler *s)
         s->progress[i] = READY;
     }
     if (status == CHOIR_OK && !args.count)
-        status = choir__error(CHOIR_ERR_STATE,
+        return choir__error(CHOIR_ERR_STATE,
             "scaler: no step since the last update: there is nothing to judge");
     if (status != CHOIR_OK)
         return fail(s, status);

@@ -19,6 +19,8 @@ choir_status choir_ddp_set_hook(choir_module *ddp, choir_ddp_hook *hook, void *a
     choir__step_forget(d->base.run); /* a recorded step has the hook before this one in it */
     d->hook = hook;
     d->hook_arg = arg;
+    for (int i = 0; i < d->part_count; i++)
+        d->parts[i].book->uses_scaled = hook != NULL;
     return CHOIR_OK;
 }
 

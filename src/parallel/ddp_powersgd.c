@@ -358,6 +358,14 @@ choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts)
             "choir_ddp_powersgd: rank %d from step %lld on at a rate of %g: want a rank of 1 or "
             "more, a step of 0 or more and a rate above 0",
             opts.rank, (long long)opts.start_step, opts.min_rate);
+    choir__ddp *d;
+    choir_status found = choir__ddp_of(ddp, "choir_ddp_powersgd", &d);
+    if (found == CHOIR_OK && d->part_count > 1)
+        found = choir__error(CHOIR_ERR_UNSUPPORTED,
+            "choir_ddp_powersgd: parameters on %d devices; it wants them on one",
+            d->part_count);
+    if (found != CHOIR_OK)
+        return found;
     powersgd *g = choir__calloc(1, sizeof *g);
     g->opts = opts;
     choir_status status = choir_ddp_set_hook(ddp, hook, g);

@@ -89,7 +89,8 @@ static void *alloc_levels(void *reducer, size_t bytes, int levels)
         choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for gradients, %zu bytes; fsdp shards them",
             choir_device_name(part->book->device), bytes);
-        return NULL;
+        choir__group_abort(part->ddp->group, CHOIR_ERR_MEMORY, choir_error_message());
+        return NULL; /* the peers make theirs, together with ours */
     }
     part->charged = bytes;
     if (choir__shared_new(part->ddp->group, bytes, &part->shared) != CHOIR_OK)
@@ -136,7 +137,7 @@ static choir_status describe(void *reducer, choir__book *book)
 static float scale_of(const choir__book *book, const choir__bucket *bucket)
 {
     int64_t leaves = book->divisor ? book->divisor : book->total;
-    return bucket->shared ? 1 : 1.0f / (float)leaves;
+    return bucket->shared && !book->uses_scaled ? 1 : 1.0f / (float)leaves;
 }
 
 static choir_status reduce_exactly(choir__ddp_part *part, const choir__bucket *bucket)

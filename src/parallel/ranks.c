@@ -134,9 +134,17 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all)
 {
+    int64_t first = slot->rows[0].count;
+    for (int64_t l = 1; l < slot->row_count; l++)
+        if (slot->rows[l].count && slot->rows[l].count != first)
+            return choir__error(CHOIR_ERR_SHAPE,
+                "a table is looked up %lld times in micro-batch %lld, %lld times in %lld: over "
+                "ranks all must be as long (pad them), but under ddp's find_unused_parameters",
+                (long long)slot->rows[l].count, (long long)(book->first + l), (long long)first,
+                (long long)book->first);
     int64_t *counts = choir__calloc((size_t)book->total, sizeof *counts);
     for (int64_t l = 0; l < book->total; l++)
-        counts[l] = slot->rows[0].count;
+        counts[l] = first;
     choir_status status =
         choir__ranks_gather_counted(group, book, slot, row_bytes, counts, all);
     free(counts);

@@ -125,7 +125,8 @@ recomputation_changes_nothing() {
 # Those that the command has.
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' |
-    grep -vxE 'single|hogwild|diloco|local-sgd|pipeline')
+    grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp')
+strategies+=" fsdp:stage=1 fsdp:stage=2 fsdp:gather=1"
 if "$CHOIR" train --help | grep -q '^        pipeline '; then
     for schedule in gpipe 1f1b interleaved zero-bubble; do
         strategies+=" pipeline:schedule=$schedule"

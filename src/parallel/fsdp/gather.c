@@ -8,9 +8,9 @@
  * Nobody tells when a unit is used: whoever asks where a weight lies (choir__data) has it
  * brought. The units of a micro-batch come in the same order every time, so the second time on
  * the next one is gathered ahead, by a group of its own: gathers do not wait behind gradients.
- * When another unit is used, the one before it has had its turn; the last one of the forward
- * pass is the first of the backward pass and stays. Unit 0, what is in no unit, stays from its
- * first use to the end of the step.
+ * When the next but one is used, a unit has had its turn (an op may have weights of two); the
+ * last one of the forward pass is the first of the backward pass and stays. Unit 0, what is in
+ * no unit, stays from its first use to the end of the step.
  *
  * Every gather is a collective, so all ranks must use their weights in the same order and as
  * often. A rank with a micro-batch less gathers once more for the others' sake. */
@@ -48,6 +48,7 @@ struct choir__fsdp_gather {
     int unit_count;
     order training, evaluation;
     order *now;
+    whole *latest; /* unit that was brought: an op may have weights of two */
     bool backward;
     char *scrap; /* stands for weights that there is no memory for, once the run has failed */
 };
@@ -172,7 +173,7 @@ static void bring(void *arg)
         return;
     choir_status status = choir_scope_status(g->f->base.run);
     for (int i = 1; i < g->unit_count && u->number; i++)
-        if (&g->units[i] != u && g->units[i].used &&
+        if (&g->units[i] != u && &g->units[i] != g->latest && g->units[i].used &&
             (g->backward || g->f->opts.reshard_after_forward))
             drop(&g->units[i], true);
     if (!u->memory && !status)
@@ -180,6 +181,7 @@ static void bring(void *arg)
     if (status == CHOIR_OK) {
         choir__queue_wait_event(device_of(g)->queue, u->came);
         u->used = true;
+        g->latest = u->number ? u : g->latest;
         next = u->number ? take_turn(g, u) : NULL;
     }
     if (next && !next->memory)
@@ -192,8 +194,10 @@ static void bring(void *arg)
 static void end_turn(choir__fsdp_gather *g)
 {
     drop_all(g, 1, true);
-    g->now->count = g->now->at;
+    if (g->now->at) /* else nothing was used since the last end */
+        g->now->count = g->now->at;
     g->now->at = 0;
+    g->latest = NULL;
     g->backward = false;
 }
 

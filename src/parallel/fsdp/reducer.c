@@ -178,10 +178,13 @@ static choir_status new_slot(
     choir__fsdp *f, choir_device *device, int bucket, size_t bytes, choir__fsdp_slot **made)
 {
     choir__shared *memory;
-    if (!choir__pool_charge(device, (ptrdiff_t)bytes))
-        return choir__error(CHOIR_ERR_MEMORY,
+    if (!choir__pool_charge(device, (ptrdiff_t)bytes)) {
+        choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the gradients of a unit, %zu bytes; smaller units need less",
             choir_device_name(device), bytes);
+        choir__group_abort(f->shard, CHOIR_ERR_MEMORY, choir_error_message());
+        return CHOIR_ERR_MEMORY; /* the peers make theirs, together with ours */
+    }
     choir_status status = choir__shared_new(f->shard, bytes, &memory);
     if (status != CHOIR_OK) {
         choir__pool_charge(device, -(ptrdiff_t)bytes);

@@ -87,6 +87,11 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     if (p->local != t || (p->replicas && !f->staged) || (p->book && p->book->reducer))
         return choir__error(CHOIR_ERR_STATE,
             "fsdp: parameter '%s' is in the hands of another strategy already", p->name);
+    if (t->dtype != CHOIR_F32)
+        return choir__error(CHOIR_ERR_DTYPE,
+            "fsdp: parameter '%s' is of %s; shards are of f32 weights, which autocast computes "
+            "with in 16 bits",
+            p->name, choir_dtype_name(t->dtype));
     if (choir__device_of(t) != device)
         return choir__error(CHOIR_ERR_DEVICE,
             "fsdp: parameter '%s' is on %s, the run on %s: all must be on the run's device",

@@ -30,9 +30,10 @@ static char *describe(const choir__tp_plan *plan)
     char *text = choir__format("seed %llu", (unsigned long long)plan->module->run->seed);
     for (int i = 0; i < plan->count; i++) {
         const choir__tp_entry *e = &plan->entries[i];
-        char *more = choir__format("%s\n'%s' %s along dimension %d in %d times %lld units",
+        char *more = choir__format(
+            "%s\n'%s' %s along dimension %d in %d times %lld units, %d ranks each, by rule %d",
             text, e->param->name, choir__shape_text(e->param->whole), e->dim, e->packed,
-            (long long)e->units);
+            (long long)e->units, e->shared, (int)e->style);
         free(text);
         text = more;
     }
