@@ -89,14 +89,11 @@ static choir_status refuse(const choir__strategy *s)
 static choir_status check_parts(const choir__composition *c)
 {
     const choir__strategy *own = NULL; /* with a step that is not the plain one */
+    const choir__strategy *dealer = NULL;
     for (int d = 0; d < c->count; d++) {
         const choir__strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
-        if (c->count > 2 || (s->spread == CHOIR__DEVICE_A_RANK) != (d == 0))
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "two strategies make a composition: one that deals micro-batches (ddp, fsdp) "
-                "around one that all ranks of a dimension share (tp, mp, pipeline)");
         for (int e = 0; e < d; e++)
             if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
                 return choir__error(CHOIR_ERR_ARGUMENT,
@@ -106,6 +103,11 @@ static choir_status check_parts(const choir__composition *c)
             return choir__error(CHOIR_ERR_ARGUMENT, "%s and %s cannot both say what a step is",
                 own->name, s->name);
         own = s->step != choir__strategy_plain_step ? s : own;
+        if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s and %s both deal micro-batches to ranks; take one of them", dealer->name,
+                s->name);
+        dealer = s->spread == CHOIR__DEVICE_A_RANK ? s : dealer;
     }
     return CHOIR_OK;
 }

@@ -86,6 +86,8 @@ told() {
     bad 2 'mesh 2x2: 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
     bad 2 "'hogwild' takes no part in a composition; there are ddp" \
         train --strategy ddp+hogwild --mesh 2x2 random
+    bad 2 'ddp and fsdp both deal micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
+    bad 2 'state follows the stages' train --strategy pipeline --offload . random
     bad 2 "mp and pipeline are both for the 'pipeline' dimension" \
         train --strategy mp+pipeline --mesh 2x2 random
     bad 2 "there is no strategy 'none'" train --strategy ddp+none --mesh 2x2 random

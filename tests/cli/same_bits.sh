@@ -126,7 +126,7 @@ recomputation_changes_nothing() {
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' |
     grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp')
-strategies+=" fsdp:stage=1 fsdp:stage=2 fsdp:gather=1"
+strategies+=" fsdp:stage=1 fsdp:stage=2 fsdp:gather=1 fsdp:unit_params=50"
 if "$CHOIR" train --help | grep -q '^        pipeline '; then
     for schedule in gpipe 1f1b interleaved zero-bubble; do
         strategies+=" pipeline:schedule=$schedule"

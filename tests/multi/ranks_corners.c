@@ -1,0 +1,156 @@
+/* Corners of DDP and FSDP: an op with weights of two units, one of them tied, and tables that
+ * micro-batches look up more or less often. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+
+#include "tensor/tensor.h"
+
+enum { N = 64, STEPS = 3 };
+
+typedef struct plan {
+    bool sharded, gathered;
+    float *losses; /* (STEPS) of the last micro-batch of rank 0, shared */
+} plan;
+
+/* A linear layer whose weight may be another's, behind one of its own then. */
+typedef struct layer {
+    choir_module base;
+    choir_tensor *weight, *bias, *before;
+} layer;
+
+static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    layer *l = (layer *)self;
+    (void)count;
+    choir_tensor *x = l->before ? choir_linear(in[0], l->before, NULL) : in[0];
+    return choir_linear(x, l->weight, l->bias);
+}
+
+static const choir_module_class layer_class = {"layer", sizeof(layer), forward};
+
+static layer *new_layer(choir_scope *run, const layer *of)
+{
+    choir_init init = choir_init_normal(0, 0.1);
+    layer *l = choir_module_new(run, &layer_class);
+    if (of) {
+        choir_module_tie(&l->base, "weight", &l->weight, of->weight);
+        choir_module_param(&l->base, "before", &l->before, choir_dims(N, N), init);
+    } else {
+        choir_module_param(&l->base, "weight", &l->weight, choir_dims(N, N), init);
+    }
+    choir_module_param(&l->base, "bias", &l->bias, choir_dims(N), init);
+    choir_fsdp_unit(&l->base);
+    return l;
+}
+
+static choir_module *wrap(choir_scope *run, choir_module *net, choir_env *env, const plan *p)
+{
+    choir_fsdp_opts opts = choir_fsdp_defaults();
+    opts.gather = p->gathered;
+    return p->sharded ? choir_fsdp(run, net, env->group, opts)
+                      : choir_ddp(run, net, env->group, choir_ddp_defaults());
+}
+
+static int tied(int rank, int world, void *arg)
+{
+    const plan *p = arg;
+    choir_env env;
+    int64_t first, count;
+    (void)world;
+    choir_check(choir_env_init(&env));
+    env.microbatches = 2;
+    choir_env_micro(&env, &first, &count);
+    choir_scope *run = choir_run_open(&env, 7);
+    layer *a = new_layer(run, NULL), *b = new_layer(run, NULL), *c = new_layer(run, a);
+    choir_module *net = choir_nn_sequential(run, &a->base, &b->base, &c->base);
+    net = wrap(run, net, &env, p);
+    choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
+    choir_tensor *x = choir_randn(run, choir_dims(8, N), "x");
+    for (int s = 0; s < STEPS; s++) {
+        choir_scope *step = choir_step_open(run, (uint64_t)s);
+        for (int64_t m = first; m < first + count; m++) {
+            choir_scope *micro = choir_micro_open(step, m);
+            choir_tensor *y = choir_forward(net, choir_in(micro, x));
+            choir_tensor *loss = choir_mean(choir_mul(y, y));
+            if (m == 0 && rank == 0)
+                p->losses[s] = (float)choir_item(loss);
+            choir_check(choir_backward(loss));
+            choir_check(choir_scope_close(micro));
+        }
+        choir_check(choir_optim_step(optim));
+        choir_check(choir_scope_close(step));
+    }
+    choir_check(choir_scope_close(run));
+    choir_env_free(&env);
+    return 0;
+}
+
+static void weights_of_two_units(void **state)
+{
+    size_t bytes = STEPS * sizeof(float);
+    float single[STEPS];
+    plan plans[] = {{0}, {.sharded = true}, {.sharded = true, .gathered = true}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(plans); i++) {
+        plan *p = &plans[i];
+        p->losses =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_int_equal(choir_spawn(i ? 2 : 1, tied, p), CHOIR_OK);
+        if (i == 0)
+            memcpy(single, p->losses, bytes);
+        assert_memory_equal(p->losses, single, bytes);
+        munmap(p->losses, bytes);
+    }
+    assert_true(single[0] != single[STEPS - 1]);
+}
+
+/* Each rank has two micro-batches, the second with more ids. */
+static int uneven(int rank, int world, void *arg)
+{
+    static const int64_t ids[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    choir_env env;
+    int64_t first, count;
+    (void)rank, (void)world;
+    choir_check(choir_env_init(&env));
+    env.microbatches = 4;
+    choir_env_micro(&env, &first, &count);
+    choir_scope *run = choir_run_open(&env, 7);
+    choir_module *net =
+        wrap(run, choir_nn_embedding(run, 10, 4, choir_init_normal(0, 1)), &env, arg);
+    choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
+    choir_scope *step = choir_step_open(run, 0);
+    for (int64_t m = first; m < first + count; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        int64_t n = m == first ? 2 : 9;
+        choir_tensor *x = choir_from(micro, CHOIR_I64, choir_dims(n), ids);
+        choir_check(choir_backward(choir_mean(choir_forward(net, x))));
+        choir_check(choir_scope_close(micro));
+    }
+    bool told = choir_optim_step(optim) == CHOIR_ERR_SHAPE &&
+                strstr(choir_error_message(), "looked up 9 times in micro-batch");
+    choir_scope_close(step);
+    choir_scope_close(run);
+    choir_env_free(&env);
+    return told ? 0 : 1;
+}
+
+static void tables_looked_up_unevenly(void **state)
+{
+    (void)state;
+    for (int sharded = 0; sharded < 2; sharded++)
+        assert_int_equal(choir_spawn(2, uneven, &(plan){.sharded = sharded}), CHOIR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_of_two_units), cmocka_unit_test(tables_looked_up_unevenly)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
