@@ -45,17 +45,33 @@ typedef struct reducer {
     choir_group *group;
     choir_device *device;
     choir__shared *shared; /* the book's levels */
+    size_t charged;        /* bytes of them, to the device's pool */
 } reducer;
 
 /* --- reducing a book --- */
+
+static void free_levels(reducer *r)
+{
+    choir__shared_free(r->shared);
+    choir__pool_charge(r->device, -(ptrdiff_t)r->charged);
+    r->shared = NULL;
+    r->charged = 0;
+}
 
 static void *alloc_levels(void *arg, size_t bytes, int levels)
 {
     reducer *r = arg;
     choir_device_sync(r->device);
-    choir__shared_free(r->shared);
-    r->shared = NULL;
-    if (choir__shared_new(r->group, bytes * (size_t)levels, &r->shared) != CHOIR_OK)
+    free_levels(r);
+    bytes *= (size_t)levels;
+    if (!choir__pool_charge(r->device, (ptrdiff_t)bytes)) {
+        choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
+            choir_device_name(r->device), bytes);
+        choir__group_abort(r->group, CHOIR_ERR_MEMORY, choir_error_message());
+        return NULL;
+    }
+    r->charged = bytes;
+    if (choir__shared_new(r->group, bytes, &r->shared) != CHOIR_OK)
         return NULL;
     return choir__shared_at(r->shared, r->data->rank);
 }
@@ -97,7 +113,7 @@ static void free_reducer(void *arg)
 {
     reducer *r = arg;
     choir__queue_wait(choir__group_queue(r->group));
-    choir__shared_free(r->shared);
+    free_levels(r);
     free(r);
 }
 
