@@ -97,8 +97,8 @@ typedef struct choir__reducer_ops {
     /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error
      * noted. */
     void *(*alloc)(void *reducer, size_t bytes, int levels);
-    /* A reducer that shards has these two in its place. The book has a new layout: makes memory
-     * for the sums of what this rank has of each parameter (book->sums, slots' local_at). */
+    /* The book has a new layout. A reducer that shards makes memory here for the sums of what
+     * this rank has of each parameter (book->sums, slots' local_at), and has no alloc. */
     choir_status (*laid_out)(void *reducer, choir__book *book);
     /* The first leaf of the step is about to write to the bucket: memory for `levels` levels of
      * it, until bucket_ready. */

@@ -57,7 +57,7 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
         return choir__error(CHOIR_ERR_IO, "optimizer state cannot go to a file in '%s': %s",
             folder, strerror(errno));
     o->offload = choir__calloc(1, sizeof *o->offload);
-    *o->offload = (struct choir__offload){.fd = fd, .folder = strdup(folder)};
+    *o->offload = (struct choir__offload){.fd = fd, .folder = choir__strdup(folder)};
     return CHOIR_OK;
 }
 
