@@ -1,0 +1,165 @@
+/* How kernels for GPUs are written here.
+ *
+ * A kernel takes one struct by value. Most take the very struct of the kernel table, and the
+ * function of the table is a line that picks the type and the grid:
+ *
+ *     template <class T> __global__ void relu(choir__k_unary k)
+ *     {
+ *         for (int64_t i = first_thread(); i < k.n; i += all_threads())
+ *             put((T *)k.y + i, fmaxf(get((const T *)k.x + i), 0));
+ *     }
+ *     extern "C" void choir__cuda_relu(const choir__k_unary *k)
+ *     {
+ *         choose(k->dtype, [&](auto t) { launch(relu<decltype(t)>, grid_for(k->n), 256, 0, *k); });
+ *     }
+ *
+ * T is float, double, bf16 or f16. Memory holds T; arithmetic is in wide<T>: double for double,
+ * float for the rest, rounded once when it is stored.
+ *
+ * Results do not depend on the number of blocks in flight or on who is first: sums are taken in
+ * an order that the shape alone decides, never by atomics on floats.
+ *
+ * The tests build the same files with a C++ compiler for a GPU made of software
+ * (tests/softgpu): CHOIR_SOFT_GPU is defined then, and softgpu.h has the words of CUDA that are
+ * used here. What it does not have, kernels do not use. */
+#ifndef CHOIR_KERNEL_CUH
+#define CHOIR_KERNEL_CUH
+
+#ifdef CHOIR_SOFT_GPU
+#include "softgpu.h"
+#else
+#include <cuda_runtime.h>
+#endif
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "device/cuda/cuda.h"
+
+typedef __nv_bfloat16 bf16;
+typedef __half f16;
+
+enum { WARP = 32, BLOCK = 256 };
+
+/* --- types --- */
+
+template <class T> struct wide_of {
+    typedef float type;
+};
+template <> struct wide_of<double> {
+    typedef double type;
+};
+template <class T> using wide = typename wide_of<T>::type;
+
+__device__ inline float get(const float *p) { return *p; }
+__device__ inline double get(const double *p) { return *p; }
+__device__ inline float get(const bf16 *p) { return __bfloat162float(*p); }
+__device__ inline float get(const f16 *p) { return __half2float(*p); }
+__device__ inline void put(float *p, float x) { *p = x; }
+__device__ inline void put(double *p, double x) { *p = x; }
+__device__ inline void put(bf16 *p, float x) { *p = __float2bfloat16(x); }
+__device__ inline void put(f16 *p, float x) { *p = __float2half(x); }
+
+/* Calls f with a value of the type that dtype names. */
+template <class F> void choose(choir_dtype dtype, F f)
+{
+    switch (dtype) {
+    case CHOIR_F64: f(double()); break;
+    case CHOIR_BF16: f(bf16()); break;
+    case CHOIR_F16: f(f16()); break;
+    default: f(float()); break;
+    }
+}
+
+/* --- launching --- */
+
+__device__ inline int64_t first_thread()
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ inline int64_t all_threads()
+{
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* Blocks for n elements, each taking `each`: as many as fill the GPU, then threads go round. */
+inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
+{
+    int64_t wanted = (n + each - 1) / each, most = 8 * choir__cuda_here()->multiprocessors;
+    return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+}
+
+/* Puts kernel<<<grid, block, shared>>>(args) on the current stream. A launch that is refused
+ * fails the queue after the task (cuda.c), which names the op. */
+template <class A, class B>
+void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
+{
+    A copy = args;
+#ifdef CHOIR_SOFT_GPU
+    softgpu_launch(kernel, grid, block, shared, choir__cuda_here()->stream, copy);
+#else
+    void *pointers[] = {&copy};
+    (void)cudaLaunchKernel((const void *)kernel, grid, block, pointers, shared,
+        choir__cuda_here()->stream);
+#endif
+}
+
+/* --- reductions: the same tree whatever the data --- */
+
+/* The sum, or the largest, over a warp's lanes; every lane has it. */
+template <class V> __device__ inline V warp_sum(V v)
+{
+    for (int step = WARP / 2; step > 0; step /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+template <class V> __device__ inline V warp_max(V v)
+{
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        V other = __shfl_xor_sync(0xffffffffu, v, step);
+        v = v > other || v != v ? v : other; /* NaN stays */
+    }
+    return v;
+}
+
+/* The same over a block whose threads are a multiple of WARP, at most 1024: all threads call
+ * it, and all have the result. */
+template <class V> __device__ inline V block_sum(V v)
+{
+    __shared__ V part[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    v = warp_sum(v);
+    __syncthreads(); /* an earlier call's readers are done */
+    if (lane == 0)
+        part[warp] = v;
+    __syncthreads();
+    return warp_sum(lane < warps ? part[lane] : V(0));
+}
+
+template <class V> __device__ inline V block_max(V v)
+{
+    __shared__ V part[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    v = warp_max(v);
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = v;
+    __syncthreads();
+    return warp_max(part[lane < warps ? lane : 0]);
+}
+
+/* --- faults --- */
+
+__device__ inline void raise_fault(
+    choir__cuda_fault *fault, choir__cuda_wrong what, int64_t value, int64_t limit)
+{
+    if (atomicCAS(&fault->taken, 0, 1) != 0)
+        return;
+    fault->value = value;
+    fault->limit = limit;
+    __threadfence_system();
+    fault->what = what;
+}
+
+#endif
