@@ -51,3 +51,41 @@ endif()
 if(CHOIR_UCX AND TARGET PkgConfig::UCX)
   choir_plugin(ucx PkgConfig::UCX)
 endif()
+
+# --- devices that are loaded when asked for -------------------------------------------------------
+# choir_cuda.so: src/device/cuda/ and its side of the plug-in, with what nvcc compiles in it. Code
+# for Ampere, Hopper and Blackwell, and PTX for what comes, unless CMAKE_CUDA_ARCHITECTURES says
+# otherwise.
+set(CHOIR_CUDA AUTO CACHE STRING "CUDA devices, by the CUDA toolkit: ON, OFF or AUTO")
+set_property(CACHE CHOIR_CUDA PROPERTY STRINGS ON OFF AUTO)
+file(GLOB CHOIR_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c)
+file(GLOB CHOIR_CUDA_KERNELS CONFIGURE_DEPENDS src/device/cuda/*.cu)
+if(CHOIR_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  find_package(CUDAToolkit QUIET)
+  if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
+    set(CHOIR_CUDA_FOUND ON)
+  elseif(NOT CHOIR_CUDA STREQUAL AUTO)
+    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt is missing")
+  endif()
+endif()
+if(CHOIR_CUDA_FOUND)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 17)
+  # Debug information of kernels: --generate-line-info costs nothing at run time.
+  add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
+    src/device/plugin_side.c)
+  set_target_properties(choir_cuda PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+  target_include_directories(choir_cuda PRIVATE include src)
+  target_compile_definitions(choir_cuda PRIVATE _GNU_SOURCE CHOIR_VERSION="${PROJECT_VERSION}")
+  target_compile_options(choir_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-extended-lambda -lineinfo>
+    $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -ffp-contract=off>)
+  target_link_libraries(choir_cuda PRIVATE CUDA::cudart CUDA::cublasLt Threads::Threads m)
+  install(TARGETS choir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
+endif()

@@ -1,21 +1,9 @@
-/* Plug-ins: engines that stand on a library not everybody has, loaded when asked for.
- *
- * choir_ucx.so and choir_mpi.so are dlopened, so a program starts without them and a package
- * can ship them apart. A plug-in is built from the tree's own headers and calls the internals
- * it needs by their names, but it can't be linked with them: libchoir hides what is internal,
- * and the `choir` command has no libchoir at all. So whoever loads it hands over a table of
- * functions, and plugin_side.c, which is part of every plug-in, defines those names there, each
- * as one call through the table:
- *
- *     plug-in                                   libchoir.so, or the command
- *     engine: choir__engine_peer(...)
- *       -> plugin_side.c: host->choir__engine_peer(...)  ->  engine.c: choir__engine_peer
- *
- * The table is one list below. A plug-in that was built with other structs or another list is
- * refused. */
+/* Engines in plug-ins (base/plugin.h): the functions that they may call, and how one is opened.
+ */
 #ifndef CHOIR_COMM_PLUGIN_H
 #define CHOIR_COMM_PLUGIN_H
 
+#include "base/plugin.h"
 #include "comm/engine.h"
 #include "comm/recorder.h"
 #include "comm/reduce.h"
@@ -102,8 +90,7 @@ typedef struct choir__plugin_host {
 
 /* What a plug-in shows, under the name choir_plugin. */
 typedef struct choir__plugin {
-    const char *version; /* CHOIR_VERSION. Stays first, for builds to come */
-    uint32_t layout;     /* CHOIR__PLUGIN_LAYOUT */
+    choir__plugin_head head;
     void (*start)(const choir__plugin_host *host);
     choir_status (*open)(choir__meeting *meeting, choir__engine **engine);
 } choir__plugin;
@@ -123,10 +110,5 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
  * isn't there. Errors: unsupported; the engine's own. */
 choir_status choir__plugin_engine(
     const char *name, const char *needs, choir__meeting *meeting, choir__engine **engine);
-
-/* Where choir_<name>.so is: in a folder of CHOIR_PLUGIN_PATH, or where this program's build or
- * install has its plug-ins. On the heap; NULL if in none, and `looked` (on the heap, may be
- * NULL) names the folders. */
-char *choir__plugin_find(const char *name, char **looked);
 
 #endif

@@ -18,8 +18,7 @@ static void start(const choir__plugin_host *of)
 
 extern const choir__plugin choir_plugin;
 __attribute__((visibility("default"))) const choir__plugin choir_plugin = {
-    .version = CHOIR_VERSION,
-    .layout = CHOIR__PLUGIN_LAYOUT,
+    .head = {CHOIR_VERSION, CHOIR__PLUGIN_LAYOUT},
     .start = start,
     .open = choir__plugin_open,
 };

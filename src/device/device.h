@@ -11,10 +11,10 @@
 
 typedef struct choir__pool choir__pool;
 
-/* How a backend gets memory from the system. */
+/* How a backend gets memory from the system, for one of its devices. */
 typedef struct choir__memory_ops {
-    void *(*get)(size_t bytes); /* NULL: none left */
-    void (*put)(void *p, size_t bytes);
+    void *(*get)(void *arg, size_t bytes); /* NULL: none left */
+    void (*put)(void *arg, void *p, size_t bytes);
 } choir__memory_ops;
 
 /* Carries bytes where no queue of this process can: between a device that has a carrier and any
@@ -26,6 +26,8 @@ struct choir__carrier {
      * are needed at x (no queue: not at all). */
     void (*carry)(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
         void *y, size_t bytes, choir__event ready, choir__event *read);
+    /* Whether `to` reads the memory of `from` by itself. NULL: no device does. */
+    bool (*reads)(const choir_device *to, const choir_device *from);
 };
 
 struct choir_device {
@@ -37,13 +39,22 @@ struct choir_device {
     const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
     const choir__kernels *reference; /* every dtype; f64 */
     void *backend;
-    choir__carrier *carrier; /* NULL: any queue here reads its memory */
-    bool away;               /* in another process: here it has addresses, no memory, and runs
-                                nothing */
-    choir__gauges *gauges;   /* on the board; NULL: there is none */
-    double born;             /* choir__now() */
+    const struct choir__far *far; /* how its memory is reached (far.h); NULL: as the host's */
+    choir__carrier *carrier;      /* NULL: any queue here reads its memory. choir__carrier_of */
+    bool away;             /* in another process: here it has addresses, no memory, and runs
+                              nothing */
+    choir__gauges *gauges; /* on the board; NULL: there is none */
+    double born;           /* choir__now() */
     choir_device *next;
 };
+
+/* What brings bytes of `from` to `to`; NULL: it reads them. */
+static inline choir__carrier *choir__carrier_of(
+    const choir_device *from, const choir_device *to)
+{
+    choir__carrier *c = from->carrier;
+    return c && c->reads && c->reads(to, from) ? NULL : c;
+}
 
 /* The table that serves tensors of a dtype. */
 static inline const choir__kernels *choir__device_kernels(
@@ -68,6 +79,23 @@ void choir__device_place(choir_device *device, int index);
  * device. */
 void choir__device_bind_thread(choir_device *device);
 
+/* What a device can say about memory that it does not have, for messages: "", or "; 3 of 80 GiB
+ * of the GPU are free". */
+void choir__device_memory_note(const choir_device *device, char *text, size_t bytes);
+
+/* What the driver says of device `index` of a kind, as members of a JSON object; "" if nothing.
+ */
+void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
+
+/* Why there are no devices of a kind; "" if there are. */
+const char *choir__device_why_none(const char *kind);
+
+/* Devices of a kind whose backend is loaded, and at work: processes may not fork then. */
+bool choir__device_forbids_fork(void);
+
+/* Another stream on the device, for a queue that is not its own; NULL: it has none. */
+struct choir__stream *choir__device_stream(choir_device *device);
+
 /* What decides the bits of its results besides the program, "cpu avx512, oneDNN 2.6.3, 1
  * thread(s)": ranks compare it. */
 enum { CHOIR__SIGNATURE = 128 };
@@ -80,8 +108,10 @@ void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNAT
  * their events and returns to the pool only after them. */
 typedef struct choir__block choir__block;
 
-/* gauges: kept up to date for others to see; NULL: nobody looks. */
-choir__pool *choir__pool_new(const choir__memory_ops *ops, choir__pool_gauges *gauges);
+/* arg: what ops are called with. gauges: kept up to date for others to see; NULL: nobody looks.
+ */
+choir__pool *choir__pool_new(
+    const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges);
 void choir__pool_free(choir__pool *pool);
 
 /* Memory of somebody else's that stands for the device's, as what ranks share does: counts it

@@ -30,6 +30,7 @@ struct choir__block {
 
 struct choir__pool {
     const choir__memory_ops *ops;
+    void *arg; /* the ops' */
     pthread_mutex_t lock;
     choir__block *cached[CLASSES];
     choir__pool *next;      /* in a list of retired ones */
@@ -56,10 +57,12 @@ static int class_of(size_t bytes)
     return class;
 }
 
-choir__pool *choir__pool_new(const choir__memory_ops *ops, choir__pool_gauges *gauges)
+choir__pool *choir__pool_new(
+    const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges)
 {
     choir__pool *pool = choir__calloc(1, sizeof *pool);
     pool->ops = ops;
+    pool->arg = arg;
     pool->gauges = gauges;
     pool->counts = pool;
     pthread_mutex_init(&pool->lock, NULL);
@@ -107,7 +110,7 @@ static void forget_readers(choir__block *block)
 static void give_back(choir__pool *pool, choir__block *block)
 {
     forget_readers(block);
-    pool->ops->put(block->data, block->bytes);
+    pool->ops->put(pool->arg, block->data, block->bytes);
     count(pool, 0, -(ptrdiff_t)block->bytes);
     free(block->readers);
     free(block);
@@ -218,7 +221,7 @@ static choir__block *fresh(choir__pool *pool, int class)
     size_t bytes = class_bytes(class);
     if (!count(pool, 0, (ptrdiff_t)bytes))
         return NULL;
-    void *data = pool->ops->get(bytes);
+    void *data = pool->ops->get(pool->arg, bytes);
     if (!data) {
         count(pool, 0, -(ptrdiff_t)bytes);
         return NULL;
@@ -305,7 +308,7 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 {
     choir__pool *old = device->pool;
     if (!pool) {
-        pool = choir__pool_new(old->ops, NULL);
+        pool = choir__pool_new(old->ops, old->arg, NULL);
         pool->counts = old->counts;
     }
     device->pool = pool;

@@ -2,6 +2,7 @@
  *
  *     issued    tasks copied into the ring          (grows under issue_lock)
  *     finished  tasks whose function has returned   (grows under the runner's lock)
+ *               and, where there is a stream, the place it has reached (stream.h)
  *
  * A place in the queue is a value of `issued`; it has been reached when `finished` has caught
  * up. Whoever holds `running` executes tasks; a waiter takes it if it is free, else sleeps
@@ -19,11 +20,13 @@
 
 #include "base/futex.h"
 #include "device/recording.h"
+#include "device/stream.h"
 
 enum {
     RING_BYTES = 1 << 23, /* a step of many micro-batches on several devices; pages as needed */
     HOT_BYTES = 1 << 18,  /* stays in the cache: an empty queue begins again behind it */
     NAP_US = 1000,
+    STREAM_NAP_US = 20, /* of the worker, whose tasks are a host's waits */
     SPINS = 300,
     LONG_US = 100000, /* a sleeper looks again this often, should a wake-up be lost */
 };
@@ -108,8 +111,11 @@ double choir__queue_issued(void)
     return current->looked - (ago > 0 ? ago * 1e-3 : 0);
 }
 
+/* A stream keeps its own time. */
 static void begin_busy(choir__queue *q)
 {
+    if (q->opts.stream)
+        return;
     q->busy_from = look(q);
     atomic_store_explicit(
         &q->gauges->busy_since_ns, (int64_t)(q->busy_from * 1e9), memory_order_relaxed);
@@ -117,6 +123,8 @@ static void begin_busy(choir__queue *q)
 
 static void end_busy(choir__queue *q)
 {
+    if (q->opts.stream)
+        return;
     double busy = (q->fresh ? q->looked : look(q)) - q->busy_from;
     uint64_t sum = atomic_load_explicit(&q->busy_ns, memory_order_relaxed) +
                    (uint64_t)(busy > 0 ? busy * 1e9 : 0);
@@ -141,16 +149,33 @@ static uint64_t finished(choir__queue *q)
 
 static void wait_task(const void *args);
 static void let_go_of_awaited(const void *args);
+static void wait_for_stream(choir__queue *q, uint64_t place);
 
+static void call(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+{
+    fn(args);
+    if (q->opts.stream)
+        q->opts.stream->ops->ran(q->opts.stream, fn, args, bytes);
+}
+
+/* Who watches a stream's queue sees its tasks one by one: nothing overlaps then. */
 static void run_task(choir__queue *q, const task *t)
 {
     choir__observer *observer = atomic_load_explicit(&q->observer, memory_order_acquire);
-    if (!observer || t->fn == wait_task) {
+    if (t->fn == wait_task) {
         t->fn(t->args);
         return;
     }
+    if (!observer) {
+        call(q, t->fn, t->args, t->bytes - sizeof *t);
+        return;
+    }
+    uint64_t before = finished(q);
+    wait_for_stream(q, before);
     double start = choir__now();
-    t->fn(t->args);
+    call(q, t->fn, t->args, t->bytes - sizeof *t);
+    if (q->opts.stream)
+        q->opts.stream->ops->wait(q->opts.stream, before + 1, before + 1);
     observer(q->observer_arg, t->fn, t->args, start, choir__now());
 }
 
@@ -184,8 +209,11 @@ static void run_next(choir__queue *q, uint64_t until)
     }
 }
 
-/* Runs tasks up to the place `until`; the caller holds `running`, which this gives back. */
-static void run_until(choir__queue *q, uint64_t until)
+static bool must_wait(const choir__queue *q);
+
+/* Runs tasks up to the place `until`, or the first that must wait if it may not; the caller
+ * holds `running`, which this gives back. */
+static void run_tasks(choir__queue *q, uint64_t until, bool may_wait)
 {
     choir__queue *outer = current;
     current = q;
@@ -193,7 +221,7 @@ static void run_until(choir__queue *q, uint64_t until)
         begin_busy(q);
     if (q->opts.enter)
         q->opts.enter(q->opts.arg);
-    while (finished(q) < until)
+    while (finished(q) < until && (may_wait || !must_wait(q)))
         run_next(q, until);
     atomic_store(&q->running, 0);
     current = outer;
@@ -201,6 +229,11 @@ static void run_until(choir__queue *q, uint64_t until)
         if (outer->opts.enter)
             outer->opts.enter(outer->opts.arg);
     }
+}
+
+static void run_until(choir__queue *q, uint64_t until)
+{
+    run_tasks(q, until, true);
 }
 
 static void sleep_until(choir__queue *q, uint64_t place)
@@ -213,7 +246,8 @@ static void sleep_until(choir__queue *q, uint64_t place)
         choir__futex_wait(&q->done, seen, LONG_US);
 }
 
-static void wait_for(choir__queue *q, uint64_t place)
+/* Until the tasks up to a place have been run. */
+static void wait_for_tasks(choir__queue *q, uint64_t place)
 {
     for (int spins = 0; finished(q) < place; spins++) {
         if (!q->opts.worker_only && try_running(q))
@@ -223,6 +257,31 @@ static void wait_for(choir__queue *q, uint64_t place)
         else
             sleep_until(q, place);
     }
+}
+
+static void stop_with(choir__queue *q, choir_status status, const char *message);
+static void blame(const choir__queue *q, choir_status status);
+
+/* Until the stream, if there is one, has reached a place whose tasks have been run. */
+static void wait_for_stream(choir__queue *q, uint64_t place)
+{
+    choir__stream *s = q->opts.stream;
+    if (!s)
+        return;
+    choir_status status = s->ops->wait(s, place, finished(q));
+    if (status != CHOIR_OK && atomic_load(&q->status) == CHOIR_OK) {
+        blame(q, status);
+        stop_with(q, status, choir_error_message());
+    }
+    uint64_t busy = (uint64_t)(s->ops->busy_s(s) * 1e9);
+    atomic_store_explicit(&q->busy_ns, busy, memory_order_relaxed);
+    atomic_store_explicit(&q->gauges->busy_ns, busy, memory_order_relaxed);
+}
+
+static void wait_for(choir__queue *q, uint64_t place)
+{
+    wait_for_tasks(q, place);
+    wait_for_stream(q, place);
 }
 
 /* --- the worker --- */
@@ -310,6 +369,15 @@ static task *reserve(choir__queue *q, size_t bytes)
     return (task *)q->ring;
 }
 
+/* The issuer of a stream's task runs it; what must wait is left to the worker. */
+static void run_at_once(choir__queue *q, uint64_t issued)
+{
+    if (finished(q) < issued && try_running(q))
+        run_tasks(q, issued, false);
+    if (finished(q) < issued)
+        ring_bell(q);
+}
+
 void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
 {
     size_t need = (sizeof(task) + bytes + 15) & ~(size_t)15;
@@ -318,7 +386,7 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
     while (!(t = reserve(q, need))) { /* full: help, or wait for half of it to drain */
         uint64_t issued = atomic_load(&q->issued), done = finished(q);
         pthread_mutex_unlock(&q->issue_lock);
-        wait_for(q, done + (issued - done + 1) / 2);
+        wait_for_tasks(q, done + (issued - done + 1) / 2);
         pthread_mutex_lock(&q->issue_lock);
     }
     t->fn = fn;
@@ -332,7 +400,9 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
     if (!q->started)
         start_worker(q);
     pthread_mutex_unlock(&q->issue_lock);
-    if (atomic_load(&q->asleep))
+    if (q->opts.stream)
+        run_at_once(q, issued);
+    else if (atomic_load(&q->asleep))
         ring_bell(q);
 }
 
@@ -349,6 +419,9 @@ void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, 
 choir__event choir__queue_record(choir__queue *queue)
 {
     choir__event event = {queue, atomic_load(&queue->issued)};
+    choir__stream *s = queue->opts.stream;
+    if (s && finished(queue) == event.seq) /* else who waits has it marked, a little later */
+        s->ops->mark(s, event.seq);
     if (!queue->opts.null)
         choir__recording_note_event(event);
     return event;
@@ -379,17 +452,44 @@ static void stop_with(choir__queue *q, choir_status status, const char *message)
     atomic_store(&q->status, status);
 }
 
+static bool follows(const choir__queue *q, const choir__queue *other)
+{
+    return q->opts.stream && other->opts.stream &&
+           q->opts.stream->ops == other->opts.stream->ops;
+}
+
+/* Whether the host would have to wait in the next task. */
+static bool must_wait(const choir__queue *q)
+{
+    const task *t =
+        (const task *)(q->ring + atomic_load_explicit(&q->read, memory_order_relaxed));
+    if (!t->fn)
+        t = (const task *)q->ring;
+    if (t->fn != wait_task)
+        return false;
+    const choir__event *event = (const choir__event *)t->args;
+    return follows(q, event->queue) ? finished(event->queue) < event->seq
+                                    : !choir__event_done(*event);
+}
+
 static void wait_task(const void *args)
 {
     const choir__event *event = args;
-    if (finished(event->queue) < event->seq) {
+    choir__queue *other = event->queue;
+    bool follow = follows(current, other);
+    if (follow ? finished(other) < event->seq : !choir__event_done(*event)) {
         end_busy(current);
-        wait_for(event->queue, event->seq);
+        wait_for_tasks(other, event->seq);
+        if (!follow)
+            wait_for_stream(other, event->seq);
         begin_busy(current);
     }
-    choir_status status = choir__queue_status(event->queue);
+    choir__stream *mine = current->opts.stream;
+    if (follow)
+        mine->ops->follow(mine, other->opts.stream, event->seq, finished(other));
+    choir_status status = choir__queue_status(other);
     if (status != CHOIR_OK)
-        stop_with(current, status, event->queue->message);
+        stop_with(current, status, other->message);
     let_go_of_awaited(args);
 }
 
@@ -415,7 +515,13 @@ choir_status choir__queue_wait_event(choir__queue *queue, choir__event event)
 
 bool choir__event_done(choir__event event)
 {
-    return event.queue && finished(event.queue) >= event.seq;
+    choir__stream *s = event.queue ? event.queue->opts.stream : NULL;
+    if (!event.queue || finished(event.queue) < event.seq)
+        return false;
+    if (!s || s->ops->reached(s) >= event.seq)
+        return true;
+    s->ops->mark(s, finished(event.queue)); /* unless there is one: for who asks again */
+    return false;
 }
 
 choir_status choir__event_wait(choir__event event)
@@ -434,6 +540,16 @@ choir_status choir__queue_wait(choir__queue *queue)
 
 /* --- failure --- */
 
+/* Whose task it was goes before the sentence. */
+static void blame(const choir__queue *q, choir_status status)
+{
+    if (!q->opts.blames)
+        return;
+    char *why = choir__strdup(choir_error_message());
+    choir__error(status, "%s: %s", q->name, why);
+    free(why);
+}
+
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
 {
     choir__queue *q = current;
@@ -441,11 +557,8 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     va_start(args, format);
     choir__verror(status, format, args);
     va_end(args);
-    if (q && q->opts.blames) { /* whose task it was */
-        char *why = choir__strdup(choir_error_message());
-        choir__error(status, "%s: %s", q->name, why);
-        free(why);
-    }
+    if (q)
+        blame(q, status);
     if (q)
         stop_with(q, status, choir_error_message());
     return status;
@@ -472,8 +585,11 @@ void choir__queue_clear(choir__queue *queue)
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 {
+    choir__stream *s = queue->opts.stream;
     uint64_t done =
         finished(queue); /* first: what is issued meanwhile is not finished before it */
+    if (s)
+        done = (uint64_t)choir__min((int64_t)done, (int64_t)s->ops->reached(s));
     return (choir__queue_stats){
         .busy_s = (double)atomic_load(&queue->busy_ns) * 1e-9,
         .issued = atomic_load(&queue->issued),
@@ -503,6 +619,40 @@ void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)
     atomic_store_explicit(&queue->observer, fn, memory_order_release);
 }
 
+bool choir__queue_observed(choir__queue *queue)
+{
+    return atomic_load(&queue->observer) != NULL;
+}
+
+/* --- streams --- */
+
+choir__stream *choir__queue_stream(choir__queue *queue)
+{
+    return queue->opts.stream;
+}
+
+void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
+{
+    wait_for_tasks(q, atomic_load(&q->issued));
+    while (!try_running(q))
+        choir__pause();
+    choir__queue *outer = current;
+    current = q;
+    if (q->opts.enter)
+        q->opts.enter(q->opts.arg);
+    call(q, fn, args, bytes);
+    atomic_store(&q->running, 0);
+    current = outer;
+    if (outer && outer->opts.enter)
+        outer->opts.enter(outer->opts.arg);
+}
+
+static void enter_stream(void *arg)
+{
+    choir__stream *s = arg;
+    s->ops->enter(s);
+}
+
 /* --- life --- */
 
 choir__queue *choir__queue_new(choir__queue_opts opts)
@@ -513,7 +663,11 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     q->opts.name = q->name;
     q->gauges = opts.gauges ? opts.gauges : &q->unseen;
     if (!q->opts.patience_us)
-        q->opts.patience_us = NAP_US;
+        q->opts.patience_us = opts.stream ? STREAM_NAP_US : NAP_US;
+    if (opts.stream) {
+        q->opts.enter = enter_stream;
+        q->opts.arg = opts.stream;
+    }
     if (opts.core_count > 0) {
         int *cores = choir__alloc((size_t)opts.core_count * sizeof *cores);
         q->opts.cores = memcpy(cores, opts.cores, (size_t)opts.core_count * sizeof *cores);
@@ -536,6 +690,9 @@ void choir__queue_free(choir__queue *q)
     if (!q)
         return;
     stop_worker(q);
+    if (q->opts.stream)
+        q->opts.stream->ops->free(q->opts.stream);
+    q->opts.stream = NULL; /* what is left of the queue has reached every place */
     pthread_mutex_lock(&registry_lock);
     choir__queue **link = &registry;
     while (*link != q)

@@ -8,6 +8,10 @@
  * whose work needs the worker's own thread pool (a device of several cores) are run by the
  * worker alone.
  *
+ * Tasks of a queue with a stream (stream.h) only issue work to it, so whoever issues a task
+ * runs it at once, unless it would have to wait for a queue of the host's; then the worker
+ * does. Such a task is finished when its stream has come to it.
+ *
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *
  * A task that fails calls choir__queue_fail; the first failure sticks to the queue, the tasks
@@ -34,10 +38,12 @@ typedef struct choir__queue_opts {
     void (*enter)(
         void *arg); /* called on a thread each time it becomes the runner; may be NULL */
     void *arg;
-    choir__queue_gauges *gauges; /* kept up to date for others to see; NULL: nobody looks */
-    bool timed;                  /* note when tasks are issued: choir__queue_issued */
-    bool null;                   /* what is issued to it is dropped, and done at once */
-    bool blames;                 /* what a task fails with begins with the queue's name */
+    choir__queue_gauges *gauges;  /* kept up to date for others to see; NULL: nobody looks */
+    bool timed;                   /* note when tasks are issued: choir__queue_issued */
+    bool null;                    /* what is issued to it is dropped, and done at once */
+    bool blames;                  /* what a task fails with begins with the queue's name */
+    struct choir__stream *stream; /* what tasks give their work to (stream.h): the queue's from
+                                     now on, in place of enter. NULL: they do it themselves */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
@@ -112,6 +118,15 @@ typedef void choir__observer(
 
 /* From now on; NULL: nobody watches. The queue is drained first. */
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
+
+/* Its stream; NULL: none. */
+struct choir__stream *choir__queue_stream(choir__queue *queue);
+
+/* Runs fn on this thread as the queue's runner, outside of its order. */
+void choir__queue_run_now(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
+
+/* Whether somebody observes it. */
+bool choir__queue_observed(choir__queue *queue);
 
 /* Drains every queue and joins all workers, before a fork; they start anew on demand. */
 void choir__queues_quiesce(void);

@@ -5,40 +5,10 @@
  * must stay theirs: whoever records keeps it (choir_step gives the step a pool of its own).
  * Places in queues differ from replay to replay, so events are numbered, and waits name the
  * number. */
-#include "device/recording.h"
+#include "device/recording_list.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum kind { TASK, EVENT, WAIT, MOVED, HOST };
-
-typedef struct entry {
-    enum kind kind;
-    uint32_t bytes; /* TASK: of arguments, which follow in `args` at args_at */
-    size_t args_at;
-    choir__queue *queue;
-    union {
-        choir__task *fn;
-        int event; /* EVENT, WAIT: its number */
-        struct {
-            choir__queue *from;
-            uint64_t bytes;
-        } moved;
-        struct {
-            choir_status (*fn)(void *);
-            void *arg;
-        } host;
-    } as;
-} entry;
-
-struct choir__recording {
-    entry *entries;
-    int count, capacity;
-    unsigned char *args;
-    size_t args_used, args_capacity;
-    choir__event *events; /* as recorded, then as last replayed */
-    int event_count;
-};
 
 static _Thread_local choir__recording *open_recording;
 
@@ -122,6 +92,7 @@ void choir__recording_free(choir__recording *recording)
     if (!recording)
         return;
     choir__recording_close(recording);
+    choir__graphs_free(recording);
     free(recording->entries);
     free(recording->args);
     free(recording->events);
@@ -133,28 +104,31 @@ bool choir__recording_active(void)
     return open_recording != NULL;
 }
 
-choir_status choir__recording_replay(choir__recording *r)
+static choir_status issue_again(choir__recording *r, const entry *e)
 {
-    for (int i = 0; i < r->count; i++) {
-        entry *e = &r->entries[i];
-        choir_status status = CHOIR_OK;
-        switch (e->kind) {
-        case TASK:
-            choir__queue_issue_raw(e->queue, e->as.fn, r->args + e->args_at, e->bytes);
-            break;
-        case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
-        case WAIT:
-            status = choir__queue_wait_event_raw(e->queue, r->events[e->as.event]);
-            break;
-        case MOVED:
-            choir__queue_moved_raw(e->queue, e->as.moved.from, e->as.moved.bytes);
-            break;
-        case HOST: status = e->as.host.fn(e->as.host.arg); break;
-        }
-        if (status != CHOIR_OK)
-            return status;
+    switch (e->kind) {
+    case TASK:
+        choir__queue_issue_raw(e->queue, e->as.fn, r->args + e->args_at, e->bytes);
+        break;
+    case EVENT: r->events[e->as.event] = choir__queue_record(e->queue); break;
+    case WAIT: return choir__queue_wait_event_raw(e->queue, r->events[e->as.event]);
+    case MOVED: choir__queue_moved_raw(e->queue, e->as.moved.from, e->as.moved.bytes); break;
+    case HOST: return e->as.host.fn(e->as.host.arg);
     }
     return CHOIR_OK;
+}
+
+choir_status choir__recording_replay(choir__recording *r)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < r->count && status == CHOIR_OK;) {
+        int after = choir__graphs_launch(r, i);
+        if (after == i)
+            status = issue_again(r, &r->entries[i++]);
+        else
+            i = after;
+    }
+    return status;
 }
 
 choir_status choir__host_call(choir_status (*fn)(void *arg), void *arg)

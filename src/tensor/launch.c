@@ -38,11 +38,12 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
 static void carry(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x);
+    choir__carrier *carrier = from->carrier;
     choir__event ready = x->storage->ready, read = {0};
     if (!ready.queue)
         ready = choir__queue_record(from->queue);
-    from->carrier->carry(from->carrier, from, choir__data(x), choir__device_of(y),
-        choir__data(y), (size_t)x->count * choir_dtype_size(x->dtype), ready, &read);
+    carrier->carry(carrier, from, choir__data(x), choir__device_of(y), choir__data(y),
+        (size_t)x->count * choir_dtype_size(x->dtype), ready, &read);
     if (read.queue && (x->storage->block || x->storage->mapping))
         choir__storage_read_by(x->storage, read.queue);
     else if (read.queue)
@@ -89,14 +90,16 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     if (y->count == 0)
         return;
     choir__storage_claim(y->storage);
-    if (from->carrier)
+    bool carried = choir__carrier_of(from, to) != NULL;
+    if (carried)
         carry_in_order(y, x);
-    if (from->carrier || to->away)
+    if (carried || to->away)
         return;
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);
-    if (!to->carrier) /* else it has that memory, or is in another process */
+    if (!to->carrier ||
+        to->carrier->reads) /* else it has that memory, or is in another process */
         choir__queue_moved(
             to->queue, from->queue, (uint64_t)x->count * choir_dtype_size(x->dtype));
     choir__storage_read_by(x->storage, to->queue); /* its owner may let go of x before that */

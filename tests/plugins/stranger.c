@@ -8,4 +8,4 @@ static void start(const choir__plugin_host *host)
 }
 
 extern const choir__plugin choir_plugin;
-const choir__plugin choir_plugin = {.version = VERSION, .layout = LAYOUT, .start = start};
+const choir__plugin choir_plugin = {.head = {VERSION, LAYOUT}, .start = start};

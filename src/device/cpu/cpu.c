@@ -43,8 +43,9 @@ static int allowed_cores(void)
     return cores.count;
 }
 
-static int count_devices(void)
+static int count_devices(char *why, size_t bytes)
 {
+    (void)why, (void)bytes; /* there is always one */
     const char *wanted = getenv("CHOIR_CPU_DEVICES");
     int n = wanted ? atoi(wanted) : 0;
     return n > 0 ? n : allowed_cores();
@@ -66,13 +67,15 @@ static void put_memory(void *p, size_t bytes)
 }
 
 /* Small blocks share pages: a mapping each would waste most of one. */
-static void *get_any(size_t bytes)
+static void *get_any(void *arg, size_t bytes)
 {
+    (void)arg;
     return bytes >= 65536 ? get_memory(bytes) : aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 }
 
-static void put_any(void *p, size_t bytes)
+static void put_any(void *arg, void *p, size_t bytes)
 {
+    (void)arg;
     if (bytes >= 65536)
         put_memory(p, bytes);
     else
@@ -128,7 +131,8 @@ static choir_status open_cpu(choir_device *device)
 {
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
     device->reference = &choir__cpu_reference;
-    device->pool = choir__pool_new(&memory, device->gauges ? &device->gauges->pool : NULL);
+    device->pool =
+        choir__pool_new(&memory, NULL, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);
     return CHOIR_OK;
 }

@@ -19,7 +19,13 @@
 extern "C" {
 #endif
 
-#include "device/device.h"
+#include <choir/device.h>
+#include "device/kernels.h"
+
+#ifdef __cplusplus /* which knows no _Atomic, so no queue.h */
+choir_status choir__queue_fail(choir_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+#endif
 
 /* What device code found wrong, in pinned memory: the first to raise it wins. */
 typedef enum choir__cuda_wrong {
@@ -48,7 +54,9 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory that the GPU sees at the same address */
     struct choir__cuda_scratch *scratch;
-    void *dnn; /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
+    bool capturing; /* what is launched is kept, not run */
+    bool refused;   /* something could not be captured */
+    void *dnn;      /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
 } choir__cuda;
 
 /* The context current on this thread: set while a queue's tasks run. */
@@ -68,7 +76,7 @@ int choir__cuda_gpu_of(const void *p);
 bool choir__cuda_ok(cudaError_t error, const char *what);
 
 /* The kernels, one name for each of the table's. */
-#define X(name) void choir__cuda_##name(const choir__k_##name *k);
+#define X(name) void choir__cuda_##name(const choir__k_##name *k) __attribute__((weak));
 CHOIR__KERNEL_LIST(X)
 #undef X
 

@@ -42,14 +42,16 @@ static choir__on_failure on_failure;
 
 /* --- what is away --- */
 
-static void *get_addresses(size_t bytes)
+static void *get_addresses(void *arg, size_t bytes)
 {
+    (void)arg;
     void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 
-static void put_addresses(void *p, size_t bytes)
+static void put_addresses(void *arg, void *p, size_t bytes)
 {
+    (void)arg;
     munmap(p, bytes);
 }
 
@@ -70,7 +72,7 @@ static void make_device(choir__remote *r, int rank)
     d->away = true;
     d->gauges = NULL;
     d->queue = choir__queue_new((choir__queue_opts){.name = d->name, .null = true});
-    d->pool = choir__pool_new(&addresses, NULL);
+    d->pool = choir__pool_new(&addresses, NULL, NULL);
 }
 
 static void free_devices(void *arg)

@@ -1,0 +1,36 @@
+/* Plug-ins: parts of Choir that stand on a library not everybody has, loaded when asked for.
+ *
+ * choir_ucx.so, choir_mpi_*.so and choir_cuda.so are dlopened, so a program starts without them
+ * and a package can ship them apart. A plug-in is built from the tree's own headers and calls
+ * the internals it needs by their names, but it can't be linked with them: libchoir hides what
+ * is internal, and the `choir` command has no libchoir at all. So whoever loads it hands over a
+ * table of functions, and the plug-in's side (comm/plugin_side.c, device/plugin_side.c) defines
+ * those names there, each as one call through the table:
+ *
+ *     plug-in                                   libchoir.so, or the command
+ *     engine: choir__engine_peer(...)
+ *       -> plugin_side.c: host->choir__engine_peer(...)  ->  engine.c: choir__engine_peer
+ *
+ * A plug-in that was built with other structs or another table is refused. */
+#ifndef CHOIR_PLUGIN_H
+#define CHOIR_PLUGIN_H
+
+#include "base/base.h"
+
+/* What every plug-in shows under the name choir_plugin begins with this, for builds to come. */
+typedef struct choir__plugin_head {
+    const char *version; /* CHOIR_VERSION */
+    uint32_t layout;     /* a digest of the sizes of structs that both sides know */
+} choir__plugin_head;
+
+/* Loads choir_<name>.so and checks that it fits. what: "backend 'ucx' is", needs: what to
+ * install, for messages. Errors: unsupported. */
+choir_status choir__plugin_load(const char *name, const char *what, const char *needs,
+    uint32_t layout, const choir__plugin_head **plugin);
+
+/* Where choir_<name>.so is: in a folder of CHOIR_PLUGIN_PATH, or where this program's build or
+ * install has its plug-ins. On the heap; NULL if in none, and `looked` (on the heap, may be
+ * NULL) names the folders. */
+char *choir__plugin_find(const char *name, char **looked);
+
+#endif

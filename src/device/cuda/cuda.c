@@ -1,0 +1,222 @@
+/* CUDA devices: the backend of cuda:0, cuda:1, ... in a plug-in.
+ *
+ * GPUs are numbered as CUDA numbers them: in the order of CUDA_VISIBLE_DEVICES. With
+ * CHOIR_CUDA_DEVICES=n there are n devices, dealt out over them: device i is on GPU i mod
+ * their number, with a stream and a pool of its own, so that whatever is about many devices
+ * runs on one card. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/memory.h"
+#include "device/cuda/nvml.h"
+#include "device/cuda/stream.h"
+#include "device/cuda/table.h"
+#include "device/plugin.h"
+
+/* --- how many --- */
+
+static struct {
+    pthread_once_t once;
+    int gpus;
+    char why[256]; /* there are none */
+} found = {.once = PTHREAD_ONCE_INIT};
+
+static void look(void)
+{
+    int driver = 0, runtime = 0;
+    cudaError_t error = cudaGetDeviceCount(&found.gpus);
+    cudaGetLastError();
+    if (error == cudaSuccess && found.gpus > 0)
+        return;
+    found.gpus = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver)
+        snprintf(found.why, sizeof found.why,
+            "the NVIDIA driver is too old: it serves CUDA %d.%d, and this build wants %d.%d; "
+            "update the driver, or build with an older toolkit",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    else if (error == cudaErrorInsufficientDriver)
+        snprintf(found.why, sizeof found.why,
+            "there is no NVIDIA driver here: nvidia-smi shows whether one is installed");
+    else if (error == cudaErrorNoDevice || error == cudaSuccess)
+        snprintf(found.why, sizeof found.why,
+            "the NVIDIA driver shows no GPU; CUDA_VISIBLE_DEVICES is %s",
+            getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
+    else
+        snprintf(
+            found.why, sizeof found.why, "CUDA does not start: %s", cudaGetErrorString(error));
+}
+
+static int count_devices(char *why, size_t bytes)
+{
+    pthread_once(&found.once, look);
+    if (!found.gpus) {
+        snprintf(why, bytes, "%s", found.why);
+        return 0;
+    }
+    const char *wanted = getenv("CHOIR_CUDA_DEVICES");
+    int n = wanted ? atoi(wanted) : 0;
+    return n > 0 ? n : found.gpus;
+}
+
+/* --- copies to where the GPU's memory cannot be read, and between GPUs --- */
+
+typedef struct transfer {
+    void *to;
+    const void *from;
+    size_t bytes;
+} transfer;
+
+static void transfer_bytes(const void *args)
+{
+    const transfer *t = args;
+    choir__cuda_ok(cudaMemcpyAsync(
+                       t->to, t->from, t->bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
+        "a copy from the GPU");
+}
+
+/* The GPU writes to the host's memory, in its own order; who had that memory before is waited
+ * for, and who comes next waits. */
+static void carry(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
+    void *y, size_t bytes, choir__event ready, choir__event *read)
+{
+    transfer t = {y, x, bytes};
+    (void)carrier;
+    choir__queue_wait_event(from->queue, ready);
+    choir__queue_wait_event(from->queue, choir__queue_record(to->queue));
+    choir__queue_issue(from->queue, transfer_bytes, &t, sizeof t);
+    *read = choir__queue_record(from->queue);
+    choir__queue_wait_event(to->queue, *read);
+    choir__queue_moved(to->queue, from->queue, bytes);
+}
+
+/* GPUs read each other, and take from the host what they are given (copy.cu). */
+static bool reads(const choir_device *to, const choir_device *from)
+{
+    return to->kind == from->kind;
+}
+
+static choir__carrier carrier = {.carry = carry, .reads = reads};
+
+/* --- opening --- */
+
+/* Kernels of one GPU may read the memory of every other that lets them. */
+static void open_peers(int gpu)
+{
+    for (int i = 0; i < found.gpus; i++) {
+        int can = 0;
+        if (i == gpu || cudaDeviceCanAccessPeer(&can, gpu, i) != cudaSuccess || !can)
+            continue;
+        cudaDeviceEnablePeerAccess(i, 0);
+        cudaGetLastError(); /* it was on already */
+    }
+}
+
+static choir_status check_code(const choir_device *device, int gpu)
+{
+    struct cudaDeviceProp p;
+    cudaSetDevice(gpu);
+    cudaError_t error = choir__cuda_code_runs();
+    if (error == cudaSuccess)
+        return CHOIR_OK;
+    cudaGetLastError();
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
+        return choir__error(
+            CHOIR_ERR_DEVICE, "%s does not start: %s", device->name, cudaGetErrorString(error));
+    if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
+        return choir__error(CHOIR_ERR_DEVICE, "%s can't be asked what it is", device->name);
+    return choir__error(CHOIR_ERR_UNSUPPORTED,
+        "%s is %s, of compute capability %d.%d, for which this build has no code: build with "
+        "-DCMAKE_CUDA_ARCHITECTURES=%d%d",
+        device->name, p.name, p.major, p.minor, p.major, p.minor);
+}
+
+static choir_status open_cuda(choir_device *device)
+{
+    int gpu = device->index % found.gpus;
+    choir_status status = check_code(device, gpu);
+    if (status != CHOIR_OK)
+        return status;
+    choir__stream *stream = choir__cuda_stream_new(gpu, device);
+    if (!stream)
+        return CHOIR_ERR_DEVICE;
+    open_peers(gpu);
+    device->backend = choir__cuda_context_of(stream);
+    device->kernels = device->reference = &choir__cuda_kernels;
+    device->carrier = &carrier;
+    device->pool = choir__pool_new(
+        &choir__cuda_memory, device->backend, device->gauges ? &device->gauges->pool : NULL);
+    device->queue = choir__queue_new((choir__queue_opts){
+        .name = device->name,
+        .stream = stream,
+        .gauges = device->gauges ? &device->gauges->queue : NULL,
+        .blames = true,
+    });
+    return CHOIR_OK;
+}
+
+static choir_status set_threads(choir_device *device, int threads)
+{
+    return threads == 1 ? CHOIR_OK
+                        : choir__error(CHOIR_ERR_ARGUMENT,
+                              "%d threads for %s: a GPU has no number of threads to set",
+                              threads, device->name);
+}
+
+static choir__stream *another_stream(choir_device *device)
+{
+    return choir__cuda_stream_new(((const choir__cuda *)device->backend)->gpu, NULL);
+}
+
+/* --- what it is --- */
+
+static bool multiplies(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
+
+static void signature(const choir_device *device, char *text, size_t bytes)
+{
+    const choir__cuda *cuda = device->backend;
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, cuda->gpu) != cudaSuccess)
+        snprintf(p.name, sizeof p.name, "GPU");
+    snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu", p.name,
+        cuda->capability / 10, cuda->capability % 10, CUDART_VERSION / 1000,
+        CUDART_VERSION % 1000 / 10, cublasLtGetVersion());
+}
+
+static void describe(int index, char *json, size_t bytes)
+{
+    struct cudaDeviceProp p;
+    char bus[64] = "", more[320] = "";
+    size_t left = 0, all = 0;
+    int gpu = index % (found.gpus ? found.gpus : 1);
+    *json = '\0';
+    if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
+        return;
+    cudaDeviceGetPCIBusId(bus, sizeof bus, gpu);
+    cudaSetDevice(gpu);
+    cudaMemGetInfo(&left, &all);
+    choir__nvml_describe(bus, more, sizeof more);
+    snprintf(json, bytes,
+        "\"gpu\":%d,\"model\":\"%s\",\"capability\":\"%d.%d\",\"multiprocessors\":%d,"
+        "\"bus\":\"%s\",\"memory_bytes\":%zu,\"memory_used_bytes\":%zu%s",
+        gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, all, all - left, more);
+}
+
+const choir__backend choir__plugged_backend = {
+    .kind = "cuda",
+    .count = count_devices,
+    .open = open_cuda,
+    .set_threads = set_threads,
+    .multiplies = multiplies,
+    .signature = signature,
+    .far = &choir__cuda_far,
+    .stream = another_stream,
+    .memory_note = choir__cuda_memory_note,
+    .describe = describe,
+};

@@ -1,0 +1,16 @@
+/* A context and its stream (device/stream.h), for a device's queue or a group's. */
+#ifndef CHOIR_CUDA_STREAM_H
+#define CHOIR_CUDA_STREAM_H
+
+#include "device/cuda/cuda.h"
+#include "device/stream.h"
+
+/* A stream on a GPU, with a context of its own; device: whose, NULL: a group's. NULL, with a
+ * message, if CUDA refuses. The stream's `free` ends both. */
+choir__stream *choir__cuda_stream_new(int gpu, choir_device *device);
+choir__cuda *choir__cuda_context_of(choir__stream *stream);
+
+/* What a fault says, in a sentence. */
+const char *choir__cuda_fault_text(const choir__cuda_fault *fault, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,222 @@
+/* Parts of a recording as graphs: what a GPU is given at once.
+ *
+ * A part is a run of entries that only concern queues with streams of one kind: tasks that
+ * touch no host memory, events, waits for each other. Calls of the host (which data come next,
+ * this step's learning rate) and queues of processors lie between parts. A part is captured
+ * when it is first replayed, by running its tasks while the streams keep what they are given;
+ * from then on it is one launch:
+ *
+ *     cuda:0   a b -e1- c       d            [ host call ]   [ a b c d | f g ] one launch
+ *     cuda:1        f (e1) g -e2-                             behind all that came before on
+ *     cuda:0                  d (e2)                          either queue, before all after
+ *
+ * What can't be captured is issued task by task, as on a processor. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/recording_list.h"
+
+enum { FEWEST = 8, MAX_QUEUES = 64 }; /* tasks that are worth a graph */
+
+typedef struct choir__part {
+    int begin, end;                   /* entries */
+    choir__queue *queues[MAX_QUEUES]; /* the first has the launch */
+    int queue_count;
+    choir__graph *graph;
+    bool tried;
+} part;
+
+/* --- where parts are --- */
+
+static bool add_queue(part *p, choir__queue *queue)
+{
+    for (int i = 0; i < p->queue_count; i++)
+        if (p->queues[i] == queue)
+            return true;
+    if (p->queue_count == MAX_QUEUES)
+        return false;
+    p->queues[p->queue_count++] = queue;
+    return true;
+}
+
+/* Who records event number n. */
+static choir__queue *recorder_of(const choir__recording *r, int n)
+{
+    return r->events[n].queue;
+}
+
+static bool belongs(const choir__recording *r, const entry *e, part *p)
+{
+    choir__stream *s = e->kind == HOST ? NULL : choir__queue_stream(e->queue);
+    choir__stream *first = p->queue_count ? choir__queue_stream(p->queues[0]) : s;
+    if (e->kind == MOVED)
+        return true;
+    if (!s || s->ops != first->ops)
+        return false;
+    if (e->kind == TASK && !s->ops->capturable(e->as.fn, r->args + e->args_at))
+        return false;
+    if (e->kind == WAIT) {
+        choir__stream *other = choir__queue_stream(recorder_of(r, e->as.event));
+        if (!other || other->ops != s->ops)
+            return false;
+    }
+    return add_queue(p, e->queue);
+}
+
+static void add_part(choir__recording *r, const part *p, int tasks)
+{
+    if (tasks < FEWEST)
+        return;
+    r->parts = choir__realloc(r->parts, (size_t)(r->part_count + 1) * sizeof *r->parts);
+    r->parts[r->part_count++] = *p;
+}
+
+static void find_parts(choir__recording *r)
+{
+    part p = {0};
+    int tasks = 0;
+    r->parts = choir__alloc(sizeof *r->parts);
+    for (int i = 0; i <= r->count; i++) {
+        const entry *e = &r->entries[i];
+        if (i < r->count && belongs(r, e, &p)) {
+            p.end = i + 1;
+            tasks += e->kind == TASK;
+            continue;
+        }
+        add_part(r, &p, tasks);
+        p = (part){.begin = i + 1, .end = i + 1};
+        tasks = 0;
+    }
+}
+
+/* --- capturing one --- */
+
+static choir__stream *stream_of(choir__queue *queue)
+{
+    return choir__queue_stream(queue);
+}
+
+/* What comes next on one stream is behind what was captured on another until now. */
+static void join(choir__stream *stream, choir__stream *other)
+{
+    void *place = other->ops->place(other);
+    stream->ops->behind(stream, place);
+    stream->ops->drop(place);
+}
+
+static void capture_entries(choir__recording *r, const part *p)
+{
+    void **places = choir__calloc((size_t)r->event_count + 1, sizeof *places);
+    const choir__stream_ops *ops = stream_of(p->queues[0])->ops;
+    for (int i = p->begin; i < p->end; i++) {
+        const entry *e = &r->entries[i];
+        if (e->kind == TASK)
+            choir__queue_run_now(e->queue, e->as.fn, r->args + e->args_at, e->bytes);
+        else if (e->kind == EVENT)
+            places[e->as.event] = ops->place(stream_of(e->queue));
+        else if (e->kind == WAIT && places[e->as.event])
+            ops->behind(stream_of(e->queue), places[e->as.event]);
+    }
+    for (int i = 0; i < r->event_count; i++)
+        ops->drop(places[i]);
+    free(places);
+}
+
+static void capture(choir__recording *r, part *p)
+{
+    choir__stream *first = stream_of(p->queues[0]);
+    p->tried = true;
+    for (int i = 0; i < p->queue_count; i++)
+        if (choir__queue_wait(p->queues[i]) != CHOIR_OK)
+            return;
+    if (!first->ops->begin(first))
+        return;
+    for (int i = 1; i < p->queue_count; i++)
+        join(stream_of(p->queues[i]), first);
+    capture_entries(r, p);
+    for (int i = 1; i < p->queue_count; i++)
+        join(first, stream_of(p->queues[i]));
+    p->graph = first->ops->end(first);
+    for (int i = 0; i < p->queue_count; i++)
+        first->ops->captured(stream_of(p->queues[i]));
+}
+
+/* --- launching one --- */
+
+typedef struct launch {
+    choir__stream *stream;
+    choir__graph *graph;
+} launch;
+
+static void launch_graph(const void *args)
+{
+    const launch *l = args;
+    l->stream->ops->launch(l->stream, l->graph);
+}
+
+/* Events from before the part are waited for by all of it. */
+static void wait_for_earlier(choir__recording *r, const part *p)
+{
+    for (int i = p->begin; i < p->end; i++) {
+        const entry *e = &r->entries[i];
+        bool within = false;
+        for (int k = p->begin; k < i && e->kind == WAIT && !within; k++)
+            within = r->entries[k].kind == EVENT && r->entries[k].as.event == e->as.event;
+        if (e->kind == WAIT && !within)
+            choir__queue_wait_event_raw(p->queues[0], r->events[e->as.event]);
+    }
+}
+
+static void launch_part(choir__recording *r, const part *p)
+{
+    launch l = {stream_of(p->queues[0]), p->graph};
+    for (int i = 1; i < p->queue_count; i++)
+        choir__queue_wait_event_raw(p->queues[0], choir__queue_record(p->queues[i]));
+    wait_for_earlier(r, p);
+    choir__queue_issue_raw(p->queues[0], launch_graph, &l, sizeof l);
+    for (int i = 1; i < p->queue_count; i++)
+        choir__queue_wait_event_raw(p->queues[i], choir__queue_record(p->queues[0]));
+    for (int i = p->begin; i < p->end; i++) {
+        const entry *e = &r->entries[i];
+        if (e->kind == EVENT)
+            r->events[e->as.event] = choir__queue_record(e->queue);
+        else if (e->kind == MOVED)
+            choir__queue_moved_raw(e->queue, e->as.moved.from, e->as.moved.bytes);
+    }
+}
+
+static bool observed(const part *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->queue_count; i++)
+        any |= choir__queue_observed(p->queues[i]);
+    return any;
+}
+
+int choir__graphs_launch(choir__recording *r, int i)
+{
+    if (!r->parts)
+        find_parts(r);
+    for (int k = 0; k < r->part_count; k++) {
+        part *p = &r->parts[k];
+        if (p->begin != i)
+            continue;
+        if (!p->tried && !observed(p))
+            capture(r, p);
+        if (!p->graph || observed(p)) /* who watches wants to see tasks */
+            return i;
+        launch_part(r, p);
+        return p->end;
+    }
+    return i;
+}
+
+void choir__graphs_free(choir__recording *r)
+{
+    for (int k = 0; k < r->part_count; k++)
+        if (r->parts[k].graph)
+            stream_of(r->parts[k].queues[0])->ops->forget(r->parts[k].graph);
+    free(r->parts);
+    r->parts = NULL;
+    r->part_count = 0;
+}

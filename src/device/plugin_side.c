@@ -1,0 +1,46 @@
+/* The plug-in's side of plugin.h: what it shows, and the internals' names, each a call through
+ * the host's table. Part of every backend's plug-in and of nothing else. */
+#include "device/plugin.h"
+
+#include <stdio.h>
+
+static const choir__device_host *host;
+
+static void start(const choir__device_host *of)
+{
+    host = of;
+}
+
+extern const choir__device_plugin choir_plugin;
+__attribute__((visibility("default"))) const choir__device_plugin choir_plugin = {
+    .head = {CHOIR_VERSION, CHOIR__DEVICE_LAYOUT},
+    .start = start,
+    .backend = &choir__plugged_backend,
+};
+
+#define X(type, name, parameters, arguments)                                                   \
+    type name parameters                                                                       \
+    {                                                                                          \
+        return host->name arguments;                                                           \
+    }
+CHOIR__DEVICE_HOST(X)
+#undef X
+
+choir_status choir__error(choir_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    choir__verror(status, format, args);
+    va_end(args);
+    return status;
+}
+
+choir_status choir__queue_fail(choir_status status, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return host->queue_fail(status, text);
+}

@@ -1,0 +1,47 @@
+/* The list that is a recording, for recording.c, which makes and replays it, and graphs.c,
+ * which replays parts of it at once. */
+#ifndef CHOIR_RECORDING_LIST_H
+#define CHOIR_RECORDING_LIST_H
+
+#include "device/recording.h"
+#include "device/stream.h"
+
+enum kind { TASK, EVENT, WAIT, MOVED, HOST };
+
+typedef struct entry {
+    enum kind kind;
+    uint32_t bytes; /* TASK: of arguments, which follow in `args` at args_at */
+    size_t args_at;
+    choir__queue *queue;
+    union {
+        choir__task *fn;
+        int event; /* EVENT, WAIT: its number */
+        struct {
+            choir__queue *from;
+            uint64_t bytes;
+        } moved;
+        struct {
+            choir_status (*fn)(void *);
+            void *arg;
+        } host;
+    } as;
+} entry;
+
+struct choir__recording {
+    entry *entries;
+    int count, capacity;
+    unsigned char *args;
+    size_t args_used, args_capacity;
+    choir__event *events; /* as recorded, then as last replayed */
+    int event_count;
+    struct choir__part *parts; /* graphs.c's; NULL: not looked for yet */
+    int part_count;
+};
+
+/* Where a part that is a graph begins at entry i, launches it and returns the entry behind it;
+ * else i. */
+int choir__graphs_launch(choir__recording *recording, int i);
+
+void choir__graphs_free(choir__recording *recording);
+
+#endif
