@@ -18,7 +18,8 @@ typedef struct choir_env {
     int rank, world, local_rank;
     choir_group *group; /* of all ranks; owned by this struct */
     choir_device
-        *device; /* cpu:(local_rank), around the list when there are more ranks than cores */
+        *device; /* cpu:(local_rank), around the list when there are more ranks than cores; with
+                    CHOIR_DEVICE=cuda or auto a GPU alike, with CHOIR_DEVICE=cuda:1 that one */
     int64_t microbatches; /* the cut of the global batch; a multiple is accumulation. Default:
                              world */
 } choir_env;

@@ -25,7 +25,8 @@ extern "C" {
 typedef struct choir_scope choir_scope;
 typedef struct choir_tensor choir_tensor;
 
-/** A run on one device: the outermost scope, where parameters live. device NULL: cpu:0.
+/** A run on one device: the outermost scope, where parameters live. device NULL: cpu:0, or as
+ * CHOIR_DEVICE says (env.h).
  * Everything random follows from seed. Never NULL. */
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed);
 

@@ -39,7 +39,8 @@ static void help(void)
     }
     printf("\n                        and compositions, as ddp+pipeline\n"
            "  --mesh 2x4            of compositions (default: two devices for the innermost)\n"
-           "  --devices LIST        as cpu:0,cpu:1 or cpu:0-3 (default auto: all)\n"
+           "  --devices LIST        as cpu:0,cpu:1 or cuda:0-3 (default auto: all GPUs,\n"
+           "                        or all cores where there are none)\n"
            "  --batch-size N        samples of the global batch (default 32)\n"
            "  --microbatches M      the cut of the batch, the same for all (default: four a\n"
            "                        device, or the next fewer that divide the batch)\n"

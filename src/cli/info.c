@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <choir/device.h>
+#include <jansson.h>
 
+#include "base/plugin.h"
 #include "cli/cli.h"
-#include "comm/plugin.h"
+#include "device/device.h"
 
 static void help(void)
 {
@@ -68,17 +69,72 @@ static const char *engines(const char *quote)
     return text;
 }
 
+static bool has_cuda(void)
+{
+    char *found = choir__plugin_find("cuda", NULL);
+    free(found);
+    return found != NULL;
+}
+
 static void print_json(int devices)
 {
     const dnnl_version_t *v = dnnl_version();
+    int gpus = choir_device_count("cuda");
     printf(
-        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",%s],"
+        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
         "\"images\":[%s],\"devices\":[",
-        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(), engines("\""),
-        images("\"", ""));
+        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(),
+        has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
+    for (int i = 0; i < gpus; i++)
+        printf(",\"cuda:%d\"", i);
+    printf("],\"gpus\":[");
+    for (int i = 0; i < gpus; i++) {
+        char text[1024];
+        choir__device_describe("cuda", i, text, sizeof text);
+        printf("%s{\"device\":\"cuda:%d\"%s%s}", i ? "," : "", i, *text ? "," : "", text);
+    }
     printf("]}\n");
+}
+
+/* A number of a description; -1: it is not there. */
+static double number(const json_t *gpu, const char *key)
+{
+    const json_t *value = json_object_get(gpu, key);
+    return value ? json_number_value(value) : -1;
+}
+
+/* "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W". */
+static void print_gpu(int i)
+{
+    char text[1024], object[1100];
+    choir__device_describe("cuda", i, text, sizeof text);
+    snprintf(object, sizeof object, "{%s}", text);
+    json_t *gpu = json_loads(object, 0, NULL);
+    const char *model = json_string_value(json_object_get(gpu, "model"));
+    const char *capability = json_string_value(json_object_get(gpu, "capability"));
+    double gib = 1 << 30, busy = number(gpu, "utilization_percent");
+    printf("%-9s cuda:%d: %s (%s), %.1f of %.1f GiB in use", i ? "" : "gpus", i,
+        model ? model : "a GPU", capability ? capability : "?",
+        number(gpu, "memory_used_bytes") / gib, number(gpu, "memory_bytes") / gib);
+    if (busy >= 0)
+        printf(", %.0f %% busy, %.0f C, %.0f W", busy, number(gpu, "temperature_c"),
+            number(gpu, "power_w"));
+    printf("\n");
+    json_decref(gpu);
+}
+
+static void print_gpus(void)
+{
+    char why[512];
+    int gpus = choir__device_look("cuda", why, sizeof why);
+    if (!gpus)
+        printf("gpus      none: %s\n", why);
+    else
+        choir_device_count("cuda");
+    for (int i = 0; i < gpus; i++)
+        print_gpu(i);
 }
 
 int choir__cli_info(int argc, char **argv)
@@ -105,11 +161,12 @@ int choir__cli_info(int argc, char **argv)
     }
     const dnnl_version_t *v = dnnl_version();
     printf(
-        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu (devices); %s (groups)\n"
+        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu%s (devices); %s (groups)\n"
         "images    %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
-        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch, engines(""),
-        images("", "none"), devices - 1);
+        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch,
+        has_cuda() ? ", cuda" : "", engines(""), images("", "none"), devices - 1);
+    print_gpus();
     return CHOIR__EXIT_OK;
 }

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "comm/launchers.h"
+#include "device/device.h"
 #include "data/prefetch.h"
 
 enum option_id {
@@ -295,13 +296,16 @@ int choir__job_devices_once(const choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
-/* "cpu:0,cpu:2-4" -> cpu:0 cpu:2 cpu:3 cpu:4; "auto": all of them. */
+/* "cpu:0,cpu:2-4" -> cpu:0 cpu:2 cpu:3 cpu:4; "auto": all GPUs, or all cores if there are none.
+ */
 static int parse_devices(choir__job *j)
 {
     const char *text = j->devices && strcmp(j->devices, "auto") ? j->devices : NULL;
     if (!text) {
-        for (int i = 0; i < choir_device_count("cpu"); i++)
-            add_device(j, "cpu", 3, i);
+        const char *kind = choir__device_kind("auto");
+        int there = choir__device_look(kind, NULL, 0);
+        for (int i = 0; i < there && i < (int)CHOIR_COUNT(j->device_names); i++)
+            add_device(j, kind, strlen(kind), i);
         return CHOIR__EXIT_OK;
     }
     for (const char *at = text; *at;) {
@@ -314,7 +318,7 @@ static int parse_devices(choir__job *j)
         if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) ||
             end != at + length || high < low || high > 1 << 20)
             return choir__cli_usage(
-                j->command, "--devices %s: a list as cpu:0,cpu:1 or cpu:0-3 is wanted", text);
+                j->command, "--devices %s: a list as cpu:0,cpu:1 or cuda:0-3 is wanted", text);
         if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
             return choir__cli_usage(j->command, "--devices %s: at most %d devices fit", text,
                 (int)CHOIR_COUNT(j->device_names));
@@ -325,7 +329,7 @@ static int parse_devices(choir__job *j)
     if (!j->device_count)
         return choir__cli_usage(j->command, "--devices names no device");
     for (int i = 0; i < j->device_count; i++)
-        if (!choir_device_find(j->device_names[i]))
+        if (!choir__device_is_there(j->device_names[i]))
             return choir__cli_fail();
     return CHOIR__EXIT_OK;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <choir/device.h>
+#include "device/device.h"
 
 #include "base/options.h"
 #include "cli/cli.h"
@@ -174,10 +174,13 @@ static int count_ranks(launch *l)
 {
     const char *text = l->nproc ? l->nproc : "1";
     bool automatic = !strcmp(text, "auto"), gpu = !strcmp(text, "gpu");
+    char why[512];
     if (automatic || gpu)
-        l->opts.nproc = choir_device_count("cuda");
+        l->opts.nproc = choir__device_look("cuda", why, sizeof why);
     if (gpu && l->opts.nproc < 1)
-        return choir__cli_usage("run", "--nproc-per-node gpu: there is no GPU here");
+        return choir__cli_usage("run", "--nproc-per-node gpu: %s", why);
+    if (l->opts.nproc > 0)
+        setenv("CHOIR_DEVICE", "cuda", 0);
     if (!strcmp(text, "cpu") || (automatic && l->opts.nproc < 1))
         l->opts.nproc = choir_device_count("cpu");
     if (l->opts.nproc > 0)

@@ -14,6 +14,7 @@
 #include "comm/process/process.h"
 #include "comm/recorder.h"
 #include "comm/spawn.h"
+#include "device/device.h"
 #include "device/queue.h"
 
 typedef struct rank {
@@ -193,6 +194,10 @@ static choir_status check(int local, choir_spawn_opts opts)
     if (local > INT32_MAX / opts.nodes)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn of %d ranks on each of %d nodes: too many", local, opts.nodes);
+    if (choir__device_forbids_fork())
+        return choir__error(CHOIR_ERR_STATE,
+            "spawn: this process uses a GPU already, which no fork of it could: spawn ranks first, "
+            "or start them by 'choir run'");
     if (opts.nodes > 1 && !opts.method)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn on %d nodes: name a method by which they meet, as tcp://host:port",

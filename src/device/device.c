@@ -5,9 +5,12 @@
  * as the process. */
 #include "device/device.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/board.h"
 #include "device/backend.h"
@@ -17,7 +20,8 @@
 static struct kind {
     const char *name;
     const choir__backend *backend; /* NULL: not loaded, or not to be had */
-    bool tried;
+    bool tried, looked;
+    int there;     /* when looked for */
     char why[512]; /* it is not to be had, or has no devices */
 } kinds[] = {{.name = "cpu", .backend = &choir__cpu_backend}, {.name = "cuda"}};
 
@@ -33,12 +37,24 @@ static struct kind *kind_named(const char *name, size_t length)
     return NULL;
 }
 
+/* Loading CUDA's libraries takes a second. Where the driver has made no device files they are
+ * of no use, unless somebody says where the plug-in is. */
+static bool worth_loading(struct kind *k)
+{
+    if (getenv("CHOIR_PLUGIN_PATH") || access("/dev/nvidiactl", F_OK) == 0 ||
+        access("/dev/dxg", F_OK) == 0)
+        return true;
+    snprintf(k->why, sizeof k->why,
+        "there is no NVIDIA driver here: nvidia-smi shows whether one is installed");
+    return false;
+}
+
 static const choir__backend *load(struct kind *k)
 {
     pthread_mutex_lock(&loading);
     if (!k->backend && !k->tried) {
         k->tried = true;
-        if (choir__plugin_backend(k->name, &k->backend) != CHOIR_OK)
+        if (worth_loading(k) && choir__plugin_backend(k->name, &k->backend) != CHOIR_OK)
             snprintf(k->why, sizeof k->why, "%s", choir_error_message());
     }
     pthread_mutex_unlock(&loading);
@@ -87,14 +103,9 @@ static choir_device *open_device(const choir__backend *backend, int index)
     return opened = d;
 }
 
-/* There are none of this kind. */
-static choir_device *none(const struct kind *k, const char *name)
-{
-    choir__error(CHOIR_ERR_DEVICE, "no device '%s': %s", name, k->why);
-    return NULL;
-}
-
-choir_device *choir_device_find(const char *name)
+/* The kind and index in a name of a device; there: how many of a kind there are. NULL, with a
+ * message, if there is none of that name. */
+static struct kind *parse(const char *name, int (*there)(struct kind *), int *index)
 {
     const char *colon = strchr(name, ':');
     size_t length = colon ? (size_t)(colon - name) : strlen(name);
@@ -104,25 +115,110 @@ choir_device *choir_device_find(const char *name)
             "no devices of kind '%.*s' here: 'choir info' lists them", (int)length, name);
         return NULL;
     }
-    int there = count(k);
-    if (!there)
-        return none(k, name);
+    int n = there(k);
     char *end = "";
-    long index = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (*end || (colon && end == colon + 1) || index < 0 || index >= there) {
-        choir__error(CHOIR_ERR_DEVICE, "no device '%s': there are %d, %s:0 to %s:%d", name,
-            there, k->name, k->name, there - 1);
+    long i = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (!n)
+        choir__error(CHOIR_ERR_DEVICE, "no device '%s': %s", name, k->why);
+    else if (*end || (colon && end == colon + 1) || i < 0 || i >= n)
+        choir__error(CHOIR_ERR_DEVICE, "no device '%s': there are %d, %s:0 to %s:%d", name, n,
+            k->name, k->name, n - 1);
+    else
+        return *index = (int)i, k;
+    return NULL;
+}
+
+choir_device *choir_device_find(const char *name)
+{
+    int index;
+    struct kind *k = parse(name, count, &index);
+    if (!k)
         return NULL;
-    }
     pthread_mutex_lock(&lock);
-    choir_device *device = open_device(k->backend, (int)index);
+    choir_device *device = open_device(k->backend, index);
     pthread_mutex_unlock(&lock);
     return device;
 }
 
+/* --- looking without touching --- */
+
+/* In the child: how many, and why. */
+static void tell(struct kind *k, int fd)
+{
+    int there = count(k);
+    if (write(fd, &there, sizeof there) < 0 || write(fd, k->why, sizeof k->why) < 0)
+        _exit(1);
+    _exit(0);
+}
+
+static int ask_child(struct kind *k)
+{
+    int ends[2], there = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        tell(k, ends[1]);
+    close(ends[1]);
+    if (child > 0) {
+        if (read(ends[0], &there, sizeof there) != sizeof there ||
+            read(ends[0], k->why, sizeof k->why) != sizeof k->why)
+            snprintf(k->why, sizeof k->why, "the process that looked for them died");
+        waitpid(child, NULL, 0);
+    }
+    close(ends[0]);
+    return there;
+}
+
+static int look(struct kind *k)
+{
+    if (k->backend || k->tried || !worth_loading(k))
+        return k->backend ? count(k) : 0;
+    if (!k->looked) { /* by no lock, which the child would have, too */
+        k->there = ask_child(k);
+        k->looked = true;
+    }
+    return k->there;
+}
+
+int choir__device_look(const char *kind, char *why, size_t bytes)
+{
+    struct kind *k = kind_named(kind, strlen(kind));
+    int there = k ? look(k) : 0;
+    if (why && k)
+        snprintf(why, bytes, "%s", there ? "" : k->why);
+    return there;
+}
+
+bool choir__device_is_there(const char *name)
+{
+    int index;
+    return parse(name, look, &index) != NULL;
+}
+
+const char *choir__device_kind(const char *wanted)
+{
+    if (!strcmp(wanted, "auto"))
+        return choir__device_look("cuda", NULL, 0) > 0 ? "cuda" : "cpu";
+    return wanted;
+}
+
+choir_device *choir__device_assigned(int local_rank)
+{
+    const char *wanted = getenv("CHOIR_DEVICE");
+    const char *kind = choir__device_kind(wanted && *wanted ? wanted : "cpu");
+    char name[64];
+    int count = strchr(kind, ':') ? 0 : choir_device_count(kind);
+    if (strchr(kind, ':') || !count) /* one by name; or there is none, which find words */
+        return choir_device_find(kind);
+    snprintf(name, sizeof name, "%s:%d", kind, local_rank % count);
+    return choir_device_find(name);
+}
+
 choir_device *choir__device_default(void)
 {
-    return choir_device_find("cpu:0");
+    return choir__device_assigned(0);
 }
 
 const char *choir_device_name(const choir_device *device)
@@ -186,12 +282,6 @@ void choir__device_describe(const char *name, int index, char *json, size_t byte
     *json = '\0';
     if (k && k->backend && k->backend->describe)
         k->backend->describe(index, json, bytes);
-}
-
-const char *choir__device_why_none(const char *name)
-{
-    struct kind *k = kind_named(name, strlen(name));
-    return k && !count(k) ? k->why : "";
 }
 
 bool choir__device_forbids_fork(void)

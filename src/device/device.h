@@ -68,7 +68,22 @@ static inline const choir__kernels *choir__device_kernels(
     choir__queue_issue((device)->queue,                                                        \
         (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
 
-/* The device new work goes to when nobody says: cpu:0, or the one a launcher assigned. */
+/* The device of a rank on this machine, around the list where there are more ranks: of the kind
+ * that CHOIR_DEVICE names (cpu, cuda, or auto: GPUs if there are any), or the very one; cpu
+ * where it is not set. NULL, with a message, if there is none. */
+choir_device *choir__device_assigned(int local_rank);
+
+/* choir_device_count, and why there are none, asked in a process of its own where asking alone
+ * would make this one unfit to fork. From one thread at a time. */
+int choir__device_look(const char *kind, char *why, size_t bytes);
+
+/* Whether there is such a device; else choir_device_find's message. Opens none: looks. */
+bool choir__device_is_there(const char *name);
+
+/* "auto" -> "cuda" where there are GPUs, else "cpu"; what else is wanted as it is. Looks. */
+const char *choir__device_kind(const char *wanted);
+
+/* The device new work goes to when nobody says: that of the first rank. */
 choir_device *choir__device_default(void);
 
 /* The device's worker, which does not run, will run where device `index`'s does: in a fork, so
@@ -86,9 +101,6 @@ void choir__device_memory_note(const choir_device *device, char *text, size_t by
 /* What the driver says of device `index` of a kind, as members of a JSON object; "" if nothing.
  */
 void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
-
-/* Why there are no devices of a kind; "" if there are. */
-const char *choir__device_why_none(const char *kind);
 
 /* Devices of a kind whose backend is loaded, and at work: processes may not fork then. */
 bool choir__device_forbids_fork(void);

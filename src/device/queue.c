@@ -564,6 +564,11 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     return status;
 }
 
+void choir__queue_break(choir__queue *queue, choir_status status, const char *sentence)
+{
+    stop_with(queue, status, sentence);
+}
+
 choir_status choir__queue_status(choir__queue *queue)
 {
     choir_status status = atomic_load(&queue->status);

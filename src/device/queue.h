@@ -95,6 +95,9 @@ double choir__queue_looked(void);
  */
 double choir__queue_issued(void);
 
+/* The same from any thread, in words of somebody else's. */
+void choir__queue_break(choir__queue *queue, choir_status status, const char *sentence);
+
 /* The first failure, and its sentence; choir__queue_clear forgets it. */
 choir_status choir__queue_status(choir__queue *queue);
 void choir__queue_clear(choir__queue *queue);

@@ -18,6 +18,7 @@ typedef struct choir__stream_ops {
     void (*free)(choir__stream *stream);
     /* Makes it the calling thread's: kernels launch on it. Called as a queue's `enter`. */
     void (*enter)(choir__stream *stream);
+    void *(*handle)(choir__stream *stream); /* a cudaStream_t, for libraries that take one */
 
     /* Marks the place seq, unless there is a mark at or behind it. Any thread. */
     void (*mark)(choir__stream *stream, uint64_t seq);

@@ -23,9 +23,7 @@ choir_status choir_env_init_with(choir_env *env, const char *method, choir_group
         .rank = choir_group_rank(group), .world = choir_group_world(group), .group = group};
     env->local_rank = choir_group_local_rank(group, -1);
     env->microbatches = env->world;
-    char name[32];
-    snprintf(name, sizeof name, "cpu:%d", env->local_rank % choir_device_count("cpu"));
-    env->device = choir_device_find(name);
+    env->device = choir__device_assigned(env->local_rank);
     if (!env->device) {
         choir_group_free(group);
         return CHOIR_ERR_DEVICE;

@@ -106,14 +106,14 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
 
 static const char *memory_advice(choir_device *device)
 {
-    static _Thread_local char text[160];
+    static _Thread_local char text[400];
     choir_device_stats stats;
     choir_device_get_stats(device, &stats);
-    if (stats.bytes_limit)
-        snprintf(text, sizeof text, "%zu of %zu bytes are taken", stats.bytes_reserved,
-            stats.bytes_limit);
-    else
-        snprintf(text, sizeof text, "%zu bytes are taken", stats.bytes_reserved);
+    int used = stats.bytes_limit
+                   ? snprintf(text, sizeof text, "%zu of %zu bytes are taken",
+                         stats.bytes_reserved, stats.bytes_limit)
+                   : snprintf(text, sizeof text, "%zu bytes are taken", stats.bytes_reserved);
+    choir__device_memory_note(device, text + used, sizeof text - (size_t)used);
     return text;
 }
 

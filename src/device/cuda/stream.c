@@ -98,6 +98,11 @@ static void enter(choir__stream *stream)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void *handle(choir__stream *stream)
+{
+    return ((cuda_stream *)stream)->cuda.stream;
+}
+
 /* --- what went wrong --- */
 
 const char *choir__cuda_fault_text(const choir__cuda_fault *f, char *text, size_t bytes)
@@ -430,6 +435,7 @@ static void free_stream(choir__stream *stream)
 static const choir__stream_ops ops = {
     .free = free_stream,
     .enter = enter,
+    .handle = handle,
     .mark = make_mark,
     .reached = reached,
     .wait = wait,
