@@ -104,6 +104,17 @@ void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &ar
 #endif
 }
 
+/* The shared memory that a launch asks for with `shared`, aligned to 16. */
+template <class T> __device__ inline T *dynamic_shared()
+{
+#ifdef CHOIR_SOFT_GPU
+    return softgpu_dynamic_shared<T>();
+#else
+    extern __shared__ __align__(16) unsigned char choir__dynamic_shared[];
+    return (T *)choir__dynamic_shared;
+#endif
+}
+
 /* --- reductions: the same tree whatever the data --- */
 
 /* The sum, or the largest, over a warp's lanes; every lane has it. */

@@ -1,0 +1,312 @@
+/* Runs kernels: blocks one after another, a block's threads as fibers.
+ *
+ * A thread runs until it ends or waits, for its block at a barrier or for lanes of its warp at
+ * a collective. Fibers are *carriers*: one that has ended its thread takes the warp's next, so
+ * threads that never wait cost a call each, and only as many carriers exist as threads wait at
+ * a time. A block goes on in rounds: each warp runs until all its threads have ended or stand
+ * at a barrier; then, if all of them stand at the same one, the barrier opens. Anything else
+ * would be a hang or worse on a GPU, and ends the program with a sentence.
+ *
+ * What a GPU leaves open is varied: every other kernel runs its threads backwards, and blocks
+ * come in a scattered order, so that a kernel that forgets a barrier or counts on its blocks'
+ * order computes something else soon. SOFTGPU_ORDER=forward has them all in line. */
+#include "block.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fiber.h"
+
+enum { MAX_WARPS = SOFTGPU_MAX_THREADS / SOFTGPU_WARP, MAX_SHARED = 256 << 10 };
+
+typedef enum state { FRESH, READY, AT_WARP, AT_BARRIER, DONE } state;
+
+typedef struct carrier carrier;
+
+typedef struct thread {
+    state state;
+    uint3 index;
+    carrier *carrier;
+    unsigned mask; /* AT_WARP: */
+    void *mine;
+    softgpu_act *act;
+    const char *what; /* the collective, or the barrier's file */
+    int line;
+} thread;
+
+struct carrier {
+    softgpu_fiber *fiber;
+    carrier *next; /* among those that have no thread */
+};
+
+softgpu_place softgpu_here;
+unsigned char *softgpu_shared_memory;
+
+/* The one block that runs. */
+static struct {
+    const softgpu_kernel *kernel;
+    const void *args;
+    thread thread[SOFTGPU_MAX_THREADS];
+    int count;
+    bool backwards;
+    thread *running;
+    int warp, fresh; /* the warp that runs, and how many of its lanes have begun */
+    carrier *idle;
+    uint64_t launches;
+    bool in_line, asked;
+} now;
+
+void softgpu_wrong(const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "softgpu: ");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    if (now.running)
+        fprintf(stderr, " (block %u,%u,%u, thread %u,%u,%u)", softgpu_here.block.x,
+            softgpu_here.block.y, softgpu_here.block.z, now.running->index.x,
+            now.running->index.y, now.running->index.z);
+    fprintf(stderr, "\n");
+    abort();
+}
+
+/* --- threads --- */
+
+static int lanes_of(int warp)
+{
+    int left = now.count - warp * SOFTGPU_WARP;
+    return left < SOFTGPU_WARP ? left : SOFTGPU_WARP;
+}
+
+/* The i-th to run of the running warp. */
+static thread *lane_in_order(int i)
+{
+    int first = now.warp * SOFTGPU_WARP, lanes = lanes_of(now.warp);
+    return &now.thread[first + (now.backwards ? lanes - 1 - i : i)];
+}
+
+static void take(thread *t)
+{
+    now.running = t;
+    softgpu_here.thread = t->index;
+}
+
+static void carry(void *arg)
+{
+    carrier *self = arg;
+    for (;;) {
+        thread *t = now.running;
+        for (;;) {
+            t->carrier = self;
+            now.kernel->run(now.kernel->kernel, now.args);
+            t->state = DONE;
+            if (now.fresh == lanes_of(now.warp))
+                break;
+            t = lane_in_order(now.fresh++);
+            take(t);
+        }
+        self->next = now.idle;
+        now.idle = self;
+        softgpu_fiber_yield(self->fiber);
+    }
+}
+
+static carrier *idle_carrier(void)
+{
+    carrier *c = now.idle;
+    if (c) {
+        now.idle = c->next;
+        return c;
+    }
+    c = calloc(1, sizeof *c);
+    c->fiber = softgpu_fiber_new(carry, c);
+    return c;
+}
+
+/* Runs t until it, or the thread that its carrier went on to, waits. */
+static void go_on(thread *t)
+{
+    take(t);
+    if (t->state == FRESH) {
+        now.fresh++;
+        softgpu_fiber_resume(idle_carrier()->fiber);
+    } else {
+        softgpu_fiber_resume(t->carrier->fiber);
+    }
+    now.running = NULL;
+}
+
+static void wait_as(state why)
+{
+    thread *t = now.running;
+    t->state = why;
+    softgpu_fiber_yield(t->carrier->fiber);
+}
+
+/* --- warps --- */
+
+int softgpu_lane(void)
+{
+    return (int)(now.running - now.thread) % SOFTGPU_WARP;
+}
+
+/* Whether lane i takes part in what the running thread called; ends the program if it is in
+ * the mask and never will. */
+static bool has_come(const thread *self, int i)
+{
+    const thread *t = &now.thread[now.warp * SOFTGPU_WARP + i];
+    if (t == self)
+        return true;
+    if (t->state != AT_WARP)
+        return false;
+    if (t->act != self->act || t->mask != self->mask)
+        softgpu_wrong("lane %d waits at %s with mask %08x, this one at %s with %08x", i,
+            t->what, t->mask, self->what, self->mask);
+    return true;
+}
+
+void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what)
+{
+    thread *self = now.running;
+    int first = now.warp * SOFTGPU_WARP, lanes = lanes_of(now.warp);
+    void *given[SOFTGPU_WARP] = {0};
+    if (!(mask >> softgpu_lane() & 1))
+        softgpu_wrong("%s: mask %08x does not name the lane that calls it", what, mask);
+    self->mask = mask;
+    self->mine = mine;
+    self->act = act;
+    self->what = what;
+    for (int i = 0; i < lanes; i++) {
+        if (!(mask >> i & 1))
+            continue;
+        if (now.thread[first + i].state == DONE)
+            softgpu_wrong("%s: mask %08x names lane %d, which has ended", what, mask, i);
+        if (!has_come(self, i)) {
+            wait_as(AT_WARP);
+            return;
+        }
+        given[i] = now.thread[first + i].mine;
+    }
+    act(given);
+    for (int i = 0; i < lanes; i++)
+        if (given[i] && now.thread[first + i].state == AT_WARP)
+            now.thread[first + i].state = READY;
+}
+
+static void run_warp(int warp)
+{
+    now.warp = warp;
+    now.fresh = now.thread[warp * SOFTGPU_WARP].state == FRESH ? 0 : lanes_of(warp);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < lanes_of(warp); i++) {
+            thread *t = lane_in_order(i);
+            if (t->state != FRESH && t->state != READY)
+                continue;
+            go_on(t);
+            moved = true;
+        }
+    }
+    for (int i = 0; i < lanes_of(warp); i++) {
+        thread *t = lane_in_order(i);
+        if (t->state != AT_WARP)
+            continue;
+        now.running = t;
+        softgpu_wrong("%s with mask %08x waits for lanes that never come: they wait elsewhere",
+            t->what, t->mask);
+    }
+}
+
+/* --- blocks --- */
+
+void softgpu_barrier(const char *file, int line)
+{
+    now.running->what = file;
+    now.running->line = line;
+    wait_as(AT_BARRIER);
+}
+
+/* Opens the barrier that all threads stand at; false if all have ended. */
+static bool open_barrier(void)
+{
+    const thread *one = NULL;
+    for (int i = 0; i < now.count; i++)
+        if (now.thread[i].state == AT_BARRIER)
+            one = &now.thread[i];
+    if (!one)
+        return false;
+    for (int i = 0; i < now.count; i++) {
+        thread *t = &now.thread[i];
+        now.running = t;
+        if (t->state == DONE)
+            softgpu_wrong("it has ended, and thread %u,%u,%u waits for it at %s:%d",
+                one->index.x, one->index.y, one->index.z, one->what, one->line);
+        if (t->line != one->line || strcmp(t->what, one->what) != 0)
+            softgpu_wrong("it waits at %s:%d, and thread %u,%u,%u at %s:%d", t->what, t->line,
+                one->index.x, one->index.y, one->index.z, one->what, one->line);
+        t->state = READY;
+    }
+    now.running = NULL;
+    return true;
+}
+
+static void run_block(void)
+{
+    dim3 size = now.kernel->threads;
+    memset(softgpu_shared_memory, 0xFF, now.kernel->shared); /* NaN, or -1 */
+    for (int i = 0; i < now.count; i++) {
+        now.thread[i].state = FRESH;
+        now.thread[i].index = (uint3){
+            (unsigned)i % size.x, (unsigned)i / size.x % size.y, (unsigned)i / size.x / size.y};
+    }
+    int warps = (now.count + SOFTGPU_WARP - 1) / SOFTGPU_WARP;
+    do
+        for (int i = 0; i < warps; i++)
+            run_warp(now.backwards ? warps - 1 - i : i);
+    while (open_barrier());
+}
+
+/* A number below n that has no factor in common with it. */
+static uint64_t scatter(uint64_t n)
+{
+    static const uint64_t primes[] = {1000003, 15485863, 7919};
+    for (int i = 0; i < 3; i++)
+        if (n % primes[i] != 0)
+            return primes[i] % n;
+    return 1;
+}
+
+static void prepare(const softgpu_kernel *k, const void *args)
+{
+    static unsigned char shared[MAX_SHARED] __attribute__((aligned(1024)));
+    if (!now.asked) {
+        const char *order = getenv("SOFTGPU_ORDER");
+        now.in_line = order && strcmp(order, "forward") == 0;
+        now.asked = true;
+    }
+    /* Against the end, so that the address sanitizer sees what is written beyond it. */
+    softgpu_shared_memory = shared + ((MAX_SHARED - k->shared) & ~(size_t)127);
+    now.kernel = k;
+    now.args = args;
+    now.count = (int)(k->threads.x * k->threads.y * k->threads.z);
+    now.backwards = !now.in_line && now.launches++ % 2 == 1;
+}
+
+void softgpu_run_kernel(const softgpu_kernel *k, const void *args)
+{
+    uint64_t x = k->blocks.x, y = k->blocks.y, blocks = x * y * k->blocks.z;
+    prepare(k, args);
+    uint64_t step = now.in_line || blocks < 2 ? 1 : scatter(blocks);
+    softgpu_here.blocks = k->blocks;
+    softgpu_here.threads = k->threads;
+    for (uint64_t i = 0, b = now.backwards ? blocks / 2 : 0; i < blocks; i++) {
+        softgpu_here.block =
+            (uint3){(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};
+        run_block();
+        b = (b + step) % blocks;
+    }
+}

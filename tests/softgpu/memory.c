@@ -1,0 +1,413 @@
+/* Memory: an arena for each GPU, and the host's pinned pieces.
+ *
+ * An arena is one stretch of addresses over a memfd, so that other processes can open what is
+ * in it (ipc.c) and one mprotect closes it: with SOFTGPU_STRICT=1 it is open only while work of
+ * a GPU that may touch it runs. Fresh memory is all ones, NaN of every floating type. Behind
+ * each block lie bytes that nobody may write: the address sanitizer is told, and without it
+ * they are looked at when the block goes. */
+#include "gpu.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   __asan_poison_memory_region(p, n)
+#define UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
+#define LOOK           0
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#define LOOK           1
+#endif
+
+enum { ALIGN = 512, GUARD = 512, GUARD_BYTE = 0xA5, STEP = 16 << 20, PAGE = 4096 };
+
+typedef struct piece piece;
+struct piece {
+    size_t at, bytes;
+    piece *next; /* in order of at */
+};
+
+static struct arena {
+    char *base;        /* NULL: nothing has been asked for */
+    size_t span, high; /* addresses reserved; those that may be open */
+    size_t used;
+    int fd;
+    piece *pieces;
+    unsigned peers; /* whose memory work here may touch */
+} arenas[SOFTGPU_MAX_GPUS];
+
+static struct foreign {
+    char *base;
+    size_t bytes;
+    int gpu;
+    struct foreign *next;
+} * foreigners;
+
+static struct pinned {
+    char *p;
+    size_t bytes;
+    bool ours; /* from cudaMallocHost; else registered */
+    struct pinned *next;
+} * pinned;
+
+static unsigned opened; /* bits of GPUs */
+
+/* --- arenas --- */
+
+static size_t up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int access_of(int g)
+{
+    return !softgpu_strict() || (opened >> g & 1) ? PROT_READ | PROT_WRITE : PROT_NONE;
+}
+
+void softgpu_open_memory(unsigned gpus)
+{
+    unsigned changed = gpus ^ opened;
+    opened = gpus;
+    if (!softgpu_strict() || !changed)
+        return;
+    for (int g = 0; g < SOFTGPU_MAX_GPUS; g++)
+        if (arenas[g].base && (changed >> g & 1))
+            mprotect(arenas[g].base, arenas[g].high, access_of(g));
+    for (struct foreign *f = foreigners; f; f = f->next)
+        if (changed >> f->gpu & 1)
+            mprotect(f->base, f->bytes, access_of(f->gpu));
+}
+
+unsigned softgpu_reachable(int g)
+{
+    return 1u << g | arenas[g].peers;
+}
+
+static bool arena_begin(struct arena *a)
+{
+    a->span = up(softgpu_memory_bytes() * 2 + STEP, PAGE);
+    a->fd = memfd_create("softgpu", MFD_CLOEXEC);
+    if (a->fd < 0 || ftruncate(a->fd, (off_t)a->span) != 0)
+        return false;
+    void *p = mmap(NULL, a->span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, a->fd, 0);
+    a->base = p == MAP_FAILED ? NULL : p;
+    return a->base != NULL;
+}
+
+/* Where bytes fit, and the link to where the piece belongs. */
+static piece **find_room(struct arena *a, size_t bytes, size_t *at)
+{
+    piece **link = &a->pieces;
+    size_t end = 0;
+    for (; *link; link = &(*link)->next) {
+        if ((*link)->at - end >= bytes + GUARD)
+            break;
+        end = up((*link)->at + (*link)->bytes + GUARD, ALIGN);
+    }
+    *at = end;
+    return link;
+}
+
+static void guard(struct arena *a, const piece *p)
+{
+    char *end = a->base + p->at + p->bytes;
+    size_t bytes = up(p->at + p->bytes + GUARD, ALIGN) - p->at - p->bytes;
+    memset(end, GUARD_BYTE, bytes);
+    POISON(end, bytes);
+}
+
+static cudaError_t allocate(int g, size_t bytes, void **out)
+{
+    struct arena *a = &arenas[g];
+    size_t at;
+    if (a->used + bytes > softgpu_memory_bytes() || (!a->base && !arena_begin(a)))
+        return cudaErrorMemoryAllocation;
+    piece **link = find_room(a, bytes, &at), *p = malloc(sizeof *p);
+    size_t end = up(at + bytes + GUARD, ALIGN);
+    if (end > a->span)
+        return free(p), cudaErrorMemoryAllocation;
+    if (end > a->high) {
+        size_t high = up(end, STEP) < a->span ? up(end, STEP) : a->span;
+        mprotect(a->base + a->high, high - a->high, access_of(g));
+        a->high = high;
+    }
+    *p = (piece){.at = at, .bytes = bytes, .next = *link};
+    *link = p;
+    a->used += bytes;
+    softgpu_open_memory(opened | 1u << g);
+    UNPOISON(a->base + at, end - at);
+    memset(a->base + at, 0xFF, bytes);
+    guard(a, p);
+    *out = a->base + at;
+    return cudaSuccess;
+}
+
+static struct arena *arena_of(const void *p)
+{
+    for (int g = 0; g < SOFTGPU_MAX_GPUS; g++)
+        if (arenas[g].base && (const char *)p >= arenas[g].base &&
+            (const char *)p < arenas[g].base + arenas[g].span)
+            return &arenas[g];
+    return NULL;
+}
+
+static piece **piece_of(struct arena *a, const void *p)
+{
+    size_t at = (size_t)((const char *)p - a->base);
+    for (piece **link = &a->pieces; *link; link = &(*link)->next)
+        if (at >= (*link)->at && at < (*link)->at + (*link)->bytes)
+            return link;
+    return NULL;
+}
+
+static cudaError_t release(struct arena *a, void *p)
+{
+    piece **link = piece_of(a, p), *old = link ? *link : NULL;
+    if (!old || a->base + old->at != (char *)p)
+        return cudaErrorInvalidValue;
+    cudaError_t error = softgpu_run_all((int)(a - arenas)); /* as the real one does */
+    softgpu_open_memory(opened | 1u << (a - arenas));
+    const unsigned char *end = (const unsigned char *)p + old->bytes;
+    for (int i = 0; LOOK && i < GUARD; i++)
+        if (end[i] != GUARD_BYTE)
+            softgpu_wrong(
+                "something wrote %d bytes behind device memory of %zu", i, old->bytes);
+    POISON(p, old->bytes);
+    a->used -= old->bytes;
+    *link = old->next;
+    free(old);
+    return error;
+}
+
+/* --- whose memory --- */
+
+static struct foreign *foreign_of(const void *p)
+{
+    struct foreign *f = foreigners;
+    while (f && !((const char *)p >= f->base && (const char *)p < f->base + f->bytes))
+        f = f->next;
+    return f;
+}
+
+static struct pinned **pinned_of(const void *p)
+{
+    for (struct pinned **link = &pinned; *link; link = &(*link)->next)
+        if ((const char *)p >= (*link)->p && (const char *)p < (*link)->p + (*link)->bytes)
+            return link;
+    return NULL;
+}
+
+softgpu_kind softgpu_kind_of(const void *p, int *g)
+{
+    const struct arena *a = arena_of(p);
+    const struct foreign *f = a ? NULL : foreign_of(p);
+    *g = a ? (int)(a - arenas) : f ? f->gpu : -1;
+    return a || f ? SOFTGPU_DEVICE : pinned_of(p) ? SOFTGPU_PINNED : SOFTGPU_PAGEABLE;
+}
+
+bool softgpu_within(const void *p, size_t bytes)
+{
+    struct arena *a = arena_of(p);
+    const struct foreign *f = foreign_of(p);
+    struct pinned **host = pinned_of(p);
+    if (a) {
+        piece **link = piece_of(a, p);
+        size_t at = (size_t)((const char *)p - a->base);
+        return link && at + bytes <= (*link)->at + (*link)->bytes;
+    }
+    if (f)
+        return (const char *)p + bytes <= f->base + f->bytes;
+    return !host || (const char *)p + bytes <= (*host)->p + (*host)->bytes;
+}
+
+bool softgpu_allocation(const void *p, int *g, int *fd, size_t *at, size_t *bytes)
+{
+    struct arena *a = arena_of(p);
+    piece **link = a ? piece_of(a, p) : NULL;
+    if (!link)
+        return false;
+    *g = (int)(a - arenas);
+    *fd = a->fd;
+    *at = (*link)->at;
+    *bytes = (*link)->bytes;
+    return true;
+}
+
+void *softgpu_map_foreign(int g, int fd, size_t at, size_t bytes)
+{
+    size_t off = at / PAGE * PAGE, lead = at - off;
+    char *p = mmap(NULL, lead + bytes, access_of(g), MAP_SHARED, fd, (off_t)off);
+    if (p == MAP_FAILED)
+        return NULL;
+    struct foreign *f = malloc(sizeof *f);
+    *f = (struct foreign){.base = p, .bytes = lead + bytes, .gpu = g, .next = foreigners};
+    foreigners = f;
+    return p + lead;
+}
+
+bool softgpu_unmap_foreign(void *p)
+{
+    struct foreign *f = foreign_of(p), **link = &foreigners;
+    if (!f)
+        return false;
+    while (*link != f)
+        link = &(*link)->next;
+    *link = f->next;
+    munmap(f->base, f->bytes);
+    free(f);
+    return true;
+}
+
+/* --- the calls --- */
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    *p = NULL;
+    if (!error && bytes > 0 && !softgpu_failing(SOFTGPU_FAIL_MALLOC, &error))
+        error = allocate(softgpu_current(), bytes, p);
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    struct arena *a = p ? arena_of(p) : NULL;
+    if (!error && p)
+        error = a ? release(a, p) : cudaErrorInvalidValue;
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    cudaError_t error = softgpu_enter();
+    *total = softgpu_memory_bytes();
+    *free_bytes = *total - arenas[softgpu_current()].used;
+    return softgpu_leave(error);
+}
+
+static cudaError_t pin(void *p, size_t bytes, bool ours)
+{
+    if (!p || bytes == 0)
+        return cudaErrorInvalidValue;
+    if (pinned_of(p) || pinned_of((char *)p + bytes - 1))
+        return cudaErrorHostMemoryAlreadyRegistered;
+    struct pinned *new = malloc(sizeof *new);
+    *new = (struct pinned){.p = p, .bytes = bytes, .ours = ours, .next = pinned};
+    pinned = new;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    (void)flags; /* all of it is portable and mapped, as it is with one address space */
+    *p = NULL;
+    if (!error && !softgpu_failing(SOFTGPU_FAIL_PINNED, &error)) {
+        if (posix_memalign(p, PAGE, bytes ? bytes : 1) != 0)
+            error = cudaErrorMemoryAllocation;
+        else if (!(error = pin(*p, bytes ? bytes : 1, true)))
+            memset(*p, 0xFF, bytes);
+    }
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
+}
+
+static cudaError_t unpin(void *p, bool ours)
+{
+    struct pinned **link = pinned_of(p), *old = link ? *link : NULL;
+    if (!old || old->p != (char *)p || old->ours != ours)
+        return ours ? cudaErrorInvalidValue : cudaErrorHostMemoryNotRegistered;
+    cudaError_t error = cudaSuccess; /* the real one synchronises, too */
+    for (int g = 0; g < softgpu_count() && !error; g++)
+        error = softgpu_run_all(g);
+    *link = old->next;
+    free(old);
+    return error;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    if (!error && p) {
+        error = unpin(p, true);
+        if (error != cudaErrorInvalidValue)
+            free(p);
+    }
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    (void)flags;
+    if (!error && !softgpu_failing(SOFTGPU_FAIL_PINNED, &error))
+        error = pin(p, bytes, false);
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    cudaError_t error = softgpu_enter_unsafe();
+    if (!error)
+        error = unpin(p, false);
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
+{
+    cudaError_t error = softgpu_enter();
+    (void)flags;
+    if (!error && !pinned_of(host))
+        error = cudaErrorInvalidValue;
+    *device = error ? NULL : host;
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
+{
+    cudaError_t error = softgpu_enter();
+    int g;
+    memset(a, 0, sizeof *a);
+    softgpu_kind kind = softgpu_kind_of(p, &g);
+    a->type = kind == SOFTGPU_DEVICE   ? cudaMemoryTypeDevice
+              : kind == SOFTGPU_PINNED ? cudaMemoryTypeHost
+                                       : cudaMemoryTypeUnregistered;
+    a->device = kind == SOFTGPU_DEVICE ? g : kind == SOFTGPU_PINNED ? softgpu_current() : -2;
+    a->devicePointer = kind == SOFTGPU_PAGEABLE ? NULL : (void *)(uintptr_t)p;
+    a->hostPointer = kind == SOFTGPU_PINNED ? (void *)(uintptr_t)p : NULL;
+    return softgpu_leave(error);
+}
+
+/* --- peers --- */
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    cudaError_t error = softgpu_enter();
+    if (!error &&
+        (device < 0 || peer < 0 || device >= softgpu_count() || peer >= softgpu_count()))
+        error = cudaErrorInvalidDevice;
+    *can = !error && device != peer && !getenv("SOFTGPU_NO_PEERS");
+    return softgpu_leave(error);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    cudaError_t error = softgpu_enter();
+    struct arena *a = &arenas[softgpu_current()];
+    if (!error && (peer < 0 || peer >= softgpu_count() || peer == softgpu_current()))
+        error = cudaErrorInvalidDevice;
+    else if (!error && (flags || getenv("SOFTGPU_NO_PEERS")))
+        error = flags ? cudaErrorInvalidValue : cudaErrorPeerAccessUnsupported;
+    else if (!error && (a->peers >> peer & 1))
+        error = cudaErrorPeerAccessAlreadyEnabled;
+    if (!error)
+        a->peers |= 1u << peer;
+    return softgpu_leave(error);
+}
