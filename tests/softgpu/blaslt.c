@@ -1,0 +1,427 @@
+/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias, as the library's own headers have it.
+ *
+ * The heuristic's one algorithm remembers which problem it is for, how pointers were promised
+ * to be aligned and how much workspace it wants; cublasLtMatmul holds its caller to all of it,
+ * and scribbles over the workspace. f32 sums are in order of k, in f32. What nobody here uses
+ * is CUBLAS_STATUS_NOT_SUPPORTED. */
+#include "gpu.h"
+
+#include <cublasLt.h>
+
+#include "product.h"
+
+enum { HANDLE = 0x31a5e001, ALGORITHM = 0x2190e001, WORKSPACE = 4096, ALIGN_WORKSPACE = 16 };
+
+struct cublasLtContext {
+    uint32_t magic;
+    int gpu;
+};
+
+/* What the opaque structs hold. */
+typedef struct layout {
+    int32_t type, order, batch, set;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+} layout;
+
+typedef struct description {
+    int32_t compute, scale, a_turned, b_turned, epilogue, pointer_mode;
+    int32_t bias_type; /* -1: D's */
+    const void *bias;
+    int64_t bias_stride;
+} description;
+
+typedef struct preference {
+    uint64_t workspace;
+    uint32_t mask, aligned[4]; /* A, B, C, D */
+} preference;
+
+typedef struct algorithm {
+    uint32_t magic, aligned[4];
+    uint64_t problem, workspace;
+} algorithm;
+
+_Static_assert(sizeof(layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "no room");
+_Static_assert(sizeof(description) <= sizeof(cublasLtMatmulDescOpaque_t), "no room");
+_Static_assert(sizeof(preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "no room");
+_Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "no room");
+
+/* --- handles and descriptors --- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    cudaError_t error = softgpu_leave(softgpu_enter_unsafe());
+    *handle = NULL;
+    if (error)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    struct cublasLtContext *h = calloc(1, sizeof *h);
+    h->magic = HANDLE;
+    h->gpu = softgpu_current();
+    *handle = h;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    if (!handle || handle->magic != HANDLE)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->magic = 0;
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    default: return "CUBLAS_STATUS_INTERNAL_ERROR";
+    }
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return cublasLtGetStatusName(status);
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(
+    cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *out = calloc(1, sizeof **out);
+    *(layout *)*out = (layout){.type = type,
+        .order = CUBLASLT_ORDER_COL,
+        .batch = 1,
+        .rows = rows,
+        .cols = cols,
+        .ld = ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t x)
+{
+    free(x);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t set(void *to, size_t bytes, const void *from, size_t given)
+{
+    if (given != bytes)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, from, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+#define SET(field) set(&(field), sizeof(field), from, bytes)
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t x,
+    cublasLtMatrixLayoutAttribute_t what, const void *from, size_t bytes)
+{
+    layout *l = (layout *)x;
+    switch (what) {
+    case CUBLASLT_MATRIX_LAYOUT_TYPE: return SET(l->type);
+    case CUBLASLT_MATRIX_LAYOUT_ORDER: return SET(l->order);
+    case CUBLASLT_MATRIX_LAYOUT_ROWS: return SET(l->rows);
+    case CUBLASLT_MATRIX_LAYOUT_COLS: return SET(l->cols);
+    case CUBLASLT_MATRIX_LAYOUT_LD: return SET(l->ld);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return SET(l->batch);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return SET(l->stride);
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(
+    cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    *out = calloc(1, sizeof **out);
+    *(description *)*out = (description){.compute = compute,
+        .scale = scale,
+        .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+        .bias_type = -1};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x)
+{
+    free(x);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(
+    cublasLtMatmulDesc_t x, cublasLtMatmulDescAttributes_t what, const void *from, size_t bytes)
+{
+    description *d = (description *)x;
+    switch (what) {
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return SET(d->compute);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE: return SET(d->scale);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE: return SET(d->pointer_mode);
+    case CUBLASLT_MATMUL_DESC_TRANSA: return SET(d->a_turned);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return SET(d->b_turned);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return SET(d->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return SET(d->bias);
+    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return SET(d->bias_stride);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return SET(d->bias_type);
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    *(preference *)*out = (preference){.mask = ~0u, .aligned = {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x)
+{
+    free(x);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t x,
+    cublasLtMatmulPreferenceAttributes_t what, const void *from, size_t bytes)
+{
+    preference *p = (preference *)x;
+    switch (what) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return SET(p->workspace);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return SET(p->mask);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return SET(p->aligned[0]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return SET(p->aligned[1]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return SET(p->aligned[2]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return SET(p->aligned[3]);
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+/* --- what there are algorithms for --- */
+
+static bool layout_is_sound(const layout *l)
+{
+    int64_t least = (int64_t)(l->order == CUBLASLT_ORDER_COL ? l->rows : l->cols);
+    return l->rows > 0 && l->cols > 0 && l->batch > 0 && l->ld >= least &&
+           (l->order == CUBLASLT_ORDER_COL || l->order == CUBLASLT_ORDER_ROW);
+}
+
+static uint64_t down(const layout *l, bool turned)
+{
+    return turned ? l->cols : l->rows;
+}
+
+static uint64_t across(const layout *l, bool turned)
+{
+    return turned ? l->rows : l->cols;
+}
+
+static cublasStatus_t check_shapes(const description *d, const layout *const x[4])
+{
+    for (int i = 0; i < 4; i++)
+        if (!layout_is_sound(x[i]) || x[i]->batch != x[0]->batch)
+            return CUBLAS_STATUS_INVALID_VALUE;
+    if (down(x[0], d->a_turned) != x[3]->rows || across(x[1], d->b_turned) != x[3]->cols ||
+        across(x[0], d->a_turned) != down(x[1], d->b_turned) || x[2]->rows != x[3]->rows ||
+        x[2]->cols != x[3]->cols)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t check_types(const description *d, const layout *const x[4])
+{
+    int a = x[0]->type, c = x[3]->type;
+    bool f64 = a == CUDA_R_64F && c == CUDA_R_64F && d->compute == CUBLAS_COMPUTE_64F &&
+               d->scale == CUDA_R_64F;
+    bool tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    bool f32 = (d->compute == CUBLAS_COMPUTE_32F || (tf32 && a == CUDA_R_32F)) &&
+               d->scale == CUDA_R_32F;
+    bool known = a == CUDA_R_32F || a == CUDA_R_16BF || a == CUDA_R_16F;
+    if (x[1]->type != a || x[2]->type != c || !(f64 || (f32 && known)))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (c != a && c != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (d->pointer_mode != CUBLASLT_POINTER_MODE_HOST)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    bool bias = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (!bias && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (bias && (x[3]->order != CUBLASLT_ORDER_COL ||
+                    (d->bias_type >= 0 && d->bias_type != x[3]->type)))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t check(const description *d, const layout *const x[4])
+{
+    cublasStatus_t status = check_shapes(d, x);
+    return status ? status : check_types(d, x);
+}
+
+/* What an algorithm must be of: all but pointers. */
+static uint64_t problem_of(const description *d, const layout *const x[4])
+{
+    uint64_t hash = 14695981039346656037u;
+    int32_t op[] = {d->compute, d->scale, d->a_turned, d->b_turned, d->epilogue};
+    for (size_t i = 0; i < sizeof op; i++)
+        hash = (hash ^ ((const unsigned char *)op)[i]) * 1099511628211u;
+    for (int j = 0; j < 4; j++)
+        for (size_t i = 0; i < sizeof(layout); i++)
+            hash = (hash ^ ((const unsigned char *)x[j])[i]) * 1099511628211u;
+    return hash;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
+    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+    cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t want, int most,
+    cublasLtMatmulHeuristicResult_t found[], int *count)
+{
+    const layout *const x[4] = {
+        (const layout *)a, (const layout *)b, (const layout *)c, (const layout *)d};
+    const preference *p = (const preference *)want;
+    cudaError_t error = softgpu_enter(), refused;
+    cublasStatus_t status = check((const description *)op, x);
+    *count = 0;
+    if (!error && softgpu_failing(SOFTGPU_FAIL_BLAS, &refused))
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    (void)softgpu_leave(error);
+    if (error || !handle || handle->magic != HANDLE)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (status || most < 1)
+        return status ? status : CUBLAS_STATUS_INVALID_VALUE;
+    algorithm *algo = (algorithm *)&found[0].algo;
+    memset(&found[0], 0, sizeof found[0]);
+    algo->magic = ALGORITHM;
+    memcpy(algo->aligned, p->aligned, sizeof algo->aligned);
+    algo->problem = problem_of((const description *)op, x);
+    algo->workspace = p->workspace < WORKSPACE ? p->workspace : WORKSPACE;
+    found[0].workspaceSize = algo->workspace;
+    found[0].state = CUBLAS_STATUS_SUCCESS;
+    found[0].wavesCount = 1;
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- products --- */
+
+/* The bytes that l spans from its first element. */
+static size_t span(const layout *l)
+{
+    bool column = l->order == CUBLASLT_ORDER_COL;
+    int64_t outer = (int64_t)(column ? l->cols : l->rows),
+            inner = (int64_t)(column ? l->rows : l->cols);
+    int64_t last = (outer - 1) * l->ld + inner - 1 + (l->batch - 1) * l->stride;
+    return (size_t)(last + 1) * softgpu_size_of(l->type);
+}
+
+static bool aligned_to(const void *p, uint32_t bytes)
+{
+    return bytes == 0 || (uintptr_t)p % bytes == 0;
+}
+
+static void must_reach(const void *p, size_t bytes, const char *what)
+{
+    int gpu;
+    if (softgpu_kind_of(p, &gpu) == SOFTGPU_PAGEABLE)
+        softgpu_wrong("a product's %s, %p, is in the host's pageable memory", what, p);
+    if (!softgpu_within(p, bytes))
+        softgpu_wrong(
+            "a product's %s, %zu bytes at %p, goes beyond its memory", what, bytes, p);
+}
+
+static softgpu_matrix matrix_of(const layout *l, const void *p, bool turned)
+{
+    bool by_column = l->order == CUBLASLT_ORDER_COL;
+    softgpu_matrix m = {.p = (void *)(uintptr_t)p,
+        .type = l->type,
+        .down = by_column ? 1 : l->ld,
+        .across = by_column ? l->ld : 1,
+        .batch = l->stride};
+    if (turned) {
+        int64_t other = m.down;
+        m.down = m.across;
+        m.across = other;
+    }
+    return m;
+}
+
+/* alpha and beta are of the scale's type. */
+static double scalar(const void *p, int type)
+{
+    float narrow;
+    double wide;
+    if (type == CUDA_R_64F) {
+        memcpy(&wide, p, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, p, sizeof narrow);
+    return (double)narrow;
+}
+
+static cublasStatus_t check_call(const algorithm *algo, const description *d,
+    const layout *const x[4], const void *const p[4], const void *space, size_t space_bytes)
+{
+    if (algo->magic != ALGORITHM || algo->problem != problem_of(d, x))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (int i = 0; i < 4; i++)
+        if (p[i] && !aligned_to(p[i], algo->aligned[i]))
+            return CUBLAS_STATUS_INVALID_VALUE;
+    if (algo->workspace > space_bytes || !aligned_to(space, ALIGN_WORKSPACE))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
+    const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+    cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+    cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+    const cublasLtMatmulAlgo_t *algo, void *space, size_t space_bytes, cudaStream_t stream)
+{
+    static const char *const names[4] = {"A", "B", "C", "D"};
+    const layout *const x[4] = {(const layout *)a_layout, (const layout *)b_layout,
+        (const layout *)c_layout, (const layout *)d_layout};
+    const description *o = (const description *)op;
+    double scale = scalar(alpha, o->scale), keep = scalar(beta, o->scale);
+    const void *const p[4] = {a, b, keep != 0 ? c : NULL, d};
+    cudaError_t error = softgpu_enter();
+    cudaStream_t s = error ? NULL : softgpu_stream(stream);
+    cublasStatus_t status = check(o, x);
+    if (error || !handle || handle->magic != HANDLE)
+        status = CUBLAS_STATUS_NOT_INITIALIZED;
+    else if (!s || s->gpu != softgpu_current() || handle->gpu != s->gpu)
+        status = CUBLAS_STATUS_INVALID_VALUE;
+    if (!status && algo)
+        status = check_call((const algorithm *)algo, o, x, p, space, space_bytes);
+    bool bias = o->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (!status && (!a || !b || !d || (bias && !o->bias)))
+        status = CUBLAS_STATUS_INVALID_VALUE;
+    if (!status) {
+        softgpu_product k = {.a = matrix_of(x[0], a, o->a_turned),
+            .b = matrix_of(x[1], b, o->b_turned),
+            .c = matrix_of(x[2], p[2], false),
+            .d = matrix_of(x[3], d, false),
+            .bias = bias ? o->bias : NULL,
+            .bias_batch = o->bias_stride,
+            .m = (int64_t)x[3]->rows,
+            .n = (int64_t)x[3]->cols,
+            .k = (int64_t)across(x[0], o->a_turned),
+            .batch = x[0]->batch,
+            .alpha = scale,
+            .beta = keep,
+            .tf32 = o->compute == CUBLAS_COMPUTE_32F_FAST_TF32,
+            .space = space,
+            .space_bytes = algo ? ((const algorithm *)algo)->workspace : 0};
+        for (int i = 0; i < 4; i++)
+            if (p[i])
+                must_reach(p[i], span(x[i]), names[i]);
+        if (bias)
+            must_reach(o->bias, (size_t)k.m * softgpu_size_of(x[3]->type), "bias");
+        error = softgpu_issue(s, SOFTGPU_TASK, softgpu_run_product, &k, sizeof k,
+            softgpu_reachable(s->gpu), true);
+        status = error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+    }
+    (void)softgpu_leave(error);
+    return status;
+}
