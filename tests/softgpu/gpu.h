@@ -29,7 +29,7 @@
 #include "block.h"
 #include "fail.h"
 
-enum { SOFTGPU_MAX_GPUS = 16 };
+enum { SOFTGPU_MAX_GPUS = 16, SOFTGPU_LEAST_CAPABILITY = 80 };
 
 /* --- gpu.c: who is there, and how calls begin and end --- */
 
@@ -135,6 +135,11 @@ cudaStream_t softgpu_streams(void);   /* the first of all */
 /* Adds an operation; args are copied. Into the graph, where the stream is captured. */
 cudaError_t softgpu_issue(cudaStream_t stream, softgpu_op_kind kind, softgpu_task *fn,
     const void *args, size_t bytes, unsigned touches, bool kernel);
+void softgpu_append(cudaStream_t stream, softgpu_op *op); /* the same, as it is */
+void softgpu_append_wait(cudaStream_t stream, cudaStream_t other, uint64_t seq);
+/* The legacy stream comes behind all streams that do not say no, and they behind it. */
+cudaError_t softgpu_keep_legacy_order(cudaStream_t stream);
+void softgpu_stamp(cudaEvent_t event, uint64_t seq); /* event.c: it is reached */
 softgpu_op *softgpu_op_new(softgpu_op_kind kind, softgpu_task *fn, const void *args,
     size_t bytes, unsigned touches, bool kernel);
 /* Runs one now: TASKs and HOSTs. */

@@ -91,6 +91,19 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
     return softgpu_leave(error);
 }
 
+/* What was compiled has code for Ampere and what came after it (cmake/plugins.cmake). */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel)
+{
+    cudaError_t error = softgpu_enter();
+    memset(a, 0, sizeof *a);
+    if (!error && !kernel)
+        error = cudaErrorInvalidDeviceFunction;
+    if (!error && softgpu_capability() < SOFTGPU_LEAST_CAPABILITY)
+        error = cudaErrorNoKernelImageForDevice;
+    a->maxThreadsPerBlock = 1024;
+    return softgpu_leave(error);
+}
+
 /* --- errors --- */
 
 #define ERRORS(X)                                                                              \
@@ -107,6 +120,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                        \
     X(cudaErrorNoKernelImageForDevice,                                                         \
         "no kernel image is available for execution on the device")                            \
+    X(cudaErrorInvalidDeviceFunction, "invalid device function")                               \
     X(cudaErrorPeerAccessUnsupported,                                                          \
         "peer access is not supported between these two devices")                              \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                               \
