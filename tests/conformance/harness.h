@@ -10,7 +10,11 @@
  *   - nothing beyond an output was written.
  *
  * Outputs start as NaN, so what a kernel forgets to write shows. Buffers start off the vector
- * alignment in two trials of three. */
+ * alignment in two trials of three.
+ *
+ * With CHOIR_TEST_DEVICE=cuda:0 that device's kernels take the place of the instruction sets':
+ * in f32, f64 and, where the kernel has them, the 16-bit types, whose operands are rounded
+ * before the reference sees them. Each call is made twice, and must give the same bits. */
 #ifndef CHOIR_TEST_HARNESS_H
 #define CHOIR_TEST_HARNESS_H
 
@@ -23,6 +27,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "device/cpu/context.h"
+#include "conformance/on_device.h"
 
 enum { GUARD = 64, MAX_OPERANDS = 12, MAX_TABLES = 3 };
 
@@ -33,6 +38,7 @@ typedef struct operand {
     size_t raw;    /* bytes an element, of outputs that are not floating; else 0 */
     float *values; /* what goes in; NULL: nothing does */
     bool out;
+    bool wide; /* f32 where the kernel's dtype has 16 bits */
 } operand;
 
 typedef struct trial {
@@ -45,6 +51,7 @@ typedef struct trial {
     double tolerance;
     bool exact;           /* f32 results equal the reference's own f32 results */
     bool bits_may_differ; /* between instruction sets */
+    bool no_half;         /* the kernel has no 16-bit types */
 } trial;
 
 typedef struct result {
@@ -129,27 +136,91 @@ static inline void in_place(trial *t, size_t at)
     o->out = true;
 }
 
-static inline size_t element_size(const operand *o, choir_dtype dtype)
+/* The latest operand is f32 where the kernel's dtype has 16 bits. */
+static inline void keep_wide(trial *t)
 {
-    return o->raw ? o->raw : dtype == CHOIR_F64 ? sizeof(double) : sizeof(float);
+    t->operand[t->count - 1].wide = true;
 }
 
-static inline void fill_operand(const operand *o, choir_dtype dtype, unsigned char *data)
+static inline bool is_half(choir_dtype dtype)
 {
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
+
+static inline choir_dtype operand_dtype(const operand *o, choir_dtype dtype)
+{
+    return o->wide && is_half(dtype) ? CHOIR_F32 : dtype;
+}
+
+static inline size_t element_size(const operand *o, choir_dtype dtype)
+{
+    return o->raw ? o->raw : choir_dtype_size(operand_dtype(o, dtype));
+}
+
+/* What is left of a value in dtype. */
+static inline float rounded(float value, choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16  ? choir__f32_from_bf16(choir__bf16_from_f32(value))
+           : dtype == CHOIR_F16 ? choir__f32_from_f16(choir__f16_from_f32(value))
+                                : value;
+}
+
+/* Element i of memory of dtype. */
+static inline float element(const void *data, int64_t i, choir_dtype dtype)
+{
+    switch (dtype) {
+    case CHOIR_F64: return (float)((const double *)data)[i];
+    case CHOIR_BF16: return choir__f32_from_bf16(((const uint16_t *)data)[i]);
+    case CHOIR_F16: return choir__f32_from_f16(((const uint16_t *)data)[i]);
+    default: return ((const float *)data)[i];
+    }
+}
+
+/* as: what its values are rounded to before; dtype itself, or a narrower one. */
+static inline void fill_operand(
+    const operand *o, choir_dtype dtype, choir_dtype as, unsigned char *data)
+{
+    dtype = operand_dtype(o, dtype);
     for (int64_t i = 0; i < o->n && !o->raw; i++) {
-        float value = o->values ? o->values[i] : NAN;
+        float value = o->values ? rounded(o->values[i], operand_dtype(o, as)) : NAN;
         if (dtype == CHOIR_F64)
             ((double *)data)[i] = (double)value;
+        else if (dtype == CHOIR_BF16)
+            ((uint16_t *)data)[i] = choir__bf16_from_f32(value);
+        else if (dtype == CHOIR_F16)
+            ((uint16_t *)data)[i] = choir__f16_from_f32(value);
         else
             ((float *)data)[i] = value;
     }
 }
 
-/* Makes the call; the operands' memory after it. */
-static inline result run(
-    const trial *t, const choir__kernels *table, choir_dtype dtype, int shift)
+/* The call itself, with the operands in the device's memory, which comes back. */
+static inline void call_device(const trial *t, unsigned char *args, const result *r,
+    const size_t *bytes, choir_device *device)
+{
+    const choir__far *far = device->far;
+    on_device copy[MAX_OPERANDS];
+    open_memory(far, args, t->bytes, 0); /* what is no operand: ids, a step's number */
+    for (int j = 0; j < t->count; j++) {
+        copy[j] = to_device(device, r->block[j], bytes[j]);
+        unsigned char *p = (unsigned char *)choir__block_data(copy[j].block) +
+                           (r->data[j] - (unsigned char *)r->block[j]);
+        for (int place = 0; place < t->operand[j].places; place++)
+            memcpy(args + t->operand[j].at[place], &p, sizeof p);
+    }
+    call_on_device(device, t->kernel, args, t->bytes);
+    for (int j = 0; j < t->count; j++)
+        from_device(device, copy[j], r->block[j]);
+    close_memory(far);
+}
+
+/* Makes the call, by a table of the processor's or on a device; the operands' memory after it.
+ * as: what values are rounded to before (fill_operand). */
+static inline result run_as(const trial *t, const choir__kernels *table, choir_device *device,
+    choir_dtype dtype, choir_dtype as, int shift)
 {
     unsigned char args[sizeof t->args] __attribute__((aligned(16)));
+    size_t bytes[MAX_OPERANDS];
     result r = {0};
     kernel_fn *kernel;
     memcpy(args, t->args, t->bytes);
@@ -157,22 +228,37 @@ static inline result run(
     for (int j = 0; j < t->count; j++) {
         const operand *o = &t->operand[j];
         size_t size = element_size(o, dtype), body = (size_t)o->n * size;
-        r.block[j] = aligned_alloc(64, (body + (size_t)shift * size + 2 * GUARD) & ~(size_t)63);
-        r.data[j] = (unsigned char *)r.block[j] + (size_t)shift * size;
-        memset(r.block[j], 0xA5, (size_t)shift * size + body + GUARD);
-        fill_operand(o, dtype, r.data[j]);
-        for (int p = 0; p < o->places; p++)
+        size_t lead = (size_t)shift * size;
+        r.block[j] = aligned_alloc(64, (body + lead + 2 * GUARD) & ~(size_t)63);
+        r.data[j] = (unsigned char *)r.block[j] + lead;
+        bytes[j] = lead + body + GUARD;
+        memset(r.block[j], 0xA5, bytes[j]);
+        fill_operand(o, dtype, as, r.data[j]);
+        for (int p = 0; p < o->places && !device; p++)
             memcpy(args + o->at[p], &r.data[j], sizeof(void *));
     }
-    memcpy(&kernel, (const char *)table + t->kernel, sizeof kernel);
-    kernel(args);
+    if (device) {
+        call_device(t, args, &r, bytes, device);
+    } else {
+        memcpy(&kernel, (const char *)table + t->kernel, sizeof kernel);
+        kernel(args);
+    }
     for (int j = 0; j < t->count; j++) {
         size_t size = element_size(&t->operand[j], dtype);
         for (size_t i = 0; i < GUARD; i++)
             if (r.data[j][(size_t)t->operand[j].n * size + i] != 0xA5)
                 fail_msg("%s: wrote beyond operand %d", t->name, j);
+        for (int i = 0; i < shift * (int)size; i++)
+            if (((unsigned char *)r.block[j])[i] != 0xA5)
+                fail_msg("%s: wrote before operand %d", t->name, j);
     }
     return r;
+}
+
+static inline result run(
+    const trial *t, const choir__kernels *table, choir_dtype dtype, int shift)
+{
+    return run_as(t, table, NULL, dtype, dtype, shift);
 }
 
 static inline void free_result(const trial *t, result *r)
@@ -208,6 +294,10 @@ static inline int isa_tables(
     const choir__kernels *tables[MAX_TABLES], const char *names[MAX_TABLES])
 {
     int count = 0;
+    if (test_device()) {
+        tables[0] = &device_table, names[0] = test_device()->name;
+        return 1;
+    }
     const char *all[MAX_TABLES] = {"baseline", "avx2", "avx512"};
     bool can[MAX_TABLES] = {true, false, false};
 #if defined(__x86_64__)
@@ -260,15 +350,116 @@ static inline void compare_bits(
             fail_msg("%s: operand %d has other bits on %s than on %s", t->name, j, isa, other);
 }
 
+/* --- on a device --- */
+
+/* How far results of a dtype may be off, where f32's may be by t->tolerance. */
+static inline double tolerance_in(const trial *t, choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16  ? 1e-2
+           : dtype == CHOIR_F16 ? 2e-3
+           : dtype == CHOIR_F64 ? 1e-9
+                                : t->tolerance;
+}
+
+/* distance(), of elements of dtype; f64 keeps its digits, and what f16 cannot hold is
+ * infinite. */
+static inline double distance_in(
+    const void *out, const double *ref, int64_t n, choir_dtype dtype)
+{
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double y =
+            dtype == CHOIR_F64 ? ((const double *)out)[i] : (double)element(out, i, dtype);
+        bool beyond = dtype == CHOIR_F16 && fabs(ref[i]) >= 65504;
+        double exact = beyond ? copysign(INFINITY, ref[i]) : ref[i];
+        if (beyond && fabs(y) == 65504)
+            continue;
+        if (!isfinite(exact) || !isfinite(y)) {
+            if (!same_value(y, exact))
+                return INFINITY;
+            continue;
+        }
+        difference += (y - exact) * (y - exact);
+        norm += exact * exact;
+    }
+    return difference == 0 ? 0 : sqrt(difference / norm);
+}
+
+static inline void compare_in(const trial *t, const result *out, const result *wide,
+    const result *narrow, choir_dtype dtype)
+{
+    const char *name = choir_dtype_name(dtype);
+    for (int j = 0; j < t->count; j++) {
+        const operand *o = &t->operand[j];
+        choir_dtype kind = operand_dtype(o, dtype);
+        if (!o->out)
+            continue;
+        if (o->raw) {
+            if (memcmp(out->data[j], wide->data[j], (size_t)o->n * o->raw))
+                fail_msg("%s (%s): operand %d differs from the reference", t->name, name, j);
+            continue;
+        }
+        double d = distance_in(out->data[j], (const double *)wide->data[j], o->n, kind);
+        if (!(d <= tolerance_in(t, dtype)))
+            fail_msg("%s (%s): operand %d of %lld elements is off by %g, %g allowed", t->name,
+                name, j, (long long)o->n, d, tolerance_in(t, dtype));
+        for (int64_t i = 0; t->exact && dtype == CHOIR_F32 && i < o->n; i++) {
+            double y = (double)element(out->data[j], i, kind);
+            double exact = (double)element(narrow->data[j], i, kind);
+            if (!same_value(y, exact))
+                fail_msg("%s: element %lld of operand %d is %a, not %a", t->name, (long long)i,
+                    j, y, exact);
+        }
+    }
+}
+
+static inline void check_on_device(
+    const trial *t, choir_device *device, choir_dtype dtype, int shift)
+{
+    result wide = run_as(t, &choir__cpu_reference, NULL, CHOIR_F64, dtype, 0);
+    result narrow = run(t, &choir__cpu_reference, CHOIR_F32, 0);
+    result out = run_as(t, NULL, device, dtype, dtype, shift);
+    result again = run_as(t, NULL, device, dtype, dtype, shift);
+    compare_in(t, &out, &wide, &narrow, dtype);
+    for (int j = 0; j < t->count; j++)
+        if (t->operand[j].out &&
+            memcmp(out.data[j], again.data[j],
+                (size_t)t->operand[j].n * element_size(&t->operand[j], dtype)))
+            fail_msg("%s (%s): operand %d has other bits the second time", t->name,
+                choir_dtype_name(dtype), j);
+    free_result(t, &wide);
+    free_result(t, &narrow);
+    free_result(t, &out);
+    free_result(t, &again);
+}
+
+static inline void free_values(const trial *t)
+{
+    for (int j = 0; j < t->count; j++)
+        free(t->operand[j].values);
+}
+
 static inline void check(trial t)
 {
     static int shift;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
+    choir_device *device = test_device();
+    shift = (shift + 1) % 3;
+    if (device && !device_has(device, t.kernel)) {
+        free_values(&t);
+        skip();
+    }
+    for (int dtype = 0; device && dtype < CHOIR_DTYPE_COUNT; dtype++)
+        if (dtype == CHOIR_F32 || dtype == CHOIR_F64 || (is_half(dtype) && !t.no_half))
+            check_on_device(&t, device, (choir_dtype)dtype, shift);
+    if (device) {
+        free_values(&t);
+        return;
+    }
     int count = isa_tables(tables, names);
     result wide = run(&t, &choir__cpu_reference, CHOIR_F64, 0), first = {0};
     result narrow = run(&t, &choir__cpu_reference, CHOIR_F32, 0);
-    shift = (shift + 1) % 3;
     for (int i = 0; i < count; i++) {
         result out = run(&t, tables[i], CHOIR_F32, shift);
         compare(&t, names[i], &out, &wide, &narrow);
@@ -282,8 +473,7 @@ static inline void check(trial t)
     free_result(&t, &first);
     free_result(&t, &wide);
     free_result(&t, &narrow);
-    for (int j = 0; j < t.count; j++)
-        free(t.operand[j].values);
+    free_values(&t);
 }
 
 /* Sizes around the widths of vectors, and around nothing. */

@@ -266,6 +266,7 @@ static void add_scaled(void **state)
         for (int variant = 0; variant < 4; variant++) { /* 1: in place; 2: b is NULL */
             int64_t n = odd_sizes[s];
             trial t = TRIAL(add_scaled, .n = n, .scale = variant == 1 ? 1.0f : 1.0f / 3);
+            t.no_half = true;
             if (!(variant & 2))
                 give(&t, AT(add_scaled, b), n, uniform(n, -2, 2));
             give(&t, AT(add_scaled, a), n, uniform(n, -2, 2));

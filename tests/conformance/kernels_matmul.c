@@ -41,7 +41,7 @@ static void matmul(void **state)
             give(&t, AT(matmul, a), count * p.m * p.k, uniform(count * p.m * p.k, -1, 2));
             give(&t, AT(matmul, b), count * p.k * p.n, uniform(count * p.k * p.n, -1, 2));
             if (v & 4)
-                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1));
+                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1)), keep_wide(&t);
             take(&t, AT(matmul, c), count * p.m * p.n);
             check(t);
         }
@@ -61,7 +61,7 @@ static void matmul_panels(void **state)
         give(&t, AT(matmul, a), M * K, uniform(M * K, -1, 2));
         give(&t, AT(matmul, b), K * ROW, uniform(K * ROW, -1, 2));
         if (bias)
-            give(&t, AT(matmul, bias), N, uniform(N, -1, 1));
+            give(&t, AT(matmul, bias), N, uniform(N, -1, 1)), keep_wide(&t);
         take(&t, AT(matmul, c), M * WIDE);
         check(t);
     }
@@ -178,7 +178,7 @@ static void conv(void **state)
         give(&t, AT(conv, x), n.x, uniform(n.x, -1, 2));
         give(&t, AT(conv, w), n.w, uniform(n.w, -1, 1));
         if (c % 2)
-            give(&t, AT(conv, bias), s.o, uniform(s.o, -1, 1));
+            give(&t, AT(conv, bias), s.o, uniform(s.o, -1, 1)), keep_wide(&t);
         take(&t, AT(conv, y), n.y);
         check(t);
     }
@@ -211,9 +211,9 @@ static void conv_backward_weight(void **state)
         t.bits_may_differ = true;
         give(&t, AT(conv_backward_weight, gy), n.y, uniform(n.y, -1, 2));
         give(&t, AT(conv_backward_weight, x), n.x, uniform(n.x, -1, 1));
-        take(&t, AT(conv_backward_weight, gw), n.w);
+        take(&t, AT(conv_backward_weight, gw), n.w), keep_wide(&t);
         if (c % 2)
-            take(&t, AT(conv_backward_weight, gbias), s.o);
+            take(&t, AT(conv_backward_weight, gbias), s.o), keep_wide(&t);
         check(t);
     }
 }

@@ -1,0 +1,171 @@
+/* The conformance suite on a device whose kernels take no host's memory:
+ * CHOIR_TEST_DEVICE=cuda:0.
+ *
+ * Trials put their operands into the device's memory. Tests that call a table's kernels
+ * themselves call device_table's, which are the device's by way of its queue; the memory that
+ * the arguments name is opened to the device where it is, whole mappings of the process, and
+ * closed after the call. What the device has no kernel for is skipped. */
+#ifndef CHOIR_TEST_ON_DEVICE_H
+#define CHOIR_TEST_ON_DEVICE_H
+
+#include <inttypes.h>
+#include <sys/mman.h>
+#include "device/device.h"
+#include "device/far.h"
+
+enum { MAX_OPENED = 64, MAX_ARGS = 1024 };
+
+typedef struct mapping {
+    uintptr_t at, end;
+    bool writable;
+} mapping;
+
+static struct {
+    mapping list[MAX_OPENED];
+    int count;
+} opened;
+
+/* The device that the suite is to run on; NULL: the processor. */
+static inline choir_device *test_device(void)
+{
+    const char *name = getenv("CHOIR_TEST_DEVICE");
+    choir_device *device = name ? choir_device_find(name) : NULL;
+    if (name && !device) {
+        printf("skipped: %s\n", choir_error_message());
+        exit(77);
+    }
+    return device;
+}
+
+/* --- the process's memory, opened to the device --- */
+
+/* The mapping that p lies in; false: it is no address. */
+static inline bool mapping_of(uintptr_t p, mapping *m)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    char access;
+    bool found = false;
+    while (!found && fgets(line, sizeof line, maps))
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " r%c", &m->at, &m->end, &access) == 3 &&
+                p >= m->at && p < m->end;
+    fclose(maps);
+    m->writable = found && access == 'w';
+    return found;
+}
+
+static inline void open_memory_at(const choir__far *far, uintptr_t p)
+{
+    mapping m;
+    for (int i = 0; i < opened.count; i++)
+        if (p >= opened.list[i].at && p < opened.list[i].end)
+            return;
+    if (p < 1 << 16 || p >> 47 || far->owns((void *)p) || !mapping_of(p, &m))
+        return;
+    if (!m.writable) /* constants: a device opens what can be written */
+        mprotect((void *)m.at, m.end - m.at, PROT_READ | PROT_WRITE);
+    assert_true(opened.count < MAX_OPENED);
+    if (far->reach((void *)m.at, m.end - m.at) != (void *)m.at)
+        fail_msg("the device can't be shown the test's memory");
+    opened.list[opened.count++] = m;
+}
+
+static inline void close_memory(const choir__far *far)
+{
+    while (opened.count > 0)
+        far->unreach((void *)opened.list[--opened.count].at);
+}
+
+/* What words that look like pointers lead to, and words there in turn: entries, leaves. */
+static inline void open_memory(const choir__far *far, const void *args, size_t bytes, int deep)
+{
+    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
+        uintptr_t p;
+        mapping m;
+        memcpy(&p, (const char *)args + i, sizeof p);
+        if (p < 1 << 16 || p >> 47 || p % 8 || far->owns((void *)p) || !mapping_of(p, &m)) {
+            if (p >= 1 << 16 && !(p >> 47))
+                open_memory_at(far, p);
+            continue;
+        }
+        open_memory_at(far, p);
+        if (deep)
+            open_memory(far, (void *)p, m.end - p < 512 ? m.end - p : 512, deep - 1);
+    }
+}
+
+/* --- calls --- */
+
+typedef struct device_call {
+    size_t kernel, bytes;
+    unsigned char args[MAX_ARGS - 64];
+} device_call;
+
+/* Whether the device has the kernel at this place in its table. */
+static inline bool device_has(choir_device *device, size_t kernel)
+{
+    choir__task *fn;
+    memcpy(&fn, (const char *)device->kernels + kernel, sizeof fn);
+    return fn != NULL;
+}
+
+/* Calls a kernel by the device's queue, and waits. Pointers are the device's. */
+static inline void call_on_device(
+    choir_device *device, size_t kernel, const void *args, size_t bytes)
+{
+    choir__task *fn;
+    memcpy(&fn, (const char *)device->kernels + kernel, sizeof fn);
+    choir__queue_issue(device->queue, fn, args, bytes);
+    if (choir_device_sync(device) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+}
+
+/* The same with pointers to the test's own memory. */
+static inline void call_with_host_memory(size_t kernel, const void *args, size_t bytes)
+{
+    choir_device *device = test_device();
+    const choir__far *far = device->far;
+    if (!device_has(device, kernel))
+        skip();
+    open_memory(far, args, bytes, 1);
+    call_on_device(device, kernel, args, bytes);
+    close_memory(far);
+}
+
+#define X(name)                                                                                \
+    static inline void device_##name(const choir__k_##name *k)                                 \
+    {                                                                                          \
+        call_with_host_memory(offsetof(choir__kernels, name), k, sizeof *k);                   \
+    }
+CHOIR__KERNEL_LIST(X)
+#undef X
+
+#define X(name) .name = device_##name,
+static const choir__kernels device_table = {CHOIR__KERNEL_LIST(X)};
+#undef X
+
+/* --- operands --- */
+
+/* A copy of an operand's memory on the device, and back. */
+typedef struct on_device {
+    choir__block *block;
+    size_t bytes;
+} on_device;
+
+static inline on_device to_device(choir_device *device, const void *from, size_t bytes)
+{
+    on_device d = {choir__block_new(device, bytes), bytes};
+    assert_non_null(d.block);
+    if (device->far->put(choir__block_data(d.block), from, bytes) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    return d;
+}
+
+static inline void from_device(choir_device *device, on_device d, void *to)
+{
+    if (device->far->get(to, choir__block_data(d.block), d.bytes) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    choir__block_free(d.block);
+}
+
+#endif

@@ -1,0 +1,11 @@
+#!/bin/sh
+# with_gpu.sh COMMAND...   runs it on a GPU: the machine's where there is one that this build's
+# plug-in can use, else the soft one. CHOIR_TEST_GPU=soft or real decides.
+case ${CHOIR_TEST_GPU:-any} in
+soft) ;;
+real) exec "$@" ;;
+*) if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then exec "$@"; fi ;;
+esac
+CHOIR_PLUGIN_PATH=$SOFT_PLUGINS SOFTGPU_STRICT=${SOFTGPU_STRICT:-1}
+export CHOIR_PLUGIN_PATH SOFTGPU_STRICT
+exec "$@"
