@@ -30,17 +30,19 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
 /* What device code found wrong, in pinned memory: the first to raise it wins. */
 typedef enum choir__cuda_wrong {
     CHOIR__FINE,
-    CHOIR__BAD_ID,          /* an embedding's id: value, rows */
-    CHOIR__BAD_TARGET,      /* a class: value, classes */
-    CHOIR__BAD_PROBABILITY, /* binary cross entropy of what is not in [0, 1]: its index */
-    CHOIR__STUCK_SCALER,    /* so many steps in a row with infinities: steps */
+    CHOIR__BAD_ID,          /* an embedding's id: value, at which position, limit: rows */
+    CHOIR__BAD_TARGET,      /* cross_entropy's class: value, at which row, limit: classes */
+    CHOIR__BAD_NLL_TARGET,  /* nll_loss's, alike */
+    CHOIR__BAD_PROBABILITY, /* bce_loss of what is not in [0, 1]: number, at which element */
+    CHOIR__STUCK_SCALER,    /* so many steps in a row with infinities: value; number: scale */
     CHOIR__WRONG_COUNT
 } choir__cuda_wrong;
 
 typedef struct choir__cuda_fault {
     int32_t what; /* choir__cuda_wrong; set last */
     int32_t taken;
-    int64_t value, limit;
+    int64_t value, limit, at;
+    double number;
 } choir__cuda_fault;
 
 typedef struct choir__cuda {

@@ -162,13 +162,16 @@ template <class V> __device__ inline V block_max(V v)
 
 /* --- faults --- */
 
-__device__ inline void raise_fault(
-    choir__cuda_fault *fault, choir__cuda_wrong what, int64_t value, int64_t limit)
+/* What the words mean is said where the kinds of faults are (cuda.h). */
+__device__ inline void raise_fault(choir__cuda_fault *fault, choir__cuda_wrong what,
+    int64_t value, int64_t limit, int64_t at = 0, double number = 0)
 {
     if (atomicCAS(&fault->taken, 0, 1) != 0)
         return;
     fault->value = value;
     fault->limit = limit;
+    fault->at = at;
+    fault->number = number;
     __threadfence_system();
     fault->what = what;
 }

@@ -107,22 +107,31 @@ static void *handle(choir__stream *stream)
 
 const char *choir__cuda_fault_text(const choir__cuda_fault *f, char *text, size_t bytes)
 {
-    long long value = (long long)f->value, limit = (long long)f->limit;
+    long long value = (long long)f->value, limit = (long long)f->limit, at = (long long)f->at;
     switch ((choir__cuda_wrong)f->what) {
     case CHOIR__BAD_ID:
-        snprintf(text, bytes, "embedding: id %lld is outside [0, %lld)", value, limit);
+        snprintf(text, bytes,
+            "embedding: id %lld at position %lld is outside [0, %lld); the table is too small or "
+            "the data was tokenized otherwise",
+            value, at, limit);
         break;
     case CHOIR__BAD_TARGET:
-        snprintf(text, bytes, "target %lld is outside [0, %lld)", value, limit);
+    case CHOIR__BAD_NLL_TARGET:
+        snprintf(text, bytes,
+            "%s: target %lld of row %lld is outside [0, %lld); fix the labels or set "
+            "ignore_index",
+            f->what == CHOIR__BAD_TARGET ? "cross_entropy" : "nll_loss", value, at, limit);
         break;
     case CHOIR__BAD_PROBABILITY:
-        snprintf(text, bytes, "binary cross entropy: element %lld is outside [0, 1]", value);
+        snprintf(text, bytes,
+            "bce_loss: %g, element %lld, is no probability; bce_with_logits_loss takes scores",
+            f->number, at);
         break;
     case CHOIR__STUCK_SCALER:
         snprintf(text, bytes,
-            "%lld steps in a row had gradients that are infinite or NaN: the loss scale cannot "
-            "help",
-            value);
+            "gradients were infinite or NaN in %lld steps in a row, down to a loss scale of %g: "
+            "it is not the scale; a lower --lr, a warm-up, or bf16, which needs none, may help",
+            value, f->number);
         break;
     default: snprintf(text, bytes, "fault %d", f->what); break;
     }
@@ -161,7 +170,8 @@ static choir_status findings(cuda_stream *s, cudaError_t error)
     if (!*(volatile int32_t *)&f->what)
         return CHOIR_OK;
     choir_status status =
-        choir__error(CHOIR_ERR_ARGUMENT, "%s", choir__cuda_fault_text(f, text, sizeof text));
+        choir__error(f->what == CHOIR__STUCK_SCALER ? CHOIR_ERR_NONFINITE : CHOIR_ERR_RANGE, "%s",
+            choir__cuda_fault_text(f, text, sizeof text));
     *f = (choir__cuda_fault){0};
     return status;
 }

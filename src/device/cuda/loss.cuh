@@ -1,0 +1,49 @@
+/* Rows' losses into one number: the end of every loss over class scores. */
+#ifndef CHOIR_LOSS_CUH
+#define CHOIR_LOSS_CUH
+
+#include "device/cuda/kernel.cuh"
+
+/* Rows' losses and what they count, in scratch memory: f64 if dtype is, else f32. */
+struct row_losses {
+    const void *losses, *counts; /* (rows); counts NULL: there is no mean */
+    void *loss, *count;          /* () */
+    int64_t rows;
+};
+
+enum { FINISH_THREADS = 1024 };
+
+/* One block: rows are added in f64, each thread's in order, then the threads'. */
+template <class T> __global__ void finish_losses(row_losses k)
+{
+    typedef wide<T> V;
+    double total = 0, counted = 0;
+    for (int64_t r = threadIdx.x; r < k.rows; r += FINISH_THREADS) {
+        total += ((const V *)k.losses)[r];
+        if (k.counts)
+            counted += ((const V *)k.counts)[r];
+    }
+    total = block_sum(total);
+    counted = k.counts ? block_sum(counted) : 1;
+    if (threadIdx.x != 0)
+        return;
+    put((T *)k.loss, V(counted != 0 ? total / counted : 0));
+    put((T *)k.count, V(counted));
+}
+
+inline void launch_finish(choir_dtype dtype, const row_losses &k)
+{
+    choose(dtype,
+        [&](auto t) { launch(finish_losses<decltype(t)>, 1, FINISH_THREADS, 0, k); });
+}
+
+/* Scratch for rows' losses, and behind them for what they count. NULL: there is none. */
+inline void *row_scratch(choir_dtype dtype, int64_t rows, void **counts)
+{
+    size_t bytes = (size_t)rows * (dtype == CHOIR_F64 ? sizeof(double) : sizeof(float));
+    char *p = (char *)choir__cuda_scratch(0, 2 * bytes);
+    *counts = p ? p + bytes : NULL;
+    return p;
+}
+
+#endif
