@@ -239,13 +239,13 @@ typedef struct choir__k_embedding {
  * and rows[l] (counts[l], cols). For each id: a leaf's rows are added in order, the leaves in
  * the fixed tree over all of them (absent: 0), times scale; then y[id] = (y[id] if accumulate,
  * else 0) + that. Rows of y that no id names: 0, or unchanged with accumulate. y (rows, cols)
- * f32/f64 holds rows [first, first + rows) of the table: other ids count for nothing. leaf
- * pointers live in host-visible memory until the kernel has run. */
+ * f32/f64 holds rows [first, first + rows) of the table: other ids count for nothing. The
+ * three lists are in the device's memory, or in the host's until the task has run. */
 typedef struct choir__k_embedding_backward {
     const int64_t *const *ids;
     const void *const *grads;
     const int64_t *counts;
-    int64_t leaves;
+    int64_t leaves, total; /* total: the sum of counts */
     void *y;
     int64_t first, rows, cols;
     float scale;

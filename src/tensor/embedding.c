@@ -14,7 +14,9 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     if (!lists)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s", choir_device_name(device));
     char *ids = lists->data, *grads = ids + each, *counts = grads + each;
+    int64_t total = 0;
     for (int64_t l = 0; l < leaves; l++) {
+        total += leaf[l].count;
         size_t at = (size_t)l * sizeof(int64_t);
         choir__launch_upload(device, ids + at, &leaf[l].ids_data, sizeof(void *));
         choir__launch_upload(device, grads + at, &leaf[l].grads_data, sizeof(void *));
@@ -24,6 +26,7 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
         .grads = (const void *)grads,
         .counts = (const void *)counts,
         .leaves = leaves,
+        .total = total,
         .y = y,
         .first = first,
         .rows = table->shape.dim[0],

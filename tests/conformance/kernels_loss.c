@@ -152,13 +152,14 @@ static void embedding_backward(void **state)
     for (int64_t leaves = 1; leaves <= LEAVES; leaves++)
         for (int v = 0; v < 4; v++) {
             enum { ROWS = 11, COLS = 33, MOST = 14 };
-            int64_t ids[LEAVES][MOST], counts[LEAVES];
+            int64_t ids[LEAVES][MOST], counts[LEAVES], total = 0;
             const int64_t *ids_of[LEAVES];
             const void *wide_of[LEAVES], *narrow_of[LEAVES];
             for (int64_t l = 0; l < leaves; l++) {
                 float *g = uniform(MOST * COLS, -8, 8);
                 double *wide = malloc(MOST * COLS * sizeof *wide);
                 counts[l] = l == 2 ? 0 : 5 + (l * 5) % 10;
+                total += counts[l];
                 for (int64_t i = 0; i < MOST; i++)
                     ids[l][i] = (i * i + l) % (ROWS - 2); /* the last two are never named */
                 for (int i = 0; i < MOST * COLS; i++) {
@@ -170,6 +171,7 @@ static void embedding_backward(void **state)
             choir__k_embedding_backward k = {.ids = ids_of,
                 .counts = counts,
                 .leaves = leaves,
+                .total = total,
                 .rows = ROWS,
                 .cols = COLS,
                 .scale = 0.25f,
@@ -239,6 +241,7 @@ static void embedding_tree(void **state)
                 .grads = rows,
                 .counts = counts,
                 .leaves = leaves,
+                .total = leaves,
                 .y = &y,
                 .rows = 1,
                 .cols = 1,
