@@ -1,0 +1,308 @@
+/* Group norm over channels-last images: sums down the columns of each image (columns.cuh), of
+ * which a warp a group takes its columns'; then a pass that reads what a group has come to.
+ *
+ * The sums of an image's columns lie as (2, cols, splits), so a group's are one run. Both ways
+ * keep what the pass needs in scratch, in wide<T>: mean and rstd as stored may be 16 bits. */
+#include "device/cuda/columns.cuh"
+
+/* Sums of an image's columns from c on, and of the second kind. */
+__device__ static inline const double *partial_of(
+    const matrix &m, const double *partial, int64_t image, int64_t c)
+{
+    return partial + (image * 2 * m.cols + c) * m.splits;
+}
+
+/* Two sums over a warp's group, of columns that weigh gamma. */
+template <class T>
+__device__ inline void sum_group(const matrix &m, const double *partial, const void *gamma,
+    int64_t image, int64_t first, int64_t width, double *sum_a, double *sum_b)
+{
+    const double *a = partial_of(m, partial, image, first);
+    const double *b = a + m.cols * m.splits;
+    double total_a = 0, total_b = 0;
+    for (int64_t i = threadIdx.x % WARP; i < width * m.splits; i += WARP) {
+        double g = gamma ? (double)get((const T *)gamma + first + divide(i, m.splits)) : 1;
+        total_a += g * a[i];
+        total_b += g * b[i];
+    }
+    *sum_a = warp_sum(total_a);
+    *sum_b = warp_sum(total_b);
+}
+
+template <class K, class W> struct group_args {
+    K k;
+    matrix m;
+    const double *partial;
+    W *mean, *rstd; /* (n, groups): forward; backward: avg g, avg g xhat */
+};
+
+static unsigned warps(int64_t n)
+{
+    return (unsigned)((n * WARP + BLOCK - 1) / BLOCK);
+}
+
+/* --- forward --- */
+
+template <class T>
+__global__ void group_statistics(group_args<choir__k_group_norm, wide<T>> args)
+{
+    typedef wide<T> W;
+    const choir__k_group_norm &k = args.k;
+    const int64_t at = first_thread() / WARP, width = k.cols / k.groups;
+    const int64_t image = divide(at, k.groups), group = at - image * k.groups;
+    const double count = (double)(k.pixels * width);
+    double sum, squares;
+    if (image >= k.n)
+        return;
+    sum_group<T>(args.m, args.partial, NULL, image, group * width, width, &sum, &squares);
+    if (threadIdx.x % WARP)
+        return;
+    double mean = sum / count, var = squares / count - mean * mean;
+    W rstd = 1 / sqrt((W)(var < 0 ? 0 : var) + (W)k.eps); /* NaN stays */
+    args.mean[at] = (W)mean;
+    args.rstd[at] = rstd;
+    put((T *)k.mean + at, (W)mean);
+    put((T *)k.rstd + at, rstd);
+}
+
+template <class T> struct group_normalise {
+    typedef wide<T> W;
+    enum { N = pack<T>::N };
+    choir__k_group_norm k;
+    const W *mean, *rstd;
+
+    struct held {
+        W mean[N], scale[N], shift[N];
+    };
+    typedef pack<T> row;
+
+    __device__ void begin(held &h, const place &p, bool) const
+    {
+        for (int e = 0; e < N; e++) {
+            int64_t c = e < p.left ? p.c + e : p.c;
+            int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
+            h.mean[e] = mean[at];
+            h.scale[e] = rstd[at] * (k.gamma ? get((const T *)k.gamma + c) : W(1));
+            h.shift[e] = k.beta ? get((const T *)k.beta + c) : W(0);
+        }
+    }
+    __device__ row read(const place &p, int64_t, int64_t i, bool whole) const
+    {
+        return load((const T *)k.x + i, p.left, whole);
+    }
+    __device__ void write(
+        const held &h, const place &p, int64_t i, const row &q, bool whole) const
+    {
+        W y[N];
+        for (int e = 0; e < N; e++)
+            y[e] = (get(&q.at[e]) - h.mean[e]) * h.scale[e] + h.shift[e];
+        store_wide((T *)k.y + i, y, p.left, whole);
+    }
+};
+
+/* Scratch slot 1: two numbers a group. */
+template <class T> static wide<T> *group_scratch(int64_t groups)
+{
+    return (wide<T> *)choir__cuda_scratch(1, (size_t)(2 * groups + 1) * sizeof(wide<T>));
+}
+
+extern "C" void choir__cuda_group_norm(const choir__k_group_norm *k)
+{
+    if (k->n * k->groups == 0)
+        return;
+    choose(k->dtype, [&](auto t) {
+        typedef decltype(t) T;
+        typedef wide<T> W;
+        bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->y);
+        matrix m = matrix_for_sums<T>(k->n, k->pixels, k->cols, whole);
+        double *partial = sum_columns<T>(m, moments<T>{k->x});
+        W *mean = group_scratch<T>(k->n * k->groups), *rstd = mean + k->n * k->groups;
+        if (!partial || !mean)
+            return;
+        launch(group_statistics<T>, warps(k->n * k->groups), BLOCK, 0,
+            group_args<choir__k_group_norm, W>{*k, m, partial, mean, rstd});
+        map_columns<T>(matrix_for_map<T>(k->n, k->pixels, k->cols, whole),
+            group_normalise<T>{*k, mean, rstd});
+    });
+}
+
+/* --- backward --- */
+
+/* A column's group. */
+template <class T> struct group_hat {
+    enum { N = pack<T>::N };
+    wide<T> mean[N], rstd[N];
+
+    __device__ void begin(const choir__k_group_norm_backward &k, const place &p)
+    {
+        for (int e = 0; e < N; e++) {
+            int64_t c = e < p.left ? p.c + e : p.c;
+            int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
+            mean[e] = get((const T *)k.mean + at);
+            rstd[e] = get((const T *)k.rstd + at);
+        }
+    }
+    __device__ wide<T> at(wide<T> x, int e) const
+    {
+        return (x - mean[e]) * rstd[e];
+    }
+};
+
+/* What both passes load. */
+template <class T> struct group_row {
+    pack<T> x, gy;
+
+    __device__ void read(
+        const choir__k_group_norm_backward &k, const place &p, int64_t i, bool whole)
+    {
+        x = load((const T *)k.x + i, p.left, whole);
+        gy = load((const T *)k.gy + i, p.left, whole);
+    }
+};
+
+/* sum gy and sum gy xhat */
+template <class T> struct group_gradient_sums {
+    typedef wide<T> W;
+    enum { N = pack<T>::N };
+    choir__k_group_norm_backward k;
+
+    typedef group_hat<T> held;
+    typedef group_row<T> row;
+
+    __device__ void begin(held &h, const place &p, bool) const
+    {
+        h.begin(k, p);
+    }
+    __device__ row read(const place &p, int64_t, int64_t i, bool whole) const
+    {
+        row q;
+        q.read(k, p, i, whole);
+        return q;
+    }
+    __device__ void first(held &, const row &) const
+    {
+    }
+    __device__ void add(
+        const held &h, const place &, int64_t, const row &q, bool, W *a, W *b) const
+    {
+        for (int e = 0; e < N; e++) {
+            W g = get(&q.gy.at[e]);
+            a[e] += g;
+            b[e] += g * h.at(get(&q.x.at[e]), e);
+        }
+    }
+    __device__ void total(const held &, int, int, W a, W b, double *all_a, double *all_b) const
+    {
+        *all_a = (double)a;
+        *all_b = (double)b;
+    }
+};
+
+template <class T>
+__global__ void group_averages(group_args<choir__k_group_norm_backward, wide<T>> args)
+{
+    typedef wide<T> W;
+    const choir__k_group_norm_backward &k = args.k;
+    const int64_t at = first_thread() / WARP, width = k.cols / k.groups;
+    const int64_t image = divide(at, k.groups), group = at - image * k.groups;
+    const double count = (double)(k.pixels * width);
+    double g, dot;
+    if (image >= k.n)
+        return;
+    sum_group<T>(args.m, args.partial, k.gamma, image, group * width, width, &g, &dot);
+    if (threadIdx.x % WARP)
+        return;
+    args.mean[at] = (W)(g / count);
+    args.rstd[at] = (W)(dot / count);
+}
+
+/* ggamma and gbeta: a warp a column adds the images in order. */
+template <class T>
+__global__ void group_weights(group_args<choir__k_group_norm_backward, wide<T>> args)
+{
+    const choir__k_group_norm_backward &k = args.k;
+    const int64_t c = first_thread() / WARP, lane = threadIdx.x % WARP;
+    const int64_t splits = args.m.splits, terms = k.n * splits;
+    double sum_a = 0, sum_b = 0;
+    if (c >= k.cols)
+        return;
+    for (int64_t i = lane; i < terms; i += WARP) {
+        int64_t image = divide(i, splits);
+        const double *a = partial_of(args.m, args.partial, image, c) + (i - image * splits);
+        sum_a += a[0];
+        sum_b += a[k.cols * splits];
+    }
+    sum_a = warp_sum(sum_a);
+    sum_b = warp_sum(sum_b);
+    if (lane == 0 && k.gbeta)
+        put((T *)k.gbeta + c, (wide<T>)sum_a);
+    if (lane == 0 && k.ggamma)
+        put((T *)k.ggamma + c, (wide<T>)sum_b);
+}
+
+/* gx = rstd (gy gamma - avg(gy gamma) - xhat avg(gy gamma xhat)) */
+template <class T> struct group_spread {
+    typedef wide<T> W;
+    enum { N = pack<T>::N };
+    choir__k_group_norm_backward k;
+    const W *avg_g, *avg_dot;
+
+    struct held {
+        group_hat<T> hat;
+        W gamma[N], g[N], dot[N];
+    };
+    typedef group_row<T> row;
+
+    __device__ void begin(held &h, const place &p, bool) const
+    {
+        h.hat.begin(k, p);
+        for (int e = 0; e < N; e++) {
+            int64_t c = e < p.left ? p.c + e : p.c;
+            int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
+            h.gamma[e] = k.gamma ? get((const T *)k.gamma + c) : W(1);
+            h.g[e] = avg_g[at];
+            h.dot[e] = avg_dot[at];
+        }
+    }
+    __device__ row read(const place &p, int64_t, int64_t i, bool whole) const
+    {
+        row q;
+        q.read(k, p, i, whole);
+        return q;
+    }
+    __device__ void write(
+        const held &h, const place &p, int64_t i, const row &q, bool whole) const
+    {
+        W gx[N];
+        for (int e = 0; e < N; e++) {
+            W hat = h.hat.at(get(&q.x.at[e]), e), g = product(get(&q.gy.at[e]), h.gamma[e]);
+            gx[e] = (g - h.g[e] - hat * h.dot[e]) * h.hat.rstd[e];
+        }
+        store_wide((T *)k.gx + i, gx, p.left, whole);
+    }
+};
+
+template <class T> static void backward(const choir__k_group_norm_backward *k)
+{
+    typedef wide<T> W;
+    typedef group_args<choir__k_group_norm_backward, W> args;
+    int64_t groups = k->n * k->groups;
+    bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->gy, k->gx);
+    matrix m = matrix_for_sums<T>(k->n, k->pixels, k->cols, whole);
+    double *partial = sum_columns<T, 2>(m, group_gradient_sums<T>{*k});
+    W *avg_g = group_scratch<T>(groups), *avg_dot = avg_g + groups;
+    if (!partial || !avg_g)
+        return;
+    if ((k->ggamma || k->gbeta) && k->cols)
+        launch(group_weights<T>, warps(k->cols), BLOCK, 0, args{*k, m, partial, NULL, NULL});
+    if (groups == 0)
+        return;
+    launch(group_averages<T>, warps(groups), BLOCK, 0, args{*k, m, partial, avg_g, avg_dot});
+    map_columns<T, 2>(matrix_for_map<T>(k->n, k->pixels, k->cols, whole),
+        group_spread<T>{*k, avg_g, avg_dot});
+}
+
+extern "C" void choir__cuda_group_norm_backward(const choir__k_group_norm_backward *k)
+{
+    choose(k->dtype, [&](auto t) { backward<decltype(t)>(k); });
+}

@@ -1,0 +1,106 @@
+/* Memory 16 bytes at a time, the widest access a thread has.
+ *
+ * A pack is what those hold: 8 bf16, 4 f32, 2 f64. Kernels deal packs to threads in the same
+ * way whether or not they may be moved whole; only the moving differs: where rows are not so
+ * long, or not so placed, a pack's elements go one by one and those beyond a row's end stay
+ * away. So the order of sums, and their bits, do not depend on where an operand lies. */
+#ifndef CHOIR_PACK_CUH
+#define CHOIR_PACK_CUH
+
+#include "device/cuda/kernel.cuh"
+
+template <class T> struct alignas(16) pack {
+    enum { N = 16 / sizeof(T) };
+    T at[N];
+};
+
+/* Of the elements at p, `left` of which are the row's; whole: all of them are, and p is
+ * aligned. The rest is 0. */
+template <class T> __device__ inline pack<T> load(const T *p, int64_t left, bool whole)
+{
+    if (whole)
+        return *(const pack<T> *)p;
+    pack<T> v;
+    for (int i = 0; i < pack<T>::N; i++)
+        v.at[i] = i < left ? p[i] : T(0.0f);
+    return v;
+}
+
+template <class T>
+__device__ inline void store(T *p, const pack<T> &v, int64_t left, bool whole)
+{
+    if (whole) {
+        *(pack<T> *)p = v;
+        return;
+    }
+    for (int i = 0; i < pack<T>::N; i++)
+        if (i < left)
+            p[i] = v.at[i];
+}
+
+/* The same in wide<T>: what arithmetic is in. An operand that is not there is `otherwise`. */
+template <class T>
+__device__ inline void load_wide(
+    wide<T> *v, const T *p, int64_t left, bool whole, wide<T> otherwise)
+{
+    pack<T> q;
+    if (p)
+        q = load(p, left, whole);
+    for (int i = 0; i < pack<T>::N; i++)
+        v[i] = p ? get(&q.at[i]) : otherwise;
+}
+
+template <class T>
+__device__ inline void store_wide(T *p, const wide<T> *v, int64_t left, bool whole)
+{
+    pack<T> q;
+    for (int i = 0; i < pack<T>::N; i++)
+        put(&q.at[i], v[i]);
+    store(p, q, left, whole);
+}
+
+/* v as T holds it. */
+template <class T> __device__ inline wide<T> rounded(wide<T> v)
+{
+    T t;
+    put(&t, v);
+    return get(&t);
+}
+
+/* A kernel's arguments, and whether its rows are whole packs, aligned wherever one begins. */
+template <class A> struct in_packs {
+    A k;
+    bool whole;
+};
+
+/* a b, rounded: never a part of a fused multiply-add. */
+__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
+
+/* How many packs a row of n elements is. */
+template <class T> __host__ __device__ inline int64_t packs_of(int64_t n)
+{
+    return (n + pack<T>::N - 1) / pack<T>::N;
+}
+
+/* Whether pointers (NULL is fine) are aligned to packs. */
+template <class... P> bool aligned(P... p)
+{
+    return (((uintptr_t)p | ...) & 15) == 0;
+}
+
+/* Blocks for n packs, a thread each. A GPU deals them as they end, so none waits at the end for
+ * those that had more. */
+inline unsigned blocks_for(int64_t n)
+{
+    return (unsigned)((n + BLOCK - 1) / BLOCK);
+}
+
+/* a / b of what is not negative: in 32 bits where that is enough, several times as fast. */
+__device__ inline int64_t divide(int64_t a, int64_t b)
+{
+    return (((uint64_t)a | (uint64_t)b) >> 32) == 0 ? (int64_t)((uint32_t)a / (uint32_t)b)
+                                                    : a / b;
+}
+
+#endif
