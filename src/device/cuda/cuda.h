@@ -56,9 +56,10 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory that the GPU sees at the same address */
     struct choir__cuda_scratch *scratch;
-    bool capturing; /* what is launched is kept, not run */
-    bool refused;   /* something could not be captured */
-    void *dnn;      /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
+    bool capturing;                  /* what is launched is kept, not run */
+    bool refused;                    /* something could not be captured */
+    struct choir__cuda_plan **plans; /* matmul.cu's; NULL: none yet */
+    void *dnn;                       /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
 } choir__cuda;
 
 /* The context current on this thread: set while a queue's tasks run. */
@@ -69,6 +70,10 @@ choir__cuda *choir__cuda_here(void);
  * where there is none. Slots let one kernel have several. */
 enum { CHOIR__SCRATCH_SLOTS = 4 };
 void *choir__cuda_scratch(int slot, size_t bytes);
+
+/* What products keep of a context that closes; its stream has done all. */
+void choir__cuda_plans_free(choir__cuda *cuda);
+void choir__cuda_dnn_free(choir__cuda *cuda);
 
 /* Whether p lies in memory of some GPU, and which: -1 for the host's. */
 int choir__cuda_gpu_of(const void *p);

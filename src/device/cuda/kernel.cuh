@@ -99,6 +99,9 @@ void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &ar
     softgpu_launch(kernel, grid, block, shared, choir__cuda_here()->stream, copy);
 #else
     void *pointers[] = {&copy};
+    if (shared > 48 << 10) /* more than this only on demand, which is a word to the host */
+        (void)cudaFuncSetAttribute((const void *)kernel,
+            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     (void)cudaLaunchKernel((const void *)kernel, grid, block, pointers, shared,
         choir__cuda_here()->stream);
 #endif
