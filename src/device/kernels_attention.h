@@ -28,7 +28,8 @@ typedef struct choir__attention_bias {
 } choir__attention_bias;
 
 /* y = softmax(scale q k^T + bias) v, head by head and a block of queries at a time: no more
- * than a block's scores are ever there. lse (B, H, T): log sum exp of each query's scores. */
+ * than a block's scores are ever there. lse (B, H, T): log sum exp of each query's scores, f32
+ * where the operands are bf16 or f16. */
 typedef struct choir__k_attention {
     choir__heads q, k, v, y;
     choir__attention_bias bias;
@@ -39,9 +40,10 @@ typedef struct choir__k_attention {
 
 /* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T));
  * gq = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
- * gbias.p NULL: not wanted. */
+ * gbias.p NULL: not wanted. y is the forward's: rowsum(gy y) is the rowsum above. y.p NULL: it
+ * is made again where that is how it is done. */
 typedef struct choir__k_attention_backward {
-    choir__heads q, k, v, gy, gq, gk, gv;
+    choir__heads q, k, v, y, gy, gq, gk, gv;
     choir__attention_bias bias, gbias;
     const void *lse;
     choir__attention_shape n;

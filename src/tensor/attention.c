@@ -2,7 +2,8 @@
  *
  * Attention is one kernel forward and one backward. q, k and v may be three tensors (B, H, T,
  * D) or the thirds of one (B, T, 3C); either way a head is a strided matrix. What is kept for
- * backward is the log sum exp of each query's scores; the scores are computed again. */
+ * backward is the result and the log sum exp of each query's scores; the scores are computed
+ * again. */
 #include <math.h>
 #include <string.h>
 
@@ -88,6 +89,7 @@ struct operands {
     choir__heads q, k, v;
     choir__attention_bias bias;
     choir__attention_shape n;
+    choir_dtype dtype;
 };
 
 static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
@@ -95,7 +97,7 @@ static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
-/* lse: log sum exp (B, H, T) */
+/* lse: log sum exp (B, H, T), which 16 bits would not hold */
 static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
 {
     if (!lse->count)
@@ -107,27 +109,29 @@ static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
         .bias = x->bias,
         .lse = choir__data(lse),
         .n = x->n,
-        .dtype = lse->dtype};
-    choir__launch(choir__device_of(lse), lse->dtype, attention, &args);
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(lse), x->dtype, attention, &args);
 }
 
 /* Returns log sum exp. */
-static choir_tensor *forward(choir_scope *scope, choir_device *device, choir_dtype dtype,
-    const struct operands *x, choir__heads y)
+static choir_tensor *forward(
+    choir_scope *scope, choir_device *device, const struct operands *x, choir__heads y)
 {
     choir_tensor *lse =
-        choir__tensor_new(scope, device, dtype, choir_dims(x->n.b, x->n.h, x->n.t));
+        choir__tensor_new(scope, device, choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype,
+            choir_dims(x->n.b, x->n.h, x->n.t));
     if (!lse->poisoned)
         launch(x, y, lse);
     return lse;
 }
 
-static void backward(const struct operands *x, const choir_tensor *lse, choir__heads gy,
-    const choir__heads g[3], choir__attention_bias gbias)
+static void backward(const struct operands *x, const choir_tensor *lse, choir__heads y,
+    choir__heads gy, const choir__heads g[3], choir__attention_bias gbias)
 {
     choir__k_attention_backward args = {.q = x->q,
         .k = x->k,
         .v = x->v,
+        .y = y,
         .gy = gy,
         .gq = g[0],
         .gk = g[1],
@@ -136,14 +140,15 @@ static void backward(const struct operands *x, const choir_tensor *lse, choir__h
         .gbias = gbias,
         .lse = choir__data(lse),
         .n = x->n,
-        .dtype = lse->dtype};
+        .dtype = x->dtype};
     if (lse->count)
-        choir__launch(choir__device_of(lse), lse->dtype, attention_backward, &args);
+        choir__launch(choir__device_of(lse), x->dtype, attention_backward, &args);
 }
 
 /* --- three tensors, and a bias --- */
 
 enum { Q, K, V, BIAS, OPERANDS };
+enum { LSE = OPERANDS, RESULT }; /* saved behind them */
 
 static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 1, S) */
 {
@@ -155,7 +160,7 @@ static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 
 static struct operands operands_of(
     choir_tensor *const x[OPERANDS], const choir__attention_shape *n)
 {
-    struct operands o = {heads_of(x[Q]), heads_of(x[K]), heads_of(x[V]), {0}, *n};
+    struct operands o = {heads_of(x[Q]), heads_of(x[K]), heads_of(x[V]), {0}, *n, x[Q]->dtype};
     if (x[BIAS])
         o.bias = bias_of(x[BIAS]);
     return o;
@@ -196,7 +201,7 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
     for (int i = 0; i < BIAS && !r->out->count; i++)
         if (g[i]) /* nothing is launched: keys that nobody asked for */
             choir__launch_fill(g[i], 0);
-    backward(&x, r->saved[OPERANDS], heads_of(gy), gx, gbias);
+    backward(&x, r->saved[LSE], heads_of(r->saved[RESULT]), heads_of(gy), gx, gbias);
     for (int i = 0; i < r->count; i++)
         if (g[i])
             sink->give(sink, r, i, g[i]);
@@ -208,7 +213,7 @@ static void attention_again(choir__record *r)
         if (r->saved[i])
             choir__copy_again(r->saved[i], r->in[i]);
     struct operands x = operands_of(r->saved, r->attrs);
-    launch(&x, heads_of(r->out), r->saved[OPERANDS]);
+    launch(&x, heads_of(r->out), r->saved[LSE]);
 }
 
 static const choir__op attention_op = {.name = "attention",
@@ -297,14 +302,15 @@ choir_tensor *choir_attention_with(
     if (y->poisoned)
         return y;
     struct operands o = operands_of(x, &n);
-    choir_tensor *lse = forward(scope, device, in[Q]->dtype, &o, heads_of(y));
+    choir_tensor *lse = forward(scope, device, &o, heads_of(y));
     if (lse->poisoned)
         return lse;
     choir__record *r = choir__record_op(&attention_op, y, in, count);
     if (r) {
         choir__record_attrs(r, &n, sizeof n);
         memcpy(r->saved, x, sizeof x);
-        r->saved[OPERANDS] = lse;
+        r->saved[LSE] = lse;
+        r->saved[RESULT] = y;
     } else {
         choir__tensor_release(lse);
     }
@@ -340,7 +346,7 @@ static choir__heads packed_rows(
 static struct operands thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
 {
     return (struct operands){
-        third_of(qkv, n, 0), third_of(qkv, n, 1), third_of(qkv, n, 2), {0}, *n};
+        third_of(qkv, n, 0), third_of(qkv, n, 1), third_of(qkv, n, 2), {0}, *n, qkv->dtype};
 }
 
 static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -351,8 +357,8 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
         return;
     gy = choir__dense_rows(sink->scope, gy);
     struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
-    backward(&x, r->saved[1], packed_rows(gy, n), (choir__heads[]){gx.q, gx.k, gx.v},
-        (choir__attention_bias){0});
+    backward(&x, r->saved[1], packed_rows(r->saved[2], n), packed_rows(gy, n),
+        (choir__heads[]){gx.q, gx.k, gx.v}, (choir__attention_bias){0});
     sink->give(sink, r, 0, g);
 }
 
@@ -393,7 +399,7 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
     if (y->poisoned)
         return y;
     struct operands x = thirds_of(in, &n);
-    choir_tensor *lse = forward(scope, choir__device_of(in), in->dtype, &x, packed_rows(y, &n));
+    choir_tensor *lse = forward(scope, choir__device_of(in), &x, packed_rows(y, &n));
     if (lse->poisoned)
         return lse;
     choir__record *r = choir__record_op(&self_attention_op, y, &in, 1);
@@ -401,6 +407,7 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         choir__record_attrs(r, &n, sizeof n);
         r->saved[0] = in;
         r->saved[1] = lse;
+        r->saved[2] = y;
     } else {
         choir__tensor_release(lse);
     }

@@ -318,7 +318,7 @@ uint64_t choir__scope_key(choir_scope *scope, const char *name);
 
 /* --- ops --- */
 
-enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 5 };
+enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 6 };
 
 typedef struct choir__sink choir__sink;
 

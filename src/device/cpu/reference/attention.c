@@ -13,6 +13,12 @@ static int64_t end_of_keys(const choir__attention_shape *n, int64_t t)
     return n->causal ? choir__min(n->s, t + 1) : n->s;
 }
 
+/* Of lse, beside operands of dtype. */
+static choir_dtype sums_of(choir_dtype dtype)
+{
+    return dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
+}
+
 static int64_t row_of(const choir__heads *x, int64_t b, int64_t h, int64_t t)
 {
     return b * x->b + h * x->h + t * x->t;
@@ -79,7 +85,7 @@ static void forward_query(
                    get(k->v.p, row_of(&k->v, b, g, s) + c, k->dtype);
         put(k->y.p, y + c, k->dtype, out);
     }
-    put(k->lse, (b * n->h + h) * n->t + t, k->dtype, top + log(sum));
+    put(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype), top + log(sum));
 }
 
 void choir__reference_attention(const choir__k_attention *k)
@@ -99,7 +105,7 @@ static void backward_query(
     int64_t g = h / (n->h / n->g), first = first_key(n, t), end = end_of_keys(n, t);
     int64_t q = row_of(&k->q, b, h, t), gy = row_of(&k->gy, b, h, t);
     int64_t bias = k->bias.p ? bias_row(&k->bias, b, h, t) : 0;
-    double lse = get(k->lse, (b * n->h + h) * n->t + t, k->dtype), sum = 0;
+    double lse = get(k->lse, (b * n->h + h) * n->t + t, sums_of(k->dtype)), sum = 0;
     for (int64_t s = first; s < end; s++) {
         int64_t key = row_of(&k->k, b, g, s), value = row_of(&k->v, b, g, s);
         p[s] = exp(score(&k->q, q, &k->k, key, &k->bias, bias + s, n, k->dtype) - lse);
