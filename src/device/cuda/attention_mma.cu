@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(128) attention_forward(attend k)
 {
     typedef forward_tiles<T, D, M> tiles;
     constexpr int KEYS = tiles::KEYS, QUERIES = tiles::QUERIES;
-    tiles &x = *(tiles *)shared_memory();
+    tiles &x = *dynamic_shared<tiles>();
     int runs = (int)((k.n.t + QUERIES - 1) / QUERIES);
     int run = runs - 1 - blockIdx.x % runs; /* a causal head's longest first */
     int64_t head = blockIdx.x / runs, b = head / k.n.h, h = head % k.n.h;
@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(256) attention_keys(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;
-    tiles &x = *(tiles *)shared_memory();
+    tiles &x = *dynamic_shared<tiles>();
     int runs = (int)((k.n.s + tiles::OWN - 1) / tiles::OWN), d = (int)k.n.d;
     int64_t pair = blockIdx.x / runs, b = pair / k.n.g, group = pair % k.n.g;
     int s0 = blockIdx.x % runs * tiles::OWN; /* a causal head's longest first */
@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(256) attention_queries(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;
-    tiles &x = *(tiles *)shared_memory();
+    tiles &x = *dynamic_shared<tiles>();
     int runs = (int)((k.n.t + tiles::OWN - 1) / tiles::OWN), d = (int)k.n.d;
     int run = runs - 1 - blockIdx.x % runs;
     int64_t head = blockIdx.x / runs, b = head / k.n.h, h = head % k.n.h;

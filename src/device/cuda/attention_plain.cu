@@ -168,7 +168,7 @@ __device__ inline V dressed(const attend &k, const T *bias, V product, int64_t t
 template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
 {
     typedef wide<T> V;
-    space<V, J> &x = *(space<V, J> *)shared_memory();
+    space<V, J> &x = *dynamic_shared<space<V, J>>();
     int slabs = (int)((k.n.d + 16 * J - 1) / (16 * J)), slab = blockIdx.x % slabs;
     int runs = (int)((k.n.t + SIDE - 1) / SIDE), run = blockIdx.x / slabs % runs;
     int64_t head = blockIdx.x / slabs / runs, b = head / k.n.h, h = head % k.n.h;
@@ -247,7 +247,7 @@ __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x, cons
 template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_keys(attend k)
 {
     typedef wide<T> V;
-    space<V, J> &x = *(space<V, J> *)shared_memory();
+    space<V, J> &x = *dynamic_shared<space<V, J>>();
     int slabs = (int)((k.n.d + 16 * J - 1) / (16 * J)), from = blockIdx.x % slabs * 16 * J;
     int runs = (int)((k.n.s + SIDE - 1) / SIDE), run = blockIdx.x / slabs % runs;
     int64_t pair = blockIdx.x / slabs / runs, b = pair / k.n.g, group = pair % k.n.g;
@@ -271,7 +271,7 @@ template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_keys(
 template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
 {
     typedef wide<T> V;
-    space<V, J> &x = *(space<V, J> *)shared_memory();
+    space<V, J> &x = *dynamic_shared<space<V, J>>();
     int slabs = (int)((k.n.d + 16 * J - 1) / (16 * J)), from = blockIdx.x % slabs * 16 * J;
     int runs = (int)((k.n.t + SIDE - 1) / SIDE), run = blockIdx.x / slabs % runs;
     int64_t head = blockIdx.x / slabs / runs, b = head / k.n.h, h = head % k.n.h;
@@ -320,7 +320,7 @@ template <class V> __device__ inline void sum_rows(V (&sum)[4][4], V (*space)[SI
 template <class T> __global__ void __launch_bounds__(THREADS) plain_bias(attend k)
 {
     typedef wide<T> V;
-    space<V, 1> &x = *(space<V, 1> *)shared_memory();
+    space<V, 1> &x = *dynamic_shared<space<V, 1>>();
     int of_s = (int)((k.n.s + SIDE - 1) / SIDE), of_t = own_runs(k);
     int s0 = blockIdx.x % of_s * SIDE, run = blockIdx.x / of_s % of_t;
     int64_t head = blockIdx.x / of_s / of_t % own_heads(k);

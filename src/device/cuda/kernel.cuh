@@ -95,13 +95,13 @@ template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
 {
     A copy = args;
+    if (shared > 48 << 10) /* more than this only on demand */
+        (void)cudaFuncSetAttribute((const void *)kernel,
+            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
 #ifdef CHOIR_SOFT_GPU
     softgpu_launch(kernel, grid, block, shared, choir__cuda_here()->stream, copy);
 #else
     void *pointers[] = {&copy};
-    if (shared > 48 << 10) /* more than this only on demand, which is a word to the host */
-        (void)cudaFuncSetAttribute((const void *)kernel,
-            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     (void)cudaLaunchKernel((const void *)kernel, grid, block, pointers, shared,
         choir__cuda_here()->stream);
 #endif

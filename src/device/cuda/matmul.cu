@@ -383,10 +383,15 @@ static bool by_library(const choir__k_matmul *k, const void *bias)
     return true;
 }
 
-/* One strided batch: k's batch1. */
+/* One strided batch: k's batch1. Few numbers are made by one kernel, rather than by the product
+ * and one that rounds the bias. */
 static void multiply(const choir__k_matmul *k)
 {
-    bool narrow = k->bias && choir_dtype_size((choir_dtype)c_dtype(k)) == 2;
+    bool narrow = k->bias && size_of(c_dtype(k)) == 2;
+    if (narrow && k->batch1 * k->m * k->n <= TILE * TILE && k->k <= 256) {
+        by_plain_kernel(k);
+        return;
+    }
     const void *bias = narrow ? bias_like(k) : k->bias;
     if (narrow && !bias)
         return;
