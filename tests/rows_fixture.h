@@ -11,6 +11,11 @@
 #include "comm/group.h"
 #include "multi/ranks.h"
 
+/* As SUITE_AT in conformance/collectives.h. */
+#ifndef SUITE_AT
+#define SUITE_AT(p) (p)
+#endif
+
 enum { ROWS_LEAVES = 24 };
 
 /* Blocks of every kind: fewer rows than ranks, one, none, long ones; gaps between them. */
@@ -93,7 +98,7 @@ static inline int rows_check(
 static inline int rows_scatter(const rows_trial *t)
 {
     choir__node results[CHOIR__MAX_NODES];
-    const choir__tree_scatter a = {.nodes = t->nodes,
+    const choir__tree_scatter a = {.nodes = SUITE_AT(t->nodes),
         .node_stride = (size_t)t->stride * sizeof(float),
         .cuts = t->layout->cuts,
         .cut_count = t->layout->count,
@@ -101,7 +106,7 @@ static inline int rows_scatter(const rows_trial *t)
         .first = t->first,
         .leaves = t->leaves,
         .total = t->total,
-        .out = t->out,
+        .out = (void *)SUITE_AT(t->out),
         .out_stride = (size_t)t->out_stride * sizeof(float),
         .scale = t->scale};
     int mine = rows_fill(t), count = choir__scatter_results(&a, results);
@@ -122,8 +127,8 @@ static inline int rows_scatter(const rows_trial *t)
     for (int64_t i = 0; i < count * t->out_stride; i++) /* -7s would add up */
         t->out[i] = t->out[i] == -7 ? 0 : t->out[i];
     CHECK_OK(choir__group_tree_reduce(
-        t->across, &(choir__tree_reduce){
-                       t->out, a.out_stride, t->layout->own, t->total, 0.375f, CHOIR__AUTO}));
+        t->across, &(choir__tree_reduce){SUITE_AT(t->out), a.out_stride, t->layout->own,
+                       t->total, 0.375f, CHOIR__AUTO}));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->across)));
     for (int64_t i = 0; i < t->out_stride; i++)
         t->out[i] = t->out[i] == 0 ? -7 : t->out[i];
@@ -135,7 +140,7 @@ static inline int rows_against_reduce(const rows_trial *t)
 {
     rows_fill(t);
     CHECK_OK(choir__group_tree_reduce(
-        t->group, &(choir__tree_reduce){t->nodes, (size_t)t->stride * sizeof(float),
+        t->group, &(choir__tree_reduce){SUITE_AT(t->nodes), (size_t)t->stride * sizeof(float),
                       t->layout->whole, t->total, t->scale, CHOIR__AUTO}));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->group)));
     for (int c = 0; c < t->layout->count; c++) {
@@ -160,7 +165,7 @@ static inline int rows_gather(
     int rank = choir_group_rank(group), world = choir_group_world(group);
     for (int in_place = 0; in_place < 2; in_place++) {
         const choir__gather_rows a = {
-            in_place ? NULL : mine, all, l->cuts, l->count, CHOIR_BF16};
+            in_place ? NULL : SUITE_AT(mine), SUITE_AT(all), l->cuts, l->count, CHOIR_BF16};
         memset(all, 0xfe, (size_t)l->whole * sizeof *all);
         for (int c = 0; c < l->count; c++) {
             int64_t lo, n = choir__cut_part(&l->cuts[c], rank, world, &lo);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "comm/issue.h"
 
 enum { FUSED_BYTES = 4 << 20 }; /* beyond, packing costs more than a call's latency */
@@ -42,47 +43,55 @@ static size_t bytes_of(const choir__call *call)
     return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-/* How many calls from the first one on travel together. */
-static int run_length(const choir__call *calls, int count, int world)
+/* How many calls from the first one on travel together. An engine that takes far data as they
+ * are takes them one by one. */
+static int run_length(const choir__engine *engine, const choir__call *calls, int count)
 {
     int in, out, n = 1;
-    if (!parts(calls, world, &in, &out))
+    if (!parts(calls, engine->world, &in, &out) || (engine->far && choir__call_is_far(calls)))
         return 1;
     size_t total = bytes_of(calls) * (size_t)choir__max(in, out);
     while (n < count && alike(&calls[n].stamp, &calls->stamp) &&
+           !(engine->far && choir__call_is_far(&calls[n])) &&
            (total += bytes_of(&calls[n]) * (size_t)choir__max(in, out)) <= FUSED_BYTES)
         n++;
     return n;
 }
 
 /* Part p of all calls lies together: p * whole, then call after call. */
-static void pack(char *packed, const choir__call *calls, int count, int in_parts, size_t whole)
+static choir_status pack(
+    char *packed, const choir__call *calls, int count, int in_parts, size_t whole)
 {
     size_t at = 0;
+    choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         size_t n = bytes_of(&calls[i]);
-        for (int p = 0; p < in_parts && n; p++)
-            memcpy(
+        for (int p = 0; p < in_parts && n && !status; p++)
+            status = choir__far_copy(
                 packed + (size_t)p * whole + at, (const char *)calls[i].in + (size_t)p * n, n);
         at += n;
     }
+    return status;
 }
 
-static void unpack(
+static choir_status unpack(
     const char *packed, const choir__call *calls, int count, int out_parts, size_t whole)
 {
     size_t at = 0;
+    choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         size_t n = bytes_of(&calls[i]);
-        for (int p = 0; p < out_parts && n; p++)
-            memcpy((char *)calls[i].out + (size_t)p * n, packed + (size_t)p * whole + at, n);
+        for (int p = 0; p < out_parts && n && !status; p++)
+            status = choir__far_copy(
+                (char *)calls[i].out + (size_t)p * n, packed + (size_t)p * whole + at, n);
         at += n;
     }
+    return status;
 }
 
 static choir_status run_fused(choir_group *group, const choir__call *calls, int count)
 {
-    const choir__engine *engine = group->engine;
+    choir__engine *engine = group->engine;
     int in_parts, out_parts;
     size_t whole = 0;
     choir__call fused = calls[0];
@@ -98,16 +107,17 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     size_t in_bytes = whole * (size_t)in_parts, out_bytes = whole * (size_t)out_parts;
     char *in = aligned_alloc(64, (in_bytes + out_bytes + 127) / 64 * 64);
     if (!in)
-        return choir__engine_spread(group->engine, CHOIR_ERR_MEMORY,
+        return choir__engine_spread(engine, CHOIR_ERR_MEMORY,
             "no %zu bytes to put %d calls of a batch together", in_bytes + out_bytes, count);
     char *out = in_place ? in : in + (in_bytes + 63) / 64 * 64;
-    pack(in, calls, count, in_parts, whole);
     fused.in = in;
     fused.out = out;
-    choir_status status = choir__group_run(group, &fused);
+    choir_status status = choir__far_fail(engine, pack(in, calls, count, in_parts, whole));
+    if (!status)
+        status = choir__group_run(group, &fused);
     bool mine = fused.stamp.kind != CHOIR__REDUCE || fused.stamp.root == engine->rank;
     if (!status && mine)
-        unpack(out, calls, count, out_parts, whole);
+        status = choir__far_fail(engine, unpack(out, calls, count, out_parts, whole));
     free(in);
     return status;
 }
@@ -125,7 +135,8 @@ static choir_status run_messages(choir_group *group, const choir__call *calls, i
     if (found && !status) {
         for (int i = 0; i < found; i++)
             choir__log_begin(group->log, &some[i].stamp);
-        status = engine->ops->run_batch(engine, some, found);
+        status = engine->far ? engine->ops->run_batch(engine, some, found)
+                             : choir__far_batch(engine, some, found);
         for (int i = 0; i < found; i++)
             choir__log_end(group->log, &some[i].stamp, status);
     }
@@ -144,7 +155,7 @@ choir_status choir__batch_run(choir_group *group, choir__call *calls, int count)
         int end = i + 1;
         while (end < count && !is_message(&calls[end]))
             end++;
-        n = run_length(&calls[i], end - i, group->engine->world);
+        n = run_length(group->engine, &calls[i], end - i);
         choir__call alone = calls[i];
         status = n == 1 ? choir__group_run(group, &alone) : run_fused(group, &calls[i], n);
     }

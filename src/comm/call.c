@@ -125,7 +125,9 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
         return text;
     }
     used = (int)strlen(text);
-    if (stamp->layout) /* several calls of a batch */
+    if (stamp->layout >> 16 == CHOIR__PIECE_MARK)
+        snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, ", a piece of data on a GPU");
+    else if (stamp->layout) /* several calls of a batch */
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, " in parts (layout %08x)",
             stamp->layout);
     return text;

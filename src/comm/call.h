@@ -45,8 +45,10 @@ typedef struct choir__stamp {
     uint8_t kind, dtype, op, algorithm;
     int32_t root;    /* who; tree reduction, scatter: leaves; send, receive: the peer */
     uint32_t layout; /* tree reduction: digest of stride and scale; rows: of what all ranks
-                        give alike; uneven: 1 */
+                        give alike; uneven: 1; a piece of far data: CHOIR__PIECE_MARK above */
 } choir__stamp;
+
+enum { CHOIR__PIECE_MARK = 0xfa12 };
 
 /* kind and stamp say which of the fields are used. */
 typedef struct choir__call {

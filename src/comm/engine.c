@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "comm/hierarchy.h"
 #include "comm/message/message.h"
 #include "comm/launchers.h"
@@ -78,6 +79,7 @@ void choir__engine_free(choir__engine *engine)
 {
     free(engine->members);
     choir__executor_free(engine->executor);
+    choir__staging_free(engine->staging);
     free(engine);
 }
 

@@ -76,7 +76,9 @@ struct choir__engine {
     choir_status failed;    /* sticks */
     char message[512];
     _Atomic uint64_t bytes;           /* sent to or fetched from peers */
+    bool far;                         /* takes data in far memory (device/far.h) as they are */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
+    struct choir__staging *staging;   /* comm/far: the host's memory for far data */
 };
 
 /* Opens the engine `name` (NULL: the best for where the members are) over a meeting. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "comm/issue.h"
 #include "comm/shared.h"
 #include "device/device.h"
@@ -208,6 +209,12 @@ typedef struct batch_task {
     int count;
 } batch_task;
 
+static choir_status run_near(choir__engine *engine, const choir__call *call)
+{
+    return choir__tree_by_name(call) ? choir__tree_run_by_name(engine, call)
+                                     : engine->ops->run(engine, call);
+}
+
 choir_status choir__group_run(choir_group *group, choir__call *call)
 {
     choir__engine *engine = group->engine;
@@ -215,8 +222,9 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
         return engine->failed;
     call->stamp.seq = ++engine->seq;
     choir__log_begin(group->log, &call->stamp);
-    choir_status status = choir__tree_by_name(call) ? choir__tree_run_by_name(engine, call)
-                                                    : engine->ops->run(engine, call);
+    choir_status status = !choir__call_is_far(call) ? run_near(engine, call)
+                          : engine->far             ? engine->ops->run(engine, call)
+                                                    : choir__far_run(engine, call, run_near);
     choir__log_end(group->log, &call->stamp, status);
     return status;
 }
