@@ -18,6 +18,7 @@
 #define CHOIR_DDP_PRIVATE_H
 
 #include <choir/ddp_hook.h>
+#include "parallel/group_memory.h"
 #include "parallel/ranks.h"
 
 typedef struct choir__ddp choir__ddp;
@@ -26,9 +27,10 @@ typedef struct choir__ddp choir__ddp;
 typedef struct choir__ddp_part {
     choir__ddp *ddp;
     choir__book *book;
-    choir__shared *shared; /* the book's levels */
-    size_t charged;        /* bytes of it, to the device's pool */
-    bool rebuilt;          /* parameters have been dealt to buckets anew */
+    choir__group_memory levels; /* the book's */
+    float *mirror;              /* (mirror_bytes) host memory for hooks, where levels are far */
+    size_t mirror_bytes;
+    bool rebuilt; /* parameters have been dealt to buckets anew */
     /* Of the layout at hand: */
     bool *filled; /* (bucket_count) in this step */
     int next;     /* bucket to be reduced */

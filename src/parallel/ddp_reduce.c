@@ -1,11 +1,11 @@
 /* DDP's reducer: what it adds to a book of gradients.
  *
- * The book's levels are allocated in shared memory, so a bucket that backward has filled is
- * already where the peers can read it. Buckets are handed to the group in the order of their
- * numbers, which is about that in which they are filled, so that all ranks reduce the same one
- * even where their backwards differ. A reduction is queued behind an event of the device; the
- * device waits for the group's event only when the optimizer wants the gradients. Everything is
- * queued, nothing waits on the host, so a recorded step replays it.
+ * The book's levels are memory of the group's, shared where it can be, so a bucket that
+ * backward has filled is already where the peers can read it. Buckets are handed to the group
+ * in the order of their numbers, which is about that in which they are filled, so that all
+ * ranks reduce the same one even where their backwards differ. A reduction is queued behind an
+ * event of the device; the device waits for the group's event only when the optimizer wants the
+ * gradients. Everything is queued, nothing waits on the host, so a recorded step replays it.
  *
  * A step's leaves are those of the plan, M over the ranks. With no_sync there is no plan: the
  * run of leaves ends where the program says, each rank adds up its own, and the job's tree is
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "autograd/layout.h"
+#include "comm/far.h"
 #include "parallel/ddp.h"
 
 /* --- a step --- */
@@ -71,31 +72,14 @@ static choir_status begin(void *reducer, choir__book *book)
     return status;
 }
 
-static void free_levels(choir__ddp_part *part)
-{
-    choir__shared_free(part->shared);
-    choir__pool_charge(part->book->device, -(ptrdiff_t)part->charged);
-    part->shared = NULL;
-    part->charged = 0;
-}
-
 static void *alloc_levels(void *reducer, size_t bytes, int levels)
 {
     choir__ddp_part *part = reducer;
     choir_device_sync(part->book->device);
-    free_levels(part);
-    bytes *= (size_t)levels;
-    if (!choir__pool_charge(part->book->device, (ptrdiff_t)bytes)) {
-        choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for gradients, %zu bytes; fsdp shards them",
-            choir_device_name(part->book->device), bytes);
-        choir__group_abort(part->ddp->group, CHOIR_ERR_MEMORY, choir_error_message());
-        return NULL; /* the peers make theirs, together with ours */
-    }
-    part->charged = bytes;
-    if (choir__shared_new(part->ddp->group, bytes, &part->shared) != CHOIR_OK)
-        return NULL;
-    return choir__shared_at(part->shared, choir_group_rank(part->ddp->group));
+    choir__group_memory_free(&part->levels);
+    choir__group_memory_new(&part->levels, part->ddp->group, part->book->device,
+        bytes * (size_t)levels, "gradients", "; fsdp shards them");
+    return part->levels.at;
 }
 
 /* --- buckets --- */
@@ -155,6 +139,43 @@ static choir_status reduce_exactly(choir__ddp_part *part, const choir__bucket *b
     return choir__group_tree_reduce(d->group, &args);
 }
 
+typedef struct mirroring {
+    void *to;
+    const void *from;
+    size_t bytes;
+} mirroring;
+
+static choir_status mirror(const void *args)
+{
+    const mirroring *m = args;
+    return choir__far_copy(m->to, m->from, m->bytes);
+}
+
+/* Hooks compute in the host's memory, on the group's queue: there a bucket of a device whose
+ * memory is far has a copy, in one array for all, as the queue is in order. */
+static choir_status run_far_hook(choir__ddp_part *part, choir_ddp_bucket shown)
+{
+    choir__ddp *d = part->ddp;
+    choir_work work;
+    float *far = shown.data;
+    size_t bytes = (size_t)shown.count * sizeof *far, most = 0;
+    for (int b = 0; b < part->book->bucket_count; b++) /* a recording keeps the address */
+        most = choir__max(most, (size_t)part->book->buckets[b].count * sizeof *far);
+    if (most > part->mirror_bytes) {
+        choir__queue_wait(choir__ddp_queue(d));
+        free(part->mirror);
+        part->mirror = choir__alloc(part->mirror_bytes = most);
+    }
+    mirroring in = {part->mirror, far, bytes}, out = {far, part->mirror, bytes};
+    shown.data = part->mirror;
+    choir_status status = choir_group_call(d->group, mirror, &in, sizeof in, &work);
+    if (status == CHOIR_OK)
+        status = d->hook(&shown, d->hook_arg);
+    if (status == CHOIR_OK)
+        status = choir_group_call(d->group, mirror, &out, sizeof out, &work);
+    return status;
+}
+
 static choir_status run_hook(choir__ddp_part *part, int bucket)
 {
     choir__ddp *d = part->ddp;
@@ -171,7 +192,7 @@ static choir_status run_hook(choir__ddp_part *part, int bucket)
         .entries = part->entries + part->entry_from[bucket],
         .entry_count = part->entry_from[bucket + 1] - part->entry_from[bucket],
     };
-    return d->hook(&shown, d->hook_arg);
+    return book->device->far ? run_far_hook(part, shown) : d->hook(&shown, d->hook_arg);
 }
 
 static void bucket_ready(void *reducer, choir__book *book, int bucket)
@@ -265,7 +286,8 @@ static void free_reducer(void *reducer)
 {
     choir__ddp_part *part = reducer;
     choir__queue_wait(choir__ddp_queue(part->ddp));
-    free_levels(part);
+    choir__group_memory_free(&part->levels);
+    free(part->mirror);
     free(part->filled);
     free(part->entries);
     free(part->entry_from);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "device/recording.h"
 
 /* --- exchanges --- */
@@ -21,6 +22,21 @@ typedef struct exchange_args {
     bool always; /* also when nobody has written since */
 } exchange_args;
 
+/* Between the device's memory and the host's copy, where those are two. */
+static bool copy_far(const choir__hogwild *h, bool to_host)
+{
+    for (int i = 0; i < h->count && h->mirror; i++) {
+        const choir__hogwild_piece *p = &h->pieces[i];
+        choir_status status = to_host ? choir__far_copy(p->mine, p->far, p->bytes)
+                                      : choir__far_copy(p->far, p->mine, p->bytes);
+        if (status) {
+            choir__queue_fail(status, "hogwild: %s", choir_error_message());
+            return false;
+        }
+    }
+    return true;
+}
+
 static void exchange(const void *args)
 {
     const exchange_args *a = args;
@@ -28,13 +44,15 @@ static void exchange(const void *args)
     choir__hogwild_head *head = choir__hogwild_head_of(h);
     uint64_t updates = atomic_load_explicit(&head->updates, memory_order_acquire);
     bool changed = false;
-    if (!a->always && updates == h->seen)
+    if ((!a->always && updates == h->seen) || !copy_far(h, true))
         return;
     for (int i = 0; i < h->count; i++) {
         const choir__hogwild_piece *p = &h->pieces[i];
-        changed |= choir__hogwild_exchange(p->rule, h->master + p->offset, p->mine,
-            (char *)h->snapshot->data + p->offset, p->tensor->count);
+        changed |= choir__hogwild_exchange(
+            p->rule, h->master + p->offset, p->mine, h->snapshot + p->offset, p->tensor->count);
     }
+    if (!copy_far(h, false))
+        return;
     choir__queue *q = h->module->run->device->queue;
     choir__queue_moved_raw(q, q, h->bytes); /* in, and out */
     h->seen = updates;
@@ -43,14 +61,24 @@ static void exchange(const void *args)
         h->seen++;
 }
 
+/* Between what the device was given before and what it is given next. */
+static void issue(choir__hogwild *h, choir__task *fn, exchange_args args)
+{
+    choir__queue *device = h->module->run->device->queue;
+    if (h->queue != device)
+        choir__queue_wait_event(h->queue, choir__queue_record(device));
+    choir__queue_issue(h->queue, fn, &args, sizeof args);
+    if (h->queue != device)
+        choir__queue_wait_event(device, choir__queue_record(h->queue));
+}
+
 static void queue_exchange(choir__hogwild *h, bool always)
 {
-    exchange_args args = {h, always};
     for (int i = 0; i < h->count; i++) {
         choir__storage_claim(h->pieces[i].tensor->storage);
         h->pieces[i].tensor->storage->version++;
     }
-    choir__queue_issue(h->module->run->device->queue, exchange, &args, sizeof args);
+    issue(h, exchange, (exchange_args){h, always});
 }
 
 static void step_begins(void *arg)
@@ -142,7 +170,12 @@ static void close_hogwild(void *arg)
             *w = h->steps.next;
             break;
         }
-    choir__storage_unref(h->snapshot);
+    choir__storage_unref(h->words);
+    if (h->mirror) {
+        choir__queue_free(h->queue);
+        free(h->mirror);
+        free(h->snapshot);
+    }
     choir__mapping_unref(h->mapping);
     choir__shared_free(h->shared);
     h->module->hogwild = NULL;
@@ -185,23 +218,46 @@ static void take(const void *args)
     h->seen = atomic_load_explicit(&choir__hogwild_head_of(h)->updates, memory_order_acquire);
     for (int i = 0; i < h->count; i++) {
         const choir__hogwild_piece *p = &h->pieces[i];
-        choir__hogwild_take(p->rule, h->master + p->offset, p->mine,
-            (char *)h->snapshot->data + p->offset, p->tensor->count);
+        choir__hogwild_take(
+            p->rule, h->master + p->offset, p->mine, h->snapshot + p->offset, p->tensor->count);
     }
+    copy_far(h, false);
+}
+
+/* Where words are exchanged: with the device's own, or with the host's copy of them. */
+static bool make_room(choir__hogwild *h)
+{
+    choir_device *device = h->module->run->device;
+    if (!device->far) {
+        h->queue = device->queue;
+        h->words = choir__storage_new(device, h->bytes);
+        h->snapshot = h->words ? h->words->data : NULL;
+        return h->words;
+    }
+    h->mirror = aligned_alloc(CHOIR__HOGWILD_LINE, h->bytes);
+    h->snapshot = aligned_alloc(CHOIR__HOGWILD_LINE, h->bytes);
+    if (!h->mirror || !h->snapshot) {
+        free(h->mirror);
+        free(h->snapshot);
+        h->mirror = h->snapshot = NULL;
+        return false;
+    }
+    h->queue = choir__queue_new((choir__queue_opts){.name = "hogwild"});
+    return true;
 }
 
 static choir_status become_worker(choir__hogwild *h)
 {
     choir_scope *run = h->module->run;
-    h->snapshot = choir__storage_new(run->device, h->bytes);
-    bool room = h->snapshot;
+    bool room = make_room(h);
     for (int i = 0; i < h->count && room; i++) {
         choir__hogwild_piece *p = &h->pieces[i];
         choir__storage *mine = choir__storage_new(run->device, p->bytes);
         room = mine;
         if (room) {
             rebind(p->tensor, mine);
-            p->mine = mine->data;
+            p->mine = h->mirror ? h->mirror + p->offset : mine->data;
+            p->far = h->mirror ? mine->data : NULL;
         }
     }
     if (!room)
@@ -209,8 +265,7 @@ static choir_status become_worker(choir__hogwild *h)
             "out of memory on %s for a worker's copies of %zu bytes of weights",
             choir_device_name(run->device), h->bytes);
     choir__step_forget(run); /* recordings name the memory that was */
-    exchange_args args = {.hogwild = h};
-    choir__queue_issue(run->device->queue, take, &args, sizeof args);
+    issue(h, take, (exchange_args){.hogwild = h});
     h->steps = (choir__step_watcher){step_begins, step_updated, h, run->watchers};
     run->watchers = &h->steps;
     h->worker = true;
@@ -233,13 +288,14 @@ static void in_child(void *arg, int rank)
         choir__scope_fail(run, status);
 }
 
-static void write_master(choir__hogwild *h, uint64_t model)
+static choir_status write_master(choir__hogwild *h, uint64_t model)
 {
-    choir_device_sync(h->module->run->device);
+    choir_status status = choir_device_sync(h->module->run->device);
     choir__hogwild_head_of(h)->model = model;
-    for (int i = 0; i < h->count; i++)
-        memcpy(h->master + h->pieces[i].offset, choir__data(h->pieces[i].tensor),
-            h->pieces[i].bytes);
+    for (int i = 0; i < h->count && status == CHOIR_OK; i++)
+        status = choir__far_copy(h->master + h->pieces[i].offset,
+            choir__data(h->pieces[i].tensor), h->pieces[i].bytes);
+    return status;
 }
 
 choir_status choir_module_share_memory(choir_module *module)
@@ -250,13 +306,21 @@ choir_status choir_module_share_memory(choir_module *module)
     uint64_t model;
     if (module->hogwild)
         return choir_scope_status(run);
+    if (run->device->far)
+        return choir__scope_fail(run,
+            choir__error(CHOIR_ERR_UNSUPPORTED,
+                "share_memory: the module is on %s, and processes share the host's memory: keep "
+                "the master on a CPU, or give choir_hogwild a group",
+                choir_device_name(run->device)));
     choir_status status = lay_out(module, &h, &model);
     if (status == CHOIR_OK && !(h->mapping = choir__mapping_new(h->bytes, why)))
         status = choir__error(CHOIR_ERR_MEMORY, "no memory to share a module in: %s", why);
     if (status != CHOIR_OK)
         return choir__scope_fail(run, status);
     h->master = h->mapping->at;
-    write_master(h, model);
+    status = write_master(h, model);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(run, status);
     choir__step_forget(run);
     for (int i = 0; i < h->count; i++) {
         choir__hogwild_piece *p = &h->pieces[i];
@@ -317,7 +381,7 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
     h->master = choir__shared_at(h->shared, 0);
     status = compare(group, &(report){model, h->master != NULL});
     if (status == CHOIR_OK && first)
-        write_master(h, model);
+        status = write_master(h, model);
     if (status == CHOIR_OK)
         status = choir_group_barrier(group, NULL); /* it is written */
     return status == CHOIR_OK ? become_worker(h) : status;
@@ -327,16 +391,15 @@ choir_status choir__hogwild_restart(choir_module *module, choir_group *group)
 {
     choir__hogwild *h = module->hogwild;
     choir_device *device = module->run->device;
-    exchange_args args = {.hogwild = h};
     choir_status status = choir_device_sync(device);
     if (status == CHOIR_OK)
         status = choir_group_barrier(group, NULL); /* nobody is at it any more */
     if (status == CHOIR_OK && choir_group_rank(group) == 0)
-        write_master(h, choir__hogwild_head_of(h)->model);
+        status = write_master(h, choir__hogwild_head_of(h)->model);
     if (status == CHOIR_OK)
         status = choir_group_barrier(group, NULL);
     if (status == CHOIR_OK)
-        choir__queue_issue(device->queue, take, &args, sizeof args);
+        issue(h, take, (exchange_args){.hogwild = h});
     return status;
 }
 

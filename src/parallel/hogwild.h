@@ -28,6 +28,8 @@ typedef struct choir__hogwild_piece {
     choir__hogwild_rule rule;
     size_t offset, bytes; /* in the master's memory, and in the snapshot's */
     void *mine;           /* what the worker computes on; NULL: not a worker */
+    void *far;            /* where that is memory that processors cannot read: it, and mine is
+                             the host's copy while the two are exchanged */
 } choir__hogwild_piece;
 
 typedef struct choir__hogwild {
@@ -39,8 +41,11 @@ typedef struct choir__hogwild {
     choir__hogwild_piece *pieces;
     int count;
     bool worker;
-    choir__storage *snapshot; /* (bytes) the worker's words as they were last exchanged */
-    uint64_t seen;            /* head->updates then; of the device's queue */
+    char *snapshot;        /* (bytes) the worker's words as they were last exchanged */
+    char *mirror;          /* (bytes) the host's copy of far ones; NULL: there are none */
+    choir__storage *words; /* where the snapshot lies, if not there */
+    choir__queue *queue;   /* that exchanges: the device's; a host's own, if words are far */
+    uint64_t seen;         /* head->updates then; of the device's queue */
     choir__step_watcher steps;
     choir__spawn_watcher spawns;
 } choir__hogwild;

@@ -4,11 +4,12 @@
 
 #include <choir/fsdp.h>
 #include "comm/rows.h"
+#include "parallel/group_memory.h"
 #include "parallel/ranks.h"
 
 /* Memory that the peers read, for a bucket of gradients at a time. */
 typedef struct choir__fsdp_slot {
-    choir__shared *memory;
+    choir__group_memory memory;
     size_t bytes;
     int bucket;        /* that it holds; -1: free */
     uint64_t turn;     /* when it was given back, counted */
@@ -45,10 +46,10 @@ typedef struct choir__fsdp {
     choir__cut **cuts; /* (bucket_count) each (cut_count[bucket]) */
     int *cut_count;
     int bucket_count;
-    choir__storage *sums;       /* gradients of what this rank has */
-    choir__shared *shared_sums; /* the same of hybrid sharding, where other copies' ranks are */
-    size_t sums_bytes, sums_stride; /* stride: between nodes of a hybrid's */
-    int64_t *sums_at, *sums_count;  /* (bucket_count) elements of a bucket in it */
+    choir__storage *sums;          /* gradients of what this rank has */
+    choir__group_memory copy_sums; /* the same of hybrid sharding, of all copies' ranks */
+    size_t sums_stride;            /* between nodes of a hybrid's */
+    int64_t *sums_at, *sums_count; /* (bucket_count) elements of a bucket in it */
     choir__sharer sharer;
     choir__step_watcher watcher;
 } choir__fsdp;

@@ -14,6 +14,7 @@
  *
  * Every gather is a collective, so all ranks must use their weights in the same order and as
  * often. A rank with a micro-batch less gathers once more for the others' sake. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "parallel/fsdp/fsdp.h"
@@ -67,14 +68,25 @@ static void point(whole *u, char *at)
             at ? at + (size_t)u->cuts[i].at * sizeof(float) : NULL;
 }
 
+static void refuse(const void *args)
+{
+    choir__queue_fail(CHOIR_ERR_MEMORY, "%s", (const char *)args);
+}
+
 /* The run has failed, and nobody will see what is computed with these. The peers, who would
- * wait for this rank, learn why it does not come. */
+ * wait for this rank, learn why it does not come. A device that could not read the scrap drops
+ * what it is given. */
 static void give_up(whole *u, choir_status status)
 {
     choir__fsdp_gather *g = u->gather;
     int64_t most = 0;
     choir__group_abort(g->group, status, choir_error_message());
     choir__scope_fail(g->f->base.run, status);
+    if (device_of(g)->far) {
+        char text[256];
+        snprintf(text, sizeof text, "%s", choir_error_message());
+        choir__queue_issue(device_of(g)->queue, refuse, text, sizeof text);
+    }
     for (int i = 0; i < g->unit_count; i++)
         most = choir__max(most, g->units[i].elements);
     if (!g->scrap)

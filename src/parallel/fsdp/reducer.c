@@ -1,5 +1,5 @@
-/* The reducer: a unit's gradients are written into a slot of shared memory, each rank adds up
- * its own rows out of all ranks' slots, and the slot is the next unit's.
+/* The reducer: a unit's gradients are written into a slot of the group's memory, each rank adds
+ * up its own rows out of all ranks' slots, and the slot is the next unit's.
  *
  *     backward   | block 3 -> slot A | block 2 -> slot B | block 1 -> slot A | ...
  *     group                          | A: rows of 3      | B: rows of 2      | A: rows of 1
@@ -45,14 +45,11 @@ static void forget_layout(choir__fsdp *f)
     free(f->sums_at);
     free(f->sums_count);
     choir__storage_unref(f->sums);
-    if (f->shared_sums)
-        choir__pool_charge(f->device, -(ptrdiff_t)f->sums_bytes);
-    choir__shared_free(f->shared_sums);
+    choir__group_memory_free(&f->copy_sums);
     f->cuts = NULL;
     f->cut_count = NULL;
     f->sums_at = f->sums_count = NULL;
     f->sums = NULL;
-    f->shared_sums = NULL;
     f->bucket_count = 0;
 }
 
@@ -60,8 +57,7 @@ static void free_slots(choir__fsdp *f)
 {
     while (f->slots) {
         choir__fsdp_slot *next = f->slots->next;
-        choir__pool_charge(f->device, -(ptrdiff_t)f->slots->bytes);
-        choir__shared_free(f->slots->memory);
+        choir__group_memory_free(&f->slots->memory);
         free(f->slots);
         f->slots = next;
     }
@@ -88,13 +84,6 @@ static void run_of(const choir__fsdp *f, const choir__book *book, int64_t *lo, i
             choir_group_world(f->replicate), lo, hi);
 }
 
-static choir_status no_memory(const choir__book *book)
-{
-    return choir__error(CHOIR_ERR_MEMORY,
-        "out of memory on %s for this rank's share of the gradients",
-        choir_device_name(book->device));
-}
-
 static choir_status sums_memory(choir__fsdp *f, choir__book *book)
 {
     choir__node nodes[CHOIR__MAX_NODES];
@@ -103,17 +92,16 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     if (!f->replicate) {
         f->sums = choir__storage_new(book->device, f->sums_stride);
         book->sums = f->sums ? f->sums->data : NULL;
-        return f->sums ? CHOIR_OK : no_memory(book);
+        return f->sums ? CHOIR_OK
+                       : choir__error(CHOIR_ERR_MEMORY,
+                             "out of memory on %s for this rank's share of the gradients",
+                             choir_device_name(book->device));
     }
-    f->sums_bytes = f->sums_stride * (size_t)choir__tree_nodes(lo, hi, nodes);
-    choir_status status = choir__shared_new(f->replicate, f->sums_bytes, &f->shared_sums);
-    if (status != CHOIR_OK)
-        return status;
-    book->sums = choir__shared_at(f->shared_sums, choir_group_rank(f->replicate));
-    if (choir__pool_charge(book->device, (ptrdiff_t)f->sums_bytes))
-        return CHOIR_OK;
-    f->sums_bytes = 0;
-    return no_memory(book);
+    choir_status status = choir__group_memory_new(&f->copy_sums, f->replicate, book->device,
+        f->sums_stride * (size_t)choir__tree_nodes(lo, hi, nodes),
+        "this rank's share of the gradients", "");
+    book->sums = f->copy_sums.at;
+    return status;
 }
 
 static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucket, int64_t at)
@@ -177,19 +165,11 @@ static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
 static choir_status new_slot(
     choir__fsdp *f, choir_device *device, int bucket, size_t bytes, choir__fsdp_slot **made)
 {
-    choir__shared *memory;
-    if (!choir__pool_charge(device, (ptrdiff_t)bytes)) {
-        choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for the gradients of a unit, %zu bytes; smaller units need less",
-            choir_device_name(device), bytes);
-        choir__group_abort(f->shard, CHOIR_ERR_MEMORY, choir_error_message());
-        return CHOIR_ERR_MEMORY; /* the peers make theirs, together with ours */
-    }
-    choir_status status = choir__shared_new(f->shard, bytes, &memory);
-    if (status != CHOIR_OK) {
-        choir__pool_charge(device, -(ptrdiff_t)bytes);
+    choir__group_memory memory;
+    choir_status status = choir__group_memory_new(&memory, f->shard, device, bytes,
+        "the gradients of a unit", "; smaller units need less");
+    if (status != CHOIR_OK)
         return status;
-    }
     *made = choir__calloc(1, sizeof **made);
     **made = (choir__fsdp_slot){
         .memory = memory, .bytes = bytes, .bucket = bucket, .next = f->slots};
@@ -237,7 +217,7 @@ static choir_status hold(
     s->bucket = bucket;
     if (s->read.queue)
         choir__queue_wait_event(book->device->queue, s->read);
-    *memory = choir__shared_at(s->memory, choir_group_rank(f->shard));
+    *memory = s->memory.at;
     return CHOIR_OK;
 }
 

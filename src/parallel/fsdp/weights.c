@@ -9,7 +9,7 @@
  * In stage 3 that is one piece of shared memory, mapped by every rank, which computes with all
  * of it and writes its own rows: there is one copy of the weights on the machine. In stages 1
  * and 2 each rank has an array of its own, and the optimizer's step ends with an all-gather in
- * place. Stage 3 where no memory is shared is gather.c's. */
+ * place. Stage 3 where no memory is shared (GPUs' is not) is gather.c's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,7 +165,8 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
     float *array = NULL;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
         status = can_shard(f, f->params[i]);
-    bool gathers = f->opts.stage == 3 && (f->opts.gather || !choir__group_shares(f->shard));
+    bool gathers =
+        f->opts.stage == 3 && (f->opts.gather || !choir__ranks_share(f->shard, f->device));
     if (status == CHOIR_OK && gathers && f->staged)
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
             "fsdp: stage 3 of a pipeline wants replicas that share memory; take stage 2");

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "comm/group.h"
+#include "parallel/group_memory.h"
 #include "parallel/ranks.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/lent.h"
@@ -44,36 +45,19 @@ typedef struct reducer {
     choir__pipeline_data *data;
     choir_group *group;
     choir_device *device;
-    choir__shared *shared; /* the book's levels */
-    size_t charged;        /* bytes of them, to the device's pool */
+    choir__group_memory levels; /* the book's */
 } reducer;
 
 /* --- reducing a book --- */
-
-static void free_levels(reducer *r)
-{
-    choir__shared_free(r->shared);
-    choir__pool_charge(r->device, -(ptrdiff_t)r->charged);
-    r->shared = NULL;
-    r->charged = 0;
-}
 
 static void *alloc_levels(void *arg, size_t bytes, int levels)
 {
     reducer *r = arg;
     choir_device_sync(r->device);
-    free_levels(r);
-    bytes *= (size_t)levels;
-    if (!choir__pool_charge(r->device, (ptrdiff_t)bytes)) {
-        choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
-            choir_device_name(r->device), bytes);
-        choir__group_abort(r->group, CHOIR_ERR_MEMORY, choir_error_message());
-        return NULL;
-    }
-    r->charged = bytes;
-    if (choir__shared_new(r->group, bytes, &r->shared) != CHOIR_OK)
-        return NULL;
-    return choir__shared_at(r->shared, r->data->rank);
+    choir__group_memory_free(&r->levels);
+    choir__group_memory_new(
+        &r->levels, r->group, r->device, bytes * (size_t)levels, "gradients", "");
+    return r->levels.at;
 }
 
 static void bucket_ready(void *arg, choir__book *book, int bucket)
@@ -82,7 +66,7 @@ static void bucket_ready(void *arg, choir__book *book, int bucket)
     const choir__bucket *b = &book->buckets[bucket];
     bool whole = !b->shared && !book->of_replicas; /* else uses are added before it is scaled */
     choir__tree_reduce args = {
-        .nodes = (char *)choir__shared_at(r->shared, r->data->rank) + b->offset,
+        .nodes = (char *)r->levels.at + b->offset,
         .node_stride = book->level_bytes,
         .count = b->count,
         .leaves = book->total,
@@ -113,7 +97,7 @@ static void free_reducer(void *arg)
 {
     reducer *r = arg;
     choir__queue_wait(choir__group_queue(r->group));
-    free_levels(r);
+    choir__group_memory_free(&r->levels);
     free(r);
 }
 

@@ -1,0 +1,59 @@
+/* See group_memory.h. */
+#include "parallel/group_memory.h"
+
+bool choir__ranks_share(const choir_group *group, const choir_device *device)
+{
+    return choir__group_shares(group) && !device->far;
+}
+
+static choir_status refused(
+    const choir__group_memory *m, size_t bytes, const char *what, const char *advice)
+{
+    choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes%s",
+        choir_device_name(m->device), what, bytes, advice);
+    choir__group_abort(m->group, CHOIR_ERR_MEMORY, choir_error_message());
+    return CHOIR_ERR_MEMORY; /* the peers make theirs, together with ours */
+}
+
+static choir_status from_pool(
+    choir__group_memory *m, size_t bytes, const char *what, const char *advice)
+{
+    m->storage = choir__storage_new(m->device, bytes);
+    if (!m->storage)
+        return refused(m, bytes, what, advice);
+    m->at = m->storage->data;
+    choir__k_fill zero = {
+        .y = m->at, .n = (int64_t)(bytes / sizeof(float)), .dtype = CHOIR_F32};
+    choir__launch(m->device, CHOIR_F32, fill, &zero);
+    return CHOIR_OK;
+}
+
+choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
+    choir_device *device, size_t bytes, const char *what, const char *advice)
+{
+    *m = (choir__group_memory){.group = group, .device = device};
+    if (device->far)
+        return from_pool(m, bytes, what, advice);
+    if (!choir__pool_charge(device, (ptrdiff_t)bytes))
+        return refused(m, bytes, what, advice);
+    choir_status status = choir__shared_new(group, bytes, &m->shared);
+    if (status != CHOIR_OK) {
+        choir__pool_charge(device, -(ptrdiff_t)bytes);
+        m->shared = NULL;
+        return status;
+    }
+    m->charged = bytes;
+    m->at = choir__shared_at(m->shared, choir_group_rank(group));
+    return CHOIR_OK;
+}
+
+void choir__group_memory_free(choir__group_memory *m)
+{
+    if (m->storage)
+        choir__queue_wait(choir__group_queue(m->group));
+    choir__storage_unref(m->storage);
+    choir__shared_free(m->shared);
+    if (m->charged)
+        choir__pool_charge(m->device, -(ptrdiff_t)m->charged);
+    *m = (choir__group_memory){0};
+}
