@@ -1,6 +1,5 @@
 /* choir info: what this build can do, and what it found here. */
 #include <getopt.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/plugin.h"
 #include "cli/cli.h"
+#include "device/cpu/context.h"
 #include "device/device.h"
 
 static void help(void)
@@ -78,13 +78,13 @@ static bool has_cuda(void)
 
 static void print_json(int devices)
 {
-    const dnnl_version_t *v = dnnl_version();
+    const char *multiplier = choir__cpu_multiplier(), *number = strchr(multiplier, ' ') + 1;
+    bool onednn = !strncmp(multiplier, "oneDNN", 6);
     int gpus = choir_device_count("cuda");
-    printf(
-        "{\"version\":\"%s\",\"onednn\":\"%d.%d.%d\",\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
-        "\"images\":[%s],\"devices\":[",
-        CHOIR_VERSION, v->major, v->minor, v->patch, choir_cpu_isa(),
-        has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""));
+    printf("{\"version\":\"%s\",\"onednn\":%s%s%s,\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
+           "\"images\":[%s],\"devices\":[",
+        CHOIR_VERSION, onednn ? "\"" : "", onednn ? number : "null", onednn ? "\"" : "",
+        choir_cpu_isa(), has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
     for (int i = 0; i < gpus; i++)
@@ -159,14 +159,13 @@ int choir__cli_info(int argc, char **argv)
         print_json(devices);
         return CHOIR__EXIT_OK;
     }
-    const dnnl_version_t *v = dnnl_version();
     printf(
-        "choir     %s\nkernels   %s, oneDNN %d.%d.%d\nbackends  cpu%s (devices); %s (groups)\n"
+        "choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n"
         "images    %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
-        CHOIR_VERSION, choir_cpu_isa(), v->major, v->minor, v->patch,
-        has_cuda() ? ", cuda" : "", engines(""), images("", "none"), devices - 1);
+        CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
+        engines(""), images("", "none"), devices - 1);
     print_gpus();
     return CHOIR__EXIT_OK;
 }

@@ -1,13 +1,16 @@
 /* A context is a thread count, blocks of scratch memory that only grow, and oneDNN's
- * primitives. It belongs to a device; at any time one thread, the queue's runner, has it as its
- * current one. */
+ * primitives where that is built in. It belongs to a device; at any time one thread, the
+ * queue's runner, has it as its current one. */
 #include "device/cpu/context.h"
-#include "device/cpu/onednn/onednn.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef CHOIR_HAVE_ONEDNN
+#include <omp.h>
+#include "device/cpu/onednn/onednn.h"
+#endif
 
 struct block {
     void *p;
@@ -17,11 +20,15 @@ struct block {
 struct choir__cpu_context {
     int threads;
     struct block scratch, workspace, panel, wide;
+#ifdef CHOIR_HAVE_ONEDNN
     choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
+#endif
 };
 
 static _Thread_local choir__cpu_context *current;
+#ifdef CHOIR_HAVE_ONEDNN
 static _Thread_local int omp_threads; /* as last told to OpenMP */
+#endif
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_key; /* a thread's own context, freed when the thread ends */
 
@@ -38,7 +45,9 @@ void choir__cpu_context_free(choir__cpu_context *context)
         return;
     if (current == context)
         current = NULL;
+#ifdef CHOIR_HAVE_ONEDNN
     choir__onednn_free(context->onednn);
+#endif
     free(context->scratch.p);
     free(context->workspace.p);
     free(context->panel.p);
@@ -50,10 +59,12 @@ void choir__cpu_context_enter(void *arg)
 {
     choir__cpu_context *context = arg;
     current = context;
+#ifdef CHOIR_HAVE_ONEDNN
     if (omp_threads != context->threads) {
         omp_threads = context->threads;
         omp_set_num_threads(context->threads);
     }
+#endif
 }
 
 static void own_free(void *context)
@@ -117,12 +128,14 @@ void *choir__cpu_wide(choir__cpu_context *context, size_t bytes)
     return at_least(&context->wide, bytes);
 }
 
+#ifdef CHOIR_HAVE_ONEDNN
 choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)
 {
     if (!context->onednn)
         context->onednn = choir__onednn_new();
     return context->onednn;
 }
+#endif
 
 extern const choir__kernels choir__cpu_table_baseline;
 #if defined(__x86_64__)

@@ -34,6 +34,9 @@ void *choir__cpu_wide(choir__cpu_context *context, size_t bytes);
 extern const choir__kernels choir__cpu_reference;
 const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */
 
+/* Who multiplies matrices: "oneDNN 2.6.3", or "plain products" where it is not built in. */
+const char *choir__cpu_multiplier(void);
+
 /* The calling thread may run on every core that the process may use, whatever its maker was
  * bound to. */
 void choir__cpu_free_thread(void);

@@ -10,11 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <oneapi/dnnl/dnnl.h>
 
 #include "device/backend.h"
 #include "device/cpu/context.h"
-#include "device/cpu/onednn/half.h"
+#include "device/cpu/half.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -172,9 +171,8 @@ void choir__cpu_free_thread(void)
 
 static void signature(const choir_device *device, char *text, size_t bytes)
 {
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, bytes, "cpu %s%s, oneDNN %d.%d.%d, %d thread(s)", choir_cpu_isa(),
-        choir__half_products(CHOIR_BF16) ? " with bf16" : "", v->major, v->minor, v->patch,
+    snprintf(text, bytes, "cpu %s%s, %s, %d thread(s)", choir_cpu_isa(),
+        choir__half_products(CHOIR_BF16) ? " with bf16" : "", choir__cpu_multiplier(),
         choir__cpu_context_threads(device->backend));
 }
 

@@ -84,7 +84,8 @@ static void gather(
 static void product(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_col,
     const float *b, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
-    choir__onednn_matmul(&(choir__k_matmul){.a = a,
+    KERNEL(matmul)
+    (&(choir__k_matmul){.a = a,
         .b = b,
         .c = c,
         .batch0 = 1,

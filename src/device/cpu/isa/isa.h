@@ -24,6 +24,12 @@ CHOIR__KERNEL_LIST(X)
 #undef X
 extern const choir__kernels KERNEL_TABLE;
 
+/* Where oneDNN is not built in: product.c, convolution.c. */
+void KERNEL(plain_matmul)(const choir__k_matmul *args);
+void KERNEL(plain_conv)(const choir__k_conv *args);
+void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *args);
+void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *args);
+
 /* These kernels do f32; the reference does the rest. */
 #define F32_ONLY(name, args)                                                                   \
     do {                                                                                       \

@@ -7,7 +7,7 @@
  * straight onto X_t. All that happens to a gate between two products is done in registers: a
  * step reads and writes its gates once. */
 #include "device/cpu/isa/math.h"
-#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/isa/packed.h"
 
 /* Where one sample's row of one step lies, forward and backward. */
 typedef struct row {
@@ -222,8 +222,8 @@ void KERNEL(recurrent)(const choir__k_recurrent *k)
         .accumulate = !gated,
         .dtype = CHOIR_F32};
     int64_t sums = gated ? k->batch * g : 0, initial = apart ? k->batch * k->y_row : 0;
-    choir__onednn_packed packed;
-    if (!choir__onednn_pack(&packed, &product, (size_t)(sums + initial) * sizeof(float))) {
+    packed_product packed;
+    if (!packed_open(&packed, &product, (size_t)(sums + initial) * sizeof(float))) {
         choir__cpu_reference.recurrent(k);
         return;
     }
@@ -234,7 +234,7 @@ void KERNEL(recurrent)(const choir__k_recurrent *k)
         product.a = at.before < 0 ? h0 : row_of(k->y, at.before * k->batch, k->y_row);
         product.c = gated ? u : (float *)k->gates + at.t * k->batch * g;
         if (product.a)
-            choir__onednn_matmul_packed(&packed, &product);
+            packed_matmul(&packed, &product);
         else if (gated)
             bias_alone(k, u, g);
         switch (k->cell) {
@@ -266,9 +266,8 @@ void KERNEL(recurrent_backward)(const choir__k_recurrent_backward *k)
         .c_row = k->width,
         .accumulate = gated,
         .dtype = CHOIR_F32};
-    choir__onednn_packed packed;
-    if (!choir__onednn_pack(
-            &packed, &product, gated ? (size_t)(k->batch * g) * sizeof(float) : 0)) {
+    packed_product packed;
+    if (!packed_open(&packed, &product, gated ? (size_t)(k->batch * g) * sizeof(float) : 0)) {
         choir__cpu_reference.recurrent_backward(k);
         return;
     }
@@ -284,6 +283,6 @@ void KERNEL(recurrent_backward)(const choir__k_recurrent_backward *k)
         }
         product.a = gated ? gu : (const float *)k->gates + at.t * k->batch * g;
         if (i > 0 || k->h0)
-            choir__onednn_matmul_packed(&packed, &product);
+            packed_matmul(&packed, &product);
     }
 }

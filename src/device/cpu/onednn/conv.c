@@ -12,7 +12,8 @@
  * weights leave the cache; with fewer, or images of few tiles, the transforms cost more than
  * they save. Results are off by about 1e-6 of their norm, where the direct one's are by 6e-7;
  * the weights' gradient by 5e-7, not 1e-7. */
-#include "device/cpu/onednn/half.h"
+#include "device/cpu/half.h"
+#include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
 #include <string.h>

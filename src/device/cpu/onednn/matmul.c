@@ -12,7 +12,8 @@
  * feed-forward layer) share a few sets of the caches, and oneDNN, which knows this of powers of
  * two alone, runs at half its rate on them. Such an operand is copied a panel of columns at a
  * time, with rows that lie further apart. */
-#include "device/cpu/onednn/half.h"
+#include "device/cpu/half.h"
+#include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
 #include <string.h>

@@ -8,10 +8,20 @@
  * half (475 and 233). There are none of f16. The rule is of the processor's kind alone, no
  * measurement, and part of a device's signature: ranks that would differ refuse each other. */
 #include <choir/device.h>
-#include "device/cpu/onednn/half.h"
+#include "device/cpu/half.h"
+#ifdef CHOIR_HAVE_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+#endif
 
 enum { PANEL_BYTES = 4 << 20, IMAGE_BYTES = 16 << 20 };
 
+#ifndef CHOIR_HAVE_ONEDNN
+bool choir__half_products(choir_dtype dtype)
+{
+    (void)dtype;
+    return false;
+}
+#else
 bool choir__half_products(choir_dtype dtype)
 {
     unsigned tiles = dnnl_cpu_isa_avx512_core_amx, bf16 = dnnl_cpu_isa_avx512_core_bf16;
@@ -21,6 +31,12 @@ bool choir__half_products(choir_dtype dtype)
     amd = __builtin_cpu_is("amd");
 #endif
     return dtype == CHOIR_BF16 && ((isa & tiles) == tiles || (amd && (isa & bf16) == bf16));
+}
+#endif
+
+static const choir__kernels *kernels(void)
+{
+    return choir__cpu_kernels(choir_cpu_isa());
 }
 
 /* rows x cols elements; x's and y's rows lie x_row, y_row elements apart. */
@@ -34,7 +50,7 @@ static void convert(void *y, choir_dtype to, int64_t y_row, const void *x, choir
         .y_dtype = to,
         .x_dtype = from};
     if (rows > 0 && cols > 0)
-        choir__cpu_kernels(choir_cpu_isa())->copy(&args);
+        kernels()->copy(&args);
 }
 
 static const char *at_half(const void *p, int64_t element)
@@ -81,7 +97,7 @@ static void multiply(const choir__k_matmul *k, choir__k_matmul *part, const stru
     if (!direct && k->accumulate)
         convert(
             p->c, CHOIR_F32, part->n, at_half(k->c, at), k->dtype, k->c_row, part->m, part->n);
-    choir__onednn_matmul(part);
+    kernels()->matmul(part);
     if (!direct)
         convert((char *)k->c + at * 2, k->dtype, k->c_row, p->c, CHOIR_F32, part->n, part->m,
             part->n);
@@ -174,7 +190,7 @@ void choir__half_conv(const choir__k_conv *k)
     for (int64_t n = 0; n < k->s.n; n += g.n) {
         part.s.n = choir__min(g.n, k->s.n - n);
         widen(g.x, at_half(k->x, n * g.x_each), k->dtype, part.s.n * g.x_each);
-        choir__onednn_conv(&part);
+        kernels()->conv(&part);
         narrow((char *)k->y + n * g.y_each * 2, k->dtype, g.y, part.s.n * g.y_each);
     }
 }
@@ -188,7 +204,7 @@ void choir__half_conv_backward_input(const choir__k_conv_backward_input *k)
     for (int64_t n = 0; n < k->s.n; n += g.n) {
         part.s.n = choir__min(g.n, k->s.n - n);
         widen(g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
-        choir__onednn_conv_backward_input(&part);
+        kernels()->conv_backward_input(&part);
         narrow((char *)k->gx + n * g.x_each * 2, k->dtype, g.x, part.s.n * g.x_each);
     }
 }
@@ -212,7 +228,7 @@ void choir__half_conv_backward_weight(const choir__k_conv_backward_weight *k)
         widen(g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
         if (n > 0)
             part.gw = g.w, part.gbias = k->gbias ? bias : NULL;
-        choir__onednn_conv_backward_weight(&part);
+        kernels()->conv_backward_weight(&part);
         if (n > 0)
             add_to(k->gw, g.w, g.w_count);
         if (n > 0 && k->gbias)

@@ -1,10 +1,10 @@
 /* Kernels on 16-bit operands that go through f32, and when. */
-#ifndef CHOIR_ONEDNN_HALF_H
-#define CHOIR_ONEDNN_HALF_H
+#ifndef CHOIR_CPU_HALF_H
+#define CHOIR_CPU_HALF_H
 
-#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/context.h"
 
-/* Whether oneDNN multiplies such operands faster than f32 here. */
+/* Whether such operands are multiplied faster than f32 here, by oneDNN. */
 bool choir__half_products(choir_dtype dtype);
 
 void choir__half_matmul(const choir__k_matmul *k);

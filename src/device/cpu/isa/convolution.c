@@ -1,0 +1,209 @@
+/* Convolutions without oneDNN: each is a matrix product of unfolded images.
+ *
+ * For a block of output pixels the windows are laid out side by side, rows (pixels, places C)
+ * with zeros for the padding; then, of each group of channels,
+ *
+ *     y (pixels, O) = rows w^T,   rows' gradient = gy w,   gw (O, places C) += gy^T rows
+ *
+ * and a gradient of rows is folded back: added to the pixels it came from. A 1x1 window that
+ * moves by 1 needs no unfolding. Blocks are as many rows as stay in the cache; their sums are
+ * continued in order, so results do not depend on the blocks. */
+#include "device/cpu/half.h"
+#include "device/cpu/isa/isa.h"
+
+enum { ROWS_BYTES = 1 << 20 };
+
+typedef choir__conv_shape shape;
+
+/* A run of output pixels of one group: what the products of the three passes have in common. */
+typedef struct block {
+    const shape *s;
+    int64_t group, first, pixels;
+    int64_t in, out, length; /* channels of the group; of a row: places x in */
+    float *rows;
+} block;
+
+static bool as_it_lies(const shape *s)
+{
+    return s->kh == 1 && s->kw == 1 && s->pad_h == 0 && s->pad_w == 0 && s->stride_h == 1 &&
+           s->stride_w == 1 && s->h == s->oh && s->w == s->ow;
+}
+
+static block first_block(const shape *s)
+{
+    block b = {.s = s, .in = s->c / s->groups, .out = s->o / s->groups};
+    b.length = s->kh * s->kw * b.in;
+    int64_t all = s->n * s->oh * s->ow, fit = ROWS_BYTES / 4 / choir__max(b.length, 1);
+    b.pixels = as_it_lies(s) ? all : choir__min(all, choir__max(fit, 16));
+    if (!as_it_lies(s))
+        b.rows = choir__cpu_workspace(
+            choir__cpu_context_current(), (size_t)(b.pixels * b.length) * sizeof(float));
+    return b;
+}
+
+/* All groups of a run of pixels, then the next run; false: there is no more. */
+static bool next_block(block *b)
+{
+    int64_t all = b->s->n * b->s->oh * b->s->ow;
+    if (++b->group == b->s->groups) {
+        b->group = 0;
+        b->first += b->pixels;
+        b->pixels = choir__min(b->pixels, all - b->first);
+    }
+    return b->first < all;
+}
+
+/* Where in x the group's channels under place (i, j) of output pixel p lie; -1: padding. */
+static int64_t under(const block *b, int64_t p, int64_t i, int64_t j)
+{
+    const shape *s = b->s;
+    int64_t ow = p % s->ow, oh = p / s->ow % s->oh, n = p / s->ow / s->oh;
+    int64_t h = oh * s->stride_h - s->pad_h + i * s->dilation_h;
+    int64_t w = ow * s->stride_w - s->pad_w + j * s->dilation_w;
+    return h < 0 || h >= s->h || w < 0 || w >= s->w
+               ? -1
+               : ((n * s->h + h) * s->w + w) * s->c + b->group * b->in;
+}
+
+/* The windows of x; *apart: how far its rows lie from each other. */
+static const float *unfold(const block *b, const float *x, int64_t *apart)
+{
+    const shape *s = b->s;
+    *apart = b->rows ? b->length : s->c;
+    if (!b->rows)
+        return x + b->first * s->c + b->group * b->in;
+    float *to = b->rows;
+    for (int64_t p = b->first; p < b->first + b->pixels; p++)
+        for (int64_t place = 0; place < s->kh * s->kw; place++, to += b->in) {
+            int64_t at = under(b, p, place / s->kw, place % s->kw);
+            for (int64_t c = 0; c < b->in; c++)
+                to[c] = at < 0 ? 0.0f : x[at + c];
+        }
+    return b->rows;
+}
+
+/* Adds the rows to the pixels of gx. */
+static void fold(const block *b, float *gx)
+{
+    const shape *s = b->s;
+    const float *from = b->rows;
+    for (int64_t p = b->first; p < b->first + b->pixels; p++)
+        for (int64_t place = 0; place < s->kh * s->kw; place++, from += b->in) {
+            int64_t at = under(b, p, place / s->kw, place % s->kw);
+            for (int64_t c = 0; at >= 0 && c < b->in; c++)
+                gx[at + c] += from[c];
+        }
+}
+
+/* The group's part of y or gy at the block's first pixel, and of w or gw. */
+static int64_t at_y(const block *b)
+{
+    return b->first * b->s->o + b->group * b->out;
+}
+
+static int64_t at_w(const block *b)
+{
+    return b->group * b->out * b->length;
+}
+
+static void product(choir__k_matmul k)
+{
+    k.batch0 = k.batch1 = 1;
+    k.dtype = CHOIR_F32;
+    KERNEL(plain_matmul)(&k);
+}
+
+static bool half(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
+
+void KERNEL(plain_conv)(const choir__k_conv *k)
+{
+    if (half(k->dtype)) {
+        choir__half_conv(k);
+        return;
+    }
+    F32_ONLY(conv, k);
+    block b = first_block(&k->s);
+    for (bool more = b.pixels > 0; more; more = next_block(&b)) {
+        int64_t apart;
+        const float *rows = unfold(&b, k->x, &apart);
+        product((choir__k_matmul){.a = rows,
+            .b = (const float *)k->w + at_w(&b),
+            .bias = k->bias ? (const float *)k->bias + b.group * b.out : NULL,
+            .c = (float *)k->y + at_y(&b),
+            .m = b.pixels,
+            .n = b.out,
+            .k = b.length,
+            .a_row = apart,
+            .a_col = 1,
+            .b_row = 1,
+            .b_col = b.length,
+            .c_row = k->s.o});
+    }
+}
+
+void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
+{
+    if (half(k->dtype)) {
+        choir__half_conv_backward_input(k);
+        return;
+    }
+    F32_ONLY(conv_backward_input, k);
+    const shape *s = &k->s;
+    block b = first_block(s);
+    memset(k->gx, 0, (size_t)(s->n * s->h * s->w * s->c) * sizeof(float));
+    for (bool more = b.pixels > 0; more; more = next_block(&b)) {
+        product((choir__k_matmul){.a = (const float *)k->gy + at_y(&b),
+            .b = (const float *)k->w + at_w(&b),
+            .c = b.rows ? b.rows : (float *)k->gx + b.first * s->c + b.group * b.in,
+            .m = b.pixels,
+            .n = b.length,
+            .k = b.out,
+            .a_row = s->o,
+            .a_col = 1,
+            .b_row = b.length,
+            .b_col = 1,
+            .c_row = b.rows ? b.length : s->c});
+        if (b.rows)
+            fold(&b, k->gx);
+    }
+}
+
+void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
+{
+    if (half(k->dtype)) {
+        choir__half_conv_backward_weight(k);
+        return;
+    }
+    F32_ONLY(conv_backward_weight, k);
+    const shape *s = &k->s;
+    block b = first_block(s);
+    memset(k->gw, 0, (size_t)(s->o * b.length) * sizeof(float));
+    for (bool more = b.pixels > 0; more; more = next_block(&b)) {
+        int64_t apart;
+        const float *rows = unfold(&b, k->x, &apart);
+        product((choir__k_matmul){.a = (const float *)k->gy + at_y(&b),
+            .b = rows,
+            .c = (float *)k->gw + at_w(&b),
+            .m = b.out,
+            .n = b.length,
+            .k = b.pixels,
+            .a_row = 1,
+            .a_col = s->o,
+            .b_row = apart,
+            .b_col = 1,
+            .c_row = b.length,
+            .accumulate = true});
+    }
+    if (k->gbias)
+        KERNEL(sum)
+    (&(choir__k_sum){.x = k->gy,
+        .y = k->gbias,
+        .rows = s->n * s->oh * s->ow,
+        .cols = s->o,
+        .scale = 1,
+        .over_rows = true,
+        .dtype = CHOIR_F32});
+}

@@ -1,0 +1,20 @@
+/* Who multiplies matrices on CPU devices, in words. */
+#include "device/cpu/context.h"
+
+#ifdef CHOIR_HAVE_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+
+const char *choir__cpu_multiplier(void)
+{
+    static _Thread_local char text[32];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+#else
+const char *choir__cpu_multiplier(void)
+{
+    return "plain products";
+}
+#endif
