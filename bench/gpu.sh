@@ -1,0 +1,57 @@
+#!/bin/bash
+# Training steps on a GPU beside PyTorch's: time, share of the matrix rate, memory.
+#
+# Workload by workload, each program measures each batch size, in one call; medians; the best
+# batch of each counts, and memory at PyTorch's best. With two GPUs also Choir's exact all-reduce
+# and NCCL's own.
+#
+#   DEVICE=cuda:0   SECONDS_EACH=5
+#   GPT2=64,32,16   RESNET50=256   BERT=64   TOY=20    batches; -: not this one
+#   GPU_JSON=FILE   all numbers;   TINY=yes   models of no size, on DEVICE=cpu:0 too
+set -uo pipefail
+source bench/lib.inc
+build=${CHOIR_BUILD:-build} device=${DEVICE:-cuda:0}
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+options=(--seconds "${SECONDS_EACH:-5}")
+[ "${TINY:-no}" = yes ] && options+=(--tiny)
+torch_options=(--device "${device%:*}")
+[[ $device == cuda:* ]] && torch_options=(--device cuda)
+[ "${EAGER:-no}" = yes ] && torch_options+=(--eager)
+
+if ! "$build/choir_bench_gpu" --tiny --seconds 0 "$device" toy >/dev/null 2>"$out/why"; then
+    echo "skipped: $(head -1 "$out/why")"
+    exit 0
+fi
+default_of() { [ "${TINY:-no}" = yes ] && echo "$1" || echo "$2"; }
+GPT2=${GPT2:-$(default_of 2 64,32,16)} RESNET50=${RESNET50:-$(default_of 2 256)}
+BERT=${BERT:-$(default_of 2 64)} TOY=${TOY:-20}
+status=0
+for work in "gpt2=$GPT2" "resnet50=$RESNET50" "bert=$BERT" "toy=$TOY"; do
+    [[ $work == *=- ]] && continue
+    "$build/choir_bench_gpu" "${options[@]}" --json "$device" "$work" >>"$out/choir" || status=1
+    "$python" -c 'import torch' 2>/dev/null || continue
+    "$python" bench/peers/gpu.py "${options[@]}" "${torch_options[@]}" "$work" >>"$out/torch" \
+        2>"$out/why"
+    grep -v -E 'Warning|warn' "$out/why" | tail -2 >&2
+done
+
+# The table, and all of it as JSON; without Python the lines as they are.
+if "$python" -c '' 2>/dev/null; then
+    "$python" bench/peers/gpu_table.py "$out/choir" "$out/torch" ${GPU_JSON:+"$GPU_JSON"} ||
+        status=1
+else
+    cat "$out/choir"
+fi
+
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+if ((gpus >= 2)) && [[ $device == cuda:* ]]; then
+    for algorithm in exchange native; do
+        echo "all_reduce of $gpus GPUs over NCCL, $algorithm:"
+        "$build/choir" bench all_reduce -n "$gpus" --backend nccl --algorithm $algorithm \
+            --min 1M --max 256M || status=1
+    done
+else
+    echo "all_reduce over NCCL: wants two GPUs"
+fi
+exit $status

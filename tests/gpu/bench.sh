@@ -1,0 +1,40 @@
+#!/bin/bash
+# The GPU benchmark at sizes of nothing: choir_bench_gpu on DEVICE, its lines, and the table that
+# bench/gpu.sh makes of them beside PyTorch's (here the same lines again, so all ratios are 1).
+#   bench.sh CHOIR_BENCH_GPU DEVICE
+set -uo pipefail
+bench=$1 device=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*"; cat "$work"/*; exit 1; }
+
+"$bench" --tiny --seconds 0 --json "$device" >"$work/lines" 2>&1 || fail "status $?"
+[ "$(grep -c . "$work/lines")" = 5 ] || fail "wanted a line for the rate and four workloads"
+grep -q '"matmul_tflops":[0-9]' "$work/lines" || fail "no matrix rate"
+for workload in gpt2 resnet50 bert toy; do
+    grep -qE "\"workload\":\"$workload\".*\"step_ms\":[0-9.]*[1-9]" "$work/lines" ||
+        fail "no $workload"
+done
+# Transformers' work is counted: 6 (28,032 - 512 of positions) + 6 x 2 layers x 32 x 16 a token.
+awk -F'[:,]' '/gpt2/ { rate = $8; work = $10 * 1e12
+    exit !(work > 0.9 * rate * 171264 - 1e9 && work < 1.1 * rate * 171264 + 1e9) }' "$work/lines" ||
+    fail "gpt2's FLOPs"
+"$bench" --tiny --seconds 0 "$device" toy=20,7 >"$work/out" 2>&1
+[ "$(grep -cE '^toy ' "$work/out")" = 2 ] || fail "batches"
+
+"$bench" --tiny "$device" gpt9 >"$work/out" 2>&1 && fail "took an unknown workload"
+grep -q "no workload 'gpt9'" "$work/out" || fail "did not name the unknown workload"
+"$bench" --tiny cuda:99 >"$work/out" 2>&1 && fail "took an unknown device"
+"$bench" >"$work/out" 2>&1
+[ $? = 2 ] || fail "wrong usage is not status 2"
+
+command -v python3 >/dev/null || exit 0
+python3 "$root/bench/peers/gpu_table.py" "$work/lines" "$work/lines" "$work/json" >"$work/table" ||
+    fail "the table"
+for workload in gpt2 resnet50 bert toy; do
+    grep -qE "^$workload: batch [0-9]+.* 1[.]00 x PyTorch" "$work/table" ||
+        fail "no ratio of $workload"
+done
+grep -qE '^gpt2: .*memory 1[.]00' "$work/table" || fail "no ratio of memory"
+python3 -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["summary"]) == 4' \
+    "$work/json" || fail "its JSON"

@@ -1,0 +1,45 @@
+#!/bin/bash
+# script/gpu: wrong options, and that what --carry collects is enough to compile and link with.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+script/gpu --help | grep -q -- '--carry DIR' || fail "--help"
+for wrong in "--nonsense" "--time soon" "--out"; do
+    script/gpu $wrong >"$work/out" 2>&1
+    [ $? = 2 ] || fail "script/gpu $wrong is not wrong usage"
+done
+grep -q -- "--out wants a value" "$work/out" || fail "no reason"
+
+command -v objdump >/dev/null || { echo "skipped: no objdump"; exit 77; }
+script/gpu --carry "$work/carried" || fail "--carry"
+[ "$(head -1 "$work/carried/README")" = "$(uname -m)" ] || fail "README"
+cat >"$work/all.c" <<'C'
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <zlib.h>
+int main(void)
+{
+    json_decref(json_object());
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return sodium_init() < 0 || !*zlibVersion();
+}
+C
+# Headers from there alone: the compiler says which it took.
+cc -M -I"$work/carried/include" "$work/all.c" | tr ' ' '\n' |
+    grep -E '^/usr/include/.*(jansson|sodium|zlib|zconf|cmocka)' && fail "headers were left behind"
+cc -o "$work/all" -I"$work/carried/include" "$work/all.c" -L"$work/carried/lib" -lcmocka -ljansson \
+    -lsodium -lz -Wl,-rpath,"$work/carried/lib" || fail "does not link"
+"$work/all" || fail "does not run"
+ldd "$work/all" | grep -E 'jansson|sodium|cmocka|libz' | grep -v "$work/carried" &&
+    fail "libraries were left behind"
+[ "$(find "$work/carried/licenses" -type f | grep -c .)" -ge 4 ] ||
+    ! command -v dpkg-query >/dev/null || fail "licences were left behind"
+[ "$(du -sk "$work/carried" | cut -f1)" -lt 8192 ] || fail "more than 8 MiB"
