@@ -133,7 +133,7 @@ template <class A> __global__ void unary_backward(flat<slopes> f)
     typedef typename A::T T;
     typedef typename A::V V;
     int64_t slots = slots_of<A>(f);
-    V a = V(f.k.a), v[A::N], t[A::N];
+    V a = V(f.k.a), v[A::N], t[A::N] = {};
     for (int64_t i = first_thread(); i < slots; i += all_threads()) {
         int64_t c = i * A::N - f.lead;
         load<A>(v, f.k.gy, c, f.k.n);

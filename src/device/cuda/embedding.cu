@@ -201,7 +201,7 @@ static __global__ void place_rows(gathering g)
         int64_t row = p < end ? row_of(g, p, leaf) : -1;
         uint32_t before = 0;
         for (int64_t from = begin; from < mine + blockDim.x && from < end; from += TILE) {
-            int64_t n = end - from < TILE ? end - from : TILE;
+            int64_t n = end - from < TILE ? end - from : (int64_t)TILE;
             __syncthreads();
             for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
                 own[i] = (int32_t)row_of(g, from + i, leaf_of(g, from + i));
