@@ -260,8 +260,10 @@ static void look(cuda_stream *s)
 {
     while (s->count && !s->broken && !s->cuda.capturing) {
         cudaError_t error = cudaEventQuery(at(s, 0)->event);
-        if (error == cudaErrorNotReady)
+        if (error == cudaErrorNotReady) {
+            cudaGetLastError(); /* some versions keep it as an error */
             break;
+        }
         if (error != cudaSuccess) {
             s->broken = true; /* nobody is to wait for what will not come */
             break;
