@@ -200,7 +200,7 @@ static inline void call_device(const trial *t, unsigned char *args, const result
 {
     const choir__far *far = device->far;
     on_device copy[MAX_OPERANDS];
-    open_memory(far, args, t->bytes, 0); /* what is no operand: ids, a step's number */
+    open_memory(far, args, t->bytes); /* what is no operand: ids, a step's number */
     for (int j = 0; j < t->count; j++) {
         copy[j] = to_device(device, r->block[j], bytes[j]);
         unsigned char *p = (unsigned char *)choir__block_data(copy[j].block) +
@@ -211,7 +211,6 @@ static inline void call_device(const trial *t, unsigned char *args, const result
     call_on_device(device, t->kernel, args, t->bytes);
     for (int j = 0; j < t->count; j++)
         from_device(device, copy[j], r->block[j]);
-    close_memory(far);
 }
 
 /* Makes the call, by a table of the processor's or on a device; the operands' memory after it.

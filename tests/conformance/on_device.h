@@ -3,12 +3,14 @@
  *
  * Trials put their operands into the device's memory. Tests that call a table's kernels
  * themselves call device_table's, which are the device's by way of its queue; the memory that
- * the arguments name is opened to the device where it is, whole mappings of the process, and
- * closed after the call. What the device has no kernel for is skipped. */
+ * the arguments name is opened to the device where it is, whole mappings of the process. What
+ * the device has no kernel for is skipped. */
 #ifndef CHOIR_TEST_ON_DEVICE_H
 #define CHOIR_TEST_ON_DEVICE_H
 
 #include <inttypes.h>
+#include <malloc.h>
+#include <unistd.h>
 #include <sys/mman.h>
 #include "device/device.h"
 #include "device/far.h"
@@ -39,19 +41,19 @@ static inline choir_device *test_device(void)
 
 /* --- the process's memory, opened to the device --- */
 
-/* The mapping that p lies in; false: it is no address. */
+/* The mapping that p lies in; false: it is no address of data. */
 static inline bool mapping_of(uintptr_t p, mapping *m)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    char access;
+    char line[512], writable = 0, runs = 0;
     bool found = false;
     while (!found && fgets(line, sizeof line, maps))
-        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " r%c", &m->at, &m->end, &access) == 3 &&
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " r%c%c", &m->at, &m->end, &writable,
+                    &runs) == 4 &&
                 p >= m->at && p < m->end;
     fclose(maps);
-    m->writable = found && access == 'w';
-    return found;
+    m->writable = writable == 'w';
+    return found && runs == '-';
 }
 
 static inline void open_memory_at(const choir__far *far, uintptr_t p)
@@ -62,6 +64,11 @@ static inline void open_memory_at(const choir__far *far, uintptr_t p)
             return;
     if (p < 1 << 16 || p >> 47 || far->owns((void *)p) || !mapping_of(p, &m))
         return;
+    for (int i = opened.count - 1; i >= 0; i--) /* it has grown: the stack, the heap */
+        if (opened.list[i].at < m.end && m.at < opened.list[i].end) {
+            far->unreach((void *)opened.list[i].at);
+            opened.list[i] = opened.list[--opened.count];
+        }
     if (!m.writable) /* constants: a device opens what can be written */
         mprotect((void *)m.at, m.end - m.at, PROT_READ | PROT_WRITE);
     assert_true(opened.count < MAX_OPENED);
@@ -70,27 +77,20 @@ static inline void open_memory_at(const choir__far *far, uintptr_t p)
     opened.list[opened.count++] = m;
 }
 
-static inline void close_memory(const choir__far *far)
+/* What the words of the arguments lead to, and the stack and the heap, where entries and leaves
+ * lead in turn. It stays open: the heap must not shrink, nor have blocks elsewhere. */
+static inline void open_memory(const choir__far *far, const void *args, size_t bytes)
 {
-    while (opened.count > 0)
-        far->unreach((void *)opened.list[--opened.count].at);
-}
-
-/* What words that look like pointers lead to, and words there in turn: entries, leaves. */
-static inline void open_memory(const choir__far *far, const void *args, size_t bytes, int deep)
-{
+    if (opened.count == 0) {
+        mallopt(M_MMAP_MAX, 0);
+        mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+    }
+    open_memory_at(far, (uintptr_t)&bytes);
+    open_memory_at(far, (uintptr_t)sbrk(0) - 1);
     for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
         uintptr_t p;
-        mapping m;
         memcpy(&p, (const char *)args + i, sizeof p);
-        if (p < 1 << 16 || p >> 47 || p % 8 || far->owns((void *)p) || !mapping_of(p, &m)) {
-            if (p >= 1 << 16 && !(p >> 47))
-                open_memory_at(far, p);
-            continue;
-        }
         open_memory_at(far, p);
-        if (deep)
-            open_memory(far, (void *)p, m.end - p < 512 ? m.end - p : 512, deep - 1);
     }
 }
 
@@ -127,9 +127,8 @@ static inline void call_with_host_memory(size_t kernel, const void *args, size_t
     const choir__far *far = device->far;
     if (!device_has(device, kernel))
         skip();
-    open_memory(far, args, bytes, 1);
+    open_memory(far, args, bytes);
     call_on_device(device, kernel, args, bytes);
-    close_memory(far);
 }
 
 #define X(name)                                                                                \

@@ -21,7 +21,14 @@
 #define LOOK           1
 #endif
 
-enum { ALIGN = 512, GUARD = 512, GUARD_BYTE = 0xA5, STEP = 16 << 20, PAGE = 4096 };
+enum {
+    ALIGN = 512,
+    GUARD = 512,
+    GUARD_BYTE = 0xA5,
+    STEP = 16 << 20,
+    PAGE = 4096,
+    MOST_FILLED = 1 << 20
+};
 
 typedef struct piece piece;
 struct piece {
@@ -138,7 +145,7 @@ static cudaError_t allocate(int g, size_t bytes, void **out)
     a->used += bytes;
     softgpu_open_memory(opened | 1u << g);
     UNPOISON(a->base + at, end - at);
-    memset(a->base + at, 0xFF, bytes);
+    memset(a->base + at, 0xFF, bytes < MOST_FILLED ? bytes : MOST_FILLED);
     guard(a, p);
     *out = a->base + at;
     return cudaSuccess;
@@ -306,10 +313,14 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
     (void)flags; /* all of it is portable and mapped, as it is with one address space */
     *p = NULL;
     if (!error && !softgpu_failing(SOFTGPU_FAIL_PINNED, &error)) {
-        if (posix_memalign(p, PAGE, bytes ? bytes : 1) != 0)
-            error = cudaErrorMemoryAllocation;
-        else if (!(error = pin(*p, bytes ? bytes : 1, true)))
-            memset(*p, 0xFF, bytes);
+        size_t all = up(bytes ? bytes : 1, PAGE); /* by itself: never among the heap's blocks */
+        void *new = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        error = new == MAP_FAILED ? cudaErrorMemoryAllocation : pin(new, all, true);
+        if (!error) {
+            memset(new, 0xFF, bytes);
+            POISON((char *)new + bytes, all - bytes);
+            *p = new;
+        }
     }
     return softgpu_leave(error);
 }
@@ -328,6 +339,10 @@ static cudaError_t unpin(void *p, bool ours)
     for (int g = 0; g < softgpu_count() && !error; g++)
         error = softgpu_run_all(g);
     *link = old->next;
+    if (ours) {
+        UNPOISON(old->p, old->bytes);
+        munmap(old->p, old->bytes);
+    }
     free(old);
     return error;
 }
@@ -335,11 +350,8 @@ static cudaError_t unpin(void *p, bool ours)
 cudaError_t cudaFreeHost(void *p)
 {
     cudaError_t error = softgpu_enter_unsafe();
-    if (!error && p) {
+    if (!error && p)
         error = unpin(p, true);
-        if (error != cudaErrorInvalidValue)
-            free(p);
-    }
     return softgpu_leave(error);
 }
 

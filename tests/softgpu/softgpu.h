@@ -209,7 +209,11 @@ cudaError_t softgpu_launch(
     k.blocks = grid;
     k.threads = block;
     k.shared = shared;
-    return softgpu_issue_kernel(&k, stream, &args, sizeof args);
+    A copy = args;
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&copy); /* where old pointers may lie, which launch.c would find */
+#endif
+    return softgpu_issue_kernel(&k, stream, &copy, sizeof copy);
 }
 
 template <class T> T *softgpu_dynamic_shared()
