@@ -3,7 +3,8 @@
 
 /* images, pixels, channels, groups */
 static const int64_t groups[][4] = {{1, 1, 2, 1}, {2, 3, 6, 3}, {1, 49, 16, 4}, {3, 5, 17, 17},
-    {2, 65, 33, 3}, {1, 257, 64, 32}, {2, 130, 48, 1}, {4, 7, 127, 127}, {1, 1025, 8, 2}};
+    {2, 65, 33, 3}, {1, 257, 64, 32}, {2, 130, 48, 1}, {4, 7, 127, 127}, {1, 1025, 8, 2},
+    {2, 4500, 40, 5}, {33, 4, 24, 3}};
 
 static void group_norm(void **state)
 {
@@ -53,7 +54,7 @@ static void group_norm_backward(void **state)
 /* images, height, width, channels, to height, to width */
 static const int64_t pools[][6] = {{1, 1, 1, 1, 1, 1}, {2, 7, 7, 33, 1, 1}, {1, 5, 7, 16, 2, 3},
     {2, 6, 6, 17, 3, 3}, {1, 13, 13, 8, 6, 6}, {1, 3, 4, 65, 5, 7}, {1, 65, 33, 3, 1, 1},
-    {3, 1, 9, 5, 1, 4}};
+    {3, 1, 9, 5, 1, 4}, {2, 30, 17, 72, 7, 7}};
 
 static void adaptive_pool(void **state)
 {

@@ -1,8 +1,8 @@
 /* Conformance of the kernels of Llama's blocks: SwiGLU and rotary positions. */
 #include "conformance/harness.h"
 
-static const int64_t shapes[][2] = {
-    {1, 1}, {3, 7}, {2, 15}, {5, 16}, {4, 17}, {3, 33}, {2, 64}, {3, 127}, {2, 1025}};
+static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {2, 15}, {5, 16}, {4, 17}, {3, 33}, {2, 64},
+    {3, 127}, {2, 1025}, {300, 24}};
 
 /* With gaps between the rows, as the halves of one buffer have. */
 static void swiglu(void **state)

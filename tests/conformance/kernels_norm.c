@@ -223,6 +223,15 @@ static void batch_norm_fused_backward(void **state)
     }
 }
 
+static void assert_near(const float *out, const float *expected, int64_t n)
+{
+    double *wide = malloc((size_t)n * sizeof *wide);
+    for (int64_t i = 0; i < n; i++)
+        wide[i] = (double)expected[i];
+    assert_true(distance(out, wide, n) <= 1e-5);
+    free(wide);
+}
+
 /* again makes the same bits out of mean and rstd alone; and the backward finds the sign that
  * the forward had, given or computed again. */
 static void batch_norm_again(void **state)
@@ -271,6 +280,184 @@ static void batch_norm_again(void **state)
     free(x), free(gy), free(gamma), free(beta);
 }
 
+/* Rows as models have them, and longer ones than a GPU's block keeps in registers. bit 0: RMS,
+ * bit 1: without a residual and weights */
+static void layer_norm_long_rows(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {768, 1024, 1600, 2047, 2304, 4096, 8193, 8448};
+    for (size_t i = 0; i < 4 * CHOIR_COUNT(widths); i++) {
+        int64_t rows = 9, cols = widths[i / 4], n = rows * cols;
+        trial f = TRIAL(layer_norm, .rows = rows, .cols = cols, .eps = 1e-5f);
+        trial b = TRIAL(layer_norm_backward, .rows = rows, .cols = cols);
+        f.tolerance = b.tolerance = 1e-5;
+        give(&f, AT(layer_norm, x), n, uniform(n, -2, 3));
+        give(&b, AT(layer_norm_backward, x), n, uniform(n, -2, 3));
+        if (!(i & 2)) {
+            give(&f, AT(layer_norm, add), n, uniform(n, -1, 1));
+            take(&f, AT(layer_norm, sum), n);
+            give(&f, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
+            give(&f, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
+            give(&b, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+            give(&b, AT(layer_norm_backward, gx_add), n, uniform(n, -2, 2));
+        }
+        if (!(i & 1)) {
+            take(&f, AT(layer_norm, mean), rows);
+            give(&b, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
+        }
+        take(&f, AT(layer_norm, y), n);
+        take(&f, AT(layer_norm, rstd), rows);
+        give(&b, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
+        give(&b, AT(layer_norm_backward, gy), n, uniform(n, -2, 2));
+        take(&b, AT(layer_norm_backward, gx), n);
+        check(f);
+        check(b);
+    }
+}
+
+/* Columns that several blocks of a GPU add up: rows, columns. */
+static const int64_t tall[][2] = {{1537, 5}, {3000, 64}, {700, 272}, {16411, 3}, {20000, 8}};
+
+static void layer_norm_weights_tall(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < CHOIR_COUNT(tall); s++) {
+        int64_t rows = tall[s][0], cols = tall[s][1], n = rows * cols;
+        trial t = TRIAL(layer_norm_weights, .rows = rows, .cols = cols);
+        t.tolerance = 1e-5;
+        give(&t, AT(layer_norm_weights, x), n, uniform(n, -2, 3));
+        give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
+        give(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
+        give(&t, AT(layer_norm_weights, gy), n, uniform(n, -1, 2));
+        take(&t, AT(layer_norm_weights, ggamma), cols);
+        take(&t, AT(layer_norm_weights, gbeta), cols);
+        check(t);
+    }
+}
+
+static void batch_norm_tall(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < CHOIR_COUNT(tall); s++) {
+        int64_t rows = tall[s][0], cols = tall[s][1], n = rows * cols;
+        trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
+            .train = true, .update = true, .relu = s & 1);
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
+        give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+        if (s & 2)
+            give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
+        update(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        update(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        take(&t, AT(batch_norm, y), n);
+        take(&t, AT(batch_norm, mean), cols);
+        take(&t, AT(batch_norm, rstd), cols);
+        check(t);
+        t = TRIAL(
+            batch_norm_backward, .rows = rows, .cols = cols, .train = true, .relu = s & 1);
+        t.tolerance = 1e-5;
+        give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
+        give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        give(&t, AT(batch_norm_backward, y), n, uniform(n, -1, 2));
+        give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
+        take(&t, AT(batch_norm_backward, gresidual), n);
+        take(&t, AT(batch_norm_backward, gx), n);
+        take(&t, AT(batch_norm_backward, ggamma), cols);
+        take(&t, AT(batch_norm_backward, gbeta), cols);
+        check(t);
+    }
+}
+
+/* Two ranks' rows in parts, their sums added in between, against all rows at once. */
+static void batch_norm_parts(void **state)
+{
+    (void)state;
+    enum { COLS = 21, FIRST = 700, ROWS = 1000, N = ROWS * COLS, SUMS = 2 * COLS + 1 };
+    static float y[2][N], gx[2][N], gout[2][N];
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    float *x = uniform(N, 2, 5), *gy = uniform(N, -1, 2), *gamma = uniform(COLS, 0.5f, 2);
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
+        float mean[2][COLS], rstd[2][COLS], run[2][2][COLS] = {{{0}}}, gg[3][COLS], gb[3][COLS];
+        int64_t batches[2] = {0};
+        double sums[2][SUMS];
+        choir__k_batch_norm f[3];
+        choir__k_batch_norm_backward b[3];
+        for (int i = 0; i < 3; i++) { /* all rows, the first rank's, the second's */
+            int parts = i > 0, first = i == 2 ? FIRST : 0;
+            int64_t rows = i == 0 ? ROWS : i == 1 ? FIRST : ROWS - FIRST;
+            f[i] = (choir__k_batch_norm){.x = x + first * COLS,
+                .gamma = gamma,
+                .y = y[parts] + first * COLS,
+                .mean = mean[parts],
+                .rstd = rstd[parts],
+                .running_mean = run[parts][0],
+                .running_var = run[parts][1],
+                .batches = &batches[parts],
+                .rows = rows,
+                .cols = COLS,
+                .eps = 1e-5f,
+                .momentum = 0.1f,
+                .train = true,
+                .update = i < 2,
+                .relu = true,
+                .part = parts ? CHOIR__NORM_SUMS : CHOIR__NORM_WHOLE,
+                .sums = parts ? sums[i - 1] : NULL};
+            b[i] = (choir__k_batch_norm_backward){.x = x + first * COLS,
+                .gamma = gamma,
+                .mean = mean[parts],
+                .rstd = rstd[parts],
+                .gy = gy + first * COLS,
+                .gx = gx[parts] + first * COLS,
+                .ggamma = gg[i],
+                .gbeta = gb[i],
+                .gresidual = gout[parts] + first * COLS,
+                .y = y[parts] + first * COLS,
+                .rows = rows,
+                .cols = COLS,
+                .train = true,
+                .relu = true,
+                .part = f[i].part,
+                .sums = f[i].sums};
+            tables[j]->batch_norm(&f[i]);
+        }
+        for (int back = 0; back < 2; back++) {
+            for (int i = 0; back && i < 3; i++)
+                tables[j]->batch_norm_backward(&b[i]);
+            for (int i = 0; i < SUMS; i++)
+                sums[0][i] += sums[1][i];
+            for (int i = 1; i < 3; i++) {
+                f[i].part = b[i].part = CHOIR__NORM_REST;
+                f[i].sums = b[i].sums = sums[0];
+                if (back)
+                    tables[j]->batch_norm_backward(&b[i]);
+                else
+                    tables[j]->batch_norm(&f[i]);
+            }
+            assert_true(sums[0][2 * COLS] == ROWS);
+            for (int i = 1; i < 3 && !back; i++) {
+                b[i].part = CHOIR__NORM_SUMS;
+                b[i].sums = sums[i - 1];
+            }
+        }
+        for (int c = 0; c < COLS; c++) {
+            gg[1][c] += gg[2][c];
+            gb[1][c] += gb[2][c];
+        }
+        assert_near(y[1], y[0], N);
+        assert_near(gx[1], gx[0], N);
+        assert_near(run[1][0], run[0][0], 2 * COLS);
+        assert_near(gg[1], gg[0], COLS);
+        assert_near(gb[1], gb[0], COLS);
+        assert_memory_equal(gout[1], gout[0], sizeof gout[0]);
+        assert_true(batches[0] == 1 && batches[1] == 1);
+    }
+    free(x), free(gy), free(gamma);
+}
+
 /* Equal inputs of a row give equal bits wherever they stand, and a row does not know its
  * company. */
 static void position_independence(void **state)
@@ -315,6 +502,10 @@ int main(void)
         cmocka_unit_test(batch_norm_fused),
         cmocka_unit_test(batch_norm_fused_backward),
         cmocka_unit_test(batch_norm_again),
+        cmocka_unit_test(layer_norm_long_rows),
+        cmocka_unit_test(layer_norm_weights_tall),
+        cmocka_unit_test(batch_norm_tall),
+        cmocka_unit_test(batch_norm_parts),
         cmocka_unit_test(position_independence),
     };
     return cmocka_run_group_tests_name("normalising kernels", tests, NULL, NULL);

@@ -254,6 +254,242 @@ static void grad_norm(void **state)
     free(p);
 }
 
+/* Many parameters, some of several thousand elements, some of 16 bits, at odd places in memory:
+ * of what a GPU's blocks share out. row: elements of a row. */
+enum { MANY = 300, ROOM = 3 * 2600 + 8 };
+
+typedef struct many {
+    float *memory;
+    uint16_t *half;
+    choir__opt_entry entries[MANY];
+    int64_t rows;
+} many;
+
+static many *many_new(const many *like, bool halves)
+{
+    many *p = calloc(1, sizeof *p);
+    size_t bytes = (size_t)MANY * 4 * ROOM * sizeof(float);
+    p->memory = malloc(bytes);
+    p->half = calloc(MANY * ROOM, sizeof *p->half);
+    if (like)
+        memcpy(p->memory, like->memory, bytes);
+    for (int64_t i = 0; i < MANY && !like; i++) {
+        float *values = uniform(4 * ROOM, -1, 1);
+        memcpy(p->memory + 4 * ROOM * i, values, 4 * ROOM * sizeof(float));
+        free(values);
+    }
+    for (int64_t i = 0; i < MANY; i++) {
+        int64_t rows = i % 50 == 7 ? 3 : i % 9, row = i % 50 == 7 ? 2600 : 1 + i * 11 % 70;
+        float *at = p->memory + 4 * ROOM * i;
+        bool half = halves && i % 3 == 1;
+        p->entries[i] = (choir__opt_entry){.param = half ? NULL : at + i % 5,
+            .grad = at + ROOM + i % 4 / 3,
+            .m = at + 2 * ROOM + i % 7 / 4,
+            .v = at + 3 * ROOM,
+            .n = rows * row,
+            .row = row,
+            .group = (int)(i % 2),
+            .whole_at = p->rows,
+            .whole_rows = rows,
+            .half = half ? p->half + ROOM * i + i % 5 : NULL,
+            .half_dtype = i % 2 ? CHOIR_BF16 : CHOIR_F16};
+        p->rows += rows;
+        for (int64_t j = 0; j < ROOM && !like; j++)
+            at[3 * ROOM + j] = fabsf(at[3 * ROOM + j]);
+        for (int64_t j = 0; j < ROOM; j++)
+            p->half[ROOM * i + j] =
+                i % 2 ? choir__bf16_from_f32(at[j]) : choir__f16_from_f32(at[j]);
+    }
+    return p;
+}
+
+static void many_free(many *p)
+{
+    free(p->memory);
+    free(p->half);
+    free(p);
+}
+
+static double many_distance(const many *a, const many *b)
+{
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < 4 * MANY * ROOM; i++) {
+        double x = (double)a->memory[i], y = (double)b->memory[i];
+        difference += (x - y) * (x - y);
+        norm += y * y;
+    }
+    return sqrt(difference / norm);
+}
+
+static double half_distance(const many *a, const many *b)
+{
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < MANY * ROOM; i++) {
+        bool bf16 = i / ROOM % 2;
+        double x =
+            (double)(bf16 ? choir__f32_from_bf16(a->half[i]) : choir__f32_from_f16(a->half[i]));
+        double y =
+            (double)(bf16 ? choir__f32_from_bf16(b->half[i]) : choir__f32_from_f16(b->half[i]));
+        difference += (x - y) * (x - y);
+        norm += y * y;
+    }
+    return sqrt(difference / norm);
+}
+
+static const choir__opt_hyper many_hyper[2] = {{.lr = 0.1f,
+                                                   .beta1 = 0.9f,
+                                                   .beta2 = 0.99f,
+                                                   .eps = 1e-6f,
+                                                   .weight_decay = 0.1f,
+                                                   .momentum = 0.9f,
+                                                   .step_size = 0.03f,
+                                                   .rsqrt_bias2 = 2,
+                                                   .decoupled = 1,
+                                                   .inv_bias1 = 3.69f,
+                                                   .inv_bias2 = 25,
+                                                   .take1 = 0.1f,
+                                                   .trust = 1},
+    {.lr = 0.01f,
+        .beta1 = 0.8f,
+        .beta2 = 0.9f,
+        .eps = 1e-3f,
+        .momentum = 0.5f,
+        .step_size = 0.01f,
+        .rsqrt_bias2 = 3,
+        .nesterov = 1,
+        .inv_bias1 = 1,
+        .inv_bias2 = 1,
+        .take1 = 0.2f,
+        .maximize = 1}};
+
+static void many_parameters(void **state)
+{
+    (void)state;
+    static const size_t kernels[] = {offsetof(choir__kernels, sgd),
+        offsetof(choir__kernels, adam), offsetof(choir__kernels, lamb)};
+    static const float clip = 0.3f, skip = 1, go = 0;
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    many *start = many_new(NULL, false);
+    double *rows = malloc((size_t)(2 * start->rows) * sizeof *rows);
+    for (int i = 0; i < 3 * count; i++) {
+        many *out = many_new(start, i % 3 < 2), *expected = many_new(start, i % 3 < 2);
+        choir__k_optim k = {.entries = expected->entries,
+            .count = MANY,
+            .hyper = many_hyper,
+            .clip = &clip,
+            .found = &go,
+            .rows = rows};
+        kernel_at(&choir__cpu_reference, kernels[i % 3])(&k);
+        k.entries = out->entries;
+        kernel_at(tables[i / 3], kernels[i % 3])(&k);
+        assert_true(many_distance(out, expected) <= 1e-6);
+        assert_true(
+            half_distance(out, expected) <= 1e-4); /* another rounding, here and there */
+        many *same = many_new(out, false);
+        k.found = &skip; /* then nothing is done */
+        kernel_at(tables[i / 3], kernels[i % 3])(&k);
+        assert_true(many_distance(out, same) == 0);
+        many_free(same);
+        many_free(out);
+        many_free(expected);
+    }
+    free(rows);
+    many_free(start);
+}
+
+/* Measured, and stepped by the sums of the whole model, which are these. */
+static void lamb_in_parts(void **state)
+{
+    (void)state;
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    many *start = many_new(NULL, false);
+    double *rows = malloc((size_t)(2 * start->rows) * sizeof *rows);
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--) {
+        many *whole = many_new(start, false), *parts = many_new(start, false);
+        choir__k_lamb k = {
+            .entries = whole->entries, .count = MANY, .hyper = many_hyper, .rows = rows};
+        tables[j]->lamb(&k);
+        k.entries = parts->entries;
+        k.part = CHOIR__LAMB_MEASURE;
+        tables[j]->lamb(&k);
+        k.part = CHOIR__LAMB_STEP;
+        k.whole_rows = start->rows;
+        tables[j]->lamb(&k);
+        assert_memory_equal(
+            whole->memory, parts->memory, (size_t)(4 * MANY * ROOM) * sizeof(float));
+        many_free(whole);
+        many_free(parts);
+    }
+    free(rows);
+    many_free(start);
+}
+
+/* A row's sum is of the row alone: wherever it lies, and whatever else is summed. */
+static void grad_norm_rows(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1, 5, 31, 32, 33, 64, 127, 129, 768, 4099};
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    for (int j = isa_tables(tables, names) - 1; j >= 0; j--)
+        for (size_t w = 0; w < CHOIR_COUNT(widths); w++) {
+            enum { COUNT = 37 };
+            int64_t row = widths[w];
+            float *x = uniform(COUNT * row, -1, 1), *y = malloc((size_t)(row + 3) * 4);
+            double rows[COUNT], alone, exact = 0;
+            choir__opt_entry e = {.grad = x, .n = COUNT * row, .row = row};
+            choir__k_grad_norm k = {.entries = &e, .count = 1, .rows = rows};
+            tables[j]->grad_norm(&k);
+            for (int r = 0; r < COUNT; r++) {
+                float *at = y + r % 4;
+                choir__opt_entry one = {.grad = at, .n = row, .row = row};
+                memcpy(at, x + r * row, (size_t)row * sizeof *at);
+                k.entries = &one, k.rows = &alone;
+                tables[j]->grad_norm(&k);
+                assert_memory_equal(&alone, &rows[r], sizeof alone);
+            }
+            for (int64_t i = 0; i < row; i++)
+                exact += (double)x[i] * (double)x[i];
+            assert_true(fabs(rows[0] - exact) <= 1e-12 * exact);
+            free(x);
+            free(y);
+        }
+}
+
+/* Leaves of both signs that all but cancel: any other tree than the reference's shows. */
+static void grad_norm_many_rows(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 3, 7, 255, 257, 2047, 2048, 2049, 5000, 70001};
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    for (size_t i = 0; i < CHOIR_COUNT(counts); i++) {
+        int64_t n = counts[i];
+        float *x = uniform(n, -1, 1), norm[2], clip;
+        double *leaf = malloc((size_t)n * sizeof *leaf),
+               *rows = malloc((size_t)n * sizeof *rows);
+        double sum = 0;
+        for (int64_t r = 0; r < n; r++)
+            sum += leaf[r] = (double)x[r] * 1e9 / 3;
+        leaf[n / 2] += 1 - sum;
+        for (int j = -1; j < count; j++) {
+            choir__k_grad_norm k = {
+                .given = n, .rows = rows, .norm = &norm[j >= 0], .clip = &clip};
+            memcpy(rows, leaf, (size_t)n * sizeof *rows);
+            (j < 0 ? &choir__cpu_reference : tables[j])->grad_norm(&k);
+            assert_true(norm[0] > 0.9f && norm[0] < 1.1f);
+            assert_memory_equal(&norm[0], &norm[j >= 0], sizeof norm[0]);
+        }
+        free(x);
+        free(leaf);
+        free(rows);
+    }
+}
+
 /* The rows of all entries are the leaves of one tree. The first row's sum is (1 + 2^-24)^2,
  * whose root lies halfway between 1 and the next float; each of the others is half a unit of
  * its last place, so alone it is lost and in pairs it counts. Of 3 + 2 rows the tree ((0 1) (2
@@ -407,6 +643,10 @@ int main(void)
         cmocka_unit_test(lamb_of_zeros),
         cmocka_unit_test(grad_norm),
         cmocka_unit_test(grad_norm_tree),
+        cmocka_unit_test(grad_norm_rows),
+        cmocka_unit_test(grad_norm_many_rows),
+        cmocka_unit_test(many_parameters),
+        cmocka_unit_test(lamb_in_parts),
         cmocka_unit_test(dropout),
         cmocka_unit_test(dropout_mask),
         cmocka_unit_test(random_numbers),

@@ -14,15 +14,14 @@ template <class T> struct batch_channel {
     __device__ void begin(const place &p, const void *means, const void *rstd,
         const void *gamma, const void *beta)
     {
-        for (int e = 0; e < N; e++) {
-            bool there = e < p.left;
-            int64_t c = p.c + e;
-            mean[e] = there ? get((const T *)means + c) : 0;
-            scale[e] = there ? get((const T *)rstd + c) : 0;
-            if (there && gamma)
-                scale[e] *= get((const T *)gamma + c);
-            shift[e] = there && beta ? get((const T *)beta + c) : 0;
-        }
+        typedef wide<T> W;
+        W gammas[N];
+        load_weights<T>(mean, means, p.c, p.left, false, W(0));
+        load_weights<T>(scale, rstd, p.c, p.left, false, W(0));
+        load_weights<T>(gammas, gamma, p.c, p.left, false, W(1));
+        load_weights<T>(shift, beta, p.c, p.left, false, W(0));
+        for (int e = 0; e < N; e++)
+            scale[e] *= gammas[e];
     }
     __device__ wide<T> normal(wide<T> x, int e) const
     {
@@ -39,8 +38,8 @@ template <class T> struct batch_statistics {
 
     __device__ void move_average(void *running, int64_t c, W value) const
     {
-        T *at = (T *)running + c;
-        put(at, get(at) * (1 - (W)k.momentum) + value * (W)k.momentum);
+        W *at = (W *)running + c;
+        *at = *at * (1 - (W)k.momentum) + value * (W)k.momentum;
     }
     __device__ void finish(int64_t, int64_t c, double a, double b) const
     {
@@ -60,8 +59,8 @@ template <class T> struct batch_statistics {
             mean = (W)average;
             var = (W)(spread < 0 ? 0 : spread); /* NaN stays */
         } else {
-            mean = get((const T *)k.running_mean + c);
-            var = get((const T *)k.running_var + c);
+            mean = ((const W *)k.running_mean)[c];
+            var = ((const W *)k.running_var)[c];
         }
         if (k.train && k.update) {
             move_average(k.running_mean, c, mean);
@@ -69,8 +68,8 @@ template <class T> struct batch_statistics {
             if (c == 0 && k.batches)
                 ++*k.batches;
         }
-        put((T *)k.mean + c, mean);
-        put((T *)k.rstd + c, 1 / sqrt(var + (W)k.eps));
+        ((W *)k.mean)[c] = mean;
+        ((W *)k.rstd)[c] = 1 / sqrt(var + (W)k.eps);
     }
 };
 
@@ -223,12 +222,12 @@ template <class T> struct batch_gradients {
 
     __device__ void finish(int64_t, int64_t c, double a, double b) const
     {
-        double rows = (double)k.rows, rstd = (double)get((const T *)k.rstd + c);
-        W scale = get((const T *)k.rstd + c); /* rounded as the second pass has it */
+        double rows = (double)k.rows, rstd = (double)((const W *)k.rstd)[c];
+        W scale = ((const W *)k.rstd)[c]; /* rounded as the second pass has it */
         if (k.part != CHOIR__NORM_REST && k.ggamma)
-            put((T *)k.ggamma + c, (W)(b * rstd));
+            ((W *)k.ggamma)[c] = (W)(b * rstd);
         if (k.part != CHOIR__NORM_REST && k.gbeta)
-            put((T *)k.gbeta + c, (W)a);
+            ((W *)k.gbeta)[c] = (W)a;
         if (k.part == CHOIR__NORM_SUMS) {
             k.sums[c] = a;
             k.sums[k.cols + c] = b;
@@ -239,7 +238,7 @@ template <class T> struct batch_gradients {
         if (k.part == CHOIR__NORM_REST)
             a = k.sums[c], b = k.sums[k.cols + c], rows = k.sums[2 * k.cols];
         if (k.gamma)
-            scale *= get((const T *)k.gamma + c);
+            scale *= ((const W *)k.gamma)[c];
         share[c] = (W)((double)scale * a / rows);
         share[k.cols + c] = (W)((double)scale * (b * rstd) * rstd / rows);
     }

@@ -56,8 +56,7 @@ inline int64_t blocks_of(const matrix &m)
 }
 
 template <class T>
-matrix matrix_of(
-    int64_t images, int64_t rows, int64_t cols, bool whole, int64_t wanted)
+matrix matrix_of(int64_t images, int64_t rows, int64_t cols, bool whole, int64_t wanted)
 {
     matrix m = {images, rows, cols, 0, 0, 0, 1, whole};
     int64_t packs = packs_of<T>(cols);

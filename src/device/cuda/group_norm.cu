@@ -1,8 +1,7 @@
 /* Group norm over channels-last images: sums down the columns of each image (columns.cuh), of
  * which a warp a group takes its columns'; then a pass that reads what a group has come to.
  *
- * The sums of an image's columns lie as (2, cols, splits), so a group's are one run. Both ways
- * keep what the pass needs in scratch, in wide<T>: mean and rstd as stored may be 16 bits. */
+ * The sums of an image's columns lie as (2, cols, splits), so a group's are one run. */
 #include "device/cuda/columns.cuh"
 
 /* Sums of an image's columns from c on, and of the second kind. */
@@ -21,7 +20,7 @@ __device__ inline void sum_group(const matrix &m, const double *partial, const v
     const double *b = a + m.cols * m.splits;
     double total_a = 0, total_b = 0;
     for (int64_t i = threadIdx.x % WARP; i < width * m.splits; i += WARP) {
-        double g = gamma ? (double)get((const T *)gamma + first + divide(i, m.splits)) : 1;
+        double g = gamma ? (double)((const wide<T> *)gamma)[first + divide(i, m.splits)] : 1;
         total_a += g * a[i];
         total_b += g * b[i];
     }
@@ -33,7 +32,7 @@ template <class K, class W> struct group_args {
     K k;
     matrix m;
     const double *partial;
-    W *mean, *rstd; /* (n, groups): forward; backward: avg g, avg g xhat */
+    W *g, *dot; /* (n, groups): averages of g and of g xhat; backward */
 };
 
 static unsigned warps(int64_t n)
@@ -59,17 +58,14 @@ __global__ void group_statistics(group_args<choir__k_group_norm, wide<T>> args)
         return;
     double mean = sum / count, var = squares / count - mean * mean;
     W rstd = 1 / sqrt((W)(var < 0 ? 0 : var) + (W)k.eps); /* NaN stays */
-    args.mean[at] = (W)mean;
-    args.rstd[at] = rstd;
-    put((T *)k.mean + at, (W)mean);
-    put((T *)k.rstd + at, rstd);
+    ((W *)k.mean)[at] = (W)mean;
+    ((W *)k.rstd)[at] = rstd;
 }
 
 template <class T> struct group_normalise {
     typedef wide<T> W;
     enum { N = pack<T>::N };
     choir__k_group_norm k;
-    const W *mean, *rstd;
 
     struct held {
         W mean[N], scale[N], shift[N];
@@ -81,9 +77,9 @@ template <class T> struct group_normalise {
         for (int e = 0; e < N; e++) {
             int64_t c = e < p.left ? p.c + e : p.c;
             int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
-            h.mean[e] = mean[at];
-            h.scale[e] = rstd[at] * (k.gamma ? get((const T *)k.gamma + c) : W(1));
-            h.shift[e] = k.beta ? get((const T *)k.beta + c) : W(0);
+            h.mean[e] = ((const W *)k.mean)[at];
+            h.scale[e] = ((const W *)k.rstd)[at] * (k.gamma ? ((const W *)k.gamma)[c] : W(1));
+            h.shift[e] = k.beta ? ((const W *)k.beta)[c] : W(0);
         }
     }
     __device__ row read(const place &p, int64_t, int64_t i, bool whole) const
@@ -100,29 +96,21 @@ template <class T> struct group_normalise {
     }
 };
 
-/* Scratch slot 1: two numbers a group. */
-template <class T> static wide<T> *group_scratch(int64_t groups)
-{
-    return (wide<T> *)choir__cuda_scratch(1, (size_t)(2 * groups + 1) * sizeof(wide<T>));
-}
-
 extern "C" void choir__cuda_group_norm(const choir__k_group_norm *k)
 {
     if (k->n * k->groups == 0)
         return;
     choose(k->dtype, [&](auto t) {
         typedef decltype(t) T;
-        typedef wide<T> W;
         bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->y);
         matrix m = matrix_for_sums<T>(k->n, k->pixels, k->cols, whole);
         double *partial = sum_columns<T>(m, moments<T>{k->x});
-        W *mean = group_scratch<T>(k->n * k->groups), *rstd = mean + k->n * k->groups;
-        if (!partial || !mean)
+        if (!partial)
             return;
         launch(group_statistics<T>, warps(k->n * k->groups), BLOCK, 0,
-            group_args<choir__k_group_norm, W>{*k, m, partial, mean, rstd});
-        map_columns<T>(matrix_for_map<T>(k->n, k->pixels, k->cols, whole),
-            group_normalise<T>{*k, mean, rstd});
+            group_args<choir__k_group_norm, wide<T>>{*k, m, partial, NULL, NULL});
+        map_columns<T>(
+            matrix_for_map<T>(k->n, k->pixels, k->cols, whole), group_normalise<T>{*k});
     });
 }
 
@@ -138,8 +126,8 @@ template <class T> struct group_hat {
         for (int e = 0; e < N; e++) {
             int64_t c = e < p.left ? p.c + e : p.c;
             int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
-            mean[e] = get((const T *)k.mean + at);
-            rstd[e] = get((const T *)k.rstd + at);
+            mean[e] = ((const wide<T> *)k.mean)[at];
+            rstd[e] = ((const wide<T> *)k.rstd)[at];
         }
     }
     __device__ wide<T> at(wide<T> x, int e) const
@@ -212,8 +200,8 @@ __global__ void group_averages(group_args<choir__k_group_norm_backward, wide<T>>
     sum_group<T>(args.m, args.partial, k.gamma, image, group * width, width, &g, &dot);
     if (threadIdx.x % WARP)
         return;
-    args.mean[at] = (W)(g / count);
-    args.rstd[at] = (W)(dot / count);
+    args.g[at] = (W)(g / count);
+    args.dot[at] = (W)(dot / count);
 }
 
 /* ggamma and gbeta: a warp a column adds the images in order. */
@@ -235,9 +223,9 @@ __global__ void group_weights(group_args<choir__k_group_norm_backward, wide<T>> 
     sum_a = warp_sum(sum_a);
     sum_b = warp_sum(sum_b);
     if (lane == 0 && k.gbeta)
-        put((T *)k.gbeta + c, (wide<T>)sum_a);
+        ((wide<T> *)k.gbeta)[c] = (wide<T>)sum_a;
     if (lane == 0 && k.ggamma)
-        put((T *)k.ggamma + c, (wide<T>)sum_b);
+        ((wide<T> *)k.ggamma)[c] = (wide<T>)sum_b;
 }
 
 /* gx = rstd (gy gamma - avg(gy gamma) - xhat avg(gy gamma xhat)) */
@@ -259,7 +247,7 @@ template <class T> struct group_spread {
         for (int e = 0; e < N; e++) {
             int64_t c = e < p.left ? p.c + e : p.c;
             int64_t at = p.image * k.groups + divide(c, k.cols / k.groups);
-            h.gamma[e] = k.gamma ? get((const T *)k.gamma + c) : W(1);
+            h.gamma[e] = k.gamma ? ((const W *)k.gamma)[c] : W(1);
             h.g[e] = avg_g[at];
             h.dot[e] = avg_dot[at];
         }
@@ -290,7 +278,8 @@ template <class T> static void backward(const choir__k_group_norm_backward *k)
     bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->gy, k->gx);
     matrix m = matrix_for_sums<T>(k->n, k->pixels, k->cols, whole);
     double *partial = sum_columns<T, 2>(m, group_gradient_sums<T>{*k});
-    W *avg_g = group_scratch<T>(groups), *avg_dot = avg_g + groups;
+    W *avg_g = (W *)choir__cuda_scratch(1, (size_t)(2 * groups + 1) * sizeof(W));
+    W *avg_dot = avg_g + groups;
     if (!partial || !avg_g)
         return;
     if ((k->ggamma || k->gbeta) && k->cols)

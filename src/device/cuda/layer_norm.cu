@@ -97,15 +97,15 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
     const W rstd = 1 / sqrt(team_sum<TEAM>(var) / (W)cols + (W)k.eps);
     if (threadIdx.x % TEAM == 0) {
         if (k.mean)
-            put((T *)k.mean + r, mean);
-        put((T *)k.rstd + r, rstd);
+            ((W *)k.mean)[r] = mean;
+        ((W *)k.rstd)[r] = rstd;
     }
     each_pack<T, TEAM, PACKS>(cols, [&](int j, int64_t c) {
         W gamma[N], beta[N], y[N];
         if (!PACKS)
             x.at[j] = load(again + c, cols - c, whole);
-        load_wide(gamma, k.gamma ? (const T *)k.gamma + c : NULL, cols - c, whole, W(1));
-        load_wide(beta, k.beta ? (const T *)k.beta + c : NULL, cols - c, whole, W(0));
+        load_weights<T>(gamma, k.gamma, c, cols - c, whole, W(1));
+        load_weights<T>(beta, k.beta, c, cols - c, whole, W(0));
         for (int e = 0; e < N; e++)
             y[e] = (get(&x.at[j].at[e]) - mean) * rstd * gamma[e] + beta[e];
         store_wide((T *)k.y + first + c, y, cols - c, whole);
@@ -125,8 +125,7 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
     const bool whole = args.whole;
     if (r >= k.rows)
         return;
-    const W mean = k.mean ? get((const T *)k.mean + r) : W(0),
-            rstd = get((const T *)k.rstd + r);
+    const W mean = k.mean ? ((const W *)k.mean)[r] : W(0), rstd = ((const W *)k.rstd)[r];
     layer_row<T, PACKS> x, gy;
     W sum = 0, dot = 0;
     auto fetch = [&](int j, int64_t c) {
@@ -134,7 +133,7 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
         gy.at[j] = load((const T *)k.gy + first + c, cols - c, whole);
     };
     auto gamma_at = [&](W *gamma, int64_t c) {
-        load_wide(gamma, k.gamma ? (const T *)k.gamma + c : NULL, cols - c, whole, W(1));
+        load_weights<T>(gamma, k.gamma, c, cols - c, whole, W(1));
     };
     if (PACKS)
         each_pack<T, TEAM, PACKS>(cols, fetch); /* all before the first is used */
@@ -254,8 +253,8 @@ template <class T> struct layer_weight_sums {
         if (!k.ggamma)
             return q;
         q.x = load((const T *)k.x + i, p.left, whole);
-        q.mean = k.mean ? get((const T *)k.mean + r) : W(0);
-        q.rstd = get((const T *)k.rstd + r);
+        q.mean = k.mean ? ((const W *)k.mean)[r] : W(0);
+        q.rstd = ((const W *)k.rstd)[r];
         return q;
     }
     __device__ void first(held &, const row &) const
@@ -271,8 +270,7 @@ template <class T> struct layer_weight_sums {
                 b[e] += g * ((get(&q.x.at[e]) - q.mean) * q.rstd);
         }
     }
-    __device__ void total(
-        const held &, int, int, W a, W b, double *all_a, double *all_b) const
+    __device__ void total(const held &, int, int, W a, W b, double *all_a, double *all_b) const
     {
         *all_a = (double)a;
         *all_b = (double)b;
@@ -284,9 +282,9 @@ template <class T> struct layer_weights {
     __device__ void finish(int64_t, int64_t c, double a, double b) const
     {
         if (k.gbeta)
-            put((T *)k.gbeta + c, (wide<T>)a);
+            ((wide<T> *)k.gbeta)[c] = (wide<T>)a;
         if (k.ggamma)
-            put((T *)k.ggamma + c, (wide<T>)b);
+            ((wide<T> *)k.ggamma)[c] = (wide<T>)b;
     }
 };
 

@@ -59,6 +59,19 @@ __device__ inline void store_wide(T *p, const wide<T> *v, int64_t left, bool who
     store(p, q, left, whole);
 }
 
+/* What belongs to the columns of a pack of T: weights, statistics. Memory has them in wide<T>.
+ */
+template <class T>
+__device__ inline void load_weights(
+    wide<T> *v, const void *weights, int64_t c, int64_t left, bool whole, wide<T> otherwise)
+{
+    typedef wide<T> W;
+    enum { EACH = pack<W>::N };
+    const W *p = (const W *)weights + c;
+    for (int e = 0; e < pack<T>::N; e += EACH)
+        load_wide(v + e, weights ? p + e : NULL, left - e, whole, otherwise);
+}
+
 /* v as T holds it. */
 template <class T> __device__ inline wide<T> rounded(wide<T> v)
 {
@@ -74,8 +87,14 @@ template <class A> struct in_packs {
 };
 
 /* a b, rounded: never a part of a fused multiply-add. */
-__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
+__device__ inline float product(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+__device__ inline double product(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
 
 /* How many packs a row of n elements is. */
 template <class T> __host__ __device__ inline int64_t packs_of(int64_t n)

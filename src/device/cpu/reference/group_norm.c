@@ -13,7 +13,7 @@ static int64_t place(
 
 void choir__reference_group_norm(const choir__k_group_norm *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     int64_t count = k->pixels * (k->cols / k->groups), c;
     for (int64_t i = 0; i < k->n * k->groups; i++) {
         int64_t n = i / k->groups, g = i % k->groups;
@@ -31,45 +31,45 @@ void choir__reference_group_norm(const choir__k_group_norm *k)
             int64_t at = place(k->pixels, k->cols, k->groups, n, g, e, &c);
             double xhat = (get(k->x, at, dtype) - mean) * rstd;
             put(k->y, at, dtype,
-                xhat * get_or(k->gamma, c, dtype, 1) + get_or(k->beta, c, dtype, 0));
+                xhat * get_or(k->gamma, c, wide, 1) + get_or(k->beta, c, wide, 0));
         }
-        put(k->mean, i, dtype, mean);
-        put(k->rstd, i, dtype, rstd);
+        put(k->mean, i, wide, mean);
+        put(k->rstd, i, wide, rstd);
     }
 }
 
 static void weights(const choir__k_group_norm_backward *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     for (int64_t c = 0; c < k->cols; c++) {
         double ggamma = 0, gbeta = 0;
         for (int64_t row = 0; row < k->n * k->pixels; row++) {
             int64_t i = row / k->pixels * k->groups + c / (k->cols / k->groups);
             double gy = get(k->gy, row * k->cols + c, dtype);
             gbeta += gy;
-            ggamma += gy * (get(k->x, row * k->cols + c, dtype) - get(k->mean, i, dtype)) *
-                      get(k->rstd, i, dtype);
+            ggamma += gy * (get(k->x, row * k->cols + c, dtype) - get(k->mean, i, wide)) *
+                      get(k->rstd, i, wide);
         }
         if (k->ggamma)
-            put(k->ggamma, c, dtype, ggamma);
+            put(k->ggamma, c, wide, ggamma);
         if (k->gbeta)
-            put(k->gbeta, c, dtype, gbeta);
+            put(k->gbeta, c, wide, gbeta);
     }
 }
 
 void choir__reference_group_norm_backward(const choir__k_group_norm_backward *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     int64_t count = k->pixels * (k->cols / k->groups), c;
     for (int64_t i = 0; i < k->n * k->groups; i++) {
         int64_t n = i / k->groups, group = i % k->groups;
-        double mean = get(k->mean, i, dtype), rstd = get(k->rstd, i, dtype);
+        double mean = get(k->mean, i, wide), rstd = get(k->rstd, i, wide);
         double avg_g = 0, avg_gx = 0; /* of g = gy gamma, and of g xhat */
         for (int pass = 0; pass < 2; pass++)
             for (int64_t e = 0; e < count; e++) {
                 int64_t at = place(k->pixels, k->cols, k->groups, n, group, e, &c);
                 double xhat = (get(k->x, at, dtype) - mean) * rstd;
-                double g = get(k->gy, at, dtype) * get_or(k->gamma, c, dtype, 1);
+                double g = get(k->gy, at, dtype) * get_or(k->gamma, c, wide, 1);
                 if (pass) {
                     put(k->gx, at, dtype, rstd * (g - avg_g - xhat * avg_gx));
                 } else {

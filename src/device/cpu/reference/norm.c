@@ -7,7 +7,7 @@
 
 void choir__reference_layer_norm(const choir__k_layer_norm *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
         double mean = 0, var = 0;
@@ -23,31 +23,31 @@ void choir__reference_layer_norm(const choir__k_layer_norm *k)
         double rstd = 1 / sqrt(var + (double)k->eps);
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(x, first + c, dtype) - mean) * rstd;
-            double y = xhat * get_or(k->gamma, c, dtype, 1) + get_or(k->beta, c, dtype, 0);
+            double y = xhat * get_or(k->gamma, c, wide, 1) + get_or(k->beta, c, wide, 0);
             put(k->y, first + c, dtype, y);
         }
         if (k->mean)
-            put(k->mean, r, dtype, mean);
-        put(k->rstd, r, dtype, rstd);
+            put(k->mean, r, wide, mean);
+        put(k->rstd, r, wide, rstd);
     }
 }
 
 void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
-        double mean = get_or(k->mean, r, dtype, 0), rstd = get(k->rstd, r, dtype);
+        double mean = get_or(k->mean, r, wide, 0), rstd = get(k->rstd, r, wide);
         double avg_g = 0, avg_gx = 0; /* of g and of g xhat */
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
-            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, dtype, 1);
+            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, wide, 1);
             avg_g += k->mean ? g / (double)k->cols : 0;
             avg_gx += g * xhat / (double)k->cols;
         }
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
-            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, dtype, 1);
+            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, wide, 1);
             double gx = rstd * (g - avg_g - xhat * avg_gx);
             put(k->gx, first + c, dtype, gx + get_or(k->gx_add, first + c, dtype, 0));
         }
@@ -56,7 +56,7 @@ void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
 
 void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     for (int64_t c = 0; c < k->cols; c++) {
         double ggamma = 0, gbeta = 0;
         for (int64_t r = 0; r < k->rows; r++) {
@@ -64,13 +64,13 @@ void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
             gbeta += gy;
             if (k->ggamma)
                 ggamma += gy *
-                          (get(k->x, r * k->cols + c, dtype) - get_or(k->mean, r, dtype, 0)) *
-                          get(k->rstd, r, dtype);
+                          (get(k->x, r * k->cols + c, dtype) - get_or(k->mean, r, wide, 0)) *
+                          get(k->rstd, r, wide);
         }
         if (k->ggamma)
-            put(k->ggamma, c, dtype, ggamma);
+            put(k->ggamma, c, wide, ggamma);
         if (k->gbeta)
-            put(k->gbeta, c, dtype, gbeta);
+            put(k->gbeta, c, wide, gbeta);
     }
 }
 
@@ -112,7 +112,7 @@ static void move_average(
 
 void choir__reference_batch_norm(const choir__k_batch_norm *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     double rows = k->part == CHOIR__NORM_REST ? k->sums[2 * k->cols] : (double)k->rows;
     if (k->part == CHOIR__NORM_SUMS) {
         add_moments(k);
@@ -123,18 +123,18 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
     for (int64_t c = 0; c < k->cols; c++) {
         double mean, var = 0, rstd;
         if (k->again) {
-            mean = get(k->mean, c, dtype);
-            rstd = get(k->rstd, c, dtype);
+            mean = get(k->mean, c, wide);
+            rstd = get(k->rstd, c, wide);
         } else {
             if (k->train) {
                 batch_moments(k, c, &mean, &var);
             } else {
-                mean = get(k->running_mean, c, dtype);
-                var = get(k->running_var, c, dtype);
+                mean = get(k->running_mean, c, wide);
+                var = get(k->running_var, c, wide);
             }
             rstd = 1 / sqrt(var + (double)k->eps);
         }
-        double gamma = get_or(k->gamma, c, dtype, 1), beta = get_or(k->beta, c, dtype, 0);
+        double gamma = get_or(k->gamma, c, wide, 1), beta = get_or(k->beta, c, wide, 0);
         for (int64_t r = 0; r < k->rows; r++) {
             int64_t i = r * k->cols + c;
             double y = (get(k->x, i, dtype) - mean) * (rstd * gamma) + beta;
@@ -143,12 +143,12 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
         }
         if (k->again)
             continue;
-        put(k->mean, c, dtype, mean);
-        put(k->rstd, c, dtype, rstd);
+        put(k->mean, c, wide, mean);
+        put(k->rstd, c, wide, rstd);
         if (k->train && k->update) { /* of a single row the unbiased variance is taken as 0 */
             double unbiased = var * rows / fmax(rows - 1, 1);
-            move_average(k->running_mean, c, dtype, (double)k->momentum, mean);
-            move_average(k->running_var, c, dtype, (double)k->momentum, unbiased);
+            move_average(k->running_mean, c, wide, (double)k->momentum, mean);
+            move_average(k->running_var, c, wide, (double)k->momentum, unbiased);
         }
     }
 }
@@ -156,24 +156,25 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
 /* What of gy passes ReLU at element i of channel c. */
 static double passed(const choir__k_batch_norm_backward *k, int64_t i, int64_t c)
 {
+    choir_dtype wide = wide_dtype(k->dtype);
     double gy = get(k->gy, i, k->dtype), y;
     if (!k->relu)
         return gy;
     if (k->y)
         y = get(k->y, i, k->dtype);
     else
-        y = (get(k->x, i, k->dtype) - get(k->mean, c, k->dtype)) *
-                (get(k->rstd, c, k->dtype) * get_or(k->gamma, c, k->dtype, 1)) +
-            get_or(k->beta, c, k->dtype, 0);
+        y = (get(k->x, i, k->dtype) - get(k->mean, c, wide)) *
+                (get(k->rstd, c, wide) * get_or(k->gamma, c, wide, 1)) +
+            get_or(k->beta, c, wide, 0);
     return y > 0 ? gy : 0;
 }
 
 void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
 {
-    choir_dtype dtype = k->dtype;
+    choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
     for (int64_t c = 0; c < k->cols; c++) {
-        double mean = get(k->mean, c, dtype), rstd = get(k->rstd, c, dtype);
-        double gamma = get_or(k->gamma, c, dtype, 1);
+        double mean = get(k->mean, c, wide), rstd = get(k->rstd, c, wide);
+        double gamma = get_or(k->gamma, c, wide, 1);
         double ggamma = 0, gbeta = 0; /* sums of g xhat and of g, the g that passed */
         for (int64_t r = 0; r < k->rows; r++) {
             double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
@@ -203,8 +204,8 @@ void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
                 put(k->gresidual, i, dtype, g);
         }
         if (k->ggamma && k->part != CHOIR__NORM_REST)
-            put(k->ggamma, c, dtype, ggamma);
+            put(k->ggamma, c, wide, ggamma);
         if (k->gbeta && k->part != CHOIR__NORM_REST)
-            put(k->gbeta, c, dtype, gbeta);
+            put(k->gbeta, c, wide, gbeta);
     }
 }

@@ -77,6 +77,12 @@ static inline void put(void *p, int64_t i, choir_dtype dtype, double value)
     }
 }
 
+/* The type of weights and statistics beside operands of dtype: f32 beside 16 bits. */
+static inline choir_dtype wide_dtype(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16 ? CHOIR_F32 : dtype;
+}
+
 /* An optional operand: otherwise when it is not there. */
 static inline double get_or(const void *p, int64_t i, choir_dtype dtype, double otherwise)
 {
