@@ -142,6 +142,24 @@ static inline void keep_wide(trial *t)
     t->operand[t->count - 1].wide = true;
 }
 
+static inline void give_wide(trial *t, size_t at, int64_t n, float *values)
+{
+    give(t, at, n, values);
+    keep_wide(t);
+}
+
+static inline void take_wide(trial *t, size_t at, int64_t n)
+{
+    take(t, at, n);
+    keep_wide(t);
+}
+
+static inline void update_wide(trial *t, size_t at, int64_t n, float *values)
+{
+    update(t, at, n, values);
+    keep_wide(t);
+}
+
 static inline bool is_half(choir_dtype dtype)
 {
     return dtype == CHOIR_BF16 || dtype == CHOIR_F16;

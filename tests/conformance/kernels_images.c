@@ -17,12 +17,12 @@ static void group_norm(void **state)
         t.tolerance = 2e-5;
         give(&t, AT(group_norm, x), size, uniform(size, -2, 3));
         if (i & 1)
-            give(&t, AT(group_norm, gamma), g[2], uniform(g[2], 0.5f, 2));
+            give_wide(&t, AT(group_norm, gamma), g[2], uniform(g[2], 0.5f, 2));
         if (i & 2)
-            give(&t, AT(group_norm, beta), g[2], uniform(g[2], -1, 1));
+            give_wide(&t, AT(group_norm, beta), g[2], uniform(g[2], -1, 1));
         take(&t, AT(group_norm, y), size);
-        take(&t, AT(group_norm, mean), g[0] * g[3]);
-        take(&t, AT(group_norm, rstd), g[0] * g[3]);
+        take_wide(&t, AT(group_norm, mean), g[0] * g[3]);
+        take_wide(&t, AT(group_norm, rstd), g[0] * g[3]);
         check(t);
     }
 }
@@ -38,14 +38,15 @@ static void group_norm_backward(void **state)
         t.tolerance = 2e-5;
         give(&t, AT(group_norm_backward, x), size, uniform(size, -2, 3));
         if (i & 1)
-            give(&t, AT(group_norm_backward, gamma), g[2], uniform(g[2], 0.5f, 2));
-        give(&t, AT(group_norm_backward, mean), g[0] * g[3], uniform(g[0] * g[3], 0, 1));
-        give(&t, AT(group_norm_backward, rstd), g[0] * g[3], uniform(g[0] * g[3], 0.5f, 1));
+            give_wide(&t, AT(group_norm_backward, gamma), g[2], uniform(g[2], 0.5f, 2));
+        give_wide(&t, AT(group_norm_backward, mean), g[0] * g[3], uniform(g[0] * g[3], 0, 1));
+        give_wide(
+            &t, AT(group_norm_backward, rstd), g[0] * g[3], uniform(g[0] * g[3], 0.5f, 1));
         give(&t, AT(group_norm_backward, gy), size, uniform(size, -1, 2));
         take(&t, AT(group_norm_backward, gx), size);
         if (i & 2) {
-            take(&t, AT(group_norm_backward, ggamma), g[2]);
-            take(&t, AT(group_norm_backward, gbeta), g[2]);
+            take_wide(&t, AT(group_norm_backward, ggamma), g[2]);
+            take_wide(&t, AT(group_norm_backward, gbeta), g[2]);
         }
         check(t);
     }

@@ -92,7 +92,7 @@ static void rotary(void **state)
                 k->y.stride[2] = T * d;
             }
             give(&t, AT(rotary, x.p), B * T * row, uniform(B * T * row, -2, 2));
-            give(&t, AT(rotary, table), T * d, uniform(T * d, -1, 1));
+            give_wide(&t, AT(rotary, table), T * d, uniform(T * d, -1, 1));
             take(&t, AT(rotary, y.p), n);
             check(t);
         }

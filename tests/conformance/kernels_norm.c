@@ -24,13 +24,13 @@ static void layer_norm(void **state)
             take(&t, AT(layer_norm, sum), rows * cols);
         }
         if (v & 1)
-            give(&t, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
+            give_wide(&t, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
         if (v & 2)
-            give(&t, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
+            give_wide(&t, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
         take(&t, AT(layer_norm, y), rows * cols);
         if (!(v & 8))
-            take(&t, AT(layer_norm, mean), rows);
-        take(&t, AT(layer_norm, rstd), rows);
+            take_wide(&t, AT(layer_norm, mean), rows);
+        take_wide(&t, AT(layer_norm, rstd), rows);
         check(t);
     }
 }
@@ -45,10 +45,11 @@ static void layer_norm_offset(void **state)
             continue;
         trial t = TRIAL(layer_norm, .rows = rows, .cols = cols, .eps = 1e-5f);
         t.tolerance = 5e-4; /* f32 has 3e-5 of the deviation left at 1000 */
+        t.no_half = true;   /* bf16 has none */
         give(&t, AT(layer_norm, x), rows * cols, uniform(rows * cols, 999, 1001));
         take(&t, AT(layer_norm, y), rows * cols);
-        take(&t, AT(layer_norm, mean), rows);
-        take(&t, AT(layer_norm, rstd), rows);
+        take_wide(&t, AT(layer_norm, mean), rows);
+        take_wide(&t, AT(layer_norm, rstd), rows);
         check(t);
     }
 }
@@ -64,10 +65,10 @@ static void layer_norm_backward(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm_backward, x), n, uniform(n, -2, 3));
         if (v % 2)
-            give(&t, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+            give_wide(&t, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
         if (!rms)
-            give(&t, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
-        give(&t, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
+            give_wide(&t, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
+        give_wide(&t, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
         give(&t, AT(layer_norm_backward, gy), n, uniform(n, -2, 2));
         if (v % 6 / 2)
             give(&t, AT(layer_norm_backward, gx_add), n, uniform(n, -2, 2));
@@ -89,13 +90,13 @@ static void layer_norm_weights(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm_weights, x), n, uniform(n, -2, 3));
         if (v < 3)
-            give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
-        give(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
+            give_wide(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
+        give_wide(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
         give(&t, AT(layer_norm_weights, gy), n, uniform(n, -1, 2));
         if (v % 3 != 1)
-            take(&t, AT(layer_norm_weights, ggamma), cols);
+            take_wide(&t, AT(layer_norm_weights, ggamma), cols);
         if (v % 3 != 2)
-            take(&t, AT(layer_norm_weights, gbeta), cols);
+            take_wide(&t, AT(layer_norm_weights, gbeta), cols);
         check(t);
     }
 }
@@ -114,14 +115,14 @@ static void batch_norm(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
         if (v >= 3) {
-            give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
-            give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+            give_wide(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+            give_wide(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
         }
-        update(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
-        update(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        update_wide(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        update_wide(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
         take(&t, AT(batch_norm, y), n);
-        take(&t, AT(batch_norm, mean), cols);
-        take(&t, AT(batch_norm, rstd), cols);
+        take_wide(&t, AT(batch_norm, mean), cols);
+        take_wide(&t, AT(batch_norm, rstd), cols);
         check(t);
     }
 }
@@ -138,10 +139,11 @@ static void batch_norm_offset(void **state)
             x[c] = 1000;
         trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .train = true);
         t.tolerance = outlier ? 1e-5 : 5e-4; /* f32 has 3e-5 of the deviation left at 1000 */
+        t.no_half = !outlier;                /* bf16 has none */
         give(&t, AT(batch_norm, x), n, x);
         take(&t, AT(batch_norm, y), n);
-        take(&t, AT(batch_norm, mean), cols);
-        take(&t, AT(batch_norm, rstd), cols);
+        take_wide(&t, AT(batch_norm, mean), cols);
+        take_wide(&t, AT(batch_norm, rstd), cols);
         check(t);
     }
 }
@@ -157,14 +159,14 @@ static void batch_norm_backward(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
         if (v & 2)
-            give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
-        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+            give_wide(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give_wide(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
         give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
         take(&t, AT(batch_norm_backward, gx), n);
         if (v & 4) {
-            take(&t, AT(batch_norm_backward, ggamma), cols);
-            take(&t, AT(batch_norm_backward, gbeta), cols);
+            take_wide(&t, AT(batch_norm_backward, ggamma), cols);
+            take_wide(&t, AT(batch_norm_backward, gbeta), cols);
         }
         check(t);
     }
@@ -181,15 +183,15 @@ static void batch_norm_fused(void **state)
             .train = v & 2, .relu = !(v & 4));
         t.tolerance = 1e-5;
         give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
-        give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+        give_wide(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
         if (v & 1)
             give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
-        give(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
-        give(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        give_wide(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
         take(&t, AT(batch_norm, y), n);
-        take(&t, AT(batch_norm, mean), cols);
-        take(&t, AT(batch_norm, rstd), cols);
+        take_wide(&t, AT(batch_norm, mean), cols);
+        take_wide(&t, AT(batch_norm, rstd), cols);
         check(t);
     }
 }
@@ -205,10 +207,10 @@ static void batch_norm_fused_backward(void **state)
             batch_norm_backward, .rows = rows, .cols = cols, .train = v & 1, .relu = true);
         t.tolerance = 1e-4; /* a channel's sum may all but cancel */
         give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
-        give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(batch_norm_backward, beta), cols, uniform(cols, -1, 1));
-        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
-        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        give_wide(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm_backward, beta), cols, uniform(cols, -1, 1));
+        give_wide(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give_wide(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
         if (v & 2)
             give(&t, AT(batch_norm_backward, y), n, uniform(n, -1, 1));
         give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
@@ -217,8 +219,8 @@ static void batch_norm_fused_backward(void **state)
         else if (v & 4)
             take(&t, AT(batch_norm_backward, gresidual), n);
         take(&t, AT(batch_norm_backward, gx), n);
-        take(&t, AT(batch_norm_backward, ggamma), cols);
-        take(&t, AT(batch_norm_backward, gbeta), cols);
+        take_wide(&t, AT(batch_norm_backward, ggamma), cols);
+        take_wide(&t, AT(batch_norm_backward, gbeta), cols);
         check(t);
     }
 }
@@ -296,18 +298,18 @@ static void layer_norm_long_rows(void **state)
         if (!(i & 2)) {
             give(&f, AT(layer_norm, add), n, uniform(n, -1, 1));
             take(&f, AT(layer_norm, sum), n);
-            give(&f, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
-            give(&f, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
-            give(&b, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+            give_wide(&f, AT(layer_norm, gamma), cols, uniform(cols, 0.5f, 2));
+            give_wide(&f, AT(layer_norm, beta), cols, uniform(cols, -1, 1));
+            give_wide(&b, AT(layer_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
             give(&b, AT(layer_norm_backward, gx_add), n, uniform(n, -2, 2));
         }
         if (!(i & 1)) {
-            take(&f, AT(layer_norm, mean), rows);
-            give(&b, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
+            take_wide(&f, AT(layer_norm, mean), rows);
+            give_wide(&b, AT(layer_norm_backward, mean), rows, uniform(rows, 0, 1));
         }
         take(&f, AT(layer_norm, y), n);
-        take(&f, AT(layer_norm, rstd), rows);
-        give(&b, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
+        take_wide(&f, AT(layer_norm, rstd), rows);
+        give_wide(&b, AT(layer_norm_backward, rstd), rows, uniform(rows, 0.5f, 1));
         give(&b, AT(layer_norm_backward, gy), n, uniform(n, -2, 2));
         take(&b, AT(layer_norm_backward, gx), n);
         check(f);
@@ -326,11 +328,11 @@ static void layer_norm_weights_tall(void **state)
         trial t = TRIAL(layer_norm_weights, .rows = rows, .cols = cols);
         t.tolerance = 1e-5;
         give(&t, AT(layer_norm_weights, x), n, uniform(n, -2, 3));
-        give(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
-        give(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
+        give_wide(&t, AT(layer_norm_weights, mean), rows, uniform(rows, 0, 1));
+        give_wide(&t, AT(layer_norm_weights, rstd), rows, uniform(rows, 0.5f, 1));
         give(&t, AT(layer_norm_weights, gy), n, uniform(n, -1, 2));
-        take(&t, AT(layer_norm_weights, ggamma), cols);
-        take(&t, AT(layer_norm_weights, gbeta), cols);
+        take_wide(&t, AT(layer_norm_weights, ggamma), cols);
+        take_wide(&t, AT(layer_norm_weights, gbeta), cols);
         check(t);
     }
 }
@@ -344,29 +346,29 @@ static void batch_norm_tall(void **state)
             .train = true, .update = true, .relu = s & 1);
         t.tolerance = 1e-5;
         give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
-        give(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+        give_wide(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
         if (s & 2)
             give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
-        update(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
-        update(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+        update_wide(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+        update_wide(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
         take(&t, AT(batch_norm, y), n);
-        take(&t, AT(batch_norm, mean), cols);
-        take(&t, AT(batch_norm, rstd), cols);
+        take_wide(&t, AT(batch_norm, mean), cols);
+        take_wide(&t, AT(batch_norm, rstd), cols);
         check(t);
         t = TRIAL(
             batch_norm_backward, .rows = rows, .cols = cols, .train = true, .relu = s & 1);
         t.tolerance = 1e-5;
         give(&t, AT(batch_norm_backward, x), n, uniform(n, -2, 3));
-        give(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
-        give(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
-        give(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        give_wide(&t, AT(batch_norm_backward, gamma), cols, uniform(cols, 0.5f, 2));
+        give_wide(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give_wide(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
         give(&t, AT(batch_norm_backward, y), n, uniform(n, -1, 2));
         give(&t, AT(batch_norm_backward, gy), n, uniform(n, -1, 2));
         take(&t, AT(batch_norm_backward, gresidual), n);
         take(&t, AT(batch_norm_backward, gx), n);
-        take(&t, AT(batch_norm_backward, ggamma), cols);
-        take(&t, AT(batch_norm_backward, gbeta), cols);
+        take_wide(&t, AT(batch_norm_backward, ggamma), cols);
+        take_wide(&t, AT(batch_norm_backward, gbeta), cols);
         check(t);
     }
 }

@@ -249,7 +249,7 @@ template <class T> struct batch_spread {
     enum { N = pack<T>::N };
     choir__k_batch_norm_backward k;
     const void *from; /* gy, or what of it passed */
-    bool gate;
+    int64_t gate;
     const W *share;
 
     struct held {

@@ -37,8 +37,8 @@ typedef struct matrix {
     int64_t images, rows, cols;
     int64_t tiles, splits; /* of columns, of an image's rows */
     int64_t each;          /* rows a split */
-    int across;
-    bool whole; /* rows are whole packs, and aligned */
+    int64_t across;
+    int64_t whole; /* rows are whole packs, and aligned */
 } matrix;
 
 /* Where a thread is. */
@@ -90,12 +90,12 @@ template <class T> __device__ inline place place_of(const matrix &m)
 {
     place p;
     int64_t block = blockIdx.x, above = divide(block, m.tiles);
-    int tx = threadIdx.x % m.across, ty = threadIdx.x / m.across;
+    int tx = threadIdx.x % (int)m.across, ty = threadIdx.x / (int)m.across;
     p.image = divide(above, m.splits);
     p.split = above - p.image * m.splits;
     p.c = ((block - above * m.tiles) * m.across + tx) * pack<T>::N;
     p.left = m.cols - p.c;
-    p.step = BLOCK / m.across;
+    p.step = BLOCK / (int)m.across;
     p.first = p.split * m.each + ty;
     p.end = (p.split + 1) * m.each < m.rows ? (p.split + 1) * m.each : m.rows;
     p.base = p.image * m.rows * m.cols + p.c;
@@ -115,7 +115,8 @@ template <int N>
 __device__ inline void join_tile(
     const matrix &m, const place &p, const double *mine, double *part, double *to)
 {
-    int wide = m.across * N, tx = threadIdx.x % m.across, ty = threadIdx.x / m.across;
+    int across = (int)m.across, wide = across * N;
+    int tx = threadIdx.x % across, ty = threadIdx.x / across;
     int64_t c = p.c - tx * N + threadIdx.x; /* whose sum this thread writes */
     __syncthreads();                        /* an earlier kind's readers are done */
     for (int e = 0; e < N; e++)
@@ -124,7 +125,7 @@ __device__ inline void join_tile(
     if ((int)threadIdx.x >= wide || c >= m.cols)
         return;
     double sum = 0;
-    for (int y = 0; y < BLOCK / m.across; y++)
+    for (int y = 0; y < BLOCK / across; y++)
         sum += part[y * wide + threadIdx.x];
     to[c * m.splits + p.split] = sum;
 }

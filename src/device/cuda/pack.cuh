@@ -83,7 +83,7 @@ template <class T> __device__ inline wide<T> rounded(wide<T> v)
 /* A kernel's arguments, and whether its rows are whole packs, aligned wherever one begins. */
 template <class A> struct in_packs {
     A k;
-    bool whole;
+    int64_t whole; /* no padding, whose bytes might look like a pointer */
 };
 
 /* a b, rounded: never a part of a fused multiply-add. */
