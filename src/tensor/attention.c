@@ -117,9 +117,8 @@ static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
 static choir_tensor *forward(
     choir_scope *scope, choir_device *device, const struct operands *x, choir__heads y)
 {
-    choir_tensor *lse =
-        choir__tensor_new(scope, device, choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype,
-            choir_dims(x->n.b, x->n.h, x->n.t));
+    choir_tensor *lse = choir__tensor_new(scope, device,
+        choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype, choir_dims(x->n.b, x->n.h, x->n.t));
     if (!lse->poisoned)
         launch(x, y, lse);
     return lse;

@@ -112,8 +112,8 @@ static void attention_backward(void **state)
         int64_t nb = bias_count(c);
         choir__heads of_q = strides(c, c->h, c->t), of_k = strides(c, c->g, c->s);
         trial t = TRIAL(attention_backward, .q = of_q, .k = of_k, .v = of_k, .y = of_q,
-            .gy = of_q, .gq = of_q, .gk = of_k, .gv = of_k, .bias = bias_of(c), .gbias = bias_of(c),
-            .n = shape_of(c));
+            .gy = of_q, .gq = of_q, .gk = of_k, .gv = of_k, .bias = bias_of(c),
+            .gbias = bias_of(c), .n = shape_of(c));
         t.tolerance = 2e-5;
         t.bits_may_differ = true;
         float *q = coarse(nq, -2, 2), *k = coarse(nk, -2, 2), *v = coarse(nk, -1, 2);

@@ -1,9 +1,9 @@
 /* Attention: who computes it.
  *
  * There is no T x T matrix anywhere: scores are made a tile at a time, in registers. Three
- * know how: cuDNN (dnn.c), where it is built in and has a plan; the tensor cores' kernels
- * (attention_mma.cu) for 16-bit operands; the plain ones for all else. gbias, which only models
- * with a learned bias have, is a kernel of its own.
+ * know how: cuDNN (dnn_attention.c), forward, where it is built in and has a plan; the tensor
+ * cores' kernels (attention_mma.cu) for 16-bit operands; the plain ones for all else. gbias,
+ * which only models with a learned bias have, is a kernel of its own.
  *
  * Backward needs delta = rowsum(P gy v^T) of each query before all else, which is rowsum(gy y)
  * where the forward's y is at hand; else y is made once more. */
@@ -21,9 +21,8 @@ static bool whole(const void *p, int64_t bytes)
 static bool aligned(const choir__heads *x, int64_t d, choir_dtype dtype)
 {
     int64_t size = (int64_t)choir_dtype_size(dtype);
-    return !x->p ||
-           (whole(x->p, d * size) && whole(0, x->t * size) && whole(0, x->h * size) &&
-               whole(0, x->b * size));
+    return !x->p || (whole(x->p, d * size) && whole(0, x->t * size) && whole(0, x->h * size) &&
+                        whole(0, x->b * size));
 }
 
 static void forward(attend *k)
@@ -93,7 +92,7 @@ extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward
     if (empty(n) || !n->s)
         return;
     k.delta = choir__cuda_scratch(DELTA_SLOT, (size_t)(n->b * n->h * n->t) * sum);
-    if (!k.delta || choir__dnn_attention_backward(args))
+    if (!k.delta)
         return;
     k.q = args->q, k.k = args->k, k.v = args->v, k.y = args->y, k.gy = args->gy;
     k.gq = args->gq, k.gk = args->gk, k.gv = args->gv;
@@ -102,8 +101,8 @@ extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward
     if (!k.y.p && !make_y(&k))
         return;
     choose(k.dtype, [&](auto t) {
-        launch(row_products<decltype(t)>, grid_for(n->b * n->h * n->t, BLOCK / WARP), BLOCK, 0,
-            k);
+        launch(
+            row_products<decltype(t)>, grid_for(n->b * n->h * n->t, BLOCK / WARP), BLOCK, 0, k);
     });
     k.aligned = aligned(&k.q, n->d, k.dtype) && aligned(&k.k, n->d, k.dtype) &&
                 aligned(&k.v, n->d, k.dtype) && aligned(&k.gy, n->d, k.dtype) &&

@@ -24,7 +24,6 @@ bool choir__attention_mma_fits(const attend *k);
 void choir__attention_mma(const attend *k);
 void choir__attention_mma_backward(const attend *k);
 
-
 /* --- on the device --- */
 
 __device__ inline int least(int64_t a, int64_t b)
@@ -71,8 +70,7 @@ __device__ inline bool all_see(
     return t + rows <= n.t && s >= first_key(n, t + rows - 1) && s + keys <= end_of_keys(n, t);
 }
 
-template <class T>
-__device__ inline T *head_of(const choir__heads &x, int64_t b, int64_t h)
+template <class T> __device__ inline T *head_of(const choir__heads &x, int64_t b, int64_t h)
 {
     return (T *)x.p + b * x.b + h * x.h;
 }

@@ -1,9 +1,9 @@
 /* Attention on tensor cores: bf16 and f16, heads of up to 128 numbers (padded to 32, 64, 128).
  *
- * A block takes 64 to 128 queries of a head and goes along the keys, 64 or 32 at a time, with an
- * online softmax (Dao et al., 2022): the scores of a tile live in registers from their product
- * to the next one, in f32 but for P and gS, which are rounded to T as second product's operands.
- * Tiles come by cp.async, the next one while this one is worked on.
+ * A block takes 64 to 128 queries of a head and goes along the keys, 64 or 32 at a time, with
+ * an online softmax (Dao et al., 2022): the scores of a tile live in registers from their
+ * product to the next one, in f32 but for P and gS, which are rounded to T as second product's
+ * operands. Tiles come by cp.async, the next one while this one is worked on.
  *
  * Backward there is no adding between blocks, so it is deterministic and each output is written
  * once: one kernel has a block a run of keys, which goes along the queries (of all heads of the
@@ -11,8 +11,8 @@
  * keys and sums gq. That makes S and gy v^T twice: seven products where one kernel with
  * atomics needs five.
  *
- * What limits it, for gpt2's shape (B 32, H 12, T 1024, D 64, causal): forward 4 B H T^2 D / 2 =
- * 52 GFLOP and 201 MB from and to memory, which are 65 us at the 790 TFLOP/s of the card's
+ * What limits it, for gpt2's shape (B 32, H 12, T 1024, D 64, causal): forward 4 B H T^2 D / 2
+ * = 52 GFLOP and 201 MB from and to memory, which are 65 us at the 790 TFLOP/s of the card's
  * products and 42 us at 4.8 TB/s; and 201 million exponentials, 56 us at 16 a clock and
  * multiprocessor. So products and exponentials are the limit, not memory. mma.sync takes its
  * second operand from shared memory: an instruction of 4096 FLOP reads 256 bytes, of which a
@@ -137,7 +137,8 @@ struct running {
 
 /* s becomes 2^(s c - top c), and sums made under an older top shrink. */
 template <int D, int KEYS>
-__device__ inline void soften(float (&s)[KEYS / 8][4], float (&out)[D / 8][4], running &r, float c)
+__device__ inline void soften(
+    float (&s)[KEYS / 8][4], float (&out)[D / 8][4], running &r, float c)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -205,8 +206,7 @@ __global__ void __launch_bounds__(128) attention_forward(attend k)
     }
     int from = first_key(k.n, t0) / KEYS, last = least(k.n.t, t0 + QUERIES) - 1;
     int to = (end_of_keys(k.n, last) + KEYS - 1) / KEYS;
-    fill_tile<D, QUERIES>(
-        x.q[0], head_of<T>(k.q, b, h), k.q.t, t0, (int)k.n.t, d, k.aligned);
+    fill_tile<D, QUERIES>(x.q[0], head_of<T>(k.q, b, h), k.q.t, t0, (int)k.n.t, d, k.aligned);
     for (int j = from - 1; j < to; j++) {
         __syncthreads(); /* the other half of the buffers is free */
         if (j + 1 < to) {
@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(128) attention_forward(attend k)
                 ((float *)k.lse)[head * k.n.t + t + g + 8 * half] =
                     sum > 0 ? r[m].top[half] * c * LN2 + logf(sum) : -INFINITY;
         }
-        put_rows<D>(x.q[row + 16 * m], out[m], inverse[0], inverse[1],
-            head_of<T>(k.y, b, h), k.y.t, t, (int)k.n.t, d, k.aligned);
+        put_rows<D>(x.q[row + 16 * m], out[m], inverse[0], inverse[1], head_of<T>(k.y, b, h),
+            k.y.t, t, (int)k.n.t, d, k.aligned);
     }
 }
 
@@ -303,8 +303,7 @@ __device__ inline float delta_at(const attend &k, int64_t head, int64_t t)
 }
 
 /* gk and gv. A warp's tiles are turned: rows are its keys, columns queries. */
-template <class T, int D>
-__global__ void __launch_bounds__(256) attention_keys(attend k)
+template <class T, int D> __global__ void __launch_bounds__(256) attention_keys(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;
@@ -329,10 +328,10 @@ __global__ void __launch_bounds__(256) attention_keys(attend k)
         if (j + 1 < steps * heads) {
             int half = (j + 1) & 1, first = (from + (j + 1) % steps) * STEP;
             int64_t h = group * heads + (j + 1) / steps, head = b * k.n.h + h;
-            fill_tile<D, STEP>(x.step[half][0][0], head_of<T>(k.q, b, h), k.q.t, first,
-                queries, d, aligned);
-            fill_tile<D, STEP>(x.step[half][1][0], head_of<T>(k.gy, b, h), k.gy.t, first,
-                queries, d, aligned);
+            fill_tile<D, STEP>(
+                x.step[half][0][0], head_of<T>(k.q, b, h), k.q.t, first, queries, d, aligned);
+            fill_tile<D, STEP>(
+                x.step[half][1][0], head_of<T>(k.gy, b, h), k.gy.t, first, queries, d, aligned);
             for (int i = threadIdx.x; i < STEP; i += blockDim.x) {
                 x.lse[half][i] = lse_at(k, head, first + i);
                 x.delta[half][i] = delta_at(k, head, first + i);
@@ -369,16 +368,15 @@ __global__ void __launch_bounds__(256) attention_keys(attend k)
     wait_copies<0>();
     __syncthreads();
     if (k.gk.p)
-        put_rows<D>(x.own[0][row], gk, k.n.scale, k.n.scale, head_of<T>(k.gk, b, group),
-            k.gk.t, s0 + row, (int)k.n.s, d, aligned);
+        put_rows<D>(x.own[0][row], gk, k.n.scale, k.n.scale, head_of<T>(k.gk, b, group), k.gk.t,
+            s0 + row, (int)k.n.s, d, aligned);
     if (k.gv.p)
         put_rows<D>(x.own[1][row], gv, 1, 1, head_of<T>(k.gv, b, group), k.gv.t, s0 + row,
             (int)k.n.s, d, aligned);
 }
 
 /* gq. */
-template <class T, int D>
-__global__ void __launch_bounds__(256) attention_queries(attend k)
+template <class T, int D> __global__ void __launch_bounds__(256) attention_queries(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;
@@ -431,8 +429,7 @@ __global__ void __launch_bounds__(256) attention_queries(attend k)
                 float z = p[n][i] * k.n.scale * LOG2E;
                 if (bias && seen)
                     z += get(bias + t * k.bias.stride[2] + s) * LOG2E;
-                gs[n][i] =
-                    seen ? exp2f(z - lse[i / 2]) * (gs[n][i] - delta[i / 2]) : 0;
+                gs[n][i] = seen ? exp2f(z - lse[i / 2]) * (gs[n][i] - delta[i / 2]) : 0;
             }
         weigh<D, STEP>(gq, gs, x.step[half][0][0]);
     }
@@ -463,8 +460,8 @@ template <class T, int D> static void backward_of(const attend *k)
         launch(attention_keys<T, D>, (unsigned)(k->n.b * k->n.g * of_s), tiles::WARPS * WARP,
             sizeof(tiles), *k);
     if (k->gq.p)
-        launch(attention_queries<T, D>, (unsigned)(k->n.b * k->n.h * of_t),
-            tiles::WARPS * WARP, sizeof(tiles), *k);
+        launch(attention_queries<T, D>, (unsigned)(k->n.b * k->n.h * of_t), tiles::WARPS * WARP,
+            sizeof(tiles), *k);
 }
 
 template <class T> static void go(const attend *k, bool back)

@@ -114,8 +114,8 @@ __device__ inline void weigh(V (&out)[4][J], space<V, J> &s, const V (&w)[4][4],
 }
 
 template <class T, class V, int J>
-__device__ inline void put_rows(
-    const V (&out)[4][J], V factor, T *head, int64_t stride, int first, int count, int from, int d)
+__device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, int64_t stride,
+    int first, int count, int from, int d)
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll

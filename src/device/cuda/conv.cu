@@ -45,8 +45,7 @@ __device__ inline bool output_pixel(
 __device__ inline int64_t under(const shape &s, int64_t p, int64_t tap)
 {
     int64_t n = p / (s.oh * s.ow), h, w;
-    bool in =
-        input_pixel(s, p / s.ow % s.oh, p % s.ow, tap / s.kw, tap % s.kw, &h, &w);
+    bool in = input_pixel(s, p / s.ow % s.oh, p % s.ow, tap / s.kw, tap % s.kw, &h, &w);
     return in ? (n * s.h + h) * s.w + w : -1;
 }
 
@@ -69,7 +68,8 @@ static bool pointwise(const shape *s)
 
 /* --- columns --- */
 
-/* Of output pixels [first, first + count): moved as numbers E, of which a pixel of x has s.c. */
+/* Of output pixels [first, first + count): moved as numbers E, of which a pixel of x has s.c.
+ */
 typedef struct fold_args {
     const void *x;
     void *y;
@@ -119,8 +119,7 @@ template <class T> __global__ void fold(fold_args k)
             for (int64_t kw = 0; kw < s.kw; kw++)
                 if (output_pixel(s, h, w, kh, kw, &oh, &ow)) {
                     int64_t p = (image * s.oh + oh) * s.ow + ow;
-                    sum += ((const wide<T> *)
-                            k.x)[((p * s.kh + kh) * s.kw + kw) * s.c + c];
+                    sum += ((const wide<T> *)k.x)[((p * s.kh + kh) * s.kw + kw) * s.c + c];
                 }
         put((T *)k.y + i, sum);
     }
@@ -199,8 +198,7 @@ extern "C" void choir__cuda_conv(const choir__k_conv *k)
     void *space =
         as_is ? NULL : choir__cuda_scratch(COLUMNS_SLOT, (size_t)(step * columns) * size);
     for (int64_t p = 0; (as_is || space) && p < pixels; p += step) {
-        choir__k_matmul one =
-            product(k->dtype, choir__min(step, pixels - p), k->s.o, columns);
+        choir__k_matmul one = product(k->dtype, choir__min(step, pixels - p), k->s.o, columns);
         if (!as_is)
             make_columns(space, k->x, &k->s, size, p, one.m);
         one.a = as_is ? k->x : space;
@@ -355,8 +353,7 @@ static void weights_by_product(const choir__k_conv_backward_weight *k)
     void *space =
         as_is ? NULL : choir__cuda_scratch(COLUMNS_SLOT, (size_t)(step * columns) * size);
     for (int64_t p = 0; (as_is || space) && (p < pixels || !p); p += choir__max(step, 1)) {
-        choir__k_matmul one =
-            product(k->dtype, s->o, columns, choir__min(step, pixels - p));
+        choir__k_matmul one = product(k->dtype, s->o, columns, choir__min(step, pixels - p));
         if (!as_is && one.k)
             make_columns(space, k->x, s, size, p, one.k);
         one.a = at(k->gy, p * s->o, size), one.a_row = 1, one.a_col = s->o;

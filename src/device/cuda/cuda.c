@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/dnn.h"
+#include "device/cuda/matmul.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/stream.h"
@@ -184,9 +186,10 @@ static void signature(const choir_device *device, char *text, size_t bytes)
     struct cudaDeviceProp p;
     if (cudaGetDeviceProperties(&p, cuda->gpu) != cudaSuccess)
         snprintf(p.name, sizeof p.name, "GPU");
-    snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu", p.name,
+    snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu, cuDNN %zu%s", p.name,
         cuda->capability / 10, cuda->capability % 10, CUDART_VERSION / 1000,
-        CUDART_VERSION % 1000 / 10, cublasLtGetVersion());
+        CUDART_VERSION % 1000 / 10, cublasLtGetVersion(), choir__dnn_version(),
+        choir__cuda_tf32() ? ", TF32" : "");
 }
 
 static void describe(int index, char *json, size_t bytes)

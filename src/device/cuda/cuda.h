@@ -73,7 +73,14 @@ void *choir__cuda_scratch(int slot, size_t bytes);
 
 /* What products keep of a context that closes; its stream has done all. */
 void choir__cuda_plans_free(choir__cuda *cuda);
+#ifdef CHOIR_HAVE_CUDNN
 void choir__cuda_dnn_free(choir__cuda *cuda);
+#else
+static inline void choir__cuda_dnn_free(choir__cuda *cuda)
+{
+    (void)cuda;
+}
+#endif
 
 /* Whether p lies in memory of some GPU, and which: -1 for the host's. */
 int choir__cuda_gpu_of(const void *p);

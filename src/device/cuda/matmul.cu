@@ -101,8 +101,8 @@ static bool problem_of(problem *p, const choir__k_matmul *k)
     p->b.aligned = alignment(k->b);
     p->c.aligned = alignment(k->c);
     return see(&p->a, k->m, k->k, k->a_row, k->a_col) &&
-           see(&p->b, k->k, k->n, k->b_row, k->b_col) &&
-           see(&p->c, k->m, k->n, k->c_row, 1) && !p->c.transposed;
+           see(&p->b, k->k, k->n, k->b_row, k->b_col) && see(&p->c, k->m, k->n, k->c_row, 1) &&
+           !p->c.transposed;
 }
 
 /* --- plans --- */
@@ -173,12 +173,9 @@ static bool find_algorithm(choir__cuda *cuda, plan *x)
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &space, sizeof space);
     set_u32(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-    set_u32(
-        preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)p->b.aligned);
-    set_u32(
-        preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)p->a.aligned);
-    set_u32(
-        preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);
+    set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)p->b.aligned);
+    set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)p->a.aligned);
+    set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         (uint32_t)choir__min(p->c.aligned, p->bias_aligned));
     memset(&found, 0, sizeof found);
@@ -213,8 +210,7 @@ static plan *plan_new(choir__cuda *cuda, const problem *p)
     x->op = op_of(p);
     x->a = layout_of(&p->a, p->dtype, p->m, p->k, p->batch, p->a_batch);
     x->b = layout_of(&p->b, p->dtype, p->k, p->n, p->batch, p->b_batch);
-    x->c = layout_of(
-        &p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
+    x->c = layout_of(&p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
     x->usable = find_algorithm(cuda, x);
     return x;
 }
@@ -293,9 +289,8 @@ template <class T, class S> __global__ void add_bias(choir__k_matmul k)
 static void start_with_bias(const choir__k_matmul *k)
 {
     unsigned grid = grid_for(k->batch0 * k->batch1 * k->m * k->n);
-    choose((choir_dtype)c_dtype(k), [&](auto t) {
-        launch(add_bias<decltype(t), wide<decltype(t)>>, grid, BLOCK, 0, *k);
-    });
+    choose((choir_dtype)c_dtype(k),
+        [&](auto t) { launch(add_bias<decltype(t), wide<decltype(t)>>, grid, BLOCK, 0, *k); });
 }
 
 /* Any strides: a block of 256 threads makes TILE x TILE of C, each thread four rows of it. */
@@ -372,9 +367,9 @@ static bool by_library(const choir__k_matmul *k, const void *bias)
     bool f64 = k->dtype == CHOIR_F64;
     const void *alpha = f64 ? (const void *)&one64 : &one32;
     const void *beta = k->accumulate ? alpha : f64 ? (const void *)&zero64 : &zero32;
-    cublasStatus_t status = cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a,
-        beta, k->c, x->c, k->c, x->c, &x->algo, cuda->workspace, cuda->workspace_bytes,
-        cuda->stream);
+    cublasStatus_t status =
+        cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
+            x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
     if (status != CUBLAS_STATUS_SUCCESS)
         choir__queue_fail(CHOIR_ERR_DEVICE,
             "cuBLASLt's product of %lld x %lld by %lld x %lld %s failed: %s", (long long)k->m,

@@ -12,8 +12,8 @@
  *     B (16, 8):  b[0] in rows 2q, 2q + 1 of column g; b[1] 8 rows further
  *
  * with g = lane / 4, q = lane % 4. Tiles in shared memory have rows of `row` elements, a
- * multiple of 8 but not of 64: then the eight rows of 16 bytes that ldmatrix reads at a time lie
- * in different banks. The soft GPU has plain versions of all. */
+ * multiple of 8 but not of 64: then the eight rows of 16 bytes that ldmatrix reads at a time
+ * lie in different banks. The soft GPU has plain versions of all. */
 #ifndef CHOIR_MMA_CUH
 #define CHOIR_MMA_CUH
 
@@ -95,8 +95,7 @@ template <class T> __device__ inline uint32_t two_of(const T *low, const T *high
 }
 
 /* A: tile's rows 0-15, columns 0-15. */
-template <class T>
-__device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
+template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
 {
     int g = lane_id() / 4, q = lane_id() % 4 * 2;
     for (int i = 0; i < 4; i++) {
@@ -174,8 +173,7 @@ __device__ inline uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-template <class T>
-__device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
+template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
 {
     int lane = lane_id();
     uint32_t at = shared_address(tile + lane % 16 * row + lane / 16 * 8);
@@ -189,8 +187,7 @@ template <class T>
 __device__ inline void load_second(uint32_t (&b)[2][2], const T *tile, int row)
 {
     int lane = lane_id();
-    uint32_t at =
-        shared_address(tile + (lane / 16 * 8 + lane % 8) * row + lane / 8 % 2 * 8);
+    uint32_t at = shared_address(tile + (lane / 16 * 8 + lane % 8) * row + lane / 8 % 2 * 8);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
                  : "r"(at)
@@ -231,7 +228,8 @@ template <int LEFT> __device__ inline void wait_copies()
 
 /* Two neighbouring C's, 16 columns, as an A: rounded to T. */
 template <class T>
-__device__ inline void as_first(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
+__device__ inline void as_first(
+    uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
 {
     a[0] = pack<T>(left[0], left[1]);
     a[1] = pack<T>(left[2], left[3]);

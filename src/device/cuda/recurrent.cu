@@ -9,10 +9,10 @@
  * Backward the cells' kernel writes the gates' gradients, and the product adds dA W_hh to gh.
  * The GRU's n takes the gradient of u in dA's place; its row is put together in scratch memory.
  *
- * cuDNN's recurrent nets cannot stand behind this table: they take a layer whole, W_ih, W_hh and
- * both directions in one packed block of weights, and keep what backward needs in a reserve of
- * their own. Here x W_ih^T is one product over all steps before, which is as good; what theirs
- * would add is a persistent kernel that keeps W_hh on the chip. */
+ * cuDNN's recurrent nets cannot stand behind this table: they take a layer whole, W_ih, W_hh
+ * and both directions in one packed block of weights, and keep what backward needs in a reserve
+ * of their own. Here x W_ih^T is one product over all steps before, which is as good; what
+ * theirs would add is a persistent kernel that keeps W_hh on the chip. */
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/matmul.h"
 
@@ -20,12 +20,12 @@ enum { SUM_SLOT };
 
 /* One step of all samples: cell (b, c) of (B, H). */
 typedef struct step_args {
-    void *gates, *state;          /* (B, G H), (B, H), of this step */
-    void *y;                      /* rows y_row apart */
-    const void *h, *c;            /* h', rows h_row apart, and c'; NULL: zeros */
-    const void *gy, *b_hh;        /* backward; forward */
-    void *gh, *gc;                /* backward */
-    void *sum;                    /* forward: h' W_hh^T, NULL: 0; backward: the GRU's dA */
+    void *gates, *state;   /* (B, G H), (B, H), of this step */
+    void *y;               /* rows y_row apart */
+    const void *h, *c;     /* h', rows h_row apart, and c'; NULL: zeros */
+    const void *gy, *b_hh; /* backward; forward */
+    void *gh, *gc;         /* backward */
+    void *sum;             /* forward: h' W_hh^T, NULL: 0; backward: the GRU's dA */
     int64_t batch, width, g, y_row, h_row; /* g: gates of a cell */
     choir__cell cell;
 } step_args;
@@ -140,8 +140,7 @@ extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
         return;
     void *sum = choir__cuda_scratch(SUM_SLOT, (size_t)(k->batch * wide_gates) * of_sum);
     for (int64_t i = 0; sum && i < k->steps; i++) {
-        step_args args =
-            step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
+        step_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
         args.b_hh = k->b_hh;
         if (args.h) {
             choir__k_matmul p = product(k->dtype, k->batch, wide_gates, k->width);
@@ -216,8 +215,7 @@ extern "C" void choir__cuda_recurrent_backward(const choir__k_recurrent_backward
     if (gru && !(row = choir__cuda_scratch(SUM_SLOT, (size_t)(k->batch * wide_gates) * s.size)))
         return;
     for (int64_t i = k->steps - 1; i >= 0; i--) {
-        step_args args =
-            step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
+        step_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
         args.gy = at(k->gy, row_of(&s, i) * k->y_row, &s);
         args.gh = k->gh, args.gc = k->gc, args.sum = row;
         choose(k->dtype, [&](auto t) {

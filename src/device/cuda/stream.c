@@ -170,8 +170,8 @@ static choir_status findings(cuda_stream *s, cudaError_t error)
     if (!*(volatile int32_t *)&f->what)
         return CHOIR_OK;
     choir_status status =
-        choir__error(f->what == CHOIR__STUCK_SCALER ? CHOIR_ERR_NONFINITE : CHOIR_ERR_RANGE, "%s",
-            choir__cuda_fault_text(f, text, sizeof text));
+        choir__error(f->what == CHOIR__STUCK_SCALER ? CHOIR_ERR_NONFINITE : CHOIR_ERR_RANGE,
+            "%s", choir__cuda_fault_text(f, text, sizeof text));
     *f = (choir__cuda_fault){0};
     return status;
 }
@@ -432,6 +432,8 @@ static void free_stream(choir__stream *stream)
     if (s->began)
         cudaEventDestroy(s->began);
     choir__cuda_scratch_free(&s->cuda);
+    choir__cuda_plans_free(&s->cuda);
+    choir__cuda_dnn_free(&s->cuda);
     if (s->cuda.blas)
         cublasLtDestroy(s->cuda.blas);
     choir__cuda_memory.put(&s->cuda, s->cuda.workspace, WORKSPACE);
