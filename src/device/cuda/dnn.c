@@ -141,7 +141,22 @@ void choir__dnn_pointwise(choir__dnn_graph *g, choir__dnn_each each)
 
 /* --- engines --- */
 
-/* Whether a configuration's engine may be used: always the same bits, sums in f32. */
+/* Whether an engine with such a note may be used: always the same bits, sums in f32, and no
+ * transforms that cost digits. */
+static bool fits(cudnnBackendNumericalNote_t note, const choir__dnn_problem *p)
+{
+    switch (note) {
+    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+    case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+    case CUDNN_NUMERICAL_NOTE_FFT:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: return false;
+    case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+    case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return p->dtype != CHOIR_F32 || p->tf32;
+    default: return true;
+    }
+}
+
 static bool acceptable(choir__dnn_thing config, const choir__dnn_problem *p)
 {
     choir__dnn_thing engine = NULL;
@@ -157,11 +172,7 @@ static bool acceptable(choir__dnn_thing config, const choir__dnn_problem *p)
             CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &count, notes) == CUDNN_STATUS_SUCCESS) {
         fine = true;
         for (int64_t i = 0; i < count; i++)
-            fine &= notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC &&
-                    notes[i] != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION &&
-                    (p->dtype != CHOIR_F32 || p->tf32 ||
-                        (notes[i] != CUDNN_NUMERICAL_NOTE_TENSOR_CORE &&
-                            notes[i] != CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+            fine &= fits(notes[i], p);
     }
     cudnnBackendDestroyDescriptor(engine);
     return fine;

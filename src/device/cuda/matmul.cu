@@ -16,6 +16,10 @@
  * (TF32), as PyTorch's torch.backends.cuda.matmul.allow_tf32 does. The bias of 16-bit results
  * is rounded to them first, since the epilogue's must be of C's type.
  *
+ * Its GELU epilogues are not used: they are the tanh form, and in training they must write what
+ * went in as well (GELU_AUX), while choir_linear and choir_gelu_tanh are two ops above device/,
+ * each of which keeps what its backward reads. An op of both would be the way.
+ *
  * Two batch dimensions are one where their strides allow it; else the smaller is a loop. What
  * the library has no algorithm for is done by a plain kernel: overlapping rows, odd strides. */
 #include <stdlib.h>
