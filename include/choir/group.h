@@ -37,8 +37,9 @@ typedef struct choir_group_opts {
                               the method is tcp:// or file:// */
     const char *job;       /* names the job: the same on all ranks, secret; NULL: CHOIR_JOB */
     const char *key_file;  /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
-    const char *backend;   /* "shm", "ucx", "mpi"; NULL: CHOIR_BACKEND, else the best that
-                              reaches every rank */
+    const char *backend;   /* "shm", "ucx", "mpi", "nccl"; NULL: CHOIR_BACKEND, else the best
+                              that reaches every rank, but never nccl */
+    const char *device;    /* of nccl: this rank's GPU, "cuda:3"; NULL: cuda:LOCAL_RANK */
     const char *algorithm; /* of collectives: see choir_group_algorithm; NULL: by size */
     double timeout_s;      /* when a silent rank is given up; default 1800 */
 } choir_group_opts;

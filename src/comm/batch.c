@@ -43,16 +43,20 @@ static size_t bytes_of(const choir__call *call)
     return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
+static bool takes(const choir__engine *engine, const choir__call *call)
+{
+    return engine->ops->takes && engine->ops->takes(engine, call);
+}
+
 /* How many calls from the first one on travel together. An engine that takes far data as they
  * are takes them one by one. */
 static int run_length(const choir__engine *engine, const choir__call *calls, int count)
 {
     int in, out, n = 1;
-    if (!parts(calls, engine->world, &in, &out) || (engine->far && choir__call_is_far(calls)))
+    if (!parts(calls, engine->world, &in, &out) || takes(engine, calls))
         return 1;
     size_t total = bytes_of(calls) * (size_t)choir__max(in, out);
-    while (n < count && alike(&calls[n].stamp, &calls->stamp) &&
-           !(engine->far && choir__call_is_far(&calls[n])) &&
+    while (n < count && alike(&calls[n].stamp, &calls->stamp) && !takes(engine, &calls[n]) &&
            (total += bytes_of(&calls[n]) * (size_t)choir__max(in, out)) <= FUSED_BYTES)
         n++;
     return n;
@@ -135,8 +139,8 @@ static choir_status run_messages(choir_group *group, const choir__call *calls, i
     if (found && !status) {
         for (int i = 0; i < found; i++)
             choir__log_begin(group->log, &some[i].stamp);
-        status = engine->far ? engine->ops->run_batch(engine, some, found)
-                             : choir__far_batch(engine, some, found);
+        status = engine->ops->takes ? engine->ops->run_batch(engine, some, found)
+                                    : choir__far_batch(engine, some, found);
         for (int i = 0; i < found; i++)
             choir__log_end(group->log, &some[i].stamp, status);
     }

@@ -34,12 +34,6 @@ static choir_status open_mpi(choir__meeting *meeting, choir__engine **engine)
         "libopenmpi-dev (or libmpich-dev, to run under MPICH's mpirun)", meeting, engine);
 }
 
-static const choir__engine_entry entries[] = {
-    {"shm", choir__shm_open},
-    {"ucx", open_ucx},
-    {"mpi", open_mpi},
-};
-
 /* Whether shared memory reaches all ranks; on whose machine it would not, else. */
 static bool on_one_machine(const choir__meeting *m, int *other)
 {
@@ -50,6 +44,32 @@ static bool on_one_machine(const choir__meeting *m, int *other)
         }
     return true;
 }
+
+/* Over the engine that there would be without GPUs, which is the group's from then on. */
+static choir_status open_nccl(choir__meeting *meeting, choir__engine **engine)
+{
+    int other;
+    choir_status status = on_one_machine(meeting, &other) ? choir__shm_open(meeting, engine)
+                                                          : open_ucx(meeting, engine);
+    if (status)
+        return status;
+    choir__engine *host = *engine;
+    status = choir__plugin_engine("nccl", "the CUDA toolkit and libnccl-dev", meeting, engine);
+    if (status && *engine == host) { /* it has not got there */
+        char *why = choir__strdup(choir_error_message());
+        host->ops->close(host);
+        choir__error(status, "%s", why);
+        free(why);
+    }
+    return status;
+}
+
+static const choir__engine_entry entries[] = {
+    {"shm", choir__shm_open},
+    {"ucx", open_ucx},
+    {"mpi", open_mpi},
+    {"nccl", open_nccl},
+};
 
 choir_status choir__engine_open(
     const char *name, choir__meeting *meeting, choir__engine **engine)

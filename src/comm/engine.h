@@ -59,6 +59,17 @@ typedef struct choir__engine_ops {
      * NULL: peers see no more than that this rank leaves. */
     void (*abort)(choir__engine *engine, choir_status status, const char *sentence);
 
+    /* Whether `run` gives the call to a stream, where its data are: far memory (device/far.h),
+     * which other engines get through staging. And waits for all that was given, before the
+     * host looks at such data. NULL: it takes the host's memory. */
+    bool (*takes)(const choir__engine *engine, const choir__call *call);
+    choir_status (*settle)(choir__engine *engine);
+
+    /* A look at whether the peers live, for who waits elsewhere, in the call `during`; needed:
+     * one that has left in order is lost, too. Not CHOIR_OK: the engine has failed. NULL: it
+     * cannot tell. */
+    choir_status (*look)(choir__engine *engine, const choir__stamp *during, bool needed);
+
     /* Memory all ranks can reach (comm/shared.h), for engines that have it; NULL: the ranks get
      * private memory instead. */
     choir_status (*share)(choir__engine *engine, size_t bytes, choir__shared **shared);
@@ -75,8 +86,9 @@ struct choir__engine {
     uint32_t seq;           /* the number of the collective that runs, or ran last */
     choir_status failed;    /* sticks */
     char message[512];
+    struct choir__stream *stream;     /* what the group's queue is to have; NULL: none */
+    struct choir__queue *queue;       /* the group's */
     _Atomic uint64_t bytes;           /* sent to or fetched from peers */
-    bool far;                         /* takes data in far memory (device/far.h) as they are */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
     struct choir__staging *staging;   /* comm/far: the host's memory for far data */
 };

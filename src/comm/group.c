@@ -36,6 +36,8 @@ choir_group_opts choir_group_defaults(void)
     return (choir_group_opts){.rank = -1, .world = -1, .timeout_s = 1800};
 }
 
+static choir__capturable capturable;
+
 choir_group *choir__group_new(choir__engine *engine, choir__membership *job, const char *name)
 {
     choir_group *group = choir__calloc(1, sizeof *group);
@@ -49,7 +51,10 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
     group->queue = choir__queue_new((choir__queue_opts){.name = "group",
         .patience_us = PATIENCE_US,
         .gauges = choir__log_gauges(group->log),
-        .timed = group->log != NULL});
+        .timed = group->log != NULL,
+        .stream = engine->stream,
+        .capturable = engine->stream ? capturable : NULL});
+    engine->queue = group->queue;
     return group;
 }
 
@@ -63,6 +68,7 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
     choir_status status =
         choir__meet(method ? method : getenv("CHOIR_INIT"), &opts, &job->meeting);
+    job->meeting.device = opts.device;
     if (status == CHOIR_OK)
         status =
             choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
@@ -215,6 +221,22 @@ static choir_status run_near(choir__engine *engine, const choir__call *call)
                                      : engine->ops->run(engine, call);
 }
 
+static bool takes(const choir__engine *engine, const choir__call *call)
+{
+    return engine->ops->takes && engine->ops->takes(engine, call);
+}
+
+static choir_status run_where_it_lies(choir__engine *engine, const choir__call *call)
+{
+    if (takes(engine, call))
+        return engine->ops->run(engine, call);
+    if (!choir__call_is_far(call))
+        return run_near(engine, call);
+    if (engine->ops->settle && engine->ops->settle(engine))
+        return engine->failed;
+    return choir__far_run(engine, call, run_near);
+}
+
 choir_status choir__group_run(choir_group *group, choir__call *call)
 {
     choir__engine *engine = group->engine;
@@ -222,9 +244,7 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
         return engine->failed;
     call->stamp.seq = ++engine->seq;
     choir__log_begin(group->log, &call->stamp);
-    choir_status status = !choir__call_is_far(call) ? run_near(engine, call)
-                          : engine->far             ? engine->ops->run(engine, call)
-                                                    : choir__far_run(engine, call, run_near);
+    choir_status status = run_where_it_lies(engine, call);
     choir__log_end(group->log, &call->stamp, status);
     return status;
 }
@@ -330,6 +350,19 @@ choir_status choir_group_batch_end(choir_group *group, choir_work *work)
     return wait_or_hand_out(group, work);
 }
 
+/* Whether the task only gives work to the queue's stream. */
+static bool capturable(choir__task *fn, const void *args)
+{
+    const task *t = args;
+    const batch_task *b = args;
+    bool all = fn == run_batch;
+    if (fn == run_call)
+        return takes(t->group->engine, &t->call);
+    for (int i = 0; all && i < b->count; i++)
+        all = takes(b->group->engine, &b->calls[i]);
+    return all;
+}
+
 /* --- what a program puts between the collectives --- */
 
 typedef struct call_task {
@@ -342,7 +375,9 @@ static void run_fn(const void *args)
 {
     const call_task *t = args;
     choir__engine *engine = t->group->engine;
-    choir_status status = t->fn(t->args);
+    choir_status status = engine->ops->settle ? engine->ops->settle(engine) : CHOIR_OK;
+    if (!status)
+        status = t->fn(t->args);
     if (status && !engine->failed)
         status = choir__engine_spread(engine, status, "%s", choir_error_message());
     report(t->group, engine->failed ? engine->failed : status);

@@ -5,9 +5,11 @@
 
 #include "base/plugin.h"
 #include "comm/engine.h"
+#include "comm/far.h"
 #include "comm/recorder.h"
 #include "comm/reduce.h"
 #include "comm/rows.h"
+#include "device/device.h"
 
 /* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
  * of their own at the end of choir__plugin_host. */
@@ -54,6 +56,24 @@
         (count, size, rank, world, lo, hi))                                                    \
     X(void, choir__tree_run, (int64_t leaves, int rank, int world, int64_t *lo, int64_t *hi),  \
         (leaves, rank, world, lo, hi))                                                         \
+    X(int64_t, choir__cut_part, (const choir__cut *cut, int rank, int world, int64_t *lo),     \
+        (cut, rank, world, lo))                                                                \
+    X(int64_t, choir__cuts_part, (const choir__cut *cuts, int cut_count, int rank, int world), \
+        (cuts, cut_count, rank, world))                                                        \
+    X(int, choir__scatter_nodes,                                                               \
+        (const choir__tree_scatter *args, int rank, int world,                                 \
+            choir__node nodes[CHOIR__MAX_NODES]),                                              \
+        (args, rank, world, nodes))                                                            \
+    X(int, choir__scatter_results,                                                             \
+        (const choir__tree_scatter *args, choir__node nodes[CHOIR__MAX_NODES]), (args, nodes)) \
+    X(bool, choir__call_is_far, (const choir__call *call), (call))                             \
+    X(choir_device *, choir_device_find, (const char *name), (name))                           \
+    X(const char *, choir_device_name, (const choir_device *device), (device))                 \
+    X(struct choir__stream *, choir__device_stream, (choir_device * device), (device))         \
+    X(void, choir__queue_break,                                                                \
+        (choir__queue * queue, choir_status status, const char *sentence),                     \
+        (queue, status, sentence))                                                             \
+    X(int, choir__tree_siblings, (choir__node left, choir__node right), (left, right))         \
     X(int, choir__tree_nodes, (int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]),   \
         (lo, hi, nodes))                                                                       \
     X(const char *, choir__log_last_seen,                                                      \

@@ -53,7 +53,7 @@ static bool belongs(const choir__recording *r, const entry *e, part *p)
         return true;
     if (!s || s->ops != first->ops)
         return false;
-    if (e->kind == TASK && !s->ops->capturable(e->as.fn, r->args + e->args_at))
+    if (e->kind == TASK && !choir__queue_captures(e->queue, e->as.fn, r->args + e->args_at))
         return false;
     if (e->kind == WAIT) {
         choir__stream *other = choir__queue_stream(recorder_of(r, e->as.event));

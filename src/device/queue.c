@@ -631,6 +631,12 @@ bool choir__queue_observed(choir__queue *queue)
 
 /* --- streams --- */
 
+bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args)
+{
+    return queue->opts.capturable ? queue->opts.capturable(fn, args)
+                                  : queue->opts.stream->ops->capturable(fn, args);
+}
+
 choir__stream *choir__queue_stream(choir__queue *queue)
 {
     return queue->opts.stream;

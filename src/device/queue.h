@@ -29,6 +29,10 @@ typedef struct choir__queue choir__queue;
 /* Runs on the queue's current runner. args is the queue's copy, aligned to 16 bytes. */
 typedef void choir__task(const void *args);
 
+/* Whether a task of a queue with a stream only gives work to that, and looks at nothing that
+ * changes from one time to the next: such tasks may become a graph. */
+typedef bool choir__capturable(choir__task *fn, const void *args);
+
 typedef struct choir__queue_opts {
     const char *name; /* for traces and messages */
     const int *cores; /* the worker's cores */
@@ -38,12 +42,13 @@ typedef struct choir__queue_opts {
     void (*enter)(
         void *arg); /* called on a thread each time it becomes the runner; may be NULL */
     void *arg;
-    choir__queue_gauges *gauges;  /* kept up to date for others to see; NULL: nobody looks */
-    bool timed;                   /* note when tasks are issued: choir__queue_issued */
-    bool null;                    /* what is issued to it is dropped, and done at once */
-    bool blames;                  /* what a task fails with begins with the queue's name */
-    struct choir__stream *stream; /* what tasks give their work to (stream.h): the queue's from
-                                     now on, in place of enter. NULL: they do it themselves */
+    choir__queue_gauges *gauges;   /* kept up to date for others to see; NULL: nobody looks */
+    bool timed;                    /* note when tasks are issued: choir__queue_issued */
+    bool null;                     /* what is issued to it is dropped, and done at once */
+    bool blames;                   /* what a task fails with begins with the queue's name */
+    struct choir__stream *stream;  /* what tasks give their work to (stream.h): the queue's from
+                                      now on, in place of enter. NULL: they do it themselves */
+    choir__capturable *capturable; /* of its tasks; NULL: as the stream says */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
@@ -121,6 +126,8 @@ typedef void choir__observer(
 
 /* From now on; NULL: nobody watches. The queue is drained first. */
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
+
+bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args);
 
 /* Its stream; NULL: none. */
 struct choir__stream *choir__queue_stream(choir__queue *queue);

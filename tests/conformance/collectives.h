@@ -12,6 +12,13 @@
 #define SUITE_AT(p) (p)
 #endif
 
+/* And where a trial's memory is while a call is at it; and back. cuda_groups.c has it on a GPU.
+ */
+#ifndef SUITE_LEND
+#define SUITE_LEND(m) (*(m))
+#define SUITE_TAKE_BACK(m)
+#endif
+
 enum { SUITE_WORLD = 64, SUITE_WORKS = 6 };
 
 static inline uint64_t digest_of(const void *data, size_t bytes)
@@ -38,7 +45,8 @@ static inline choir_status suite_call(
 {
     int64_t give[SUITE_WORLD], take[SUITE_WORLD];
     int rank = choir_group_rank(g);
-    void *in = SUITE_AT(m->in), *out = SUITE_AT(m->out);
+    trial_memory there = SUITE_LEND(m);
+    void *in = SUITE_AT(there.in), *out = SUITE_AT(there.out);
     switch (t->kind) {
     case CHOIR__BARRIER: return choir_group_barrier(g, w);
     case CHOIR__BROADCAST: return choir_group_broadcast(g, out, t->count, t->dtype, t->root, w);
@@ -86,6 +94,7 @@ static inline int suite_trial(choir_group *g, trial t, const suite_algorithm *a)
     for (int round = 0; round < (a->tree || !trial_reduces(&t) ? 1 : 2) && !bad; round++) {
         trial_fill(&m, &t, rank);
         choir_status status = suite_call(g, &t, &m, NULL);
+        SUITE_TAKE_BACK(&m);
         const char *wrong = status ? choir_error_message() : trial_check(&m, &t, rank, why);
         if (wrong)
             bad = suite_wrong(&t, a->name, wrong);
@@ -196,6 +205,7 @@ static inline int suite_several(choir_group *g, const suite_algorithm *a, bool b
     for (int i = SUITE_WORKS - 1; i >= 0; i--) {
         if (!batch)
             bad |= choir_work_wait(works[i]) != CHOIR_OK || !choir_work_done(works[i]);
+        SUITE_TAKE_BACK(&memory[i]);
         const char *wrong =
             bad ? choir_error_message() : trial_check(&memory[i], &trials[i], rank, why);
         if (wrong)

@@ -136,6 +136,24 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
 
 /* --- ranks that are gone, or late --- */
 
+choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed)
+{
+    choir__shm *shm = (choir__shm *)engine;
+    char call[CHOIR__CALL_TEXT];
+    int gone = -1;
+    if (choir__shm_fault(shm))
+        return engine->failed;
+    for (int r = 0; r < engine->world; r++)
+        if (r != engine->rank && (choir__shm_left(shm, r) ? needed : choir__shm_dead(shm, r)))
+            gone = choir__shm_culprit(shm, gone, r);
+    if (gone < 0)
+        return CHOIR_OK;
+    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
+        choir__shm_left(shm, gone) ? "rank %d (pid %d) has left the group, and %s needs it"
+                                   : "rank %d (pid %d) died during %s",
+        gone, shm->pids[gone], choir__call_text(during, call));
+}
+
 double choir__shm_slept(double seconds)
 {
     return seconds < LONGEST_NAP ? seconds : LONGEST_NAP;

@@ -113,6 +113,7 @@ static const choir__engine_ops shm_ops = {
     .fail = choir__shm_spread,
     .abort = choir__shm_abort,
     .share = choir__shm_share,
+    .look = choir__shm_look,
 };
 
 /* The ranks' own words on who they are, where the meeting had none. */

@@ -178,6 +178,9 @@ int choir__shm_culprit(const choir__shm *shm, int a, int b);
 choir_status choir__shm_lost(choir__shm *shm, int rank);
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count);
 
+/* The engine's `look`. */
+choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed);
+
 /* Whether rank has come to the call being run. */
 bool choir__shm_came(const choir__shm *shm, int rank);
 

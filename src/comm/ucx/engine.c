@@ -129,6 +129,7 @@ static const choir__engine_ops ops = {
     .wait = choir__ucx_wait,
     .fail = fail,
     .abort = abort_calls,
+    .look = choir__ucx_look,
 };
 
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)

@@ -167,6 +167,7 @@ void choir__ucx_forget(choir__ucx *g);          /* what came and nobody will rec
 
 /* --- wait.c --- */
 choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count);
+choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, bool needed);
 
 /* --- verdict.c: on the waiting thread, without the lock --- */
 

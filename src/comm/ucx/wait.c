@@ -235,6 +235,47 @@ static choir_status wait_long(wait *w)
     }
 }
 
+/* The engine has failed: nothing of it is under way any more. */
+static void end_all(choir__ucx *g)
+{
+    pthread_mutex_lock(&g->net->lock);
+    choir__ucx_spread(g);
+    choir__ucx_abandon(g);
+    pthread_mutex_unlock(&g->net->lock);
+}
+
+static choir_status look_at(wait *w, int peer, bool needed)
+{
+    choir__ucx *g = w->g;
+    pthread_mutex_lock(&g->net->lock);
+    bool left = g->peers[peer].left;
+    bool lost = g->net->far[g->peers[peer].net_rank].lost != UCS_OK;
+    pthread_mutex_unlock(&g->net->lock);
+    if (left)
+        return needed ? has_left(g, peer) : CHOIR_OK;
+    return lost ? explain_loss(w, peer) : is_dead(w, peer) ? has_died(g, peer) : CHOIR_OK;
+}
+
+choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, bool needed)
+{
+    choir__ucx *g = (choir__ucx *)engine;
+    wait w = {.g = g};
+    bool moved;
+    if (engine->failed)
+        return engine->failed;
+    g->now = *during;
+    progress(&w, &moved);
+    w.awaited = choir__calloc((size_t)engine->world, sizeof *w.awaited);
+    choir_status status = choir__ucx_ask_store(g, w.awaited);
+    for (int r = 0; r < engine->world && !status; r++)
+        if (r != engine->rank)
+            status = look_at(&w, r, needed);
+    if (status)
+        end_all(g);
+    free(w.awaited);
+    return status;
+}
+
 choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count)
 {
     choir__ucx *g = (choir__ucx *)engine;
@@ -254,11 +295,9 @@ choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, in
     choir_status status = wait_long(&w);
     pthread_mutex_lock(&g->net->lock);
     g->waiting = false;
-    if (status) {
-        choir__ucx_spread(g);
-        choir__ucx_abandon(g);
-    }
     pthread_mutex_unlock(&g->net->lock);
+    if (status)
+        end_all(g);
     free(w.awaited);
     return status;
 }

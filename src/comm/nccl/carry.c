@@ -1,0 +1,211 @@
+/* Far data moved over NCCL: sends and receives in a group of NCCL's, which start together.
+ *
+ * Element types do not matter here: all travels as bytes. A rank's part of its own is a copy on
+ * the GPU. */
+#include "comm/nccl/nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *choir__nccl_scratch(choir__nccl *n, size_t bytes)
+{
+    if (bytes <= n->scratch_bytes)
+        return n->scratch;
+    size_t want = choir__max(bytes, 2 * n->scratch_bytes);
+    void *at = NULL;
+    cudaSetDevice(n->gpu);
+    if (cudaMalloc(&at, want) != cudaSuccess) {
+        cudaGetLastError();
+        want = bytes;
+        if (cudaMalloc(&at, want) != cudaSuccess) {
+            char text[200];
+            cudaGetLastError();
+            snprintf(text, sizeof text,
+                "rank %d: out of memory on %s for what NCCL brings, %zu bytes", n->base.rank,
+                choir_device_name(n->device), bytes);
+            choir__nccl_go_down(n, CHOIR_ERR_MEMORY, text);
+            choir__nccl_status(n);
+            return NULL;
+        }
+    }
+    if (n->scratch) { /* the stream is still at it, or a captured graph has its address */
+        n->outgrown =
+            choir__realloc(n->outgrown, (size_t)(n->outgrown_count + 1) * sizeof *n->outgrown);
+        n->outgrown[n->outgrown_count++] = n->scratch;
+    }
+    n->scratch = at;
+    n->scratch_bytes = want;
+    return at;
+}
+
+/* --- pieces of a group --- */
+
+void choir__nccl_send(choir__nccl *n, const void *at, size_t bytes, int peer)
+{
+    if (bytes && n->comm)
+        ncclSend(at, bytes, ncclUint8, peer, n->comm, n->stream);
+}
+
+void choir__nccl_receive(choir__nccl *n, void *at, size_t bytes, int peer)
+{
+    if (bytes && n->comm)
+        ncclRecv(at, bytes, ncclUint8, peer, n->comm, n->stream);
+}
+
+choir_status choir__nccl_end(choir__nccl *n)
+{
+    return choir__nccl_done(n, ncclGroupEnd(), "an exchange");
+}
+
+choir_status choir__nccl_copy(choir__nccl *n, void *to, const void *from, size_t bytes)
+{
+    if (!bytes || to == from)
+        return CHOIR_OK;
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, n->stream);
+    if (error == cudaSuccess)
+        return CHOIR_OK;
+    char text[200];
+    snprintf(text, sizeof text, "rank %d: a copy on %s: %s", n->base.rank,
+        choir_device_name(n->device), cudaGetErrorString(error));
+    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
+    return choir__nccl_status(n);
+}
+
+/* --- parts --- */
+
+/* Every rank's part of `in` to its owner, everyone's for me into `out`; NULL offsets: parts of
+ * `bytes` each. */
+typedef struct parts {
+    const char *in;
+    char *out;
+    const int64_t *in_counts, *out_counts; /* elements of uneven ones */
+    size_t bytes, size;
+} parts;
+
+static choir_status all_to_all(choir__nccl *n, const parts *p)
+{
+    size_t in = 0, out = 0, own_in = 0, own_out = 0, own = 0;
+    int rank = n->base.rank;
+    ncclGroupStart();
+    for (int r = 0; r < n->base.world; r++) {
+        size_t gives = p->in_counts ? (size_t)p->in_counts[r] * p->size : p->bytes;
+        size_t takes = p->out_counts ? (size_t)p->out_counts[r] * p->size : p->bytes;
+        if (r == rank) {
+            own_in = in;
+            own_out = out;
+            own = gives;
+        } else {
+            choir__nccl_send(n, p->in + in, gives, r);
+            choir__nccl_receive(n, p->out + out, takes, r);
+        }
+        in += gives;
+        out += takes;
+    }
+    if (choir__nccl_end(n))
+        return n->base.failed;
+    return choir__nccl_copy(n, p->out + own_out, p->in + own_in, own);
+}
+
+static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
+{
+    size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
+    parts p = {call->in, call->out, call->in_counts, call->out_counts,
+        (size_t)call->stamp.count * size, size};
+    if (call->in == call->out) { /* what comes must not fall on what is yet to go */
+        size_t whole = p.bytes * (size_t)n->base.world;
+        char *aside = choir__nccl_scratch(n, whole + 1);
+        if (!aside || choir__nccl_copy(n, aside, call->in, whole))
+            return n->base.failed;
+        p.in = aside;
+    }
+    return all_to_all(n, &p);
+}
+
+/* To or from the root: a part a rank. */
+static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gathers)
+{
+    int rank = n->base.rank, root = call->stamp.root;
+    size_t bytes = (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
+    char *all = gathers ? call->out : (char *)(uintptr_t)call->in;
+    char *one = gathers ? (char *)(uintptr_t)call->in : call->out;
+    ncclGroupStart();
+    for (int r = 0; r < n->base.world && rank == root; r++) {
+        char *part = all + (size_t)r * bytes;
+        if (r != rank && gathers)
+            choir__nccl_receive(n, part, bytes, r);
+        else if (r != rank)
+            choir__nccl_send(n, part, bytes, r);
+    }
+    if (rank != root && gathers)
+        choir__nccl_send(n, one, bytes, root);
+    else if (rank != root)
+        choir__nccl_receive(n, one, bytes, root);
+    if (choir__nccl_end(n) || rank != root)
+        return n->base.failed;
+    char *mine = all + (size_t)rank * bytes;
+    return choir__nccl_copy(n, gathers ? mine : one, gathers ? one : mine, bytes);
+}
+
+/* --- rows --- */
+
+enum { CUTS_A_GROUP = 32 };
+
+/* Each rank's rows of every cut to all others, in place of all of it. */
+static choir_status gather_rows(choir__nccl *n, const choir__call *call)
+{
+    const choir__gather_rows *a = call->rows;
+    size_t size = choir_dtype_size(a->dtype);
+    int rank = n->base.rank, world = n->base.world;
+    for (int first = 0; first < a->cut_count; first += CUTS_A_GROUP) {
+        int end = first + CUTS_A_GROUP < a->cut_count ? first + CUTS_A_GROUP : a->cut_count;
+        for (int i = first; i < end && a->mine; i++) {
+            int64_t lo, own = choir__cut_part(&a->cuts[i], rank, world, &lo);
+            if (choir__nccl_copy(n, (char *)a->all + (size_t)(a->cuts[i].at + lo) * size,
+                    (const char *)a->mine + (size_t)a->cuts[i].out * size, (size_t)own * size))
+                return n->base.failed;
+        }
+        ncclGroupStart();
+        for (int i = first; i < end; i++)
+            for (int r = 0; r < world; r++) {
+                int64_t lo, mine, theirs, at;
+                mine = choir__cut_part(&a->cuts[i], rank, world, &lo);
+                theirs = choir__cut_part(&a->cuts[i], r, world, &at);
+                char *block = (char *)a->all + (size_t)a->cuts[i].at * size;
+                if (r == rank)
+                    continue;
+                choir__nccl_send(n, block + (size_t)lo * size, (size_t)mine * size, r);
+                choir__nccl_receive(n, block + (size_t)at * size, (size_t)theirs * size, r);
+            }
+        if (choir__nccl_end(n))
+            return n->base.failed;
+    }
+    return CHOIR_OK;
+}
+
+/* --- calls --- */
+
+choir_status choir__nccl_carry(choir__nccl *n, const choir__call *call)
+{
+    size_t bytes = (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__BROADCAST:
+        return bytes ? choir__nccl_done(n,
+                           ncclBroadcast(call->out, call->out, bytes, ncclUint8,
+                               call->stamp.root, n->comm, n->stream),
+                           "a broadcast")
+                     : CHOIR_OK;
+    case CHOIR__ALL_GATHER:
+        return bytes ? choir__nccl_done(n,
+                           ncclAllGather(
+                               call->in, call->out, bytes, ncclUint8, n->comm, n->stream),
+                           "an all-gather")
+                     : CHOIR_OK;
+    case CHOIR__GATHER: return run_rooted(n, call, true);
+    case CHOIR__SCATTER: return run_rooted(n, call, false);
+    case CHOIR__ALL_TO_ALL: return run_all_to_all(n, call);
+    case CHOIR__GATHER_ROWS: return gather_rows(n, call);
+    case CHOIR__TREE_SCATTER: return choir__nccl_tree_scatter(n, call);
+    default: return choir__nccl_sum(n, call);
+    }
+}

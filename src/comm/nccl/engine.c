@@ -1,0 +1,391 @@
+/* The engine "nccl": how ranks find that each has a GPU of its own, and meet in a communicator;
+ * and which way a call goes.
+ *
+ * All that is said on the way is said over the host engine, so there is nothing to configure:
+ * who has which GPU, NCCL's id of the communicator, whether all were well. A sub-group is made
+ * the same way over a sub-group of the host engine. */
+#include "comm/nccl/nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/plugin.h"
+#include "device/cuda/cuda.h"
+#include "device/device.h"
+#include "device/stream.h"
+
+/* --- over the host engine --- */
+
+static choir_status adopt_host(choir__nccl *n, choir_status status)
+{
+    if (!status)
+        return CHOIR_OK;
+    choir__nccl_go_down(n, status, n->host->message);
+    return choir__nccl_status(n);
+}
+
+static choir_status run_on_host(choir__nccl *n, choir__call call)
+{
+    n->host->name = n->base.name;
+    call.stamp.seq = ++n->host->seq;
+    choir_status status = n->host->ops->run(n->host, &call);
+    atomic_fetch_add(&n->base.bytes, atomic_exchange(&n->host->bytes, 0));
+    return adopt_host(n, status);
+}
+
+static choir_status all_gather(choir__nccl *n, const void *mine, void *all, size_t bytes)
+{
+    return run_on_host(n,
+        (choir__call){.stamp = {.count = bytes, .kind = CHOIR__ALL_GATHER, .dtype = CHOIR_U8},
+            .in = mine,
+            .out = all});
+}
+
+/* --- who has which GPU --- */
+
+typedef struct report {
+    int32_t status;
+    char bus[64], machine[80], text[400];
+} report;
+
+static void name_gpu(int gpu, char bus[64])
+{
+    if (cudaDeviceGetPCIBusId(bus, 64, gpu) != cudaSuccess)
+        snprintf(bus, 64, "?");
+}
+
+/* What this rank has; it does not give up alone. */
+static report look_here(choir__nccl *n, const char *name)
+{
+    report mine;
+    memset(&mine, 0, sizeof mine);
+    n->device = choir_device_find(name);
+    if (!n->device || strcmp(n->device->kind, "cuda") != 0) {
+        mine.status = CHOIR_ERR_DEVICE;
+        snprintf(mine.text, sizeof mine.text, "%s",
+            n->device ? "NCCL carries what lies on GPUs, and this rank's device is a CPU: take "
+                        "another backend"
+                      : choir_error_message());
+        return mine;
+    }
+    n->gpu = ((const choir__cuda *)n->device->backend)->gpu;
+    name_gpu(n->gpu, mine.bus);
+    if (n->base.members)
+        snprintf(
+            mine.machine, sizeof mine.machine, "%s", n->base.members[n->base.rank].machine);
+    return mine;
+}
+
+static choir_status judge(const choir__nccl *n, const report *all)
+{
+    for (int r = 0; r < n->base.world; r++)
+        if (all[r].status)
+            return choir__error(
+                (choir_status)all[r].status, "backend nccl: rank %d: %s", r, all[r].text);
+    for (int r = 1; r < n->base.world; r++)
+        for (int s = 0; s < r; s++)
+            if (!strcmp(all[r].bus, all[s].bus) && !strcmp(all[r].machine, all[s].machine))
+                return choir__error(CHOIR_ERR_DEVICE,
+                    "backend nccl: ranks %d and %d both have GPU %s, and NCCL wants one a rank: "
+                    "start fewer ranks, or take --backend shm, by which ranks share a card",
+                    s, r, all[r].bus);
+    return CHOIR_OK;
+}
+
+static choir_status compare(choir__nccl *n, const char *name)
+{
+    report mine = look_here(n, name);
+    report *all = choir__calloc((size_t)n->base.world, sizeof *all);
+    choir_status status = all_gather(n, &mine, all, sizeof mine);
+    if (status)
+        choir__error(status, "%s", n->base.message);
+    else
+        status = judge(n, all);
+    free(all);
+    return status;
+}
+
+/* --- the communicator --- */
+
+static choir_status open_comm(choir__nccl *n)
+{
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    ncclResult_t result = n->base.rank ? ncclSuccess : ncclGetUniqueId(&id);
+    choir__call call = {
+        .stamp = {.count = sizeof id, .kind = CHOIR__BROADCAST, .dtype = CHOIR_U8},
+        .in = &id,
+        .out = &id};
+    if (result == ncclSuccess && run_on_host(n, call))
+        return n->base.failed;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    cudaSetDevice(n->gpu);
+    pthread_mutex_lock(&n->lock);
+    if (result == ncclSuccess)
+        result = ncclCommInitRankConfig(&n->comm, n->base.world, id, n->base.rank, &config);
+    choir_status status = choir__nccl_done(n, result, "a communicator");
+    if (!status && result != ncclSuccess && result != ncclInProgress)
+        status = CHOIR_ERR_DEVICE;
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+static choir_status open_watch(choir__nccl *n)
+{
+    int *ranks = choir__calloc((size_t)n->base.world, sizeof *ranks);
+    for (int r = 0; r < n->base.world; r++)
+        ranks[r] = r;
+    choir_status status =
+        n->host->ops->split(n->host, ranks, n->base.world, n->base.rank, INT16_MAX, &n->watch);
+    free(ranks);
+    if (status)
+        return status;
+    n->watch->layer = true;
+    if (!n->watch->ops->look)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "backend nccl: ranks cannot look after each other over backend %s: name no backend "
+            "but nccl, or start them by choir run",
+            n->host->ops->name);
+    if (cudaHostAlloc((void **)&n->seen, sizeof *n->seen,
+            cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
+        cudaGetLastError();
+        n->seen = NULL;
+        return choir__error(CHOIR_ERR_MEMORY, "no pinned memory for a group over NCCL");
+    }
+    memset((void *)n->seen, 0, sizeof *n->seen);
+    return choir__nccl_watch(n);
+}
+
+static const choir__engine_ops nccl_ops;
+
+static void close_engine(choir__engine *engine);
+
+/* Over a host engine, which is the group's from now on, failed or not. */
+static choir_status open_over(choir__engine *host, const char *device, choir__engine **engine)
+{
+    choir__nccl *n = choir__calloc(1, sizeof *n);
+    pthread_mutexattr_t again;
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&n->lock, &again);
+    n->base = (choir__engine){.ops = &nccl_ops,
+        .rank = host->rank,
+        .world = host->world,
+        .timeout_s = host->timeout_s,
+        .nodes = host->nodes};
+    n->host = host;
+    if (host->members) {
+        size_t bytes = (size_t)host->world * sizeof *host->members;
+        n->base.members = memcpy(choir__alloc(bytes), host->members, bytes);
+    }
+    choir_status status = compare(n, device);
+    if (!status) {
+        host->layer = true;
+        n->base.stream = choir__device_stream(n->device);
+        status = n->base.stream ? CHOIR_OK : CHOIR_ERR_DEVICE;
+    }
+    if (!status) {
+        n->stream = n->base.stream->ops->handle(n->base.stream);
+        status = open_watch(n);
+    }
+    if (!status)
+        status = open_comm(n);
+    if (!status) {
+        *engine = &n->base;
+        return CHOIR_OK;
+    }
+    if (n->base.failed)
+        choir__error(status, "%s", n->base.message);
+    else
+        choir__nccl_go_down(n, status, choir_error_message());
+    if (n->base.stream)
+        n->base.stream->ops->free(n->base.stream);
+    char *why = strdup(choir_error_message());
+    close_engine(&n->base);
+    choir__error(status, "%s", why ? why : "backend nccl");
+    free(why);
+    return status;
+}
+
+/* In order all ranks finalize, which waits for each other; the watcher is there until then. */
+static void close_comm(choir__nccl *n)
+{
+    pthread_mutex_lock(&n->lock);
+    if (n->comm && !n->base.failed) {
+        ncclResult_t result = ncclCommFinalize(n->comm);
+        choir__nccl_done(n, result, "the end");
+    }
+    if (n->comm)
+        ncclCommDestroy(n->comm);
+    n->comm = NULL;
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void close_engine(choir__engine *engine)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    n->base.queue = NULL; /* the group's, which is gone */
+    close_comm(n);
+    choir__nccl_unwatch(n);
+    if (n->watch)
+        n->watch->ops->close(n->watch);
+    n->host->ops->close(n->host);
+    cudaFree(n->scratch);
+    for (int i = 0; i < n->outgrown_count; i++)
+        cudaFree(n->outgrown[i]);
+    if (n->seen)
+        cudaFreeHost((void *)n->seen);
+    free(n->outgrown);
+    pthread_mutex_destroy(&n->lock);
+    choir__engine_free(engine);
+}
+
+/* --- calls --- */
+
+/* An all-reduce of nothing much: whoever waits for the stream waits for all ranks'. */
+static choir_status barrier(choir__nccl *n)
+{
+    char *at = choir__nccl_scratch(n, 64);
+    return at ? choir__nccl_done(n,
+                    ncclAllReduce(at, at, 1, ncclUint8, ncclMax, n->comm, n->stream),
+                    "a barrier")
+              : n->base.failed;
+}
+
+static choir_status mark(choir__nccl *n, volatile uint32_t *count)
+{
+    cudaError_t error = choir__nccl_launch_mark(count, n->stream);
+    if (error == cudaSuccess)
+        return CHOIR_OK;
+    char text[200];
+    snprintf(text, sizeof text, "rank %d: %s: %s", n->base.rank, choir_device_name(n->device),
+        cudaGetErrorString(error));
+    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
+    return choir__nccl_status(n);
+}
+
+static uint64_t bytes_of(const choir__call *call)
+{
+    return call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
+}
+
+/* calls (count): one, or messages. */
+static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int count)
+{
+    pthread_mutex_lock(&n->lock);
+    choir_status status = choir__nccl_status(n);
+    n->now = calls->stamp;
+    if (!status)
+        status = mark(n, &n->seen->begun);
+    bool messages = calls->stamp.kind == CHOIR__SEND || calls->stamp.kind == CHOIR__RECEIVE;
+    if (!status && calls->stamp.kind == CHOIR__BARRIER)
+        status = barrier(n);
+    else if (!status && !messages)
+        status = choir__nccl_carry(n, calls);
+    if (!status && messages) {
+        ncclGroupStart();
+        for (int i = 0; i < count; i++)
+            if (calls[i].stamp.kind == CHOIR__SEND)
+                choir__nccl_send(n, calls[i].in, bytes_of(&calls[i]), calls[i].stamp.root);
+            else
+                choir__nccl_receive(n, calls[i].out, bytes_of(&calls[i]), calls[i].stamp.root);
+        status = choir__nccl_end(n);
+    }
+    if (!status)
+        status = mark(n, &n->seen->ended);
+    for (int i = 0; i < count; i++)
+        atomic_fetch_add_explicit(&n->base.bytes, bytes_of(&calls[i]), memory_order_relaxed);
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+static bool takes(const choir__engine *engine, const choir__call *call)
+{
+    return call->stamp.kind == CHOIR__BARRIER ||
+           (choir__call_is_far(call) && choir__nccl_takes(engine, call));
+}
+
+static choir_status run(choir__engine *engine, const choir__call *call)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    return takes(engine, call) ? run_on_gpu(n, call, 1) : run_on_host(n, *call);
+}
+
+/* What is far on one end of a message is so on the other. */
+static choir_status run_batch(choir__engine *engine, const choir__call *calls, int count)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    choir__call *part = choir__calloc((size_t)count, sizeof *part);
+    choir_status status = CHOIR_OK;
+    for (int far = 0; far < 2 && !status; far++) {
+        int found = 0;
+        for (int i = 0; i < count; i++)
+            if (choir__call_is_far(&calls[i]) == (far != 0))
+                part[found++] = calls[i];
+        if (found && far)
+            status = run_on_gpu(n, part, found);
+        else if (found)
+            status = adopt_host(n, n->host->ops->run_batch(n->host, part, found));
+    }
+    free(part);
+    return status;
+}
+
+static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
+    int color, choir__engine **child)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    choir__engine *host;
+    uint32_t seq = n->host->seq;
+    n->host->seq = engine->seq; /* out of which names are made */
+    choir_status status = n->host->ops->split(n->host, ranks, count, rank, color, &host);
+    n->host->seq = seq;
+    if (status)
+        return n->host->failed ? adopt_host(n, status) : status;
+    return open_over(host, choir_device_name(n->device), child);
+}
+
+/* --- failures --- */
+
+static choir_status fail(choir__engine *engine, choir_status status, const char *sentence)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    if (engine->failed)
+        return engine->failed;
+    if (n->host->ops->fail)
+        n->host->ops->fail(n->host, status, sentence);
+    choir__nccl_go_down(n, n->host->failed ? n->host->failed : status,
+        n->host->failed ? n->host->message : sentence);
+    return choir__nccl_status(n);
+}
+
+static void abort_calls(choir__engine *engine, choir_status status, const char *sentence)
+{
+    choir__nccl_go_down(
+        (choir__nccl *)engine, status, sentence ? sentence : "this rank leaves");
+}
+
+static const choir__engine_ops nccl_ops = {
+    .name = "nccl",
+    .close = close_engine,
+    .run = run,
+    .run_batch = run_batch,
+    .split = split,
+    .fail = fail,
+    .abort = abort_calls,
+    .takes = takes,
+    .settle = choir__nccl_settle,
+};
+
+/* *engine: in, the host's engine. */
+choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
+{
+    char name[24];
+    int local = meeting->members ? meeting->members[meeting->rank].local_rank : meeting->rank;
+    snprintf(name, sizeof name, "cuda:%d", local);
+    choir__engine *host = *engine;
+    *engine = NULL;
+    return open_over(host, meeting->device ? meeting->device : name, engine);
+}

@@ -1,0 +1,179 @@
+/* Failures: what NCCL does not see, and how a group over it ends.
+ *
+ * The communicator does not block: its calls return at once and are asked after. Whoever calls
+ * NCCL holds the group's lock, and lets go of it while it asks, so that the watcher can abort
+ * at any time. */
+#include "comm/nccl/nccl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/plugin.h"
+#include "device/queue.h"
+
+static const double look_s = 0.1, left_s = 2;
+enum { NAP_MS = 20, ASK_US = 20 };
+
+void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence)
+{
+    pthread_mutex_lock(&n->lock);
+    bool first = !n->down;
+    if (first) {
+        n->down = status;
+        snprintf(n->sentence, sizeof n->sentence, "%s", sentence);
+        if (n->comm)
+            ncclCommAbort(n->comm);
+        n->comm = NULL;
+    }
+    pthread_mutex_unlock(&n->lock);
+    if (!first)
+        return;
+    if (n->host->ops->abort)
+        n->host->ops->abort(n->host, status, n->sentence);
+    if (n->watch && n->watch->ops->abort)
+        n->watch->ops->abort(n->watch, status, n->sentence);
+    if (n->base.queue)
+        choir__queue_break(n->base.queue, status, n->sentence);
+}
+
+choir_status choir__nccl_status(choir__nccl *n)
+{
+    pthread_mutex_lock(&n->lock);
+    if (n->down)
+        choir__engine_fail(&n->base, n->down, "%s", n->sentence);
+    pthread_mutex_unlock(&n->lock);
+    return n->base.failed;
+}
+
+static void say_trouble(choir__nccl *n, ncclResult_t result, const char *what)
+{
+    char text[400];
+    snprintf(text, sizeof text, "rank %d: NCCL: %s on %s: %s; NCCL_DEBUG=WARN says more",
+        n->base.rank, what, choir_device_name(n->device), ncclGetErrorString(result));
+    choir__nccl_go_down(
+        n, result == ncclRemoteError ? CHOIR_ERR_PEER_LOST : CHOIR_ERR_DEVICE, text);
+}
+
+choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *what)
+{
+    double until = choir__now() + n->base.timeout_s;
+    while (result == ncclInProgress && n->comm) {
+        if (ncclCommGetAsyncError(n->comm, &result) != ncclSuccess)
+            result = ncclInternalError;
+        if (result != ncclInProgress)
+            break;
+        pthread_mutex_unlock(&n->lock);
+        usleep(ASK_US);
+        pthread_mutex_lock(&n->lock);
+        if (choir__now() > until) {
+            char text[300];
+            snprintf(text, sizeof text,
+                "rank %d: NCCL: %s on %s did not begin within %g s: are all ranks there?",
+                n->base.rank, what, choir_device_name(n->device), n->base.timeout_s);
+            choir__nccl_go_down(n, CHOIR_ERR_TIMEOUT, text);
+        }
+    }
+    if (n->comm && result != ncclSuccess)
+        say_trouble(n, result, what);
+    return choir__nccl_status(n);
+}
+
+choir_status choir__nccl_settle(choir__engine *engine)
+{
+    choir__nccl *n = (choir__nccl *)engine;
+    cudaStreamSynchronize(n->stream); /* that ends, too, when the watcher aborts */
+    cudaGetLastError();               /* what is wrong with the device, its queue finds */
+    return choir__nccl_status(n);
+}
+
+/* --- the watcher --- */
+
+typedef struct vigil {
+    double looked; /* after the peers */
+    double since;  /* the marks have not changed */
+    uint32_t begun, ended;
+} vigil;
+
+/* How long the GPU has been at one call; 0: at none. */
+static double stuck_for(choir__nccl *n, vigil *v)
+{
+    uint32_t begun = n->seen->begun, ended = n->seen->ended;
+    double now = choir__now();
+    if (begun != v->begun || ended != v->ended || begun == ended) {
+        v->begun = begun;
+        v->ended = ended;
+        v->since = now;
+    }
+    return now - v->since;
+}
+
+static void look_at_nccl(choir__nccl *n)
+{
+    ncclResult_t result = ncclSuccess;
+    pthread_mutex_lock(&n->lock);
+    if (n->comm && ncclCommGetAsyncError(n->comm, &result) == ncclSuccess &&
+        result != ncclSuccess && result != ncclInProgress)
+        say_trouble(n, result, "a call");
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void look_at_peers(choir__nccl *n, const choir__stamp *during, bool needed)
+{
+    choir_status status = n->watch->ops->look(n->watch, during, needed);
+    if (status)
+        choir__nccl_go_down(n, status, n->watch->message);
+}
+
+static void give_up_on(choir__nccl *n, const choir__stamp *during)
+{
+    char text[CHOIR__SILENT_TEXT];
+    int others[CHOIR__NCCL_SOURCES], count = 0;
+    for (int r = 0; r < n->base.world && count < CHOIR__NCCL_SOURCES; r++)
+        if (r != n->base.rank)
+            others[count++] = r;
+    choir__engine_silent(&n->base, others, count, true, NULL, during, text);
+    choir__nccl_go_down(n, CHOIR_ERR_TIMEOUT, text);
+}
+
+static void *watch(void *arg)
+{
+    choir__nccl *n = arg;
+    vigil v = {.looked = choir__now(), .since = choir__now()};
+    const struct timespec nap = {0, NAP_MS * 1000000};
+    while (!atomic_load(&n->stop)) {
+        nanosleep(&nap, NULL);
+        pthread_mutex_lock(&n->lock);
+        choir__stamp during = n->now;
+        bool over = n->down != CHOIR_OK;
+        pthread_mutex_unlock(&n->lock);
+        if (over)
+            break;
+        double stuck = stuck_for(n, &v);
+        look_at_nccl(n);
+        if (choir__now() - v.looked > look_s) {
+            v.looked = choir__now();
+            look_at_peers(n, &during, stuck > left_s);
+        }
+        if (stuck > n->base.timeout_s)
+            give_up_on(n, &during);
+    }
+    return NULL;
+}
+
+choir_status choir__nccl_watch(choir__nccl *n)
+{
+    n->watching = pthread_create(&n->watcher, NULL, watch, n) == 0;
+    return n->watching ? CHOIR_OK
+                       : choir__error(CHOIR_ERR_MEMORY,
+                             "no thread to be had that watches over a group of NCCL's");
+}
+
+void choir__nccl_unwatch(choir__nccl *n)
+{
+    atomic_store(&n->stop, true);
+    if (n->watching)
+        pthread_join(n->watcher, NULL);
+    n->watching = false;
+}

@@ -1,0 +1,392 @@
+/* Groups of GPUs: the conformance suite with all data in cuda:RANK's memory, over NCCL and over
+ * the engines that stage them; what only NCCL refuses; and how such groups end. Run on the soft
+ * GPU where there is no other (tests/softgpu/with_gpu.sh). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "device/device.h"
+#include "device/far.h"
+
+#include "collectives_fixture.h"
+
+/* --- memory on the GPU --- */
+
+enum { LENT = 16 };
+
+static struct {
+    const char *base;
+    choir__block *block;
+} lent[LENT];
+static choir_device *device; /* this rank's */
+
+static trial_memory lend(const trial_memory *m)
+{
+    int i = 0;
+    size_t bytes = malloc_usable_size(m->base);
+    while (lent[i].base && lent[i].base != m->base)
+        i++;
+    lent[i].base = m->base;
+    if (!lent[i].block)
+        lent[i].block = choir__block_new(device, bytes);
+    char *there = choir__block_data(lent[i].block);
+    device->far->put(there, m->base, bytes);
+    trial_memory far = *m;
+    far.in = m->in ? there + (m->in - m->base) : NULL;
+    far.out = m->out ? there + (m->out - m->base) : NULL;
+    return far;
+}
+
+static void take_back(const trial_memory *m)
+{
+    for (int i = 0; i < LENT; i++)
+        if (lent[i].base == m->base) {
+            device->far->get(
+                m->base, choir__block_data(lent[i].block), malloc_usable_size(m->base));
+            choir__block_free(lent[i].block);
+            lent[i].base = NULL;
+            lent[i].block = NULL;
+        }
+}
+
+#define SUITE_LEND(m)      lend(m)
+#define SUITE_TAKE_BACK(m) take_back(m)
+#include "conformance/collectives.h"
+#include "comm/plugin.h"
+#include "rows_fixture.h"
+
+static float *on_gpu(int64_t count, const float *values, choir__block **block)
+{
+    *block = choir__block_new(device, (size_t)count * sizeof *values);
+    float *at = choir__block_data(*block);
+    device->far->put(at, values, (size_t)count * sizeof *values);
+    return at;
+}
+
+/* --- ranks --- */
+
+static choir_status join(const char *backend, int rank, choir_group **group)
+{
+    char name[16];
+    choir_group_opts opts = choir_group_defaults();
+    snprintf(name, sizeof name, "cuda:%d", rank);
+    opts.backend = backend;
+    opts.device = name;
+    opts.timeout_s = 60;
+    choir_status status = choir_group_init(NULL, opts, group);
+    device = status ? NULL : choir_device_find(name);
+    return device ? CHOIR_OK : status ? status : CHOIR_ERR_DEVICE;
+}
+
+/* What is the engine's own, and what NCCL's way: a GPU of software takes its time. */
+static int most_of_the_suite(choir_group *group, int world)
+{
+    static const int64_t sizes[] = {3, 20011};
+    static const suite_algorithm ways[] = {{NULL, true}, {"native", false}};
+    bool nccl = strcmp(choir_group_backend(group), "nccl") == 0;
+    for (int i = 0; i < 1 + nccl; i++) {
+        CHECK_OK(choir_group_algorithm(group, ways[i].name));
+        if (suite_sizes(group, &ways[i], sizes, 2) ||
+            (nccl && !i && world == 3 && suite_types(group, &ways[i])) ||
+            suite_several(group, &ways[i], false) || suite_several(group, &ways[i], true) ||
+            (!i && suite_split(group, &ways[i])))
+            return 1;
+    }
+    CHECK_OK(choir_group_algorithm(group, NULL));
+    return suite_messages(group, 3000);
+}
+
+static int whole_suite(int rank, int world, void *arg)
+{
+    choir_group *group;
+    CHECK_OK(join(arg, rank, &group));
+    CHECK(strcmp(choir_group_backend(group), arg) == 0);
+    if (most_of_the_suite(group, world))
+        return 1;
+    choir_group_free(group);
+    return 0;
+}
+
+/* The gradients' tree, and rows: exactly, from memory on the GPU. */
+static int trees(int rank, int world, void *arg)
+{
+    choir_group *group;
+    enum { COUNT = 20011, MOST = 8 };
+    static float nodes[MOST * COUNT], got[COUNT];
+    CHECK_OK(join(arg, rank, &group));
+    for (int64_t leaves = 1; leaves <= 7; leaves++)
+        for (int native = 0; native < 2; native++) {
+            choir__node mine[CHOIR__MAX_NODES];
+            choir__block *block;
+            int64_t lo, hi;
+            choir__tree_run(leaves, rank, world, &lo, &hi);
+            int n = choir__tree_nodes(lo, hi, mine);
+            for (int k = 0; k < n; k++)
+                for (int64_t i = 0; i < COUNT; i++)
+                    nodes[k * COUNT + i] = rows_sum(mine[k].start, mine[k].leaves, i, 1);
+            float *at = on_gpu(MOST * COUNT, nodes, &block), scale = 1.0f / (float)leaves;
+            CHECK_OK(choir__group_tree_reduce(
+                group, &(choir__tree_reduce){at, COUNT * sizeof(float), COUNT, leaves, scale,
+                           native ? CHOIR__NATIVE : CHOIR__AUTO}));
+            CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+            CHECK_OK(device->far->get(got, at, sizeof got));
+            for (int64_t i = 0; i < COUNT; i++) {
+                float want = rows_sum(0, leaves, i, scale), near = want - got[i];
+                float most = native ? 0.05f : 0; /* of numbers up to 2e4 */
+                CHECK(memcmp(&want, &got[i], sizeof want) == 0 ||
+                      (near <= most && -near <= most));
+            }
+            choir__block_free(block);
+        }
+    choir_group_free(group);
+    return 0;
+}
+
+static int rows(int rank, int world, void *arg)
+{
+    choir_group *group;
+    CHECK_OK(join(arg, rank, &group));
+    const rows_layout l = rows_lay_out(world, 7);
+    float *nodes = calloc((size_t)(8 * l.whole), sizeof *nodes);
+    float *out = calloc((size_t)(8 * l.own), sizeof *out);
+    for (int64_t total = 1; total <= 7; total++) {
+        choir__block *in_block, *out_block;
+        rows_trial t = {group, NULL, &l, nodes, out, l.whole, l.own, 0, total, total, 0.25f};
+        rows_fill(&t);
+        for (int64_t i = 0; i < l.own; i++)
+            out[i] = -7;
+        const choir__tree_scatter a = {.nodes = on_gpu(8 * l.whole, nodes, &in_block),
+            .node_stride = (size_t)l.whole * sizeof(float),
+            .cuts = l.cuts,
+            .cut_count = l.count,
+            .count = l.whole,
+            .leaves = total,
+            .total = total,
+            .out = on_gpu(8 * l.own, out, &out_block),
+            .out_stride = (size_t)l.own * sizeof(float),
+            .scale = 0.25f};
+        CHECK_OK(choir__group_tree_scatter(group, &a));
+        CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+        CHECK_OK(device->far->get(out, a.out, (size_t)l.own * sizeof *out));
+        if (rows_check(&t, out, 0, total, 0.25f))
+            return 1;
+        /* And all ranks' rows to all, apart and in place. */
+        for (int64_t i = 0; i < l.whole; i++)
+            nodes[i] = -1;
+        for (int in_place = 0; in_place < 2; in_place++) {
+            float *all = on_gpu(l.whole, nodes, &(choir__block *){NULL});
+            const choir__gather_rows g = {a.out, all, l.cuts, l.count, CHOIR_F32};
+            CHECK_OK(choir__group_gather_rows(group, &g));
+            CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+            CHECK_OK(device->far->get(nodes, all, (size_t)l.whole * sizeof *nodes));
+            for (int c = 0; c < l.count; c++)
+                for (int64_t i = 0; i < l.cuts[c].rows * l.cuts[c].row; i++) {
+                    float want = rows_sum(0, total, l.cuts[c].at + i, 0.25f);
+                    CHECK(memcmp(&want, &nodes[l.cuts[c].at + i], sizeof want) == 0);
+                }
+        }
+        choir__block_free(in_block);
+        choir__block_free(out_block);
+    }
+    choir_group_free(group);
+    free(nodes);
+    free(out);
+    return 0;
+}
+
+/* Round the ring, from GPU to GPU, in one batch. */
+static int messages(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__block *a, *b;
+    float x[1000], y[1000] = {0};
+    CHECK_OK(join(arg, rank, &group));
+    for (int i = 0; i < 1000; i++)
+        x[i] = (float)(1000 * rank + i);
+    float *from = on_gpu(1000, x, &a), *to = on_gpu(1000, y, &b);
+    choir_group_batch_begin(group);
+    CHECK_OK(choir_group_send(group, from, 1000, CHOIR_F32, (rank + 1) % world, NULL));
+    CHECK_OK(choir_group_receive(group, to, 1000, CHOIR_F32, (rank + world - 1) % world, NULL));
+    CHECK_OK(choir_group_batch_end(group, NULL));
+    CHECK_OK(device->far->get(y, to, sizeof y));
+    for (int i = 0; i < 1000; i++)
+        CHECK(y[i] == (float)(1000 * ((rank + world - 1) % world) + i));
+    choir__block_free(a);
+    choir__block_free(b);
+    choir_group_free(group);
+    return 0;
+}
+
+/* --- what NCCL refuses --- */
+
+static int one_card(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    (void)rank, (void)world;
+    opts.backend = arg;
+    opts.device = "cuda:0";
+    CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
+    CHECK(strstr(choir_error_message(), "ranks 0 and 1 both have GPU"));
+    CHECK(strstr(choir_error_message(), "--backend shm"));
+    return 0;
+}
+
+static int no_such_card(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    (void)world;
+    opts.backend = arg;
+    opts.device = rank ? "cuda:77" : NULL;
+    CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
+    CHECK(strstr(choir_error_message(), "rank 1: no device 'cuda:77'"));
+    return 0;
+}
+
+/* --- failures --- */
+
+/* Rank 1 goes without a word; the others wait for it on the GPU. */
+static int a_rank_dies(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__block *block;
+    static float x[20000];
+    (void)world;
+    CHECK_OK(join(arg, rank, &group));
+    float *at = on_gpu(20000, x, &block);
+    CHECK_OK(choir_group_all_reduce(group, at, 20000, CHOIR_F32, CHOIR_SUM, NULL));
+    if (rank == 1)
+        _exit(0); /* choir_spawn leaves the others alone then */
+    choir_status status = choir_group_all_reduce(group, at, 20000, CHOIR_F32, CHOIR_SUM, NULL);
+    CHECK(status == CHOIR_ERR_PEER_LOST);
+    CHECK(strstr(choir_error_message(), "rank 1 (pid "));
+    CHECK(strstr(choir_error_message(), "died during all_reduce"));
+    CHECK(choir_group_all_reduce(group, at, 1, CHOIR_F32, CHOIR_SUM, NULL) == status);
+    choir_group_free(group);
+    return 0;
+}
+
+/* The same in a sub-group, which is lost; the ranks of the other one go on. */
+static int a_sub_group_fails(int rank, int world, void *arg)
+{
+    choir_group *group, *half;
+    choir__block *block;
+    float x[100] = {0};
+    (void)world;
+    CHECK_OK(join(arg, rank, &group));
+    CHECK_OK(choir_group_split(group, rank / 2, rank, &half));
+    float *at = on_gpu(100, x, &block);
+    CHECK_OK(choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL));
+    if (rank == 3)
+        _exit(0);
+    choir_status status = choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL);
+    CHECK(status == (rank < 2 ? CHOIR_OK : CHOIR_ERR_PEER_LOST));
+    CHECK(!status || strstr(choir_error_message(), "rank 1 (pid "));
+    choir_group_free(half);
+    choir_group_free(group);
+    return 0;
+}
+
+/* NCCL itself reports an error: SOFTGPU_NCCL_FAIL. */
+static int nccl_fails(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__block *block;
+    float x[100] = {0};
+    choir_status status = CHOIR_OK;
+    (void)world;
+    if (rank == 0)
+        setenv("SOFTGPU_NCCL_FAIL", "3", 1);
+    CHECK_OK(join(arg, rank, &group));
+    float *at = on_gpu(100, x, &block);
+    for (int i = 0; i < 10 && !status; i++)
+        status = choir_group_all_reduce(group, at, 100, CHOIR_F32, CHOIR_SUM, NULL);
+    CHECK(status == CHOIR_ERR_DEVICE);
+    CHECK(strstr(choir_error_message(), "rank 0: NCCL: "));
+    CHECK(strstr(choir_error_message(), "system error"));
+    choir_group_free(group);
+    return 0;
+}
+
+/* --- tests --- */
+
+static void run(int world, choir_spawn_fn *fn, const char *backend)
+{
+    if (choir_spawn(world, fn, (void *)(uintptr_t)backend) != CHOIR_OK)
+        fail_msg("%s, world %d: %s", backend, world, choir_error_message());
+}
+
+static bool there_is(const char *plugin)
+{
+    char *path = choir__plugin_find(plugin, NULL);
+    free(path);
+    return path != NULL;
+}
+
+static void on_all(int world, choir_spawn_fn *fn)
+{
+    static const char *const backends[] = {"shm", "ucx", "nccl"};
+    for (size_t i = 0; i < CHOIR_COUNT(backends); i++)
+        if (!i || there_is(backends[i]))
+            run(world, fn, backends[i]);
+}
+
+static void test_suite(void **state)
+{
+    (void)state;
+    if (there_is("nccl"))
+        run(1, whole_suite, "nccl");
+    on_all(3, whole_suite);
+}
+
+static void test_trees(void **state)
+{
+    (void)state;
+    on_all(3, trees);
+    on_all(3, rows);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    on_all(3, messages);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    if (!there_is("nccl"))
+        skip();
+    run(2, one_card, "nccl");
+    run(2, no_such_card, "nccl");
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    on_all(3, a_rank_dies);
+    on_all(4, a_sub_group_fails);
+    if (there_is("nccl"))
+        run(2, nccl_fails, "nccl");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_suite),
+        cmocka_unit_test(test_trees),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
