@@ -10,7 +10,6 @@
  * tensors (a row of q is followed by the other heads'), which oneDNN's products dislike, so
  * a head is first copied to rows without gaps: a fifth of the time that this saves. */
 #include "device/cpu/isa/math.h"
-#include "device/cpu/onednn/onednn.h"
 
 enum { QUERIES = 128, SCORES = 1 << 17 }; /* at most, in a block */
 
