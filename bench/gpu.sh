@@ -27,7 +27,18 @@ default_of() { [ "${TINY:-no}" = yes ] && echo "$1" || echo "$2"; }
 GPT2=${GPT2:-$(default_of 2 64,32,16)} RESNET50=${RESNET50:-$(default_of 2 256)}
 BERT=${BERT:-$(default_of 2 64)} TOY=${TOY:-20}
 status=0
-for work in "gpt2=$GPT2" "resnet50=$RESNET50" "bert=$BERT" "toy=$TOY"; do
+
+# All there is as a table and as JSON; without Python the lines as they are.
+table() {
+    if "$python" -c '' 2>/dev/null; then
+        "$python" bench/peers/gpu_table.py "$out/choir" "$out/torch" ${GPU_JSON:+"$GPU_JSON"} ||
+            status=1
+    else
+        cat "$out/choir"
+    fi
+}
+trap 'echo "stopped before the end:"; table; exit 1' TERM # no time is left: what was measured
+for work in "gpt2=$GPT2" "toy=$TOY" "resnet50=$RESNET50" "bert=$BERT"; do
     [[ $work == *=- ]] && continue
     "$build/choir_bench_gpu" "${options[@]}" --json "$device" "$work" >>"$out/choir" || status=1
     "$python" -c 'import torch' 2>/dev/null || continue
@@ -35,14 +46,7 @@ for work in "gpt2=$GPT2" "resnet50=$RESNET50" "bert=$BERT" "toy=$TOY"; do
         2>"$out/why"
     grep -v -E 'Warning|warn' "$out/why" | tail -2 >&2
 done
-
-# The table, and all of it as JSON; without Python the lines as they are.
-if "$python" -c '' 2>/dev/null; then
-    "$python" bench/peers/gpu_table.py "$out/choir" "$out/torch" ${GPU_JSON:+"$GPU_JSON"} ||
-        status=1
-else
-    cat "$out/choir"
-fi
+table
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 if ((gpus >= 2)) && [[ $device == cuda:* ]]; then
