@@ -10,6 +10,7 @@
 
 #include "comm/group.h"
 #include "comm/pattern/tree.h"
+#include "parallel/env.h"
 #include "tensor/tensor.h"
 
 static choir_status take_device(choir__part *p, choir_device *device)
@@ -56,7 +57,7 @@ choir_status choir__part_open(choir__part *p, const choir__job *j)
     opts.timeout_s = j->timeout;
     opts.backend = j->backend;
     opts.key_file = j->key_file;
-    choir_status status = choir_env_init_with(&p->env, j->rendezvous, opts);
+    choir_status status = choir__env_join(&p->env, j->rendezvous, opts);
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->microbatches;

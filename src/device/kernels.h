@@ -4,8 +4,8 @@
  * writes the memory named there: it neither allocates nor waits. Pointers are device pointers.
  * dtype names the type of all floating operands unless a field says otherwise; kernels compute
  * in f32 (sums that need it in f64), or wholly in f64 for CHOIR_F64, which the reference
- * kernels alone offer. Beside operands of 16 bits the weights of norms, their statistics and the
- * weights' gradients are f32, and so is the table of rotary positions.
+ * kernels alone offer. Beside operands of 16 bits the weights of norms, their statistics and
+ * the weights' gradients are f32, and so is the table of rotary positions.
  *
  * "Rows" are the leading dimensions flattened, "cols" the last one, contiguous. Images are
  * channels-last: (N, H, W, C) in memory. Outputs never alias inputs unless a field says so. */

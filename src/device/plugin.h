@@ -35,8 +35,10 @@
         (ops, arg, gauges))                                                                    \
     X(void, choir_device_get_stats, (choir_device * device, choir_device_stats * stats),       \
         (device, stats))                                                                       \
-    X(choir__work, choir__work_of,                                                             \
-        (const choir_device *device, choir__task *fn, const void *args), (device, fn, args))
+    X(const char *, choir__work_text,                                                          \
+        (const choir_device *device, choir__task *fn, const void *args, char *text,            \
+            size_t bytes),                                                                     \
+        (device, fn, args, text, bytes))
 
 typedef struct choir__device_host {
 #define X(type, name, parameters, arguments) type(*name) parameters;

@@ -131,3 +131,70 @@ choir__work choir__work_of(const choir_device *device, choir__task *fn, const vo
         describe(args, &work);
     return work;
 }
+
+/* Where sizes stand in the arguments of kernels that have no more to tell: rows and columns, or
+ * a count of elements. */
+static const struct {
+    const char *name;
+    int rows, cols; /* places; cols 0: rows is a count */
+} sized[] = {
+#define ROWS(k)                                                                                \
+    {                                                                                          \
+#k, offsetof(choir__k_##k, rows), offsetof(choir__k_##k, cols)                         \
+    }
+#define COUNT(k)                                                                               \
+    {                                                                                          \
+#k, offsetof(choir__k_##k, n), 0                                                       \
+    }
+    ROWS(sum),
+    ROWS(max_rows),
+    ROWS(softmax),
+    ROWS(softmax_backward),
+    ROWS(layer_norm),
+    ROWS(layer_norm_backward),
+    ROWS(layer_norm_weights),
+    ROWS(swiglu),
+    ROWS(swiglu_backward),
+    ROWS(batch_norm),
+    ROWS(batch_norm_backward),
+    ROWS(cross_entropy),
+    ROWS(cross_entropy_backward),
+    ROWS(nll),
+    ROWS(nll_backward),
+    COUNT(fill),
+    COUNT(unary),
+    COUNT(unary_backward),
+    COUNT(add_scaled),
+    COUNT(dropout),
+    COUNT(random),
+    COUNT(embedding),
+    COUNT(pair_loss),
+    COUNT(pair_loss_backward),
+#undef ROWS
+#undef COUNT
+};
+
+static int64_t number_at(const void *args, int place)
+{
+    int64_t n;
+    memcpy(&n, (const char *)args + place, sizeof n);
+    return n;
+}
+
+const char *choir__work_text(
+    const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes)
+{
+    choir__work work = choir__work_of(device, fn, args);
+    for (size_t i = 0; work.name && !*work.shape && i < CHOIR_COUNT(sized); i++)
+        if (!strcmp(sized[i].name, work.name)) {
+            long long rows = number_at(args, sized[i].rows);
+            if (sized[i].cols)
+                snprintf(work.shape, sizeof work.shape, "%lldx%lld", rows,
+                    (long long)number_at(args, sized[i].cols));
+            else
+                snprintf(work.shape, sizeof work.shape, "of %lld", rows);
+        }
+    snprintf(text, bytes, "%s%s%s", work.name ? work.name : "a copy or a recorded step",
+        *work.shape ? " " : "", work.shape);
+    return text;
+}

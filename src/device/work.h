@@ -10,6 +10,11 @@ typedef struct choir__work {
     double flops;     /* of matrix products, convolutions, attention; else 0 */
 } choir__work;
 
+/* The same with a size for the kernels that have but rows and columns, or elements: for
+ * messages. */
+const char *choir__work_text(
+    const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes);
+
 choir__work choir__work_of(const choir_device *device, choir__task *fn, const void *args);
 
 #endif

@@ -1,11 +1,10 @@
 /* Rank, group, device of this process, out of the environment. */
-#include <choir/env.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/pattern/tree.h"
+#include "parallel/env.h"
 #include "tensor/tensor.h"
 
 choir_status choir_env_init(choir_env *env)
@@ -13,7 +12,7 @@ choir_status choir_env_init(choir_env *env)
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
-choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts)
+choir_status choir__env_join(choir_env *env, const char *method, choir_group_opts opts)
 {
     choir_group *group;
     choir_status status = choir_group_init(method, opts, &group);
@@ -23,12 +22,19 @@ choir_status choir_env_init_with(choir_env *env, const char *method, choir_group
         .rank = choir_group_rank(group), .world = choir_group_world(group), .group = group};
     env->local_rank = choir_group_local_rank(group, -1);
     env->microbatches = env->world;
-    env->device = choir__device_assigned(env->local_rank);
-    if (!env->device) {
-        choir_group_free(group);
-        return CHOIR_ERR_DEVICE;
-    }
     return CHOIR_OK;
+}
+
+choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts)
+{
+    choir_status status = choir__env_join(env, method, opts);
+    if (status != CHOIR_OK)
+        return status;
+    env->device = choir__device_assigned(env->local_rank);
+    if (env->device)
+        return CHOIR_OK;
+    choir_env_free(env);
+    return CHOIR_ERR_DEVICE;
 }
 
 void choir_env_free(choir_env *env)

@@ -141,11 +141,10 @@ const char *choir__cuda_fault_text(const choir__cuda_fault *f, char *text, size_
 /* "matmul 64x10x128", or what is known of it. */
 static void name_task(const cuda_stream *s, const ran_task *t, char *text, size_t bytes)
 {
-    choir__work work = {.name = "a collective"};
     if (s->cuda.device)
-        work = choir__work_of(s->cuda.device, t->fn, t->args);
-    snprintf(text, bytes, "%s%s%s", work.name ? work.name : "a copy or a recorded step",
-        *work.shape ? " " : "", work.shape);
+        choir__work_text(s->cuda.device, t->fn, t->args, text, bytes);
+    else
+        snprintf(text, bytes, "a collective");
 }
 
 static choir_status say_error(cuda_stream *s, cudaError_t error)
@@ -353,6 +352,7 @@ static bool begin(choir__stream *first)
     s->cuda.refused = false;
     s->cuda.capturing =
         cudaStreamBeginCapture(s->cuda.stream, cudaStreamCaptureModeRelaxed) == cudaSuccess;
+    cudaGetLastError(); /* no kernel's */
     return s->cuda.capturing;
 }
 

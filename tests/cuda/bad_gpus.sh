@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# GPUs that cannot be used: one sentence each, and programs that asked for none go on. The soft
+# GPU stands for all of them.
+. "$(dirname "$0")/../cli/lib.sh"
+unset CHOIR_DEVICE
+[ -n "${CHOIR_PLUGIN_PATH:-}" ] || skip "a real GPU cannot be made to fail"
+
+# refused PART ENV...: training on cuda:0 says so, and auto takes the processor.
+refused() {
+    local part=$1
+    shift
+    choir() { timeout 60 env "${environment[@]}" "$CHOIR" "$@"; }
+    environment=("$@")
+    if choir train --devices cuda:0 --steps 1 --model toy random >out 2>err; then
+        fail "trained on cuda:0 with $*"
+    fi
+    [ "$(wc -l <err)" = 1 ] && grep -qF "$part" err || fail "with $*: $(cat err)"
+    case $part in
+    *driver* | *"no GPU"*)
+        choir train --devices auto --steps 1 --model toy random >out 2>err || fail "auto with $*"
+        grep -q '^  cpu:0 ' out || fail "auto with $* is not the processor: $(cat out)"
+        choir info | grep -qF "$part" || fail "info with $*" ;;
+    esac
+}
+
+check refused "driver is too old: it serves CUDA 12.4" SOFTGPU_DRIVER=12040
+check refused "the NVIDIA driver shows no GPU" SOFTGPU_COUNT=0
+check refused "shows no GPU; CUDA_VISIBLE_DEVICES is 7" CUDA_VISIBLE_DEVICES=7
+check refused "no device 'cuda:0'" CHOIR_PLUGIN_PATH=/nowhere
+finish

@@ -1,0 +1,279 @@
+/* The CUDA device from above: values that travel, figures, what goes wrong and how it is told,
+ * recorded steps as graphs. On a GPU, or the soft one (tests/softgpu), which alone can be told
+ * to fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/choir.h>
+
+#include "device/far.h"
+#include "softgpu/fail.h"
+#include "tensor/tensor.h"
+
+static choir_device *first, *second, *host;
+
+static int devices(void **state)
+{
+    (void)state;
+    setenv("CHOIR_CUDA_DEVICES", "4", 1);
+    first = choir_device_find("cuda:0");
+    second = choir_device_find("cuda:1");
+    host = choir_device_find("cpu:0");
+    if (!first)
+        print_message("%s\n", choir_error_message());
+    return first && second && host ? 0 : -1;
+}
+
+/* The soft GPU's function of that name; on a real one the test is skipped. */
+static void *soft(const char *name)
+{
+    void *fn = dlsym(RTLD_DEFAULT, name);
+    if (!fn) { /* plug-ins are loaded for themselves */
+        void *library = dlopen("libsoftgpu.so", RTLD_NOW | RTLD_NOLOAD);
+        fn = library ? dlsym(library, name) : NULL;
+    }
+    if (!fn)
+        skip();
+    return fn;
+}
+
+static void fail_next(softgpu_call call, int n)
+{
+    void (*fn)(softgpu_call, int);
+    *(void **)&fn = soft("softgpu_fail_next");
+    fn(call, n);
+}
+
+static void heal(choir_device *device)
+{
+    void (*fn)(void);
+    *(void **)&fn = soft("softgpu_heal");
+    fn();
+    choir__queue_clear(device->queue);
+}
+
+static void ok(choir_status status)
+{
+    if (status != CHOIR_OK)
+        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
+}
+
+static void assert_said(const char *part)
+{
+    if (!strstr(choir_error_message(), part))
+        fail_msg("'%s' says nothing of '%s'", choir_error_message(), part);
+}
+
+/* --- values --- */
+
+/* Host, GPU, another device on it, a processor, in another layout and type on the way. */
+static void values_travel(void **state)
+{
+    (void)state;
+    enum { N = 5, M = 7 };
+    float x[N * M], y[N * M];
+    for (int i = 0; i < N * M; i++)
+        x[i] = (float)i - 11.5f;
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *t = choir_from(run, CHOIR_F32, choir_dims(N, M), x);
+    t = choir_to(choir_transpose(choir_to(t, second), 0, 1), host);
+    t = choir_to(choir_transpose(choir_to(choir_cast(t, CHOIR_F64), first), 0, 1), second);
+    ok(choir_read(choir_cast(t, CHOIR_F32), y, sizeof y));
+    assert_memory_equal(x, y, sizeof x);
+    assert_true(choir_item(choir_sum(choir_to(t, first))) == 192.5);
+    ok(choir_scope_close(run));
+}
+
+/* More than one pinned piece, from memory that goes as soon as choir_write returns. */
+static void large_values_travel(void **state)
+{
+    (void)state;
+    enum { N = 3 << 20 };
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 1001);
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *t = choir_from(run, CHOIR_F32, choir_dims(N), x);
+    memset(x, 0, N * sizeof *x);
+    ok(choir_read(t, y, N * sizeof *y));
+    for (int i = 0; i < N; i++)
+        assert_true(y[i] == (float)(i % 1001));
+    ok(choir_scope_close(run));
+    free(x);
+    free(y);
+}
+
+static void memory_is_far(void **state)
+{
+    (void)state;
+    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *t = choir_from(run, CHOIR_F32, choir_dims(4), x);
+    ok(choir_device_sync(first));
+    const choir__far *far = choir__far_of(choir__data(t));
+    assert_ptr_equal(far, first->far);
+    assert_null(choir__far_of(x));
+    ok(far->get(y, choir__data(t), sizeof y));
+    assert_memory_equal(x, y, sizeof x);
+    ok(choir_scope_close(run));
+}
+
+static void figures(void **state)
+{
+    (void)state;
+    choir_device_stats before, after;
+    choir_device_get_stats(first, &before);
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *x = choir_randn(run, choir_dims(64, 64), "x");
+    ok(choir_device_sync(first));
+    (void)choir_item(choir_sum(choir_matmul(x, x)));
+    choir_device_get_stats(first, &after);
+    assert_true(after.bytes_now >= before.bytes_now + 2 * 64 * 64 * 4);
+    assert_true(after.bytes_peak >= after.bytes_now && after.busy_s > before.busy_s);
+    assert_true(after.tasks > before.tasks && after.queue_depth == 0);
+    ok(choir_scope_close(run));
+}
+
+/* --- what goes wrong --- */
+
+static void mixing_devices(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *x = choir_zeros(run, CHOIR_F32, choir_dims(4, 4));
+    choir_matmul(x, choir_to(x, host));
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_DEVICE);
+    assert_said("operand 0 is on cuda:0, operand 1 on cpu:0; choir_to moves one");
+    choir_scope_close(run);
+}
+
+static void out_of_memory(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_zeros(run, CHOIR_F32, choir_dims(1 << 20, 1 << 20));
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_MEMORY);
+    assert_said("out of memory on cuda:0 for f32 (1048576, 1048576), 4398046511104 bytes");
+    assert_said("GiB this process has");
+    choir_scope_close(run);
+    run = choir_scope_open(first, 1); /* the next run has what it needs */
+    assert_true(choir_item(choir_sum(choir_full(run, CHOIR_F32, choir_dims(3), 2))) == 6);
+    ok(choir_scope_close(run));
+}
+
+static void an_id_out_of_range(void **state)
+{
+    (void)state;
+    int64_t ids[3] = {0, 9, 1};
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *table = choir_zeros(run, CHOIR_F32, choir_dims(5, 4));
+    choir_embedding(table, choir_from(run, CHOIR_I64, choir_dims(3), ids));
+    assert_int_not_equal(choir_device_sync(first), CHOIR_OK);
+    assert_said("cuda:0: ");
+    assert_said("id 9");
+    assert_said("[0, 5)");
+    choir__queue_clear(first->queue);
+    choir_scope_close(run);
+}
+
+/* The GPU goes on to the end of what it was given; the first fault is told, once. */
+static void kernels_that_fail_are_named(void **state)
+{
+    (void)state;
+    soft("softgpu_heal");
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *x = choir_zeros(run, CHOIR_F32, choir_dims(12, 5));
+    ok(choir_device_sync(first));
+    fail_next(SOFTGPU_FAIL_KERNEL, 2);
+    choir_softmax(choir_relu(x));
+    choir_relu(x);
+    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
+    assert_said("cuda:0: softmax 12x5 failed on GPU 0: ");
+    heal(first);
+    fail_next(SOFTGPU_FAIL_LAUNCH, 1); /* refused at once */
+    choir_relu(x);
+    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
+    assert_said("cuda:0: unary of 60: ");
+    heal(first);
+    choir_scope_close(run);
+}
+
+static void a_process_with_gpus_does_not_fork(void **state)
+{
+    (void)state;
+    assert_int_equal(choir_spawn(2, NULL, NULL), CHOIR_ERR_STATE);
+    assert_said("spawn ranks first");
+}
+
+/* --- recorded steps --- */
+
+struct job {
+    choir_module *net;
+    choir_optim *optim;
+    choir_tensor *x, *loss;
+};
+
+static choir_status train(choir_scope *step, void *arg)
+{
+    struct job *j = arg;
+    choir_tensor *y = choir_forward(j->net, choir_in(step, j->x));
+    j->loss = choir_keep(j->x->scope, choir_mean(choir_square(y)));
+    choir_status status = choir_backward(choir_mean(choir_square(y)));
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+/* The loss after so many steps; capture: what the first attempt to capture meets. */
+static double loss_after(int steps, bool recorded, int fails)
+{
+    choir_scope *run = choir_scope_open(first, 3);
+    struct job j = {.x = choir_randn(run, choir_dims(8, 6), "x")};
+    j.net = choir_nn_sequential(run, choir_nn_linear(run, 6, 16), choir_nn_relu(run),
+        choir_nn_dropout(run, 0.2f), choir_nn_linear(run, 16, 3));
+    choir_adamw_opts opts = choir_adamw_defaults();
+    opts.lr = 0.05f;
+    j.optim = choir_adamw(run, j.net, opts);
+    for (int i = 0; i < steps; i++) {
+        if (i == 3 && fails >= 0)
+            fail_next((softgpu_call)fails, 1);
+        choir_scope *step = recorded ? NULL : choir_step_open(run, (uint64_t)i);
+        ok(recorded ? choir_step(run, train, &j) : train(step, &j));
+        ok(recorded ? CHOIR_OK : choir_scope_close(step));
+    }
+    double loss = choir_item(j.loss);
+    ok(choir_scope_close(run));
+    return loss;
+}
+
+static void replays_have_the_same_bits(void **state)
+{
+    (void)state;
+    assert_true(loss_after(8, true, -1) == loss_after(8, false, -1));
+}
+
+static void what_is_not_captured_is_issued(void **state)
+{
+    (void)state;
+    soft("softgpu_heal"); /* else it is skipped */
+    double loss = loss_after(8, false, -1);
+    assert_true(loss_after(8, true, SOFTGPU_FAIL_CAPTURE) == loss);
+    assert_true(loss_after(8, true, SOFTGPU_FAIL_GRAPH) == loss);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_travel),
+        cmocka_unit_test(large_values_travel), cmocka_unit_test(memory_is_far),
+        cmocka_unit_test(figures), cmocka_unit_test(mixing_devices),
+        cmocka_unit_test(out_of_memory), cmocka_unit_test(an_id_out_of_range),
+        cmocka_unit_test(a_process_with_gpus_does_not_fork),
+        cmocka_unit_test(replays_have_the_same_bits),
+        cmocka_unit_test(what_is_not_captured_is_issued),
+        cmocka_unit_test(kernels_that_fail_are_named)};
+    return cmocka_run_group_tests(tests, devices, NULL);
+}

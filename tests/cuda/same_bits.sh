@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# On GPUs, too, the same cut into micro-batches gives the same bits, whoever computes them: one
+# device, several virtual ones on a card under every strategy of one process, ranks that share it.
+. "$(dirname "$0")/../cli/lib.sh"
+
+export CHOIR_CUDA_DEVICES=4
+make_text text 200
+
+# train FILE ARG...
+train() {
+    local file=$1
+    shift
+    good train --json --microbatches 4 --batch-size 8 --steps 5 --no-eval "$@" && mv out "$file"
+}
+
+# agree STRATEGY... -- ARG...
+agree() {
+    local strategies=()
+    while [ "$1" != -- ]; do strategies+=("$1"); shift; done
+    shift
+    train single --devices cuda:0 "$@" || return
+    for strategy in "${strategies[@]}"; do
+        case $strategy in
+        ddp* | fsdp*) train other --strategy "$strategy" --nproc 2 --devices cuda:0-1 "$@" ;;
+        *) train other --strategy "$strategy" --devices cuda:0-1 "$@" ;;
+        esac || return
+        same_run single other
+    done
+}
+
+pipelines=(pipeline:schedule=gpipe pipeline:schedule=1f1b pipeline:schedule=zero-bubble)
+check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=2 -- \
+    --model "$gpt,dropout=0.1" text
+check agree dp mp pipeline:schedule=zero-bubble ddp fsdp -- --optimizer sgd:momentum=0.9 \
+    --model resnet18:width=4,image=16,classes=5,small=1 random
+check agree dp mp ddp fsdp -- --model lstm:layers=2,hidden=8,in=4,context=6,dropout=0.1 text
+check agree mp ddp fsdp -- --optimizer lamb \
+    --model llama:layers=1,heads=2,width=16,context=12 text
+check agree dp ddp -- --model "$gpt" --amp bf16 text
+finish
