@@ -95,7 +95,7 @@ if(CHOIR_CUDA_FOUND)
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
     src/device/plugin_side.c)
   # Where the CPU's bits are promised, and a sum's whoever made its terms.
-  set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding.cu
+  set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu
     PROPERTIES COMPILE_OPTIONS "-fmad=false")
   set_target_properties(choir_cuda PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
     CUDA_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)

@@ -114,8 +114,9 @@ typedef struct choir__k_add_scaled {
 } choir__k_add_scaled;
 
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
- * f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed tree:
- * lane i += lane i+8, then +4, +2, +1. */
+ * On processors f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed
+ * tree: lane i += lane i+8, then +4, +2, +1. Other devices have an order of their own, which
+ * follows from the shape alone. */
 typedef struct choir__k_sum {
     const void *x;
     void *y;

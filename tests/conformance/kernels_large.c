@@ -207,6 +207,31 @@ static void gradients_of_tables(void **state)
     free(expected);
 }
 
+/* Entries of unlike lengths, one of them of several blocks and none at a multiple of 16 bytes.
+ */
+static void unscale(void **state)
+{
+    (void)state;
+    enum { N = 9001 };
+    static const int64_t sizes[] = {N - 122, 3, 1, 117};
+    const float inverse = 1.0f / 3;
+    float *g = uniform(N, -1, 1), *expected = malloc(N * sizeof *g);
+    choir__opt_entry *entries = calloc(CHOIR_COUNT(sizes), sizeof *entries);
+    memcpy(expected, g, N * sizeof *g);
+    for (int side = 0; side < 2; side++) {
+        float *at = (side ? g : expected) + 1;
+        for (size_t e = 0; e < CHOIR_COUNT(sizes); at += sizes[e++])
+            entries[e] = (choir__opt_entry){.grad = at, .n = sizes[e], .row = 1};
+        choir__k_unscale k = {
+            .entries = entries, .count = CHOIR_COUNT(sizes), .inverse = &inverse};
+        side ? first_table()->unscale(&k) : choir__cpu_kernels("baseline")->unscale(&k);
+    }
+    assert_memory_equal(g, expected, N * sizeof *g);
+    free(g);
+    free(expected);
+    free(entries);
+}
+
 /* A row gives the same bits wherever its memory begins. */
 static void rows_anywhere(void **state)
 {
@@ -354,6 +379,7 @@ int main(void)
         cmocka_unit_test(many_elements),
         cmocka_unit_test(the_processors_numbers),
         cmocka_unit_test(gradients_of_tables),
+        cmocka_unit_test(unscale),
         cmocka_unit_test(rows_anywhere),
         cmocka_unit_test(copies),
         cmocka_unit_test(faults),

@@ -5,13 +5,9 @@
  * so that both sides are read and written along their rows; or element by element, in words as
  * wide as shape and strides allow.
  *
- * What is not in this GPU's memory is *far*: it is reached by plain copies of bytes alone. So a
- * far side whose elements fill a stretch of memory is copied as that, to or from scratch memory
- * of the same dtype and strides here; one with gaps on the host is packed there first. */
-#include <stdlib.h>
-
+ * What is not in this GPU's memory is copied by copy_far.cu. */
+#include "device/cuda/copy.cuh"
 #include "device/cuda/vector.cuh"
-#include "device/cuda/walk.cuh"
 
 /* --- one element to another type --- */
 
@@ -236,27 +232,6 @@ static void launch_move(const walk *part, void *y, const void *x, size_t size)
     }
 }
 
-/* A side of a copy. */
-typedef struct side {
-    char *p;
-    choir_dtype dtype;
-    int64_t size; /* of an element */
-} side;
-
-static bool is_run(const walk *w)
-{
-    return w->ndim == 1 && w->stride[0][0] == 1 && w->stride[0][1] == 1;
-}
-
-/* Bytes, wherever they are. */
-static bool copy_bytes(void *y, const void *x, int64_t bytes)
-{
-    return choir__cuda_ok(
-        cudaMemcpyAsync(
-            y, x, (size_t)bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
-        "a copy's cudaMemcpyAsync");
-}
-
 static void launch_convert_run(const side *y, const side *x, int64_t n)
 {
     run r = {y->p, x->p, n};
@@ -273,7 +248,7 @@ static void launch_convert_run(const side *y, const side *x, int64_t n)
     });
 }
 
-static void copy_here(const walk *w, const side *y, const side *x)
+void choir__cuda_copy_here(const walk *w, const side *y, const side *x)
 {
     int64_t begin[WALK_OPERANDS] = {0};
     bool same = y->dtype == x->dtype;
@@ -303,150 +278,6 @@ static void copy_here(const walk *w, const side *y, const side *x)
     });
 }
 
-/* --- far memory --- */
-
-/* Whether operand o's elements fill a stretch of memory, in whichever order. */
-static bool fills(const walk *w, int o)
-{
-    int64_t expected = 1;
-    for (int done = 0; done < w->ndim; done++) {
-        int d = 0;
-        while (d < w->ndim && w->stride[d][o] != expected)
-            d++;
-        if (d == w->ndim)
-            return false;
-        expected *= w->shape[d];
-    }
-    return true;
-}
-
-/* From an operand's first element through its last. */
-static int64_t span(const walk *w, int o)
-{
-    int64_t last = 0;
-    for (int d = 0; d < w->ndim; d++)
-        last += (w->shape[d] - 1) * w->stride[d][o];
-    return last + 1;
-}
-
-/* Operand o as one run in the order of the walk. */
-static void make_row_major(walk *w, int o)
-{
-    int64_t stride = 1;
-    for (int d = w->ndim - 1; d >= 0; d--) {
-        w->stride[d][o] = stride;
-        stride *= w->shape[d];
-    }
-}
-
-/* Calls f(i, off) for each row of operand o: its i-th element in the walk's order, and where it
- * lies. Rows are the last dimension where that is contiguous, else single elements. */
-template <class F> static void each_row(const walk *w, int o, F f)
-{
-    int rows = w->stride[w->ndim - 1][o] == 1 ? w->ndim - 1 : w->ndim;
-    int64_t at[CHOIR__MAX_DIMS] = {0}, off = 0, i = 0;
-    int64_t length = rows < w->ndim ? w->shape[rows] : 1;
-    for (;;) {
-        int d = rows - 1;
-        f(i, off, length);
-        i += length;
-        for (; d >= 0; d--) {
-            off += w->stride[d][o];
-            if (++at[d] < w->shape[d])
-                break;
-            off -= w->stride[d][o] * w->shape[d];
-            at[d] = 0;
-        }
-        if (d < 0)
-            return;
-    }
-}
-
-static char *temporary(int64_t bytes)
-{
-    char *p = (char *)malloc((size_t)bytes);
-    if (!p)
-        choir__queue_fail(
-            CHOIR_ERR_MEMORY, "a copy has no %lld bytes of the host's memory", (long long)bytes);
-    return p;
-}
-
-static bool wait_stream(void)
-{
-    return choir__cuda_ok(cudaStreamSynchronize(choir__cuda_here()->stream), "a copy's wait");
-}
-
-/* Makes x near: to scratch memory, w's operand 1 and *x becoming that. */
-static bool fetch(walk *w, side *x)
-{
-    bool gaps = !fills(w, 1), host = choir__cuda_gpu_of(x->p) < 0;
-    int64_t n = walk_count(w), count = gaps && !host ? span(w, 1) : n;
-    char *here = (char *)choir__cuda_scratch(2, (size_t)(count * x->size)), *packed = x->p;
-    if (!here)
-        return false;
-    if (gaps && host) {
-        if (!(packed = temporary(n * x->size)))
-            return false;
-        each_row(w, 1, [&](int64_t i, int64_t off, int64_t length) {
-            memcpy(packed + i * x->size, x->p + off * x->size, (size_t)(length * x->size));
-        });
-        make_row_major(w, 1);
-    }
-    bool ok = copy_bytes(here, packed, count * x->size);
-    if (packed != x->p) {
-        ok = wait_stream() && ok;
-        free(packed);
-    }
-    x->p = here;
-    return ok;
-}
-
-/* To a y with gaps that is far, out of n packed elements here. */
-static void spread(const walk *w, const side *y, char *packed, int64_t n)
-{
-    if (choir__cuda_gpu_of(y->p) >= 0) {
-        each_row(w, 0, [&](int64_t i, int64_t off, int64_t length) {
-            copy_bytes(y->p + off * y->size, packed + i * y->size, length * y->size);
-        });
-        return;
-    }
-    char *host = temporary(n * y->size);
-    if (host && copy_bytes(host, packed, n * y->size) && wait_stream())
-        each_row(w, 0, [&](int64_t i, int64_t off, int64_t length) {
-            memcpy(y->p + off * y->size, host + i * y->size, (size_t)(length * y->size));
-        });
-    free(host);
-}
-
-static void copy_far(walk w, const side *y, side x)
-{
-    int gpu = choir__cuda_here()->gpu;
-    bool y_far = choir__cuda_gpu_of(y->p) != gpu, x_far = choir__cuda_gpu_of(x.p) != gpu;
-    int64_t n = walk_count(&w);
-    if (is_run(&w) && y->dtype == x.dtype) {
-        copy_bytes(y->p, x.p, n * y->size);
-        return;
-    }
-    if (x_far && !fetch(&w, &x))
-        return;
-    if (!y_far) {
-        copy_here(&w, y, &x);
-        return;
-    }
-    side here = *y;
-    walk near = w;
-    if (!(here.p = (char *)choir__cuda_scratch(3, (size_t)(n * y->size))))
-        return;
-    bool gaps = !fills(&w, 0);
-    if (gaps)
-        make_row_major(&near, 0);
-    copy_here(&near, &here, &x);
-    if (gaps)
-        spread(&w, y, here.p, n);
-    else
-        copy_bytes(y->p, here.p, n * y->size);
-}
-
 extern "C" void choir__cuda_copy(const choir__k_copy *k)
 {
     walk w = {};
@@ -463,7 +294,7 @@ extern "C" void choir__cuda_copy(const choir__k_copy *k)
     side x = {(char *)k->x.p, k->x_dtype, (int64_t)choir_dtype_size(k->x_dtype)};
     int gpu = choir__cuda_here()->gpu;
     if (choir__cuda_gpu_of(y.p) == gpu && choir__cuda_gpu_of(x.p) == gpu)
-        copy_here(&w, &y, &x);
+        choir__cuda_copy_here(&w, &y, &x);
     else
-        copy_far(w, &y, x);
+        choir__cuda_copy_far(&w, &y, &x);
 }

@@ -1,7 +1,7 @@
 /* What is a few numbers: bytes from the host, a gradient scaler's verdict and its numbers.
  * Nothing of it comes to the host, so that a step can be recorded; the optimizer's kernels read
  * the verdict. And unscale, which goes with them. */
-#include "device/cuda/vector.cuh"
+#include "device/cuda/entries.cuh"
 
 /* The bytes travel as the kernel's argument, which a captured launch keeps. */
 static __global__ void store_bytes(const choir__k_store k)
@@ -77,30 +77,31 @@ extern "C" void choir__cuda_scaler_update(const choir__k_scaler_update *k)
     launch(scaler_update, 1, WARP, 0, u);
 }
 
-/* The entries lie on the GPU, so nobody here knows how long they are: CROWD blocks look at each
- * of them, and those that find nothing to do leave. */
-enum { CROWD = 64 };
+struct unscaling {
+    entry_table t;
+    const float *inverse;
+};
 
-static __global__ void unscale(choir__k_unscale k)
+static __global__ void __launch_bounds__(BLOCK, RESIDENT) unscale(unscaling k)
 {
-    typedef access<float, 4> A;
     float by = *k.inverse;
-    for (int64_t e = blockIdx.y; e < k.count; e += gridDim.y) {
-        float *grad = (float *)k.entries[e].grad;
-        int64_t n = k.entries[e].n, lead = (int64_t)((uintptr_t)grad % 16 / sizeof *grad);
-        for (int64_t c = first_thread() * A::N - lead; c < n; c += all_threads() * A::N) {
-            float v[A::N];
-            load<A>(v, grad, c, n);
-            for (int j = 0; j < A::N; j++)
+    for (int64_t i = blockIdx.x; i < k.t.before[k.t.count].of[CHUNKS]; i += gridDim.x) {
+        int64_t own = entry_with(k.t, i, CHUNKS);
+        float *grad = (float *)k.t.entries[own].grad;
+        int64_t at = (i - k.t.before[own].of[CHUNKS]) * CHUNK, n = k.t.entries[own].n;
+        for (int64_t c = at + threadIdx.x * QUAD; c < at + CHUNK && c < n; c += BLOCK * QUAD) {
+            float v[QUAD];
+            load_quad(v, grad + c, n - c);
+            for (int j = 0; j < QUAD; j++)
                 v[j] *= by;
-            store<A>(grad, c, n, v);
+            store_quad(grad + c, v, n - c);
         }
     }
 }
 
 extern "C" void choir__cuda_unscale(const choir__k_unscale *k)
 {
-    unsigned entries = (unsigned)choir__min(k->count, 1024);
-    if (k->count > 0)
-        launch(unscale, dim3(CROWD, entries), BLOCK, 0, *k);
+    unscaling u = {table_of(k->entries, k->count), k->inverse};
+    if (k->count > 0 && u.t.before)
+        launch(unscale, rounds(RESIDENT), BLOCK, 0, u);
 }

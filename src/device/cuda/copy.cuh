@@ -1,0 +1,35 @@
+/* What copies on one GPU (copy.cu) and those that reach beyond it (copy_far.cu) share. */
+#ifndef CHOIR_COPY_CUH
+#define CHOIR_COPY_CUH
+
+#include "device/cuda/walk.cuh"
+
+/* A side of a copy. */
+typedef struct side {
+    char *p;
+    choir_dtype dtype;
+    int64_t size; /* of an element */
+} side;
+
+/* Whether the two sides are one run each. */
+inline bool is_run(const walk *w)
+{
+    return w->ndim == 1 && w->stride[0][0] == 1 && w->stride[0][1] == 1;
+}
+
+/* Bytes, wherever they are. */
+inline bool copy_bytes(void *y, const void *x, int64_t bytes)
+{
+    return choir__cuda_ok(
+        cudaMemcpyAsync(
+            y, x, (size_t)bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
+        "a copy's cudaMemcpyAsync");
+}
+
+/* Both sides are in this GPU's memory. */
+void choir__cuda_copy_here(const walk *w, const side *y, const side *x);
+
+/* At least one is not. */
+void choir__cuda_copy_far(const walk *w, const side *y, const side *x);
+
+#endif
