@@ -51,7 +51,7 @@ extern "C" void choir__cuda_attention(const choir__k_attention *args)
 }
 
 /* delta[b, h, t] = rowsum(gy y): a warp a row. */
-template <class T> __global__ void row_products(attend k)
+template <class T> static __global__ void row_products(attend k)
 {
     int64_t rows = k.n.b * k.n.h * k.n.t, step = all_threads() / WARP;
     for (int64_t i = first_thread() / WARP; i < rows; i += step) {

@@ -33,7 +33,7 @@ static const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
 
 /* Rows [first, first + ROWS) of a head into a tile; zeros beyond `count` rows and d columns. */
 template <int D, int ROWS, class T>
-__device__ inline void fill_tile(
+static __device__ inline void fill_tile(
     T *tile, const T *head, int64_t stride, int first, int count, int d, bool aligned)
 {
     for (int i = threadIdx.x; i < ROWS * (D / 8); i += blockDim.x) {
@@ -53,8 +53,8 @@ __device__ inline void fill_tile(
 /* A warp's 16 rows of sums, times a factor for rows g and g + 8, to rows [first, ...) of a
  * head, by way of its own 16 rows of a tile. */
 template <int D, class T>
-__device__ inline void put_rows(T *tile, const float (&sum)[D / 8][4], float low, float high,
-    T *head, int64_t stride, int first, int count, int d, bool aligned)
+static __device__ inline void put_rows(T *tile, const float (&sum)[D / 8][4], float low,
+    float high, T *head, int64_t stride, int first, int count, int d, bool aligned)
 {
     int lane = lane_id(), g = lane / 4, q = lane % 4 * 2;
     __syncwarp();
@@ -80,7 +80,7 @@ __device__ inline void put_rows(T *tile, const float (&sum)[D / 8][4], float low
 
 /* sum (16, COLS) += A (16, D) times the transpose of B (COLS, D), both in shared memory. */
 template <int D, int COLS, class T>
-__device__ inline void scores(float (&sum)[COLS / 8][4], const T *a, const T *b)
+static __device__ inline void scores(float (&sum)[COLS / 8][4], const T *a, const T *b)
 {
     uint32_t first[4], second[2][2];
 #pragma unroll
@@ -97,7 +97,8 @@ __device__ inline void scores(float (&sum)[COLS / 8][4], const T *a, const T *b)
 
 /* sum (16, D) += P (16, COLS), in registers, times B (COLS, D). */
 template <int D, int COLS, class T>
-__device__ inline void weigh(float (&sum)[D / 8][4], const float (&p)[COLS / 8][4], const T *b)
+static __device__ inline void weigh(
+    float (&sum)[D / 8][4], const float (&p)[COLS / 8][4], const T *b)
 {
     uint32_t first[4], second[2][2];
 #pragma unroll
@@ -112,7 +113,7 @@ __device__ inline void weigh(float (&sum)[D / 8][4], const float (&p)[COLS / 8][
     }
 }
 
-template <int COUNT> __device__ inline void clear(float (&sum)[COUNT][4])
+template <int COUNT> static __device__ inline void clear(float (&sum)[COUNT][4])
 {
 #pragma unroll
     for (int n = 0; n < COUNT; n++)
@@ -137,7 +138,7 @@ struct running {
 
 /* s becomes 2^(s c - top c), and sums made under an older top shrink. */
 template <int D, int KEYS>
-__device__ inline void soften(
+static __device__ inline void soften(
     float (&s)[KEYS / 8][4], float (&out)[D / 8][4], running &r, float c)
 {
 #pragma unroll
@@ -166,8 +167,8 @@ __device__ inline void soften(
 /* Adds the bias, to scores then in units of log 2, and hides keys that are not seen. t: the
  * query of the lane's row g; s0: the tile's first key. */
 template <int KEYS, class T>
-__device__ inline void dress(float (&s)[KEYS / 8][4], const attend &k, const T *bias, int t,
-    int s0, bool all, float scale)
+static __device__ inline void dress(float (&s)[KEYS / 8][4], const attend &k, const T *bias,
+    int t, int s0, bool all, float scale)
 {
     if (all && !bias)
         return;
@@ -184,7 +185,7 @@ __device__ inline void dress(float (&s)[KEYS / 8][4], const attend &k, const T *
 }
 
 template <class T, int D, int M>
-__global__ void __launch_bounds__(128) attention_forward(attend k)
+static __global__ void __launch_bounds__(128) attention_forward(attend k)
 {
     typedef forward_tiles<T, D, M> tiles;
     constexpr int KEYS = tiles::KEYS, QUERIES = tiles::QUERIES;
@@ -291,19 +292,19 @@ template <class T, int D> struct backward_tiles {
 
 /* A row's log sum exp in units of log 2; one that makes all its exponentials 0 where there is
  * no such row, or it saw nothing. */
-__device__ inline float lse_at(const attend &k, int64_t head, int64_t t)
+static __device__ inline float lse_at(const attend &k, int64_t head, int64_t t)
 {
     float lse = t < k.n.t ? ((const float *)k.lse)[head * k.n.t + t] : INFINITY;
     return lse == -INFINITY ? INFINITY : lse * LOG2E;
 }
 
-__device__ inline float delta_at(const attend &k, int64_t head, int64_t t)
+static __device__ inline float delta_at(const attend &k, int64_t head, int64_t t)
 {
     return t < k.n.t ? ((const float *)k.delta)[head * k.n.t + t] : 0;
 }
 
 /* gk and gv. A warp's tiles are turned: rows are its keys, columns queries. */
-template <class T, int D> __global__ void __launch_bounds__(256) attention_keys(attend k)
+template <class T, int D> static __global__ void __launch_bounds__(256) attention_keys(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;
@@ -376,7 +377,8 @@ template <class T, int D> __global__ void __launch_bounds__(256) attention_keys(
 }
 
 /* gq. */
-template <class T, int D> __global__ void __launch_bounds__(256) attention_queries(attend k)
+template <class T, int D>
+static __global__ void __launch_bounds__(256) attention_queries(attend k)
 {
     typedef backward_tiles<T, D> tiles;
     constexpr int STEP = tiles::STEP;

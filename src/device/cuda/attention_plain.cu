@@ -27,7 +27,7 @@ template <class T> struct rows_of {
 };
 
 template <class T>
-__device__ inline rows_of<T> rows(
+static __device__ inline rows_of<T> rows(
     const choir__heads &x, int64_t b, int64_t h, int64_t first, int64_t count)
 {
     return {head_of<T>(x, b, h), x.t, (int)first, (int)count};
@@ -35,7 +35,7 @@ __device__ inline rows_of<T> rows(
 
 /* acc[i][j] = the product of row 4y + i of x and row x + 16j of y. */
 template <class T, class V, int J>
-__device__ inline void pairs(
+static __device__ inline void pairs(
     V (&acc)[4][4], space<V, J> &s, const rows_of<T> &x, const rows_of<T> &y, int d)
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -74,8 +74,8 @@ __device__ inline void pairs(
 /* out[i][j] += weights (64, 64) times rows of x: row 4y + i, column from + x + 16j. turned:
  * the weights' transpose. */
 template <class T, class V, int J>
-__device__ inline void weigh(V (&out)[4][J], space<V, J> &s, const V (&w)[4][4], bool turned,
-    const rows_of<T> &x, int from, int d)
+static __device__ inline void weigh(V (&out)[4][J], space<V, J> &s, const V (&w)[4][4],
+    bool turned, const rows_of<T> &x, int from, int d)
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     __syncthreads();
@@ -114,7 +114,7 @@ __device__ inline void weigh(V (&out)[4][J], space<V, J> &s, const V (&w)[4][4],
 }
 
 template <class T, class V, int J>
-__device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, int64_t stride,
+static __device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, int64_t stride,
     int first, int count, int from, int d)
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -128,18 +128,18 @@ __device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, int64_t
         }
 }
 
-__device__ inline float power(float x)
+static __device__ inline float power(float x)
 {
     return expf(x);
 }
 
-__device__ inline double power(double x)
+static __device__ inline double power(double x)
 {
     return exp(x);
 }
 
 /* Over the 16 threads that share rows. */
-template <class V> __device__ inline V row_max(V v)
+template <class V> static __device__ inline V row_max(V v)
 {
     for (int step = 8; step > 0; step /= 2) {
         V other = __shfl_xor_sync(0xffffffffu, v, step);
@@ -148,7 +148,7 @@ template <class V> __device__ inline V row_max(V v)
     return v;
 }
 
-template <class V> __device__ inline V row_sum(V v)
+template <class V> static __device__ inline V row_sum(V v)
 {
     for (int step = 8; step > 0; step /= 2)
         v += __shfl_xor_sync(0xffffffffu, v, step);
@@ -157,7 +157,8 @@ template <class V> __device__ inline V row_sum(V v)
 
 /* A product becomes a score: scaled, with its bias. */
 template <class T, class V>
-__device__ inline V dressed(const attend &k, const T *bias, V product, int64_t t, int64_t s)
+static __device__ inline V dressed(
+    const attend &k, const T *bias, V product, int64_t t, int64_t s)
 {
     V z = product * V(k.n.scale);
     return bias ? z + get(bias + t * k.bias.stride[2] + s) : z;
@@ -165,7 +166,8 @@ __device__ inline V dressed(const attend &k, const T *bias, V product, int64_t t
 
 /* --- forward --- */
 
-template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
+template <class T, int J>
+static __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
 {
     typedef wide<T> V;
     space<V, J> &x = *dynamic_shared<space<V, J>>();
@@ -220,8 +222,8 @@ template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_forwa
 
 /* P and gS of a tile; 0 where a query does not see a key. */
 template <class T, class V, int J>
-__device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x, const attend &k,
-    int64_t b, int64_t h, int t0, int s0)
+static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x,
+    const attend &k, int64_t b, int64_t h, int t0, int s0)
 {
     int64_t group = h / (k.n.h / k.n.g), head = b * k.n.h + h;
     const T *bias = bias_of<T>(k.bias, b, h);
@@ -244,7 +246,7 @@ __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x, cons
 }
 
 /* gk and gv of 64 keys: over the group's heads, then the queries. */
-template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_keys(attend k)
+template <class T, int J> static __global__ void __launch_bounds__(THREADS) plain_keys(attend k)
 {
     typedef wide<T> V;
     space<V, J> &x = *dynamic_shared<space<V, J>>();
@@ -268,7 +270,8 @@ template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_keys(
 }
 
 /* gq of 64 queries. */
-template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
+template <class T, int J>
+static __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
 {
     typedef wide<T> V;
     space<V, J> &x = *dynamic_shared<space<V, J>>();
@@ -289,18 +292,18 @@ template <class T, int J> __global__ void __launch_bounds__(THREADS) plain_queri
 /* --- the bias --- */
 
 /* Of gbias: how many heads and runs of queries it tells apart. */
-__device__ inline int64_t own_heads(const attend &k)
+static __device__ inline int64_t own_heads(const attend &k)
 {
     return k.gbias.stride[1] ? k.n.h : 1;
 }
 
-__device__ inline int own_runs(const attend &k)
+static __device__ inline int own_runs(const attend &k)
 {
     return k.gbias.stride[2] ? (int)((k.n.t + SIDE - 1) / SIDE) : 1;
 }
 
 /* The sum of a tile's rows, in order: column x + 16j is in every thread of y = 0. */
-template <class V> __device__ inline void sum_rows(V (&sum)[4][4], V (*space)[SIDE + 1])
+template <class V> static __device__ inline void sum_rows(V (&sum)[4][4], V (*space)[SIDE + 1])
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     __syncthreads();
@@ -317,7 +320,7 @@ template <class V> __device__ inline void sum_rows(V (&sum)[4][4], V (*space)[SI
 }
 
 /* Block: (sample, head, run of queries, run of keys) of gbias. */
-template <class T> __global__ void __launch_bounds__(THREADS) plain_bias(attend k)
+template <class T> static __global__ void __launch_bounds__(THREADS) plain_bias(attend k)
 {
     typedef wide<T> V;
     space<V, 1> &x = *dynamic_shared<space<V, 1>>();

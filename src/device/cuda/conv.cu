@@ -24,7 +24,7 @@ typedef choir__conv_shape shape;
 
 /* --- where windows and pixels meet: see reference/matmul.c --- */
 
-__device__ inline bool input_pixel(
+static __device__ inline bool input_pixel(
     const shape &s, int64_t oh, int64_t ow, int64_t kh, int64_t kw, int64_t *h, int64_t *w)
 {
     *h = oh * s.stride_h - s.pad_h + kh * s.dilation_h;
@@ -32,7 +32,7 @@ __device__ inline bool input_pixel(
     return *h >= 0 && *h < s.h && *w >= 0 && *w < s.w;
 }
 
-__device__ inline bool output_pixel(
+static __device__ inline bool output_pixel(
     const shape &s, int64_t h, int64_t w, int64_t kh, int64_t kw, int64_t *oh, int64_t *ow)
 {
     int64_t y = h + s.pad_h - kh * s.dilation_h, x = w + s.pad_w - kw * s.dilation_w;
@@ -42,7 +42,7 @@ __device__ inline bool output_pixel(
 }
 
 /* The input pixel's number that place `tap` of output pixel p's window falls on, or -1. */
-__device__ inline int64_t under(const shape &s, int64_t p, int64_t tap)
+static __device__ inline int64_t under(const shape &s, int64_t p, int64_t tap)
 {
     int64_t n = p / (s.oh * s.ow), h, w;
     bool in = input_pixel(s, p / s.ow % s.oh, p % s.ow, tap / s.kw, tap % s.kw, &h, &w);
@@ -77,7 +77,7 @@ typedef struct fold_args {
     int64_t first, count;
 } fold_args;
 
-template <class E> __global__ void unfold(fold_args k)
+template <class E> static __global__ void unfold(fold_args k)
 {
     int64_t taps = k.s.kh * k.s.kw, n = k.count * taps * k.s.c;
     for (int64_t i = first_thread(); i < n; i += all_threads()) {
@@ -107,7 +107,7 @@ static void make_columns(
 
 /* y (N, H, W, C): what each pixel got in the windows it lies in. x: columns of all windows, in
  * wide<T>. */
-template <class T> __global__ void fold(fold_args k)
+template <class T> static __global__ void fold(fold_args k)
 {
     const shape &s = k.s;
     int64_t n = k.count * s.h * s.w * s.c;
@@ -162,7 +162,7 @@ static size_t sum_size(choir_dtype dtype)
 /* --- forward --- */
 
 /* A thread an output number; grouped. */
-template <class T> __global__ void direct(choir__k_conv k)
+template <class T> static __global__ void direct(choir__k_conv k)
 {
     const shape &s = k.s;
     int64_t inputs = s.c / s.groups, outputs = s.o / s.groups, taps = s.kh * s.kw;
@@ -211,7 +211,7 @@ extern "C" void choir__cuda_conv(const choir__k_conv *k)
 
 /* --- the gradient of x --- */
 
-template <class T> __global__ void direct_input(choir__k_conv_backward_input k)
+template <class T> static __global__ void direct_input(choir__k_conv_backward_input k)
 {
     const shape &s = k.s;
     int64_t inputs = s.c / s.groups, outputs = s.o / s.groups;
@@ -286,7 +286,7 @@ typedef struct sums_args {
     shape s;
 } sums_args;
 
-template <class T> __global__ void sum_runs(sums_args k)
+template <class T> static __global__ void sum_runs(sums_args k)
 {
     typedef wide<T> V;
     __shared__ V part[ROWS][LANES];
@@ -314,7 +314,7 @@ template <class T> __global__ void sum_runs(sums_args k)
     ((V *)k.runs)[run * s.o * k.places + o * k.places + place] = sum;
 }
 
-template <class V> __global__ void add_runs(sums_args k)
+template <class V> static __global__ void add_runs(sums_args k)
 {
     int64_t n = k.s.o * k.places, runs = (k.s.n * k.s.oh * k.s.ow + RUN - 1) / RUN;
     for (int64_t i = first_thread(); i < n; i += all_threads()) {

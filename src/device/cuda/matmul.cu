@@ -260,7 +260,7 @@ typedef struct narrow_args {
     int64_t n;
 } narrow_args;
 
-template <class T> __global__ void narrow(narrow_args k)
+template <class T> static __global__ void narrow(narrow_args k)
 {
     for (int64_t i = first_thread(); i < k.n; i += all_threads())
         put((T *)k.y + i, ((const float *)k.x)[i]);
@@ -278,7 +278,7 @@ static void *bias_like(const choir__k_matmul *k)
 
 /* C = bias, or 0, or C + bias: products of nothing (K = 0), and what comes before those whose
  * bias the library cannot add. S: what sums are in. */
-template <class T, class S> __global__ void add_bias(choir__k_matmul k)
+template <class T, class S> static __global__ void add_bias(choir__k_matmul k)
 {
     int64_t rows = k.batch0 * k.batch1 * k.m;
     for (int64_t i = first_thread(); i < rows * k.n; i += all_threads()) {
@@ -298,7 +298,7 @@ static void start_with_bias(const choir__k_matmul *k)
 }
 
 /* Any strides: a block of 256 threads makes TILE x TILE of C, each thread four rows of it. */
-template <class T, class C> __global__ void plain_product(choir__k_matmul k)
+template <class T, class C> static __global__ void plain_product(choir__k_matmul k)
 {
     typedef wide<T> V;
     __shared__ V a[TILE][TILE + 1], b[TILE][TILE + 1];

@@ -19,7 +19,7 @@
 enum { SUM_SLOT };
 
 /* One step of all samples: cell (b, c) of (B, H). */
-typedef struct step_args {
+typedef struct cells_args {
     void *gates, *state;   /* (B, G H), (B, H), of this step */
     void *y;               /* rows y_row apart */
     const void *h, *c;     /* h', rows h_row apart, and c'; NULL: zeros */
@@ -28,16 +28,16 @@ typedef struct step_args {
     void *sum;             /* forward: h' W_hh^T, NULL: 0; backward: the GRU's dA */
     int64_t batch, width, g, y_row, h_row; /* g: gates of a cell */
     choir__cell cell;
-} step_args;
+} cells_args;
 
 /* --- forward --- */
 
-template <class V> __device__ inline V sigmoid(V x)
+template <class V> static __device__ inline V sigmoid(V x)
 {
     return 1 / (1 + exp(-x));
 }
 
-template <class T> __global__ void step_forward(step_args k)
+template <class T> static __global__ void step_forward(cells_args k)
 {
     typedef wide<T> V;
     int64_t n = k.width, gates = k.g;
@@ -99,11 +99,11 @@ static int64_t row_of(const sequence *s, int64_t i)
 }
 
 /* What step i and the kernels of both ways see of the memory. */
-static step_args step_of(const sequence *s, choir__cell cell, int64_t i, void *gates,
+static cells_args step_of(const sequence *s, choir__cell cell, int64_t i, void *gates,
     void *state, const void *y, const void *h0, const void *c0)
 {
     int64_t n = s->width, row = row_of(s, i), last = i ? row_of(s, i - 1) : 0;
-    step_args k = {};
+    cells_args k = {};
     k.g = choir__cell_gates(cell);
     k.gates = (void *)at(gates, row * k.g * n, s);
     k.state = (void *)at(state, row * n, s);
@@ -140,7 +140,7 @@ extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
         return;
     void *sum = choir__cuda_scratch(SUM_SLOT, (size_t)(k->batch * wide_gates) * of_sum);
     for (int64_t i = 0; sum && i < k->steps; i++) {
-        step_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
+        cells_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
         args.b_hh = k->b_hh;
         if (args.h) {
             choir__k_matmul p = product(k->dtype, k->batch, wide_gates, k->width);
@@ -158,7 +158,7 @@ extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
 
 /* --- backward --- */
 
-template <class T> __global__ void step_backward(step_args k)
+template <class T> static __global__ void step_backward(cells_args k)
 {
     typedef wide<T> V;
     int64_t n = k.width, gates = k.g;
@@ -215,7 +215,7 @@ extern "C" void choir__cuda_recurrent_backward(const choir__k_recurrent_backward
     if (gru && !(row = choir__cuda_scratch(SUM_SLOT, (size_t)(k->batch * wide_gates) * s.size)))
         return;
     for (int64_t i = k->steps - 1; i >= 0; i--) {
-        step_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
+        cells_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
         args.gy = at(k->gy, row_of(&s, i) * k->y_row, &s);
         args.gh = k->gh, args.gc = k->gc, args.sum = row;
         choose(k->dtype, [&](auto t) {
