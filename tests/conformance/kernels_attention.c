@@ -23,10 +23,10 @@ static const attention_case cases[] = {
     {1, 2, 2, 20, 31, 4, 0, true, false, 0},
     {1, 2, 2, 31, 20, 4, 3, true, false, 0},
     /* heads of the widths that GPUs have kernels for, and what lies between and beyond */
-    {1, 2, 2, 140, 140, 64, 0, true, true, 0},
-    {1, 4, 2, 70, 135, 96, 0, false, true, 1},
-    {1, 2, 1, 133, 133, 128, 50, true, false, 2},
-    {1, 1, 1, 33, 65, 200, 0, false, false, 0},
+    {1, 1, 1, 140, 140, 64, 0, true, true, 0},
+    {1, 2, 1, 40, 135, 96, 0, false, true, 1},
+    {1, 2, 1, 70, 70, 128, 50, true, false, 2},
+    {1, 1, 1, 17, 65, 200, 0, false, false, 0},
 };
 
 static choir__attention_shape shape_of(const attention_case *c)

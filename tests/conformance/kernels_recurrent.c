@@ -139,8 +139,10 @@ static void accumulate(void **state)
         t.bits_may_differ = true;
         give(&t, AT(matmul, a), batch * m * k, uniform(batch * m * k, -1, 2));
         give(&t, AT(matmul, b), batch * k * n, uniform(batch * k * n, -1, 2));
-        if (v & 2)
+        if (v & 2) {
             give(&t, AT(matmul, bias), n, uniform(n, -1, 1));
+            keep_wide(&t);
+        }
         update(&t, AT(matmul, c), batch * m * n, uniform(batch * m * n, -9, 9));
         check(t);
     }
