@@ -39,8 +39,8 @@ typedef struct workload {
 static const workload workloads[] = {
     {"gpt2", "gpt2:vocab=50304", "gpt2:layers=2,heads=2,width=32,context=16,vocab=64",
         "64,32,16", "2", {{12, 768}, {2, 32}}, true, true},
-    {"resnet50", "resnet50", "resnet50:image=32,width=8,classes=10", "256", "2", {{0}}, false,
-        true},
+    {"resnet50", "resnet50", "resnet50:image=32,width=8,stages=2,blocks=1,classes=10", "256",
+        "2", {{0}}, false, true},
     {"bert", "bert:context=512,vocab=30528",
         "bert:layers=2,heads=2,width=32,context=16,vocab=64", "64", "2", {{12, 768}, {2, 32}},
         false, true},
@@ -199,13 +199,13 @@ static choir_status measure(job *j, double *step)
 {
     double times[MOST_RUNS], once = 0, began = choir__now();
     int runs = 0;
-    choir_status status = steps(j, WARM_UP, &once);
-    if (status == CHOIR_OK)
+    choir_status status = steps(j, WARM_UP, &once); /* recorded on the way */
+    if (status == CHOIR_OK && !set.tiny)
         status = steps(j, 1, &once);
     int64_t together = choir__min(choir__max((int64_t)(RUN_SECONDS / once), 1), MOST_STEPS);
     while (status == CHOIR_OK && runs < MOST_RUNS &&
            (runs < LEAST_RUNS || choir__now() - began < set.seconds))
-        status = steps(j, set.tiny ? 2 : together, &times[runs++]);
+        status = steps(j, set.tiny ? 1 : together, &times[runs++]);
     if (status == CHOIR_OK)
         *step = median(times, runs);
     return status;
