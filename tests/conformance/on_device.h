@@ -15,7 +15,7 @@
 #include "device/device.h"
 #include "device/far.h"
 
-enum { MAX_OPENED = 64, MAX_ARGS = 1024 };
+enum { MAX_OPENED = 64 };
 
 typedef struct mapping {
     uintptr_t at, end;
@@ -95,11 +95,6 @@ static inline void open_memory(const choir__far *far, const void *args, size_t b
 }
 
 /* --- calls --- */
-
-typedef struct device_call {
-    size_t kernel, bytes;
-    unsigned char args[MAX_ARGS - 64];
-} device_call;
 
 /* Whether the device has the kernel at this place in its table. */
 static inline bool device_has(choir_device *device, size_t kernel)

@@ -216,7 +216,8 @@ static void run_warp(int warp)
         if (t->state != AT_WARP)
             continue;
         now.running = t;
-        softgpu_wrong("%s with mask %08x waits for lanes that never come: they wait elsewhere",
+        softgpu_wrong(
+            "%s with mask %08x waits for lanes that never come: they have ended, or wait elsewhere",
             t->what, t->mask);
     }
 }

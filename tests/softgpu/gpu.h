@@ -9,6 +9,7 @@
  *   SOFTGPU_COUNT=n      GPUs (1); CUDA_VISIBLE_DEVICES picks among them
  *   SOFTGPU_MEMORY=bytes of each (4 GiB); K, M, G are understood
  *   SOFTGPU_STRICT=1     device memory can be touched only while a GPU that may is at work
+ *   SOFTGPU_POINTERS=1   a kernel's arguments with a pointer to the host's memory end it
  *   SOFTGPU_ORDER=forward  threads and blocks in line (block.c)
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: there is none
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90)
