@@ -53,7 +53,8 @@ static struct {
     int count;
     bool backwards;
     thread *running;
-    int warp, fresh; /* the warp that runs, and how many of its lanes have begun */
+    int warp, fresh;  /* the warp that runs, and how many of its lanes have begun */
+    unsigned waiting; /* its lanes at a collective */
     carrier *idle;
     uint64_t launches;
     bool in_line, asked;
@@ -154,52 +155,47 @@ int softgpu_lane(void)
     return (int)(now.running - now.thread) % SOFTGPU_WARP;
 }
 
-/* Whether lane i takes part in what the running thread called; ends the program if it is in
- * the mask and never will. */
-static bool has_come(const thread *self, int i)
+/* What lane i gave to the collective that the running thread completes. */
+static void *given_by(const thread *self, int i)
 {
     const thread *t = &now.thread[now.warp * SOFTGPU_WARP + i];
-    if (t == self)
-        return true;
-    if (t->state != AT_WARP)
-        return false;
-    if (t->act != self->act || t->mask != self->mask)
+    if (t != self && (t->act != self->act || t->mask != self->mask))
         softgpu_wrong("lane %d waits at %s with mask %08x, this one at %s with %08x", i,
             t->what, t->mask, self->what, self->mask);
-    return true;
+    return t->mine;
 }
 
 void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what)
 {
     thread *self = now.running;
-    int first = now.warp * SOFTGPU_WARP, lanes = lanes_of(now.warp);
+    int lane = softgpu_lane(), lanes = lanes_of(now.warp);
+    unsigned there = lanes == SOFTGPU_WARP ? ~0u : (1u << lanes) - 1;
     void *given[SOFTGPU_WARP] = {0};
-    if (!(mask >> softgpu_lane() & 1))
+    if (!(mask >> lane & 1))
         softgpu_wrong("%s: mask %08x does not name the lane that calls it", what, mask);
     self->mask = mask;
     self->mine = mine;
     self->act = act;
     self->what = what;
-    for (int i = 0; i < lanes; i++) {
-        if (!(mask >> i & 1))
-            continue;
-        if (now.thread[first + i].state == DONE)
-            softgpu_wrong("%s: mask %08x names lane %d, which has ended", what, mask, i);
-        if (!has_come(self, i)) {
-            wait_as(AT_WARP);
-            return;
-        }
-        given[i] = now.thread[first + i].mine;
+    now.waiting |= 1u << lane;
+    if ((now.waiting & mask & there) != (mask & there)) {
+        wait_as(AT_WARP);
+        return;
     }
-    act(given);
     for (int i = 0; i < lanes; i++)
-        if (given[i] && now.thread[first + i].state == AT_WARP)
-            now.thread[first + i].state = READY;
+        if (mask >> i & 1)
+            given[i] = given_by(self, i);
+    act(given);
+    now.waiting &= ~mask;
+    for (int i = 0; i < lanes; i++)
+        if (given[i] && i != lane)
+            now.thread[now.warp * SOFTGPU_WARP + i].state = READY;
 }
 
 static void run_warp(int warp)
 {
     now.warp = warp;
+    now.waiting = 0;
     now.fresh = now.thread[warp * SOFTGPU_WARP].state == FRESH ? 0 : lanes_of(warp);
     for (bool moved = true; moved;) {
         moved = false;
