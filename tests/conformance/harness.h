@@ -418,9 +418,11 @@ static inline void compare_in(const trial *t, const result *out, const result *w
             continue;
         }
         double d = distance_in(out->data[j], (const double *)wide->data[j], o->n, kind);
-        if (!(d <= tolerance_in(t, dtype)))
+        /* of a few 16-bit numbers that nearly cancelled no others make up for it */
+        double allowed = tolerance_in(t, dtype) * (is_half(dtype) && o->n < 16 ? 2 : 1);
+        if (!(d <= allowed))
             fail_msg("%s (%s): operand %d of %lld elements is off by %g, %g allowed", t->name,
-                name, j, (long long)o->n, d, tolerance_in(t, dtype));
+                name, j, (long long)o->n, d, allowed);
         for (int64_t i = 0; t->exact && dtype == CHOIR_F32 && i < o->n; i++) {
             double y = (double)element(out->data[j], i, kind);
             double exact = (double)element(narrow->data[j], i, kind);

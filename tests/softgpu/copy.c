@@ -19,13 +19,14 @@ typedef struct fill_args {
 static void copy(const void *args)
 {
     const copy_args *c = args;
-    memmove(c->to, c->from ? c->from : (const void *)(c + 1), c->bytes);
+    memmove(
+        softgpu_back(c->to), c->from ? softgpu_back(c->from) : (const void *)(c + 1), c->bytes);
 }
 
 static void fill(const void *args)
 {
     const fill_args *f = args;
-    memset(f->to, f->value, f->bytes);
+    memset(softgpu_back(f->to), f->value, f->bytes);
 }
 
 static bool fits(enum cudaMemcpyKind kind, softgpu_kind to, softgpu_kind from)
@@ -58,7 +59,8 @@ static cudaError_t issue_copy(
 {
     int to_gpu, from_gpu;
     softgpu_kind t = softgpu_kind_of(to, &to_gpu), f = softgpu_kind_of(from, &from_gpu);
-    unsigned touches = (to_gpu >= 0 ? 1u << to_gpu : 0) | (from_gpu >= 0 ? 1u << from_gpu : 0);
+    unsigned touches = SOFTGPU_BY_THE_BACK | (to_gpu >= 0 ? 1u << to_gpu : 0) |
+                       (from_gpu >= 0 ? 1u << from_gpu : 0);
     copy_args c = {.to = to, .from = from, .bytes = bytes};
     if (!s)
         return cudaErrorInvalidResourceHandle;
@@ -120,7 +122,7 @@ static cudaError_t issue_fill(cudaStream_t s, void *to, int value, size_t bytes)
     softgpu_kind kind = softgpu_kind_of(to, &gpu);
     if (kind == SOFTGPU_PAGEABLE || !softgpu_within(to, bytes))
         return cudaErrorInvalidValue;
-    return softgpu_issue(s, SOFTGPU_TASK, fill, &f, sizeof f, gpu >= 0 ? 1u << gpu : 0, false);
+    return softgpu_issue(s, SOFTGPU_TASK, fill, &f, sizeof f, SOFTGPU_BY_THE_BACK, false);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t handle)
@@ -148,7 +150,8 @@ static void copy_rows(const void *args)
 {
     const rows_args *r = args;
     for (size_t i = 0; i < r->height; i++)
-        memmove(r->to + i * r->to_pitch, r->from + i * r->from_pitch, r->width);
+        memmove(softgpu_back(r->to + i * r->to_pitch),
+            softgpu_back(r->from + i * r->from_pitch), r->width);
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -160,7 +163,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (error || width == 0 || height == 0)
         return softgpu_leave(error);
     softgpu_kind to_kind = softgpu_kind_of(to, &t), from_kind = softgpu_kind_of(from, &f);
-    unsigned touches = (t >= 0 ? 1u << t : 0) | (f >= 0 ? 1u << f : 0);
+    unsigned touches = SOFTGPU_BY_THE_BACK | (t >= 0 ? 1u << t : 0) | (f >= 0 ? 1u << f : 0);
     if (width > to_pitch || width > from_pitch)
         error = cudaErrorInvalidPitchValue;
     else if (!fits(kind, to_kind, from_kind))

@@ -66,6 +66,10 @@ softgpu_kind softgpu_kind_of(const void *p, int *gpu);
 bool softgpu_within(const void *p, size_t bytes);
 /* Device memory that may be touched from now on: bits of GPUs. */
 void softgpu_open_memory(unsigned gpus);
+/* The same memory where it is never closed, for copies: closing costs by the page. */
+void *softgpu_back(const void *p);
+#define SOFTGPU_BY_THE_BACK                                                                    \
+    (1u << 31) /* among what an operation touches: none need be opened */
 /* GPUs whose memory work on gpu may touch: itself, and peers. */
 unsigned softgpu_reachable(int gpu);
 /* Memory of another process; ipc.c. */

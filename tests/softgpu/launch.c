@@ -117,7 +117,7 @@ typedef struct number {
 static void write_number(const void *args)
 {
     const number *n = args;
-    __atomic_store_n(n->at, n->value, __ATOMIC_RELEASE);
+    __atomic_store_n((uint32_t *)softgpu_back(n->at), n->value, __ATOMIC_RELEASE);
 }
 
 /* cuStreamWriteValue32 */
@@ -131,7 +131,7 @@ static int write_value(cudaStream_t handle, uintptr_t at, uint32_t value, unsign
         error = cudaErrorInvalidValue;
     if (!error)
         error = softgpu_issue(softgpu_stream(handle), SOFTGPU_TASK, write_number, &n, sizeof n,
-            gpu >= 0 ? 1u << gpu : 0, false);
+            gpu >= 0 ? SOFTGPU_BY_THE_BACK : 0, false);
     return (int)softgpu_leave(error);
 }
 

@@ -38,6 +38,7 @@ struct piece {
 
 static struct arena {
     char *base;        /* NULL: nothing has been asked for */
+    char *back;        /* the same memory, never closed: for copies */
     size_t span, high; /* addresses reserved; those that may be open */
     size_t used;
     int fd;
@@ -82,9 +83,6 @@ void softgpu_open_memory(unsigned gpus)
     for (int g = 0; g < SOFTGPU_MAX_GPUS; g++)
         if (arenas[g].base && (changed >> g & 1))
             mprotect(arenas[g].base, arenas[g].high, access_of(g));
-    for (struct foreign *f = foreigners; f; f = f->next)
-        if (changed >> f->gpu & 1)
-            mprotect(f->base, f->bytes, access_of(f->gpu));
 }
 
 unsigned softgpu_reachable(int g)
@@ -99,7 +97,10 @@ static bool arena_begin(struct arena *a)
     if (a->fd < 0 || ftruncate(a->fd, (off_t)a->span) != 0)
         return false;
     void *p = mmap(NULL, a->span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, a->fd, 0);
-    a->base = p == MAP_FAILED ? NULL : p;
+    void *back =
+        mmap(NULL, a->span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, a->fd, 0);
+    a->base = p == MAP_FAILED || back == MAP_FAILED ? NULL : p;
+    a->back = back;
     return a->base != NULL;
 }
 
@@ -119,10 +120,9 @@ static piece **find_room(struct arena *a, size_t bytes, size_t *at)
 
 static void guard(struct arena *a, const piece *p)
 {
-    char *end = a->base + p->at + p->bytes;
-    size_t bytes = up(p->at + p->bytes + GUARD, ALIGN) - p->at - p->bytes;
-    memset(end, GUARD_BYTE, bytes);
-    POISON(end, bytes);
+    size_t end = p->at + p->bytes, bytes = up(end + GUARD, ALIGN) - end;
+    memset(a->back + end, GUARD_BYTE, bytes);
+    POISON(a->base + end, bytes);
 }
 
 static cudaError_t allocate(int g, size_t bytes, void **out)
@@ -143,9 +143,8 @@ static cudaError_t allocate(int g, size_t bytes, void **out)
     *p = (piece){.at = at, .bytes = bytes, .next = *link};
     *link = p;
     a->used += bytes;
-    softgpu_open_memory(opened | 1u << g);
     UNPOISON(a->base + at, end - at);
-    memset(a->base + at, 0xFF, bytes < MOST_FILLED ? bytes : MOST_FILLED);
+    memset(a->back + at, 0xFF, bytes < MOST_FILLED ? bytes : MOST_FILLED);
     guard(a, p);
     *out = a->base + at;
     return cudaSuccess;
@@ -158,6 +157,12 @@ static struct arena *arena_of(const void *p)
             (const char *)p < arenas[g].base + arenas[g].span)
             return &arenas[g];
     return NULL;
+}
+
+void *softgpu_back(const void *p)
+{
+    const struct arena *a = arena_of(p);
+    return a ? a->back + ((const char *)p - a->base) : (void *)(uintptr_t)p;
 }
 
 static piece **piece_of(struct arena *a, const void *p)
@@ -175,8 +180,7 @@ static cudaError_t release(struct arena *a, void *p)
     if (!old || a->base + old->at != (char *)p)
         return cudaErrorInvalidValue;
     cudaError_t error = softgpu_run_all((int)(a - arenas)); /* as the real one does */
-    softgpu_open_memory(opened | 1u << (a - arenas));
-    const unsigned char *end = (const unsigned char *)p + old->bytes;
+    const unsigned char *end = (const unsigned char *)a->back + old->at + old->bytes;
     for (int i = 0; LOOK && i < GUARD; i++)
         if (end[i] != GUARD_BYTE)
             softgpu_wrong(
@@ -245,7 +249,7 @@ bool softgpu_allocation(const void *p, int *g, int *fd, size_t *at, size_t *byte
 void *softgpu_map_foreign(int g, int fd, size_t at, size_t bytes)
 {
     size_t off = at / PAGE * PAGE, lead = at - off;
-    char *p = mmap(NULL, lead + bytes, access_of(g), MAP_SHARED, fd, (off_t)off);
+    char *p = mmap(NULL, lead + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)off);
     if (p == MAP_FAILED)
         return NULL;
     struct foreign *f = malloc(sizeof *f);

@@ -41,7 +41,8 @@ void softgpu_run_op(softgpu_op *op)
         softgpu_break(error);
         return;
     }
-    softgpu_open_memory(op->touches);
+    if (!(op->touches & SOFTGPU_BY_THE_BACK))
+        softgpu_open_memory(op->touches);
     op->fn(op->args);
 }
 
