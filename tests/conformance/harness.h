@@ -53,6 +53,7 @@ typedef struct trial {
     bool exact;           /* f32 results equal the reference's own f32 results */
     bool bits_may_differ; /* between instruction sets */
     bool no_half;         /* the kernel has no 16-bit types */
+    double half_slack;    /* times the bounds of 16-bit types; 0: 1 */
 } trial;
 
 typedef struct result {
@@ -420,6 +421,8 @@ static inline void compare_in(const trial *t, const result *out, const result *w
         double d = distance_in(out->data[j], (const double *)wide->data[j], o->n, kind);
         /* of a few 16-bit numbers that nearly cancelled no others make up for it */
         double allowed = tolerance_in(t, dtype) * (is_half(dtype) && o->n < 16 ? 2 : 1);
+        if (is_half(dtype) && t->half_slack > 0)
+            allowed *= t->half_slack;
         if (!(d <= allowed))
             fail_msg("%s (%s): operand %d of %lld elements is off by %g, %g allowed", t->name,
                 name, j, (long long)o->n, d, allowed);
