@@ -41,7 +41,7 @@ _choir()
             one_cycle cyclic inverse_sqrt" ;;
         --init) values="choir torch" ;;
         --amp) values="off bf16 fp16 O0 O1 O2 O3" ;;
-        --backend) values="shm ucx mpi" ;;
+        --backend) values="shm ucx mpi nccl" ;;
         esac
     elif [[ $command == bench ]]; then
         case $before in
@@ -51,7 +51,7 @@ _choir()
             ;;
         --dtype) values="f32 f64 bf16 f16 i64 i32 u8 bool" ;;
         --op) values="sum mean min max prod band bor bxor" ;;
-        --backend) values="shm ucx mpi" ;;
+        --backend) values="shm ucx mpi nccl" ;;
         --algorithm)
             values="exchange direct staged binomial halving hierarchical ring double_tree native"
             ;;

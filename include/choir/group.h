@@ -39,7 +39,8 @@ typedef struct choir_group_opts {
     const char *key_file;  /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
     const char *backend;   /* "shm", "ucx", "mpi", "nccl"; NULL: CHOIR_BACKEND, else the best
                               that reaches every rank, but never nccl */
-    const char *device;    /* of nccl: this rank's GPU, "cuda:3"; NULL: cuda:LOCAL_RANK */
+    const char *device;    /* of nccl: this rank's GPU, "cuda:3", or those of the machine's
+                              ranks in order, "cuda:4,cuda:5"; NULL: cuda:LOCAL_RANK */
     const char *algorithm; /* of collectives: see choir_group_algorithm; NULL: by size */
     double timeout_s;      /* when a silent rank is given up; default 1800 */
 } choir_group_opts;

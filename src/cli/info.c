@@ -57,7 +57,8 @@ static const char *engines(const char *quote)
 {
     static char text[64];
     static const char *const plugins[][2] = {/* file, engine */
-        {"ucx", "ucx"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"}, {"mpi_mpich", "mpi"}};
+        {"ucx", "ucx"}, {"nccl", "nccl"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"},
+        {"mpi_mpich", "mpi"}};
     *text = '\0';
     add(text, "shm", quote);
     for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {

@@ -205,8 +205,10 @@ int choir__job_set(choir__job *j, int id, const char *text)
     if (id == MEM_CAP && !choir__parse_bytes(text, &j->mem_cap))
         return choir__cli_usage(
             j->command, "--mem-cap %s: bytes are wanted, as 500M or 2G", text);
-    if (id == BACKEND && strcmp(text, "shm") && strcmp(text, "ucx") && strcmp(text, "mpi"))
-        return choir__cli_usage(j->command, "--backend %s: there are shm, ucx and mpi", text);
+    if (id == BACKEND && strcmp(text, "shm") && strcmp(text, "ucx") && strcmp(text, "mpi") &&
+        strcmp(text, "nccl"))
+        return choir__cli_usage(
+            j->command, "--backend %s: there are shm, ucx, mpi and nccl", text);
     return CHOIR__EXIT_OK;
 }
 

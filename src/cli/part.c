@@ -32,14 +32,37 @@ void choir__part_add_device(choir__part *p, choir_device *device)
         take_device(p, device);
 }
 
+/* Of the job's devices, so many a process. */
+static int devices_each(const choir__job *j)
+{
+    const choir__composition *c = &j->composition;
+    return j->strategy->spread == CHOIR__ALL_DEVICES ? j->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
+}
+
+/* The first of each process, in a list: whose GPU NCCL is to use. NULL: they are CPUs. */
+static char *first_devices(const choir__job *j)
+{
+    int count = devices_each(j);
+    char *list = NULL;
+    for (int i = 0; i + count <= j->device_count; i += count) {
+        char *longer =
+            choir__format("%s%s%s", list ? list : "", list ? "," : "", j->device_names[i]);
+        free(list);
+        list = longer;
+    }
+    if (!list || strncmp(list, "cuda", 4) == 0)
+        return list;
+    free(list);
+    return NULL;
+}
+
 /* The devices that this process takes of those the job has. */
 static choir_status take_devices(choir__part *p)
 {
     const choir__job *j = p->job;
-    const choir__composition *c = &j->composition;
-    int count = j->strategy->spread == CHOIR__ALL_DEVICES ? j->device_count
-                : choir__composition_inside(c)            ? c->dims[c->count - 1].size
-                                                          : 1;
+    int count = devices_each(j);
     int first = p->env.local_rank % (j->device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
@@ -57,7 +80,10 @@ choir_status choir__part_open(choir__part *p, const choir__job *j)
     opts.timeout_s = j->timeout;
     opts.backend = j->backend;
     opts.key_file = j->key_file;
+    char *devices = first_devices(j);
+    opts.device = devices;
     choir_status status = choir__env_join(&p->env, j->rendezvous, opts);
+    free(devices);
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->microbatches;

@@ -72,6 +72,7 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
     if (status == CHOIR_OK)
         status =
             choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
+    job->meeting.device = NULL; /* the caller's */
     if (status != CHOIR_OK) {
         choir__meeting_linger(&job->meeting);
         choir__meeting_free(&job->meeting);

@@ -21,7 +21,7 @@ typedef struct choir__meeting {
     choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
     int nodes;
     const char *backend;        /* the engine to take if none is named; NULL: the best */
-    const char *device;         /* this rank's, for nccl; NULL: cuda:LOCAL_RANK */
+    const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
     choir_store_server *server; /* on rank 0, if it serves the store */
     bool consulted; /* set by engines whose ranks learn from the store who has failed */
 } choir__meeting;

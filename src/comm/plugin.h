@@ -67,6 +67,7 @@
     X(int, choir__scatter_results,                                                             \
         (const choir__tree_scatter *args, choir__node nodes[CHOIR__MAX_NODES]), (args, nodes)) \
     X(bool, choir__call_is_far, (const choir__call *call), (call))                             \
+    X(int, choir_device_count, (const char *kind), (kind))                                     \
     X(choir_device *, choir_device_find, (const char *name), (name))                           \
     X(const char *, choir_device_name, (const choir_device *device), (device))                 \
     X(struct choir__stream *, choir__device_stream, (choir_device * device), (device))         \

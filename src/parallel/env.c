@@ -15,6 +15,9 @@ choir_status choir_env_init(choir_env *env)
 choir_status choir__env_join(choir_env *env, const char *method, choir_group_opts opts)
 {
     choir_group *group;
+    const char *assigned = getenv("CHOIR_DEVICE");
+    if (!opts.device && assigned && strncmp(assigned, "cuda:", 5) == 0)
+        opts.device = assigned;
     choir_status status = choir_group_init(method, opts, &group);
     if (status != CHOIR_OK)
         return status;

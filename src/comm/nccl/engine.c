@@ -81,8 +81,8 @@ static choir_status judge(const choir__nccl *n, const report *all)
 {
     for (int r = 0; r < n->base.world; r++)
         if (all[r].status)
-            return choir__error(
-                (choir_status)all[r].status, "backend nccl: rank %d: %s", r, all[r].text);
+            return choir__error((choir_status)all[r].status, "backend nccl%s: %s",
+                strncmp(all[r].text, "rank ", 5) ? ", one of the ranks" : "", all[r].text);
     for (int r = 1; r < n->base.world; r++)
         for (int s = 0; s < r; s++)
             if (!strcmp(all[r].bus, all[s].bus) && !strcmp(all[r].machine, all[s].machine))
@@ -379,13 +379,27 @@ static const choir__engine_ops nccl_ops = {
     .settle = choir__nccl_settle,
 };
 
+/* The local-th of a list, from its start again where that is over. */
+static void choose_device(const char *list, int local, char name[64])
+{
+    int count = 1;
+    for (const char *c = list; *c; c++)
+        count += *c == ',';
+    for (int i = local % count; i > 0; i--)
+        list = strchr(list, ',') + 1;
+    snprintf(name, 64, "%.*s", (int)strcspn(list, ","), list);
+}
+
 /* *engine: in, the host's engine. */
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
 {
-    char name[24];
+    char name[64];
     int local = meeting->members ? meeting->members[meeting->rank].local_rank : meeting->rank;
-    snprintf(name, sizeof name, "cuda:%d", local);
+    int count = choir_device_count("cuda");
+    snprintf(name, sizeof name, "cuda:%d", count ? local % count : local);
+    if (meeting->device)
+        choose_device(meeting->device, local, name);
     choir__engine *host = *engine;
     *engine = NULL;
-    return open_over(host, meeting->device ? meeting->device : name, engine);
+    return open_over(host, name, engine);
 }
