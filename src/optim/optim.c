@@ -151,14 +151,15 @@ static choir_status finish_books(choir_optim *o)
     return status;
 }
 
-/* A part's rows where the run's device can read them. */
-static const double *bring_rows(const choir_optim *o, const choir__optim_part *part)
+/* A part's rows, of each kind, where the run's device can read them. */
+static const double *bring_rows(const choir_optim *o, const choir__optim_part *part, int kinds)
 {
+    int64_t count = kinds * part->row_count;
     choir_tensor from = {.storage = part->rows,
         .dtype = CHOIR_F64,
-        .shape = {1, {part->row_count}},
+        .shape = {1, {count}},
         .stride = {1},
-        .count = part->row_count};
+        .count = count};
     choir_tensor to = from;
     if (part->near) {
         to.storage = part->near;
@@ -180,7 +181,7 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
     if (o->run->sharers && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
-        rows[i] = bring_rows(o, &o->parts[i]);
+        rows[i] = bring_rows(o, &o->parts[i], kinds);
     for (int i = 0; i < kinds * o->span_count; i++) {
         const choir__optim_span *s = &o->spans[i % o->span_count];
         int64_t kind = i / o->span_count;
