@@ -6,6 +6,10 @@
  * CHOIR_CPU_DEVICES=8 in the environment makes eight devices however few the cores, so
  * everything about many devices can be tried on a laptop.
  *
+ * cuda:0 ... cuda:N-1 are NVIDIA GPUs in the order of CUDA_VISIBLE_DEVICES, each with a stream,
+ * or with CHOIR_CUDA_DEVICES=n that many devices dealt out over them. They are there where the
+ * plug-in choir_cuda.so and a driver are; a process that has found one may not fork.
+ *
  * Threads: any thread may call these; one thread at a time should issue work into one device.
  */
 #ifndef CHOIR_DEVICE_H
@@ -29,17 +33,18 @@ typedef struct choir_device_stats {
     size_t bytes_peak;     /* the most bytes_now has been since choir_device_reset_peak */
     size_t bytes_reserved; /* taken from the system: live and cached */
     size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
-    double busy_s;         /* seconds spent in kernels */
+    double busy_s;         /* seconds spent in kernels; of a GPU, from work to the next wait */
     double age_s;          /* seconds since the device started */
     uint64_t queue_depth;  /* tasks issued and not yet finished */
     uint64_t tasks;        /* tasks finished */
     uint64_t bytes_moved;  /* copied from and to other devices, in tasks issued so far */
 } choir_device_stats;
 
-/** How many devices of a kind there are ("cpu"); 0 for a kind that is not built in. */
+/** How many devices of a kind there are ("cpu", "cuda"); 0 for a kind that is not here. */
 int choir_device_count(const char *kind);
 
-/** The device named "cpu:0"; NULL, with a message, if there is none. The library owns it. */
+/** The device named "cpu:0" or "cuda:1"; NULL, with a message, if there is none. The library
+ * owns it. */
 choir_device *choir_device_find(const char *name);
 
 /** "cpu:0". */
@@ -61,7 +66,8 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 void choir_device_reset_peak(choir_device *device);
 
 /** Whether the device multiplies matrices of a 16-bit dtype faster than those of f32; of f32:
- * true. On CPUs: bf16 with AMX's tiles, or AMD's AVX-512. Elsewhere they are multiplied as f32.
+ * true. On GPUs: both; on CPUs: bf16 with AMX's tiles, or AMD's AVX-512. Elsewhere they are
+ * multiplied as f32.
  */
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 

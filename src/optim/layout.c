@@ -188,7 +188,8 @@ static bool give_memory(const choir_optim *o, choir__optim_part *part)
     part->hyper =
         choir__storage_new(part->device, CHOIR__MAX_GROUPS * sizeof(choir__opt_hyper));
     part->rows = choir__storage_new(part->device, rows_bytes);
-    if (choir__carrier_of(part->device, o->run->device) && !(part->near = choir__storage_new(o->run->device, rows_bytes)))
+    if (choir__carrier_of(part->device, o->run->device) &&
+        !(part->near = choir__storage_new(o->run->device, rows_bytes)))
         return false;
     if (part->device != o->run->device &&
         !(part->clip = choir__storage_new(part->device, CHOIR__CLIP_COUNT * sizeof(float))))

@@ -90,7 +90,7 @@ int choir__cuda_gpu_of(const void *p);
 bool choir__cuda_ok(cudaError_t error, const char *what);
 
 /* The kernels, one name for each of the table's. */
-#define X(name) void choir__cuda_##name(const choir__k_##name *k) __attribute__((weak));
+#define X(name) void choir__cuda_##name(const choir__k_##name *k);
 CHOIR__KERNEL_LIST(X)
 #undef X
 
