@@ -117,6 +117,7 @@ static choir_status start_prefetch(choir_loader *l)
     l->x_shape = batched(l->sampler.micro, d->x_shape);
     l->y_shape = batched(l->sampler.micro, d->y_shape);
     return choir__prefetch_new(&(choir__source){.list = list,
+                                   .far = l->run->device->far,
                                    .get = get,
                                    .release = free_loader,
                                    .arg = l,

@@ -144,10 +144,25 @@ static int choose_depth(const choir__source *source)
 static bool make_stage(choir__stage *s, const choir__source *source)
 {
     size_t n = (size_t)source->samples;
-    s->x = aligned_alloc(64, (n * source->x_bytes + 64) & ~(size_t)63);
-    s->y = aligned_alloc(64, (n * source->y_bytes + 64) & ~(size_t)63);
+    size_t x = (n * source->x_bytes + 64) & ~(size_t)63;
+    size_t y = (n * source->y_bytes + 64) & ~(size_t)63;
+    s->x = source->far ? source->far->pinned(x + y) : NULL;
+    s->pinned = s->x != NULL;
+    if (!s->pinned)
+        s->x = aligned_alloc(64, x);
+    s->y = s->pinned ? (char *)s->x + x : aligned_alloc(64, y);
     s->index = calloc(n, sizeof *s->index);
     return s->x && s->y && s->index;
+}
+
+void choir__stage_free_memory(choir__stage *s, const choir__far *far)
+{
+    if (s->pinned) {
+        far->unpin(s->x);
+        return;
+    }
+    free(s->x);
+    free(s->y);
 }
 
 choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch)

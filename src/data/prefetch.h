@@ -9,14 +9,15 @@
  * device. That runs when the device's queue comes to it, so the stage is free again only after
  * its event.
  *
- * Stages are ordinary memory, which CPU devices copy from as it is; a device that copies by DMA
- * would have them pinned, here.
+ * Stages are ordinary memory, which CPU devices copy from as it is; for a device whose memory
+ * is far (device/far.h) they are pinned, so that it fetches them while the host goes on.
  *
  * take, copied and restart are the training thread's; list and get are called on the others,
  * list by one at a time. */
 #ifndef CHOIR_PREFETCH_H
 #define CHOIR_PREFETCH_H
 
+#include "device/far.h"
 #include "device/queue.h"
 
 typedef struct choir__prefetch choir__prefetch;
@@ -32,6 +33,7 @@ typedef struct choir__stage {
     choir__stage_state state;
     int64_t position;
     void *x, *y;
+    bool pinned; /* x, and y behind it */
     choir__event copied;
     /* while FILLING */
     int64_t epoch, *index;       /* its samples: which ones of the dataset */
@@ -58,6 +60,7 @@ typedef struct choir__source {
     int workers;             /* 0: take does the work */
     int depth;               /* stages; 0: by their size */
     double timeout_s;        /* take waits no longer; 0: for ever */
+    const choir__far *far;   /* of the device that most batches go to; NULL: it is none */
 } choir__source;
 
 /* Starts at position 0, with the first take. Error: memory. */

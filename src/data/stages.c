@@ -190,8 +190,7 @@ void choir__stages_destroy(choir__prefetch *p)
 {
     for (int i = 0; i < p->depth; i++) {
         choir__stage *s = &p->stages[i];
-        free(s->x);
-        free(s->y);
+        choir__stage_free_memory(s, p->source.far);
         free(s->index);
         free(s->message);
     }

@@ -37,6 +37,8 @@ void choir__stages_settle(choir__prefetch *p, choir__stage *s);
 bool choir__stages_work(choir__prefetch *p, int *copying);
 /* A worker's life. */
 void *choir__stages_serve(void *prefetch);
+/* A stage's x and y: pinned where the device's memory is far, so that copies need not wait. */
+void choir__stage_free_memory(choir__stage *s, const choir__far *far);
 /* Frees it all. */
 void choir__stages_destroy(choir__prefetch *p);
 /* Whether this thread is a worker. */

@@ -122,15 +122,8 @@ static void capture_entries(choir__recording *r, const part *p)
     free(places);
 }
 
-static void capture(choir__recording *r, part *p)
+static void keep(choir__recording *r, part *p, choir__stream *first)
 {
-    choir__stream *first = stream_of(p->queues[0]);
-    p->tried = true;
-    for (int i = 0; i < p->queue_count; i++)
-        if (choir__queue_wait(p->queues[i]) != CHOIR_OK)
-            return;
-    if (!first->ops->begin(first))
-        return;
     for (int i = 1; i < p->queue_count; i++)
         join(stream_of(p->queues[i]), first);
     capture_entries(r, p);
@@ -139,6 +132,22 @@ static void capture(choir__recording *r, part *p)
     p->graph = first->ops->end(first);
     for (int i = 0; i < p->queue_count; i++)
         first->ops->captured(stream_of(p->queues[i]));
+}
+
+/* Nobody else gives the queues anything meanwhile. */
+static void capture(choir__recording *r, part *p)
+{
+    choir__stream *first = stream_of(p->queues[0]);
+    p->tried = true;
+    for (int i = 0; i < p->queue_count; i++)
+        if (choir__queue_wait(p->queues[i]) != CHOIR_OK)
+            return;
+    for (int i = 0; i < p->queue_count; i++)
+        choir__queue_take(p->queues[i]);
+    if (first->ops->begin(first))
+        keep(r, p, first);
+    for (int i = 0; i < p->queue_count; i++)
+        choir__queue_give_back(p->queues[i]);
 }
 
 /* --- launching one --- */

@@ -262,17 +262,21 @@ static void wait_for_tasks(choir__queue *q, uint64_t place)
 static void stop_with(choir__queue *q, choir_status status, const char *message);
 static void blame(const choir__queue *q, choir_status status);
 
+static void note_trouble(choir__queue *q, choir_status status)
+{
+    if (status == CHOIR_OK || atomic_load(&q->status) != CHOIR_OK)
+        return;
+    blame(q, status);
+    stop_with(q, status, choir_error_message());
+}
+
 /* Until the stream, if there is one, has reached a place whose tasks have been run. */
 static void wait_for_stream(choir__queue *q, uint64_t place)
 {
     choir__stream *s = q->opts.stream;
     if (!s)
         return;
-    choir_status status = s->ops->wait(s, place, finished(q));
-    if (status != CHOIR_OK && atomic_load(&q->status) == CHOIR_OK) {
-        blame(q, status);
-        stop_with(q, status, choir_error_message());
-    }
+    note_trouble(q, s->ops->wait(s, place, finished(q)));
     uint64_t busy = (uint64_t)(s->ops->busy_s(s) * 1e9);
     atomic_store_explicit(&q->busy_ns, busy, memory_order_relaxed);
     atomic_store_explicit(&q->gauges->busy_ns, busy, memory_order_relaxed);
@@ -577,6 +581,14 @@ choir_status choir__queue_status(choir__queue *queue)
     return status;
 }
 
+choir_status choir__queue_look(choir__queue *queue)
+{
+    choir__stream *s = queue->opts.stream;
+    if (s)
+        note_trouble(queue, s->ops->look(s, finished(queue)));
+    return choir__queue_status(queue);
+}
+
 void choir__queue_set_patience(choir__queue *queue, int patience_us)
 {
     queue->opts.patience_us = patience_us;
@@ -642,17 +654,26 @@ choir__stream *choir__queue_stream(choir__queue *queue)
     return queue->opts.stream;
 }
 
+void choir__queue_take(choir__queue *q)
+{
+    do
+        wait_for_tasks(q, atomic_load(&q->issued));
+    while (!try_running(q));
+}
+
+void choir__queue_give_back(choir__queue *q)
+{
+    atomic_store(&q->running, 0);
+    ring_bell(q); /* something may have been issued meanwhile */
+}
+
 void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
 {
-    wait_for_tasks(q, atomic_load(&q->issued));
-    while (!try_running(q))
-        choir__pause();
     choir__queue *outer = current;
     current = q;
     if (q->opts.enter)
         q->opts.enter(q->opts.arg);
     call(q, fn, args, bytes);
-    atomic_store(&q->running, 0);
     current = outer;
     if (outer && outer->opts.enter)
         outer->opts.enter(outer->opts.arg);

@@ -103,8 +103,10 @@ double choir__queue_issued(void);
 /* The same from any thread, in words of somebody else's. */
 void choir__queue_break(choir__queue *queue, choir_status status, const char *sentence);
 
-/* The first failure, and its sentence; choir__queue_clear forgets it. */
+/* The first failure, and its sentence; choir__queue_clear forgets it. look: after asking the
+ * stream, if there is one, which else is asked when somebody waits. */
 choir_status choir__queue_status(choir__queue *queue);
+choir_status choir__queue_look(choir__queue *queue);
 void choir__queue_clear(choir__queue *queue);
 
 typedef struct choir__queue_stats {
@@ -132,7 +134,11 @@ bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *arg
 /* Its stream; NULL: none. */
 struct choir__stream *choir__queue_stream(choir__queue *queue);
 
-/* Runs fn on this thread as the queue's runner, outside of its order. */
+/* Makes this thread the queue's only runner, once its tasks have been run; and ends that. */
+void choir__queue_take(choir__queue *queue);
+void choir__queue_give_back(choir__queue *queue);
+
+/* Runs fn as the runner that this thread is, outside of the queue's order. */
 void choir__queue_run_now(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 
 /* Whether somebody observes it. */

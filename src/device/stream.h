@@ -24,6 +24,8 @@ typedef struct choir__stream_ops {
     void (*mark)(choir__stream *stream, uint64_t seq);
     /* The last marked place that is known to be reached; looks, and does not wait. */
     uint64_t (*reached)(choir__stream *stream);
+    /* What has gone wrong until now, as far as is known without waiting. */
+    choir_status (*look)(choir__stream *stream, uint64_t launched);
     /* Waits until seq is reached. launched: tasks have been run up to here, for a mark if there
      * is none. What went wrong on the way is returned, with its sentence. */
     choir_status (*wait)(choir__stream *stream, uint64_t seq, uint64_t launched);

@@ -62,7 +62,7 @@ choir_status choir__run_failure(const choir_scope *run)
 {
     choir_status status = CHOIR_OK;
     for (choir__place *p = run->places; p && status == CHOIR_OK; p = p->next)
-        status = choir__queue_status(p->device->queue);
+        status = choir__queue_look(p->device->queue);
     return status;
 }
 

@@ -66,15 +66,9 @@ static int count_devices(char *why, size_t bytes)
 
 /* --- copies to where the GPU's memory cannot be read, and between GPUs --- */
 
-typedef struct transfer {
-    void *to;
-    const void *from;
-    size_t bytes;
-} transfer;
-
-static void transfer_bytes(const void *args)
+void choir__cuda_transfer(const void *args)
 {
-    const transfer *t = args;
+    const choir__cuda_transfer_args *t = args;
     choir__cuda_ok(cudaMemcpyAsync(
                        t->to, t->from, t->bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
         "a copy from the GPU");
@@ -85,11 +79,11 @@ static void transfer_bytes(const void *args)
 static void carry(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
     void *y, size_t bytes, choir__event ready, choir__event *read)
 {
-    transfer t = {y, x, bytes};
+    choir__cuda_transfer_args t = {y, x, bytes};
     (void)carrier;
     choir__queue_wait_event(from->queue, ready);
     choir__queue_wait_event(from->queue, choir__queue_record(to->queue));
-    choir__queue_issue(from->queue, transfer_bytes, &t, sizeof t);
+    choir__queue_issue(from->queue, choir__cuda_transfer, &t, sizeof t);
     *read = choir__queue_record(from->queue);
     choir__queue_wait_event(to->queue, *read);
     choir__queue_moved(to->queue, from->queue, bytes);
@@ -105,16 +99,29 @@ static choir__carrier carrier = {.carry = carry, .reads = reads};
 
 /* --- opening --- */
 
-/* Kernels of one GPU may read the memory of every other that lets them. */
+enum { MAX_GPUS = 64 };
+
+static void open_peer(int gpu, int peer)
+{
+    int can = 0;
+    cudaSetDevice(gpu);
+    if (cudaDeviceCanAccessPeer(&can, gpu, peer) == cudaSuccess && can)
+        cudaDeviceEnablePeerAccess(peer, 0);
+    cudaGetLastError(); /* it was on already */
+}
+
+/* Kernels of the GPUs in use may read each other's memory, where they can. Others are left
+ * alone: touching one costs half a gigabyte of its memory. Under the registry's lock. */
 static void open_peers(int gpu)
 {
-    for (int i = 0; i < found.gpus; i++) {
-        int can = 0;
-        if (i == gpu || cudaDeviceCanAccessPeer(&can, gpu, i) != cudaSuccess || !can)
-            continue;
-        cudaDeviceEnablePeerAccess(i, 0);
-        cudaGetLastError(); /* it was on already */
-    }
+    static bool used[MAX_GPUS];
+    for (int i = 0; i < found.gpus && i < MAX_GPUS; i++)
+        if (used[i] && i != gpu) {
+            open_peer(gpu, i);
+            open_peer(i, gpu);
+        }
+    if (gpu < MAX_GPUS)
+        used[gpu] = true;
 }
 
 static choir_status check_code(const choir_device *device, int gpu)

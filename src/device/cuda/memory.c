@@ -129,31 +129,26 @@ static void put_small(int gpu, void *p, size_t bytes)
     *list = first;
 }
 
-/* The calling thread's GPU stays what it was. */
+/* The calling thread's GPU becomes this one: to go back to one that it never used would begin
+ * to use that. Queues enter theirs anew before each run of tasks. */
 static void *get(void *arg, size_t bytes)
 {
     const choir__cuda *cuda = arg;
-    int before = cuda->gpu;
-    cudaGetDevice(&before);
     pthread_mutex_lock(&memory.lock);
     void *p = bytes < SMALL ? get_small(cuda->gpu, bytes) : take(cuda->gpu, bytes);
     pthread_mutex_unlock(&memory.lock);
-    cudaSetDevice(before);
     return p;
 }
 
 static void put(void *arg, void *p, size_t bytes)
 {
     const choir__cuda *cuda = arg;
-    int before = cuda->gpu;
-    cudaGetDevice(&before);
     pthread_mutex_lock(&memory.lock);
     if (bytes < SMALL)
         put_small(cuda->gpu, p, bytes);
     else
         give_back(p);
     pthread_mutex_unlock(&memory.lock);
-    cudaSetDevice(before);
 }
 
 const choir__memory_ops choir__cuda_memory = {.get = get, .put = put};
@@ -270,13 +265,11 @@ static cudaStream_t copy_stream(int gpu)
 
 static choir_status copy(void *to, const void *from, size_t bytes, const void *far)
 {
-    int before = 0, gpu = choir__cuda_gpu_of(far);
-    cudaGetDevice(&before);
+    int gpu = choir__cuda_gpu_of(far);
     cudaStream_t stream = copy_stream(gpu < 0 ? 0 : gpu);
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);
-    cudaSetDevice(before);
     return error == cudaSuccess
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_DEVICE, "copying %zu bytes from or to GPU %d: %s",

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,7 @@ typedef struct cuda_stream {
     /* time: from when it was idle until a wait finds it idle again */
     cudaEvent_t began;
     bool working;
+    uint64_t turns; /* how often it began */
     double busy_s;
 } cuda_stream;
 
@@ -67,20 +69,6 @@ choir__cuda *choir__cuda_context_of(choir__stream *stream)
     return &((cuda_stream *)stream)->cuda;
 }
 
-bool choir__cuda_ok(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return true;
-    cudaGetLastError();
-    if (here && here->capturing) { /* then the list is issued as it is */
-        here->refused = true;
-        return false;
-    }
-    choir__queue_fail(error == cudaErrorMemoryAllocation ? CHOIR_ERR_MEMORY : CHOIR_ERR_DEVICE,
-        "%s: %s", what, cudaGetErrorString(error));
-    return false;
-}
-
 /* --- entering --- */
 
 static void enter(choir__stream *stream)
@@ -94,6 +82,7 @@ static void enter(choir__stream *stream)
     if (!s->working) {
         cudaEventRecord(s->began, s->cuda.stream);
         s->working = true;
+        s->turns++;
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -147,14 +136,50 @@ static void name_task(const cuda_stream *s, const ran_task *t, char *text, size_
         snprintf(text, bytes, "a collective");
 }
 
+/* A fault of the GPU's stays and is what every call returns from then on: the first task that
+ * is not done did it, or a task of another stream. */
 static choir_status say_error(cuda_stream *s, cudaError_t error)
 {
-    char text[128] = "work that was recorded; CHOIR_CUDA_SYNC=1 names its kernel";
-    uint32_t bad = s->seen->number + 1;
-    if (s->numbered && s->number - s->seen->number > 0 && s->number - s->seen->number <= LAST)
-        name_task(s, &s->last[bad % LAST], text, sizeof text);
-    return choir__error(CHOIR_ERR_DEVICE, "%s failed on GPU %d: %s", text, s->cuda.gpu,
-        cudaGetErrorString(error));
+    char text[160] = "work of another stream";
+    uint32_t behind = s->number - s->seen->number;
+    if (!s->numbered || behind > LAST)
+        snprintf(text, sizeof text, "one of the last kernels");
+    else if (behind > 0)
+        name_task(s, &s->last[(s->seen->number + 1) % LAST], text, sizeof text);
+    return choir__error(CHOIR_ERR_DEVICE,
+        "%s failed on GPU %d: %s; with CHOIR_CUDA_SYNC=1 each kernel is waited for, and named",
+        text, s->cuda.gpu, cudaGetErrorString(error));
+}
+
+static bool sticks(cuda_stream *s)
+{
+    cudaError_t now = cudaStreamQuery(s->cuda.stream);
+    cudaGetLastError();
+    return now != cudaSuccess && now != cudaErrorNotReady;
+}
+
+static cuda_stream *stream_here(void)
+{
+    return (cuda_stream *)((char *)here - offsetof(cuda_stream, cuda));
+}
+
+bool choir__cuda_ok(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    if (here && here->capturing) { /* then the list is issued as it is */
+        here->refused = true;
+        return false;
+    }
+    if (here && sticks(stream_here())) {
+        say_error(stream_here(), error);
+        choir__queue_fail(CHOIR_ERR_DEVICE, "%s", choir_error_message());
+        return false;
+    }
+    choir__queue_fail(error == cudaErrorMemoryAllocation ? CHOIR_ERR_MEMORY : CHOIR_ERR_DEVICE,
+        "%s: %s", what, cudaGetErrorString(error));
+    return false;
 }
 
 /* Under lock, after a wait. */
@@ -219,7 +244,13 @@ static void ran(choir__stream *stream, choir__task *fn, const void *args, size_t
     s->cuda.refused |= error != cudaSuccess;
     if (error == cudaSuccess || s->cuda.capturing)
         return;
-    char text[128];
+    char text[512];
+    if (sticks(s)) {
+        say_error(s, error);
+        snprintf(text, sizeof text, "%s", choir_error_message());
+        choir__queue_fail(CHOIR_ERR_DEVICE, "%s", text);
+        return;
+    }
     name_task(s, t, text, sizeof text);
     choir__queue_fail(CHOIR_ERR_DEVICE, "%s: %s", text, cudaGetErrorString(error));
 }
@@ -283,13 +314,29 @@ static uint64_t reached(choir__stream *stream)
     return place;
 }
 
-/* Under lock: everything launched is done, by the mark's event. */
-static void count_time(cuda_stream *s, cudaEvent_t ended)
+/* Under lock: everything launched in a turn is done, by the mark's event. */
+static void count_time(cuda_stream *s, uint64_t turn, cudaEvent_t ended)
 {
     float ms = 0;
-    if (s->working && cudaEventElapsedTime(&ms, s->began, ended) == cudaSuccess)
+    if (!s->working || s->turns != turn)
+        return; /* somebody else has counted it, and it goes on */
+    if (cudaEventElapsedTime(&ms, s->began, ended) == cudaSuccess)
         s->busy_s += (double)ms * 1e-3;
+    cudaGetLastError();
     s->working = false;
+}
+
+static choir_status look_op(choir__stream *stream, uint64_t launched)
+{
+    cuda_stream *s = (cuda_stream *)stream;
+    pthread_mutex_lock(&s->lock);
+    look(s);
+    if (!s->count && !s->broken && !s->cuda.capturing && atomic_load(&s->reached) < launched)
+        mark_of(s, launched, launched); /* for the next look */
+    cudaError_t error = s->broken ? cudaStreamQuery(s->cuda.stream) : cudaSuccess;
+    choir_status status = findings(s, error);
+    pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 static choir_status wait(choir__stream *stream, uint64_t seq, uint64_t launched)
@@ -302,11 +349,12 @@ static choir_status wait(choir__stream *stream, uint64_t seq, uint64_t launched)
         error = error == cudaSuccess ? cudaErrorUnknown : error;
     } else if (atomic_load(&s->reached) < seq) {
         mark m = *mark_of(s, seq, launched);
+        uint64_t turn = s->turns;
         pthread_mutex_unlock(&s->lock);
         error = cudaEventSynchronize(m.event);
         pthread_mutex_lock(&s->lock);
         if (error == cudaSuccess && m.seq == launched && !s->cuda.capturing)
-            count_time(s, m.event);
+            count_time(s, turn, m.event);
         look(s);
     }
     choir_status status = findings(s, error);
@@ -337,6 +385,10 @@ struct choir__graph {
 /* A copy from or to the host's memory is made when it is launched: no part of a graph. */
 static bool capturable(choir__task *fn, const void *args)
 {
+    if (fn == choir__cuda_transfer) {
+        const choir__cuda_transfer_args *t = args;
+        return choir__cuda_gpu_of(t->to) >= 0 && choir__cuda_gpu_of(t->from) >= 0;
+    }
     if (fn != (choir__task *)choir__cuda_copy)
         return true;
     const choir__k_copy *k = args;
@@ -373,6 +425,8 @@ static void behind(choir__stream *stream, void *place)
     cudaSetDevice(s->cuda.gpu);
     if (place)
         cudaStreamWaitEvent(s->cuda.stream, place, 0);
+    else
+        s->cuda.refused = true;
 }
 
 static void drop(void *place)
@@ -452,6 +506,7 @@ static const choir__stream_ops ops = {
     .handle = handle,
     .mark = make_mark,
     .reached = reached,
+    .look = look_op,
     .wait = wait,
     .follow = follow,
     .ran = ran,

@@ -10,6 +10,15 @@
 choir__stream *choir__cuda_stream_new(int gpu, choir_device *device);
 choir__cuda *choir__cuda_context_of(choir__stream *stream);
 
+/* Bytes that the GPU copies to the host's memory or elsewhere: a task of its queue. */
+typedef struct choir__cuda_transfer_args {
+    void *to;
+    const void *from;
+    size_t bytes;
+} choir__cuda_transfer_args;
+
+void choir__cuda_transfer(const void *args);
+
 /* What a fault says, in a sentence. */
 const char *choir__cuda_fault_text(const choir__cuda_fault *fault, char *text, size_t bytes);
 
