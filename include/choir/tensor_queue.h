@@ -12,6 +12,12 @@
  * memory is a sealed memfd: it goes with the last handle, in a process or under way, however
  * that ends.
  *
+ * GPUs' tensors stay on their GPU: what is passed is a handle of CUDA's, of the tensor's memory
+ * if it is shared, else of a copy on the same GPU. They are got on that GPU, in any process.
+ * The memory is counted where it was put; it is free again when all who got it have let go of
+ * it, or died, and who put it calls the queue again. It does not outlive who put it: a rank that
+ * returns, or frees the queue, waits for those who may still get or have it.
+ *
  * A queue is made before choir_spawn; the ranks inherit it, and any of them may put and get,
  * several at a time. A rank leaves the queue when its function returns. One that dies before is
  * an error for those who wait, which names it, and not a hang: what was put so far can still be
@@ -30,7 +36,8 @@ extern "C" {
 /** Moves t to shared memory, in place, so that queues pass it without copying (torch's
  * t.share_memory_()), with its views in its own scope. Again: nothing happens. Not counted in
  * its device's memory. Parameters: choir_module_share_memory. Errors: state (a backward or
- * another scope knows its memory), memory, the scope's. */
+ * another scope knows its memory), memory, the scope's. A GPU's memory stays where it is, and is
+ * counted. */
 choir_status choir_tensor_share_memory(choir_tensor *t);
 bool choir_tensor_is_shared(const choir_tensor *t);
 
@@ -60,11 +67,11 @@ choir_status choir_tensor_queue_put(
 
 /**
  * Gets the next item, of count tensors, on scope's device: handles of scope, with which their
- * memory goes.
+ * memory goes. A GPU's tensors are got on that GPU only, others on CPUs.
  *
  * Errors: end (it is empty, and nobody will put), timed out, peer lost (naming it; the queue is
- * empty then), shape (the item has another count; it is lost), unsupported (recording), memory,
- * io.
+ * empty then), shape (the item has another count; it is lost), device (its memory is none of
+ * this device's; it is lost), unsupported (recording), memory, io.
  */
 choir_status choir_tensor_queue_get(choir_tensor_queue *queue, choir_scope *scope,
     choir_tensor **t, int count, double timeout_s);

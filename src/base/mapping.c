@@ -141,6 +141,10 @@ void choir__mapping_unref(choir__mapping *mapping)
 {
     if (!mapping || atomic_fetch_sub(&mapping->refs, 1) > 1)
         return;
+    if (mapping->drop) {
+        mapping->drop(mapping);
+        return;
+    }
     munmap(mapping->at, mapping->bytes);
     close(mapping->fd);
     free(mapping);

@@ -20,12 +20,15 @@ void *choir__memfd_map(int fd, size_t bytes);
 
 /* Memory that this process maps, with the descriptor by which others can. Forked children have
  * it, too, at the same address. */
-typedef struct choir__mapping {
+typedef struct choir__mapping choir__mapping;
+struct choir__mapping {
     _Atomic int refs;
     int fd;
     char *at;
     size_t bytes;
-} choir__mapping;
+    void (*drop)(choir__mapping *mapping); /* where set: `at` is no memory of a processor's, and
+                                              this undoes all, with the last reference */
+};
 
 /* Zero-filled; NULL and why. One reference is the caller's. */
 choir__mapping *choir__mapping_new(size_t bytes, char why[200]);

@@ -82,6 +82,9 @@ static void tell_leaving(int number)
     for (choir__spawn_watcher *w = watchers; w; w = w->next)
         if (w->leaving)
             w->leaving(w->arg, number);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->left)
+            w->left(w->arg);
     pthread_mutex_unlock(&watchers_lock);
 }
 

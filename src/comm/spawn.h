@@ -6,6 +6,7 @@ typedef struct choir__spawn_watcher {
     void (*before)(void *arg, int first_rank, int count); /* in the parent; NULL: nothing */
     void (*child)(void *arg, int rank); /* in each child, before its function; NULL: nothing */
     void (*leaving)(void *arg, int rank); /* in the child, after it; NULL: nothing */
+    void (*left)(void *arg);              /* behind all watchers' leaving; NULL: nothing */
     void (*after)(void *arg); /* in the parent, when all children are gone; NULL: nothing */
     void *arg;
     struct choir__spawn_watcher *next;

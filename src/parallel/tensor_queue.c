@@ -122,6 +122,7 @@ static choir_status check_call(choir_tensor_queue *q, int count)
     if (choir__recording_active())
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "tensor queue: a recorded step neither puts nor gets; run it by choir_step_open");
+    choir__loans_collect(q);
     return choir__queue_use(q);
 }
 
@@ -183,7 +184,7 @@ choir_status choir_tensor_queue_put(
         status = take_room(q, deadline);
     if (status != CHOIR_OK)
         return status;
-    status = choir__queue_pack(t, count, &item, mapping);
+    status = choir__queue_pack(q, t, count, &item, mapping);
     if (status == CHOIR_OK)
         status = send_item(q, &item, mapping, deadline);
     if (status != CHOIR_OK)

@@ -6,7 +6,7 @@
 
 bool choir_tensor_is_shared(const choir_tensor *t)
 {
-    return t->storage && t->storage->mapping;
+    return t->storage && (t->storage->mapping || t->storage->shared);
 }
 
 static choir_status check(const choir_tensor *t, const char *what)
@@ -15,9 +15,10 @@ static choir_status check(const choir_tensor *t, const char *what)
         return choir_scope_status(t->scope);
     if (!t->storage)
         return choir__error(CHOIR_ERR_SCOPE, "%s: backward has freed the tensor", what);
-    if (strcmp(choir__device_of(t)->kind, "cpu"))
+    const choir__far *far = choir__device_of(t)->far;
+    if (strcmp(choir__device_of(t)->kind, "cpu") && !(far && far->show))
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: a tensor on %s; processes share the memory of CPUs alone", what,
+            "%s: a tensor on %s, whose memory processes cannot share", what,
             choir_device_name(choir__device_of(t)));
     return CHOIR_OK;
 }
@@ -67,6 +68,10 @@ choir_status choir_tensor_share_memory(choir_tensor *t)
     status = check_movable(t);
     if (status != CHOIR_OK)
         return status;
+    if (choir__device_of(t)->far) { /* other processes can open it where it is */
+        t->storage->shared = true;
+        return CHOIR_OK;
+    }
     choir__mapping *m = new_mapping(t->storage->bytes, "share_memory");
     if (!m)
         return CHOIR_ERR_MEMORY;
@@ -95,81 +100,121 @@ static size_t rounded(size_t bytes)
     return (bytes + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-/* One mapping for all tensors of the item that have none; NULL: there is none such. */
-static choir_status private_memory(choir_tensor *const *t, int count, choir__mapping **made)
+/* Memory for all tensors of the item that have none that is shared; NULL: there is none such.
+ */
+static choir_status private_memory(choir_tensor *const *t, int count, choir__storage **made)
 {
     size_t bytes = 0;
-    bool any = false;
+    choir_device *device = NULL;
     *made = NULL;
     for (int i = 0; i < count; i++)
         if (!choir_tensor_is_shared(t[i])) {
-            any = true;
+            device = choir__device_of(t[i]);
             bytes += rounded(bytes_of(t[i]));
         }
-    if (any)
-        *made = new_mapping(bytes, "tensor queue");
-    return any && !*made ? CHOIR_ERR_MEMORY : CHOIR_OK;
+    if (!device)
+        return CHOIR_OK;
+    if (device->far) {
+        *made = choir__storage_new(device, bytes ? bytes : 1);
+        return *made ? CHOIR_OK
+                     : choir__error(CHOIR_ERR_MEMORY,
+                           "tensor queue: %zu bytes, for copies of what is put, do not fit %s",
+                           bytes, device->name);
+    }
+    choir__mapping *m = new_mapping(bytes, "tensor queue");
+    if (m)
+        *made = choir__storage_mapped(device, m, 0, bytes);
+    choir__mapping_unref(m);
+    return m ? CHOIR_OK : CHOIR_ERR_MEMORY;
 }
 
-static int memory_index(choir__queue_item *item, choir__mapping **mapping, choir__mapping *m)
+/* Which of the item's memories s is in, from now on. */
+static choir_status find_memory(choir_tensor_queue *q, choir__queue_item *item,
+    choir__mapping **mapping, choir__storage *s, int *index)
 {
-    for (int i = 0; i < item->memories; i++)
-        if (mapping[i] == m)
-            return i;
-    mapping[item->memories] = choir__mapping_ref(m);
-    return item->memories++;
+    int i = 0;
+    choir_status status = CHOIR_OK;
+    while (i < item->memories && mapping[i] != s->mapping &&
+           (s->mapping || mapping[i]->at != (char *)s->data))
+        i++;
+    *index = i;
+    if (i < item->memories)
+        return CHOIR_OK;
+    if (s->device->far)
+        status = choir__loan_new(q, s, &item->memory[i], &mapping[i]);
+    else
+        mapping[i] = choir__mapping_ref(s->mapping);
+    item->memories += status == CHOIR_OK;
+    return status;
 }
 
-static void describe(choir__queue_tensor *d, const choir_tensor *t)
+static void describe(choir__queue_tensor *d, const choir_tensor *t, const choir__mapping *m)
 {
     *d = (choir__queue_tensor){
         .dtype = (int32_t)t->dtype, .ndim = t->shape.ndim, .offset = t->offset};
     memcpy(d->dim, t->shape.dim, sizeof d->dim);
     memcpy(d->stride, t->stride, sizeof d->stride);
-    d->at = (uint64_t)((char *)t->storage->data - t->storage->mapping->at);
+    d->at = (uint64_t)((char *)t->storage->data - m->at);
     d->bytes = t->storage->bytes;
 }
 
-/* t into shared memory at `at`: y is a tensor there. Queued. */
-static void copy_out(choir_tensor *t, choir__mapping *m, size_t at, choir_tensor *y)
+/* t into shared memory s at `at`: y is a tensor there. Queued. */
+static void copy_out(choir_tensor *t, choir__storage *s, size_t at, choir_tensor *y)
 {
     *y = *t;
-    y->offset = 0;
+    y->offset = (int64_t)(at / choir_dtype_size(t->dtype));
     if (!choir__is_dense(t))
         choir__set_row_major(y);
-    y->storage = choir__storage_mapped(choir__device_of(t), m, at, bytes_of(t));
+    y->storage = s;
     choir__launch_copy(y, t);
 }
 
-choir_status choir__queue_pack(choir_tensor *const *t, int count, choir__queue_item *item,
-    choir__mapping *mapping[CHOIR_TENSOR_QUEUE_ITEM])
+static bool one_device(choir_tensor *const *t, int count)
 {
-    choir__mapping *copies;
+    for (int i = 1; i < count; i++)
+        if (choir__device_of(t[i])->far && choir__device_of(t[i]) != choir__device_of(t[0]))
+            return false;
+    return !count || !choir__device_of(t[count - 1])->far == !choir__device_of(t[0])->far;
+}
+
+static choir_status check_all(choir_tensor *const *t, int count)
+{
     choir_status status = CHOIR_OK;
-    memset(item, 0, sizeof *item);
-    item->count = count;
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = check(t[i], "tensor queue");
+    if (status == CHOIR_OK && !one_device(t, count))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "tensor queue: an item of tensors on several devices; put them one by one");
+    return status;
+}
+
+choir_status choir__queue_pack(choir_tensor_queue *q, choir_tensor *const *t, int count,
+    choir__queue_item *item, choir__mapping *mapping[CHOIR_TENSOR_QUEUE_ITEM])
+{
+    choir__storage *copies = NULL;
+    memset(item, 0, sizeof *item);
+    item->count = count;
+    choir_status status = check_all(t, count);
     if (status == CHOIR_OK)
         status = private_memory(t, count, &copies);
     if (status != CHOIR_OK)
         return status;
     size_t at = 0;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir_tensor y = *t[i];
-        bool copied = !choir_tensor_is_shared(t[i]);
-        if (copied) {
+        if (!choir_tensor_is_shared(t[i])) {
             copy_out(t[i], copies, at, &y);
             at += rounded(bytes_of(t[i]));
         }
-        describe(&item->t[i], &y);
-        item->t[i].memory = memory_index(item, mapping, y.storage->mapping);
-        if (copied)
-            choir__storage_unref(y.storage);
+        int m;
+        status = find_memory(q, item, mapping, y.storage, &m);
+        if (status == CHOIR_OK)
+            describe(&item->t[i], &y, mapping[m]);
+        item->t[i].memory = m;
     }
-    choir__mapping_unref(copies);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = choir_device_sync(choir__device_of(t[i]));
+    choir__storage_unref(copies);
     return status;
 }
 
@@ -191,14 +236,27 @@ static bool fits(const choir__queue_tensor *d, const choir__mapping *m)
            (uint64_t)(last + 1) * choir_dtype_size((choir_dtype)d->dtype) <= d->bytes;
 }
 
-static choir_tensor *unpack(const choir__queue_tensor *d, choir__mapping *m, choir_scope *scope)
+/* What an item's memory is here: another process's, or what this one has lent. */
+typedef struct place {
+    choir__mapping *mapping;
+    choir__storage *own;
+} place;
+
+static void drop_place(place *p)
+{
+    choir__mapping_unref(p->mapping);
+    choir__storage_unref(p->own);
+}
+
+static choir_tensor *unpack(const choir__queue_tensor *d, const place *p, choir_scope *scope)
 {
     choir_shape shape = {.ndim = d->ndim};
     memcpy(shape.dim, d->dim, sizeof shape.dim);
     choir_tensor *t = choir__tensor_bare(scope, (choir_dtype)d->dtype, shape);
     memcpy(t->stride, d->stride, sizeof t->stride);
     t->offset = d->offset;
-    t->storage = choir__storage_mapped(scope->device, m, d->at, d->bytes);
+    t->storage = p->own ? choir__storage_ref(p->own)
+                        : choir__storage_mapped(scope->device, p->mapping, d->at, d->bytes);
     return t;
 }
 
@@ -207,11 +265,63 @@ static choir_status damaged(void)
     return choir__error(CHOIR_ERR_INTERNAL, "tensor queue: an item that makes no sense");
 }
 
+/* Memory that this very process lent, which comes back. */
+static choir_status take_back(place *p, const choir__queue_memory *memory, choir_device *device)
+{
+    p->own = choir__loan_find(memory->loan);
+    if (!p->own)
+        return damaged();
+    return p->own->device == device
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_DEVICE,
+                     "tensor queue: what came lies on %s of this process, not on %s; get it "
+                     "there, and move it by choir_to_device",
+                     p->own->device->name, device->name);
+}
+
+static choir_status find_place(
+    place *p, const choir__queue_memory *memory, int fd, choir_device *device)
+{
+    char why[200];
+    if (memory->owner && memory->owner == (int32_t)getpid()) {
+        choir_status status = take_back(p, memory, device); /* before the loan may end */
+        close(fd);
+        return status;
+    }
+    if (!memory->owner == !device->far) {
+        if (memory->owner) {
+            p->mapping = choir__loan_open(device, memory, fd);
+            return p->mapping ? CHOIR_OK : CHOIR_ERR_DEVICE;
+        }
+        p->mapping = choir__mapping_adopt(fd, why);
+        return p->mapping ? CHOIR_OK : choir__error(CHOIR_ERR_MEMORY, "tensor queue: %s", why);
+    }
+    close(fd);
+    return choir__error(CHOIR_ERR_DEVICE,
+        "tensor queue: what came lies in %s memory, and the scope is on %s; get it there, and "
+        "move it by choir_to_device",
+        memory->owner ? "a GPU's" : "the processors'", device->name);
+}
+
+static choir_status check_places(
+    const choir__queue_item *item, const place *places, int fd_count)
+{
+    for (int i = 0; i < item->count; i++) {
+        int64_t m = item->t[i].memory;
+        if (m < 0 || m >= fd_count)
+            return damaged();
+        const place *p = &places[m];
+        choir__mapping whole = {.bytes = p->own ? p->own->bytes : p->mapping->bytes};
+        if (!fits(&item->t[i], &whole))
+            return damaged();
+    }
+    return CHOIR_OK;
+}
+
 choir_status choir__queue_unpack(const choir__queue_item *item, const int *fds, int fd_count,
     choir_scope *scope, choir_tensor **t, int count)
 {
-    choir__mapping *mapping[CHOIR_TENSOR_QUEUE_ITEM] = {NULL};
-    char why[200];
+    place places[CHOIR_TENSOR_QUEUE_ITEM] = {{NULL, NULL}};
     choir_status status = CHOIR_OK;
     if (item->memories != fd_count)
         status = choir__error(CHOIR_ERR_IO,
@@ -224,16 +334,13 @@ choir_status choir__queue_unpack(const choir__queue_item *item, const int *fds, 
     for (int i = 0; i < fd_count; i++)
         if (status != CHOIR_OK)
             close(fds[i]);
-        else if (!(mapping[i] = choir__mapping_adopt(fds[i], why)))
-            status = choir__error(CHOIR_ERR_MEMORY, "tensor queue: %s", why);
-    for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        int64_t m = item->t[i].memory;
-        if (m < 0 || m >= fd_count || !fits(&item->t[i], mapping[m]))
-            status = damaged();
-    }
+        else
+            status = find_place(&places[i], &item->memory[i], fds[i], scope->device);
+    if (status == CHOIR_OK)
+        status = check_places(item, places, fd_count);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
-        t[i] = unpack(&item->t[i], mapping[item->t[i].memory], scope);
+        t[i] = unpack(&item->t[i], &places[item->t[i].memory], scope);
     for (int i = 0; i < fd_count; i++)
-        choir__mapping_unref(mapping[i]);
+        drop_place(&places[i]);
     return status;
 }

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { LOOK_MS = 2 }; /* how soon a process that leaves sees that its loans are back */
+
 static bool is_there(int32_t state)
 {
     return state == CHOIR__EXPECTED || state == CHOIR__USING || state == CHOIR__DONE;
@@ -44,13 +46,6 @@ choir_status choir__queue_use(choir_tensor_queue *q)
     return found ? CHOIR_OK
                  : choir__error(CHOIR_ERR_ARGUMENT,
                        "tensor queue: more than %d processes use it", CHOIR__QUEUE_USERS);
-}
-
-static void leave(choir_tensor_queue *q)
-{
-    if (q->me >= 0)
-        atomic_store(&q->control->users[q->me].state, CHOIR__LEFT);
-    q->me = -1;
 }
 
 bool choir__queue_others(const choir_tensor_queue *q, bool getters)
@@ -142,6 +137,39 @@ int choir__queue_poll(choir_tensor_queue *q, struct pollfd *polled, int count)
     return count;
 }
 
+/* --- leaving --- */
+
+/* Whether somebody is there who may yet get, or let go of, what this process has lent: the one
+ * that started it is not, since it waits for this one to end. */
+static bool somebody_borrows(choir_tensor_queue *q)
+{
+    bool found = false;
+    pthread_mutex_lock(&q->lock);
+    for (int i = 0; i < CHOIR__QUEUE_USERS && !found; i++) {
+        choir__queue_user *u = &q->control->users[i];
+        found = i != q->me && is_there(atomic_load(&u->state)) && !has_died(q, i) &&
+                atomic_load(&u->pid) != q->family;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return found;
+}
+
+static void leave(choir_tensor_queue *q)
+{
+    if (q->me >= 0)
+        atomic_store(&q->control->users[q->me].state, CHOIR__LEFT);
+    q->me = -1;
+}
+
+/* A device's memory goes with its process: that stays until others have let go of what it has
+ * lent them. */
+static void await_loans(choir_tensor_queue *q)
+{
+    while (choir__loans_collect(q) && somebody_borrows(q))
+        poll(NULL, 0, LOOK_MS);
+    choir__loans_end(q);
+}
+
 /* --- choir_spawn --- */
 
 static void expect(void *arg, int first_rank, int count)
@@ -165,6 +193,7 @@ static void arrive(void *arg, int rank)
         atomic_store(&u->pid, (int32_t)getpid());
         atomic_store(&u->state, CHOIR__USING);
         q->me = i;
+        q->family = getppid();
     }
 }
 
@@ -172,6 +201,12 @@ static void depart(void *arg, int rank)
 {
     (void)rank;
     leave(arg);
+}
+
+/* It has left all queues: nobody waits for it. */
+static void gone(void *arg)
+{
+    await_loans(arg);
 }
 
 /* All ranks have ended: who is still there has died, were it before it could say a word. */
@@ -189,11 +224,15 @@ static void bury(void *arg)
 void choir__queue_users_open(choir_tensor_queue *q)
 {
     pthread_mutex_init(&q->lock, NULL);
-    q->me = -1;
+    q->me = q->family = -1;
     for (int i = 0; i < CHOIR__QUEUE_USERS; i++)
         q->pidfds[i] = -1;
-    q->spawns = (choir__spawn_watcher){
-        .before = expect, .child = arrive, .leaving = depart, .after = bury, .arg = q};
+    q->spawns = (choir__spawn_watcher){.before = expect,
+        .child = arrive,
+        .leaving = depart,
+        .left = gone,
+        .after = bury,
+        .arg = q};
     choir__spawn_watch(&q->spawns);
 }
 
@@ -201,6 +240,7 @@ void choir__queue_users_close(choir_tensor_queue *q)
 {
     choir__spawn_unwatch(&q->spawns);
     leave(q);
+    await_loans(q);
     forget_pidfds(q);
     pthread_mutex_destroy(&q->lock);
 }

@@ -30,7 +30,7 @@ choir__storage *choir__storage_ref(choir__storage *storage)
 
 bool choir__storage_is_ours(const choir__storage *storage)
 {
-    return storage->refs == 1 && !storage->mapping &&
+    return storage->refs == 1 && !storage->mapping && !storage->shared &&
            !(storage->block && choir__block_read_elsewhere(storage->block));
 }
 
@@ -54,7 +54,9 @@ void choir__storage_read_by(choir__storage *storage, choir__queue *queue)
 {
     if (storage->block)
         choir__block_used_by(storage->block, choir__queue_record(queue));
-    if (storage->mapping) {
+    if (storage->mapping && storage->mapping->drop) {
+        choir__queue_wait_event_raw(storage->device->queue, choir__queue_record(queue));
+    } else if (storage->mapping) {
         choir__mapping *held = choir__mapping_ref(storage->mapping);
         choir__queue_issue_raw(queue, unmap, &held, sizeof held);
     }
@@ -66,10 +68,13 @@ static void unmap(const void *args)
 }
 
 /* Behind what the device has yet to do with it, and in no recording. A queue that failed drops
- * its tasks: then nothing is read any more. */
+ * its tasks: then nothing is read any more. Tasks of a GPU's queue run before the GPU does what
+ * they ask of it, so memory of its own is waited for. */
 static void let_go(choir_device *device, choir__mapping *mapping)
 {
-    if (choir__queue_status(device->queue) != CHOIR_OK)
+    if (mapping->drop)
+        choir__queue_wait(device->queue);
+    if (mapping->drop || choir__queue_status(device->queue) != CHOIR_OK)
         choir__mapping_unref(mapping);
     else
         choir__queue_issue_raw(device->queue, unmap, &mapping, sizeof mapping);

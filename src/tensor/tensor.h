@@ -22,6 +22,8 @@ typedef struct choir__storage {
     choir_device *device;
     choir__block *block;     /* NULL: memory of somebody else's */
     choir__mapping *mapping; /* that memory, if other processes can map it, too; else NULL */
+    bool shared; /* a block that queues pass on as it is, for other processes to read and write
+                  */
     void *data;
     size_t bytes;
     void (*bring)(void *arg); /* where set: called before anybody is told where the data are;

@@ -365,6 +365,7 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     const choir__cuda *cuda = device->backend;
     char mine[64];
     void *p = NULL;
+    int before = cuda->gpu;
     name_gpu(cuda->gpu, mine);
     if (strcmp(mine, handle->device) != 0) {
         choir__error(CHOIR_ERR_DEVICE, "%s is GPU %s, and what was passed lies on %s",
@@ -373,9 +374,12 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     }
     cudaIpcMemHandle_t h;
     memcpy(&h, handle->bytes, sizeof h);
+    cudaGetDevice(&before);
     cudaSetDevice(cuda->gpu);
     cudaError_t error = cudaIpcOpenMemHandle(&p, h, cudaIpcMemLazyEnablePeerAccess);
+    cudaSetDevice(before);
     if (error != cudaSuccess) {
+        cudaGetLastError(); /* told here */
         choir__error(CHOIR_ERR_DEVICE, "%s: another process's memory can't be opened: %s",
             device->name, cudaGetErrorString(error));
         return NULL;
@@ -383,9 +387,15 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     return p;
 }
 
+/* CUDA counts how often the same memory was opened. It was, on its own GPU. */
 static void close_shown(void *p)
 {
-    cudaIpcCloseMemHandle(p);
+    int before = 0, gpu = choir__cuda_gpu_of(p);
+    cudaGetDevice(&before);
+    cudaSetDevice(gpu < 0 ? before : gpu);
+    if (cudaIpcCloseMemHandle(p) != cudaSuccess)
+        cudaGetLastError(); /* the GPU failed: its next use says so */
+    cudaSetDevice(before);
 }
 
 const choir__far choir__cuda_far = {

@@ -1,0 +1,403 @@
+/* Tensors in GPUs' memory that processes pass on: who gets a shared one sees the very memory,
+ * others arrive as they were; they come home, and go on to a third; what was lent is free again
+ * when nobody has it, however a borrower ends; who may not have it is told why. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "multi/ranks.h"
+#include "tensor/tensor.h"
+
+enum { PATIENCE = 60 }; /* seconds */
+
+typedef struct queues {
+    choir_tensor_queue *to, *back, *on;
+} queues;
+
+static queues open_queues(void)
+{
+    queues q;
+    choir_check(choir_tensor_queue_new(2, &q.to));
+    choir_check(choir_tensor_queue_new(2, &q.back));
+    choir_check(choir_tensor_queue_new(2, &q.on));
+    return q;
+}
+
+static void run_ranks(int ranks, choir_spawn_fn *fn)
+{
+    queues q = open_queues();
+    assert_int_equal(choir_spawn(ranks, fn, &q), CHOIR_OK);
+    choir_tensor_queue_free(q.to);
+    choir_tensor_queue_free(q.back);
+    choir_tensor_queue_free(q.on);
+}
+
+/* All ranks are on one GPU. */
+static choir_scope *open_run(void)
+{
+    return choir_scope_open(choir_device_find("cuda:0"), 1);
+}
+
+static choir_status put(choir_tensor_queue *q, choir_tensor *t)
+{
+    return choir_tensor_queue_put(q, &t, 1, PATIENCE);
+}
+
+static choir_tensor *get(choir_tensor_queue *q, choir_scope *scope)
+{
+    choir_tensor *t = NULL;
+    choir_check(choir_tensor_queue_get(q, scope, &t, 1, PATIENCE));
+    return t;
+}
+
+static bool all_are(choir_tensor *t, float value)
+{
+    bool same = true;
+    int64_t count = choir_tensor_count(t);
+    float *x = malloc((size_t)count * sizeof *x);
+    if (choir_read(t, x, (size_t)count * sizeof *x) != CHOIR_OK)
+        same = false;
+    for (int64_t i = 0; i < count && same; i++)
+        same = x[i] == value;
+    free(x);
+    return same;
+}
+
+static bool fill(choir_tensor *t, float value)
+{
+    choir__launch_fill(t, (double)value);
+    return choir_device_sync(choir_tensor_device(t)) == CHOIR_OK;
+}
+
+static size_t used(void)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(choir_device_find("cuda:0"), &stats);
+    return stats.bytes_now;
+}
+
+/* --- the same memory --- */
+
+/* Small memory is cut out of slabs, large is an allocation of its own. */
+static int same_memory(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    (void)world;
+    for (int64_t n = 33; n < 1 << 20; n *= 10000) {
+        choir_scope *s = choir_step_open(run, 0);
+        if (rank == 0) {
+            choir_tensor *t = choir_full(s, CHOIR_F32, choir_dims(n), 1);
+            CHECK(!choir_tensor_is_shared(t));
+            CHECK_OK(choir_tensor_share_memory(t));
+            CHECK(choir_tensor_is_shared(t) && all_are(t, 1));
+            CHECK_OK(choir_tensor_queue_put(q->to, (choir_tensor *[]){t, t}, 2, PATIENCE));
+            get(q->back, s); /* the other has written */
+            CHECK(all_are(t, 2));
+            CHECK(fill(t, 3));
+            CHECK_OK(put(q->to, choir_zeros(s, CHOIR_F32, CHOIR_SCALAR)));
+        } else {
+            choir_tensor *t[2];
+            CHECK_OK(choir_tensor_queue_get(q->to, s, t, 2, PATIENCE));
+            CHECK(t[0]->storage->data == t[1]->storage->data);
+            CHECK(choir_tensor_is_shared(t[0]) && all_are(t[0], 1));
+            CHECK(fill(t[0], 2));
+            CHECK_OK(put(q->back, choir_zeros(s, CHOIR_F32, CHOIR_SCALAR)));
+            get(q->to, s);
+            CHECK(all_are(t[1], 3)); /* written after it was passed on */
+        }
+        CHECK_OK(choir_scope_close(s));
+    }
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_same_memory(void **state)
+{
+    (void)state;
+    run_ranks(2, same_memory);
+}
+
+/* --- copies --- */
+
+static int copies(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run(), *s = choir_step_open(run, 0);
+    choir_tensor *t[4];
+    float a[6] = {1, 2, 3, 4, 5, 6}, got[6];
+    int64_t ids[3] = {7, 8, 9}, got_ids[3];
+    (void)world;
+    if (rank == 0) {
+        choir_tensor *x = choir_from(s, CHOIR_F32, choir_dims(2, 3), a);
+        t[0] = choir_transpose(x, 0, 1); /* dense in another order */
+        t[1] = choir_narrow(x, 1, 1, 2); /* with gaps */
+        t[2] = choir_from(s, CHOIR_I64, choir_dims(3), ids);
+        t[3] = choir_zeros(s, CHOIR_F32, choir_dims(0, 2));
+        CHECK_OK(choir_tensor_queue_put(q->to, t, 4, PATIENCE));
+        get(q->back, s);
+        CHECK_OK(choir_read(x, got, sizeof got));
+        CHECK(!memcmp(got, a, sizeof a)); /* the other wrote to its copy */
+    } else {
+        CHECK_OK(choir_tensor_queue_get(q->to, s, t, 4, PATIENCE));
+        CHECK_OK(choir_read(t[0], got, sizeof got));
+        CHECK(!memcmp(got, (float[]){1, 4, 2, 5, 3, 6}, sizeof got));
+        CHECK_OK(choir_read(t[1], got, 4 * sizeof(float)));
+        CHECK(!memcmp(got, (float[]){2, 3, 5, 6}, 4 * sizeof(float)));
+        CHECK_OK(choir_read(t[2], got_ids, sizeof got_ids));
+        CHECK(!memcmp(got_ids, ids, sizeof ids));
+        CHECK(choir_tensor_count(t[3]) == 0);
+        choir_module *net = choir_nn_linear(run, 2, 2);
+        CHECK_OK(choir_backward(choir_mse_loss(choir_forward(net, t[1]), t[1])));
+        CHECK(choir_grad(choir_module_find(net, "weight")));
+        CHECK(fill(t[0], 0));
+        CHECK_OK(put(q->back, t[2]));
+    }
+    CHECK_OK(choir_scope_close(s));
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_copies(void **state)
+{
+    (void)state;
+    run_ranks(2, copies);
+}
+
+/* --- on to a third, and home --- */
+
+static int travels(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    (void)world;
+    if (rank == 0) {
+        size_t before = used();
+        choir_scope *s = choir_step_open(run, 0);
+        choir_tensor *t = choir_full(s, CHOIR_F32, choir_dims(1000), 1);
+        void *data = t->storage->data;
+        CHECK_OK(choir_tensor_share_memory(t));
+        CHECK_OK(put(q->to, t));
+        CHECK_OK(choir_scope_close(s));
+        CHECK(used() > before); /* it is lent */
+        s = choir_step_open(run, 0);
+        t = get(q->on, s);
+        CHECK(t->storage->data == data && all_are(t, 3));
+        CHECK_OK(choir_scope_close(s));
+        get(q->on, run); /* the others have let go of it */
+        CHECK_OK(put(q->to, choir_zeros(run, CHOIR_F32, CHOIR_SCALAR)));
+    } else {
+        choir_scope *s = choir_step_open(run, 0);
+        choir_tensor *t = get(rank == 1 ? q->to : q->back, s);
+        CHECK(all_are(t, (float)rank));
+        CHECK(fill(t, (float)rank + 1));
+        CHECK_OK(put(rank == 1 ? q->back : q->on, t));
+        CHECK_OK(choir_scope_close(s));
+        if (rank == 2)
+            CHECK_OK(put(q->on, choir_zeros(run, CHOIR_F32, CHOIR_SCALAR)));
+        else
+            get(q->to, run);
+    }
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_travels(void **state)
+{
+    (void)state;
+    run_ranks(3, travels);
+}
+
+/* --- what comes back --- */
+
+/* Nothing is left of many loans, and memory is used again. */
+static int lends_often(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    (void)world;
+    for (int i = 0; i < 50; i++) {
+        choir_scope *s = choir_step_open(run, (uint64_t)i);
+        if (rank == 0) {
+            CHECK_OK(put(q->to, choir_full(s, CHOIR_F32, choir_dims(1 << 18), i)));
+            get(q->back, s); /* the other has let go of it */
+        } else {
+            choir_scope *inner = choir_step_open(run, (uint64_t)i);
+            CHECK(all_are(get(q->to, inner), (float)i));
+            CHECK_OK(choir_scope_close(inner));
+            CHECK_OK(put(q->back, choir_zeros(s, CHOIR_F32, CHOIR_SCALAR)));
+        }
+        CHECK_OK(choir_scope_close(s));
+        CHECK(used() < 4 << 20); /* of 1 MiB each, those not yet looked for */
+    }
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+/* Rank 0 returns while its item is still under way, and rank 1 gets it whole. */
+static int outlives(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    (void)world;
+    if (rank == 0) {
+        CHECK_OK(put(q->to, choir_full(run, CHOIR_F32, choir_dims(5000), 4)));
+    } else {
+        usleep(200000);
+        CHECK(all_are(get(q->to, run), 4));
+    }
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_loans(void **state)
+{
+    (void)state;
+    run_ranks(2, lends_often);
+    run_ranks(2, outlives);
+}
+
+/* A borrower that is killed has nothing any more. */
+static int loses_borrower(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run(), *s = choir_step_open(run, 0);
+    choir_tensor *t = choir_full(s, CHOIR_F32, choir_dims(1 << 18), 1);
+    (void)world;
+    if (rank == 1) {
+        CHECK_OK(choir_scope_close(s));
+        get(q->to, run);
+        raise(SIGKILL);
+    }
+    size_t before = used();
+    CHECK_OK(put(q->to, t));
+    CHECK(used() > before);
+    CHECK(choir_tensor_queue_get(q->back, s, &t, 1, PATIENCE) == CHOIR_ERR_PEER_LOST);
+    CHECK(strstr(choir_error_message(), "rank 1"));
+    CHECK(choir_tensor_queue_get(q->back, s, &t, 1, 0) == CHOIR_ERR_PEER_LOST);
+    CHECK(used() == before);
+    CHECK_OK(choir_scope_close(s));
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+/* One that put and was killed is named; what it put can't be got any more, or is whole. */
+static int loses_owner(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    choir_tensor *t;
+    choir_status status;
+    (void)world;
+    if (rank == 1) {
+        CHECK_OK(put(q->to, choir_full(run, CHOIR_F32, choir_dims(100), 1)));
+        raise(SIGKILL);
+    }
+    CHECK(choir_tensor_queue_get(q->back, run, &t, 1, PATIENCE) == CHOIR_ERR_PEER_LOST);
+    status = choir_tensor_queue_get(q->to, run, &t, 1, PATIENCE);
+    CHECK(status == CHOIR_ERR_DEVICE || (status == CHOIR_OK && all_are(t, 1)));
+    CHECK(choir_tensor_queue_get(q->to, run, &t, 1, PATIENCE) == CHOIR_ERR_PEER_LOST);
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_deaths(void **state)
+{
+    (void)state;
+    choir_spawn_fn *fns[] = {loses_borrower, loses_owner};
+    for (int i = 0; i < 2; i++) {
+        queues q = open_queues();
+        assert_int_equal(choir_spawn(2, fns[i], &q), CHOIR_ERR_PEER_LOST);
+        assert_non_null(strstr(choir_error_message(), "rank 1"));
+        choir_tensor_queue_free(q.to);
+        choir_tensor_queue_free(q.back);
+        choir_tensor_queue_free(q.on);
+    }
+}
+
+/* --- who may not --- */
+
+static int refused(int rank, int world, void *arg)
+{
+    queues *q = arg;
+    choir_scope *run = open_run();
+    choir_scope *host = choir_scope_open(choir_device_find("cpu:0"), 1);
+    choir_tensor *t = choir_zeros(run, CHOIR_F32, CHOIR_SCALAR);
+    choir_tensor *h = choir_zeros(host, CHOIR_F32, CHOIR_SCALAR);
+    (void)world;
+    if (rank == 0) {
+        CHECK(choir_tensor_queue_put(q->to, (choir_tensor *[]){t, h}, 2, 0) ==
+              CHOIR_ERR_ARGUMENT);
+        CHECK(strstr(choir_error_message(), "on several devices"));
+        CHECK_OK(put(q->to, t));
+        CHECK_OK(put(q->to, h));
+        CHECK_OK(put(q->to, t));
+        get(q->back, host);
+    } else {
+        CHECK(choir_tensor_queue_get(q->to, host, &h, 1, PATIENCE) == CHOIR_ERR_DEVICE);
+        CHECK(strstr(choir_error_message(), "in a GPU's memory, and the scope is on cpu:0"));
+        CHECK(choir_tensor_queue_get(q->to, run, &t, 1, PATIENCE) == CHOIR_ERR_DEVICE);
+        CHECK(
+            strstr(choir_error_message(), "the processors' memory, and the scope is on cuda"));
+        if (choir_device_count("cuda") > 1) {
+            choir_scope *other = choir_scope_open(choir_device_find("cuda:1"), 1);
+            CHECK(choir_tensor_queue_get(q->to, other, &t, 1, PATIENCE) == CHOIR_ERR_DEVICE);
+            CHECK(strstr(choir_error_message(), "what was passed lies on"));
+            CHECK_OK(choir_scope_close(other));
+        }
+        h = choir_zeros(host, CHOIR_F32, CHOIR_SCALAR);
+        CHECK_OK(put(q->back, h));
+    }
+    CHECK_OK(choir_scope_close(host));
+    CHECK_OK(choir_scope_close(run));
+    return 0;
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    run_ranks(2, refused);
+}
+
+/* A process may talk to itself, and gets its own memory. Last: it has a GPU then. */
+static void test_alone(void **state)
+{
+    queues q = open_queues();
+    choir_scope *run = open_run();
+    choir_tensor *t = choir_full(run, CHOIR_F32, choir_dims(10), 1), *got;
+    (void)state;
+    choir_check(choir_tensor_share_memory(t));
+    choir_check(put(q.to, t));
+    choir_check(choir_tensor_queue_get(q.to, run, &got, 1, 0));
+    assert_ptr_equal(got->storage->data, t->storage->data);
+    choir_check(put(q.to, t)); /* nobody gets it */
+    choir_tensor_queue_free(q.to);
+    choir_tensor_queue_free(q.back);
+    choir_tensor_queue_free(q.on);
+    choir_check(choir_scope_close(run));
+}
+
+int main(void)
+{
+    if (choir__device_look("cuda", (char[200]){""}, 200) < 1)
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_memory),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_travels),
+        cmocka_unit_test(test_loans),
+        cmocka_unit_test(test_deaths),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
