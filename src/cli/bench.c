@@ -21,7 +21,8 @@ static void print_help(void)
            "ranks; else it starts some on this machine.\n"
            "\n"
            "  -n, --ranks N         ranks to start (2)\n"
-           "      --backend NAME    shm, ucx or mpi (mpi: under mpirun or srun)\n"
+           "      --backend NAME    shm, ucx, mpi (under mpirun or srun) or nccl (data on\n"
+           "                        GPUs, cuda:K for rank K of the machine)\n"
            "      --min SIZE        smallest size in bytes, as 1K, 4M, 1G (1K)\n"
            "      --max SIZE        largest size (64M)\n"
            "      --factor F        from one size to the next (4)\n"
@@ -114,10 +115,11 @@ static int take_option(choir__bench *b, int option, const char *text, char **arg
     case 'a': return take_algorithm(b, text);
     case 'b':
         b->backend = text;
-        return !strcmp(text, "shm") || !strcmp(text, "ucx") || !strcmp(text, "mpi")
+        return !strcmp(text, "shm") || !strcmp(text, "ucx") || !strcmp(text, "mpi") ||
+                       !strcmp(text, "nccl")
                    ? 0
                    : choir__cli_usage(
-                         "bench", "--backend '%s': there are shm, ucx and mpi", text);
+                         "bench", "--backend '%s': there are shm, ucx, mpi and nccl", text);
     case 'j': b->json = true; return 0;
     case ':': return choir__cli_usage("bench", "'%s' wants a value", argv[optind - 1]);
     default: return choir__cli_unknown("bench", argv);
@@ -182,6 +184,18 @@ static int run_launched(choir__bench *b, const choir__launcher *launcher)
         b, launcher->local_rank >= 0 ? launcher->local_rank : launcher->rank);
 }
 
+/* A rank has a GPU of its own. Asked of a process of its own: this one is to fork. */
+static choir_status lack_gpus(const choir__bench *b)
+{
+    char why[512] = "";
+    int count = choir__device_look("cuda", why, sizeof why);
+    if (count >= b->ranks)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_DEVICE,
+        "--backend nccl wants a GPU a rank: %d ranks, and %d GPUs here%s%s", b->ranks,
+        count > 0 ? count : 0, *why ? ": " : "", why);
+}
+
 static int run(choir__bench *b)
 {
     choir__launcher launcher;
@@ -194,6 +208,8 @@ static int run(choir__bench *b)
             "--backend mpi: its ranks are mpirun's: mpirun -n %d choir bench %s --backend mpi",
             b->ranks ? b->ranks : 2, b->what->name);
     b->ranks = b->ranks ? b->ranks : 2;
+    if (b->backend && strcmp(b->backend, "nccl") == 0 && lack_gpus(b))
+        return choir__cli_fail();
     int status = check_sizes(b);
     if (status)
         return status;

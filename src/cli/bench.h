@@ -5,6 +5,7 @@
 #include <choir/group.h>
 #include "cli/cli.h"
 #include "comm/group.h"
+#include "device/far.h"
 
 typedef struct choir__bench choir__bench;
 typedef struct choir__station choir__station;
@@ -48,7 +49,9 @@ struct choir__station {
     choir_group *group;
     int rank, world;
     choir__shared *shared;
-    char *in, *out; /* room for max bytes each; the same in place */
+    char *in, *out;       /* room for max bytes each; the same in place */
+    choir_device *device; /* whose memory that is; NULL: the host's */
+    choir__block *block;
 };
 
 /* One rank's part of it all: an exit status. */

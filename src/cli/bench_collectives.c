@@ -234,7 +234,23 @@ static int64_t differ(const choir__station *s, const sequence *q, const char *da
     return wrong;
 }
 
-int64_t choir__bench_check(const choir__station *s, int64_t count)
+/* The call, on what is here as on what is there, where those are two. */
+static void run_there(const choir__station *s, const choir__station *here, int64_t count)
+{
+    const size_t size = choir_dtype_size(s->b->dtype) * (size_t)count;
+    const size_t in = s->b->what->parts_in ? size * (size_t)s->world : size;
+    const size_t out = s->b->what->parts_out ? size * (size_t)s->world : size;
+    if (s->device && size && s->in != s->out)
+        choir_check(s->device->far->put(s->in, here->in, in));
+    if (s->device && size)
+        choir_check(s->device->far->put(s->out, here->out, out));
+    choir_check(s->b->what->run(s, count));
+    if (s->device && size)
+        choir_check(s->device->far->get(here->out, s->out, out));
+}
+
+/* Given to the ranks' memory, or to a copy of it on the host, where `here` has its parts. */
+static int64_t check(const choir__station *s, const choir__station *here, int64_t count)
 {
     const choir__collective *what = s->b->what;
     const sequence q = sequence_of(s);
@@ -243,17 +259,17 @@ int64_t choir__bench_check(const choir__station *s, int64_t count)
     const int before = (s->rank + s->world - 1) % s->world;
     int64_t wrong = 0;
     if (!what->in_place) /* nothing that is right by chance */
-        memset(s->out, 0x5a, (size_t)out * q.size);
-    fill(&q, what->kind == CHOIR__ALL_GATHER ? part(s, s->out, s->rank, count) : s->in, s->rank,
-        0, in);
-    choir_check(what->run(s, count));
+        memset(here->out, 0x5a, (size_t)out * q.size);
+    fill(&q, what->kind == CHOIR__ALL_GATHER ? part(s, here->out, s->rank, count) : here->in,
+        s->rank, 0, in);
+    run_there(s, here, count);
     switch (what->kind) {
-    case CHOIR__BROADCAST: return differ(s, &q, s->out, 0, 0, count);
-    case CHOIR__SCATTER: return differ(s, &q, s->out, 0, s->rank * count, count);
-    case CHOIR__SEND: return differ(s, &q, s->out, before, 0, count);
-    case CHOIR__ALL_REDUCE: return differ(s, &q, s->out, -1, 0, count);
-    case CHOIR__REDUCE: return s->rank ? 0 : differ(s, &q, s->out, -1, 0, count);
-    case CHOIR__REDUCE_SCATTER: return differ(s, &q, s->out, -1, s->rank * count, count);
+    case CHOIR__BROADCAST: return differ(s, &q, here->out, 0, 0, count);
+    case CHOIR__SCATTER: return differ(s, &q, here->out, 0, s->rank * count, count);
+    case CHOIR__SEND: return differ(s, &q, here->out, before, 0, count);
+    case CHOIR__ALL_REDUCE: return differ(s, &q, here->out, -1, 0, count);
+    case CHOIR__REDUCE: return s->rank ? 0 : differ(s, &q, here->out, -1, 0, count);
+    case CHOIR__REDUCE_SCATTER: return differ(s, &q, here->out, -1, s->rank * count, count);
     case CHOIR__BARRIER: return 0;
     case CHOIR__GATHER:
         if (s->rank)
@@ -262,7 +278,22 @@ int64_t choir__bench_check(const choir__station *s, int64_t count)
     default: break;
     }
     for (int r = 0; r < s->world; r++)
-        wrong += differ(
-            s, &q, part(s, s->out, r, count), r, what->parts_in ? s->rank * count : 0, count);
+        wrong += differ(s, &q, part(s, here->out, r, count), r,
+            what->parts_in ? s->rank * count : 0, count);
+    return wrong;
+}
+
+int64_t choir__bench_check(const choir__station *s, int64_t count)
+{
+    choir__station here = *s;
+    if (!s->device)
+        return check(s, s, count);
+    size_t room = (size_t)count * choir_dtype_size(s->b->dtype) * (size_t)s->world + 1;
+    here.out = choir__calloc(room, 1);
+    here.in = s->b->what->in_place ? here.out : choir__calloc(room, 1);
+    int64_t wrong = check(s, &here, count);
+    if (here.in != here.out)
+        free(here.in);
+    free(here.out);
     return wrong;
 }

@@ -94,6 +94,10 @@ static const char *algorithm(const choir__station *s, int64_t count)
     const bool mpi = strcmp(backend, "mpi") == 0, shm = strcmp(backend, "shm") == 0;
     if (s->b->staged)
         return "staged";
+    if (s->device && s->b->what->kind == CHOIR__BARRIER)
+        return "host";
+    if (s->device)
+        return asked == CHOIR__NATIVE || !s->b->what->reduces ? "native" : "exchange";
     switch (asked) {
     case CHOIR__AUTO:
         if (mpi)
@@ -174,12 +178,28 @@ static void pin(int local_rank)
     sched_setaffinity(0, sizeof mine, &mine);
 }
 
-/* Room for what is read and what is written: memory of the group, or private. */
-static choir_status open_station(choir__station *s, const choir__bench *b)
+static choir_status open_on_gpu(choir__station *s, const char *gpu, size_t room)
 {
+    s->device = choir_device_find(gpu);
+    if (!s->device)
+        return CHOIR_ERR_DEVICE;
+    s->block = choir__block_new(s->device, room ? room : 1);
+    if (!s->block)
+        return choir__error(
+            CHOIR_ERR_MEMORY, "no %zu bytes on %s: choose a smaller --max", room, gpu);
+    s->out = choir__block_data(s->block);
+    return CHOIR_OK;
+}
+
+/* Room for what is read and what is written: memory of the group, private, or the GPU's. */
+static choir_status open_station(choir__station *s, const choir__bench *b, int local_rank)
+{
+    char gpu[24];
+    snprintf(gpu, sizeof gpu, "cuda:%d", local_rank);
     choir_group_opts opts = choir_group_defaults();
     opts.backend = b->backend;
     opts.algorithm = b->staged ? NULL : b->algorithm;
+    opts.device = b->backend && strcmp(b->backend, "nccl") == 0 ? gpu : NULL;
     *s = (choir__station){.b = b};
     choir_status status = choir_group_init(NULL, opts, &s->group);
     if (status)
@@ -188,7 +208,10 @@ static choir_status open_station(choir__station *s, const choir__bench *b)
     const size_t room = b->what->in_place ? each : 2 * each;
     s->rank = choir_group_rank(s->group);
     s->world = choir_group_world(s->group);
-    if (!b->staged) {
+    if (opts.device) {
+        if ((status = open_on_gpu(s, gpu, room)))
+            return status;
+    } else if (!b->staged) {
         if ((status = choir__shared_new(s->group, room, &s->shared)))
             return status;
         s->out = choir__shared_at(s->shared, s->rank);
@@ -204,6 +227,7 @@ static void close_station(choir__station *s)
 {
     if (s->b->staged)
         free(s->out);
+    choir__block_free(s->block);
     choir__shared_free(s->shared);
     choir_group_free(s->group);
 }
@@ -228,7 +252,7 @@ int choir__bench_rank(const choir__bench *b, int local_rank)
     choir__station s;
     int64_t wrong = 0;
     pin(local_rank);
-    choir_check(open_station(&s, b));
+    choir_check(open_station(&s, b, local_rank));
     if (s.rank == 0 && !b->json)
         print_head(&s);
     for (size_t bytes = b->min; bytes <= b->max; bytes *= b->factor) {

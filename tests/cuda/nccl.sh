@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Ranks with a GPU each, over NCCL: from the command line they train to the bits of one GPU, a
+# card for two of them is refused, and collectives are measured in the GPUs' memory. Wants two
+# GPUs; soft ones work at once, as a rank's streams do not run side by side there.
+. "$(dirname "$0")/../cli/lib.sh"
+
+export SOFTGPU_COUNT=2 SOFTGPU=now
+good info || finish
+grep -qE '^backends .*[ ,]nccl' out || skip "there is no NCCL plug-in"
+choir bench barrier --backend nccl >out 2>err ||
+    { grep -q 'a GPU a rank' err && skip "there are no two GPUs"; }
+make_text text 200
+
+# train FILE ARG...
+train() {
+    local file=$1
+    shift
+    good train --json --microbatches 2 --batch-size 8 --steps 5 --no-eval "$@" && mv out "$file"
+}
+
+# agree ARG...
+agree() {
+    local strategy
+    train single --devices cuda:0 "$@" || return
+    for strategy in ddp fsdp fsdp:stage=2; do
+        train other --backend nccl --strategy "$strategy" --nproc 2 --devices cuda:0-1 "$@" ||
+            return
+        same_run single other
+    done
+}
+check agree --model "$gpt,dropout=0.1" text
+check agree --optimizer sgd:momentum=0.9 --model resnet18:width=4,image=16,classes=5,small=1 \
+    random
+
+# Two ranks on one card.
+one_card() {
+    choir train --backend nccl --strategy ddp --nproc 2 --devices cuda:0,cuda:0 --model "$gpt" \
+        --steps 1 text >out 2>err && fail "two ranks trained on one card"
+    grep -q . err || fail "no word of it"
+    SOFTGPU_COUNT=1 CHOIR_CUDA_DEVICES=2 choir train --backend nccl --strategy ddp --nproc 2 \
+        --devices cuda:0-1 --model "$gpt" --steps 1 text >out 2>err &&
+        fail "two ranks trained on one card's virtual devices"
+    grep -q 'NCCL wants one a rank' err || fail "not why: $(cat err)"
+}
+[ -z "${CHOIR_PLUGIN_PATH-}" ] || check one_card # real GPUs are as many as they are
+
+bench() {
+    local what
+    for what in all_reduce all_gather reduce_scatter sendrecv barrier; do
+        good bench "$what" --backend nccl --min 1K --max 16K --json || return
+        grep -q '"wrong":0}' out || fail "$what: $(cat out)"
+        grep -q '"wrong":[1-9]' out && fail "$what: $(cat out)"
+    done
+    good bench all_reduce --backend nccl --algorithm native --max 4K --json &&
+        grep -q '"backend":"nccl","algorithm":"native"' out || fail "native: $(cat out)"
+    bad 1 'a GPU a rank: 9 ranks, and [0-8] GPUs' bench all_reduce -n 9 --backend nccl
+}
+check bench
+finish
