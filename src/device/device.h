@@ -38,6 +38,7 @@ struct choir_device {
     choir__pool *pool;
     const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
     const choir__kernels *reference; /* every dtype; f64 */
+    bool half; /* all its kernels take bf16 and f16 as kernels.h says, not products alone */
     void *backend;
     const struct choir__far *far; /* how its memory is reached (far.h); NULL: as the host's */
     choir__carrier *carrier;      /* NULL: any queue here reads its memory. choir__carrier_of */

@@ -123,6 +123,7 @@ typedef struct choir__k_sum {
     int64_t rows, cols;
     double scale;
     bool over_rows; /* true: COLS */
+    bool wide;      /* y is f32 beside 16-bit x */
     choir_dtype dtype;
 } choir__k_sum;
 
@@ -273,8 +274,9 @@ typedef enum choir__row_losses {
  *   SUM   loss () the sum over rows; count 1
  *   EACH  loss (rows); count 1
  *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
- * for part_losses, and without weights and smoothing A target outside [0, cols) fails the
- * queue, but for CHOIR__ELSEWHERE in SCORE. */
+ * for part_losses, and without weights and smoothing. Beside 16-bit logits everything else that
+ * floats is f32, here and in the backward. A target outside [0, cols) fails the queue, but for
+ * CHOIR__ELSEWHERE in SCORE. */
 typedef struct choir__k_cross_entropy {
     const void *logits, *weight;
     const int64_t *targets;

@@ -25,7 +25,8 @@ typedef struct choir__k_part_targets {
 
 /* From parts (parts, 2, rows), of each the log sum exp of its classes and its
  * CHOIR__ROWS_SCORE, to what cross_entropy has without weights and smoothing: lse (rows), loss
- * and count. A row of target -1 is ignored; targets are those of any part. */
+ * and count. A row of target -1 is ignored; targets are those of any part. All are f32 of
+ * 16-bit scores. */
 typedef struct choir__k_part_losses {
     const void *stats;
     const int64_t *targets;

@@ -355,6 +355,10 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
     if (!g)
         return;
     gy = choir__dense_rows(sink->scope, gy);
+    if (g->dtype != gy->dtype) /* a parameter's */
+        g = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, g->shape);
+    if (g->poisoned || gy->poisoned)
+        return;
     struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
     backward(&x, r->saved[1], packed_rows(r->saved[2], n), packed_rows(gy, n),
         (choir__heads[]){gx.q, gx.k, gx.v}, (choir__attention_bias){0});

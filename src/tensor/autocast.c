@@ -4,10 +4,11 @@
  * cast, so a tensor that several ops of a stage cast crosses once, and gradients of it add up
  * on that stage's device as they do on a single one.
  *
- * The kernels of most ops know f32 alone. An op's bf16 and f16 operands are *widened* for it,
- * its result is rounded once, and the f32 copies go when the op is done; backward makes again
- * those that it reads. Products (linear, matmul, convolutions) take 16-bit operands as they
- * are.
+ * The kernels of a processor know f32 alone, but for products (linear, matmul, convolutions).
+ * An op's bf16 and f16 operands are *widened* for it, its result is rounded once, and the f32
+ * copies go when the op is done; backward makes again those that it reads. On devices all of
+ * whose kernels take 16 bits (choir_device.half) the operands stay as they are. In which dtype
+ * an op's result comes is the same there.
  *
  * Autocast changes what comes before: in its scopes an op's name says whether its f32 operands
  * become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all
@@ -28,60 +29,63 @@ typedef enum list { AS_THEY_ARE, LOWER, F32, PROMOTE } list;
 typedef struct kind {
     const char *op;
     list list;
-    bool takes_half; /* of operands 0 and 1; further ones are f32 */
+    unsigned takes;  /* bit i: operand i may have 16 bits on every device; others are f32 */
+    unsigned native; /* the same where all kernels take them (choir_device.half) */
 } kind;
+
+enum { ALL = (1 << CHOIR__MAX_IN) - 1 };
 
 /* Ops that are missing here take what they get: views, copies, a user's own. */
 static const kind kinds[] = {
-    {"linear", LOWER, true},
-    {"matmul", LOWER, true},
-    {"conv2d", LOWER, true},
-    {"conv_transpose2d", LOWER, false},
-    {"attention", LOWER, false},
-    {"self_attention", LOWER, false},
-    {"recurrent", LOWER, false},
-    {"exp", F32, false},
-    {"log", F32, false},
-    {"square", F32, false},
-    {"softmax", F32, false},
-    {"log_softmax", F32, false},
-    {"layer_norm", F32, false},
-    {"rms_norm", F32, false},
-    {"group_norm", F32, false},
-    {"sum", F32, false},
-    {"cross_entropy", F32, false},
-    {"nll_loss", F32, false},
-    {"l1_loss", F32, false},
-    {"smooth_l1_loss", F32, false},
-    {"huber_loss", F32, false},
-    {"bce_loss", F32, false},
-    {"bce_with_logits_loss", F32, false},
-    {"kl_div_loss", F32, false},
-    {"add", PROMOTE, false},
-    {"sub", PROMOTE, false},
-    {"mul", PROMOTE, false},
-    {"div", PROMOTE, false},
-    {"swiglu", PROMOTE, false},
-    {"cat", PROMOTE, true},
-    {"batch_norm", AS_THEY_ARE, false},
-    {"embedding", AS_THEY_ARE, false},
-    {"dropout", AS_THEY_ARE, false},
-    {"rotary", AS_THEY_ARE, false},
-    {"max_pool2d", AS_THEY_ARE, false},
-    {"avg_pool2d", AS_THEY_ARE, false},
-    {"adaptive_max_pool2d", AS_THEY_ARE, false},
-    {"adaptive_avg_pool2d", AS_THEY_ARE, false},
-    {"argmax", AS_THEY_ARE, false},
-    {"neg", AS_THEY_ARE, false},
-    {"sqrt", AS_THEY_ARE, false},
-    {"abs", AS_THEY_ARE, false},
-    {"tanh", AS_THEY_ARE, false},
-    {"sigmoid", AS_THEY_ARE, false},
-    {"relu", AS_THEY_ARE, false},
-    {"gelu", AS_THEY_ARE, false},
-    {"gelu_tanh", AS_THEY_ARE, false},
-    {"silu", AS_THEY_ARE, false},
-    {"affine", AS_THEY_ARE, false},
+    {"linear", LOWER, 3, 3},
+    {"matmul", LOWER, 3, 3},
+    {"conv2d", LOWER, 3, 3},
+    {"conv_transpose2d", LOWER, 0, 0},
+    {"attention", LOWER, 0, ALL},
+    {"self_attention", LOWER, 0, ALL},
+    {"recurrent", LOWER, 0, ALL},
+    {"exp", F32, 0, ALL},
+    {"log", F32, 0, ALL},
+    {"square", F32, 0, ALL},
+    {"softmax", F32, 0, ALL},
+    {"log_softmax", F32, 0, ALL},
+    {"layer_norm", F32, 0, 0},
+    {"rms_norm", F32, 0, 0},
+    {"group_norm", F32, 0, 0},
+    {"sum", F32, 0, 0},
+    {"cross_entropy", F32, 0, 1},
+    {"nll_loss", F32, 0, 0},
+    {"l1_loss", F32, 0, 0},
+    {"smooth_l1_loss", F32, 0, 0},
+    {"huber_loss", F32, 0, 0},
+    {"bce_loss", F32, 0, 0},
+    {"bce_with_logits_loss", F32, 0, 0},
+    {"kl_div_loss", F32, 0, 0},
+    {"add", PROMOTE, 0, ALL},
+    {"sub", PROMOTE, 0, ALL},
+    {"mul", PROMOTE, 0, ALL},
+    {"div", PROMOTE, 0, ALL},
+    {"swiglu", PROMOTE, 0, ALL},
+    {"cat", PROMOTE, ALL, ALL},
+    {"batch_norm", AS_THEY_ARE, 0, 1 | 8},
+    {"embedding", AS_THEY_ARE, 0, 0},
+    {"dropout", AS_THEY_ARE, 0, ALL},
+    {"rotary", AS_THEY_ARE, 0, 1},
+    {"max_pool2d", AS_THEY_ARE, 0, ALL},
+    {"avg_pool2d", AS_THEY_ARE, 0, ALL},
+    {"adaptive_max_pool2d", AS_THEY_ARE, 0, ALL},
+    {"adaptive_avg_pool2d", AS_THEY_ARE, 0, ALL},
+    {"argmax", AS_THEY_ARE, 0, ALL},
+    {"neg", AS_THEY_ARE, 0, ALL},
+    {"sqrt", AS_THEY_ARE, 0, ALL},
+    {"abs", AS_THEY_ARE, 0, ALL},
+    {"tanh", AS_THEY_ARE, 0, ALL},
+    {"sigmoid", AS_THEY_ARE, 0, ALL},
+    {"relu", AS_THEY_ARE, 0, ALL},
+    {"gelu", AS_THEY_ARE, 0, ALL},
+    {"gelu_tanh", AS_THEY_ARE, 0, ALL},
+    {"silu", AS_THEY_ARE, 0, ALL},
+    {"affine", AS_THEY_ARE, 0, ALL},
 };
 
 static const kind *kind_of(const char *op)
@@ -177,10 +181,12 @@ static bool eligible(const choir_tensor *x)
     return x && (x->dtype == CHOIR_F32 || choir__is_half(x->dtype));
 }
 
-static bool cast_all(choir_scope *scope, choir_tensor **in, int count, choir_dtype dtype)
+/* but: bit i: operand i stays as it is. */
+static bool cast_all(
+    choir_scope *scope, choir_tensor **in, int count, unsigned but, choir_dtype dtype)
 {
     for (int i = 0; i < count; i++)
-        if (eligible(in[i]) && in[i]->dtype != dtype &&
+        if (eligible(in[i]) && in[i]->dtype != dtype && !(but >> i & 1) &&
             (in[i] = cast(scope, in[i], dtype))->poisoned)
             return false;
     return true;
@@ -207,6 +213,28 @@ static bool is_loss(const kind *k)
     return strstr(k->op, "_loss") || !strcmp(k->op, "cross_entropy");
 }
 
+/* The operands that the op takes in 16 bits, all of one type; 0: it would rather have f32. A
+ * parameter's gradient is f32, which of the ops on parameters only products write beside 16-bit
+ * operands. */
+static unsigned taken(const kind *k, choir_tensor *const *in, int count)
+{
+    unsigned mask = choir__device_of(in[0])->half ? k->native : k->takes;
+    for (int i = 0; i < count; i++) {
+        if (!in[i] || !(mask >> i & 1))
+            continue;
+        bool param = in[i]->param && k->list != LOWER && !(k->takes >> i & 1);
+        if (!choir__is_half(in[i]->dtype) || in[i]->dtype != in[0]->dtype || param)
+            return 0;
+    }
+    return mask;
+}
+
+/* Of an op on the f32 list: operands that its kernel reads in 16 bits for an f32 result. */
+static unsigned wide_of_half(const kind *k, choir_tensor *const *in, int count)
+{
+    return is_loss(k) ? taken(k, in, count) : 0;
+}
+
 /* Apex's O2 and O3: from the first product or lookup on all is 16-bit, up to the loss. */
 static bool lower_all(choir_scope *scope, const kind *k, choir_tensor **in, int count)
 {
@@ -214,9 +242,8 @@ static bool lower_all(choir_scope *scope, const kind *k, choir_tensor **in, int 
     if (k->list != LOWER && !has_half(in, count))
         return true;
     if (!strcmp(k->op, "batch_norm") && !a->norms)
-        return cast_all(
-            scope, in + 3, 1, a->dtype); /* x, and a residual; gamma, beta are f32 */
-    return cast_all(scope, in, k->list == LOWER && k->takes_half ? 2 : count, a->dtype);
+        return cast_all(scope, in, count, 7, a->dtype); /* x came so; gamma, beta are f32 */
+    return cast_all(scope, in, k->list == LOWER && k->takes ? 2 : count, 0, a->dtype);
 }
 
 /* What autocast makes of the operands. */
@@ -226,9 +253,9 @@ static bool autocast(choir_scope *scope, const kind *k, choir_tensor **in, int c
     if (a->all && !is_loss(k))
         return lower_all(scope, k, in, count);
     switch (k->list) {
-    case LOWER: return cast_all(scope, in, k->takes_half ? 2 : count, a->dtype);
-    case F32: return cast_all(scope, in, count, CHOIR_F32);
-    case PROMOTE: return all_half(in, count) || cast_all(scope, in, count, CHOIR_F32);
+    case LOWER: return cast_all(scope, in, k->takes ? 2 : count, 0, a->dtype);
+    case F32: return cast_all(scope, in, count, wide_of_half(k, in, count), CHOIR_F32);
+    case PROMOTE: return all_half(in, count) || cast_all(scope, in, count, 0, CHOIR_F32);
     case AS_THEY_ARE: break;
     }
     return true;
@@ -243,10 +270,10 @@ static bool disagree(const kind *k, choir_tensor *const *in, int count)
     return false;
 }
 
-static bool widen(choir_scope *scope, choir_tensor **in, int from, int count)
+static bool widen(choir_scope *scope, choir_tensor **in, int count, unsigned but)
 {
-    for (int i = from; i < count; i++) {
-        if (!in[i] || !choir__is_half(in[i]->dtype))
+    for (int i = 0; i < count; i++) {
+        if (!in[i] || !choir__is_half(in[i]->dtype) || but >> i & 1)
             continue;
         if ((in[i] = cast(scope, in[i], CHOIR_F32))->poisoned)
             return false;
@@ -274,8 +301,7 @@ bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, in
         return true;
     if (!strcmp(op, "embedding") && choir__cols(in[0]) % 2 == 0)
         return true; /* it copies rows, of whatever */
-    bool as_it_is = k->takes_half && (k->list == PROMOTE || in[0]->dtype == in[1]->dtype);
-    return widen(scope, in, !as_it_is ? 0 : k->list == PROMOTE ? count : 2, count);
+    return widen(scope, in, count, taken(k, in, count));
 }
 
 choir_tensor *choir__as_stored(choir_tensor *y)

@@ -177,8 +177,9 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
 {
     const choir_tensor *x = in[X];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
-    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var || !fits(in[GAMMA], c, x->dtype) ||
-        !fits(in[BETA], c, x->dtype) || !fits(mean, c, x->dtype) || !fits(var, c, x->dtype))
+    choir_dtype beside = choir__beside(x->dtype);
+    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var || !fits(in[GAMMA], c, beside) ||
+        !fits(in[BETA], c, beside) || !fits(mean, c, beside) || !fits(var, c, beside))
         return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
     if (!fits_residual(in[RESIDUAL], x))
         return "wants a residual of x's shape and dtype";
@@ -233,8 +234,9 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     choir_device *device = choir__device_of(x);
     choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
     choir_tensor *residual = in[RESIDUAL] ? choir__channels_last(scope, in[RESIDUAL]) : NULL;
-    choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
-    choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, choir_dims(c));
+    choir_dtype beside = choir__beside(x->dtype);
+    choir_tensor *mean = choir__tensor_new(scope, device, beside, choir_dims(c));
+    choir_tensor *rstd = choir__tensor_new(scope, device, beside, choir_dims(c));
     choir_tensor *made[] = {rows, y, residual, mean, rstd};
     for (size_t i = 0; i < CHOIR_COUNT(made); i++)
         if (made[i] && made[i]->poisoned)
@@ -265,7 +267,7 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
             sizeof args, &args.part, &args.sums);
     else
         choir__launch(device, x->dtype, batch_norm, &args);
-    const choir__op *with_residual = choir__is_half(scope->stored) && !shared
+    const choir__op *with_residual = choir__to_be_rounded(y) && !shared
                                          ? &batch_norm_residual_again_op
                                          : &batch_norm_residual_op;
     choir__record *r =

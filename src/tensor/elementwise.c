@@ -86,8 +86,7 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
         return y;
     launch_unary(y, x, u);
     bool reads_y = backward_reads_output(u.op);
-    const choir__op *from_y =
-        choir__is_half(scope->stored) ? &unary_reads_y_again : &unary_reads_y;
+    const choir__op *from_y = choir__to_be_rounded(y) ? &unary_reads_y_again : &unary_reads_y;
     choir__record *r = choir__record_op(reads_y ? from_y : &unary_reads_x, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &u, sizeof u);

@@ -104,8 +104,8 @@ static choir_tensor *bad_opts(
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "%s: there is no reduction %d; the mean, the sum or none is wanted", op,
             (int)o->reduction);
-    if (weight && (x->shape.ndim < 1 || x->dtype != weight->dtype || weight->shape.ndim != 1 ||
-                      weight->count != choir__cols(x)))
+    if (weight && (x->shape.ndim < 1 || choir__beside(x->dtype) != weight->dtype ||
+                      weight->shape.ndim != 1 || weight->count != choir__cols(x)))
         return choir__shape_error(
             op, scope, in, 3, "wants class weights (C) of the type of the scores (..., C)");
     if (weight && weight->requires_grad && scope->grad)
@@ -188,9 +188,10 @@ choir_tensor *choir_cross_entropy_with(
     o.weight = in[2];
     choir_tensor *x = in[0], *targets = targets_for("cross_entropy", scope, in);
     choir_device *device = choir__device_of(x);
-    choir_tensor *loss = choir__tensor_new(scope, device, x->dtype, loss_shape(x, o.reduction));
-    choir_tensor *lse = choir__tensor_new(scope, device, x->dtype, choir_dims(choir__rows(x)));
-    choir_tensor *count = choir__tensor_new(scope, device, x->dtype, CHOIR_SCALAR);
+    choir_dtype beside = choir__beside(x->dtype);
+    choir_tensor *loss = choir__tensor_new(scope, device, beside, loss_shape(x, o.reduction));
+    choir_tensor *lse = choir__tensor_new(scope, device, beside, choir_dims(choir__rows(x)));
+    choir_tensor *count = choir__tensor_new(scope, device, beside, CHOIR_SCALAR);
     if (!targets || targets->poisoned || lse->poisoned || loss->poisoned || count->poisoned) {
         loss->poisoned = true;
         return loss;

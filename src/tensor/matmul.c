@@ -85,13 +85,16 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
         sink->give(sink, r, 1, gw);
     }
     choir_tensor *gb = sink->dest(sink, r, 2);
-    if (gb && !(gy = choir__wide(sink->scope, gy))->poisoned) {
+    if (gb && !choir__device_of(gy)->half)
+        gy = choir__wide(sink->scope, gy);
+    if (gb && !gy->poisoned) {
         choir__k_sum args = {.x = choir__data(gy),
             .y = choir__data(gb),
             .rows = choir__rows(gy),
             .cols = choir__cols(gy),
             .scale = 1,
             .over_rows = true,
+            .wide = gb->dtype != gy->dtype,
             .dtype = gy->dtype};
         choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
         sink->give(sink, r, 2, gb);

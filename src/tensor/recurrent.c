@@ -59,17 +59,18 @@ static const char *complaint(
     return NULL;
 }
 
-/* The bias that goes in with x: both, but of the GRU b_ih alone. */
+/* The bias that goes in with x, a product's: both, but of the GRU b_ih alone. */
 static choir_tensor *bias_of(choir_scope *scope, const struct sizes *n, choir_tensor *const *w)
 {
     if (!w[B_IH])
         return NULL;
-    choir_tensor *b = choir__dense_rows(scope, w[B_IH]);
+    choir_tensor *b = choir__wide(scope, choir__dense_rows(scope, w[B_IH]));
     if (n->cell == CHOIR__GRU || b->poisoned)
         return b;
-    choir_tensor *sum = choir__tensor_like(scope, b);
-    if (!sum->poisoned)
-        choir__launch_add(sum, b, w[B_HH]);
+    choir_tensor *b_hh = choir__wide(scope, w[B_HH]), *sum = choir__tensor_like(scope, b);
+    if (sum->poisoned || b_hh->poisoned)
+        return sum->poisoned ? sum : b_hh;
+    choir__launch_add(sum, b, b_hh);
     return sum;
 }
 
@@ -120,8 +121,9 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
     if (w_ih->poisoned || w_hh->poisoned || (bias && bias->poisoned) ||
         (b_hh && b_hh->poisoned))
         return false;
-    product(device, x->dtype, rows_at(gates, at * rows * cols, cols), rows_at(x, 0, n->i),
-        turned(rows_at(w_ih, 0, n->i)), element(bias, 0), rows, cols, n->i, false);
+    product(device, x->dtype, x->dtype, rows_at(gates, at * rows * cols, cols),
+        rows_at(x, 0, n->i), turned(rows_at(w_ih, 0, n->i)), element(bias, 0), rows, cols, n->i,
+        false);
     choir__k_recurrent args = {.w_hh = choir__data(w_hh),
         .b_hh = element(b_hh, 0),
         .h0 = element(initial[0], first),

@@ -41,10 +41,10 @@ static inline struct matrix turned(struct matrix m)
     return (struct matrix){m.p, m.col, m.row};
 }
 
-/* c (m, n) = a (m, k) b (k, n) + bias, onto c if accumulate. */
-static inline void product(choir_device *device, choir_dtype dtype, struct matrix c,
-    struct matrix a, struct matrix b, const void *bias, int64_t m, int64_t n, int64_t k,
-    bool accumulate)
+/* c (m, n) = a (m, k) b (k, n) + bias, onto c if accumulate; a and b of dtype, to: of c. */
+static inline void product(choir_device *device, choir_dtype dtype, choir_dtype to,
+    struct matrix c, struct matrix a, struct matrix b, const void *bias, int64_t m, int64_t n,
+    int64_t k, bool accumulate)
 {
     choir__k_matmul args = {.a = a.p,
         .b = b.p,
@@ -61,6 +61,7 @@ static inline void product(choir_device *device, choir_dtype dtype, struct matri
         .b_col = b.col,
         .c_row = c.row,
         .accumulate = accumulate,
+        .wide = to != dtype,
         .dtype = dtype};
     choir__launch(device, dtype, matmul, &args);
 }

@@ -54,8 +54,9 @@ static void hidden_weight(const struct sizes *n, int64_t at, choir_tensor *gw, i
     int64_t count, struct matrix a, const choir_tensor *y, const choir_tensor *h0)
 {
     choir_device *device = choir__device_of(gw);
+    choir_dtype dtype = y->dtype, to = gw->dtype; /* a parameter's is f32 */
     int64_t k = (n->t - 1) * n->b, y_row = n->d * n->h;
-    size_t size = choir_dtype_size(gw->dtype);
+    size_t size = choir_dtype_size(dtype);
     struct matrix c = rows_at(gw, row * n->h, n->h), later = a, first = a;
     struct matrix before = rows_at(y, at * n->h + (at ? n->b * y_row : 0), y_row);
     if (at)
@@ -63,9 +64,9 @@ static void hidden_weight(const struct sizes *n, int64_t at, choir_tensor *gw, i
     else
         later.p = (char *)a.p + (size_t)(n->b * a.row) * size;
     if (k)
-        product(device, gw->dtype, c, turned(later), before, NULL, count, n->h, k, false);
+        product(device, dtype, to, c, turned(later), before, NULL, count, n->h, k, false);
     if (h0)
-        product(device, gw->dtype, c, turned(first), rows_at(h0, at * n->b * n->h, n->h), NULL,
+        product(device, dtype, to, c, turned(first), rows_at(h0, at * n->b * n->h, n->h), NULL,
             count, n->h, n->b, k > 0);
     if (!k && !h0) {
         choir__k_fill args = {.y = c.p, .n = count * n->h, .dtype = gw->dtype};
@@ -73,7 +74,8 @@ static void hidden_weight(const struct sizes *n, int64_t at, choir_tensor *gw, i
     }
 }
 
-static void sum_rows(choir_tensor *y, int64_t at, const void *x, int64_t rows, int64_t cols)
+static void sum_rows(
+    choir_tensor *y, int64_t at, choir_dtype dtype, const void *x, int64_t rows, int64_t cols)
 {
     choir__k_sum args = {.x = x,
         .y = element(y, at),
@@ -81,24 +83,24 @@ static void sum_rows(choir_tensor *y, int64_t at, const void *x, int64_t rows, i
         .cols = cols,
         .scale = 1,
         .over_rows = true,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(y), y->dtype, sum, &args);
+        .wide = y->dtype != dtype,
+        .dtype = dtype};
+    choir__launch(choir__device_of(y), dtype, sum, &args);
 }
 
 /* gb_ih = sum dA, and gb_hh the same; but the GRU's n has dU. */
 static void biases(choir__record *r, const struct sizes *n, int64_t at, choir_tensor *const *g)
 {
     int64_t rows = n->t * n->b, cols = n->g * n->h;
-    const void *a = element(r->saved[SAVED_GATES], at * rows * cols);
+    choir_tensor *gates = r->saved[SAVED_GATES], *state = r->saved[SAVED_STATE];
     choir_tensor *first = g[B_IH] ? g[B_IH] : g[B_HH];
     if (!first)
         return;
-    sum_rows(first, 0, a, rows, cols);
+    sum_rows(first, 0, gates->dtype, element(gates, at * rows * cols), rows, cols);
     if (g[B_HH] && g[B_HH] != first)
         choir__launch_copy(g[B_HH], first);
     if (g[B_HH] && n->cell == CHOIR__GRU)
-        sum_rows(
-            g[B_HH], 2 * n->h, element(r->saved[SAVED_STATE], at * rows * n->h), rows, n->h);
+        sum_rows(g[B_HH], 2 * n->h, state->dtype, element(state, at * rows * n->h), rows, n->h);
 }
 
 /* The weights' gradients, out of all steps' dA. */
@@ -115,8 +117,8 @@ static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
         hidden_weight(n, at, g[W_HH], 2 * n->h, n->h,
             rows_at(r->saved[SAVED_STATE], at * rows * n->h, n->h), y, h0);
     if (g[W_IH])
-        product(choir__device_of(x), x->dtype, rows_at(g[W_IH], 0, n->i), turned(a),
-            rows_at(x, 0, n->i), NULL, cols, n->i, rows, false);
+        product(choir__device_of(x), x->dtype, g[W_IH]->dtype, rows_at(g[W_IH], 0, n->i),
+            turned(a), rows_at(x, 0, n->i), NULL, cols, n->i, rows, false);
     biases(r, n, at, g);
 }
 
@@ -124,9 +126,9 @@ static choir_tensor *state_gradient(
     choir__record *r, choir__sink *sink, int which, const struct sizes *n)
 {
     choir_tensor *g = sink->dest(sink, r, which), *x = r->saved[SAVED_X];
-    return g ? g
-             : choir__tensor_new(
-                   sink->scope, choir__device_of(x), x->dtype, choir_dims(n->d, n->b, n->h));
+    return g && g->dtype == x->dtype ? g
+                                     : choir__tensor_new(sink->scope, choir__device_of(x),
+                                           x->dtype, choir_dims(n->d, n->b, n->h));
 }
 
 /* The initial states as rows, where there are any; false: no memory. */
@@ -162,7 +164,7 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
             return;
         step_back(r, n, at, w_hh, gy, gh, gc, initial);
         if (gx)
-            product(choir__device_of(x), x->dtype, rows_at(gx, 0, n->i),
+            product(choir__device_of(x), x->dtype, gx->dtype, rows_at(gx, 0, n->i),
                 rows_at(r->saved[SAVED_GATES], at * rows * cols, cols), rows_at(w_ih, 0, n->i),
                 NULL, rows, n->i, cols, at == 1);
     }

@@ -130,8 +130,8 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
     x = in[0], table = in[1];
     const int64_t *dim = x->shape.dim;
     if (x->shape.ndim != 4 || table->shape.ndim != 2 || !choir__is_contiguous(table) ||
-        table->shape.dim[1] != dim[3] || dim[3] % 2 || x->dtype != table->dtype ||
-        !choir__is_float(x->dtype))
+        table->shape.dim[1] != dim[3] || dim[3] % 2 ||
+        choir__beside(x->dtype) != table->dtype || !choir__is_float(x->dtype))
         return choir__shape_error("rotary", scope, in, 2,
             "wants x (B, T, H, D), D even, and a table (positions, D) of its dtype");
     if (offset < 0 || offset > table->shape.dim[0] - dim[1])

@@ -480,7 +480,8 @@ choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_
 /* --- 16-bit floats (autocast.c) --- */
 
 /* The end of choir__begin: operands in the dtype that the op computes in, which its name says.
- * bf16 and f16 ones become f32, recorded, but for products. false: the scope has an error. */
+ * bf16 and f16 ones become f32, recorded, but for products and on devices whose kernels all
+ * take them. false: the scope has an error. */
 bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, int count);
 /* The result of an op that was begun, in the dtype in which its operands came; lets go of what
  * stood in for those. */
@@ -496,6 +497,18 @@ extern const choir__op choir__cast_op, choir__recast_op, choir__widen_op;
 static inline bool choir__is_half(choir_dtype dtype)
 {
     return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
+
+/* Of what stands beside operands of dtype: norms' weights, statistics, losses. */
+static inline choir_dtype choir__beside(choir_dtype dtype)
+{
+    return choir__is_half(dtype) ? CHOIR_F32 : dtype;
+}
+
+/* An op made y in f32, and choir__as_stored will round it: y itself is not kept. */
+static inline bool choir__to_be_rounded(const choir_tensor *y)
+{
+    return choir__is_half(y->scope->stored) && !choir__is_half(y->dtype);
 }
 
 /* The gradient of a table, as one micro-batch gives it: rows (count, C) of ids (count). */

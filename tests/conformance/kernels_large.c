@@ -40,10 +40,10 @@ static void long_entropy(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(cross_entropy, logits), N, logits);
         if (weight)
-            give(&t, AT(cross_entropy, weight), VOCABULARY, weight);
-        take(&t, AT(cross_entropy, loss), v == 2 ? ROWS : 1);
-        take(&t, AT(cross_entropy, count), 1);
-        take(&t, AT(cross_entropy, lse), ROWS);
+            give(&t, AT(cross_entropy, weight), VOCABULARY, weight), keep_wide(&t);
+        take(&t, AT(cross_entropy, loss), v == 2 ? ROWS : 1), keep_wide(&t);
+        take(&t, AT(cross_entropy, count), 1), keep_wide(&t);
+        take(&t, AT(cross_entropy, lse), ROWS), keep_wide(&t);
         check(t);
 
         t = TRIAL(cross_entropy_backward, .targets = targets, .rows = ROWS, .cols = VOCABULARY,
@@ -51,13 +51,16 @@ static void long_entropy(void **state)
         t.tolerance = 1e-5;
         float *given = malloc(sizeof lse);
         memcpy(given, lse, sizeof lse);
-        give(&t, AT(cross_entropy_backward, lse), ROWS, given);
+        give(&t, AT(cross_entropy_backward, lse), ROWS, given), keep_wide(&t);
         if (v == 2)
             give(&t, AT(cross_entropy_backward, weight), VOCABULARY,
-                uniform(VOCABULARY, 0.5f, 2));
+                uniform(VOCABULARY, 0.5f, 2)),
+                keep_wide(&t);
         give(&t, AT(cross_entropy_backward, count), 1,
-            uniform(1, v == 2 ? 1 : 2, v == 2 ? 1 : 2));
-        give(&t, AT(cross_entropy_backward, gloss), v == 2 ? ROWS : 1, uniform(ROWS, 0.5f, 2));
+            uniform(1, v == 2 ? 1 : 2, v == 2 ? 1 : 2)),
+            keep_wide(&t);
+        give(&t, AT(cross_entropy_backward, gloss), v == 2 ? ROWS : 1, uniform(ROWS, 0.5f, 2)),
+            keep_wide(&t);
         give(&t, AT(cross_entropy_backward, logits), N, uniform(N, -6, 9));
         if (v == 1)
             in_place(&t, AT(cross_entropy_backward, glogits));

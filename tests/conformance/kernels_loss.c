@@ -49,10 +49,10 @@ static void cross_entropy(void **state)
         t.tolerance = 1e-5;
         give(&t, AT(cross_entropy, logits), rows * cols, uniform(rows * cols, -6, 9));
         if (v / 27)
-            give(&t, AT(cross_entropy, weight), cols, weights_of(cols));
-        take(&t, AT(cross_entropy, loss), losses == CHOIR__ROWS_EACH ? rows : 1);
-        take(&t, AT(cross_entropy, count), 1);
-        take(&t, AT(cross_entropy, lse), rows);
+            give(&t, AT(cross_entropy, weight), cols, weights_of(cols)), keep_wide(&t);
+        take(&t, AT(cross_entropy, loss), losses == CHOIR__ROWS_EACH ? rows : 1), keep_wide(&t);
+        take(&t, AT(cross_entropy, count), 1), keep_wide(&t);
+        take(&t, AT(cross_entropy, lse), rows), keep_wide(&t);
         check(t);
         free(targets);
     }
@@ -88,11 +88,12 @@ static void cross_entropy_backward(void **state)
         trial t = TRIAL(cross_entropy_backward, .targets = targets, .rows = rows, .cols = cols,
             .ignore_index = IGNORE, .smoothing = smoothings[v / 3 % 3], .losses = losses);
         t.tolerance = 1e-5;
-        give(&t, AT(cross_entropy_backward, lse), rows, lse);
+        give(&t, AT(cross_entropy_backward, lse), rows, lse), keep_wide(&t);
         if (weight)
-            give(&t, AT(cross_entropy_backward, weight), cols, weight);
-        give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count));
-        give(&t, AT(cross_entropy_backward, gloss), values, uniform(values, 0.5f, 2));
+            give(&t, AT(cross_entropy_backward, weight), cols, weight), keep_wide(&t);
+        give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count)), keep_wide(&t);
+        give(&t, AT(cross_entropy_backward, gloss), values, uniform(values, 0.5f, 2)),
+            keep_wide(&t);
         give(&t, AT(cross_entropy_backward, logits), n, logits);
         if (i % 2)
             in_place(&t, AT(cross_entropy_backward, glogits));

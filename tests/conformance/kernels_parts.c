@@ -45,9 +45,9 @@ static void scores(void **state)
         .ignore_index = -1, .losses = CHOIR__ROWS_SCORE);
     t.tolerance = 1e-5;
     give(&t, AT(cross_entropy, logits), ROWS * COLS, uniform(ROWS * COLS, -6, 9));
-    take(&t, AT(cross_entropy, loss), ROWS);
-    take(&t, AT(cross_entropy, count), 1);
-    take(&t, AT(cross_entropy, lse), ROWS);
+    take(&t, AT(cross_entropy, loss), ROWS), keep_wide(&t);
+    take(&t, AT(cross_entropy, count), 1), keep_wide(&t);
+    take(&t, AT(cross_entropy, lse), ROWS), keep_wide(&t);
     check(t);
 
     for (int losses = 0; losses < 3; losses++) {
@@ -56,9 +56,10 @@ static void scores(void **state)
         int64_t values = losses == CHOIR__ROWS_EACH ? ROWS : 1;
         float count = losses == CHOIR__ROWS_MEAN ? 5 : 1;
         t.tolerance = 1e-5;
-        give(&t, AT(cross_entropy_backward, lse), ROWS, uniform(ROWS, 9, 11));
-        give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count));
-        give(&t, AT(cross_entropy_backward, gloss), values, uniform(values, 0.5f, 2));
+        give(&t, AT(cross_entropy_backward, lse), ROWS, uniform(ROWS, 9, 11)), keep_wide(&t);
+        give(&t, AT(cross_entropy_backward, count), 1, uniform(1, count, count)), keep_wide(&t);
+        give(&t, AT(cross_entropy_backward, gloss), values, uniform(values, 0.5f, 2)),
+            keep_wide(&t);
         give(&t, AT(cross_entropy_backward, logits), ROWS * COLS, uniform(ROWS * COLS, -6, 9));
         take(&t, AT(cross_entropy_backward, glogits), ROWS * COLS);
         check(t);
@@ -77,10 +78,11 @@ static void losses(void **state)
             trial t = TRIAL(
                 part_losses, .targets = targets, .parts = parts, .rows = rows, .losses = kind);
             t.tolerance = 1e-5;
-            give(&t, AT(part_losses, stats), 2 * parts * rows, uniform(2 * parts * rows, 1, 9));
-            take(&t, AT(part_losses, loss), kind == CHOIR__ROWS_EACH ? rows : 1);
-            take(&t, AT(part_losses, lse), rows);
-            take(&t, AT(part_losses, count), 1);
+            give(&t, AT(part_losses, stats), 2 * parts * rows, uniform(2 * parts * rows, 1, 9)),
+                keep_wide(&t);
+            take(&t, AT(part_losses, loss), kind == CHOIR__ROWS_EACH ? rows : 1), keep_wide(&t);
+            take(&t, AT(part_losses, lse), rows), keep_wide(&t);
+            take(&t, AT(part_losses, count), 1), keep_wide(&t);
             check(t);
         }
 }

@@ -31,6 +31,14 @@ static void sum(void **state)
             give(&t, AT(sum, x), r * c, uniform(r * c, -1, 2));
             take(&t, AT(sum, y), outputs);
             check(t);
+            if (!test_device())
+                continue;
+            t = TRIAL(
+                sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows, .wide = true);
+            t.tolerance = 1e-5;
+            give(&t, AT(sum, x), r * c, uniform(r * c, -1, 2));
+            take(&t, AT(sum, y), outputs), keep_wide(&t);
+            check(t);
         }
     }
 }

@@ -1,5 +1,8 @@
 /* Cross entropy and negative log likelihood.
  *
+ * The loss, and what else there is of a row, is f32 where logits have 16 bits: a sum over a
+ * batch would not fit into those. So no f32 copy of the logits is ever made.
+ *
  * Cross entropy reads the logits once: a block takes a row, and keeps the largest so far and
  * the sum of exponentials (vector.cuh). Rows need not begin at multiples of 16 bytes: those of
  * a vocabulary of 50257 don't. Probabilities are never stored; backward makes them again from
@@ -27,7 +30,7 @@ __device__ inline void smooth_add(smooth_sums<typename A::V> &s, const void *wei
     for (int j = 0; j < A::N; j++) {
         if (c + j < 0 || c + j >= cols)
             continue;
-        typename A::V w = weight ? get((const typename A::T *)weight + c + j) : 1;
+        typename A::V w = weight ? ((const typename A::V *)weight)[c + j] : 1;
         s.weights += w;
         s.logits += w * x[j];
     }
@@ -45,21 +48,18 @@ __device__ inline void finish_row(
     bool here = t >= 0 && t < k.cols && t != k.ignore_index;
     if (!here && t != k.ignore_index && !(score && t == CHOIR__ELSEWHERE))
         raise_fault(e.fault, CHOIR__BAD_TARGET, t, k.cols, r);
-    V s = k.smoothing, w = here && k.weight ? get((const T *)k.weight + t) : 1;
+    V s = k.smoothing, w = here && k.weight ? ((const V *)k.weight)[t] : V(1);
     V loss = here ? w * (lse - get(x + t)) : 0;
     if (here && s != 0)
         loss = (1 - s) * loss + s * (lse * sums.weights - sums.logits) / V(k.cols);
     if (score)
         loss = here ? get(x + t) : 0;
-    put((T *)k.lse + r, lse);
-    if (each)
-        put((T *)e.losses + r, loss);
-    else
-        ((V *)e.losses)[r] = loss;
+    ((V *)k.lse)[r] = lse;
+    ((V *)e.losses)[r] = loss;
     if (e.counts)
         ((V *)e.counts)[r] = here ? w : 0;
     if (each && r == 0)
-        put((T *)k.count, V(1));
+        *(V *)k.count = 1;
 }
 
 template <class T> __global__ void cross_entropy(entropy e)
@@ -116,12 +116,12 @@ struct entropy_slope {
 };
 
 /* The mean of all classes' weights: every row adds them up for itself, out of the cache. */
-template <class T> __device__ inline wide<T> mean_weight(const T *weight, int64_t n)
+template <class V> __device__ inline V mean_weight(const V *weight, int64_t n)
 {
-    wide<T> sum = 0;
+    V sum = 0;
     for (int64_t c = threadIdx.x; c < n; c += blockDim.x)
-        sum += get(weight + c);
-    return row_sum(sum) / wide<T>(n);
+        sum += weight[c];
+    return row_sum(sum) / V(n);
 }
 
 template <class A> __global__ void cross_entropy_backward(entropy_slope e)
@@ -132,15 +132,16 @@ template <class A> __global__ void cross_entropy_backward(entropy_slope e)
     int64_t r = row_here(), lead = row_lead<A>(e.lead, r, k.cols);
     if (r >= k.rows)
         return;
-    const T *x = (const T *)k.logits + r * k.cols, *w = (const T *)k.weight;
+    const T *x = (const T *)k.logits + r * k.cols;
+    const V *w = (const V *)k.weight;
     int64_t t = k.targets[r];
     bool here = t >= 0 && t < k.cols, counts = here || t == CHOIR__ELSEWHERE;
     bool each = k.losses == CHOIR__ROWS_EACH;
-    V count = get((const T *)k.count), lse = get((const T *)k.lse + r), s = k.smoothing;
+    V count = *(const V *)k.count, lse = ((const V *)k.lse)[r], s = k.smoothing;
     counts = counts && count != 0 && t != k.ignore_index;
-    V g = counts ? get((const T *)k.gloss + (each ? r : 0)) / count : 0;
+    V g = counts ? ((const V *)k.gloss)[each ? r : 0] / count : 0;
     V mean = w && s != 0 ? mean_weight(w, k.cols) : 1;
-    V target = (1 - s) * (w && here ? get(w + t) : 1), all = target + s * mean;
+    V target = (1 - s) * (w && here ? w[t] : V(1)), all = target + s * mean;
     V uniform = s / V(k.cols);
     EACH_SLOT(A, c, k.cols, lead)
     {
@@ -148,7 +149,7 @@ template <class A> __global__ void cross_entropy_backward(entropy_slope e)
         load<A>(v, x, c, k.cols);
 #pragma unroll
         for (int j = 0; j < A::N; j++) {
-            V own = w && s != 0 && c + j >= 0 && c + j < k.cols ? get(w + c + j) : 1;
+            V own = w && s != 0 && c + j >= 0 && c + j < k.cols ? w[c + j] : V(1);
             V wanted = uniform * own;
             wanted = c + j == t ? wanted + target : wanted;
             v[j] = counts ? g * (all * exp_for<T>(v[j] - lse) - wanted) : V(0);

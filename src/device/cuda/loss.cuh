@@ -7,7 +7,7 @@
 /* Rows' losses and what they count, in scratch memory: f64 if dtype is, else f32. */
 struct row_losses {
     const void *losses, *counts; /* (rows); counts NULL: there is no mean */
-    void *loss, *count;          /* () */
+    void *loss, *count;          /* (), of the same type */
     int64_t rows;
 };
 
@@ -27,8 +27,8 @@ template <class T> __global__ void finish_losses(row_losses k)
     counted = k.counts ? block_sum(counted) : 1;
     if (threadIdx.x != 0)
         return;
-    put((T *)k.loss, V(counted != 0 ? total / counted : 0));
-    put((T *)k.count, V(counted));
+    *(V *)k.loss = V(counted != 0 ? total / counted : 0);
+    *(V *)k.count = V(counted);
 }
 
 inline void launch_finish(choir_dtype dtype, const row_losses &k)

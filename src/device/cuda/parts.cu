@@ -38,27 +38,24 @@ template <class T> __global__ void part_losses(parts_of_rows f)
     const choir__k_part_losses &k = f.k;
     bool each = k.losses == CHOIR__ROWS_EACH;
     for (int64_t r = first_thread(); r < k.rows; r += all_threads()) {
-        const T *lse = (const T *)k.stats + r, *score = lse + k.rows;
+        const V *lse = (const V *)k.stats + r, *score = lse + k.rows;
         V top = -INFINITY, sum = 0, own = 0;
         for (int64_t p = 0; p < k.parts; p++) {
-            V x = get(lse + 2 * p * k.rows);
+            V x = lse[2 * p * k.rows];
             top = x > top ? x : top;
-            own += get(score + 2 * p * k.rows);
+            own += score[2 * p * k.rows];
         }
         for (int64_t p = 0; p < k.parts; p++)
-            sum += exp(get(lse + 2 * p * k.rows) - top);
+            sum += exp(lse[2 * p * k.rows] - top);
         V whole = top + log(sum);
         bool ignored = k.targets[r] == -1;
         V loss = ignored ? V(0) : whole - own;
-        put((T *)k.lse + r, whole);
-        if (each)
-            put((T *)f.losses + r, loss);
-        else
-            ((V *)f.losses)[r] = loss;
+        ((V *)k.lse)[r] = whole;
+        ((V *)f.losses)[r] = loss;
         if (f.counts)
             ((V *)f.counts)[r] = ignored ? 0 : 1;
         if (each && r == 0)
-            put((T *)k.count, V(1));
+            *(V *)k.count = 1;
     }
 }
 

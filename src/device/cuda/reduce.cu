@@ -80,12 +80,14 @@ static void launch_rows(const choir__k_sum *k)
     }
     choose(k->dtype, [&](auto t) {
         typedef decltype(t) T;
-        if (parts == 1) {
-            launch_row_sums<T, T>(s);
-        } else {
+        if (parts > 1 || k->wide)
             launch_row_sums<T, wide<T>>(s);
+        else
+            launch_row_sums<T, T>(s);
+        if (parts > 1 && k->wide)
+            launch_row_sums<wide<T>, wide<T>>(joint);
+        else if (parts > 1)
             launch_row_sums<wide<T>, T>(joint);
-        }
     });
 }
 
@@ -164,12 +166,14 @@ static void launch_columns(const choir__k_sum *k)
     }
     choose(k->dtype, [&](auto t) {
         typedef decltype(t) T;
-        if (strips == 1) {
-            launch_column_sums<T, T>(s);
-        } else {
+        if (strips > 1 || k->wide)
             launch_column_sums<T, wide<T>>(s);
+        else
+            launch_column_sums<T, T>(s);
+        if (strips > 1 && k->wide)
+            launch_column_sums<wide<T>, wide<T>>(joint);
+        else if (strips > 1)
             launch_column_sums<wide<T>, T>(joint);
-        }
     });
 }
 

@@ -40,7 +40,7 @@ static double weight_of(const void *weight, int64_t c, choir_dtype dtype)
 static double class_loss(const choir__k_cross_entropy *k, int64_t r, int64_t c, double lse)
 {
     double nll = lse - get(k->logits, r * k->cols + c, k->dtype);
-    return weight_of(k->weight, c, k->dtype) * nll;
+    return weight_of(k->weight, c, wide_dtype(k->dtype)) * nll;
 }
 
 /* (1 - s) nll + s mean_c nll_c */
@@ -62,38 +62,40 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
         return;
     for (int64_t r = 0; r < k->rows; r++) {
         double lse = log_sum_exp(k->logits, r * k->cols, k->cols, k->dtype);
-        put(k->lse, r, k->dtype, lse);
+        put(k->lse, r, wide_dtype(k->dtype), lse);
         int64_t t = k->targets[r];
         bool ignored = t == k->ignore_index || t == CHOIR__ELSEWHERE;
         double loss = ignored ? 0 : row_loss(k, r, lse);
         if (k->losses == CHOIR__ROWS_SCORE)
-            put(k->loss, r, k->dtype, ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
+            put(k->loss, r, wide_dtype(k->dtype),
+                ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
         if (k->losses == CHOIR__ROWS_EACH)
-            put(k->loss, r, k->dtype, loss);
+            put(k->loss, r, wide_dtype(k->dtype), loss);
         sum += loss;
-        count += ignored ? 0 : weight_of(k->weight, t, k->dtype);
+        count += ignored ? 0 : weight_of(k->weight, t, wide_dtype(k->dtype));
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         count = 1;
     if (k->losses == CHOIR__ROWS_MEAN || k->losses == CHOIR__ROWS_SUM)
-        put(k->loss, 0, k->dtype, count != 0 ? sum / count : 0);
-    put(k->count, 0, k->dtype, count);
+        put(k->loss, 0, wide_dtype(k->dtype), count != 0 ? sum / count : 0);
+    put(k->count, 0, wide_dtype(k->dtype), count);
 }
 
 /* One row's gradient; gloss divided by the count. */
 static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, double gloss)
 {
-    double s = (double)k->smoothing, lse = get(k->lse, r, k->dtype);
+    double s = (double)k->smoothing, lse = get(k->lse, r, wide_dtype(k->dtype));
     double mean = 0;
-    double target =
-        k->targets[r] == CHOIR__ELSEWHERE ? 1 : weight_of(k->weight, k->targets[r], k->dtype);
+    double target = k->targets[r] == CHOIR__ELSEWHERE
+                        ? 1
+                        : weight_of(k->weight, k->targets[r], wide_dtype(k->dtype));
     for (int64_t c = 0; c < k->cols; c++)
-        mean += weight_of(k->weight, c, k->dtype) / (double)k->cols;
+        mean += weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
     for (int64_t c = 0; c < k->cols; c++) {
         int64_t i = r * k->cols + c;
         double p = exp(get(k->logits, i, k->dtype) - lse);
         double wanted = (1 - s) * target * (c == k->targets[r]) +
-                        s * weight_of(k->weight, c, k->dtype) / (double)k->cols;
+                        s * weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
         double all = (1 - s) * target + s * mean;
         put(k->glogits, i, k->dtype, gloss * (all * p - wanted));
     }
@@ -101,9 +103,10 @@ static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, do
 
 void choir__reference_cross_entropy_backward(const choir__k_cross_entropy_backward *k)
 {
-    double count = get(k->count, 0, k->dtype);
+    double count = get(k->count, 0, wide_dtype(k->dtype));
     for (int64_t r = 0; r < k->rows; r++) {
-        double gloss = get(k->gloss, k->losses == CHOIR__ROWS_EACH ? r : 0, k->dtype);
+        double gloss =
+            get(k->gloss, k->losses == CHOIR__ROWS_EACH ? r : 0, wide_dtype(k->dtype));
         if (count != 0 && k->targets[r] != k->ignore_index) {
             row_backward(k, r, gloss / count);
             continue;

@@ -20,7 +20,7 @@ void choir__reference_part_targets(const choir__k_part_targets *k)
 
 static double stat(const choir__k_part_losses *k, int64_t part, int which, int64_t row)
 {
-    return get(k->stats, (2 * part + which) * k->rows + row, k->dtype);
+    return get(k->stats, (2 * part + which) * k->rows + row, wide_dtype(k->dtype));
 }
 
 void choir__reference_part_losses(const choir__k_part_losses *k)
@@ -35,17 +35,17 @@ void choir__reference_part_losses(const choir__k_part_losses *k)
             score += stat(k, p, 1, r);
         }
         double lse = top + log(all), loss = k->targets[r] == -1 ? 0 : lse - score;
-        put(k->lse, r, k->dtype, lse);
+        put(k->lse, r, wide_dtype(k->dtype), lse);
         if (k->losses == CHOIR__ROWS_EACH)
-            put(k->loss, r, k->dtype, loss);
+            put(k->loss, r, wide_dtype(k->dtype), loss);
         sum += loss;
         count += k->targets[r] != -1;
     }
     if (k->losses != CHOIR__ROWS_MEAN)
         count = 1;
     if (k->losses != CHOIR__ROWS_EACH)
-        put(k->loss, 0, k->dtype, count != 0 ? sum / count : 0);
-    put(k->count, 0, k->dtype, count);
+        put(k->loss, 0, wide_dtype(k->dtype), count != 0 ? sum / count : 0);
+    put(k->count, 0, wide_dtype(k->dtype), count);
 }
 
 void choir__reference_part_max(const choir__k_part_max *k)

@@ -9,7 +9,7 @@ void choir__reference_sum(const choir__k_sum *k)
         double sum = 0;
         for (int64_t j = 0; j < terms; j++)
             sum += get(k->x, k->over_rows ? j * k->cols + i : i * k->cols + j, k->dtype);
-        put(k->y, i, k->dtype, k->scale * sum);
+        put(k->y, i, k->wide ? wide_dtype(k->dtype) : k->dtype, k->scale * sum);
     }
 }
 

@@ -1,0 +1,258 @@
+/* 16-bit floats on devices all of whose kernels take them (choir_device.half): training under
+ * autocast makes no f32 copies there but for those that results in f32 need, is near f32 as it
+ * is with them, and takes less memory and fewer kernels. With `half` off the same device works
+ * as processors do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include <choir/choir.h>
+
+#include "autograd/book.h"
+#include "tensor/tensor.h"
+
+enum { STEPS = 4, MANY = 1 << 20 };
+
+typedef enum way { IN_F32, WIDENED, NATIVE } way;
+
+typedef struct job {
+    const char *model;
+    bool image;
+    int64_t batch, length, classes; /* an image's side; of tokens a sequence's length */
+    choir_dtype dtype;
+} job;
+
+typedef struct outcome {
+    double loss[STEPS];
+    float *grad; /* of the first step, of all parameters */
+    int64_t count;
+    size_t peak;
+    uint64_t tasks;
+    int copies;        /* to f32, in the forward pass of the last step */
+    int64_t most;      /* elements of the largest of them */
+    bool halves_found; /* some op's result was 16-bit */
+} outcome;
+
+static choir_device *device;
+
+static int find_device(void **state)
+{
+    (void)state;
+    device = choir_device_find("cuda:0");
+    if (!device)
+        print_message("%s\n", choir_error_message());
+    return device && device->half ? 0 : -1;
+}
+
+static void ok(choir_status status)
+{
+    if (status != CHOIR_OK)
+        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
+}
+
+static void collect(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name;
+    outcome *o = arg;
+    choir_tensor *g = choir_grad(t);
+    assert_non_null(g);
+    assert_int_equal(g->dtype, CHOIR_F32);
+    assert_true(o->count + g->count <= MANY);
+    ok(choir_read(g, o->grad + o->count, (size_t)g->count * sizeof(float)));
+    o->count += g->count;
+}
+
+static void look_at_tape(const choir_scope *s, outcome *o)
+{
+    o->copies = 0, o->most = 0;
+    for (const choir__record *r = s->tape; r; r = r->next) {
+        o->halves_found |= choir__is_half(r->out->dtype);
+        if (r->op != &choir__widen_op)
+            continue;
+        o->copies++;
+        o->most = choir__max(o->most, r->out->count);
+    }
+}
+
+static choir_tensor *scores(choir_scope *s, choir_module *net, const job *j, int64_t *wanted)
+{
+    int64_t n = j->image ? j->batch : j->batch * j->length, ids[256];
+    assert_true(n <= 256);
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = i * 7 % j->classes;
+        wanted[i] = (i * 7 + 3) % j->classes;
+    }
+    choir_tensor *x = j->image
+                          ? choir_randn(s, choir_dims(j->batch, 3, j->length, j->length), "x")
+                          : choir_from(s, CHOIR_I64, choir_dims(j->batch, j->length), ids);
+    return choir_forward(net, x);
+}
+
+static void take_step(
+    choir_scope *run, choir_module *net, choir_optim *optim, const job *j, way how, outcome *o)
+{
+    int64_t wanted[256];
+    choir_scope *s = choir_step_open(run, 0);
+    if (how != IN_F32)
+        choir_autocast(s, j->dtype);
+    choir_tensor *y = scores(s, net, j, wanted);
+    choir_shape rows = y->shape;
+    rows.ndim--;
+    choir_tensor *loss = choir_cross_entropy(y, choir_from(s, CHOIR_I64, rows, wanted));
+    ok(choir_scope_status(s));
+    assert_int_equal(loss->dtype, CHOIR_F32);
+    look_at_tape(s, o);
+    *o->loss = choir_item(loss);
+    ok(choir_backward(loss));
+    if (!o->count)
+        choir_module_visit(net, false, collect, o);
+    ok(choir_optim_step(optim));
+    ok(choir_scope_close(s));
+    ok(choir_device_sync(device));
+}
+
+static outcome train(const job *j, way how)
+{
+    outcome o = {.grad = malloc(MANY * sizeof(float))};
+    double loss[STEPS];
+    choir_device_stats before, after;
+    device->half = how == NATIVE;
+    choir_scope *run = choir_scope_open(device, 3);
+    choir_module *net = choir_model(run, j->model, NULL);
+    ok(choir_scope_status(run));
+    choir_sgd_opts hp = choir_sgd_defaults();
+    hp.lr = 0.02f;
+    choir_optim *optim = choir_sgd(run, net, hp);
+    for (int i = 0; i < STEPS; i++) {
+        if (i == STEPS - 1)
+            choir_device_reset_peak(device);
+        choir_device_get_stats(device, &before);
+        take_step(run, net, optim, j, how, &o);
+        loss[i] = *o.loss;
+    }
+    choir_device_get_stats(device, &after);
+    o.peak = after.bytes_peak;
+    o.tasks = after.tasks - before.tasks;
+    for (int i = 0; i < STEPS; i++)
+        o.loss[i] = loss[i];
+    ok(choir_scope_close(run));
+    device->half = true;
+    return o;
+}
+
+static double distance(const outcome *a, const outcome *b)
+{
+    double error = 0, size = 0;
+    assert_int_equal(a->count, b->count);
+    for (int64_t i = 0; i < a->count; i++) {
+        error += pow((double)a->grad[i] - (double)b->grad[i], 2);
+        size += pow((double)b->grad[i], 2);
+    }
+    return sqrt(error / size);
+}
+
+/* Returns what was native. bound: of ||g - g32|| / ||g32||. */
+static outcome compare(const job *j, double bound)
+{
+    outcome o[3];
+    for (way h = IN_F32; h <= NATIVE; h++)
+        o[h] = train(j, h);
+    double native = distance(&o[NATIVE], &o[IN_F32]),
+           widened = distance(&o[WIDENED], &o[IN_F32]);
+    print_message("%s %s: loss %.4f (f32 %.4f), gradients off by %.4f (%.4f with f32 copies), "
+                  "%d copies (%d), %zu bytes (%zu), %llu tasks (%llu)\n",
+        j->model, choir_dtype_name(j->dtype), o[NATIVE].loss[STEPS - 1],
+        o[IN_F32].loss[STEPS - 1], native, widened, o[NATIVE].copies, o[WIDENED].copies,
+        o[NATIVE].peak, o[WIDENED].peak, (unsigned long long)o[NATIVE].tasks,
+        (unsigned long long)o[WIDENED].tasks);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(fabs(o[NATIVE].loss[i] - o[IN_F32].loss[i]) < 0.02 * o[IN_F32].loss[i]);
+    assert_true(o[NATIVE].halves_found && native < bound && native < 2 * widened + 1e-3);
+    assert_true(o[NATIVE].copies < o[WIDENED].copies && o[NATIVE].tasks < o[WIDENED].tasks);
+    assert_true(o[NATIVE].peak <= o[WIDENED].peak);
+    for (way h = IN_F32; h <= NATIVE; h++)
+        free(o[h].grad);
+    return o[NATIVE];
+}
+
+/* What is widened: the linear layers' results where they meet the f32 residual stream. Not the
+ * scores, nor what attention and GELU read. */
+static void gpt2(void **state)
+{
+    (void)state;
+    job j = {"gpt2:layers=2,heads=2,width=32,context=16,vocab=320,dropout=0.1", false, 2, 16,
+        320, CHOIR_BF16};
+    outcome o = compare(&j, 0.03);
+    assert_true(o.copies <= 4 && o.most <= 2 * 16 * 32);
+}
+
+static void llama(void **state)
+{
+    (void)state;
+    job j = {
+        "llama:layers=1,heads=2,width=32,context=16,vocab=320", false, 2, 16, 320, CHOIR_BF16};
+    outcome o = compare(&j, 0.03);
+    assert_true(o.most <= 2 * 16 * 32);
+}
+
+static void resnet(void **state)
+{
+    (void)state;
+    for (int f16 = 0; f16 < 2; f16++) {
+        job j = {"resnet18:width=4,image=16,classes=5,small=1", true, 16, 16, 5,
+            f16 ? CHOIR_F16 : CHOIR_BF16};
+        outcome o = compare(&j, f16 ? 0.15 : 0.4); /* 20 layers deep */
+        assert_int_equal(o.copies, 0);
+    }
+}
+
+/* --- recurrent layers: all their cells, both directions, the last states --- */
+
+static choir_tensor *of_layer(choir_scope *s, choir_module *net)
+{
+    choir_tensor *y = choir_forward(net, choir_randn(s, choir_dims(6, 3, 8), "x"));
+    return choir_mean(choir_square(choir_cast(y, CHOIR_F32)));
+}
+
+static void recurrent(void **state)
+{
+    (void)state;
+    choir_recurrent_opts opts = choir_recurrent_defaults();
+    opts.bidirectional = true;
+    for (int gru = 0; gru < 2; gru++) {
+        outcome o[2];
+        choir_scope *run = choir_scope_open(device, 3);
+        choir_module *net =
+            gru ? choir_nn_gru(run, 8, 16, opts) : choir_nn_lstm(run, 8, 16, opts);
+        ok(choir_scope_status(run));
+        for (int half = 0; half < 2; half++) {
+            o[half] = (outcome){.grad = malloc(MANY * sizeof(float))};
+            choir_scope *s = choir_step_open(run, 1);
+            if (half)
+                choir_autocast(s, CHOIR_BF16);
+            choir_tensor *loss = of_layer(s, net);
+            look_at_tape(s, &o[half]);
+            *o[half].loss = choir_item(loss);
+            ok(choir_backward(loss));
+            choir_module_visit(net, false, collect, &o[half]);
+            ok(choir_scope_close(s));
+            run->books ? choir__book_consume(run->books) : (void)0;
+        }
+        assert_true(fabs(*o[1].loss - *o[0].loss) < 0.02 * *o[0].loss);
+        assert_true(distance(&o[1], &o[0]) < 0.03);
+        assert_int_equal(o[1].copies, 1); /* the test's own cast */
+        free(o[0].grad), free(o[1].grad);
+        ok(choir_scope_close(run));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
+        cmocka_unit_test(resnet), cmocka_unit_test(recurrent)};
+    return cmocka_run_group_tests_name("16 bits on the device", tests, find_device, NULL);
+}
