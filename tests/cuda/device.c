@@ -263,6 +263,7 @@ static void what_is_not_captured_is_issued(void **state)
     double loss = loss_after(8, false, -1);
     assert_true(loss_after(8, true, SOFTGPU_FAIL_CAPTURE) == loss);
     assert_true(loss_after(8, true, SOFTGPU_FAIL_GRAPH) == loss);
+    assert_true(loss_after(8, true, SOFTGPU_FAIL_PRODUCT) == loss);
 }
 
 int main(void)

@@ -286,6 +286,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *count = 0;
     if (!error && softgpu_failing(SOFTGPU_FAIL_BLAS, &refused))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
+    const description *o = (const description *)op;
+    if (!status && o->epilogue == CUBLASLT_EPILOGUE_BIAS && !o->bias)
+        status = CUBLAS_STATUS_INVALID_VALUE; /* some versions of the library say so */
     (void)softgpu_leave(error);
     if (error || !handle || handle->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -385,9 +388,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
     const description *o = (const description *)op;
     double scale = scalar(alpha, o->scale), keep = scalar(beta, o->scale);
     const void *const p[4] = {a, b, keep != 0 ? c : NULL, d};
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_enter(), refused;
     cudaStream_t s = error ? NULL : softgpu_stream(stream);
     cublasStatus_t status = check(o, x);
+    if (!status && !error && softgpu_failing(SOFTGPU_FAIL_PRODUCT, &refused))
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
     if (error || !handle || handle->magic != HANDLE)
         status = CUBLAS_STATUS_NOT_INITIALIZED;
     else if (!s || s->gpu != softgpu_current() || handle->gpu != s->gpu)

@@ -12,6 +12,7 @@ typedef enum softgpu_call {
     SOFTGPU_FAIL_CAPTURE, /* "capture": cannot begin */
     SOFTGPU_FAIL_GRAPH,   /* "graph": cannot be instantiated */
     SOFTGPU_FAIL_BLAS,    /* "blas": no heuristic for a product */
+    SOFTGPU_FAIL_PRODUCT, /* "product": one is refused at once */
     SOFTGPU_FAIL_COUNT
 } softgpu_call;
 

@@ -56,7 +56,7 @@ static void pick_visible(int there)
 static void read_failures(void)
 {
     static const char *const names[SOFTGPU_FAIL_COUNT] = {
-        "malloc", "pinned", "launch", "kernel", "copy", "capture", "graph", "blas"};
+        "malloc", "pinned", "launch", "kernel", "copy", "capture", "graph", "blas", "product"};
     const char *text = getenv("SOFTGPU_FAIL");
     while (text && *text) {
         size_t length = strcspn(text, ":,");
@@ -159,7 +159,7 @@ bool softgpu_failing(softgpu_call call, cudaError_t *error)
     static const cudaError_t errors[SOFTGPU_FAIL_COUNT] = {cudaErrorMemoryAllocation,
         cudaErrorMemoryAllocation, cudaErrorLaunchOutOfResources, cudaErrorIllegalAddress,
         cudaErrorIllegalAddress, cudaErrorStreamCaptureUnsupported, cudaErrorMemoryAllocation,
-        cudaErrorNotSupported};
+        cudaErrorNotSupported, cudaErrorNotSupported};
     if (gpu.left[call] == 0 || --gpu.left[call] > 0)
         return false;
     *error = errors[call];

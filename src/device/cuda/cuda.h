@@ -56,10 +56,10 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory that the GPU sees at the same address */
     struct choir__cuda_scratch *scratch;
-    bool capturing;                  /* what is launched is kept, not run */
-    bool refused;                    /* something could not be captured */
-    struct choir__cuda_plan **plans; /* matmul.cu's; NULL: none yet */
-    void *dnn;                       /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
+    bool capturing;             /* what is launched is kept, not run */
+    bool refused;               /* something could not be captured */
+    struct choir__plans *plans; /* matmul.cu's; NULL: none yet */
+    void *dnn;                  /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
 } choir__cuda;
 
 /* The context current on this thread: set while a queue's tasks run. */

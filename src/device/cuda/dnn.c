@@ -2,9 +2,10 @@
  * names, a plan. cudnn_frontend, which wraps this, is C++ headers that few machines have; what
  * is needed of it is this file.
  *
- * A context has a handle on its stream, and plans by problem, as matmul.cu has; a problem that
- * no engine does deterministically, or that the GPU refuses when it is called, is remembered as
- * such and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them.
+ * A context has a handle on its stream, and plans by problem (plans.c); a problem that no
+ * engine does deterministically, or that the GPU refuses when it is called, is remembered as
+ * such and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as
+ * long as their context, and are made by the step that runs before a capture, never in it.
  *
  * NEVER RUN: no GPU was there when this was written. Plans were made, for a described H200
  * (tests/dnn/plans.c): cuDNN checks graphs, names engines and finalizes plans without a device.
@@ -13,16 +14,12 @@
 #include "device/cuda/dnn.h"
 #include "device/cuda/dnn_graph.h"
 #include "device/cuda/matmul.h"
+#include "device/cuda/plans.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PLANS = 256,
-    WORK_SLOT = 2,
-    MAX_CONFIGS = 16,
-    MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT
-};
+enum { WORK_SLOT = 2, MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
 
 /* --- graphs --- */
 
@@ -255,19 +252,20 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
 /* --- plans of a context --- */
 
 typedef struct plan {
-    choir__dnn_problem p;
-    choir__dnn_thing thing; /* NULL: there is none, or it was refused */
+    choir__dnn_thing thing; /* NULL: there is none */
+    bool refused;           /* when it was called */
     int64_t workspace;
 } plan;
 
-typedef struct plans {
+typedef struct library {
     cudnnHandle_t handle; /* NULL: cuDNN does not start here */
-    plan *plan[PLANS];
-} plans;
+    choir__plans *plans;
+} library;
 
-static void plan_free(plan *x)
+static void plan_free(void *p)
 {
-    if (x && x->thing)
+    plan *x = p;
+    if (x->thing)
         cudnnBackendDestroyDescriptor(x->thing);
     free(x);
 }
@@ -278,45 +276,41 @@ static bool wanted(void)
     return !text || strcmp(text, "0");
 }
 
-static plans *plans_of(choir__cuda *cuda)
+static library *library_of(choir__cuda *cuda)
 {
-    plans *all = cuda->dnn;
-    if (all)
-        return all;
-    cuda->dnn = all = choir__calloc(1, sizeof *all);
-    if (wanted() && (cudnnCreate(&all->handle) != CUDNN_STATUS_SUCCESS ||
-                        cudnnSetStream(all->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
-        all->handle = NULL;
-    return all;
+    library *dnn = cuda->dnn;
+    if (dnn || cuda->capturing)
+        return dnn;
+    cuda->dnn = dnn = choir__calloc(1, sizeof *dnn);
+    if (wanted() && (cudnnCreate(&dnn->handle) != CUDNN_STATUS_SUCCESS ||
+                        cudnnSetStream(dnn->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
+        dnn->handle = NULL;
+    return dnn;
 }
 
-static plan *plan_of(plans *all, choir__dnn_build *build, const choir__dnn_problem *p)
+/* NULL: while a capture is on none is made, for what that loads and asks of the GPU. */
+static plan *plan_of(
+    choir__cuda *cuda, library *dnn, choir__dnn_build *build, const choir__dnn_problem *p)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a, a word at a time */
-    uint32_t word[sizeof *p / 4];
-    memcpy(word, p, sizeof word);
-    for (size_t i = 0; i < CHOIR_COUNT(word); i++)
-        hash = (hash ^ word[i]) * 1099511628211u;
-    plan **place = &all->plan[(hash >> 32) % PLANS];
-    if (*place && !memcmp(&(*place)->p, p, sizeof *p))
+    void **place = choir__plan_place(&dnn->plans, p, sizeof *p);
+    if (*place || cuda->capturing)
         return *place;
-    plan_free(*place);
-    *place = choir__calloc(1, sizeof **place);
+    plan *x = choir__calloc(1, sizeof *x);
     int engines = 0;
-    (*place)->p = *p;
-    (*place)->thing = choir__dnn_plan_new(
-        (choir__dnn_target){.handle = all->handle}, build, p, &(*place)->workspace, &engines);
-    return *place;
+    x->thing = choir__dnn_plan_new(
+        (choir__dnn_target){.handle = dnn->handle}, build, p, &x->workspace, &engines);
+    *place = x;
+    return x;
 }
 
 void choir__cuda_dnn_free(choir__cuda *cuda)
 {
-    plans *all = cuda->dnn;
-    for (int i = 0; all && i < PLANS; i++)
-        plan_free(all->plan[i]);
-    if (all && all->handle)
-        cudnnDestroy(all->handle);
-    free(all);
+    library *dnn = cuda->dnn;
+    if (dnn)
+        choir__plans_free(&dnn->plans, plan_free);
+    if (dnn && dnn->handle)
+        cudnnDestroy(dnn->handle);
+    free(dnn);
     cuda->dnn = NULL;
 }
 
@@ -327,7 +321,7 @@ size_t choir__dnn_version(void)
 
 /* --- calls --- */
 
-static bool execute(plans *all, const plan *x, void *space, int count, void *const *at)
+static bool execute(library *dnn, const plan *x, void *space, int count, void *const *at)
 {
     choir__dnn_graph g = {0};
     int64_t ids[16];
@@ -340,32 +334,44 @@ static bool execute(plans *all, const plan *x, void *space, int count, void *con
     choir__dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &space);
     choir__dnn_done(&g, pack);
     bool done =
-        !g.failed && cudnnBackendExecute(all->handle, x->thing, pack) == CUDNN_STATUS_SUCCESS;
+        !g.failed && cudnnBackendExecute(dnn->handle, x->thing, pack) == CUDNN_STATUS_SUCCESS;
     choir__dnn_graph_free(&g);
     return done;
+}
+
+/* While a capture is on: it comes to nothing, and the list is issued as it is. */
+static bool refuse(choir__cuda *cuda)
+{
+    cuda->refused = true;
+    return true;
 }
 
 bool choir__dnn_run(
     choir__dnn_build *build, const choir__dnn_problem *p, int count, void *const *at)
 {
     choir__cuda *cuda = choir__cuda_here();
-    plans *all = plans_of(cuda);
-    if (!all->handle)
+    library *dnn = library_of(cuda);
+    if (!dnn)
+        return refuse(cuda);
+    if (!dnn->handle)
         return false;
     for (int i = 0; i < count; i++)
         if ((uintptr_t)at[i] % 16) /* as the tensors' descriptors promise */
             return false;
-    plan *x = plan_of(all, build, p);
-    if (!x->thing)
+    plan *x = plan_of(cuda, dnn, build, p);
+    if (!x)
+        return refuse(cuda);
+    if (!x->thing || x->refused)
         return false;
     void *space = cuda->workspace;
     if ((size_t)x->workspace > cuda->workspace_bytes &&
         !(space = choir__cuda_scratch(WORK_SLOT, (size_t)x->workspace)))
         return true; /* the queue has failed */
-    if (execute(all, x, space, count, at))
+    if (execute(dnn, x, space, count, at))
         return true;
-    cudnnBackendDestroyDescriptor(x->thing);
-    x->thing = NULL;
+    if (cuda->capturing)
+        return refuse(cuda);
+    x->refused = true; /* and stays: a graph may have it from before */
     return false;
 }
 #endif

@@ -6,11 +6,11 @@
  *
  * A *problem* is all that decides how a product is computed: shape, strides, dtype, what
  * pointers are aligned to (16 bytes at most). The library's heuristic is asked once for each,
- * and the answer kept as a *plan* of the context, so a product runs by the same algorithm each
- * time. Of algorithms that split K only those are taken that add the parts in a pass of its
- * own, in order and in f32: a problem always has the same bits. Since alignment is in it, the
- * bits of equal problems differ only between pointers off 16 bytes and others, which Choir's
- * own tensors are not.
+ * and the answer kept as a *plan* of the context (plans.c), so a product runs by the same
+ * algorithm each time. Of algorithms that split K only those are taken that add the parts in a
+ * pass of its own, in order and in f32: a problem always has the same bits. Since alignment is
+ * in it, the bits of equal problems differ only between pointers off 16 bytes and others, which
+ * Choir's own tensors are not.
  *
  * f32 is f32: CHOIR_CUDA_TF32=1 lets products and convolutions round its operands to 11 bits
  * (TF32), as PyTorch's torch.backends.cuda.matmul.allow_tf32 does. The bias of 16-bit results
@@ -27,8 +27,9 @@
 
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/matmul.h"
+#include "device/cuda/plans.h"
 
-enum { PLANS = 1024, TILE = 32, BIAS_SLOT = CHOIR__SCRATCH_SLOTS - 1 };
+enum { TILE = 32, BIAS_SLOT = CHOIR__SCRATCH_SLOTS - 1 };
 
 /* --- problems --- */
 
@@ -44,8 +45,7 @@ typedef struct problem {
     int32_t dtype, wide, bias, bias_aligned, accumulate, tf32;
 } problem;
 
-typedef struct choir__cuda_plan {
-    problem p;
+typedef struct plan {
     bool usable; /* the library has an algorithm for it */
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c;
@@ -162,10 +162,17 @@ static void set_u32(cublasLtMatmulPreference_t preference,
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
-/* Asks the heuristic; false where it knows no algorithm. */
-static bool find_algorithm(choir__cuda *cuda, plan *x)
+/* A bias that is asked about and never read: aligned as the real ones, which calls name. */
+static void set_some_bias(choir__cuda *cuda, plan *x, const problem *p)
 {
-    const problem *p = &x->p;
+    const void *bias = (const char *)cuda->workspace + p->bias_aligned % 16;
+    cublasLtMatmulDescSetAttribute(
+        x->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+}
+
+/* Asks the heuristic; false where it knows no algorithm. */
+static bool find_algorithm(choir__cuda *cuda, plan *x, const problem *p)
+{
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found;
     uint64_t space = cuda->workspace_bytes;
@@ -182,6 +189,8 @@ static bool find_algorithm(choir__cuda *cuda, plan *x)
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         (uint32_t)choir__min(p->c.aligned, p->bias_aligned));
+    if (p->bias)
+        set_some_bias(cuda, x, p);
     memset(&found, 0, sizeof found);
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         cuda->blas, x->op, x->b, x->a, x->c, x->c, preference, 1, &found, &count);
@@ -191,10 +200,9 @@ static bool find_algorithm(choir__cuda *cuda, plan *x)
            found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-static void plan_free(plan *x)
+static void plan_free(void *p)
 {
-    if (!x)
-        return;
+    plan *x = (plan *)p;
     if (x->a)
         cublasLtMatrixLayoutDestroy(x->a);
     if (x->b)
@@ -210,45 +218,25 @@ static plan *plan_new(choir__cuda *cuda, const problem *p)
 {
     plan *x = (plan *)choir__alloc(sizeof *x);
     memset(x, 0, sizeof *x);
-    x->p = *p;
     x->op = op_of(p);
     x->a = layout_of(&p->a, p->dtype, p->m, p->k, p->batch, p->a_batch);
     x->b = layout_of(&p->b, p->dtype, p->k, p->n, p->batch, p->b_batch);
     x->c = layout_of(&p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
-    x->usable = find_algorithm(cuda, x);
+    x->usable = find_algorithm(cuda, x, p);
     return x;
 }
 
-static unsigned hash_of(const problem *p)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a, a word at a time */
-    uint32_t word[sizeof *p / 4];
-    memcpy(word, p, sizeof word);
-    for (size_t i = 0; i < CHOIR_COUNT(word); i++)
-        hash = (hash ^ word[i]) * 1099511628211u;
-    return (unsigned)(hash >> 32) % PLANS;
-}
-
-/* A later problem takes an earlier one's place when they meet. */
 static plan *plan_of(choir__cuda *cuda, const problem *p)
 {
-    if (!cuda->plans) {
-        cuda->plans = (plan **)choir__alloc(PLANS * sizeof *cuda->plans);
-        memset(cuda->plans, 0, PLANS * sizeof *cuda->plans);
-    }
-    plan **place = &cuda->plans[hash_of(p)];
-    if (*place && !memcmp(&(*place)->p, p, sizeof *p))
-        return *place;
-    plan_free(*place);
-    return *place = plan_new(cuda, p);
+    void **place = choir__plan_place(&cuda->plans, p, sizeof *p);
+    if (!*place)
+        *place = plan_new(cuda, p);
+    return (plan *)*place;
 }
 
 void choir__cuda_plans_free(choir__cuda *cuda)
 {
-    for (int i = 0; cuda->plans && i < PLANS; i++)
-        plan_free(cuda->plans[i]);
-    free(cuda->plans);
-    cuda->plans = NULL;
+    choir__plans_free(&cuda->plans, plan_free);
 }
 
 /* --- kernels of our own --- */
@@ -374,7 +362,9 @@ static bool by_library(const choir__k_matmul *k, const void *bias)
     cublasStatus_t status =
         cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
             x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
-    if (status != CUBLAS_STATUS_SUCCESS)
+    if (status != CUBLAS_STATUS_SUCCESS && cuda->capturing)
+        cuda->refused = true; /* the list is issued as it is, and says what is wrong */
+    else if (status != CUBLAS_STATUS_SUCCESS)
         choir__queue_fail(CHOIR_ERR_DEVICE,
             "cuBLASLt's product of %lld x %lld by %lld x %lld %s failed: %s", (long long)k->m,
             (long long)k->k, (long long)k->k, (long long)k->n, choir_dtype_name(k->dtype),

@@ -1,0 +1,63 @@
+/* A hash table that only grows. Nothing leaves it before its context does: a recorded step's
+ * graph may run the code that a plan brought with it, and does not keep that loaded. Models
+ * have tens or hundreds of problems; ones whose shapes change all the time have a plan for
+ * each, as their libraries would. */
+#include "device/cuda/plans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHAINS = 1024 };
+
+typedef struct entry {
+    struct entry *next;
+    uint64_t hash;
+    void *plan;
+    size_t bytes;
+    uint32_t problem[]; /* (bytes / 4) */
+} entry;
+
+struct choir__plans {
+    entry *chain[CHAINS];
+};
+
+static uint64_t hash_of(const void *problem, size_t bytes)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a, a word at a time */
+    for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, (const char *)problem + i, sizeof word);
+        hash = (hash ^ word) * 1099511628211u;
+    }
+    return hash;
+}
+
+void **choir__plan_place(choir__plans **table, const void *problem, size_t bytes)
+{
+    if (!*table)
+        *table = choir__calloc(1, sizeof **table);
+    uint64_t hash = hash_of(problem, bytes);
+    entry **chain = &(*table)->chain[(hash >> 32) % CHAINS];
+    for (entry *e = *chain; e; e = e->next)
+        if (e->hash == hash && e->bytes == bytes && !memcmp(e->problem, problem, bytes))
+            return &e->plan;
+    entry *e = choir__calloc(1, sizeof *e + bytes);
+    memcpy(e->problem, problem, bytes);
+    e->hash = hash, e->bytes = bytes;
+    e->next = *chain;
+    *chain = e;
+    return &e->plan;
+}
+
+void choir__plans_free(choir__plans **table, void (*drop)(void *plan))
+{
+    for (int i = 0; *table && i < CHAINS; i++)
+        for (entry *e = (*table)->chain[i], *next; e; e = next) {
+            next = e->next;
+            if (e->plan)
+                drop(e->plan);
+            free(e);
+        }
+    free(*table);
+    *table = NULL;
+}
