@@ -225,6 +225,14 @@ int softgpu_capability(void)
     return gpu.capability;
 }
 
+/* As CUDA's guide has them. */
+size_t softgpu_most_shared(void)
+{
+    int c = gpu.capability;
+    bool little = c == 86 || c == 89 || c == 120;
+    return (size_t)(little ? 99 : c < 80 ? 64 : c < 90 ? 163 : 227) << 10;
+}
+
 int softgpu_physical(int i)
 {
     return gpu.physical[i];

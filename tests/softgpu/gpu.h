@@ -12,7 +12,7 @@
  *   SOFTGPU_POINTERS=1   a kernel's arguments with a pointer to the host's memory end it
  *   SOFTGPU_ORDER=forward  threads and blocks in line (block.c)
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: there is none
- *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90)
+ *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
  *   SOFTGPU_FAIL=kernel:3,malloc:1   what fails, and at which of its calls: softgpu_fail_next
  */
 #ifndef SOFTGPU_GPU_H
@@ -49,6 +49,7 @@ void softgpu_break(cudaError_t error);
 size_t softgpu_memory_bytes(void);
 bool softgpu_strict(void);
 int softgpu_capability(void);
+size_t softgpu_most_shared(void);                            /* that a block may ask for */
 int softgpu_physical(int gpu);                               /* CUDA_VISIBLE_DEVICES undone */
 bool softgpu_failing(softgpu_call call, cudaError_t *error); /* one more such call */
 void softgpu_unlock(void);                                   /* around host functions */

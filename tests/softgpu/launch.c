@@ -13,7 +13,7 @@ static cudaError_t check_shape(const softgpu_kernel *k)
     return cudaSuccess;
 }
 
-enum { PLAIN_SHARED = 48 << 10, MOST_SHARED = 227 << 10, MOST_ARGS = 4096, KERNELS = 512 };
+enum { PLAIN_SHARED = 48 << 10, MOST_ARGS = 4096, KERNELS = 512 };
 
 static struct {
     const void *kernel;
@@ -37,7 +37,7 @@ cudaError_t cudaFuncSetAttribute(
         int i = 0;
         while (i < allowed_count && allowed[i].kernel != kernel)
             i++;
-        if (value < 0 || value > MOST_SHARED || i == KERNELS) {
+        if (value < 0 || (size_t)value > softgpu_most_shared() || i == KERNELS) {
             error = cudaErrorInvalidValue;
         } else {
             allowed_count += i == allowed_count;

@@ -27,8 +27,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
         p->maxThreadsPerBlock = 1024;
         p->maxThreadsPerMultiProcessor = 2048;
         p->sharedMemPerBlock = 48 << 10;
-        p->sharedMemPerBlockOptin = 227 << 10;
-        p->sharedMemPerMultiprocessor = 228 << 10;
+        p->sharedMemPerBlockOptin = softgpu_most_shared();
+        p->sharedMemPerMultiprocessor = p->sharedMemPerBlockOptin + 1024;
         p->regsPerBlock = 65536;
         p->l2CacheSize = 50 << 20;
         p->memoryBusWidth = 6144;
@@ -55,8 +55,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = p.maxThreadsPerMultiProcessor; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)p.sharedMemPerBlockOptin; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = (int)p.sharedMemPerMultiprocessor;
+        break;
     case cudaDevAttrMaxGridDimX: *value = 0x7fffffff; break;
     case cudaDevAttrL2CacheSize: *value = p.l2CacheSize; break;
     case cudaDevAttrClockRate: *value = 1980000; break;

@@ -29,7 +29,7 @@ static void forward(attend *k)
 {
     k->aligned = aligned(&k->q, k->n.d, k->dtype) && aligned(&k->k, k->n.d, k->dtype) &&
                  aligned(&k->v, k->n.d, k->dtype) && aligned(&k->y, k->n.d, k->dtype);
-    if (choir__attention_mma_fits(k))
+    if (choir__attention_mma_fits(k, false))
         choir__attention_mma(k);
     else
         choir__attention_plain(k);
@@ -108,7 +108,7 @@ extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward
                 aligned(&k.v, n->d, k.dtype) && aligned(&k.gy, n->d, k.dtype) &&
                 aligned(&k.gq, n->d, k.dtype) && aligned(&k.gk, n->d, k.dtype) &&
                 aligned(&k.gv, n->d, k.dtype);
-    if (choir__attention_mma_fits(&k))
+    if (choir__attention_mma_fits(&k, true))
         choir__attention_mma_backward(&k);
     else
         choir__attention_plain_backward(&k);

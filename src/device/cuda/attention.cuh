@@ -19,8 +19,9 @@ void choir__attention_plain(const attend *k);
 void choir__attention_plain_backward(const attend *k);
 void choir__attention_plain_bias(const attend *k); /* gbias alone, of every dtype */
 
-/* On tensor cores (attention_mma.cu): 16-bit operands, D <= 128. */
-bool choir__attention_mma_fits(const attend *k);
+/* On tensor cores (attention_mma.cu): 16-bit operands, D <= 128, tiles that the GPU has the
+ * shared memory for, which backward's are larger than forward's. */
+bool choir__attention_mma_fits(const attend *k, bool back);
 void choir__attention_mma(const attend *k);
 void choir__attention_mma_backward(const attend *k);
 

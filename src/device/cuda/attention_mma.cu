@@ -476,11 +476,24 @@ template <class T> static void go(const attend *k, bool back)
         back ? backward_of<T, 128>(k) : forward_of<T, 128>(k);
 }
 
-/* A scale of 0 or less would turn the largest score round. */
-bool choir__attention_mma_fits(const attend *k)
+/* Both 16-bit types' are of a size. */
+template <int D> static size_t shared_of(bool back)
 {
-    return (k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16) && k->n.d <= 128 &&
-           k->n.scale > 0 && choir__cuda_here()->capability >= 80;
+    constexpr int M = D > 64 ? 1 : 2;
+    return back ? sizeof(backward_tiles<bf16, D>) : sizeof(forward_tiles<bf16, D, M>);
+}
+
+/* A scale of 0 or less would turn the largest score round. Backward of D = 128 is more than
+ * the shared memory of an sm_86, 89 or 120. */
+bool choir__attention_mma_fits(const attend *k, bool back)
+{
+    const choir__cuda *cuda = choir__cuda_here();
+    int64_t d = k->n.d;
+    size_t shared = d <= 32   ? shared_of<32>(back)
+                    : d <= 64 ? shared_of<64>(back)
+                              : shared_of<128>(back);
+    return (k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16) && d <= 128 && k->n.scale > 0 &&
+           cuda->capability >= 80 && shared <= (size_t)cuda->most_shared;
 }
 
 void choir__attention_mma(const attend *k)

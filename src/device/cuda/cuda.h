@@ -50,6 +50,7 @@ typedef struct choir__cuda {
     int gpu;              /* CUDA's number of it */
     int capability;       /* 90: Hopper */
     int multiprocessors;
+    int most_shared; /* bytes of shared memory that a block may ask for */
     cudaStream_t stream;
     cublasLtHandle_t blas;
     void *workspace; /* cuBLASLt's and cuDNN's, used in stream order */

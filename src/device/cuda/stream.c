@@ -551,6 +551,7 @@ choir__stream *choir__cuda_stream_new(int gpu, choir_device *device)
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
     cudaDeviceGetAttribute(&s->cuda.multiprocessors, cudaDevAttrMultiProcessorCount, gpu);
+    cudaDeviceGetAttribute(&s->cuda.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
     s->cuda.capability = 10 * major + minor;
     pthread_mutex_init(&s->lock, NULL);
     s->last = choir__calloc(LAST, sizeof *s->last);
