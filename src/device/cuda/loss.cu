@@ -183,7 +183,7 @@ template <class T> __global__ void nll(likelihood l)
     typedef wide<T> V;
     const choir__k_nll &k = l.k;
     double total = 0, counted = 0;
-    for (int64_t r = threadIdx.x; r < k.rows; r += FINISH_THREADS) {
+    for (int64_t r = threadIdx.x; r < k.rows; r += blockDim.x) {
         int64_t t = k.targets[r];
         if (t == k.ignore_index)
             continue;
@@ -205,7 +205,8 @@ template <class T> __global__ void nll(likelihood l)
 extern "C" void choir__cuda_nll(const choir__k_nll *k)
 {
     likelihood l = {*k, choir__cuda_here()->fault};
-    choose(k->dtype, [&](auto t) { launch(nll<decltype(t)>, 1, FINISH_THREADS, 0, l); });
+    unsigned threads = finish_threads(k->rows);
+    choose(k->dtype, [&](auto t) { launch(nll<decltype(t)>, 1, threads, 0, l); });
 }
 
 /* gx is 0 but for the rows' targets. */
@@ -223,10 +224,10 @@ template <class T> __global__ void nll_backward(choir__k_nll_backward k)
 extern "C" void choir__cuda_nll_backward(const choir__k_nll_backward *k)
 {
     size_t bytes = (size_t)(k->rows * k->cols) * choir_dtype_size(k->dtype);
-    if (bytes == 0 || !choir__cuda_ok(cudaMemsetAsync(k->gx, 0, bytes, choir__cuda_here()->stream),
-                          "nll_backward's cudaMemsetAsync"))
+    if (bytes == 0 ||
+        !choir__cuda_ok(cudaMemsetAsync(k->gx, 0, bytes, choir__cuda_here()->stream),
+            "nll_backward's cudaMemsetAsync"))
         return;
-    choose(k->dtype, [&](auto t) {
-        launch(nll_backward<decltype(t)>, grid_for(k->rows), BLOCK, 0, *k);
-    });
+    choose(k->dtype,
+        [&](auto t) { launch(nll_backward<decltype(t)>, grid_for(k->rows), BLOCK, 0, *k); });
 }

@@ -13,12 +13,20 @@ struct row_losses {
 
 enum { FINISH_THREADS = 1024 };
 
-/* One block: rows are added in f64, each thread's in order, then the threads'. */
+/* One block of as many threads as there are rows, in whole warps: on a GPU of software each
+ * costs as much as a row. */
+inline unsigned finish_threads(int64_t rows)
+{
+    int64_t warps = (rows + WARP - 1) / WARP, most = FINISH_THREADS / WARP;
+    return WARP * (unsigned)(warps < 1 ? 1 : warps < most ? warps : most);
+}
+
+/* Rows are added in f64, each thread's in order, then the threads'. */
 template <class T> __global__ void finish_losses(row_losses k)
 {
     typedef wide<T> V;
     double total = 0, counted = 0;
-    for (int64_t r = threadIdx.x; r < k.rows; r += FINISH_THREADS) {
+    for (int64_t r = threadIdx.x; r < k.rows; r += blockDim.x) {
         total += ((const V *)k.losses)[r];
         if (k.counts)
             counted += ((const V *)k.counts)[r];
@@ -34,7 +42,7 @@ template <class T> __global__ void finish_losses(row_losses k)
 inline void launch_finish(choir_dtype dtype, const row_losses &k)
 {
     choose(dtype,
-        [&](auto t) { launch(finish_losses<decltype(t)>, 1, FINISH_THREADS, 0, k); });
+        [&](auto t) { launch(finish_losses<decltype(t)>, 1, finish_threads(k.rows), 0, k); });
 }
 
 /* Scratch for rows' losses, and behind them for what they count. NULL: there is none. */
