@@ -288,7 +288,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         status = CUBLAS_STATUS_NOT_SUPPORTED;
     const description *o = (const description *)op;
     if (!status && o->epilogue == CUBLASLT_EPILOGUE_BIAS && !o->bias)
-        status = CUBLAS_STATUS_INVALID_VALUE; /* some versions of the library say so */
+        softgpu_wrong(
+            "a product with a bias is asked about without a pointer to one, which some "
+            "versions of cuBLASLt have no algorithm for");
     (void)softgpu_leave(error);
     if (error || !handle || handle->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
