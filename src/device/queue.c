@@ -722,6 +722,7 @@ void choir__queue_free(choir__queue *q)
     if (!q)
         return;
     stop_worker(q);
+    choir__recordings_lose(q);
     if (q->opts.stream)
         q->opts.stream->ops->free(q->opts.stream);
     q->opts.stream = NULL; /* what is left of the queue has reached every place */

@@ -7,10 +7,15 @@
  * number. */
 #include "device/recording_list.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 static _Thread_local choir__recording *open_recording;
+
+/* All that are closed: a queue that goes tells those that name it. */
+static pthread_mutex_t closed_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__recording *closed;
 
 static entry *append(choir__recording *r, enum kind kind, choir__queue *queue)
 {
@@ -83,8 +88,45 @@ choir__recording *choir__recording_open(void)
 
 void choir__recording_close(choir__recording *recording)
 {
-    if (open_recording == recording)
-        open_recording = NULL;
+    if (open_recording != recording)
+        return;
+    open_recording = NULL;
+    pthread_mutex_lock(&closed_lock);
+    recording->next = closed;
+    closed = recording;
+    pthread_mutex_unlock(&closed_lock);
+}
+
+static void take_off_list(const choir__recording *r)
+{
+    pthread_mutex_lock(&closed_lock);
+    choir__recording **link = &closed;
+    while (*link && *link != r)
+        link = &(*link)->next;
+    if (*link)
+        *link = r->next;
+    pthread_mutex_unlock(&closed_lock);
+}
+
+static bool names(const choir__recording *r, const choir__queue *queue)
+{
+    bool found = false;
+    for (int i = 0; i < r->count && !found; i++)
+        found = r->entries[i].queue == queue;
+    return found;
+}
+
+/* Its graphs go now: what they captured, a library's calls for one, belongs to the queue's
+ * owner, who may be unable to go before. */
+void choir__recordings_lose(const choir__queue *queue)
+{
+    pthread_mutex_lock(&closed_lock);
+    for (choir__recording *r = closed; r; r = r->next)
+        if (!r->lost && names(r, queue)) {
+            choir__graphs_free(r);
+            r->lost = true;
+        }
+    pthread_mutex_unlock(&closed_lock);
 }
 
 void choir__recording_free(choir__recording *recording)
@@ -92,6 +134,7 @@ void choir__recording_free(choir__recording *recording)
     if (!recording)
         return;
     choir__recording_close(recording);
+    take_off_list(recording);
     choir__graphs_free(recording);
     free(recording->entries);
     free(recording->args);
@@ -121,6 +164,10 @@ static choir_status issue_again(choir__recording *r, const entry *e)
 choir_status choir__recording_replay(choir__recording *r)
 {
     choir_status status = CHOIR_OK;
+    if (r->lost)
+        return choir__error(CHOIR_ERR_STATE,
+            "the recorded step uses a group or a device that is gone: free groups after the "
+            "runs that use them");
     for (int i = 0; i < r->count && status == CHOIR_OK;) {
         int after = choir__graphs_launch(r, i);
         if (after == i)

@@ -11,6 +11,9 @@ void choir__recording_note_event(choir__event event);
 void choir__recording_note_wait(choir__queue *queue, choir__event event);
 void choir__recording_note_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 
+/* The queue is done with all it was given, and goes: what names it is not replayed again. */
+void choir__recordings_lose(const choir__queue *queue);
+
 /* The unrecorded halves of issue, wait_event and moved: what a replay calls. */
 void choir__queue_issue_raw(
     choir__queue *queue, choir__task *fn, const void *args, size_t bytes);

@@ -36,6 +36,8 @@ struct choir__recording {
     int event_count;
     struct choir__part *parts; /* graphs.c's; NULL: not looked for yet */
     int part_count;
+    bool lost; /* a queue it names is gone */
+    choir__recording *next;
 };
 
 /* Where a part that is a graph begins at entry i, launches it and returns the entry behind it;
