@@ -21,6 +21,7 @@ struct CUgraph_st {
     uint32_t magic;
     node *nodes;
     int count;
+    struct CUgraph_st *next; /* all there are, those of EXECs among them */
 };
 
 struct CUgraphExec_st {
@@ -39,6 +40,7 @@ struct softgpu_capture {
     softgpu_capture *next; /* of those that are open */
 };
 
+static struct CUgraph_st *graphs;
 static softgpu_capture *open_captures;
 static uint64_t captures;
 static __thread int own_captures; /* this thread's that are not relaxed */
@@ -156,15 +158,36 @@ cudaError_t softgpu_capture_wait(cudaStream_t s, cudaEvent_t e)
 
 /* --- graphs --- */
 
+static void graph_open(struct CUgraph_st *g)
+{
+    g->magic = GRAPH;
+    g->next = graphs;
+    graphs = g;
+}
+
 static cudaGraph_t graph_new(void)
 {
     cudaGraph_t g = calloc(1, sizeof *g);
-    g->magic = GRAPH;
+    graph_open(g);
     return g;
+}
+
+bool softgpu_captured(
+    softgpu_task *fn, bool (*is)(const void *args, const void *of), const void *of)
+{
+    for (struct CUgraph_st *g = graphs; g; g = g->next)
+        for (int i = 0; i < g->count; i++)
+            if (g->nodes[i].op->fn == fn && is(g->nodes[i].op->args, of))
+                return true;
+    return false;
 }
 
 static void graph_clear(struct CUgraph_st *g)
 {
+    struct CUgraph_st **link = &graphs;
+    while (*link != g)
+        link = &(*link)->next;
+    *link = g->next;
     for (int i = 0; i < g->count; i++) {
         free(g->nodes[i].op);
         free(g->nodes[i].after);
@@ -204,7 +227,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned l
     if (!error && !softgpu_failing(SOFTGPU_FAIL_GRAPH, &error)) {
         cudaGraphExec_t e = calloc(1, sizeof *e);
         e->magic = EXEC;
-        e->graph.magic = GRAPH;
+        graph_open(&e->graph);
         e->graph.count = g->count;
         e->graph.nodes = calloc((size_t)g->count + 1, sizeof *e->graph.nodes);
         for (int i = 0; i < g->count; i++) {

@@ -167,5 +167,8 @@ cudaError_t softgpu_capture_add(cudaStream_t stream, softgpu_op *op);
 cudaError_t softgpu_capture_record(cudaStream_t stream, cudaEvent_t event);
 cudaError_t softgpu_capture_wait(cudaStream_t stream, cudaEvent_t event);
 bool softgpu_capture_alive(const struct CUevent_st *event);
+/* Whether a graph has an operation fn whose arguments are `of`'s. */
+bool softgpu_captured(
+    softgpu_task *fn, bool (*is)(const void *args, const void *of), const void *of);
 
 #endif

@@ -7,7 +7,8 @@
  *     stream   | copy what is sent out of the GPU | host: letters | copy in what came |
  *
  * The host's part waits for the peers, as NCCL's kernels do, for ever; ncclCommAbort ends it.
- * A sum is made of all ranks' data in their order.
+ * The end of a communicator, of each kind, waits until no graph is left that captured one of
+ * its calls, as NCCL's does. A sum is made of all ranks' data in their order.
  *
  * SOFTGPU_NCCL_FAIL=n: from the n-th group of calls on, a communicator reports a system error.
  */
@@ -44,7 +45,7 @@ struct ncclComm {
     segment *shared;
     int rank, world, fd;
     atomic_bool aborted;
-    bool finalizing;
+    bool finalizing, finalized;
     atomic_int groups;
     struct ncclComm *next;
 };
@@ -127,8 +128,20 @@ static bool fails_now(const struct ncclComm *c)
     return when && atomic_load(&c->groups) >= atoi(when);
 }
 
+static bool captured(struct ncclComm *c);
+
+/* Finalizing goes on without who asked for it. */
+static void go_on_finalizing(ncclComm_t c)
+{
+    if (!c->finalizing || c->finalized || captured(c))
+        return;
+    c->finalized = true;
+    atomic_fetch_add(&c->shared->finalized, 1);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
+    go_on_finalizing(c);
     bool there = atomic_load(&c->shared->joined) == c->world;
     bool over = !c->finalizing || atomic_load(&c->shared->finalized) == c->world;
     *error = fails_now(c) ? ncclSystemError : there && over ? ncclSuccess : ncclInProgress;
@@ -138,13 +151,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
     c->finalizing = true;
-    atomic_fetch_add(&c->shared->finalized, 1);
     return ncclInProgress;
 }
 
 static ncclResult_t end(ncclComm_t c)
 {
     atomic_store(&c->aborted, true);
+    while (captured(c))
+        usleep(1000);
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
@@ -312,6 +326,19 @@ static void put_in(const void *args)
 static void call_host(const void *args)
 {
     call_exchange(args);
+}
+
+static bool is_of(const void *args, const void *comm)
+{
+    return (*(job *const *)args)->comm == comm;
+}
+
+static bool captured(struct ncclComm *c)
+{
+    softgpu_lock();
+    bool found = softgpu_captured(take_out, is_of, c);
+    softgpu_unlock();
+    return found;
 }
 
 static ncclResult_t issue(job *j, cudaStream_t handle)
