@@ -92,6 +92,7 @@ void choir_group_free(choir_group *group)
     if (!group)
         return;
     choir__shared_free(group->scratch);
+    choir__queue_hold(group->queue); /* who watches over the group may yet break it */
     choir__queue_free(group->queue);
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
@@ -99,6 +100,7 @@ void choir_group_free(choir_group *group)
     if (group->engine->failed)
         atomic_store(&group->job->failed, true);
     group->engine->ops->close(group->engine);
+    choir__queue_let_go(group->queue);
     if (atomic_fetch_sub(&group->job->groups, 1) == 1) {
         if (atomic_load(&group->job->failed))
             choir__meeting_linger(&group->job->meeting);

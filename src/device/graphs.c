@@ -130,8 +130,13 @@ static void keep(choir__recording *r, part *p, choir__stream *first)
     for (int i = 1; i < p->queue_count; i++)
         join(first, stream_of(p->queues[i]));
     p->graph = first->ops->end(first);
+    bool whole = true;
     for (int i = 0; i < p->queue_count; i++)
-        first->ops->captured(stream_of(p->queues[i]));
+        whole &= first->ops->captured(stream_of(p->queues[i]));
+    if (whole || !p->graph)
+        return;
+    first->ops->forget(p->graph);
+    p->graph = NULL;
 }
 
 /* Nobody else gives the queues anything meanwhile. */

@@ -45,7 +45,10 @@ typedef struct choir__stream_ops {
     void (*behind)(choir__stream *stream, void *place);
     void (*drop)(void *place);
     choir__graph *(*end)(choir__stream *first);
-    void (*captured)(choir__stream *stream); /* for each of them, after the end */
+    /* What the stream is being given cannot be captured; false: it is not captured at all. */
+    bool (*refuse)(choir__stream *stream);
+    /* For each of them, after the end. False: something was refused, the graph is not whole. */
+    bool (*captured)(choir__stream *stream);
     void (*launch)(choir__stream *stream, choir__graph *graph);
     void (*forget)(choir__graph *graph); /* nobody runs it any more */
 } choir__stream_ops;

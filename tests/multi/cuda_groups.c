@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,8 +16,10 @@
 #include "base/base.h"
 #include "device/device.h"
 #include "device/far.h"
+#include "device/recording.h"
 
 #include "collectives_fixture.h"
+#include "softgpu/fail.h"
 
 /* --- memory on the GPU --- */
 
@@ -317,6 +320,95 @@ static int nccl_fails(int rank, int world, void *arg)
     return 0;
 }
 
+/* --- recorded steps --- */
+
+enum { CALLS = 8 /* doubled so often, by two ranks; enough for a graph */ };
+
+typedef struct recorded {
+    choir_group *group;
+    choir__block *block;
+    float *at;
+    choir__recording *step;
+} recorded;
+
+static int record(const char *backend, int rank, recorded *r)
+{
+    choir_work work;
+    const float one = 1;
+    CHECK_OK(join(backend, rank, &r->group));
+    r->at = on_gpu(1, &one, &r->block);
+    r->step = choir__recording_open();
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(choir_group_all_reduce(r->group, r->at, 1, CHOIR_F32, CHOIR_SUM, &work));
+    choir__recording_close(r->step);
+    CHECK_OK(choir__queue_wait(choir__group_queue(r->group)));
+    return 0;
+}
+
+static int replay(const recorded *r, float want)
+{
+    float got;
+    CHECK_OK(choir__recording_replay(r->step));
+    CHECK_OK(choir__queue_wait(choir__group_queue(r->group)));
+    CHECK_OK(device->far->get(&got, r->at, sizeof got));
+    CHECK(got == want);
+    return 0;
+}
+
+/* The group goes before its graphs, as NCCL would have it the other way round. */
+static int free_early(recorded *r)
+{
+    choir_group_free(r->group);
+    CHECK(choir__recording_replay(r->step) == CHOIR_ERR_STATE);
+    CHECK(strstr(choir_error_message(), "free groups after the runs"));
+    choir__recording_free(r->step);
+    choir__block_free(r->block);
+    return 0;
+}
+
+static int a_group_goes_first(int rank, int world, void *arg)
+{
+    recorded r;
+    (void)world;
+    return record(arg, rank, &r) || replay(&r, 65536) || free_early(&r);
+}
+
+/* In a graph: the abort of NCCL's that ends the wait does not return while the graph lives. */
+static int a_rank_dies_in_a_graph(int rank, int world, void *arg)
+{
+    recorded r;
+    (void)world;
+    if (record(arg, rank, &r) || replay(&r, 65536))
+        return 1;
+    if (rank == 1)
+        _exit(0);
+    CHECK_OK(choir__recording_replay(r.step));
+    CHECK(choir__queue_wait(choir__group_queue(r.group)) == CHOIR_ERR_PEER_LOST);
+    CHECK(strstr(choir_error_message(), "rank 1 (pid "));
+    return free_early(&r);
+}
+
+/* CUDA refuses a launch in the capture: the mark before the first call, its sum, the mark
+ * behind it. The step is issued as it was recorded, and nothing fails. */
+static int a_capture_is_refused(int rank, int world, void *arg)
+{
+    void (*fail_next)(softgpu_call call, int n);
+    recorded r;
+    (void)world;
+    for (int n = 1; n <= 3; n++) {
+        if (record(arg, rank, &r))
+            return 1;
+        void *library = dlopen("libsoftgpu.so", RTLD_NOW | RTLD_NOLOAD);
+        if (!library) /* a real GPU refuses nothing */
+            return 0;
+        *(void **)&fail_next = dlsym(library, "softgpu_fail_next");
+        fail_next(SOFTGPU_FAIL_LAUNCH, n);
+        if (replay(&r, 65536) || free_early(&r))
+            return 1;
+    }
+    return 0;
+}
+
 /* --- tests --- */
 
 static void run(int world, choir_spawn_fn *fn, const char *backend)
@@ -379,6 +471,16 @@ static void test_failures(void **state)
         run(2, nccl_fails, "nccl");
 }
 
+static void test_recorded(void **state)
+{
+    (void)state;
+    if (!there_is("nccl"))
+        skip();
+    run(2, a_group_goes_first, "nccl");
+    run(2, a_capture_is_refused, "nccl");
+    run(2, a_rank_dies_in_a_graph, "nccl");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,8 @@ char *choir__nccl_scratch(choir__nccl *n, size_t bytes)
         if (cudaMalloc(&at, want) != cudaSuccess) {
             char text[200];
             cudaGetLastError();
+            if (choir__nccl_refused(n))
+                return NULL;
             snprintf(text, sizeof text,
                 "rank %d: out of memory on %s for what NCCL brings, %zu bytes", n->base.rank,
                 choir_device_name(n->device), bytes);
@@ -62,14 +64,8 @@ choir_status choir__nccl_copy(choir__nccl *n, void *to, const void *from, size_t
 {
     if (!bytes || to == from)
         return CHOIR_OK;
-    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, n->stream);
-    if (error == cudaSuccess)
-        return CHOIR_OK;
-    char text[200];
-    snprintf(text, sizeof text, "rank %d: a copy on %s: %s", n->base.rank,
-        choir_device_name(n->device), cudaGetErrorString(error));
-    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
-    return choir__nccl_status(n);
+    return choir__nccl_cuda(
+        n, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, n->stream), "a copy");
 }
 
 /* --- parts --- */
@@ -103,7 +99,7 @@ static choir_status all_to_all(choir__nccl *n, const parts *p)
         out += takes;
     }
     if (choir__nccl_end(n))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     return choir__nccl_copy(n, p->out + own_out, p->in + own_in, own);
 }
 
@@ -116,7 +112,7 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
         size_t whole = p.bytes * (size_t)n->base.world;
         char *aside = choir__nccl_scratch(n, whole + 1);
         if (!aside || choir__nccl_copy(n, aside, call->in, whole))
-            return n->base.failed;
+            return choir__nccl_stopped(n);
         p.in = aside;
     }
     return all_to_all(n, &p);
@@ -142,7 +138,7 @@ static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gat
     else if (rank != root)
         choir__nccl_receive(n, one, bytes, root);
     if (choir__nccl_end(n) || rank != root)
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     char *mine = all + (size_t)rank * bytes;
     return choir__nccl_copy(n, gathers ? mine : one, gathers ? one : mine, bytes);
 }
@@ -163,7 +159,7 @@ static choir_status gather_rows(choir__nccl *n, const choir__call *call)
             int64_t lo, own = choir__cut_part(&a->cuts[i], rank, world, &lo);
             if (choir__nccl_copy(n, (char *)a->all + (size_t)(a->cuts[i].at + lo) * size,
                     (const char *)a->mine + (size_t)a->cuts[i].out * size, (size_t)own * size))
-                return n->base.failed;
+                return choir__nccl_stopped(n);
         }
         ncclGroupStart();
         for (int i = first; i < end; i++)
@@ -178,7 +174,7 @@ static choir_status gather_rows(choir__nccl *n, const choir__call *call)
                 choir__nccl_receive(n, block + (size_t)at * size, (size_t)theirs * size, r);
             }
         if (choir__nccl_end(n))
-            return n->base.failed;
+            return choir__nccl_stopped(n);
     }
     return CHOIR_OK;
 }

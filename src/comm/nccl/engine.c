@@ -217,18 +217,19 @@ static void close_comm(choir__nccl *n)
         ncclResult_t result = ncclCommFinalize(n->comm);
         choir__nccl_done(n, result, "the end");
     }
-    if (n->comm)
-        ncclCommDestroy(n->comm);
+    ncclComm_t comm = n->comm;
     n->comm = NULL;
     pthread_mutex_unlock(&n->lock);
+    if (comm)
+        choir__nccl_end_comm(n, comm, n->base.failed != CHOIR_OK);
 }
 
 static void close_engine(choir__engine *engine)
 {
     choir__nccl *n = (choir__nccl *)engine;
-    n->base.queue = NULL; /* the group's, which is gone */
     close_comm(n);
     choir__nccl_unwatch(n);
+    choir__nccl_await_end(n);
     if (n->watch)
         n->watch->ops->close(n->watch);
     n->host->ops->close(n->host);
@@ -251,19 +252,12 @@ static choir_status barrier(choir__nccl *n)
     return at ? choir__nccl_done(n,
                     ncclAllReduce(at, at, 1, ncclUint8, ncclMax, n->comm, n->stream),
                     "a barrier")
-              : n->base.failed;
+              : choir__nccl_stopped(n);
 }
 
 static choir_status mark(choir__nccl *n, volatile uint32_t *count)
 {
-    cudaError_t error = choir__nccl_launch_mark(count, n->stream);
-    if (error == cudaSuccess)
-        return CHOIR_OK;
-    char text[200];
-    snprintf(text, sizeof text, "rank %d: %s: %s", n->base.rank, choir_device_name(n->device),
-        cudaGetErrorString(error));
-    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
-    return choir__nccl_status(n);
+    return choir__nccl_cuda(n, choir__nccl_launch_mark(count, n->stream), "a mark");
 }
 
 static uint64_t bytes_of(const choir__call *call)
@@ -277,6 +271,7 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
     pthread_mutex_lock(&n->lock);
     choir_status status = choir__nccl_status(n);
     n->now = calls->stamp;
+    n->refused = false;
     if (!status)
         status = mark(n, &n->seen->begun);
     bool messages = calls->stamp.kind == CHOIR__SEND || calls->stamp.kind == CHOIR__RECEIVE;
@@ -295,6 +290,8 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
     }
     if (!status)
         status = mark(n, &n->seen->ended);
+    if (n->refused)
+        status = n->base.failed;
     for (int i = 0; i < count; i++)
         atomic_fetch_add_explicit(&n->base.bytes, bytes_of(&calls[i]), memory_order_relaxed);
     pthread_mutex_unlock(&n->lock);

@@ -42,12 +42,14 @@ typedef struct choir__nccl {
 
     pthread_mutex_t lock; /* guards comm, and what follows */
     ncclComm_t comm;      /* NULL: aborted */
+    bool refused;         /* in the call: its capture. Then nothing more of it is given. */
     choir_status down;    /* why it is aborted, and in words */
     char sentence[512];
     choir__stamp now;   /* the call that was given to the stream last */
     choir__marks *seen; /* host memory that the GPU writes to */
     pthread_t watcher;
-    bool watching;
+    pthread_t ender; /* ends the communicator */
+    bool watching, ending;
     _Atomic bool stop;
 } choir__nccl;
 
@@ -57,8 +59,18 @@ void choir__nccl_unwatch(choir__nccl *n);
 /* Aborts the communicator, unless it is, and tells all who may wait, here and elsewhere. Any
  * thread. */
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence);
+/* Aborts or destroys it, on a thread of its own: that may wait for graphs. */
+void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts);
+/* Until it has ended; if it does not, a line says so, and it is left to itself. */
+void choir__nccl_await_end(choir__nccl *n);
 /* The engine's failure, if the communicator was aborted. On the queue's thread. */
 choir_status choir__nccl_status(choir__nccl *n);
+/* An error while a step is captured is no failure: the step is issued as it was recorded. */
+bool choir__nccl_refused(choir__nccl *n);
+/* Whether no more of the call is to be given to the stream: it failed, or was refused. */
+choir_status choir__nccl_stopped(const choir__nccl *n);
+/* CUDA's answer: stopped, where it is an error. */
+choir_status choir__nccl_cuda(choir__nccl *n, cudaError_t error, const char *what);
 /* NCCL's answer to a call, once it is there: calls of such a communicator return at once. */
 choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *what);
 /* Waits for all that the stream has been given. */

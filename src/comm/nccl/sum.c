@@ -76,14 +76,7 @@ static choir_status add(choir__nccl *n, choir__nccl_addition *a, const choir__no
     if (!a->n)
         return CHOIR_OK;
     plan_merges(nodes, a->sources, a->merges);
-    cudaError_t error = choir__nccl_launch_add(a, n->stream);
-    if (error == cudaSuccess)
-        return CHOIR_OK;
-    char text[200];
-    snprintf(text, sizeof text, "rank %d: a sum on %s: %s", n->base.rank,
-        choir_device_name(n->device), cudaGetErrorString(error));
-    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
-    return choir__nccl_status(n);
+    return choir__nccl_cuda(n, choir__nccl_launch_add(a, n->stream), "a sum");
 }
 
 /* --- which calls --- */
@@ -158,7 +151,7 @@ static choir_status sum_whole(const job *j, void *out, bool here)
     size_t bytes = (size_t)j->count * j->size, at = 0;
     char *scratch = choir__nccl_scratch(n, (size_t)others * bytes + 1);
     if (!scratch)
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int r = 0; r < n->base.world; r++) {
         if (r == rank)
@@ -169,7 +162,7 @@ static choir_status sum_whole(const job *j, void *out, bool here)
             choir__nccl_receive(n, scratch + at, bytes, r);
     }
     if (choir__nccl_end(n))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     return here ? add_slice(j, scratch, 0, j->count, out) : CHOIR_OK;
 }
 
@@ -192,7 +185,7 @@ static choir_status sum_slices(const job *j, int64_t *lo, int64_t *mine, char **
     size_t own = (size_t)*mine * j->size;
     *scratch = choir__nccl_scratch(n, (size_t)(others + 1) * own + 64);
     if (!*scratch)
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int r = 0; r < n->base.world; r++) {
         int64_t theirs, each = slice_of(j, r, &theirs);
@@ -205,7 +198,7 @@ static choir_status sum_slices(const job *j, int64_t *lo, int64_t *mine, char **
             choir__nccl_receive(n, *scratch + at, own, r);
     }
     if (choir__nccl_end(n))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     return add_slice(j, *scratch, *lo, *mine, place(j, *scratch + at, *lo));
 }
 
@@ -229,7 +222,7 @@ static choir_status all_reduce(const job *j)
     if ((size_t)j->count * j->size <= WHOLE)
         return sum_whole(j, out, true);
     if (sum_slices(j, &lo, &mine, &scratch, in_place))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int r = 0; r < n->base.world; r++) {
         int64_t theirs, each = slice_of(j, r, &theirs);
@@ -252,7 +245,7 @@ static choir_status reduce(const job *j)
     if ((size_t)j->count * j->size <= WHOLE)
         return sum_whole(j, out, here);
     if (sum_slices(j, &lo, &mine, &scratch, here ? in_place : aside))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     int others = j->all.count - nodes_of(&j->all, n->base.rank);
     char *sum = scratch + (size_t)others * (size_t)mine * j->size;
     ncclGroupStart();
@@ -274,7 +267,7 @@ static choir_status reduce_scatter(job *j)
     size_t bytes = (size_t)j->count * j->size, at = 0;
     char *scratch = choir__nccl_scratch(n, (size_t)n->base.world * bytes + 1);
     if (!scratch)
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int r = 0; r < n->base.world; r++) {
         if (r == rank)
@@ -284,7 +277,7 @@ static choir_status reduce_scatter(job *j)
         at += bytes;
     }
     if (choir__nccl_end(n))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     return add_slice(j, scratch, (int64_t)rank * j->count, j->count, j->call->out);
 }
 
@@ -317,7 +310,7 @@ static choir_status add_rows(
         sum.sources = end - i;
         memcpy(sum.from, from + i, (size_t)(end - i) * sizeof *from);
         if (add(n, &sum, j->all.nodes + i))
-            return n->base.failed;
+            return choir__nccl_stopped(n);
     }
     return CHOIR_OK;
 }
@@ -337,7 +330,7 @@ choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
     size_t own = (size_t)choir__cuts_part(a->cuts, a->cut_count, rank, world) * j.size, at = 0;
     char *scratch = choir__nccl_scratch(n, (size_t)others * own + 1);
     if (!scratch)
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int i = 0; i < a->cut_count; i++)
         for (int r = 0; r < world; r++) {
@@ -353,11 +346,11 @@ choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
                 choir__nccl_receive(n, scratch + at, part, r);
         }
     if (choir__nccl_end(n))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     for (int i = 0; i < a->cut_count; i++) {
         int64_t lo, part = choir__cut_part(&a->cuts[i], rank, world, &lo);
         if (add_rows(&j, a, &a->cuts[i], scratch))
-            return n->base.failed;
+            return choir__nccl_stopped(n);
         scratch += (size_t)others * (size_t)part * j.size;
     }
     return CHOIR_OK;
@@ -385,12 +378,12 @@ static choir_status native_tree(job *j)
     for (int k = 0; k < own; k++)
         mine.from[k] = j->in + (size_t)k * j->stride;
     if (own != 1 && add(n, &mine, j->all.nodes + first))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     if (choir__nccl_done(n,
             ncclAllReduce(j->call->out, j->call->out, (size_t)j->count, ncclFloat32, ncclSum,
                 n->comm, n->stream),
             "an all-reduce"))
-        return n->base.failed;
+        return choir__nccl_stopped(n);
     choir__nccl_addition scaled = addition(j, j->call->out, j->count);
     scaled.sources = 1;
     scaled.from[0] = j->call->out;

@@ -6,26 +6,80 @@
 #include "comm/nccl/nccl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "comm/plugin.h"
 #include "device/queue.h"
+#include "device/stream.h"
 
 static const double look_s = 0.1, left_s = 2;
-enum { NAP_MS = 20, ASK_US = 20 };
+enum { NAP_MS = 20, ASK_US = 20, END_S = 10 };
 
+/* --- the communicator's end --- */
+
+typedef struct ending {
+    ncclComm_t comm;
+    int gpu;
+    bool aborts;
+} ending;
+
+static void *end_comm(void *arg)
+{
+    ending e = *(ending *)arg;
+    free(arg);
+    cudaSetDevice(e.gpu);
+    if (e.aborts)
+        ncclCommAbort(e.comm);
+    else
+        ncclCommDestroy(e.comm);
+    return NULL;
+}
+
+/* NCCL's ends return when no graph is left that captured one of the communicator's calls, be it
+ * aborted or not: never, while a recorded step lives that nobody replays any more. So they have
+ * a thread, and no lock. */
+void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts)
+{
+    ending *e = choir__alloc(sizeof *e);
+    *e = (ending){comm, n->gpu, aborts};
+    n->ending = pthread_create(&n->ender, NULL, end_comm, e) == 0;
+    if (!n->ending)
+        end_comm(e);
+}
+
+void choir__nccl_await_end(choir__nccl *n)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_S;
+    if (!n->ending)
+        return;
+    n->ending = false;
+    if (pthread_timedjoin_np(n->ender, NULL, &until) == 0)
+        return;
+    pthread_detach(n->ender);
+    fprintf(stderr,
+        "choir: rank %d: NCCL keeps its communicator on %s: a graph that captured its calls is "
+        "not freed\n",
+        n->base.rank, choir_device_name(n->device));
+}
+
+/* Whoever waits for the stream wakes up when NCCL's kernels return, at the abort, over data
+ * that are half done: by then the queue must have failed. */
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence)
 {
     pthread_mutex_lock(&n->lock);
     bool first = !n->down;
+    ncclComm_t comm = n->comm;
     if (first) {
         n->down = status;
         snprintf(n->sentence, sizeof n->sentence, "%s", sentence);
-        if (n->comm)
-            ncclCommAbort(n->comm);
         n->comm = NULL;
+        if (n->base.queue)
+            choir__queue_break(n->base.queue, status, n->sentence);
     }
     pthread_mutex_unlock(&n->lock);
     if (!first)
@@ -34,8 +88,8 @@ void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *senten
         n->host->ops->abort(n->host, status, n->sentence);
     if (n->watch && n->watch->ops->abort)
         n->watch->ops->abort(n->watch, status, n->sentence);
-    if (n->base.queue)
-        choir__queue_break(n->base.queue, status, n->sentence);
+    if (comm)
+        choir__nccl_end_comm(n, comm, true);
 }
 
 choir_status choir__nccl_status(choir__nccl *n)
@@ -45,6 +99,28 @@ choir_status choir__nccl_status(choir__nccl *n)
         choir__engine_fail(&n->base, n->down, "%s", n->sentence);
     pthread_mutex_unlock(&n->lock);
     return n->base.failed;
+}
+
+bool choir__nccl_refused(choir__nccl *n)
+{
+    n->refused |= n->base.stream->ops->refuse(n->base.stream);
+    return n->refused;
+}
+
+choir_status choir__nccl_stopped(const choir__nccl *n)
+{
+    return n->base.failed ? n->base.failed : n->refused ? CHOIR_ERR_STATE : CHOIR_OK;
+}
+
+choir_status choir__nccl_cuda(choir__nccl *n, cudaError_t error, const char *what)
+{
+    char text[200];
+    if (error == cudaSuccess || choir__nccl_refused(n))
+        return choir__nccl_stopped(n);
+    snprintf(text, sizeof text, "rank %d: %s on %s: %s", n->base.rank, what,
+        choir_device_name(n->device), cudaGetErrorString(error));
+    choir__nccl_go_down(n, CHOIR_ERR_DEVICE, text);
+    return choir__nccl_status(n);
 }
 
 static void say_trouble(choir__nccl *n, ncclResult_t result, const char *what)
@@ -75,9 +151,10 @@ choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *w
             choir__nccl_go_down(n, CHOIR_ERR_TIMEOUT, text);
         }
     }
-    if (n->comm && result != ncclSuccess)
+    if (n->comm && result != ncclSuccess && !choir__nccl_refused(n))
         say_trouble(n, result, what);
-    return choir__nccl_status(n);
+    choir__nccl_status(n);
+    return choir__nccl_stopped(n);
 }
 
 choir_status choir__nccl_settle(choir__engine *engine)

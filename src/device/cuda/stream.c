@@ -421,6 +421,7 @@ static void *place(choir__stream *stream)
 static void behind(choir__stream *stream, void *place)
 {
     cuda_stream *s = (cuda_stream *)stream;
+    s->cuda.refused &= s->cuda.capturing; /* since it joined */
     s->cuda.capturing = true;
     cudaSetDevice(s->cuda.gpu);
     if (place)
@@ -456,9 +457,20 @@ static choir__graph *end(choir__stream *first)
     return g;
 }
 
-static void captured(choir__stream *stream)
+static bool refuse(choir__stream *stream)
 {
-    ((cuda_stream *)stream)->cuda.capturing = false;
+    cuda_stream *s = (cuda_stream *)stream;
+    if (!s->cuda.capturing)
+        return false;
+    cudaGetLastError();
+    return s->cuda.refused = true;
+}
+
+static bool captured(choir__stream *stream)
+{
+    cuda_stream *s = (cuda_stream *)stream;
+    s->cuda.capturing = false;
+    return !s->cuda.refused;
 }
 
 static void launch(choir__stream *stream, choir__graph *graph)
@@ -517,6 +529,7 @@ static const choir__stream_ops ops = {
     .behind = behind,
     .drop = drop,
     .end = end,
+    .refuse = refuse,
     .captured = captured,
     .launch = launch,
     .forget = forget,
