@@ -113,7 +113,7 @@ if(CHOIR_CUDA_FOUND)
   install(TARGETS choir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
 endif()
 
-# --- groups over NCCL ------------------------------------------------------------------------------
+# --- groups over NCCL -----------------------------------------------------------------------------
 # choir_nccl.so: src/comm/nccl/, where there is a CUDA device to have groups of.
 set(CHOIR_NCCL AUTO CACHE STRING "Groups of GPUs, by NCCL: ON, OFF or AUTO")
 set_property(CACHE CHOIR_NCCL PROPERTY STRINGS ON OFF AUTO)

@@ -15,8 +15,8 @@
  * GPUs' tensors stay on their GPU: what is passed is a handle of CUDA's, of the tensor's memory
  * if it is shared, else of a copy on the same GPU. They are got on that GPU, in any process.
  * The memory is counted where it was put; it is free again when all who got it have let go of
- * it, or died, and who put it calls the queue again. It does not outlive who put it: a rank that
- * returns, or frees the queue, waits for those who may still get or have it.
+ * it, or died, and who put it calls the queue again. It does not outlive who put it: a rank
+ * that returns, or frees the queue, waits for those who may still get or have it.
  *
  * A queue is made before choir_spawn; the ranks inherit it, and any of them may put and get,
  * several at a time. A rank leaves the queue when its function returns. One that dies before is
@@ -36,8 +36,8 @@ extern "C" {
 /** Moves t to shared memory, in place, so that queues pass it without copying (torch's
  * t.share_memory_()), with its views in its own scope. Again: nothing happens. Not counted in
  * its device's memory. Parameters: choir_module_share_memory. Errors: state (a backward or
- * another scope knows its memory), memory, the scope's. A GPU's memory stays where it is, and is
- * counted. */
+ * another scope knows its memory), memory, the scope's. A GPU's memory stays where it is, and
+ * is counted. */
 choir_status choir_tensor_share_memory(choir_tensor *t);
 bool choir_tensor_is_shared(const choir_tensor *t);
 
