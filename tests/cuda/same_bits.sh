@@ -28,6 +28,16 @@ agree() {
     done
 }
 
+# A pipeline's stages as ranks, and replicas of it.
+stages_are_ranks() {
+    local model=gpt2:layers=2,heads=2,width=16,context=16
+    train single --devices cuda:0 --model $model text || return
+    train other --strategy pipeline --nproc 2 --devices cuda:0-1 --model $model text &&
+        same_run single other
+    train other --strategy ddp+pipeline --mesh 2x2 --devices cuda:0-3 --model $model text &&
+        same_run single other
+}
+
 pipelines=(pipeline:schedule=gpipe pipeline:schedule=1f1b pipeline:schedule=zero-bubble)
 check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=2 -- \
     --model "$gpt,dropout=0.1" text
@@ -37,4 +47,5 @@ check agree dp mp ddp fsdp -- --model lstm:layers=2,hidden=8,in=4,context=6,drop
 check agree mp ddp fsdp -- --optimizer lamb \
     --model llama:layers=1,heads=2,width=16,context=12 text
 check agree dp ddp -- --model "$gpt" --amp bf16 text
+check stages_are_ranks
 finish
