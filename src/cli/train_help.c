@@ -83,7 +83,7 @@ void choir__cli_train_help(void)
         "  --amp LEVEL                      mixed precision: bf16, fp16 (with a gradient\n"
         "                                   scaler), Apex's O1, O2, O3; default off (O0)\n"
         "  --timeout S                      when a silent rank is given up (default 1800)\n"
-        "  --backend shm|ucx|mpi|nccl            how ranks talk (the best that reaches all)\n"
+        "  --backend shm|ucx|mpi|nccl       how ranks talk (the best that reaches all)\n"
         "  --rendezvous URL                 env://, tcp://host:port or file://path\n"
         "  --key-file F                     the job's key between machines; mode 0600\n\n"
         "Training\n"
