@@ -58,6 +58,7 @@ typedef struct job {
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
+    choir_dataset *data;
     choir_tensor *x, *y;
     int64_t parameters, looked_up;
 } job;
@@ -129,20 +130,19 @@ static void count(const char *name, choir_tensor *t, void *arg)
 
 static choir_status make_data(job *j, int64_t batch)
 {
-    choir_dataset *data;
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch;
     bool tokens = j->info.task == CHOIR__LANGUAGE;
     bool values = j->info.task == CHOIR__REGRESSION;
-    choir_status status = tokens ? choir_dataset_random_tokens(
-                                       batch, j->info.input.dim[0], j->info.classes, 5, &data)
+    choir_status status = tokens ? choir_dataset_random_tokens(batch, j->info.input.dim[0],
+                                       j->info.classes, 5, &j->data)
                                  : choir_dataset_random(batch, j->info.input,
                                        values ? j->info.output : CHOIR_SCALAR,
-                                       values ? 0 : j->info.classes, 5, &data);
+                                       values ? 0 : j->info.classes, 5, &j->data);
     if (status != CHOIR_OK)
         return status;
     choir_batch b;
-    choir_loader *loader = choir_loader_new(j->run, data, opts);
+    choir_loader *loader = choir_loader_new(j->run, j->data, opts);
     choir_scope *step = choir_step_open(j->run, 0);
     status = choir_loader_next(loader, step, &b);
     if (status == CHOIR_OK) {
@@ -260,6 +260,7 @@ static bool one(const workload *w, int64_t batch, double rate)
         fprintf(
             stderr, "%s, batch %lld: %s\n", w->name, (long long)batch, choir_error_message());
     choir_scope_close(j.run);
+    choir_dataset_free(j.data);
     choir__pool_trim(set.device);
     return status == CHOIR_OK;
 }

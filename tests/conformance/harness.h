@@ -218,9 +218,7 @@ static inline void fill_operand(
 static inline void call_device(const trial *t, unsigned char *args, const result *r,
     const size_t *bytes, choir_device *device)
 {
-    const choir__far *far = device->far;
     on_device copy[MAX_OPERANDS];
-    open_memory(far, args, t->bytes); /* what is no operand: ids, a step's number */
     for (int j = 0; j < t->count; j++) {
         copy[j] = to_device(device, r->block[j], bytes[j]);
         unsigned char *p = (unsigned char *)choir__block_data(copy[j].block) +
@@ -228,7 +226,8 @@ static inline void call_device(const trial *t, unsigned char *args, const result
         for (int place = 0; place < t->operand[j].places; place++)
             memcpy(args + t->operand[j].at[place], &p, sizeof p);
     }
-    call_on_device(device, t->kernel, args, t->bytes);
+    /* what is no operand, ids, a step's number, stays the host's */
+    call_with_host_memory(device, t->kernel, args, t->bytes);
     for (int j = 0; j < t->count; j++)
         from_device(device, copy[j], r->block[j]);
 }

@@ -334,6 +334,7 @@ static void assert_refused(
     open_memory(device->far, args, bytes);
     choir__queue_issue(device->queue, fn, args, bytes);
     assert_int_equal(choir_device_sync(device), status);
+    close_memory(device->far);
     if (!strstr(choir_error_message(), sentence))
         fail_msg("'%s' is not in '%s'", sentence, choir_error_message());
     choir__queue_clear(device->queue);

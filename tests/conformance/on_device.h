@@ -3,8 +3,8 @@
  *
  * Trials put their operands into the device's memory. Tests that call a table's kernels
  * themselves call device_table's, which are the device's by way of its queue; the memory that
- * the arguments name is opened to the device where it is, whole mappings of the process. What
- * the device has no kernel for is skipped. */
+ * the arguments name is opened to the device where it is, whole mappings of the process, for as
+ * long as the call lasts. What the device has no kernel for is skipped. */
 #ifndef CHOIR_TEST_ON_DEVICE_H
 #define CHOIR_TEST_ON_DEVICE_H
 
@@ -64,7 +64,7 @@ static inline void open_memory_at(const choir__far *far, uintptr_t p)
             return;
     if (p < 1 << 16 || p >> 47 || far->owns((void *)p) || !mapping_of(p, &m))
         return;
-    for (int i = opened.count - 1; i >= 0; i--) /* it has grown: the stack, the heap */
+    for (int i = opened.count - 1; i >= 0; i--) /* it has grown: constants, by what follows */
         if (opened.list[i].at < m.end && m.at < opened.list[i].end) {
             far->unreach((void *)opened.list[i].at);
             opened.list[i] = opened.list[--opened.count];
@@ -78,13 +78,10 @@ static inline void open_memory_at(const choir__far *far, uintptr_t p)
 }
 
 /* What the words of the arguments lead to, and the stack and the heap, where entries and leaves
- * lead in turn. It stays open: the heap must not shrink, nor have blocks elsewhere. */
+ * lead in turn: for their sake no block of the heap may lie elsewhere. */
 static inline void open_memory(const choir__far *far, const void *args, size_t bytes)
 {
-    if (opened.count == 0) {
-        mallopt(M_MMAP_MAX, 0);
-        mallopt(M_TRIM_THRESHOLD, INT32_MAX);
-    }
+    mallopt(M_MMAP_MAX, 0);
     open_memory_at(far, (uintptr_t)&bytes);
     open_memory_at(far, (uintptr_t)sbrk(0) - 1);
     for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
@@ -92,6 +89,14 @@ static inline void open_memory(const choir__far *far, const void *args, size_t b
         memcpy(&p, (const char *)args + i, sizeof p);
         open_memory_at(far, p);
     }
+}
+
+/* What stayed open would grow and be given back by malloc behind the device's back, and a copy
+ * from a block that is half open is refused. */
+static inline void close_memory(const choir__far *far)
+{
+    while (opened.count > 0)
+        far->unreach((void *)opened.list[--opened.count].at);
 }
 
 /* --- calls --- */
@@ -116,20 +121,26 @@ static inline void call_on_device(
 }
 
 /* The same with pointers to the test's own memory. */
-static inline void call_with_host_memory(size_t kernel, const void *args, size_t bytes)
+static inline void call_with_host_memory(
+    choir_device *device, size_t kernel, const void *args, size_t bytes)
+{
+    open_memory(device->far, args, bytes);
+    call_on_device(device, kernel, args, bytes);
+    close_memory(device->far);
+}
+
+static inline void call_or_skip(size_t kernel, const void *args, size_t bytes)
 {
     choir_device *device = test_device();
-    const choir__far *far = device->far;
     if (!device_has(device, kernel))
         skip();
-    open_memory(far, args, bytes);
-    call_on_device(device, kernel, args, bytes);
+    call_with_host_memory(device, kernel, args, bytes);
 }
 
 #define X(name)                                                                                \
     static inline void device_##name(const choir__k_##name *k)                                 \
     {                                                                                          \
-        call_with_host_memory(offsetof(choir__kernels, name), k, sizeof *k);                   \
+        call_or_skip(offsetof(choir__kernels, name), k, sizeof *k);                            \
     }
 CHOIR__KERNEL_LIST(X)
 #undef X
