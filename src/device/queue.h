@@ -39,8 +39,7 @@ typedef struct choir__queue_opts {
     int core_count;   /* 0: anywhere */
     bool worker_only; /* tasks need the worker's thread: nobody else may run them */
     int patience_us;  /* how long the worker leaves tasks to a waiter; 0: a millisecond */
-    void (*enter)(
-        void *arg); /* called on a thread each time it becomes the runner; may be NULL */
+    void (*enter)(void *arg); /* called on a thread that becomes the runner; may be NULL */
     void *arg;
     choir__queue_gauges *gauges;   /* kept up to date for others to see; NULL: nobody looks */
     bool timed;                    /* note when tasks are issued: choir__queue_issued */

@@ -8,7 +8,6 @@
 #ifndef CHOIR_TEST_ON_DEVICE_H
 #define CHOIR_TEST_ON_DEVICE_H
 
-#include <inttypes.h>
 #include <malloc.h>
 #include <unistd.h>
 #include <sys/mman.h>
@@ -45,25 +44,27 @@ static inline choir_device *test_device(void)
 static inline bool mapping_of(uintptr_t p, mapping *m)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512], writable = 0, runs = 0;
+    char line[512], *rest;
     bool found = false;
-    while (!found && fgets(line, sizeof line, maps))
-        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " r%c%c", &m->at, &m->end, &writable,
-                    &runs) == 4 &&
-                p >= m->at && p < m->end;
+    while (!found && fgets(line, sizeof line, maps)) { /* "at-end rwxp ..." */
+        m->at = strtoull(line, &rest, 16);
+        m->end = strtoull(rest + 1, &rest, 16);
+        found = p >= m->at && p < m->end && rest[1] == 'r' && rest[3] == '-';
+        m->writable = rest[2] == 'w';
+    }
     fclose(maps);
-    m->writable = writable == 'w';
-    return found && runs == '-';
+    return found;
 }
 
-static inline void open_memory_at(const choir__far *far, uintptr_t p)
+/* Whether p is an address of the process's own data, which is open now. */
+static inline bool open_memory_at(const choir__far *far, uintptr_t p)
 {
     mapping m;
     for (int i = 0; i < opened.count; i++)
         if (p >= opened.list[i].at && p < opened.list[i].end)
-            return;
+            return true;
     if (p < 1 << 16 || p >> 47 || far->owns((void *)p) || !mapping_of(p, &m))
-        return;
+        return false;
     for (int i = opened.count - 1; i >= 0; i--) /* it has grown: constants, by what follows */
         if (opened.list[i].at < m.end && m.at < opened.list[i].end) {
             far->unreach((void *)opened.list[i].at);
@@ -75,19 +76,23 @@ static inline void open_memory_at(const choir__far *far, uintptr_t p)
     if (far->reach((void *)m.at, m.end - m.at) != (void *)m.at)
         fail_msg("the device can't be shown the test's memory");
     opened.list[opened.count++] = m;
+    return true;
 }
 
-/* What the words of the arguments lead to, and the stack and the heap, where entries and leaves
- * lead in turn: for their sake no block of the heap may lie elsewhere. */
+/* What the words of the arguments lead to; if to anything, the stack and the heap, too, where
+ * entries and leaves lead in turn: for their sake no block of the heap may lie elsewhere. */
 static inline void open_memory(const choir__far *far, const void *args, size_t bytes)
 {
+    bool any = false;
     mallopt(M_MMAP_MAX, 0);
-    open_memory_at(far, (uintptr_t)&bytes);
-    open_memory_at(far, (uintptr_t)sbrk(0) - 1);
     for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
         uintptr_t p;
         memcpy(&p, (const char *)args + i, sizeof p);
-        open_memory_at(far, p);
+        any = open_memory_at(far, p) || any;
+    }
+    if (any) {
+        open_memory_at(far, (uintptr_t)&bytes);
+        open_memory_at(far, (uintptr_t)sbrk(0) - 1);
     }
 }
 

@@ -26,5 +26,6 @@ refused() {
 check refused "driver is too old: it serves CUDA 12.4" SOFTGPU_DRIVER=12040
 check refused "the NVIDIA driver shows no GPU" SOFTGPU_COUNT=0
 check refused "shows no GPU; CUDA_VISIBLE_DEVICES is 7" CUDA_VISIBLE_DEVICES=7
+check refused "of compute capability 6.1, for which this build has no code" SOFTGPU_CAPABILITY=61
 check refused "no device 'cuda:0'" CHOIR_PLUGIN_PATH=/nowhere
 finish

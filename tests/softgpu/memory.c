@@ -311,15 +311,31 @@ static cudaError_t pin(void *p, size_t bytes, bool ours)
     return cudaSuccess;
 }
 
+/* Pages by themselves, never among the heap's blocks, between two that are closed: the system
+ * would make one mapping of them and of what lies beside. NULL: there is no memory. */
+static void *new_pages(size_t bytes)
+{
+    char *all = mmap(
+        NULL, bytes + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED || mprotect(all + PAGE, bytes, PROT_READ | PROT_WRITE) != 0)
+        return NULL;
+    return all + PAGE;
+}
+
+static void free_pages(char *p, size_t bytes)
+{
+    munmap(p - PAGE, bytes + 2 * PAGE);
+}
+
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
     cudaError_t error = softgpu_enter_unsafe();
     (void)flags; /* all of it is portable and mapped, as it is with one address space */
     *p = NULL;
     if (!error && !softgpu_failing(SOFTGPU_FAIL_PINNED, &error)) {
-        size_t all = up(bytes ? bytes : 1, PAGE); /* by itself: never among the heap's blocks */
-        void *new = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        error = new == MAP_FAILED ? cudaErrorMemoryAllocation : pin(new, all, true);
+        size_t all = up(bytes ? bytes : 1, PAGE);
+        void *new = new_pages(all);
+        error = new ? pin(new, all, true) : cudaErrorMemoryAllocation;
         if (!error) {
             memset(new, 0xFF, bytes);
             POISON((char *)new + bytes, all - bytes);
@@ -345,7 +361,7 @@ static cudaError_t unpin(void *p, bool ours)
     *link = old->next;
     if (ours) {
         UNPOISON(old->p, old->bytes);
-        munmap(old->p, old->bytes);
+        free_pages(old->p, old->bytes);
     }
     free(old);
     return error;
