@@ -1,7 +1,8 @@
 # Finding libraries, by pkg-config or, where there is none or it does not know the library, by a
 # header and the library's name (CMAKE_PREFIX_PATH tells where else to look: script/gpu --carry).
-#   choir_library(JANSSON jansson jansson.h jansson)   the target PkgConfig::JANSSON, either way
-function(choir_library name module header library)
+#   choir_library_required(JANSSON jansson jansson.h jansson libjansson-dev)
+# The target PkgConfig::JANSSON, either way; without it there is nothing to build.
+function(choir_library_required name module header library package)
   pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
   if(TARGET PkgConfig::${name})
     return()
@@ -14,13 +15,7 @@ function(choir_library name module header library)
     set_target_properties(PkgConfig::${name} PROPERTIES
       INTERFACE_INCLUDE_DIRECTORIES "${${name}_HEADER}"
       INTERFACE_LINK_LIBRARIES "${${name}_LIBRARY}")
-  endif()
-endfunction()
-
-# The same; without it there is nothing to build.
-function(choir_library_required name module header library package)
-  choir_library(${name} ${module} ${header} ${library})
-  if(NOT TARGET PkgConfig::${name})
+  else()
     message(FATAL_ERROR "There is no ${module} (${header}, lib${library}): install ${package}, or "
       "on a machine that cannot install anything bring it along, as script/gpu --help tells")
   endif()

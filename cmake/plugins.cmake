@@ -7,7 +7,7 @@ function(choir_plugin name)
 endfunction()
 function(choir_plugin_of folder name)
   file(GLOB sources CONFIGURE_DEPENDS src/comm/${folder}/*.c)
-  add_library(choir_${name} MODULE ${sources} src/comm/plugin_side.c)
+  add_library(choir_${name} MODULE ${sources} src/comm/plugin_side.c src/base/plugin_side.c)
   set_target_properties(choir_${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_include_directories(choir_${name} PRIVATE include src)
@@ -54,7 +54,7 @@ endif()
 
 # --- devices that are loaded when asked for -------------------------------------------------------
 # choir_cuda.so: src/device/cuda/ and its side of the plug-in, with what nvcc compiles in it. Code
-# for Ampere, Hopper and Blackwell, and PTX for what comes, unless CMAKE_CUDA_ARCHITECTURES says
+# for Ampere and Hopper, and PTX for what came later, unless CMAKE_CUDA_ARCHITECTURES says
 # otherwise.
 set(CHOIR_CUDA AUTO CACHE STRING "CUDA devices, by the CUDA toolkit: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDA PROPERTY STRINGS ON OFF AUTO)
@@ -63,11 +63,11 @@ file(GLOB CHOIR_CUDA_KERNELS CONFIGURE_DEPENDS src/device/cuda/*.cu)
 if(CHOIR_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
-  find_package(CUDAToolkit QUIET)
+  find_package(CUDAToolkit 12.5 QUIET)
   if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
     set(CHOIR_CUDA_FOUND ON)
   elseif(NOT CHOIR_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt is missing")
+    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt of CUDA 12.5 or later is missing")
   endif()
 endif()
 # cuDNN, for convolutions and attention; without it they are the plug-in's own kernels.
@@ -93,7 +93,7 @@ if(CHOIR_CUDA_FOUND)
   set(CMAKE_CUDA_STANDARD 17)
   # Debug information of kernels: --generate-line-info costs nothing at run time.
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
-    src/device/plugin_side.c)
+    src/device/plugin_side.c src/base/plugin_side.c)
   # Where the CPU's bits are promised, and a sum's whoever made its terms.
   set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu
     PROPERTIES COMPILE_OPTIONS "-fmad=false")

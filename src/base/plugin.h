@@ -15,6 +15,8 @@
 #ifndef CHOIR_PLUGIN_H
 #define CHOIR_PLUGIN_H
 
+#include <choir/dtype.h>
+
 #include "base/base.h"
 
 /* What every plug-in shows under the name choir_plugin begins with this, for builds to come. */
@@ -22,6 +24,18 @@ typedef struct choir__plugin_head {
     const char *version; /* CHOIR_VERSION */
     uint32_t layout;     /* a digest of the sizes of structs that both sides know */
 } choir__plugin_head;
+
+/* What every plug-in may call of base/: result, name, parameters, arguments. */
+#define CHOIR__BASE_HOST(X)                                                                    \
+    X(double, choir__now, (void), ())                                                          \
+    X(void *, choir__alloc, (size_t bytes), (bytes))                                           \
+    X(void *, choir__calloc, (size_t count, size_t size), (count, size))                       \
+    X(void *, choir__realloc, (void *p, size_t bytes), (p, bytes))                             \
+    X(choir_status, choir__verror, (choir_status status, const char *format, va_list args),    \
+        (status, format, args))                                                                \
+    X(const char *, choir_error_message, (void), ())                                           \
+    X(const char *, choir_dtype_name, (choir_dtype dtype), (dtype))                            \
+    X(size_t, choir_dtype_size, (choir_dtype dtype), (dtype))
 
 /* Loads choir_<name>.so and checks that it fits. what: "backend 'ucx' is", needs: what to
  * install, for messages. Errors: unsupported. */

@@ -132,8 +132,6 @@ static void print_gpus(void)
     int gpus = choir__device_look("cuda", why, sizeof why);
     if (!gpus)
         printf("gpus      none: %s\n", why);
-    else
-        choir_device_count("cuda");
     for (int i = 0; i < gpus; i++)
         print_gpu(i);
 }

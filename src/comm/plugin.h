@@ -14,15 +14,7 @@
 /* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
  * of their own at the end of choir__plugin_host. */
 #define CHOIR__PLUGIN_HOST(X)                                                                  \
-    X(double, choir__now, (void), ())                                                          \
-    X(void *, choir__alloc, (size_t bytes), (bytes))                                           \
-    X(void *, choir__calloc, (size_t count, size_t size), (count, size))                       \
-    X(void *, choir__realloc, (void *p, size_t bytes), (p, bytes))                             \
-    X(choir_status, choir__verror, (choir_status status, const char *format, va_list args),    \
-        (status, format, args))                                                                \
-    X(const char *, choir_error_message, (void), ())                                           \
-    X(const char *, choir_dtype_name, (choir_dtype dtype), (dtype))                            \
-    X(size_t, choir_dtype_size, (choir_dtype dtype), (dtype))                                  \
+    CHOIR__BASE_HOST(X)                                                                        \
     X(const char *, choir__kind_name, (choir__kind kind), (kind))                              \
     X(const char *, choir__algorithm_name, (choir__algorithm algorithm), (algorithm))          \
     X(const char *, choir__stamp_text,                                                         \

@@ -31,15 +31,6 @@ __attribute__((visibility("default"))) const choir__plugin choir_plugin = {
 CHOIR__PLUGIN_HOST(X)
 #undef X
 
-choir_status choir__error(choir_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    choir__verror(status, format, args);
-    va_end(args);
-    return status;
-}
-
 choir_status choir__engine_fail(
     choir__engine *engine, choir_status status, const char *format, ...)
 {

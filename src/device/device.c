@@ -5,6 +5,7 @@
  * as the process. */
 #include "device/device.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 /* Kinds that are plug-ins are loaded when first asked for. */
 static struct kind {
     const char *name;
-    const choir__backend *backend; /* NULL: not loaded, or not to be had */
+    const choir__backend *_Atomic backend; /* NULL: not loaded, or not to be had */
     bool tried, looked;
     int there;     /* when looked for */
     char why[512]; /* it is not to be had, or has no devices */
@@ -27,6 +28,7 @@ static struct kind {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 static choir_device *opened;
 
 static struct kind *kind_named(const char *name, size_t length)
@@ -55,8 +57,10 @@ static const choir__backend *load(struct kind *k)
     pthread_mutex_lock(&loading);
     if (!k->backend && !k->tried) {
         k->tried = true;
-        if (worth_loading(k) && choir__plugin_backend(k->name, &k->backend) != CHOIR_OK)
+        const choir__backend *backend = NULL;
+        if (worth_loading(k) && choir__plugin_backend(k->name, &backend) != CHOIR_OK)
             snprintf(k->why, sizeof k->why, "%s", choir_error_message());
+        k->backend = backend;
     }
     pthread_mutex_unlock(&loading);
     return k->backend;
@@ -71,12 +75,6 @@ static const choir__backend *backend_of(const choir_device *device)
 static int count(struct kind *k)
 {
     return load(k) ? k->backend->count(k->why, sizeof k->why) : 0;
-}
-
-int choir_device_count(const char *name)
-{
-    struct kind *k = kind_named(name, strlen(name));
-    return k ? count(k) : 0;
 }
 
 /* Under lock. */
@@ -143,6 +141,9 @@ choir_device *choir_device_find(const char *name)
 
 /* --- looking without touching --- */
 
+/* By a child, since a process that has counted GPUs cannot have children that use them:
+ * choir_spawn(choir_device_count("cuda"), ...) is to work. */
+
 /* In the child: how many, and why. */
 static void tell(struct kind *k, int fd)
 {
@@ -152,21 +153,38 @@ static void tell(struct kind *k, int fd)
     _exit(0);
 }
 
+static bool read_all(int fd, void *to, size_t bytes)
+{
+    for (size_t had = 0; had < bytes;) {
+        ssize_t n = read(fd, (char *)to + had, bytes - had);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        had += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
 static int ask_child(struct kind *k)
 {
     int ends[2], there = 0;
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    snprintf(k->why, sizeof k->why, "the process that looked for them died");
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        snprintf(k->why, sizeof k->why, "no pipe to look for them: %s", strerror(errno));
         return 0;
+    }
     fflush(NULL);
     pid_t child = fork();
+    if (child < 0)
+        snprintf(k->why, sizeof k->why, "no process to look for them: %s", strerror(errno));
     if (child == 0)
         tell(k, ends[1]);
     close(ends[1]);
     if (child > 0) {
-        if (read(ends[0], &there, sizeof there) != sizeof there ||
-            read(ends[0], k->why, sizeof k->why) != sizeof k->why)
-            snprintf(k->why, sizeof k->why, "the process that looked for them died");
-        waitpid(child, NULL, 0);
+        if (!read_all(ends[0], &there, sizeof there) ||
+            !read_all(ends[0], k->why, sizeof k->why))
+            there = 0;
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
     }
     close(ends[0]);
     return there;
@@ -176,11 +194,19 @@ static int look(struct kind *k)
 {
     if (k->backend || k->tried || !worth_loading(k))
         return k->backend ? count(k) : 0;
-    if (!k->looked) { /* by no lock, which the child would have, too */
+    pthread_mutex_lock(&looking); /* a lock that the child needs not */
+    if (!k->looked) {
         k->there = ask_child(k);
         k->looked = true;
     }
+    pthread_mutex_unlock(&looking);
     return k->there;
+}
+
+int choir_device_count(const char *name)
+{
+    struct kind *k = kind_named(name, strlen(name));
+    return k ? look(k) : 0;
 }
 
 int choir__device_look(const char *kind, char *why, size_t bytes)
@@ -210,10 +236,11 @@ choir_device *choir__device_assigned(int local_rank)
     const char *wanted = getenv("CHOIR_DEVICE");
     const char *kind = choir__device_kind(wanted && *wanted ? wanted : "cpu");
     char name[64];
-    int count = strchr(kind, ':') ? 0 : choir_device_count(kind);
-    if (strchr(kind, ':') || !count) /* one by name; or there is none, which find words */
+    struct kind *k = kind_named(kind, strlen(kind)); /* NULL: "cuda:1", one by name */
+    int there = k ? count(k) : 0;
+    if (!there) /* or none, which find has words for */
         return choir_device_find(kind);
-    snprintf(name, sizeof name, "%s:%d", kind, local_rank % count);
+    snprintf(name, sizeof name, "%s:%d", kind, local_rank % there);
     return choir_device_find(name);
 }
 
@@ -281,17 +308,17 @@ void choir__device_describe(const char *name, int index, char *json, size_t byte
 {
     struct kind *k = kind_named(name, strlen(name));
     *json = '\0';
-    if (k && k->backend && k->backend->describe)
+    if (k && count(k) && k->backend->describe)
         k->backend->describe(index, json, bytes);
 }
 
 bool choir__device_forbids_fork(void)
 {
     bool forbids = false;
-    pthread_mutex_lock(&lock);
-    for (const choir_device *d = opened; d; d = d->next)
-        forbids |= d->far != NULL;
-    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < CHOIR_COUNT(kinds); i++) {
+        const choir__backend *b = kinds[i].backend;
+        forbids |= b && b->far;
+    }
     return forbids;
 }
 

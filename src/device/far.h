@@ -10,7 +10,7 @@ enum { CHOIR__FAR_HANDLE = 64 };
 /* Memory of one process that another may open. */
 typedef struct choir__far_handle {
     unsigned char bytes[CHOIR__FAR_HANDLE];
-    char device[64]; /* whose memory it is, the same in all processes: a UUID */
+    char device[64]; /* whose memory it is, the same in all processes: a PCI bus id */
 } choir__far_handle;
 
 typedef struct choir__far {
@@ -23,8 +23,8 @@ typedef struct choir__far {
     /* Host memory that copies fast; NULL: there is none. */
     void *(*pinned)(size_t bytes);
     void (*unpin)(void *p);
-    /* Host memory of somebody's, from page borders, that devices are to reach: its address for
-     * them, or NULL. */
+    /* Host memory of somebody's, from page borders, that devices are to reach (tests'
+     * operands): its address for them, or NULL. */
     void *(*reach)(void *p, size_t bytes);
     void (*unreach)(void *p);
     /* A device's memory in other processes: p must be what came of a choir__block, or in it;

@@ -23,6 +23,8 @@ typedef struct choir__part {
     choir__queue *queues[MAX_QUEUES]; /* the first has the launch */
     int queue_count;
     choir__graph *graph;
+    int *earlier; /* events from before the part that it waits for, by their numbers */
+    int earlier_count;
     bool tried;
 } part;
 
@@ -96,15 +98,23 @@ static choir__stream *stream_of(choir__queue *queue)
     return choir__queue_stream(queue);
 }
 
-/* What comes next on one stream is behind what was captured on another until now. */
-static void join(choir__stream *stream, choir__stream *other)
+/* What comes next on one stream is behind what was captured on another until now; false: it is
+ * not captured. */
+static bool join(choir__stream *stream, choir__stream *other)
 {
     void *place = other->ops->place(other);
-    stream->ops->behind(stream, place);
+    bool joined = stream->ops->behind(stream, place);
     stream->ops->drop(place);
+    return joined;
 }
 
-static void capture_entries(choir__recording *r, const part *p)
+static void note_earlier(part *p, int event)
+{
+    p->earlier = choir__realloc(p->earlier, (size_t)(p->earlier_count + 1) * sizeof(int));
+    p->earlier[p->earlier_count++] = event;
+}
+
+static void capture_entries(choir__recording *r, part *p)
 {
     void **places = choir__calloc((size_t)r->event_count + 1, sizeof *places);
     const choir__stream_ops *ops = stream_of(p->queues[0])->ops;
@@ -116,6 +126,8 @@ static void capture_entries(choir__recording *r, const part *p)
             places[e->as.event] = ops->place(stream_of(e->queue));
         else if (e->kind == WAIT && places[e->as.event])
             ops->behind(stream_of(e->queue), places[e->as.event]);
+        else if (e->kind == WAIT)
+            note_earlier(p, e->as.event);
     }
     for (int i = 0; i < r->event_count; i++)
         ops->drop(places[i]);
@@ -124,13 +136,14 @@ static void capture_entries(choir__recording *r, const part *p)
 
 static void keep(choir__recording *r, part *p, choir__stream *first)
 {
+    bool whole = true; /* else what is "captured" would run, and again when it is issued */
     for (int i = 1; i < p->queue_count; i++)
-        join(stream_of(p->queues[i]), first);
-    capture_entries(r, p);
-    for (int i = 1; i < p->queue_count; i++)
-        join(first, stream_of(p->queues[i]));
+        whole &= join(stream_of(p->queues[i]), first);
+    if (whole)
+        capture_entries(r, p);
+    for (int i = 1; i < p->queue_count && whole; i++)
+        whole &= join(first, stream_of(p->queues[i]));
     p->graph = first->ops->end(first);
-    bool whole = true;
     for (int i = 0; i < p->queue_count; i++)
         whole &= first->ops->captured(stream_of(p->queues[i]));
     if (whole || !p->graph)
@@ -168,25 +181,13 @@ static void launch_graph(const void *args)
     l->stream->ops->launch(l->stream, l->graph);
 }
 
-/* Events from before the part are waited for by all of it. */
-static void wait_for_earlier(choir__recording *r, const part *p)
-{
-    for (int i = p->begin; i < p->end; i++) {
-        const entry *e = &r->entries[i];
-        bool within = false;
-        for (int k = p->begin; k < i && e->kind == WAIT && !within; k++)
-            within = r->entries[k].kind == EVENT && r->entries[k].as.event == e->as.event;
-        if (e->kind == WAIT && !within)
-            choir__queue_wait_event_raw(p->queues[0], r->events[e->as.event]);
-    }
-}
-
 static void launch_part(choir__recording *r, const part *p)
 {
     launch l = {stream_of(p->queues[0]), p->graph};
     for (int i = 1; i < p->queue_count; i++)
         choir__queue_wait_event_raw(p->queues[0], choir__queue_record(p->queues[i]));
-    wait_for_earlier(r, p);
+    for (int i = 0; i < p->earlier_count; i++) /* all of the part waits for them */
+        choir__queue_wait_event_raw(p->queues[0], r->events[p->earlier[i]]);
     choir__queue_issue_raw(p->queues[0], launch_graph, &l, sizeof l);
     for (int i = 1; i < p->queue_count; i++)
         choir__queue_wait_event_raw(p->queues[i], choir__queue_record(p->queues[0]));
@@ -227,9 +228,11 @@ int choir__graphs_launch(choir__recording *r, int i)
 
 void choir__graphs_free(choir__recording *r)
 {
-    for (int k = 0; k < r->part_count; k++)
+    for (int k = 0; k < r->part_count; k++) {
         if (r->parts[k].graph)
             stream_of(r->parts[k].queues[0])->ops->forget(r->parts[k].graph);
+        free(r->parts[k].earlier);
+    }
     free(r->parts);
     r->parts = NULL;
     r->part_count = 0;

@@ -26,15 +26,6 @@ __attribute__((visibility("default"))) const choir__device_plugin choir_plugin =
 CHOIR__DEVICE_HOST(X)
 #undef X
 
-choir_status choir__error(choir_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    choir__verror(status, format, args);
-    va_end(args);
-    return status;
-}
-
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
 {
     char text[512];

@@ -20,6 +20,8 @@ enum {
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__queue *registry;
+static pthread_mutex_t failing =
+    PTHREAD_MUTEX_INITIALIZER; /* who is first writes the message */
 
 /* --- issuing --- */
 
@@ -104,16 +106,25 @@ void choir__queue_hold(choir__queue *q)
 
 void choir__queue_let_go(choir__queue *q)
 {
-    if (atomic_fetch_sub(&q->holders, 1) == 1)
-        free(q);
+    if (atomic_fetch_sub(&q->holders, 1) > 1)
+        return;
+    if (q->opts.stream)
+        q->opts.stream->ops->free(q->opts.stream);
+    free(q);
+}
+
+/* Nothing to wait for. A stream that broke has reached every place: a wait says so. */
+static bool over(const choir__queue *queue, choir__event event)
+{
+    return (!event.queue->opts.stream || choir__queue_follows(queue, event.queue)) &&
+           choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK;
 }
 
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event)
 {
     if (!event.queue)
         return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
-    if (event.queue != queue &&
-        !(choir__event_done(event) && choir__queue_status(event.queue) == CHOIR_OK)) {
+    if (event.queue != queue && !over(queue, event)) {
         choir__queue_hold(event.queue);
         choir__queue_issue_raw(queue, choir__queue_wait_task, &event, sizeof event);
     }
@@ -157,10 +168,12 @@ choir_status choir__queue_wait(choir__queue *queue)
 
 void choir__queue_break(choir__queue *queue, choir_status status, const char *sentence)
 {
-    if (atomic_load(&queue->status) != CHOIR_OK)
-        return;
-    snprintf(queue->message, sizeof queue->message, "%s", sentence);
-    atomic_store(&queue->status, status);
+    pthread_mutex_lock(&failing);
+    if (atomic_load(&queue->status) == CHOIR_OK) {
+        snprintf(queue->message, sizeof queue->message, "%s", sentence);
+        atomic_store(&queue->status, status);
+    }
+    pthread_mutex_unlock(&failing);
 }
 
 choir_status choir__queue_status(choir__queue *queue)
@@ -192,12 +205,11 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
     choir__stream *s = queue->opts.stream;
     /* first: what is issued meanwhile is not finished before it */
     uint64_t done = choir__queue_finished(queue);
-    if (s)
-        done = (uint64_t)choir__min((int64_t)done, (int64_t)s->ops->reached(s));
+    uint64_t there = s ? s->ops->reached(s) : done;
     return (choir__queue_stats){
         .busy_s = (double)atomic_load(&queue->busy_ns) * 1e-9,
         .issued = atomic_load(&queue->issued),
-        .finished = done,
+        .finished = there < done ? there : done,
         .moved = atomic_load_explicit(&queue->moved, memory_order_relaxed),
     };
 }
@@ -284,8 +296,7 @@ void choir__queue_free(choir__queue *q)
     choir__queue_stop_worker(q);
     choir__recordings_lose(q);
     if (q->opts.stream)
-        q->opts.stream->ops->free(q->opts.stream);
-    q->opts.stream = NULL; /* what is left of the queue has reached every place */
+        q->opts.stream->ops->close(q->opts.stream);
     pthread_mutex_lock(&registry_lock);
     choir__queue **link = &registry;
     while (*link != q)

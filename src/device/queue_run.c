@@ -1,7 +1,7 @@
 /* Who runs a queue's tasks, and who waits for them.
  *
  * A waiter takes `running` if it is free, else sleeps until `finished` reaches what it waits
- * for. The worker sleeps while there is nothing to do; once woken it lets NAP pass before it
+ * for. The worker sleeps while there is nothing to do; once woken it has patience before it
  * takes an idle queue, because a host that issues work usually waits for it soon and then runs
  * it itself. */
 #include "device/queue_run.h"
@@ -122,12 +122,6 @@ static void let_go_of_awaited(const void *args)
     choir__queue_let_go(((const choir__event *)args)->queue);
 }
 
-static bool follows(const choir__queue *q, const choir__queue *other)
-{
-    return q->opts.stream && other->opts.stream &&
-           q->opts.stream->ops == other->opts.stream->ops;
-}
-
 /* Whether the host would have to wait in the next task. */
 static bool must_wait(const choir__queue *q)
 {
@@ -138,21 +132,24 @@ static bool must_wait(const choir__queue *q)
     if (t->fn != choir__queue_wait_task)
         return false;
     const choir__event *event = (const choir__event *)t->args;
-    return follows(q, event->queue) ? choir__queue_finished(event->queue) < event->seq
-                                    : !choir__event_done(*event);
+    return choir__queue_follows(q, event->queue)
+               ? choir__queue_finished(event->queue) < event->seq
+               : !choir__event_done(*event);
 }
 
 void choir__queue_wait_task(const void *args)
 {
     const choir__event *event = args;
     choir__queue *other = event->queue;
-    bool follow = follows(current, other);
+    bool follow = choir__queue_follows(current, other);
     if (follow ? choir__queue_finished(other) < event->seq : !choir__event_done(*event)) {
         end_busy(current);
         choir__queue_wait_for_tasks(other, event->seq);
         if (!follow)
             wait_for_stream(other, event->seq);
         begin_busy(current);
+    } else if (!follow) {
+        wait_for_stream(other, event->seq); /* which is there: for what went wrong on the way */
     }
     choir__stream *mine = current->opts.stream;
     if (follow)
@@ -196,7 +193,8 @@ static void run_task(choir__queue *q, const task *t)
     double start = choir__now();
     call(q, t->fn, t->args, t->bytes - sizeof *t);
     if (q->opts.stream)
-        q->opts.stream->ops->wait(q->opts.stream, before + 1, before + 1);
+        choir__queue_note_trouble(
+            q, q->opts.stream->ops->wait(q->opts.stream, before + 1, before + 1));
     observer(q->observer_arg, t->fn, t->args, start, choir__now());
 }
 

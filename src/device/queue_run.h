@@ -63,6 +63,13 @@ static inline uint64_t choir__queue_finished(choir__queue *q)
     return atomic_load_explicit(&q->finished, memory_order_acquire);
 }
 
+/* Whether its stream can wait for the other's without the host. */
+static inline bool choir__queue_follows(const choir__queue *q, const choir__queue *other)
+{
+    return q->opts.stream && other->opts.stream &&
+           q->opts.stream->ops == other->opts.stream->ops;
+}
+
 /* Until the tasks up to a place have been run, by this thread where nobody else is at it; and
  * until the stream, if there is one, has reached it. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place);

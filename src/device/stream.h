@@ -15,6 +15,9 @@ typedef struct choir__stream choir__stream;
 typedef struct choir__graph choir__graph; /* work that was captured, to be launched at once */
 
 typedef struct choir__stream_ops {
+    /* Done with all it was given, and given nothing more: it has reached every place, as
+     * whoever still holds its queue may ask until `free`. */
+    void (*close)(choir__stream *stream);
     void (*free)(choir__stream *stream);
     /* Makes it the calling thread's: kernels launch on it. Called as a queue's `enter`. */
     void (*enter)(choir__stream *stream);
@@ -40,9 +43,10 @@ typedef struct choir__stream_ops {
      * and not run. An error ends it: then end returns NULL. Call all of them on one thread. */
     bool (*capturable)(choir__task *fn, const void *args); /* touches no host memory */
     bool (*begin)(choir__stream *first);
-    /* Of what is captured: what comes next on a stream is behind a place of another. */
+    /* Of what is captured: what comes next on a stream is behind a place of another. Where that
+     * can't be had the capture is refused; false: and the stream is not captured. */
     void *(*place)(choir__stream *stream);
-    void (*behind)(choir__stream *stream, void *place);
+    bool (*behind)(choir__stream *stream, void *place);
     void (*drop)(void *place);
     choir__graph *(*end)(choir__stream *first);
     /* What the stream is being given cannot be captured; false: it is not captured at all. */

@@ -99,7 +99,24 @@ static choir__carrier carrier = {.carry = carry, .reads = reads};
 
 /* --- opening --- */
 
-enum { MAX_GPUS = 64 };
+static _Atomic uint64_t in_use; /* bits of GPUs */
+
+void choir__cuda_use(int gpu)
+{
+    if (gpu < 64)
+        atomic_fetch_or(&in_use, 1ULL << gpu);
+}
+
+bool choir__cuda_settle(void)
+{
+    uint64_t used = atomic_load(&in_use);
+    int now = 64;
+    if (!used)
+        return false;
+    if (cudaGetDevice(&now) != cudaSuccess || now >= 64 || !(used >> now & 1))
+        cudaSetDevice(__builtin_ctzll(used));
+    return true;
+}
 
 static void open_peer(int gpu, int peer)
 {
@@ -110,18 +127,16 @@ static void open_peer(int gpu, int peer)
     cudaGetLastError(); /* it was on already */
 }
 
-/* Kernels of the GPUs in use may read each other's memory, where they can. Others are left
- * alone: touching one costs half a gigabyte of its memory. Under the registry's lock. */
+/* Kernels of the GPUs in use may read each other's memory, where they can; others are left
+ * alone. Under the registry's lock. */
 static void open_peers(int gpu)
 {
-    static bool used[MAX_GPUS];
-    for (int i = 0; i < found.gpus && i < MAX_GPUS; i++)
-        if (used[i] && i != gpu) {
+    uint64_t used = atomic_load(&in_use);
+    for (int i = 0; i < found.gpus && i < 64; i++)
+        if ((used >> i & 1) && i != gpu) {
             open_peer(gpu, i);
             open_peer(i, gpu);
         }
-    if (gpu < MAX_GPUS)
-        used[gpu] = true;
 }
 
 static choir_status check_code(const choir_device *device, int gpu)
@@ -204,19 +219,22 @@ static void describe(int index, char *json, size_t bytes)
 {
     struct cudaDeviceProp p;
     char bus[64] = "", more[320] = "";
-    size_t left = 0, all = 0;
+    size_t left = 0, all = 0, used;
     int gpu = index % (found.gpus ? found.gpus : 1);
     *json = '\0';
     if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
         return;
     cudaDeviceGetPCIBusId(bus, sizeof bus, gpu);
-    cudaSetDevice(gpu);
-    cudaMemGetInfo(&left, &all);
-    choir__nvml_describe(bus, more, sizeof more);
+    if (!choir__nvml_describe(bus, &used, more, sizeof more)) { /* with what asking takes */
+        cudaSetDevice(gpu);
+        cudaMemGetInfo(&left, &all);
+        used = all - left;
+    }
     snprintf(json, bytes,
         "\"gpu\":%d,\"model\":\"%s\",\"capability\":\"%d.%d\",\"multiprocessors\":%d,"
         "\"bus\":\"%s\",\"memory_bytes\":%zu,\"memory_used_bytes\":%zu%s",
-        gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, all, all - left, more);
+        gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, p.totalGlobalMem, used,
+        more);
 }
 
 const choir__backend choir__plugged_backend = {

@@ -35,7 +35,6 @@ typedef enum choir__cuda_wrong {
     CHOIR__BAD_NLL_TARGET,  /* nll_loss's, alike */
     CHOIR__BAD_PROBABILITY, /* bce_loss of what is not in [0, 1]: number, at which element */
     CHOIR__STUCK_SCALER,    /* so many steps in a row with infinities: value; number: scale */
-    CHOIR__WRONG_COUNT
 } choir__cuda_wrong;
 
 typedef struct choir__cuda_fault {
@@ -82,6 +81,12 @@ static inline void choir__cuda_dnn_free(choir__cuda *cuda)
     (void)cuda;
 }
 #endif
+
+/* A thread that never chose a GPU is on GPU 0, and many a call of its would begin to use that:
+ * half a gigabyte of its memory. So GPUs are noted when they come into use, and who calls CUDA
+ * outside of a stream's tasks settles on one of those first. False: none is in use yet. */
+void choir__cuda_use(int gpu);
+bool choir__cuda_settle(void);
 
 /* Whether p lies in memory of some GPU, and which: -1 for the host's. */
 int choir__cuda_gpu_of(const void *p);

@@ -241,10 +241,13 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
     choir__dnn_set(&g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
         g.op_count, g.ops);
     choir__dnn_done(&g, all);
+    bool whole = !g.failed;
     choir__dnn_thing plan =
         plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_A, p, workspace, engines);
-    if (!plan)
+    if (!plan && whole) {
+        g.failed = false; /* by what mode A made of it */
         plan = plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_FALLBACK, p, workspace, engines);
+    }
     choir__dnn_graph_free(&g);
     return plan;
 }
@@ -371,7 +374,8 @@ bool choir__dnn_run(
         return true;
     if (cuda->capturing)
         return refuse(cuda);
-    x->refused = true; /* and stays: a graph may have it from before */
+    cudaGetLastError(); /* no fault of the kernel that does it now */
+    x->refused = true;  /* and stays: a graph may have it from before */
     return false;
 }
 #endif

@@ -9,6 +9,9 @@
 extern const choir__memory_ops choir__cuda_memory; /* arg: a choir__cuda */
 extern const choir__far choir__cuda_far;
 
+/* The allocation that p lies in, of this process's own, and its GPU. */
+bool choir__cuda_region_of(const char *p, char **at, int *gpu);
+
 /* Memory on the context's GPU that stays for as long as it; NULL: none left. */
 void *choir__cuda_get(choir__cuda *cuda, size_t bytes);
 

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+typedef struct memory {
+    unsigned long long total, free, used; /* bytes */
+} memory;
+
 typedef struct utilization {
     unsigned gpu, memory; /* percent */
 } utilization;
@@ -17,6 +21,7 @@ static struct {
     bool works;
     int (*init)(void);
     int (*by_bus)(const char *bus_id, void **device);
+    int (*memory)(void *device, memory *m);
     int (*utilization)(void *device, utilization *u);
     int (*temperature)(void *device, int sensor, unsigned *celsius);
     int (*power)(void *device, unsigned *milliwatts);
@@ -34,6 +39,7 @@ static void load(void)
         void *to;
     } functions[] = {{"nvmlInit_v2", &nvml.init},
         {"nvmlDeviceGetHandleByPciBusId_v2", &nvml.by_bus},
+        {"nvmlDeviceGetMemoryInfo", &nvml.memory},
         {"nvmlDeviceGetUtilizationRates", &nvml.utilization},
         {"nvmlDeviceGetTemperature", &nvml.temperature},
         {"nvmlDeviceGetPowerUsage", &nvml.power}, {"nvmlDeviceGetClockInfo", &nvml.clock},
@@ -53,16 +59,18 @@ static void add(char *json, size_t bytes, const char *format, unsigned value)
     snprintf(json + used, bytes - used, format, value);
 }
 
-void choir__nvml_describe(const char *bus_id, char *json, size_t bytes)
+bool choir__nvml_describe(const char *bus_id, size_t *used_bytes, char *json, size_t bytes)
 {
     void *device;
+    memory m;
     utilization u;
     unsigned value;
     char driver[64];
     *json = '\0';
     pthread_once(&nvml.once, load);
-    if (!nvml.works || nvml.by_bus(bus_id, &device) != 0)
-        return;
+    if (!nvml.works || nvml.by_bus(bus_id, &device) != 0 || nvml.memory(device, &m) != 0)
+        return false;
+    *used_bytes = (size_t)m.used;
     if (nvml.utilization(device, &u) == 0)
         add(json, bytes, ",\"utilization_percent\":%u", u.gpu);
     if (nvml.temperature(device, 0, &value) == 0)
@@ -75,4 +83,5 @@ void choir__nvml_describe(const char *bus_id, char *json, size_t bytes)
         size_t used = strlen(json);
         snprintf(json + used, bytes - used, ",\"driver\":\"%s\"", driver);
     }
+    return true;
 }

@@ -2,10 +2,12 @@
 #ifndef CHOIR_CUDA_NVML_H
 #define CHOIR_CUDA_NVML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Adds members of a JSON object on the GPU at a PCI bus id: utilisation, temperature, power,
- * driver; what cannot be had is left out. Each begins with a comma. */
-void choir__nvml_describe(const char *bus_id, char *json, size_t bytes);
+/* The memory in use of the GPU at a PCI bus id, and more members of a JSON object on it, each
+ * after a comma: utilisation, temperature, power, driver, what can be had of them. The GPU is
+ * not begun to be used by it. False: there is no NVML. */
+bool choir__nvml_describe(const char *bus_id, size_t *used_bytes, char *json, size_t bytes);
 
 #endif

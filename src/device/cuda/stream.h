@@ -19,7 +19,4 @@ typedef struct choir__cuda_transfer_args {
 
 void choir__cuda_transfer(const void *args);
 
-/* What a fault says, in a sentence. */
-const char *choir__cuda_fault_text(const choir__cuda_fault *fault, char *text, size_t bytes);
-
 #endif

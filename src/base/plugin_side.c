@@ -1,0 +1,12 @@
+/* What is the same on every plug-in's side: base's functions with `...`, over those that the
+ * host's table has. */
+#include "base/plugin.h"
+
+choir_status choir__error(choir_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    choir__verror(status, format, args);
+    va_end(args);
+    return status;
+}

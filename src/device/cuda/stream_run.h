@@ -1,0 +1,74 @@
+/* A stream from the inside, for stream.c, trouble.c (what goes wrong) and capture.c (graphs).
+ */
+#ifndef CHOIR_CUDA_STREAM_RUN_H
+#define CHOIR_CUDA_STREAM_RUN_H
+
+#include <pthread.h>
+
+#include "device/cuda/stream.h"
+
+enum { MARKS = 64, LAST = 64, WORKSPACE = 32 << 20 };
+
+typedef struct mark {
+    cudaEvent_t event;
+    uint64_t seq;
+} mark;
+
+typedef struct ran_task {
+    choir__task *fn;
+    unsigned char args[CHOIR__TASK_MAX];
+} ran_task;
+
+/* What the GPU writes to: pinned host memory, seen at the same address. */
+typedef struct seen {
+    choir__cuda_fault fault;
+    volatile uint32_t number; /* of the last task that is done */
+} seen;
+
+typedef struct cuda_stream {
+    choir__stream base;
+    choir__cuda cuda;
+    pthread_mutex_t lock;
+    mark marks[MARKS];
+    int first, count;
+    _Atomic uint64_t reached;
+    bool broken; /* CUDA reports an error that stays */
+    bool closed;
+    seen *seen;     /* NULL: closed */
+    ran_task *last; /* (LAST) */
+    uint32_t number;
+    bool numbered;
+    /* time: from when it was idle until a wait finds it idle again */
+    cudaEvent_t began;
+    bool working;
+    uint64_t turns; /* how often it began */
+    double busy_s;
+} cuda_stream;
+
+/* The stream whose context is this thread's. */
+cuda_stream *choir__cuda_stream_here(void);
+
+/* --- trouble.c --- */
+
+/* A wait ended so: the error, or the fault that device code raised, in its sentence. Under
+ * lock. */
+choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error);
+void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, size_t bytes);
+/* Whether the GPU can write tasks' numbers. */
+bool choir__cuda_numbers(void);
+bool choir__cuda_synchronous(void); /* CHOIR_CUDA_SYNC */
+
+/* --- capture.c: see choir__stream_ops --- */
+
+bool choir__cuda_capturable(choir__task *fn, const void *args);
+bool choir__cuda_begin(choir__stream *first);
+void *choir__cuda_place(choir__stream *stream);
+bool choir__cuda_behind(choir__stream *stream, void *place);
+void choir__cuda_drop(void *place);
+choir__graph *choir__cuda_end(choir__stream *first);
+bool choir__cuda_refuse(choir__stream *stream);
+bool choir__cuda_captured(choir__stream *stream);
+void choir__cuda_launch(choir__stream *stream, choir__graph *graph);
+void choir__cuda_forget(choir__graph *graph);
+
+#endif
