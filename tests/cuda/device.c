@@ -182,7 +182,36 @@ static void an_id_out_of_range(void **state)
     choir_scope_close(run);
 }
 
-/* The GPU goes on to the end of what it was given; the first fault is told, once. */
+static void ignore(void *arg, choir__task *fn, const void *args, double start, double end)
+{
+    (void)arg, (void)fn, (void)args, (void)start, (void)end;
+}
+
+/* While somebody watches, each task is waited for: what that finds is told all the same. */
+static void a_fault_is_told_to_who_watches(void **state)
+{
+    choir__queue_observe(first->queue, ignore, NULL);
+    an_id_out_of_range(state);
+    choir__queue_observe(first->queue, NULL, NULL);
+}
+
+/* A processor that waits for what the GPU did not come to make, and asks when the stream has
+ * broken, does not go on; and the figures after it are no nonsense. */
+static void assert_broken_for(choir_device *other)
+{
+    choir_device_stats stats;
+    choir__event made = choir__queue_record(first->queue);
+    while (!choir__event_done(made))
+        ;
+    choir__queue_wait_event(other->queue, made);
+    assert_int_equal(choir_device_sync(other), CHOIR_ERR_DEVICE);
+    assert_said("cuda:0: softmax 12x5 failed on GPU 0: ");
+    choir__queue_clear(other->queue);
+    choir_device_get_stats(first, &stats);
+    assert_true(stats.queue_depth < 1000 && stats.tasks < 1 << 30);
+}
+
+/* The GPU goes on to the end of what it was given; the first fault is told. */
 static void kernels_that_fail_are_named(void **state)
 {
     (void)state;
@@ -193,6 +222,7 @@ static void kernels_that_fail_are_named(void **state)
     fail_next(SOFTGPU_FAIL_KERNEL, 2);
     choir_softmax(choir_relu(x));
     choir_relu(x);
+    assert_broken_for(host);
     assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
     assert_said("cuda:0: softmax 12x5 failed on GPU 0: ");
     heal(first);
@@ -214,7 +244,7 @@ static void a_process_with_gpus_does_not_fork(void **state)
 /* --- recorded steps --- */
 
 struct job {
-    choir_module *net;
+    choir_module *net, *rest; /* rest: on the second device; NULL: there is none */
     choir_optim *optim;
     choir_tensor *x, *loss;
 };
@@ -223,24 +253,35 @@ static choir_status train(choir_scope *step, void *arg)
 {
     struct job *j = arg;
     choir_tensor *y = choir_forward(j->net, choir_in(step, j->x));
+    if (j->rest)
+        y = choir_to(choir_forward(j->rest, choir_to(y, second)), first);
     j->loss = choir_keep(j->x->scope, choir_mean(choir_square(y)));
     choir_status status = choir_backward(choir_mean(choir_square(y)));
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
-/* The loss after so many steps; capture: what the first attempt to capture meets. */
-static double loss_after(int steps, bool recorded, int fails)
+static choir_module *network(choir_scope *run, int in)
+{
+    return choir_nn_sequential(run, choir_nn_linear(run, in, 16), choir_nn_relu(run),
+        choir_nn_dropout(run, 0.2f), choir_nn_linear(run, 16, 3));
+}
+
+/* The loss after so many steps of a network, or of two, one behind the other on two devices;
+ * fails: what the first attempt to capture meets; its turn: which of such calls. */
+static double loss_of(bool two, int steps, bool recorded, int fails, int turn)
 {
     choir_scope *run = choir_scope_open(first, 3);
     struct job j = {.x = choir_randn(run, choir_dims(8, 6), "x")};
-    j.net = choir_nn_sequential(run, choir_nn_linear(run, 6, 16), choir_nn_relu(run),
-        choir_nn_dropout(run, 0.2f), choir_nn_linear(run, 16, 3));
+    j.net = network(run, 6);
+    j.rest = two ? network(run, 3) : NULL;
+    if (two)
+        ok(choir_module_to(j.rest, second));
     choir_adamw_opts opts = choir_adamw_defaults();
     opts.lr = 0.05f;
-    j.optim = choir_adamw(run, j.net, opts);
+    j.optim = choir_adamw(run, two ? choir_nn_sequential(run, j.net, j.rest) : j.net, opts);
     for (int i = 0; i < steps; i++) {
         if (i == 3 && fails >= 0)
-            fail_next((softgpu_call)fails, 1);
+            fail_next((softgpu_call)fails, turn);
         choir_scope *step = recorded ? NULL : choir_step_open(run, (uint64_t)i);
         ok(recorded ? choir_step(run, train, &j) : train(step, &j));
         ok(recorded ? CHOIR_OK : choir_scope_close(step));
@@ -250,10 +291,16 @@ static double loss_after(int steps, bool recorded, int fails)
     return loss;
 }
 
+static double loss_after(int steps, bool recorded, int fails)
+{
+    return loss_of(false, steps, recorded, fails, 1);
+}
+
 static void replays_have_the_same_bits(void **state)
 {
     (void)state;
     assert_true(loss_after(8, true, -1) == loss_after(8, false, -1));
+    assert_true(loss_of(true, 8, true, -1, 1) == loss_of(true, 8, false, -1, 1));
 }
 
 static void what_is_not_captured_is_issued(void **state)
@@ -264,6 +311,10 @@ static void what_is_not_captured_is_issued(void **state)
     assert_true(loss_after(8, true, SOFTGPU_FAIL_CAPTURE) == loss);
     assert_true(loss_after(8, true, SOFTGPU_FAIL_GRAPH) == loss);
     assert_true(loss_after(8, true, SOFTGPU_FAIL_PRODUCT) == loss);
+    loss = loss_of(true, 8, false, -1, 1);
+    for (int turn = 1; turn <= 12; turn++) /* some are a stream's that joins the capture */
+        assert_true(loss_of(true, 8, true, SOFTGPU_FAIL_WAIT, turn) == loss);
+    fail_next(SOFTGPU_FAIL_WAIT, 0);
 }
 
 int main(void)
@@ -275,6 +326,7 @@ int main(void)
         cmocka_unit_test(a_process_with_gpus_does_not_fork),
         cmocka_unit_test(replays_have_the_same_bits),
         cmocka_unit_test(what_is_not_captured_is_issued),
+        cmocka_unit_test(a_fault_is_told_to_who_watches),
         cmocka_unit_test(kernels_that_fail_are_named)};
     return cmocka_run_group_tests(tests, devices, NULL);
 }

@@ -94,7 +94,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned fla
     (void)flags;
     if (!error)
         error = s ? check_event(e) : cudaErrorInvalidResourceHandle;
-    if (!error && (s->capture || softgpu_capture_alive(e)))
+    bool kept = !error && (s->capture || softgpu_capture_alive(e));
+    if (kept && !softgpu_failing(SOFTGPU_FAIL_WAIT, &error))
         error = softgpu_capture_wait(s, e);
     else if (!error && e->recorded)
         softgpu_append_wait(s, e->stream, e->seq);

@@ -13,6 +13,7 @@ typedef enum softgpu_call {
     SOFTGPU_FAIL_GRAPH,   /* "graph": cannot be instantiated */
     SOFTGPU_FAIL_BLAS,    /* "blas": no heuristic for a product */
     SOFTGPU_FAIL_PRODUCT, /* "product": one is refused at once */
+    SOFTGPU_FAIL_WAIT,    /* "wait": of a stream for what is captured */
     SOFTGPU_FAIL_COUNT
 } softgpu_call;
 
@@ -24,6 +25,8 @@ extern "C" {
 void softgpu_fail_next(softgpu_call call, int n);
 /* Forgets an error that stuck, as only a new process would. */
 void softgpu_heal(void);
+/* Bits of the GPUs that this process has begun to use. */
+unsigned softgpu_contexts(void);
 
 #ifdef __cplusplus
 }

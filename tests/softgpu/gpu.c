@@ -13,6 +13,7 @@ static struct {
     bool now, strict;
     cudaError_t broken;
     int left[SOFTGPU_FAIL_COUNT]; /* calls until one fails; 0: none does */
+    unsigned contexts;            /* bits of GPUs that this process has begun to use */
 } gpu = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread int current;
@@ -55,8 +56,8 @@ static void pick_visible(int there)
 
 static void read_failures(void)
 {
-    static const char *const names[SOFTGPU_FAIL_COUNT] = {
-        "malloc", "pinned", "launch", "kernel", "copy", "capture", "graph", "blas", "product"};
+    static const char *const names[SOFTGPU_FAIL_COUNT] = {"malloc", "pinned", "launch",
+        "kernel", "copy", "capture", "graph", "blas", "product", "wait"};
     const char *text = getenv("SOFTGPU_FAIL");
     while (text && *text) {
         size_t length = strcspn(text, ":,");
@@ -113,10 +114,22 @@ static cudaError_t state_of_things(void)
     return gpu.broken;
 }
 
-cudaError_t softgpu_enter(void)
+cudaError_t softgpu_ask(void)
 {
     softgpu_lock();
     return state_of_things();
+}
+
+cudaError_t softgpu_enter(void)
+{
+    cudaError_t error = softgpu_ask();
+    gpu.contexts |= error ? 0 : 1u << current;
+    return error;
+}
+
+unsigned softgpu_contexts(void)
+{
+    return gpu.contexts;
 }
 
 cudaError_t softgpu_enter_unsafe(void)
@@ -140,7 +153,7 @@ cudaError_t softgpu_leave(cudaError_t error)
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t error = softgpu_enter(), was = last;
+    cudaError_t error = softgpu_ask(), was = last;
     last = cudaSuccess;
     softgpu_open_memory(0);
     softgpu_unlock();
@@ -159,7 +172,7 @@ bool softgpu_failing(softgpu_call call, cudaError_t *error)
     static const cudaError_t errors[SOFTGPU_FAIL_COUNT] = {cudaErrorMemoryAllocation,
         cudaErrorMemoryAllocation, cudaErrorLaunchOutOfResources, cudaErrorIllegalAddress,
         cudaErrorIllegalAddress, cudaErrorStreamCaptureUnsupported, cudaErrorMemoryAllocation,
-        cudaErrorNotSupported, cudaErrorNotSupported};
+        cudaErrorNotSupported, cudaErrorNotSupported, cudaErrorInvalidValue};
     if (gpu.left[call] == 0 || --gpu.left[call] > 0)
         return false;
     *error = errors[call];
@@ -249,7 +262,7 @@ double softgpu_clock(void)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    (void)softgpu_enter();
+    (void)softgpu_ask();
     *version = gpu.driver;
     return softgpu_leave(cudaSuccess);
 }
@@ -262,24 +275,26 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     *count = error ? 0 : gpu.count;
     return softgpu_leave(error);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     if (!error && (device < 0 || device >= gpu.count))
         error = cudaErrorInvalidDevice;
-    if (!error)
+    if (!error) {
         current = device;
+        gpu.contexts |= 1u << device; /* since CUDA 12 */
+    }
     return softgpu_leave(error);
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     *device = current;
     return softgpu_leave(error);
 }

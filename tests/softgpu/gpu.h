@@ -38,6 +38,7 @@ enum { SOFTGPU_MAX_GPUS = 16, SOFTGPU_LEAST_CAPABILITY = 80 };
  * as enter; `unsafe`: an error, and the capture's end, where this thread or any is capturing.
  */
 cudaError_t softgpu_enter(void);
+cudaError_t softgpu_ask(void); /* the same of a call that begins no use of the current GPU */
 cudaError_t softgpu_enter_unsafe(void);
 cudaError_t softgpu_leave(cudaError_t error);
 

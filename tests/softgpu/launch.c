@@ -138,7 +138,7 @@ static int write_value(cudaStream_t handle, uintptr_t at, uint32_t value, unsign
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned version,
     unsigned long long flags, enum cudaDriverEntryPointQueryResult *result)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     int (*found)(cudaStream_t, uintptr_t, uint32_t, unsigned) = write_value;
     bool known = strcmp(name, "cuStreamWriteValue32") == 0;
     (void)version;

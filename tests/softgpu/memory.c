@@ -421,7 +421,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     if (!error &&
         (device < 0 || peer < 0 || device >= softgpu_count() || peer >= softgpu_count()))
         error = cudaErrorInvalidDevice;

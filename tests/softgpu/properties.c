@@ -13,7 +13,7 @@ static bool is_there(int device, cudaError_t *error)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     memset(p, 0, sizeof *p);
     if (is_there(device, &error)) {
         int physical = softgpu_physical(device);
@@ -79,7 +79,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrHostRegisterSupported:
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; break;
     default:
-        (void)softgpu_enter();
+        (void)softgpu_ask();
         return softgpu_leave(cudaErrorInvalidValue); /* one that nobody has asked for yet */
     }
     return cudaSuccess;
@@ -87,7 +87,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
 {
-    cudaError_t error = softgpu_enter();
+    cudaError_t error = softgpu_ask();
     if (is_there(device, &error))
         snprintf(text, (size_t)bytes, "0000:%02X:00.0", softgpu_physical(device) + 1);
     return softgpu_leave(error);

@@ -166,10 +166,12 @@ static choir_status wait(choir__stream *stream, uint64_t seq, uint64_t launched)
 static void follow(choir__stream *stream, choir__stream *other, uint64_t seq, uint64_t launched)
 {
     cuda_stream *s = (cuda_stream *)stream, *o = (cuda_stream *)other;
+    cudaError_t error = cudaSuccess;
     pthread_mutex_lock(&o->lock);
     if (!o->broken && atomic_load(&o->reached) < seq)
-        cudaStreamWaitEvent(s->cuda.stream, mark_of(o, seq, launched)->event, 0);
+        error = cudaStreamWaitEvent(s->cuda.stream, mark_of(o, seq, launched)->event, 0);
     pthread_mutex_unlock(&o->lock);
+    choir__cuda_ok(error, "waiting for another stream");
 }
 
 static double busy_s(choir__stream *stream)
@@ -265,6 +267,7 @@ static cudaError_t make(cuda_stream *s)
             (void **)&s->seen, sizeof *s->seen, cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess)
         return error;
+    s->numbered = choir__cuda_numbers();
     memset(s->seen, 0, sizeof *s->seen);
     s->cuda.fault = &s->seen->fault;
     s->cuda.workspace = choir__cuda_get(&s->cuda, WORKSPACE);
@@ -285,7 +288,6 @@ choir__stream *choir__cuda_stream_new(int gpu, choir_device *device)
     s->cuda.capability = 10 * major + minor;
     pthread_mutex_init(&s->lock, NULL);
     s->last = choir__calloc(LAST, sizeof *s->last);
-    s->numbered = choir__cuda_numbers();
     cudaError_t error = make(s);
     if (error == cudaSuccess && cublasLtCreate(&s->cuda.blas) == CUBLAS_STATUS_SUCCESS)
         return &s->base;

@@ -1,0 +1,91 @@
+/* What a process begins to use of GPUs: the one it asked for, none by counting them, and none
+ * for threads that never chose one. On the soft GPU, which keeps count; on real ones the same
+ * calls are made, and nothing is counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "device/device.h"
+#include "device/far.h"
+#include "tensor/tensor.h"
+
+/* Bits of GPUs; 0: nobody knows. */
+static unsigned contexts(void)
+{
+    unsigned (*fn)(void) = NULL;
+    void *library = dlopen("libsoftgpu.so", RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        *(void **)&fn = dlsym(library, "softgpu_contexts");
+    return fn ? fn() : 0;
+}
+
+/* choir_spawn(choir_device_count("cuda"), ...) is a program's way to take all there are. */
+static void counting_leaves_them_to_children(void **state)
+{
+    (void)state;
+    int status;
+    assert_int_equal(choir_device_count("cuda"), 2);
+    assert_false(choir__device_forbids_fork());
+    pid_t child = fork();
+    if (child == 0) {
+        choir_device *device = choir_device_find("cuda:1");
+        choir_scope *run = choir_scope_open(device, 1);
+        choir_tensor *x = choir_full(run, CHOIR_F32, choir_dims(3), 2);
+        _exit(device && choir_item(choir_sum(x)) == 6 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* What a thread that has nothing to do with GPUs does with values of theirs. */
+static void *look_around(void *arg)
+{
+    choir_tensor *x = arg;
+    float y[64];
+    choir__event made = choir__queue_record(choir_device_find("cuda:1")->queue);
+    (void)choir__event_done(made);
+    (void)choir__event_wait(made);
+    assert_ptr_equal(choir__far_of(choir__data(x)), choir_device_find("cuda:1")->far);
+    assert_null(choir__far_of(y));
+    assert_int_equal(choir_read(x, y, sizeof y), CHOIR_OK);
+    const choir__far *far = choir_device_find("cuda:1")->far;
+    void *p = far->pinned(1 << 20);
+    assert_non_null(p);
+    far->unpin(p);
+    return NULL;
+}
+
+static void one_gpu_is_one_gpu(void **state)
+{
+    (void)state;
+    choir_device *device = choir_device_find("cuda:1");
+    assert_non_null(device);
+    choir_scope *run = choir_scope_open(device, 1);
+    choir_tensor *x = choir_randn(run, choir_dims(8, 8), "x");
+    for (int i = 0; i < 3; i++)
+        x = choir_matmul(x, choir_to(choir_to(x, choir_device_find("cpu:0")), device));
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, look_around, x), 0);
+    pthread_join(other, NULL);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    if (contexts() == 0)
+        skip();
+    assert_int_equal(contexts(), 1u << 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counting_leaves_them_to_children), /* before there are any */
+        cmocka_unit_test(one_gpu_is_one_gpu),
+    };
+    return cmocka_run_group_tests_name("what a process uses of GPUs", tests, NULL, NULL);
+}
