@@ -94,9 +94,8 @@ typedef struct choir__bucket {
 typedef struct choir__reducer_ops {
     /* Another leaf is about to be opened. */
     choir_status (*begin)(void *reducer, choir__book *book);
-    /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes; NULL: error
-     * noted. */
-    void *(*alloc)(void *reducer, size_t bytes, int levels);
+    /* Memory for `levels` levels of `bytes` each, level k at *base + k * bytes. */
+    choir_status (*alloc)(void *reducer, size_t bytes, int levels, void **base);
     /* The book has a new layout. A reducer that shards makes memory here for the sums of what
      * this rank has of each parameter (book->sums, slots' local_at), and has no alloc. */
     choir_status (*laid_out)(void *reducer, choir__book *book);

@@ -198,10 +198,12 @@ choir_status choir__layout_levels(choir__book *book, int levels)
     if (!book->reducer || !book->reducer_ops->alloc || longer)
         return one_level(book, levels - 1);
     int needed = book->shared_levels ? book->shared_levels : choir__book_levels(book);
-    char *base = book->reducer_ops->alloc(book->reducer, book->level_bytes, needed);
-    if (!base)
-        return choir__error(CHOIR_ERR_MEMORY, "%s", choir_error_message());
+    void *base;
+    choir_status status =
+        book->reducer_ops->alloc(book->reducer, book->level_bytes, needed, &base);
+    if (status != CHOIR_OK)
+        return status;
     for (int l = 0; l < needed; l++)
-        book->level[l] = base + (size_t)l * book->level_bytes;
+        book->level[l] = (char *)base + (size_t)l * book->level_bytes;
     return CHOIR_OK;
 }

@@ -72,7 +72,8 @@ static void one_gpu_is_one_gpu(void **state)
     choir_tensor *x = choir_randn(run, choir_dims(8, 8), "x");
     for (int i = 0; i < 3; i++)
         x = choir_matmul(x, choir_to(choir_to(x, choir_device_find("cpu:0")), device));
-    assert_int_equal(choir_device_sync(device), CHOIR_OK); /* no task is left that it could run */
+    assert_int_equal(
+        choir_device_sync(device), CHOIR_OK); /* no task is left that it could run */
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, look_around, x), 0);
     pthread_join(other, NULL);

@@ -1,4 +1,5 @@
-/* A rank that dies within a hook, in a step that others shadow, or while it shadows theirs, is
+/* A rank that dies within a hook, before its first step, in which the others make memory for
+ * their gradients together, in a step that others shadow, or while it shadows theirs, is
  * named on the others. */
 #include "fault/notes.h"
 
@@ -9,7 +10,7 @@
 
 #include "multi/ranks.h"
 
-typedef enum moment { IN_A_HOOK, IN_A_STEP, IN_THE_SHADOW } moment;
+typedef enum moment { IN_A_HOOK, AT_FIRST, IN_A_STEP, IN_THE_SHADOW } moment;
 
 typedef struct death {
     notes *notes;
@@ -60,7 +61,8 @@ static int dying(int rank, int world, void *arg)
         choir_ddp(run, choir_nn_linear(run, 8, 8), env.group, choir_ddp_defaults());
     choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
     CHECK_OK(choir_ddp_set_hook(net, deadly, d));
-    CHECK_OK(choir_ddp_join_begin(net, choir_ddp_join_defaults()));
+    if (d->when != AT_FIRST) /* its first call comes before the one that is meant */
+        CHECK_OK(choir_ddp_join_begin(net, choir_ddp_join_defaults()));
     choir_status status = CHOIR_OK;
     int steps = d->when == IN_THE_SHADOW ? (rank == d->victim ? 1 : 1000000)
                                          : (rank == d->victim ? 1000000 : 1);
@@ -70,11 +72,11 @@ static int dying(int rank, int world, void *arg)
         _exit(0);
     }
     for (int i = 0; i < steps && status == CHOIR_OK; i++) {
-        if (d->when == IN_A_STEP && rank == d->victim && i == 3)
+        if (rank == d->victim && i == (d->when == AT_FIRST ? 0 : 3) && d->when != IN_A_HOOK)
             kill(getpid(), SIGKILL);
         status = step(run, net, opt, i);
     }
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && d->when != AT_FIRST)
         status = choir_ddp_join_end(net);
     note(d->notes, rank, status);
     (void)choir_scope_close(run);
@@ -113,6 +115,13 @@ static void test_step(void **state)
     dies(IN_A_STEP, 3, 0);
 }
 
+static void test_first(void **state)
+{
+    (void)state;
+    dies(AT_FIRST, 2, 1);
+    dies(AT_FIRST, 3, 0);
+}
+
 static void test_shadow(void **state)
 {
     (void)state;
@@ -122,7 +131,8 @@ static void test_shadow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hook), cmocka_unit_test(test_step),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hook),
+        cmocka_unit_test(test_first), cmocka_unit_test(test_step),
         cmocka_unit_test(test_shadow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

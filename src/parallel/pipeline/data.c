@@ -50,14 +50,15 @@ typedef struct reducer {
 
 /* --- reducing a book --- */
 
-static void *alloc_levels(void *arg, size_t bytes, int levels)
+static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
 {
     reducer *r = arg;
     choir_device_sync(r->device);
     choir__group_memory_free(&r->levels);
-    choir__group_memory_new(
+    choir_status status = choir__group_memory_new(
         &r->levels, r->group, r->device, bytes * (size_t)levels, "gradients", "");
-    return r->levels.at;
+    *at = r->levels.at;
+    return status;
 }
 
 static void bucket_ready(void *arg, choir__book *book, int bucket)
