@@ -211,6 +211,98 @@ static int rows(int rank, int world, void *arg)
     return 0;
 }
 
+/* More leaves than fit on the stack of NCCL's sum where ranks' runs begin at odd places. */
+static int deep_tree(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__block *block;
+    choir__node mine[CHOIR__MAX_NODES];
+    enum { LEAVES = 3 * ((1 << 17) - 1) };
+    static float values[LEAVES], nodes[CHOIR__MAX_NODES];
+    float got;
+    int64_t lo, hi;
+    CHECK_OK(join(arg, rank, &group));
+    for (int64_t m = 0; m < LEAVES; m++)
+        values[m] = rows_gradient(m, 0);
+    choir__tree_run(LEAVES, rank, world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, mine);
+    for (int k = 0; k < n; k++)
+        nodes[k] = choir__tree_sum(values + mine[k].start, mine[k].leaves, 1);
+    float *at = on_gpu(n, nodes, &block), want = choir__tree_sum(values, LEAVES, 1);
+    CHECK_OK(choir__group_tree_reduce(
+        group, &(choir__tree_reduce){at, sizeof(float), 1, LEAVES, 1, CHOIR__AUTO}));
+    CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+    CHECK_OK(device->far->get(&got, at, sizeof got));
+    CHECK(memcmp(&want, &got, sizeof want) == 0);
+    choir_group_free(group);
+    return 0;
+}
+
+/* More cuts than NCCL has room for in one group, each with a row for every rank. */
+static int many_cuts(int rank, int world, void *arg)
+{
+    enum { CUTS = 1500, MOST = 3, LEAVES = 7 };
+    static choir__cut cuts[CUTS];
+    static float nodes[8 * CUTS * MOST], got[CUTS];
+    choir__node mine[CHOIR__MAX_NODES];
+    choir__block *in_block, *out_block;
+    choir_group *group;
+    int64_t lo, hi, count = (int64_t)CUTS * world;
+    CHECK_OK(join(arg, rank, &group));
+    for (int c = 0; c < CUTS; c++)
+        cuts[c] = (choir__cut){(int64_t)c * world, world, 1, c};
+    choir__tree_run(LEAVES, rank, world, &lo, &hi);
+    int n = choir__tree_nodes(lo, hi, mine);
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < count; i++)
+            nodes[k * count + i] = rows_sum(mine[k].start, mine[k].leaves, i, 1);
+    const choir__tree_scatter a = {.nodes = on_gpu(8 * count, nodes, &in_block),
+        .node_stride = (size_t)count * sizeof(float),
+        .cuts = cuts,
+        .cut_count = CUTS,
+        .count = count,
+        .leaves = LEAVES,
+        .total = LEAVES,
+        .out = on_gpu(CUTS, got, &out_block),
+        .out_stride = sizeof got,
+        .scale = 0.5f};
+    CHECK_OK(choir__group_tree_scatter(group, &a));
+    CHECK_OK(choir__queue_wait(choir__group_queue(group)));
+    CHECK_OK(device->far->get(got, a.out, sizeof got));
+    for (int c = 0; c < CUTS; c++) {
+        float want = rows_sum(0, LEAVES, c * world + rank, 0.5f);
+        CHECK(memcmp(&want, &got[c], sizeof want) == 0);
+    }
+    choir_group_free(group);
+    return 0;
+}
+
+/* Parts of different sizes, which move within the one buffer. */
+static int uneven_in_place(int rank, int world, void *arg)
+{
+    enum { MOST = 3 * 5 * 1000 };
+    static float x[MOST];
+    int64_t gives[3], takes[3], at = 0;
+    choir_group *group;
+    choir__block *block;
+    CHECK_OK(join(arg, rank, &group));
+    for (int r = 0; r < world; r++) {
+        gives[r] = 1000 * ((rank + 2 * r) % 5);
+        takes[r] = 1000 * ((r + 2 * rank) % 5);
+        for (int64_t i = 0; i < gives[r]; i++)
+            x[at++] = (float)(100000 * rank + 10000 * r + i);
+    }
+    float *data = on_gpu(MOST, x, &block);
+    CHECK_OK(choir_group_all_to_all_uneven(group, data, gives, data, takes, CHOIR_F32, NULL));
+    CHECK_OK(device->far->get(x, data, sizeof x));
+    at = 0;
+    for (int r = 0; r < world; r++)
+        for (int64_t i = 0; i < takes[r]; i++)
+            CHECK(x[at++] == (float)(100000 * r + 10000 * rank + i));
+    choir_group_free(group);
+    return 0;
+}
+
 /* Round the ring, from GPU to GPU, in one batch. */
 static int messages(int rank, int world, void *arg)
 {
@@ -258,6 +350,20 @@ static int no_such_card(int rank, int world, void *arg)
     opts.device = rank ? "cuda:77" : NULL;
     CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
     CHECK(strstr(choir_error_message(), "rank 1: no device 'cuda:77'"));
+    return 0;
+}
+
+/* NCCL gives rank 0 no id. */
+static int no_communicator(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    (void)world;
+    opts.backend = arg;
+    if (rank == 0)
+        setenv("SOFTGPU_NCCL_FAIL", "id", 1);
+    CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
+    CHECK(strstr(choir_error_message(), "rank 0 has no communicator on cuda:0: "));
     return 0;
 }
 
@@ -451,12 +557,15 @@ static void test_trees(void **state)
     (void)state;
     on_all(3, trees);
     on_all(3, rows);
+    on_all(3, deep_tree);
+    on_all(3, many_cuts);
 }
 
 static void test_messages(void **state)
 {
     (void)state;
     on_all(3, messages);
+    on_all(3, uneven_in_place);
 }
 
 static void test_refused(void **state)
@@ -466,6 +575,7 @@ static void test_refused(void **state)
         skip();
     run(2, one_card, "nccl");
     run(2, no_such_card, "nccl");
+    run(2, no_communicator, "nccl");
 }
 
 static void test_failures(void **state)

@@ -10,8 +10,8 @@
  * The end of a communicator, of each kind, waits until no graph is left that captured one of
  * its calls, as NCCL's does. A sum is made of all ranks' data in their order.
  *
- * SOFTGPU_NCCL_FAIL=n: from the n-th group of calls on, a communicator reports a system error.
- */
+ * SOFTGPU_NCCL_FAIL=n: from the n-th group of calls on, a communicator reports a system error;
+ * =id: there is none, for want of an id. */
 #include "gpu.h"
 
 #include <fcntl.h>
@@ -87,6 +87,9 @@ static _Thread_local struct {
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
 {
     identity id = {.magic = 0x50f7, .process = getpid()};
+    const char *when = getenv("SOFTGPU_NCCL_FAIL");
+    if (when && strcmp(when, "id") == 0)
+        return ncclSystemError;
     id.fd = memfd_create("softnccl", MFD_CLOEXEC);
     if (id.fd < 0 || ftruncate(id.fd, sizeof(segment)))
         return ncclSystemError;

@@ -109,7 +109,9 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
     parts p = {call->in, call->out, call->in_counts, call->out_counts,
         (size_t)call->stamp.count * size, size};
     if (call->in == call->out) { /* what comes must not fall on what is yet to go */
-        size_t whole = p.bytes * (size_t)n->base.world;
+        size_t whole = 0;
+        for (int r = 0; r < n->base.world; r++)
+            whole += p.in_counts ? (size_t)p.in_counts[r] * size : p.bytes;
         char *aside = choir__nccl_scratch(n, whole + 1);
         if (!aside || choir__nccl_copy(n, aside, call->in, whole))
             return choir__nccl_stopped(n);
@@ -145,16 +147,14 @@ static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gat
 
 /* --- rows --- */
 
-enum { CUTS_A_GROUP = 32 };
-
 /* Each rank's rows of every cut to all others, in place of all of it. */
 static choir_status gather_rows(choir__nccl *n, const choir__call *call)
 {
     const choir__gather_rows *a = call->rows;
     size_t size = choir_dtype_size(a->dtype);
     int rank = n->base.rank, world = n->base.world;
-    for (int first = 0; first < a->cut_count; first += CUTS_A_GROUP) {
-        int end = first + CUTS_A_GROUP < a->cut_count ? first + CUTS_A_GROUP : a->cut_count;
+    for (int first = 0; first < a->cut_count; first += CHOIR__NCCL_CUTS) {
+        int end = choir__min(first + CHOIR__NCCL_CUTS, a->cut_count);
         for (int i = first; i < end && a->mine; i++) {
             int64_t lo, own = choir__cut_part(&a->cuts[i], rank, world, &lo);
             if (choir__nccl_copy(n, (char *)a->all + (size_t)(a->cuts[i].at + lo) * size,

@@ -126,8 +126,10 @@ static choir_status open_comm(choir__nccl *n)
     if (result == ncclSuccess)
         result = ncclCommInitRankConfig(&n->comm, n->base.world, id, n->base.rank, &config);
     choir_status status = choir__nccl_done(n, result, "a communicator");
-    if (!status && result != ncclSuccess && result != ncclInProgress)
-        status = CHOIR_ERR_DEVICE;
+    if (!status && result != ncclSuccess && result != ncclInProgress) /* none to ask after */
+        status = choir__error(CHOIR_ERR_DEVICE,
+            "backend nccl: rank %d has no communicator on %s: %s; NCCL_DEBUG=WARN says more",
+            n->base.rank, choir_device_name(n->device), ncclGetErrorString(result));
     pthread_mutex_unlock(&n->lock);
     return status;
 }

@@ -28,6 +28,9 @@
 #include "comm/reduce.h"
 #include "comm/rows.h"
 
+/* Of rows' cuts, so many are in a group of NCCL's, which has room for so much at a time. */
+enum { CHOIR__NCCL_CUTS = 32 };
+
 typedef struct choir__nccl {
     choir__engine base;
     choir__engine *host;  /* this group's, for the host's memory */

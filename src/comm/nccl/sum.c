@@ -20,13 +20,16 @@ typedef struct sources {
     int count;
 } sources;
 
-/* False: there are too many. leaves 0: a node a rank. */
+/* False: there are too many, or more leaves than add.cu's stack is deep for. leaves 0: a node a
+ * rank. */
 static bool find_sources(const choir__nccl *n, const choir__call *call, sources *s)
 {
     choir__node nodes[CHOIR__MAX_NODES];
     int world = n->base.world;
+    bool tree =
+        call->stamp.kind == CHOIR__TREE_REDUCE || call->stamp.kind == CHOIR__TREE_SCATTER;
     s->count = 0;
-    if (world >= CHOIR__NCCL_SOURCES)
+    if (world >= CHOIR__NCCL_SOURCES || (tree && call->stamp.root >> CHOIR__NCCL_DEPTH))
         return false;
     for (int r = 0; r < world; r++) {
         int64_t lo, hi;
@@ -315,6 +318,29 @@ static choir_status add_rows(
     return CHOIR_OK;
 }
 
+/* Cuts [first, end): every rank's rows of my nodes to it, mine of theirs to scratch. */
+static choir_status scatter_cuts(
+    const job *j, const choir__tree_scatter *a, int first, int end, char *scratch)
+{
+    choir__nccl *n = j->n;
+    int rank = n->base.rank, world = n->base.world;
+    ncclGroupStart();
+    for (int i = first; i < end; i++)
+        for (int r = 0; r < world; r++) {
+            int64_t lo, theirs = choir__cut_part(&a->cuts[i], r, world, &lo), from;
+            if (r == rank)
+                continue;
+            for (int k = 0; k < nodes_of(&j->all, rank); k++)
+                choir__nccl_send(n,
+                    j->in + (size_t)k * j->stride + (size_t)(a->cuts[i].at + lo) * j->size,
+                    (size_t)theirs * j->size, r);
+            size_t part = (size_t)choir__cut_part(&a->cuts[i], rank, world, &from) * j->size;
+            for (int k = 0; k < nodes_of(&j->all, r); k++, scratch += part)
+                choir__nccl_receive(n, scratch, part, r);
+        }
+    return choir__nccl_end(n);
+}
+
 choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
 {
     const choir__tree_scatter *a = call->rows;
@@ -326,27 +352,17 @@ choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
         .scale = (double)a->scale};
     int rank = n->base.rank, world = n->base.world;
     find_sources(n, call, &j.all);
-    int mine = nodes_of(&j.all, rank), others = j.all.count - mine;
-    size_t own = (size_t)choir__cuts_part(a->cuts, a->cut_count, rank, world) * j.size, at = 0;
+    int others = j.all.count - nodes_of(&j.all, rank);
+    size_t own = (size_t)choir__cuts_part(a->cuts, a->cut_count, rank, world) * j.size;
     char *scratch = choir__nccl_scratch(n, (size_t)others * own + 1);
     if (!scratch)
         return choir__nccl_stopped(n);
-    ncclGroupStart();
-    for (int i = 0; i < a->cut_count; i++)
-        for (int r = 0; r < world; r++) {
-            int64_t lo, theirs = choir__cut_part(&a->cuts[i], r, world, &lo), from;
-            if (r == rank)
-                continue;
-            for (int k = 0; k < mine; k++)
-                choir__nccl_send(n,
-                    j.in + (size_t)k * j.stride + (size_t)(a->cuts[i].at + lo) * j.size,
-                    (size_t)theirs * j.size, r);
-            size_t part = (size_t)choir__cut_part(&a->cuts[i], rank, world, &from) * j.size;
-            for (int k = 0; k < nodes_of(&j.all, r); k++, at += part)
-                choir__nccl_receive(n, scratch + at, part, r);
-        }
-    if (choir__nccl_end(n))
-        return choir__nccl_stopped(n);
+    for (int first = 0; first < a->cut_count; first += CHOIR__NCCL_CUTS) {
+        int end = choir__min(first + CHOIR__NCCL_CUTS, a->cut_count);
+        size_t before = (size_t)choir__cuts_part(a->cuts, first, rank, world) * j.size;
+        if (scatter_cuts(&j, a, first, end, scratch + (size_t)others * before))
+            return choir__nccl_stopped(n);
+    }
     for (int i = 0; i < a->cut_count; i++) {
         int64_t lo, part = choir__cut_part(&a->cuts[i], rank, world, &lo);
         if (add_rows(&j, a, &a->cuts[i], scratch))
