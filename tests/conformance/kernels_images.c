@@ -57,6 +57,16 @@ static const int64_t pools[][6] = {{1, 1, 1, 1, 1, 1}, {2, 7, 7, 33, 1, 1}, {1, 
     {2, 6, 6, 17, 3, 3}, {1, 13, 13, 8, 6, 6}, {1, 3, 4, 65, 5, 7}, {1, 65, 33, 3, 1, 1},
     {3, 1, 9, 5, 1, 4}, {2, 30, 17, 72, 7, 7}};
 
+/* Of no images: before all else, while a device has no scratch memory yet. */
+static void no_images(void **state)
+{
+    (void)state;
+    trial t = TRIAL(group_norm_backward, .pixels = 9, .cols = 12, .groups = 3);
+    take_wide(&t, AT(group_norm_backward, ggamma), 12);
+    take_wide(&t, AT(group_norm_backward, gbeta), 12);
+    check(t);
+}
+
 static void adaptive_pool(void **state)
 {
     (void)state;
@@ -104,6 +114,7 @@ static void adaptive_pool_backward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_images),
         cmocka_unit_test(group_norm),
         cmocka_unit_test(group_norm_backward),
         cmocka_unit_test(adaptive_pool),

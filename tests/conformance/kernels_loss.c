@@ -36,6 +36,33 @@ static int64_t ignored_one(int variant)
     return variant % 3 == 0 ? 0 : variant % 3 == 1 ? 3 : 1;
 }
 
+/* Of no rows, and gradients of no leaves: before all else, while a device has no scratch memory
+ * yet. */
+static void nothing(void **state)
+{
+    (void)state;
+    for (int mean = 0; mean < 2; mean++) {
+        choir__row_losses losses = mean ? CHOIR__ROWS_MEAN : CHOIR__ROWS_SUM;
+        trial t = TRIAL(cross_entropy, .cols = 10, .ignore_index = IGNORE, .losses = losses);
+        take_wide(&t, AT(cross_entropy, loss), 1);
+        take_wide(&t, AT(cross_entropy, count), 1);
+        check(t);
+    }
+    trial t = TRIAL(nll, .cols = 10, .ignore_index = IGNORE);
+    take(&t, AT(nll, loss), 1);
+    take(&t, AT(nll, count), 1);
+    check(t);
+    for (int more = 0; more < 2; more++) {
+        t = TRIAL(embedding_backward, .rows = 3, .cols = 17, .scale = 1, .accumulate = more);
+        t.no_half = true;
+        if (more)
+            update(&t, AT(embedding_backward, y), 3 * 17, uniform(3 * 17, -1, 1));
+        else
+            take(&t, AT(embedding_backward, y), 3 * 17);
+        check(t);
+    }
+}
+
 static void cross_entropy(void **state)
 {
     (void)state;
@@ -381,6 +408,7 @@ static void pair_loss_backward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing),
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(cross_entropy_backward),
         cmocka_unit_test(pair_loss),

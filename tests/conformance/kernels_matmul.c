@@ -200,6 +200,20 @@ static void conv_backward_input(void **state)
     }
 }
 
+/* The gradients of no images: before all else, while a device has no scratch memory yet. */
+static void no_images(void **state)
+{
+    (void)state;
+    for (int groups = 1; groups < 3; groups++) {
+        choir__conv_shape s =
+            with_output((choir__conv_shape)CONV(0, 5, 5, 4, 6, 3, 3, groups, 1, 1, 1, 1, 1, 1));
+        trial t = TRIAL(conv_backward_weight, .s = s);
+        take_wide(&t, AT(conv_backward_weight, gw), sizes_of(s).w);
+        take_wide(&t, AT(conv_backward_weight, gbias), s.o);
+        check(t);
+    }
+}
+
 static void conv_backward_weight(void **state)
 {
     (void)state;
@@ -278,6 +292,7 @@ static void pool_backward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_images),
         cmocka_unit_test(matmul),
         cmocka_unit_test(matmul_panels),
         cmocka_unit_test(matmul_views),

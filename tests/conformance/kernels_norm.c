@@ -83,6 +83,24 @@ static void layer_norm_backward(void **state)
     }
 }
 
+/* Of no rows, and of no columns: before all else, while a device has no scratch memory yet. */
+static void nothing(void **state)
+{
+    (void)state;
+    trial t = TRIAL(layer_norm_weights, .cols = 17);
+    take_wide(&t, AT(layer_norm_weights, ggamma), 17);
+    take_wide(&t, AT(layer_norm_weights, gbeta), 17);
+    check(t);
+    for (int64_t cols = 0; cols < 18; cols += 17) {
+        t = TRIAL(batch_norm_backward, .rows = cols ? 0 : 3, .cols = cols, .train = true);
+        give_wide(&t, AT(batch_norm_backward, mean), cols, uniform(cols, 0, 1));
+        give_wide(&t, AT(batch_norm_backward, rstd), cols, uniform(cols, 0.5f, 1));
+        take_wide(&t, AT(batch_norm_backward, ggamma), cols);
+        take_wide(&t, AT(batch_norm_backward, gbeta), cols);
+        check(t);
+    }
+}
+
 static void layer_norm_weights(void **state)
 {
     (void)state;
@@ -497,6 +515,7 @@ static void position_independence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing),
         cmocka_unit_test(layer_norm),
         cmocka_unit_test(layer_norm_offset),
         cmocka_unit_test(layer_norm_backward),

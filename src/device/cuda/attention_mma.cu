@@ -58,6 +58,7 @@ static __device__ inline void put_rows(T *tile, const float (&sum)[D / 8][4], fl
 {
     int lane = lane_id(), g = lane / 4, q = lane % 4 * 2;
     __syncwarp();
+#pragma unroll
     for (int n = 0; n < D / 8; n++) {
         T *at = tile + g * (D + GAP) + n * 8 + q;
         *(uint32_t *)at = pack<T>(sum[n][0] * low, sum[n][1] * low);
@@ -150,12 +151,12 @@ static __device__ inline void soften(
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         float base = top == -INFINITY ? 0 : top * c; /* no key seen yet */
-        float shrink = exp2f(r.top[half] * c - base);
+        float shrink = exp2_quick(r.top[half] * c - base);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; i++)
-                sum += s[n][i] = exp2f(s[n][i] * c - base);
+                sum += s[n][i] = exp2_quick(s[n][i] * c - base);
         r.top[half] = top;
         r.sum[half] = r.sum[half] * shrink + sum;
 #pragma unroll
@@ -201,6 +202,7 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
     float c = bias ? 1 : k.n.scale * LOG2E;
     float s[M][KEYS / 8][4], out[M][D / 8][4];
     running r[M];
+#pragma unroll
     for (int m = 0; m < M; m++) {
         clear(out[m]);
         r[m] = {{-INFINITY, -INFINITY}, {0, 0}};
@@ -223,6 +225,7 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
         bool all = all_see(k.n, t0 + row, 16 * M, j * KEYS, KEYS);
         const T *kt = x.k[j & 1][0], *vt = x.v[j & 1][0];
         uint32_t first[4], second[2][2];
+#pragma unroll
         for (int m = 0; m < M; m++)
             clear(s[m]);
 #pragma unroll
@@ -266,6 +269,7 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
     for (int m = 0; m < M; m++) {
         float inverse[2];
         int t = t0 + row + 16 * m;
+#pragma unroll
         for (int half = 0; half < 2; half++) {
             float sum = r[m].sum[half];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -359,7 +363,7 @@ template <class T, int D> static __global__ void __launch_bounds__(256) attentio
                 float z = p[n][i] * k.n.scale * LOG2E;
                 if (bias && seen)
                     z += get(bias + t * k.bias.stride[2] + s) * LOG2E;
-                p[n][i] = seen ? exp2f(z - x.lse[half][col]) : 0;
+                p[n][i] = seen ? exp2_quick(z - x.lse[half][col]) : 0;
                 gs[n][i] = p[n][i] * (gs[n][i] - x.delta[half][col]);
             }
         weigh<D, STEP>(gv, p, x.step[half][1][0]);
@@ -392,6 +396,7 @@ static __global__ void __launch_bounds__(256) attention_queries(attend k)
     const T *bias = bias_of<T>(k.bias, b, h);
     float p[STEP / 8][4], gs[STEP / 8][4], gq[D / 8][4], lse[2], delta[2];
     clear(gq);
+#pragma unroll
     for (int half = 0; half < 2; half++) {
         lse[half] = lse_at(k, head, t0 + row + g + 8 * half);
         delta[half] = delta_at(k, head, t0 + row + g + 8 * half);
@@ -431,7 +436,7 @@ static __global__ void __launch_bounds__(256) attention_queries(attend k)
                 float z = p[n][i] * k.n.scale * LOG2E;
                 if (bias && seen)
                     z += get(bias + t * k.bias.stride[2] + s) * LOG2E;
-                gs[n][i] = seen ? exp2f(z - lse[i / 2]) * (gs[n][i] - delta[i / 2]) : 0;
+                gs[n][i] = seen ? exp2_quick(z - lse[i / 2]) * (gs[n][i] - delta[i / 2]) : 0;
             }
         weigh<D, STEP>(gq, gs, x.step[half][0][0]);
     }

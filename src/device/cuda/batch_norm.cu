@@ -289,8 +289,7 @@ template <class T> static void backward(const choir__k_batch_norm_backward *k)
 {
     bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->y, k->gy, k->gx, k->gresidual);
     matrix m = matrix_for_sums<T>(1, k->rows, k->cols, whole);
-    wide<T> *share =
-        (wide<T> *)choir__cuda_scratch(1, (size_t)(2 * k->cols + 1) * sizeof(wide<T>));
+    wide<T> *share = (wide<T> *)choir__cuda_scratch(1, (size_t)(2 * k->cols) * sizeof(wide<T>));
     batch_gradients<T> fin = {*k, share};
     bool keep = k->gresidual;
     if (!share)

@@ -174,7 +174,7 @@ template <class T, class Op, int UNROLL> __global__ void sum_tile(sums_args<Op> 
 template <class T, int UNROLL = 4, class Op> double *sum_columns(const matrix &m, const Op &op)
 {
     size_t bytes = (size_t)(m.images * 2 * m.cols * m.splits) * sizeof(double);
-    double *partial = (double *)choir__cuda_scratch(0, bytes + 1);
+    double *partial = (double *)choir__cuda_scratch(0, bytes);
     if (partial && blocks_of(m) > 0)
         launch(sum_tile<T, Op, UNROLL>, (unsigned)blocks_of(m), BLOCK, 0,
             sums_args<Op>{m, op, partial});

@@ -278,7 +278,7 @@ template <class T> static void backward(const choir__k_group_norm_backward *k)
     bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->gy, k->gx);
     matrix m = matrix_for_sums<T>(k->n, k->pixels, k->cols, whole);
     double *partial = sum_columns<T, 2>(m, group_gradient_sums<T>{*k});
-    W *avg_g = (W *)choir__cuda_scratch(1, (size_t)(2 * groups + 1) * sizeof(W));
+    W *avg_g = (W *)choir__cuda_scratch(1, (size_t)(2 * groups) * sizeof(W));
     W *avg_dot = avg_g + groups;
     if (!partial || !avg_g)
         return;

@@ -70,6 +70,29 @@ template <class F> void choose(choir_dtype dtype, F f)
     }
 }
 
+/* --- 16 bytes at a time, the widest access a thread has --- */
+
+/* One access in any case: what is plainly loaded or stored, a compiler may cut up. */
+__device__ inline uint4 load_16(const void *p)
+{
+#ifdef CHOIR_SOFT_GPU
+    uint4 words;
+    memcpy(&words, p, sizeof words);
+    return words;
+#else
+    return __ldca((const uint4 *)p);
+#endif
+}
+
+__device__ inline void store_16(void *p, uint4 words)
+{
+#ifdef CHOIR_SOFT_GPU
+    memcpy(p, &words, sizeof words);
+#else
+    __stwb((uint4 *)p, words);
+#endif
+}
+
 /* --- launching --- */
 
 __device__ inline int64_t first_thread()

@@ -178,7 +178,7 @@ struct likelihood {
 };
 
 /* One block, as finish_losses. */
-template <class T> __global__ void nll(likelihood l)
+template <class T> __global__ void __launch_bounds__(FINISH_THREADS) nll(likelihood l)
 {
     typedef wide<T> V;
     const choir__k_nll &k = l.k;

@@ -22,7 +22,8 @@ inline unsigned finish_threads(int64_t rows)
 }
 
 /* Rows are added in f64, each thread's in order, then the threads'. */
-template <class T> __global__ void finish_losses(row_losses k)
+template <class T>
+__global__ void __launch_bounds__(FINISH_THREADS) finish_losses(row_losses k)
 {
     typedef wide<T> V;
     double total = 0, counted = 0;

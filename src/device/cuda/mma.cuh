@@ -126,6 +126,12 @@ __device__ inline void load_second_turned(uint32_t (&b)[2][2], const T *tile, in
     }
 }
 
+/* 2^x by the unit for it alone; what is less than 2^-126 is 0. */
+__device__ inline float exp2_quick(float x)
+{
+    return exp2f(x);
+}
+
 /* 16 bytes from device to shared memory, in the background; zeros where they are not there. */
 __device__ inline void copy16(void *to, const void *from, bool there)
 {
@@ -203,6 +209,13 @@ __device__ inline void load_second_turned(uint32_t (&b)[2][2], const T *tile, in
                  : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
                  : "r"(at)
                  : "memory");
+}
+
+__device__ inline float exp2_quick(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 __device__ inline void copy16(void *to, const void *from, bool there)

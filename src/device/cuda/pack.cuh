@@ -30,7 +30,9 @@ template <class T>
 __device__ inline void store(T *p, const pack<T> &v, int64_t left, bool whole)
 {
     if (whole) {
-        *(pack<T> *)p = v;
+        uint4 words;
+        memcpy(&words, (const void *)&v, sizeof words);
+        store_16(p, words);
         return;
     }
     for (int i = 0; i < pack<T>::N; i++)

@@ -3,12 +3,14 @@
  * Who adds what follows from the shape alone. Along rows, a warp or a block adds a row; where
  * there are few rows and they are long, each is cut into parts that are added in a second pass.
  * Down columns, a block adds a strip of rows, a thread a slot of columns, and the strips are
- * added in a second pass. A sum's terms are thus added some hundred at a time at most by one
- * thread, which is what keeps f32 exact enough. */
+ * added in a second pass. Parts and strips are cut for two ends: that there are blocks enough,
+ * and that a thread adds TERMS at most to one number (more where there are more than ENOUGH
+ * parts' worth of them), which is what keeps f32 exact enough. */
 #include "device/cuda/vector.cuh"
 
-/* Terms of a part of a row, at least; and blocks that are enough to fill any GPU. */
-enum { PART = 4096, ENOUGH = 1024 };
+/* Terms of a part of a row, at least; blocks that are enough to fill any GPU, and parts of one
+ * sum at most; what a thread adds. */
+enum { PART = 4096, ENOUGH = 1024, TERMS = 128 };
 
 static int64_t up(int64_t n, int64_t to)
 {
@@ -65,7 +67,9 @@ template <class T, class Y> static void launch_row_sums(const row_sums &k)
 
 static void launch_rows(const choir__k_sum *k)
 {
+    int64_t n = 16 / (int64_t)choir_dtype_size(k->dtype), a_part = n * TERMS * row_threads(INT64_MAX).x;
     int64_t parts = k->rows >= ENOUGH ? 1 : choir__min(up(ENOUGH, k->rows), up(k->cols, PART));
+    parts = choir__max(parts, choir__min(ENOUGH, up(k->cols, a_part)));
     int64_t part_cols = choir__max(1, up(up(k->cols, choir__max(1, parts)), 64)) * 64;
     parts = choir__max(1, up(k->cols, part_cols));
     row_sums s = {k->x, k->y, k->rows, k->cols, parts, part_cols, k->scale}, joint = s;
@@ -152,6 +156,7 @@ static void launch_columns(const choir__k_sum *k)
     int64_t n = 16 / (int64_t)choir_dtype_size(k->dtype);
     int64_t across = up(k->cols, ACROSS * (k->cols % n == 0 ? n : 1));
     int64_t strips = choir__min(up(ENOUGH, across), up(k->rows, 4 * DOWN));
+    strips = choir__max(strips, choir__min(ENOUGH, up(k->rows, TERMS * DOWN)));
     int64_t strip_rows = choir__max(1, up(k->rows, choir__max(1, strips)));
     strips = choir__max(1, up(k->rows, strip_rows));
     column_sums s = {k->x, k->y, k->rows, k->cols, strips, strip_rows, k->scale}, joint = s;

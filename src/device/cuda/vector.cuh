@@ -53,27 +53,6 @@ template <class F> void choose_access(choir_dtype dtype, int lead, F f)
     });
 }
 
-/* One access in any case: what is plainly loaded or stored, a compiler may cut up. */
-__device__ inline uint4 load_16(const void *p)
-{
-#ifdef CHOIR_SOFT_GPU
-    uint4 words;
-    memcpy(&words, p, sizeof words);
-    return words;
-#else
-    return __ldca((const uint4 *)p);
-#endif
-}
-
-__device__ inline void store_16(void *p, uint4 words)
-{
-#ifdef CHOIR_SOFT_GPU
-    memcpy(p, &words, sizeof words);
-#else
-    __stwb((uint4 *)p, words);
-#endif
-}
-
 /* A whole slot; x is aligned for it. */
 template <class A>
 __device__ inline void load_slot(typename A::V (&v)[A::N], const typename A::T *x)
