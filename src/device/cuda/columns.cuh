@@ -130,41 +130,52 @@ __device__ inline void join_tile(
     to[c * m.splits + p.split] = sum;
 }
 
-/* UNROLL: rows loaded before the first of them is used. */
-template <class T, class Op, int UNROLL> __global__ void sum_tile(sums_args<Op> k)
+/* A thread's sums. UNROLL: rows loaded before the first of them is used. `whole` is a constant
+ * where this is called: asked at each load, it would keep all but one of them waiting. */
+template <class T, class Op, int UNROLL>
+__device__ __forceinline__ void sum_rows(const sums_args<Op> &k, const place &p, bool whole,
+    double (&all_a)[pack<T>::N], double (&all_b)[pack<T>::N])
 {
     typedef wide<T> W;
     enum { N = pack<T>::N };
-    __shared__ double part[BLOCK * N];
-    const place p = place_of<T>(k.m);
-    const bool whole = k.m.whole;
-    const int64_t cols = k.m.cols;
     typename Op::held h;
     W a[N], b[N];
+    int n = (int)((p.end - p.first + p.step - 1) / p.step), j = 0;
+    int64_t r = p.first, i = p.base + r * k.m.cols, down = p.step * k.m.cols;
+    for (int e = 0; e < N; e++)
+        a[e] = b[e] = 0;
+    k.op.begin(h, p, whole);
+    k.op.first(h, k.op.read(p, r, i, whole));
+    for (; j + UNROLL <= n; j += UNROLL) {
+        typename Op::row q[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            q[u] = k.op.read(p, r + u * p.step, i + u * down, whole);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            k.op.add(h, p, i + u * down, q[u], whole, a, b);
+        r += UNROLL * p.step;
+        i += UNROLL * down;
+    }
+    for (; j < n; j++, r += p.step, i += down)
+        k.op.add(h, p, i, k.op.read(p, r, i, whole), whole, a, b);
+    for (int e = 0; e < N; e++)
+        k.op.total(h, n, e, a[e], b[e], &all_a[e], &all_b[e]);
+}
+
+template <class T, class Op, int UNROLL> __global__ void sum_tile(sums_args<Op> k)
+{
+    enum { N = pack<T>::N };
+    __shared__ double part[BLOCK * N];
+    const place p = place_of<T>(k.m);
+    const int64_t cols = k.m.cols;
     double all_a[N], all_b[N];
     for (int e = 0; e < N; e++)
-        a[e] = b[e] = 0, all_a[e] = all_b[e] = 0;
-    if (p.left > 0 && p.first < p.end) {
-        int n = (int)((p.end - p.first + p.step - 1) / p.step), j = 0;
-        int64_t r = p.first, i = p.base + r * cols, down = p.step * cols;
-        k.op.begin(h, p, whole);
-        k.op.first(h, k.op.read(p, r, i, whole));
-        for (; j + UNROLL <= n; j += UNROLL) {
-            typename Op::row q[UNROLL];
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                q[u] = k.op.read(p, r + u * p.step, i + u * down, whole);
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                k.op.add(h, p, i + u * down, q[u], whole, a, b);
-            r += UNROLL * p.step;
-            i += UNROLL * down;
-        }
-        for (; j < n; j++, r += p.step, i += down)
-            k.op.add(h, p, i, k.op.read(p, r, i, whole), whole, a, b);
-        for (int e = 0; e < N; e++)
-            k.op.total(h, n, e, a[e], b[e], &all_a[e], &all_b[e]);
-    }
+        all_a[e] = all_b[e] = 0;
+    if (p.left > 0 && p.first < p.end && k.m.whole)
+        sum_rows<T, Op, UNROLL>(k, p, true, all_a, all_b);
+    else if (p.left > 0 && p.first < p.end)
+        sum_rows<T, Op, UNROLL>(k, p, false, all_a, all_b);
     double *to = k.partial + p.image * 2 * cols * k.m.splits;
     join_tile<N>(k.m, p, all_a, part, to);
     join_tile<N>(k.m, p, all_b, part, to + cols * k.m.splits);
@@ -265,13 +276,11 @@ template <class Op> struct map_args {
     Op op;
 };
 
-template <class T, class Op, int UNROLL> __global__ void map_tile(map_args<Op> k)
+/* A thread's rows; `whole` as in sum_rows. */
+template <class T, class Op, int UNROLL>
+__device__ __forceinline__ void map_rows(const map_args<Op> &k, const place &p, bool whole)
 {
-    const place p = place_of<T>(k.m);
-    const bool whole = k.m.whole;
     typename Op::held h;
-    if (p.left <= 0)
-        return;
     int64_t r = p.first, i = p.base + r * k.m.cols, down = p.step * k.m.cols;
     k.op.begin(h, p, whole);
     for (; r + (UNROLL - 1) * p.step < p.end; r += UNROLL * p.step, i += UNROLL * down) {
@@ -285,6 +294,15 @@ template <class T, class Op, int UNROLL> __global__ void map_tile(map_args<Op> k
     }
     for (; r < p.end; r += p.step, i += down)
         k.op.write(h, p, i, k.op.read(p, r, i, whole), whole);
+}
+
+template <class T, class Op, int UNROLL> __global__ void map_tile(map_args<Op> k)
+{
+    const place p = place_of<T>(k.m);
+    if (p.left > 0 && k.m.whole)
+        map_rows<T, Op, UNROLL>(k, p, true);
+    else if (p.left > 0)
+        map_rows<T, Op, UNROLL>(k, p, false);
 }
 
 template <class T, int UNROLL = 4, class Op> void map_columns(const matrix &m, const Op &op)

@@ -52,19 +52,15 @@ template <class T, int PACKS> struct layer_row {
 
 /* --- forward --- */
 
-/* The row that is normalised, x or x + add, which is written on the way. */
+/* The row that is normalised is x + add, which is written on the way. */
 template <class T>
-__device__ inline pack<T> fused(
-    const choir__k_layer_norm &k, int64_t i, int64_t left, bool whole)
+__device__ inline void add_and_keep(
+    const choir__k_layer_norm &k, pack<T> &x, int64_t i, int64_t left, bool whole)
 {
-    pack<T> x = load((const T *)k.x + i, left, whole);
-    if (!k.add)
-        return x;
     pack<T> add = load((const T *)k.add + i, left, whole);
     for (int e = 0; e < pack<T>::N; e++)
         put(&x.at[e], get(&x.at[e]) + get(&add.at[e]));
     store((T *)k.sum + i, x, left, whole);
-    return x;
 }
 
 template <class T, int TEAM, int PACKS>
@@ -79,8 +75,21 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
         return;
     layer_row<T, PACKS> x;
     W sum = 0, var = 0;
+    auto fetch = [&](int j, int64_t c) {
+        x.at[j] = load((const T *)k.x + first + c, cols - c, whole);
+    };
+    auto fuse = [&](int j, int64_t c) {
+        add_and_keep(k, x.at[j], first + c, cols - c, whole);
+    };
+    if (PACKS)
+        each_pack<T, TEAM, PACKS>(cols, fetch); /* all before the first is used */
+    if (PACKS && k.add)
+        each_pack<T, TEAM, PACKS>(cols, fuse);
     each_pack<T, TEAM, PACKS>(cols, [&](int j, int64_t c) {
-        x.at[j] = fused<T>(k, first + c, cols - c, whole);
+        if (!PACKS)
+            fetch(j, c);
+        if (!PACKS && k.add)
+            fuse(j, c);
         for (int e = 0; e < N; e++)
             sum += get(&x.at[j].at[e]); /* beyond the row: 0 */
     });
