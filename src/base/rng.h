@@ -7,7 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline void choir__philox(uint64_t key, uint64_t hi, uint64_t lo, uint32_t out[4])
+/* GPUs' kernels have the same two. */
+#ifdef __CUDACC__
+#define CHOIR__BOTH __host__ __device__
+#else
+#define CHOIR__BOTH
+#endif
+
+CHOIR__BOTH static inline void choir__philox(
+    uint64_t key, uint64_t hi, uint64_t lo, uint32_t out[4])
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32);
@@ -25,7 +33,7 @@ static inline void choir__philox(uint64_t key, uint64_t hi, uint64_t lo, uint32_
 }
 
 /* [0, 1), 24 bits. */
-static inline float choir__unit(uint32_t bits)
+CHOIR__BOTH static inline float choir__unit(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }

@@ -4,34 +4,18 @@
  * stack, as choir__reduce does for a block of them: the same additions in the same order, so
  * the same bits. What is added has just come over NVLink or a network, each many times slower
  * than the GPU's memory; one element a thread, coalesced, is fast enough beside them. */
-#ifdef CHOIR_SOFT_GPU
-#include "softgpu.h"
-#else
-#include <cuda_runtime.h>
-#endif
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "comm/nccl/add.h"
+#include "device/cuda/number.cuh"
 
 namespace
 {
 
 enum { BLOCK = 256, MOST_BLOCKS = 2048 };
 
-__device__ inline float get(const float *p) { return *p; }
-__device__ inline double get(const double *p) { return *p; }
-__device__ inline float get(const __nv_bfloat16 *p) { return __bfloat162float(*p); }
-__device__ inline float get(const __half *p) { return __half2float(*p); }
-__device__ inline void put(float *p, float x) { *p = x; }
-__device__ inline void put(double *p, double x) { *p = x; }
-__device__ inline void put(__nv_bfloat16 *p, float x) { *p = __float2bfloat16(x); }
-__device__ inline void put(__half *p, float x) { *p = __float2half(x); }
-
-/* V: what T is added in. No contraction: scale comes after the sum, in an operation of its
- * own. */
-template <class T, class V> __global__ void add(choir__nccl_addition a)
+/* No contraction: scale comes after the sum, in an operation of its own. */
+template <class T> __global__ void add(choir__nccl_addition a)
 {
+    typedef wide<T> V;
     V scale = (V)a.scale;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.n;
          i += (int64_t)gridDim.x * blockDim.x) {
@@ -76,10 +60,10 @@ extern "C" cudaError_t choir__nccl_launch_add(const choir__nccl_addition *a, cud
     int64_t blocks = (a->n + BLOCK - 1) / BLOCK;
     unsigned grid = (unsigned)(blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : (int64_t)MOST_BLOCKS);
     switch (a->dtype) {
-    case CHOIR_F64: return launch(add<double, double>, grid, BLOCK, *a, stream);
-    case CHOIR_BF16: return launch(add<__nv_bfloat16, float>, grid, BLOCK, *a, stream);
-    case CHOIR_F16: return launch(add<__half, float>, grid, BLOCK, *a, stream);
-    default: return launch(add<float, float>, grid, BLOCK, *a, stream);
+    case CHOIR_F64: return launch(add<double>, grid, BLOCK, *a, stream);
+    case CHOIR_BF16: return launch(add<bf16>, grid, BLOCK, *a, stream);
+    case CHOIR_F16: return launch(add<f16>, grid, BLOCK, *a, stream);
+    default: return launch(add<float>, grid, BLOCK, *a, stream);
     }
 }
 

@@ -4,7 +4,7 @@
  * the quick units (vector.cuh). What would be inf * 0 far from 0 is clamped before it is. */
 #include "device/cuda/vector.cuh"
 
-template <class T> __device__ inline wide<T> sigmoid(wide<T> x)
+template <class T> __device__ inline wide<T> sigmoid_for(wide<T> x)
 {
     typedef wide<T> V;
     return ratio_for<T>(V(1), V(1) + exp_for<T>(-x));
@@ -96,7 +96,7 @@ template <class A> __global__ void unary(flat<choir__k_unary> f)
         case CHOIR__LOG: EACH(log(v[j]));
         case CHOIR__SQRT: EACH(sqrt(v[j]));
         case CHOIR__TANH: EACH(tanh(v[j]));
-        case CHOIR__SIGMOID: EACH(sigmoid<T>(v[j]));
+        case CHOIR__SIGMOID: EACH(sigmoid_for<T>(v[j]));
         case CHOIR__RELU: EACH(v[j] < V(0) ? V(0) : v[j]);
         case CHOIR__GELU: EACH(gelu(v[j]));
         case CHOIR__GELU_TANH: EACH(gelu_tanh<T>(v[j]));

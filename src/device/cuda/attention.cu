@@ -71,7 +71,7 @@ template <class T> static __global__ void row_products(attend k)
 static bool make_y(attend *k)
 {
     choir__attention_shape *n = &k->n;
-    size_t sum = k->dtype == CHOIR_F64 ? 8 : 4;
+    size_t sum = wide_size(k->dtype);
     attend again = *k;
     k->y.p = again.y.p = choir__cuda_scratch(
         Y_SLOT, (size_t)(n->b * n->h * n->t * n->d) * choir_dtype_size(k->dtype));
@@ -87,7 +87,7 @@ static bool make_y(attend *k)
 extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward *args)
 {
     const choir__attention_shape *n = &args->n;
-    size_t sum = args->dtype == CHOIR_F64 ? 8 : 4;
+    size_t sum = wide_size(args->dtype);
     attend k = {};
     if (empty(n) || !n->s)
         return;

@@ -128,16 +128,6 @@ static __device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, 
         }
 }
 
-static __device__ inline float power(float x)
-{
-    return expf(x);
-}
-
-static __device__ inline double power(double x)
-{
-    return exp(x);
-}
-
 /* Over the 16 threads that share rows. */
 template <class V> static __device__ inline V row_max(V v)
 {
@@ -195,10 +185,10 @@ static __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
                 top[i] = s[i][j] > top[i] ? s[i][j] : top[i];
             }
             top[i] = row_max(top[i]);
-            V base = top[i] == -INFINITY ? V(0) : top[i], shrink = power(before - base);
+            V base = top[i] == -INFINITY ? V(0) : top[i], shrink = exp(before - base);
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                mine += s[i][j] = power(s[i][j] - base);
+                mine += s[i][j] = exp(s[i][j] - base);
             sum[i] = sum[i] * shrink + row_sum(mine);
 #pragma unroll
             for (int j = 0; j < J; j++)
@@ -239,7 +229,7 @@ static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &
         for (int j = 0; j < 4; j++) {
             int key = s0 + tx + 16 * j;
             bool seen = sees(k.n, t, key) && lse != -INFINITY;
-            p[i][j] = seen ? power(dressed(k, bias, p[i][j], t, key) - lse) : V(0);
+            p[i][j] = seen ? exp(dressed(k, bias, p[i][j], t, key) - lse) : V(0);
             gs[i][j] = seen ? p[i][j] * (gs[i][j] - delta) : V(0);
         }
     }

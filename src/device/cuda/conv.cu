@@ -132,18 +132,6 @@ static int64_t at_a_time(int64_t count, int64_t bytes)
     return choir__min(count, choir__max(fit, 1));
 }
 
-static choir__k_matmul product(choir_dtype dtype, int64_t m, int64_t n, int64_t k)
-{
-    choir__k_matmul p = {};
-    p.batch0 = p.batch1 = 1;
-    p.m = m, p.n = n, p.k = k;
-    p.a_row = k, p.a_col = 1;
-    p.b_row = n, p.b_col = 1;
-    p.c_row = n;
-    p.dtype = dtype;
-    return p;
-}
-
 static const void *at(const void *p, int64_t element, size_t size)
 {
     return (const char *)p + (size_t)element * size;
@@ -152,11 +140,6 @@ static const void *at(const void *p, int64_t element, size_t size)
 static bool sixteen(choir_dtype dtype)
 {
     return choir_dtype_size(dtype) == 2;
-}
-
-static size_t sum_size(choir_dtype dtype)
-{
-    return dtype == CHOIR_F64 ? 8 : 4;
 }
 
 /* --- forward --- */
@@ -198,9 +181,10 @@ extern "C" void choir__cuda_conv(const choir__k_conv *k)
     void *space =
         as_is ? NULL : choir__cuda_scratch(COLUMNS_SLOT, (size_t)(step * columns) * size);
     for (int64_t p = 0; (as_is || space) && p < pixels; p += step) {
-        choir__k_matmul one = product(k->dtype, choir__min(step, pixels - p), k->s.o, columns);
+        int64_t count = choir__min(step, pixels - p);
+        choir__k_matmul one = choir__product(k->dtype, count, k->s.o, columns);
         if (!as_is)
-            make_columns(space, k->x, &k->s, size, p, one.m);
+            make_columns(space, k->x, &k->s, size, p, count);
         one.a = as_is ? k->x : space;
         one.b = k->w, one.b_row = 1, one.b_col = columns;
         one.bias = k->bias;
@@ -239,7 +223,7 @@ static void input_by_product(
     const shape *s = &k->s;
     size_t size = choir_dtype_size(k->dtype);
     int64_t pixels = s->oh * s->ow, columns = columns_of(s);
-    choir__k_matmul one = product(k->dtype, count * pixels, columns, s->o);
+    choir__k_matmul one = choir__product(k->dtype, count * pixels, columns, s->o);
     one.a = at(k->gy, first * pixels * s->o, size);
     one.b = k->w;
     one.c = space;
@@ -263,11 +247,11 @@ extern "C" void choir__cuda_conv_backward_input(const choir__k_conv_backward_inp
             launch(direct_input<decltype(t)>, grid_for(numbers), BLOCK, 0, *k);
         });
     } else if (pointwise(s)) {
-        choir__k_matmul one = product(k->dtype, pixels_of(s), s->c, s->o);
+        choir__k_matmul one = choir__product(k->dtype, pixels_of(s), s->c, s->o);
         one.a = k->gy, one.b = k->w, one.c = k->gx;
         choir__cuda_matmul(&one);
     } else {
-        int64_t each = s->oh * s->ow * columns_of(s) * (int64_t)sum_size(k->dtype);
+        int64_t each = s->oh * s->ow * columns_of(s) * (int64_t)wide_size(k->dtype);
         int64_t step = at_a_time(s->n, each);
         void *space = choir__cuda_scratch(COLUMNS_SLOT, (size_t)(step * each));
         for (int64_t n = 0; space && n < s->n; n += step)
@@ -331,7 +315,7 @@ static void sum_pixels(
 {
     const shape *s = &k->s;
     int64_t runs = (pixels_of(s) + RUN - 1) / RUN, tiles = (s->o + LANES - 1) / LANES;
-    size_t bytes = (size_t)(runs * s->o * places) * sum_size(k->dtype);
+    size_t bytes = (size_t)(runs * s->o * places) * wide_size(k->dtype);
     sums_args args = {k->gy, x, choir__cuda_scratch(RUNS_SLOT, bytes), out, places, *s};
     if (!args.runs)
         return;
@@ -353,9 +337,10 @@ static void weights_by_product(const choir__k_conv_backward_weight *k)
     void *space =
         as_is ? NULL : choir__cuda_scratch(COLUMNS_SLOT, (size_t)(step * columns) * size);
     for (int64_t p = 0; (as_is || space) && (p < pixels || !p); p += choir__max(step, 1)) {
-        choir__k_matmul one = product(k->dtype, s->o, columns, choir__min(step, pixels - p));
-        if (!as_is && one.k)
-            make_columns(space, k->x, s, size, p, one.k);
+        int64_t count = choir__min(step, pixels - p);
+        choir__k_matmul one = choir__product(k->dtype, s->o, columns, count);
+        if (!as_is && count)
+            make_columns(space, k->x, s, size, p, count);
         one.a = at(k->gy, p * s->o, size), one.a_row = 1, one.a_col = s->o;
         one.b = as_is ? k->x : space;
         one.c = k->gw;

@@ -9,11 +9,6 @@ struct norm_args {
     entry_table table; /* of no entries: before is NULL */
 };
 
-__device__ static inline double square(float x)
-{
-    return (double)x * (double)x; /* exact */
-}
-
 /* By a warp: quads in turn, four sums a lane. */
 __device__ static inline double long_row(const float *x, int64_t n)
 {

@@ -11,29 +11,37 @@ __device__ static inline const double *partial_of(
     return partial + (image * 2 * m.cols + c) * m.splits;
 }
 
-/* Two sums over a warp's group, of columns that weigh gamma. */
-template <class T>
-__device__ inline void sum_group(const matrix &m, const double *partial, const void *gamma,
-    int64_t image, int64_t first, int64_t width, double *sum_a, double *sum_b)
-{
-    const double *a = partial_of(m, partial, image, first);
-    const double *b = a + m.cols * m.splits;
-    double total_a = 0, total_b = 0;
-    for (int64_t i = threadIdx.x % WARP; i < width * m.splits; i += WARP) {
-        double g = gamma ? (double)((const wide<T> *)gamma)[first + divide(i, m.splits)] : 1;
-        total_a += g * a[i];
-        total_b += g * b[i];
-    }
-    *sum_a = warp_sum(total_a);
-    *sum_b = warp_sum(total_b);
-}
-
 template <class K, class W> struct group_args {
     K k;
     matrix m;
     const double *partial;
     W *g, *dot; /* (n, groups): averages of g and of g xhat; backward */
 };
+
+/* The averages, over this warp's group, of what was summed of columns that weigh gamma; `at` is
+ * the group's place in (n, groups). One lane has them: false on others, and of no group. */
+template <class T, class K>
+__device__ inline bool average_group(const group_args<K, wide<T>> &args, const void *gamma,
+    int64_t *at, double *average_a, double *average_b)
+{
+    const matrix &m = args.m;
+    const int64_t groups = args.k.groups, width = args.k.cols / groups;
+    *at = first_thread() / WARP;
+    const int64_t image = divide(*at, groups), first = (*at - image * groups) * width;
+    if (image >= args.k.n)
+        return false;
+    const double *a = partial_of(m, args.partial, image, first), *b = a + m.cols * m.splits;
+    const double count = (double)(args.k.pixels * width);
+    double sum_a = 0, sum_b = 0;
+    for (int64_t i = threadIdx.x % WARP; i < width * m.splits; i += WARP) {
+        double g = gamma ? (double)((const wide<T> *)gamma)[first + divide(i, m.splits)] : 1;
+        sum_a += g * a[i];
+        sum_b += g * b[i];
+    }
+    *average_a = warp_sum(sum_a) / count;
+    *average_b = warp_sum(sum_b) / count;
+    return threadIdx.x % WARP == 0;
+}
 
 static unsigned warps(int64_t n)
 {
@@ -47,16 +55,11 @@ __global__ void group_statistics(group_args<choir__k_group_norm, wide<T>> args)
 {
     typedef wide<T> W;
     const choir__k_group_norm &k = args.k;
-    const int64_t at = first_thread() / WARP, width = k.cols / k.groups;
-    const int64_t image = divide(at, k.groups), group = at - image * k.groups;
-    const double count = (double)(k.pixels * width);
-    double sum, squares;
-    if (image >= k.n)
+    int64_t at;
+    double mean, squares;
+    if (!average_group<T>(args, NULL, &at, &mean, &squares))
         return;
-    sum_group<T>(args.m, args.partial, NULL, image, group * width, width, &sum, &squares);
-    if (threadIdx.x % WARP)
-        return;
-    double mean = sum / count, var = squares / count - mean * mean;
+    double var = squares - mean * mean;
     W rstd = 1 / sqrt((W)(var < 0 ? 0 : var) + (W)k.eps); /* NaN stays */
     ((W *)k.mean)[at] = (W)mean;
     ((W *)k.rstd)[at] = rstd;
@@ -190,18 +193,12 @@ template <class T>
 __global__ void group_averages(group_args<choir__k_group_norm_backward, wide<T>> args)
 {
     typedef wide<T> W;
-    const choir__k_group_norm_backward &k = args.k;
-    const int64_t at = first_thread() / WARP, width = k.cols / k.groups;
-    const int64_t image = divide(at, k.groups), group = at - image * k.groups;
-    const double count = (double)(k.pixels * width);
+    int64_t at;
     double g, dot;
-    if (image >= k.n)
+    if (!average_group<T>(args, args.k.gamma, &at, &g, &dot))
         return;
-    sum_group<T>(args.m, args.partial, k.gamma, image, group * width, width, &g, &dot);
-    if (threadIdx.x % WARP)
-        return;
-    args.g[at] = (W)(g / count);
-    args.dot[at] = (W)(dot / count);
+    args.g[at] = (W)g;
+    args.dot[at] = (W)dot;
 }
 
 /* ggamma and gbeta: a warp a column adds the images in order. */

@@ -25,39 +25,12 @@
 #ifndef CHOIR_KERNEL_CUH
 #define CHOIR_KERNEL_CUH
 
-#ifdef CHOIR_SOFT_GPU
-#include "softgpu.h"
-#else
-#include <cuda_runtime.h>
-#endif
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "device/cuda/cuda.h"
-
-typedef __nv_bfloat16 bf16;
-typedef __half f16;
+#include "device/cuda/number.cuh"
 
 enum { WARP = 32, BLOCK = 256 };
 
 /* --- types --- */
-
-template <class T> struct wide_of {
-    typedef float type;
-};
-template <> struct wide_of<double> {
-    typedef double type;
-};
-template <class T> using wide = typename wide_of<T>::type;
-
-__device__ inline float get(const float *p) { return *p; }
-__device__ inline double get(const double *p) { return *p; }
-__device__ inline float get(const bf16 *p) { return __bfloat162float(*p); }
-__device__ inline float get(const f16 *p) { return __half2float(*p); }
-__device__ inline void put(float *p, float x) { *p = x; }
-__device__ inline void put(double *p, double x) { *p = x; }
-__device__ inline void put(bf16 *p, float x) { *p = __float2bfloat16(x); }
-__device__ inline void put(f16 *p, float x) { *p = __float2half(x); }
 
 /* Calls f with a value of the type that dtype names. */
 template <class F> void choose(choir_dtype dtype, F f)
@@ -68,6 +41,12 @@ template <class F> void choose(choir_dtype dtype, F f)
     case CHOIR_F16: f(f16()); break;
     default: f(float()); break;
     }
+}
+
+/* Bytes of a wide<T>. */
+inline size_t wide_size(choir_dtype dtype)
+{
+    return dtype == CHOIR_F64 ? sizeof(double) : sizeof(float);
 }
 
 /* --- 16 bytes at a time, the widest access a thread has --- */

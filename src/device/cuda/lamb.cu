@@ -17,11 +17,6 @@ __device__ static inline float lamb_update(const choir__opt_hyper &h, float p, f
     return h.decoupled ? u + p * h.weight_decay : u;
 }
 
-__device__ static inline double square(float x)
-{
-    return (double)x * (double)x;
-}
-
 /* Moves the moments of up to four elements at i, and adds to the sums. */
 __device__ static inline void lamb_quad(const choir__opt_entry &e, const choir__opt_hyper &h,
     float clip, int64_t i, int64_t left, double *weight, double *update)

@@ -49,7 +49,7 @@ inline void launch_finish(choir_dtype dtype, const row_losses &k)
 /* Scratch for rows' losses, and behind them for what they count. NULL: there is none. */
 inline void *row_scratch(choir_dtype dtype, int64_t rows, void **counts)
 {
-    size_t bytes = (size_t)rows * (dtype == CHOIR_F64 ? sizeof(double) : sizeof(float));
+    size_t bytes = (size_t)rows * wide_size(dtype);
     char *p = (char *)choir__cuda_scratch(0, 2 * bytes);
     *counts = p ? p + bytes : NULL;
     return p;

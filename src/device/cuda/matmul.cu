@@ -54,8 +54,11 @@ typedef struct plan {
 
 bool choir__cuda_tf32(void)
 {
-    const char *wanted = getenv("CHOIR_CUDA_TF32");
-    return wanted && !strcmp(wanted, "1");
+    static const bool on = [] {
+        const char *wanted = getenv("CHOIR_CUDA_TF32");
+        return wanted && !strcmp(wanted, "1");
+    }();
+    return on;
 }
 
 static size_t size_of(int dtype)

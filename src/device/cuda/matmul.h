@@ -3,13 +3,29 @@
 #ifndef CHOIR_CUDA_MATMUL_H
 #define CHOIR_CUDA_MATMUL_H
 
+#include <string.h>
+
 #include "device/cuda/cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Whether f32 operands may be rounded to TF32: CHOIR_CUDA_TF32=1. */
+/* Of dense a (m, k), b (k, n) and c (m, n), which are yet to be given. */
+static inline choir__k_matmul choir__product(choir_dtype dtype, int64_t m, int64_t n, int64_t k)
+{
+    choir__k_matmul p;
+    memset(&p, 0, sizeof p);
+    p.batch0 = p.batch1 = 1;
+    p.m = m, p.n = n, p.k = k;
+    p.a_row = k, p.a_col = 1;
+    p.b_row = n, p.b_col = 1;
+    p.c_row = n;
+    p.dtype = dtype;
+    return p;
+}
+
+/* Whether f32 operands may be rounded to TF32: CHOIR_CUDA_TF32=1, when that is first asked. */
 bool choir__cuda_tf32(void);
 
 #ifdef __cplusplus

@@ -3,7 +3,11 @@
  * A pack is what those hold: 8 bf16, 4 f32, 2 f64. Kernels deal packs to threads in the same
  * way whether or not they may be moved whole; only the moving differs: where rows are not so
  * long, or not so placed, a pack's elements go one by one and those beyond a row's end stay
- * away. So the order of sums, and their bits, do not depend on where an operand lies. */
+ * away. So the order of sums, and their bits, do not depend on where an operand lies.
+ *
+ * For rows that Choir lays out itself, which are whole packs but for odd widths: norms, pools,
+ * gates. Where rows begin anywhere as a rule, or operands are one long run, slots (vector.cuh)
+ * take 16 bytes at a time all the same. */
 #ifndef CHOIR_PACK_CUH
 #define CHOIR_PACK_CUH
 

@@ -4,34 +4,10 @@
  * through the polynomials of cpu/isa/math.h and random.c, operation by operation: this file is
  * compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread draws one
  * block of Philox: four numbers. */
+#include "base/rng.h"
 #include "device/cuda/vector.cuh"
 
 enum { DRAWN = 4 };
-
-/* choir__philox (base/rng.h), on the GPU. */
-__device__ inline void philox(uint64_t key, uint64_t hi, uint64_t lo, uint32_t (&word)[DRAWN])
-{
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32);
-    uint32_t c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
-}
-
-/* [0, 1), 24 bits. */
-__device__ inline float unit(uint32_t word)
-{
-    return (float)(word >> 8) * 0x1p-24f;
-}
 
 /* Four elements from p on, or the `left` that there are; `whole`: p is aligned for all at once.
  */
@@ -114,15 +90,15 @@ __device__ inline float cos_turn(float u)
 /* The pair of numbers that words (first, second) give. */
 __device__ inline void normal_pair(uint32_t first, uint32_t second, float *even, float *odd)
 {
-    float r = sqrtf(log_of_unit(1.0f - unit(first)) * -2.0f), u = unit(second);
+    float r = sqrtf(log_of_unit(1.0f - choir__unit(first)) * -2.0f), u = choir__unit(second);
     *even = r * cos_turn(u + 0.0f * -0.25f);
     *odd = r * cos_turn(u + 1.0f * -0.25f);
 }
 
 __device__ inline void normal_pair(uint32_t first, uint32_t second, double *even, double *odd)
 {
-    double r = sqrt(-2 * log(1 - (double)unit(first)));
-    double angle = 2 * 3.14159265358979323846 * (double)unit(second);
+    double r = sqrt(-2 * log(1 - (double)choir__unit(first)));
+    double angle = 2 * 3.14159265358979323846 * (double)choir__unit(second);
     *even = r * cos(angle);
     *odd = r * sin(angle);
 }
@@ -140,14 +116,14 @@ template <class T> __global__ void draw(drawing d)
     for (int64_t i = first_thread(); i * DRAWN < k.n; i += all_threads()) {
         uint32_t word[DRAWN];
         V v[DRAWN];
-        philox(k.key, 0, k.first / DRAWN + (uint64_t)i, word);
+        choir__philox(k.key, 0, k.first / DRAWN + (uint64_t)i, word);
         if (k.normal) {
             normal_pair(word[0], word[1], &v[0], &v[1]);
             normal_pair(word[2], word[3], &v[2], &v[3]);
         }
 #pragma unroll
         for (int j = 0; j < DRAWN; j++)
-            v[j] = shift + scale * (k.normal ? v[j] : V(unit(word[j])));
+            v[j] = shift + scale * (k.normal ? v[j] : V(choir__unit(word[j])));
         store_four<T>((T *)k.y + i * DRAWN, v, k.n - i * DRAWN, d.whole);
     }
 }
@@ -179,10 +155,10 @@ template <class T> __global__ void dropout(dropping d)
         V v[DRAWN];
         int64_t left = k.n - i * DRAWN;
         load_four<T>(v, (const T *)k.x + i * DRAWN, left, d.whole);
-        philox(k.key, step, (uint64_t)i, word);
+        choir__philox(k.key, step, (uint64_t)i, word);
 #pragma unroll
         for (int j = 0; j < DRAWN; j++)
-            v[j] = unit(word[j]) >= k.p ? v[j] * scale : V(0);
+            v[j] = choir__unit(word[j]) >= k.p ? v[j] * scale : V(0);
         store_four<T>((T *)k.y + i * DRAWN, v, left, d.whole);
     }
 }

@@ -32,11 +32,6 @@ typedef struct cells_args {
 
 /* --- forward --- */
 
-template <class V> static __device__ inline V sigmoid(V x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 template <class T> static __global__ void step_forward(cells_args k)
 {
     typedef wide<T> V;
@@ -120,22 +115,11 @@ template <class K> static sequence sequence_of(const K *k)
     return {k->steps, k->batch, k->width, k->y_row, k->reverse, choir_dtype_size(k->dtype)};
 }
 
-static choir__k_matmul product(choir_dtype dtype, int64_t m, int64_t n, int64_t k)
-{
-    choir__k_matmul p = {};
-    p.batch0 = p.batch1 = 1;
-    p.m = m, p.n = n, p.k = k;
-    p.a_row = k, p.a_col = 1;
-    p.c_row = n;
-    p.dtype = dtype;
-    return p;
-}
-
 extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
 {
     sequence s = sequence_of(k);
     int64_t wide_gates = choir__cell_gates(k->cell) * k->width;
-    size_t of_sum = k->dtype == CHOIR_F64 ? 8 : 4;
+    size_t of_sum = wide_size(k->dtype);
     if (!k->steps || !k->batch || !k->width)
         return;
     void *sum = choir__cuda_scratch(SUM_SLOT, (size_t)(k->batch * wide_gates) * of_sum);
@@ -143,7 +127,7 @@ extern "C" void choir__cuda_recurrent(const choir__k_recurrent *k)
         cells_args args = step_of(&s, k->cell, i, k->gates, k->state, k->y, k->h0, k->c0);
         args.b_hh = k->b_hh;
         if (args.h) {
-            choir__k_matmul p = product(k->dtype, k->batch, wide_gates, k->width);
+            choir__k_matmul p = choir__product(k->dtype, k->batch, wide_gates, k->width);
             p.a = args.h, p.a_row = args.h_row;
             p.b = k->w_hh, p.b_row = 1, p.b_col = k->width;
             p.c = args.sum = sum;
@@ -223,7 +207,7 @@ extern "C" void choir__cuda_recurrent_backward(const choir__k_recurrent_backward
         });
         if (!i && !k->h0)
             break;
-        choir__k_matmul p = product(k->dtype, k->batch, k->width, wide_gates);
+        choir__k_matmul p = choir__product(k->dtype, k->batch, k->width, wide_gates);
         p.a = gru ? row : args.gates;
         p.b = k->w_hh, p.b_row = k->width, p.b_col = 1;
         p.c = k->gh, p.accumulate = true;

@@ -17,11 +17,6 @@ static int64_t up(int64_t n, int64_t to)
     return (n + to - 1) / to;
 }
 
-static size_t wide_size(choir_dtype dtype)
-{
-    return dtype == CHOIR_F64 ? sizeof(double) : sizeof(float);
-}
-
 struct row_sums {
     const void *x;
     void *y; /* (rows, parts) */
@@ -67,7 +62,8 @@ template <class T, class Y> static void launch_row_sums(const row_sums &k)
 
 static void launch_rows(const choir__k_sum *k)
 {
-    int64_t n = 16 / (int64_t)choir_dtype_size(k->dtype), a_part = n * TERMS * row_threads(INT64_MAX).x;
+    int64_t n = 16 / (int64_t)choir_dtype_size(k->dtype);
+    int64_t a_part = n * TERMS * row_threads(INT64_MAX).x;
     int64_t parts = k->rows >= ENOUGH ? 1 : choir__min(up(ENOUGH, k->rows), up(k->cols, PART));
     parts = choir__max(parts, choir__min(ENOUGH, up(k->cols, a_part)));
     int64_t part_cols = choir__max(1, up(up(k->cols, choir__max(1, parts)), 64)) * 64;

@@ -1,11 +1,6 @@
 /* SwiGLU: one operand gates the other. A thread has a pack of a row; rows may have gaps. */
 #include "device/cuda/pack.cuh"
 
-template <class W> __device__ static inline W sigmoid(W x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 template <class T> __global__ void forward(in_packs<choir__k_swiglu> args)
 {
     typedef wide<T> W;

@@ -9,6 +9,11 @@
 
 enum { LEAVES = 8 * BLOCK }; /* a block joins at a time */
 
+__device__ inline double square(float x)
+{
+    return (double)x * (double)x; /* exact */
+}
+
 /* Of n leaves, those of one block from `first` on. */
 __device__ inline int64_t leaves_from(int64_t first, int64_t n)
 {

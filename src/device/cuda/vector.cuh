@@ -8,7 +8,10 @@
  *
  * That is for results element by element. A sum's order must not depend on where its terms lie,
  * so sums cut a row from its own beginning on, and load_row puts a slot together out of the two
- * 16-byte words that it lies in. */
+ * 16-byte words that it lies in.
+ *
+ * That costs arithmetic. Where rows are aligned but for odd widths, and a kernel wants its
+ * registers for itself, packs (pack.cuh) are simpler: whole, or one by one. */
 #ifndef CHOIR_VECTOR_CUH
 #define CHOIR_VECTOR_CUH
 
