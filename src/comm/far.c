@@ -253,7 +253,7 @@ static choir_status run_parts(
     int64_t count = (int64_t)call->stamp.count;
     int64_t sides = choir__max(j.most_in + j.most_out, 1);
     int64_t each = choir__max(CHOIR__FAR_PIECE / (int64_t)j.size / sides / 1024 * 1024, 1024);
-    each = choir__min(each, count);
+    each = choir__max(choir__min(each, count), 1); /* the loop ends with no elements, too */
     size_t bytes = (size_t)sides * ((size_t)each * j.size + 2 * ALIGN) + 2 * ALIGN;
     char *near = choir__staging_get(engine, far, bytes);
     if (!near)

@@ -294,7 +294,7 @@ static inline int suite_split(choir_group *g, const suite_algorithm *a)
  * group's own choice, and a few sizes. */
 static inline int suite(choir_group *g, bool thorough)
 {
-    static const int64_t sizes[] = {0, 1, 7, 1000, 20011, 70001}, few[] = {3, 20011};
+    static const int64_t sizes[] = {0, 1, 7, 1000, 20011, 70001}, few[] = {0, 3, 20011};
     for (size_t i = 0; i < CHOIR_COUNT(suite_algorithms); i++) {
         const suite_algorithm *a = &suite_algorithms[i];
         CHECK_OK(choir_group_algorithm(g, a->name));
