@@ -196,6 +196,15 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
     return status;
 }
 
+/* From a GPU to a processor, which cannot read it there, or the other way. */
+static void copy_clip(const choir_optim *o, const choir__optim_part *part)
+{
+    choir_tensor to = *o->clip;
+    to.storage = part->clip;
+    to.offset = 0;
+    choir__copy_across(&to, o->clip);
+}
+
 static void send_clip(const choir_optim *o)
 {
     choir__event done = choir__queue_record(o->run->device->queue);
@@ -203,6 +212,10 @@ static void send_clip(const choir_optim *o)
         const choir__optim_part *part = &o->parts[i];
         if (!part->clip)
             continue;
+        if (part->device->far != o->run->device->far) {
+            copy_clip(o, part);
+            continue;
+        }
         choir__queue_wait_event(part->device->queue, done);
         choir__launch_bytes(part->device, part->clip->data, choir__data(o->clip),
             CHOIR__CLIP_COUNT * sizeof(float));

@@ -198,11 +198,17 @@ static choir_status find_devices(
         if (!list[i])
             return choir__error(CHOIR_ERR_DEVICE, "data_parallel: device %d of %d: %s", i,
                 count, o->devices ? choir__missing_device() : choir_error_message());
-        for (int k = 0; k < i; k++)
+        for (int k = 0; k < i; k++) {
             if (list[k] == list[i])
                 return choir__error(CHOIR_ERR_DEVICE,
                     "data_parallel: %s is named twice, as device %d and device %d",
                     choir_device_name(list[i]), k, i);
+            if (list[k]->far != list[i]->far) /* replicas read each other's values */
+                return choir__error(CHOIR_ERR_DEVICE,
+                    "data_parallel: %s cannot read %s's memory: take devices of one kind",
+                    choir_device_name(list[list[k]->far ? i : k]),
+                    choir_device_name(list[list[k]->far ? k : i]));
+        }
     }
     return CHOIR_OK;
 }

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# A GPU and a processor in one run. Sums of each are its own, so between the two there is no
+# promise of equal bits; between strategies that cut the model alike there is.
+. "$(dirname "$0")/../cli/lib.sh"
+
+make_text text 200
+
+# train FILE ARG...
+train() {
+    local file=$1
+    shift
+    good train --json --microbatches 2 --batch-size 8 --steps 3 --no-eval "$@" && mv out "$file"
+}
+
+# stages DEVICES ARG...: the layers of one model on both kinds.
+stages() {
+    train a --strategy mp --devices "$@" || return
+    train b --strategy pipeline --devices "$@" || return
+    same_run a b
+}
+for devices in cuda:0,cpu:0 cpu:0,cuda:0; do
+    check stages $devices --model "$gpt" text
+    check stages $devices --clip 0.5 --model "$gpt" text # the factor goes from one to the other
+    check stages $devices --clip 0.5 --model toy random
+    check stages $devices --optimizer lamb --clip 0.5 --model "$gpt" text
+done
+check stages cuda:0,cpu:0 --amp fp16 --model "$gpt" text
+
+# Replicas read each other's memory.
+replicas() {
+    local devices
+    for devices in cuda:0,cpu:0 cpu:0,cuda:0; do
+        bad 1 "cpu:0 cannot read cuda:0's memory: take devices of one kind" \
+            train --strategy dp --devices "$devices" --model "$gpt" --steps 1 text
+    done
+}
+check replicas
+finish
