@@ -26,8 +26,9 @@ typedef struct choir_scope choir_scope;
 typedef struct choir_tensor choir_tensor;
 
 /** A run on one device: the outermost scope, where parameters live. device NULL: cpu:0, or as
- * CHOIR_DEVICE says (env.h).
- * Everything random follows from seed. Never NULL. */
+ * CHOIR_DEVICE says (env.h); so check what choir_device_find gave. Everything random follows
+ * from seed. Never NULL: where CHOIR_DEVICE names a device that is not there, the scope says
+ * so. */
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed);
 
 /** A step of a run. Its tensors are gone when it closes. */

@@ -31,6 +31,10 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     run->device = device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
+    if (!run->device) { /* what CHOIR_DEVICE names is not there; a scope always has a device */
+        choir__scope_fail(run, CHOIR_ERR_DEVICE);
+        run->device = choir_device_find("cpu:0");
+    }
     choir__scope_uses(run, run->device);
     choir__step_word(run, run->device); /* before anything is recorded */
     return run;

@@ -9,17 +9,17 @@ unset CHOIR_DEVICE
 refused() {
     local part=$1
     shift
-    choir() { timeout 60 env "${environment[@]}" "$CHOIR" "$@"; }
+    there() { timeout 60 env "${environment[@]}" "$CHOIR" "$@"; }
     environment=("$@")
-    if choir train --devices cuda:0 --steps 1 --model toy random >out 2>err; then
+    if there train --devices cuda:0 --steps 1 --model toy random >out 2>err; then
         fail "trained on cuda:0 with $*"
     fi
     [ "$(wc -l <err)" = 1 ] && grep -qF "$part" err || fail "with $*: $(cat err)"
     case $part in
     *driver* | *"no GPU"*)
-        choir train --devices auto --steps 1 --model toy random >out 2>err || fail "auto with $*"
+        there train --devices auto --steps 1 --model toy random >out 2>err || fail "auto with $*"
         grep -q '^  cpu:0 ' out || fail "auto with $* is not the processor: $(cat out)"
-        choir info | grep -qF "$part" || fail "info with $*" ;;
+        there info | grep -qF "$part" || fail "info with $*" ;;
     esac
 }
 
@@ -28,4 +28,13 @@ check refused "the NVIDIA driver shows no GPU" SOFTGPU_COUNT=0
 check refused "shows no GPU; CUDA_VISIBLE_DEVICES is 7" CUDA_VISIBLE_DEVICES=7
 check refused "of compute capability 6.1, for which this build has no code" SOFTGPU_CAPABILITY=61
 check refused "no device 'cuda:0'" CHOIR_PLUGIN_PATH=/nowhere
+
+# What reads checkpoints has its device from CHOIR_DEVICE alone.
+no_such_device() {
+    make_text text 20
+    good train --devices cpu:0 --steps 1 --model "$gpt" --no-eval --save ck text || return
+    CHOIR_DEVICE=cuda:9 bad 1 "no device 'cuda:9'" eval ck text
+    CHOIR_DEVICE=bogus bad 1 "no devices of kind 'bogus'" generate ck --prompt the
+}
+check no_such_device
 finish

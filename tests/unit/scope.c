@@ -326,6 +326,26 @@ static void test_worse_shapes(void **state)
     BAD(choir_expand(F(1, 1), choir_dims(1LL << 40, 1LL << 40)));
 }
 
+/* A run where CHOIR_DEVICE names nothing: failed from its first moment, and usable all the
+ * same. */
+static void test_no_such_device(void **state)
+{
+    const char *set = getenv("CHOIR_DEVICE");
+    char *was = set ? strdup(set) : NULL;
+    setenv("CHOIR_DEVICE", "nowhere:7", 1);
+    choir_scope *lost = choir_scope_open(NULL, 6);
+    (void)state;
+    choir_module *net = choir_nn_linear(lost, 2, 3);
+    choir_forward(net, zeros(lost, choir_dims(4, 2)));
+    assert_int_equal(choir_scope_status(lost), CHOIR_ERR_DEVICE);
+    assert_says("no devices of kind 'nowhere'");
+    assert_int_equal(choir_scope_close(lost), CHOIR_ERR_DEVICE);
+    unsetenv("CHOIR_DEVICE");
+    if (was)
+        setenv("CHOIR_DEVICE", was, 1);
+    free(was);
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
@@ -344,6 +364,7 @@ int main(void)
         TEST(test_bad_cross_entropies),
         TEST(test_worse_dtypes),
         TEST(test_worse_shapes),
+        TEST(test_no_such_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
