@@ -43,20 +43,16 @@ static size_t bytes_of(const choir__call *call)
     return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-static bool takes(const choir__engine *engine, const choir__call *call)
-{
-    return engine->ops->takes && engine->ops->takes(engine, call);
-}
-
 /* How many calls from the first one on travel together. An engine that takes far data as they
  * are takes them one by one. */
 static int run_length(const choir__engine *engine, const choir__call *calls, int count)
 {
     int in, out, n = 1;
-    if (!parts(calls, engine->world, &in, &out) || takes(engine, calls))
+    if (!parts(calls, engine->world, &in, &out) || choir__engine_takes(engine, calls))
         return 1;
     size_t total = bytes_of(calls) * (size_t)choir__max(in, out);
-    while (n < count && alike(&calls[n].stamp, &calls->stamp) && !takes(engine, &calls[n]) &&
+    while (n < count && alike(&calls[n].stamp, &calls->stamp) &&
+           !choir__engine_takes(engine, &calls[n]) &&
            (total += bytes_of(&calls[n]) * (size_t)choir__max(in, out)) <= FUSED_BYTES)
         n++;
     return n;
@@ -93,6 +89,15 @@ static choir_status unpack(
     return status;
 }
 
+/* A stream's work on data that the host is about to read, where the engine has one. */
+static choir_status settle(choir__engine *engine, const choir__call *calls, int count)
+{
+    bool far = false;
+    for (int i = 0; i < count && engine->ops->settle && !far; i++)
+        far = choir__call_is_far(&calls[i]);
+    return far ? engine->ops->settle(engine) : CHOIR_OK;
+}
+
 static choir_status run_fused(choir_group *group, const choir__call *calls, int count)
 {
     choir__engine *engine = group->engine;
@@ -116,7 +121,9 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     char *out = in_place ? in : in + (in_bytes + 63) / 64 * 64;
     fused.in = in;
     fused.out = out;
-    choir_status status = choir__far_fail(engine, pack(in, calls, count, in_parts, whole));
+    choir_status status = settle(engine, calls, count);
+    if (!status)
+        status = choir__far_fail(engine, pack(in, calls, count, in_parts, whole));
     if (!status)
         status = choir__group_run(group, &fused);
     bool mine = fused.stamp.kind != CHOIR__REDUCE || fused.stamp.root == engine->rank;

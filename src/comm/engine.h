@@ -93,6 +93,12 @@ struct choir__engine {
     struct choir__staging *staging;   /* comm/far: the host's memory for far data */
 };
 
+/* Whether the engine itself gives the call to a stream. */
+static inline bool choir__engine_takes(const choir__engine *engine, const choir__call *call)
+{
+    return engine->ops->takes && engine->ops->takes(engine, call);
+}
+
 /* Opens the engine `name` (NULL: the best for where the members are) over a meeting. */
 choir_status choir__engine_open(
     const char *name, choir__meeting *meeting, choir__engine **engine);

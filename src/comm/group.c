@@ -224,14 +224,9 @@ static choir_status run_near(choir__engine *engine, const choir__call *call)
                                      : engine->ops->run(engine, call);
 }
 
-static bool takes(const choir__engine *engine, const choir__call *call)
-{
-    return engine->ops->takes && engine->ops->takes(engine, call);
-}
-
 static choir_status run_where_it_lies(choir__engine *engine, const choir__call *call)
 {
-    if (takes(engine, call))
+    if (choir__engine_takes(engine, call))
         return engine->ops->run(engine, call);
     if (!choir__call_is_far(call))
         return run_near(engine, call);
@@ -360,9 +355,9 @@ static bool capturable(choir__task *fn, const void *args)
     const batch_task *b = args;
     bool all = fn == run_batch;
     if (fn == run_call)
-        return takes(t->group->engine, &t->call);
+        return choir__engine_takes(t->group->engine, &t->call);
     for (int i = 0; all && i < b->count; i++)
-        all = takes(b->group->engine, &b->calls[i]);
+        all = choir__engine_takes(b->group->engine, &b->calls[i]);
     return all;
 }
 

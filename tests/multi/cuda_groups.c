@@ -326,6 +326,38 @@ static int messages(int rank, int world, void *arg)
     return 0;
 }
 
+/* A batch of what NCCL does not take, behind a sum on its stream: maxima of the sums. The host
+ * packs them, so it waits for the stream. */
+static int maxima_of_sums(int rank, int world, void *arg)
+{
+    enum { COUNT = 3000 };
+    choir_group *group;
+    choir__block *a, *b;
+    float x[COUNT], y[COUNT];
+    CHECK_OK(join(arg, rank, &group));
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = (float)(rank + i);
+        y[i] = (float)(i - rank);
+    }
+    float *sums = on_gpu(COUNT, x, &a), *others = on_gpu(COUNT, y, &b);
+    choir_work work;
+    CHECK_OK(choir_group_all_reduce(group, sums, COUNT, CHOIR_F32, CHOIR_SUM, &work));
+    choir_group_batch_begin(group);
+    CHECK_OK(choir_group_all_reduce(group, sums, COUNT, CHOIR_F32, CHOIR_MAX, NULL));
+    CHECK_OK(choir_group_all_reduce(group, others, COUNT, CHOIR_F32, CHOIR_MAX, NULL));
+    CHECK_OK(choir_group_batch_end(group, NULL));
+    CHECK_OK(device->far->get(x, sums, sizeof x));
+    CHECK_OK(device->far->get(y, others, sizeof y));
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(x[i] == (float)(world * i + world * (world - 1) / 2));
+        CHECK(y[i] == (float)i);
+    }
+    choir__block_free(a);
+    choir__block_free(b);
+    choir_group_free(group);
+    return 0;
+}
+
 /* --- what NCCL refuses --- */
 
 static int one_card(int rank, int world, void *arg)
@@ -566,6 +598,7 @@ static void test_messages(void **state)
     (void)state;
     on_all(3, messages);
     on_all(3, uneven_in_place);
+    on_all(3, maxima_of_sums);
 }
 
 static void test_refused(void **state)
