@@ -4,6 +4,8 @@
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
+# What these tests expect is said of processors; --devices would take a GPU where there is one.
+[ "${CHOIR_DEVICE-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
 gpt=gpt2:layers=1,heads=2,width=16,context=16
