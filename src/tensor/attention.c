@@ -124,6 +124,14 @@ static choir_tensor *forward(
     return lse;
 }
 
+/* The result, for backward: processors do without, so one that is rounded need not stay for it.
+ */
+static choir_tensor *saved_result(choir_tensor *y)
+{
+    return choir__to_be_rounded(y) ? NULL : y;
+}
+
+/* y.p may be NULL. */
 static void backward(const struct operands *x, const choir_tensor *lse, choir__heads y,
     choir__heads gy, const choir__heads g[3], choir__attention_bias gbias)
 {
@@ -200,7 +208,8 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
     for (int i = 0; i < BIAS && !r->out->count; i++)
         if (g[i]) /* nothing is launched: keys that nobody asked for */
             choir__launch_fill(g[i], 0);
-    backward(&x, r->saved[LSE], heads_of(r->saved[RESULT]), heads_of(gy), gx, gbias);
+    choir_tensor *y = r->saved[RESULT];
+    backward(&x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx, gbias);
     for (int i = 0; i < r->count; i++)
         if (g[i])
             sink->give(sink, r, i, g[i]);
@@ -309,7 +318,7 @@ choir_tensor *choir_attention_with(
         choir__record_attrs(r, &n, sizeof n);
         memcpy(r->saved, x, sizeof x);
         r->saved[LSE] = lse;
-        r->saved[RESULT] = y;
+        r->saved[RESULT] = saved_result(y);
     } else {
         choir__tensor_release(lse);
     }
@@ -360,8 +369,9 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
     if (g->poisoned || gy->poisoned)
         return;
     struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
-    backward(&x, r->saved[1], packed_rows(r->saved[2], n), packed_rows(gy, n),
-        (choir__heads[]){gx.q, gx.k, gx.v}, (choir__attention_bias){0});
+    choir__heads y = r->saved[2] ? packed_rows(r->saved[2], n) : (choir__heads){0};
+    backward(&x, r->saved[1], y, packed_rows(gy, n), (choir__heads[]){gx.q, gx.k, gx.v},
+        (choir__attention_bias){0});
     sink->give(sink, r, 0, g);
 }
 
@@ -410,7 +420,7 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         choir__record_attrs(r, &n, sizeof n);
         r->saved[0] = in;
         r->saved[1] = lse;
-        r->saved[2] = y;
+        r->saved[2] = saved_result(y);
     } else {
         choir__tensor_release(lse);
     }

@@ -242,6 +242,31 @@ static void over_the_scores(void **state)
     assert_true(g[0].x[0] != g[2].x[0]);
 }
 
+/* Of 16 bits: what was rounded at once need not stay. (GPUs have no f32 result at all.) */
+static void attention_of_16_bits(void **state)
+{
+    (void)state;
+    micro = choir_micro_open(step, 0);
+    choir_tensor *all = choir_require_grad(choir_randn(micro, choir_dims(2, 3, 24), "all"));
+    choir_tensor *heads = choir_require_grad(choir_randn(micro, choir_dims(2, 2, 3, 4), "h"));
+    choir_tensor *near = choir_cast(heads, CHOIR_BF16);
+    choir_tensor *y[] = {choir_self_attention(choir_cast(all, CHOIR_BF16), 2, true),
+        choir_attention(near, near, near, true)};
+    for (int i = 0; i < 2; i++) {
+        const choir_tensor *wide = y[i]->producer->in[0];
+        assert_int_equal(y[i]->dtype, CHOIR_BF16);
+        if (!strcmp(wide->producer->op->name, i ? "attention" : "self_attention"))
+            assert_null(wide->storage);
+        else
+            assert_true(choir__device_of(y[i])->half);
+    }
+    choir_check(choir_backward(choir_add(
+        choir_sum(choir_cast(y[0], CHOIR_F32)), choir_sum(choir_cast(y[1], CHOIR_F32)))));
+    assert_true(choir_item(choir_sum(choir_abs(choir_grad(all)))) > 0);
+    assert_true(choir_item(choir_sum(choir_abs(choir_grad(heads)))) > 0);
+    choir_check(choir_scope_close(micro));
+}
+
 int main(void)
 {
     setenv("CHOIR_CPU_DEVICES", "2", 1); /* a second one, however few the cores */
@@ -254,6 +279,7 @@ int main(void)
         T(made_again),
         T(changed),
         T(over_the_scores),
+        T(attention_of_16_bits),
 #undef T
     };
     return cmocka_run_group_tests_name("memory of results", tests, NULL, NULL);
