@@ -77,25 +77,31 @@ def token_loss(out, y):
 def workload(name, batch, tiny, device):
     """model, x, y, loss, items a step, model FLOPs an item (0: not counted)"""
     if name in ("gpt2", "bert"):
-        layers, heads, width, vocab = (2, 2, 32, 64) if tiny else (12, 12, 768, 50304 if name == "gpt2" else 30528)
-        context = 16 if tiny else 1024 if name == "gpt2" else 512
-        model = (Gpt2 if name == "gpt2" else Bert)(layers, heads, width, context, vocab)
+        gpt2 = name == "gpt2"
+        layers, heads, width, vocab = 12, 12, 768, 50304 if gpt2 else 30528
+        context = 1024 if gpt2 else 512
+        if tiny:
+            layers, heads, width, vocab, context = 2, 2, 32, 64, 16
+        model = (Gpt2 if gpt2 else Bert)(layers, heads, width, context, vocab)
         for p in model.parameters():
             if p.dim() > 1:
                 nn.init.normal_(p, 0, 0.02)
         n = sum(p.numel() for k, p in model.named_parameters() if not k.startswith("wpe"))
         x, y = (torch.randint(vocab, (batch, context), device=device) for _ in range(2))
-        return model, x, y, token_loss, batch * context, 6 * n + (6 if name == "gpt2" else 12) * layers * width * context
+        flops = 6 * n + (6 if gpt2 else 12) * layers * width * context
+        return model, x, y, token_loss, batch * context, flops
     if name == "resnet50":
         import torchvision
         size, classes = (32, 10) if tiny else (224, 1000)
-        model = torchvision.models.resnet50(num_classes=classes).to(memory_format=torch.channels_last)
+        model = torchvision.models.resnet50(num_classes=classes)
+        model = model.to(memory_format=torch.channels_last)
         x = torch.randn(batch, 3, size, size, device=device).to(memory_format=torch.channels_last)
         return (model, x, torch.randint(classes, (batch,), device=device), F.cross_entropy, batch,
                 0 if tiny else 3 * 2 * 4.089e9)
     if name == "toy":
         model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
-        return model, torch.randn(batch, 10, device=device), torch.randn(batch, 5, device=device), F.mse_loss, batch, 0
+        x, y = (torch.randn(batch, width, device=device) for width in (10, 5))
+        return model, x, y, F.mse_loss, batch, 0
     sys.exit(f"there is no workload '{name}'")
 
 
@@ -125,7 +131,8 @@ def matrix_rate(args, clock):
     a, b = (torch.randn(n, n, device=args.device).bfloat16() for _ in range(2))
     c = torch.empty_like(a)
     clock(lambda: torch.mm(a, b, out=c), 30)
-    return 2e-12 * n**3 / statistics.median(clock(lambda: torch.mm(a, b, out=c), 10) for _ in range(15))
+    seconds = statistics.median(clock(lambda: torch.mm(a, b, out=c), 10) for _ in range(15))
+    return 2e-12 * n**3 / seconds
 
 
 def measure(args, clock, name, batch, mode):
@@ -157,7 +164,8 @@ def measure(args, clock, name, batch, mode):
     seconds = statistics.median(times)
     mib = 2**20
     return dict(workload=name, batch=batch, mode=mode or "default", step_ms=round(1e3 * seconds, 5),
-                items_per_s=round(items / seconds, 1), tflops=round(items / seconds * flops * 1e-12, 3),
+                items_per_s=round(items / seconds, 1),
+                tflops=round(items / seconds * flops * 1e-12, 3),
                 peak_mib=round(torch.cuda.max_memory_allocated() / mib, 1) if gpu else 0,
                 reserved_mib=round(torch.cuda.max_memory_reserved() / mib, 1) if gpu else 0,
                 parameters=sum(p.numel() for p in model.parameters()))
@@ -173,15 +181,17 @@ def main():
     args = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     clock = Clock(args.device)
-    print(json.dumps(dict(matmul_tflops=round(matrix_rate(args, clock), 3), torch=torch.__version__)), flush=True)
+    rate = dict(matmul_tflops=round(matrix_rate(args, clock), 3), torch=torch.__version__)
+    print(json.dumps(rate), flush=True)
     for text in args.workloads or (TINY if args.tiny else FULL):
         name, _, batches = text.partition("=")
         for batch in (batches or (TINY if args.tiny else FULL).get(name, "1")).split(","):
             for mode in (None, "reduce-overhead") if name == "toy" and clock.gpu else (None,):
                 try:
                     print(json.dumps(measure(args, clock, name, int(batch), mode)), flush=True)
-                except Exception as e:  # out of memory, a model that does not compile: the next one
-                    print(f"{name}, batch {batch}: {str(e).splitlines()[0]}", file=sys.stderr, flush=True)
+                except Exception as e:  # out of memory, a model that does not compile: the next
+                    why = str(e).splitlines()[0]
+                    print(f"{name}, batch {batch}: {why}", file=sys.stderr, flush=True)
                     torch._dynamo.reset()
 
 

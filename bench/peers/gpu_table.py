@@ -25,19 +25,25 @@ def cell(row, rate):
 
 def main():
     choir, torch = (lines(path) for path in sys.argv[1:3])
-    rates = [max((r["matmul_tflops"] for r in side if "matmul_tflops" in r), default=0) for side in (choir, torch)]
-    print(f"bf16 matrix rate, TFLOP/s: Choir {rates[0]:.1f}, PyTorch {rates[1]:.1f}; MFU is of the first")
+    rates = [max((r["matmul_tflops"] for r in side if "matmul_tflops" in r), default=0)
+             for side in (choir, torch)]
+    print(f"bf16 matrix rate, TFLOP/s: Choir {rates[0]:.1f}, PyTorch {rates[1]:.1f}; "
+          "MFU is of the first")
     print(f"{'':16} {'Choir':>41} {'PyTorch':>41}")
-    print(f"{'workload':9} {'batch':>6} " + f"{'step ms':>11} {'items/s':>12} {'MFU':>6} {'peak MiB':>9} " * 2)
+    print(f"{'workload':9} {'batch':>6} " +
+          f"{'step ms':>11} {'items/s':>12} {'MFU':>6} {'peak MiB':>9} " * 2)
     summary = []
     for name in TARGETS:
         ours = {r["batch"]: r for r in choir if r.get("workload") == name}
         theirs = {}
         for r in torch:
-            if r.get("workload") == name and r["items_per_s"] > theirs.get(r["batch"], r)["items_per_s"] - 1e-9:
+            if r.get("workload") != name:
+                continue
+            if r["items_per_s"] > theirs.get(r["batch"], r)["items_per_s"] - 1e-9:
                 theirs[r["batch"]] = r
         for batch in sorted(set(ours) | set(theirs)):
-            print(f"{name:9} {batch:6} {cell(ours.get(batch), rates[0])} {cell(theirs.get(batch), rates[0])}")
+            both = (cell(side.get(batch), rates[0]) for side in (ours, theirs))
+            print(f"{name:9} {batch:6} {' '.join(both)}")
         if not ours:
             continue
         best = max(ours.values(), key=lambda r: r["items_per_s"])
@@ -54,7 +60,8 @@ def main():
             same = ours.get(peer["batch"])
             if same and peer["peak_mib"]:
                 entry["memory"] = same["peak_mib"] / peer["peak_mib"]
-                text += f", memory {entry['memory']:.2f} of PyTorch's at its best batch (target 0.9)"
+                text += f", memory {entry['memory']:.2f} of PyTorch's at its best batch"
+                text += " (target 0.9)"
         summary.append(entry)
         print(text)
     if len(sys.argv) > 3:

@@ -20,7 +20,8 @@ static void help(void)
 {
     printf("Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
            "The loss and accuracy of a saved model over the validation split of DATA (a\n"
-           "text file or a folder of images; left out: the text that comes with Choir).\n\n"
+           "text file or a folder of images; left out: the text that comes with Choir), on\n"
+           "cpu:0, or where CHOIR_DEVICE says: cuda is the first GPU.\n\n"
            "  --batch-size N       samples at a time (default 32)\n"
            "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
            "  --workers N          threads that read samples (default 1)\n"

@@ -106,7 +106,7 @@ static void help(void)
 {
     printf("Usage: choir generate [OPTION]... CHECKPOINT\n\n"
            "Writes text with a saved language model. CHECKPOINT is what choir train --save\n"
-           "made.\n\n"
+           "made. It runs on cpu:0, or where CHOIR_DEVICE says: cuda is the first GPU.\n\n"
            "  --prompt TEXT        what the text begins with\n"
            "  --image FILE         what a model of documents (donut) tells of it\n"
            "  --tokens N           how many to write (default 200)\n"

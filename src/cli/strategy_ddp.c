@@ -66,10 +66,9 @@ static choir_status build(choir__part *p)
 
 const choir__strategy choir__strategy_ddp = {
     .name = "ddp",
-    .options = "[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange,\n"
-               "                  sync_bn=0,find_unused=0,static_graph=0,\n"
-               "                  delay_allreduce=0,\n"
-               "                  hook=bf16|f16|powersgd,rank=1,start_step=1000]",
+    .options = "[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange,sync_bn=0,"
+               "find_unused=0,static_graph=0,delay_allreduce=0,hook=bf16|f16|powersgd,"
+               "rank=1,start_step=1000]",
     .help = "a process a device, gradients averaged while backward runs",
     .dimension = "data",
     .spread = CHOIR__DEVICE_A_RANK,

@@ -123,8 +123,7 @@ static const choir__strategy pipeline_over_ranks = {
 
 const choir__strategy choir__strategy_pipeline = {
     .name = "pipeline",
-    .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,\n"
-               "                 cuts=PATH/PATH,chunks=2]",
+    .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,cuts=PATH/PATH,chunks=2]",
     .help = "stages that work on several micro-batches at once",
     .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,

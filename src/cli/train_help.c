@@ -76,7 +76,7 @@ void choir__cli_train_help(void)
         "  --devices LIST                   as cpu:0,cpu:1 or cuda:0-3, or auto: all\n"
         "                                   GPUs, or all cores where there are none (the\n"
         "                                   default)\n"
-        "  --threads N                      cores a device (default 1)\n"
+        "  --threads N                      cores a device, for CPUs (default 1)\n"
         "  --mem-cap BYTES                  limit of a device's memory, as 500M\n"
         "  --recompute                      less memory, more time: a model's blocks are\n"
         "                                   computed again in backward\n"

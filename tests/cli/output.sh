@@ -143,6 +143,9 @@ help_lists_the_options() {
         save-every resume threads json quiet log-every; do
         grep -q -e "--$option" out || fail "--$option is not in the help"
     done
+    sed -n '/--strategy/,/--mesh/p' out |
+        awk '/ \[:/ { open = 1 } open && !/]$/ && length < 60; /]$/ { open = 0 }' | grep . &&
+        fail "a strategy's options are broken before the line is full"
 }
 
 check json_of_train

@@ -187,7 +187,8 @@ static choir_status set_threads(choir_device *device, int threads)
 {
     return threads == 1 ? CHOIR_OK
                         : choir__error(CHOIR_ERR_ARGUMENT,
-                              "%d threads for %s: a GPU has no number of threads to set",
+                              "%d threads for %s: a GPU has no number of threads to set; "
+                              "--devices cpu:0 takes a processor",
                               threads, device->name);
 }
 
