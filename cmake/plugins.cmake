@@ -67,7 +67,8 @@ if(CHOIR_CUDA)
   if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
     set(CHOIR_CUDA_FOUND ON)
   elseif(NOT CHOIR_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt of CUDA 12.5 or later is missing")
+    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt of CUDA 12.5 or later "
+      "is missing")
   endif()
 endif()
 # cuDNN, for convolutions and attention; without it they are the plug-in's own kernels.

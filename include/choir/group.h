@@ -189,7 +189,7 @@ choir_status choir_group_all_to_all(choir_group *group, const void *in, void *ou
     int64_t count, choir_dtype dtype, choir_work *work);
 
 /** The same with parts of different sizes, packed: in_counts (world) elements go to each rank,
- * out_counts (world) come from each. Both are copied. */
+ * out_counts (world) come from each. Both are copied. Error: argument, if out is in. */
 choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     const int64_t *in_counts, void *out, const int64_t *out_counts, choir_dtype dtype,
     choir_work *work);

@@ -217,6 +217,9 @@ choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
         d.status = check_data("all_to_all", in, sent);
     if (!d.status)
         d.status = check_data("all_to_all", out, received);
+    if (!d.status && in == out && sent && received)
+        d.status = choir__error(CHOIR_ERR_ARGUMENT,
+            "all_to_all: parts of different sizes find no room in place: out must be elsewhere");
     if (d.status)
         return d.status;
     int64_t *both = choir__alloc(2 * bytes);

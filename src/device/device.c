@@ -47,8 +47,8 @@ static bool worth_loading(struct kind *k)
         access("/dev/dxg", F_OK) == 0)
         return true;
     snprintf(k->why, sizeof k->why,
-        "there is no GPU that CUDA could use, since there is no NVIDIA driver here: nvidia-smi shows "
-        "whether one is installed");
+        "there is no GPU that CUDA could use, since there is no NVIDIA driver here: nvidia-smi "
+        "shows whether one is installed");
     return false;
 }
 

@@ -277,32 +277,6 @@ static int many_cuts(int rank, int world, void *arg)
     return 0;
 }
 
-/* Parts of different sizes, which move within the one buffer. */
-static int uneven_in_place(int rank, int world, void *arg)
-{
-    enum { MOST = 3 * 5 * 1000 };
-    static float x[MOST];
-    int64_t gives[3], takes[3], at = 0;
-    choir_group *group;
-    choir__block *block;
-    CHECK_OK(join(arg, rank, &group));
-    for (int r = 0; r < world; r++) {
-        gives[r] = 1000 * ((rank + 2 * r) % 5);
-        takes[r] = 1000 * ((r + 2 * rank) % 5);
-        for (int64_t i = 0; i < gives[r]; i++)
-            x[at++] = (float)(100000 * rank + 10000 * r + i);
-    }
-    float *data = on_gpu(MOST, x, &block);
-    CHECK_OK(choir_group_all_to_all_uneven(group, data, gives, data, takes, CHOIR_F32, NULL));
-    CHECK_OK(device->far->get(x, data, sizeof x));
-    at = 0;
-    for (int r = 0; r < world; r++)
-        for (int64_t i = 0; i < takes[r]; i++)
-            CHECK(x[at++] == (float)(100000 * r + 10000 * rank + i));
-    choir_group_free(group);
-    return 0;
-}
-
 /* Round the ring, from GPU to GPU, in one batch. */
 static int messages(int rank, int world, void *arg)
 {
@@ -597,7 +571,6 @@ static void test_messages(void **state)
 {
     (void)state;
     on_all(3, messages);
-    on_all(3, uneven_in_place);
     on_all(3, maxima_of_sums);
 }
 

@@ -283,14 +283,19 @@ static void test_arguments(void **state)
     int64_t counts[] = {1};
     choir_work work;
     choir_group *child;
+    float y;
+    assert_int_equal(
+        choir_group_all_to_all_uneven(group, &x, counts, &x, counts, CHOIR_F32, NULL),
+        CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "out must be elsewhere"));
     choir_group_batch_begin(group);
     assert_int_equal(choir_group_split(group, 0, 0, &child), CHOIR_ERR_STATE);
     assert_null(child);
     assert_int_equal(choir_group_all_to_all_uneven(/* in a batch that nobody ends, and not */
-                         group, &x, counts, &x, counts, CHOIR_F32, NULL),
+                         group, &x, counts, &y, counts, CHOIR_F32, NULL),
         CHOIR_OK);
     assert_int_equal(
-        choir_group_all_to_all_uneven(group, &x, counts, &x, counts, CHOIR_F32, &work),
+        choir_group_all_to_all_uneven(group, &x, counts, &y, counts, CHOIR_F32, &work),
         CHOIR_ERR_ARGUMENT);
     choir_group_free(group);
     choir_group_free(NULL);

@@ -109,9 +109,7 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
     parts p = {call->in, call->out, call->in_counts, call->out_counts,
         (size_t)call->stamp.count * size, size};
     if (call->in == call->out) { /* what comes must not fall on what is yet to go */
-        size_t whole = 0;
-        for (int r = 0; r < n->base.world; r++)
-            whole += p.in_counts ? (size_t)p.in_counts[r] * size : p.bytes;
+        size_t whole = p.bytes * (size_t)n->base.world;
         char *aside = choir__nccl_scratch(n, whole + 1);
         if (!aside || choir__nccl_copy(n, aside, call->in, whole))
             return choir__nccl_stopped(n);
