@@ -365,8 +365,10 @@ static choir_status compare(choir_group *group, const report *mine)
                 "hogwild: the model of rank %d has other parameters than rank 0's", r);
         else if (!all[r].reaches)
             status = choir__error(CHOIR_ERR_DEVICE,
-                "hogwild: rank %d cannot reach rank 0's memory by %s: workers are of one machine",
-                r, choir_group_backend(group));
+                "hogwild: rank %d cannot reach rank 0's memory by %s: %s", r,
+                choir_group_backend(group),
+                choir_group_nodes(group) > 1 ? "workers are of one machine"
+                                             : "take --backend shm");
     }
     free(all);
     return status;

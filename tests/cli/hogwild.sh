@@ -81,6 +81,11 @@ wrong_input() {
     bad 2 "strategy hogwild.*lr" train --strategy hogwild:lr=1 --model toy random
     bad 2 'several ranks want --strategy ddp, fsdp, .*, hogwild, mp or pipeline' \
         train --strategy single --nproc 2 --model toy random
+    good info
+    if grep -qE '^backends .*[ ,]ucx' out; then
+        bad 1 'cannot reach .* memory by ucx: take --backend shm' \
+            train --strategy hogwild --nproc 2 --backend ucx --model toy random
+    fi
 }
 
 check one_is_single toy random
