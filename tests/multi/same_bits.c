@@ -288,13 +288,8 @@ static void bert(void **state)
     compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1");
 }
 
-/* few: some models are enough, on a GPU of software. */
-int main(int argc, char **argv)
+int main(void)
 {
-    const struct CMUnitTest few[] = {
-        cmocka_unit_test(toy), cmocka_unit_test(mlp), cmocka_unit_test(gpt2)};
-    if (argc > 1 && strcmp(argv[1], "few") == 0)
-        return cmocka_run_group_tests(few, NULL, NULL);
     const struct CMUnitTest tests[] = {cmocka_unit_test(toy), cmocka_unit_test(mlp),
         cmocka_unit_test(cnn), cmocka_unit_test(resnet), cmocka_unit_test(alexnet),
         cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(mistral),
