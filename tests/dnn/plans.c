@@ -2,7 +2,8 @@
  * checks a graph, names engines and finalizes a plan without a GPU, so what is wrong in a
  * graph shows here. What the plans compute doesn't. Kernels that are compiled on the spot, as
  * attention's are, are loaded by the driver: there the test is content with engines that take
- * the graph and fail at that (CMakeLists.txt puts the toolkit's stub in the driver's place). */
+ * the graph and fail at that (CMakeLists.txt puts the toolkit's libcuda, which has no driver,
+ * in its place). */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
