@@ -14,6 +14,7 @@
 
 #include <choir/choir.h>
 #include "base/base.h"
+#include "median.h"
 
 enum { BLOCK = 16 << 20, TOKENS = 64, MOST = 64, STEPS = 8 };
 
@@ -29,18 +30,6 @@ typedef struct job {
     choir_optim *opt;
     uint64_t step;
 } job;
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
 
 static double one_step(job *j)
 {

@@ -21,6 +21,7 @@
 #include <choir/choir.h>
 
 #include "base/base.h"
+#include "median.h"
 #include "nn/models/models.h"
 #include "tensor/tensor.h"
 
@@ -62,18 +63,6 @@ typedef struct job {
     choir_tensor *x, *y;
     int64_t parameters, looked_up;
 } job;
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 /* --- the yardstick --- */
 

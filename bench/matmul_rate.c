@@ -6,14 +6,9 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "median.h"
 
 enum { N = 1024, RUNS = 100 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Zeros and ones: the bits of both types are easily written. */
 static void *matrix(choir_dtype dtype)
@@ -52,8 +47,7 @@ int main(int argc, char **argv)
         choir_check(choir_device_sync(device));
         times[i] = choir__now() - start;
     }
-    qsort(times, RUNS, sizeof *times, by_value);
-    printf("%.1f\n", 2.0 * N * N * N / times[RUNS / 2] * 1e-9);
+    printf("%.1f\n", 2.0 * N * N * N / median(times, RUNS) * 1e-9);
     free(a);
     free(b);
     free(c);

@@ -14,6 +14,7 @@
 #include <choir/choir.h>
 
 #include "base/base.h"
+#include "median.h"
 #include "nn/models/models.h"
 #include "tensor/tensor.h"
 
@@ -179,18 +180,6 @@ static double timed_step(job *j)
     for (int d = 0; d < j->devices; d++)
         j->busy[d] += (busy_of(d) - before[d]) / seconds;
     return seconds;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
 static bool has_plan(const job *j)
