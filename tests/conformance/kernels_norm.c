@@ -193,26 +193,34 @@ static void batch_norm_backward(void **state)
     }
 }
 
+static void give_batch_norm(trial *t, int64_t rows, int64_t cols, bool residual, bool updates)
+{
+    int64_t n = rows * cols;
+    give(t, AT(batch_norm, x), n, uniform(n, -2, 3));
+    give_wide(t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
+    give_wide(t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
+    if (residual)
+        give(t, AT(batch_norm, residual), n, uniform(n, -2, 2));
+    (updates ? update_wide : give_wide)(
+        t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
+    (updates ? update_wide : give_wide)(
+        t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
+    take(t, AT(batch_norm, y), n);
+    take_wide(t, AT(batch_norm, mean), cols);
+    take_wide(t, AT(batch_norm, rstd), cols);
+}
+
 /* variant: bit 0 a residual, bit 1 train, bit 2 ReLU off */
 static void batch_norm_fused(void **state)
 {
     (void)state;
     EACH(s, v, 8)
     {
-        int64_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+        int64_t rows = shapes[s][0], cols = shapes[s][1];
         trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
             .train = v & 2, .relu = !(v & 4));
         t.tolerance = 1e-5;
-        give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
-        give_wide(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
-        give_wide(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
-        if (v & 1)
-            give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
-        give_wide(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
-        give_wide(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
-        take(&t, AT(batch_norm, y), n);
-        take_wide(&t, AT(batch_norm, mean), cols);
-        take_wide(&t, AT(batch_norm, rstd), cols);
+        give_batch_norm(&t, rows, cols, v & 1, false);
         check(t);
     }
 }
@@ -366,16 +374,7 @@ static void batch_norm_tall(void **state)
         trial t = TRIAL(batch_norm, .rows = rows, .cols = cols, .eps = 1e-5f, .momentum = 0.1f,
             .train = true, .update = true, .relu = s & 1);
         t.tolerance = 1e-5;
-        give(&t, AT(batch_norm, x), n, uniform(n, -2, 3));
-        give_wide(&t, AT(batch_norm, gamma), cols, uniform(cols, 0.5f, 2));
-        give_wide(&t, AT(batch_norm, beta), cols, uniform(cols, -1, 1));
-        if (s & 2)
-            give(&t, AT(batch_norm, residual), n, uniform(n, -2, 2));
-        update_wide(&t, AT(batch_norm, running_mean), cols, uniform(cols, -1, 1));
-        update_wide(&t, AT(batch_norm, running_var), cols, uniform(cols, 0.5f, 2));
-        take(&t, AT(batch_norm, y), n);
-        take_wide(&t, AT(batch_norm, mean), cols);
-        take_wide(&t, AT(batch_norm, rstd), cols);
+        give_batch_norm(&t, rows, cols, s & 2, true);
         check(t);
         t = TRIAL(
             batch_norm_backward, .rows = rows, .cols = cols, .train = true, .relu = s & 1);

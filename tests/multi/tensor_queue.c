@@ -13,16 +13,12 @@
 
 #include <choir/choir.h>
 
-#include "multi/ranks.h"
-#include "tensor/tensor.h"
+#include "tensor_queue_fixture.h"
 
-enum { PATIENCE = 60 }; /* seconds */
-
-typedef struct queues {
-    choir_tensor_queue *to, *back;
-    choir_module *net;
-    _Atomic int64_t *got; /* sums over items, shared */
-} queues;
+static choir_scope *open_run(void)
+{
+    return choir_scope_open(NULL, 1);
+}
 
 static void open_queues(queues *q, int capacity)
 {
@@ -38,18 +34,6 @@ static void close_queues(queues *q)
     munmap(q->got, 4096);
 }
 
-static choir_status put(choir_tensor_queue *q, choir_tensor *t)
-{
-    return choir_tensor_queue_put(q, &t, 1, PATIENCE);
-}
-
-static choir_tensor *get(choir_tensor_queue *q, choir_scope *scope)
-{
-    choir_tensor *t = NULL;
-    choir_check(choir_tensor_queue_get(q, scope, &t, 1, PATIENCE));
-    return t;
-}
-
 static int64_t file_of(const choir_tensor *t)
 {
     struct stat file = {.st_ino = 0};
@@ -57,29 +41,12 @@ static int64_t file_of(const choir_tensor *t)
                                                                          : 0;
 }
 
-static bool all_are(choir_tensor *t, float value)
-{
-    static float x[4096];
-    if (choir_read(t, x, (size_t)choir_tensor_count(t) * sizeof(float)) != CHOIR_OK)
-        return false;
-    for (int64_t i = 0; i < choir_tensor_count(t); i++)
-        if (x[i] != value)
-            return false;
-    return true;
-}
-
-static bool fill(choir_tensor *t, float value)
-{
-    choir__launch_fill(t, (double)value);
-    return choir_device_sync(choir_tensor_device(t)) == CHOIR_OK;
-}
-
 /* --- the same memory --- */
 
 static int same_memory(int rank, int world, void *arg)
 {
     queues *q = arg;
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     (void)world;
     if (rank == 0) {
         choir_tensor *t = choir_full(run, CHOIR_F32, choir_dims(32, 33), 1);
@@ -119,7 +86,7 @@ static void test_same_memory(void **state)
 static int passes_parameters(int rank, int world, void *arg)
 {
     queues *q = arg;
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     choir_tensor *t[2] = {NULL};
     (void)world;
     (void)rank;
@@ -135,7 +102,7 @@ static int passes_parameters(int rank, int world, void *arg)
 
 static void test_parameters(void **state)
 {
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     queues q;
     (void)state;
     open_queues(&q, 2);
@@ -158,47 +125,6 @@ static void test_parameters(void **state)
 
 /* --- private memory --- */
 
-static int copies(int rank, int world, void *arg)
-{
-    queues *q = arg;
-    choir_scope *run = choir_scope_open(NULL, 1), *s = choir_step_open(run, 0);
-    choir_tensor *t[4];
-    float a[6] = {1, 2, 3, 4, 5, 6}, got[6];
-    int64_t ids[3] = {7, 8, 9}, got_ids[3];
-    (void)world;
-    if (rank == 0) {
-        choir_tensor *x = choir_from(s, CHOIR_F32, choir_dims(2, 3), a);
-        t[0] = choir_transpose(x, 0, 1); /* dense in another order */
-        t[1] = choir_narrow(x, 1, 1, 2); /* with gaps */
-        t[2] = choir_from(s, CHOIR_I64, choir_dims(3), ids);
-        t[3] = choir_zeros(s, CHOIR_F32, choir_dims(0, 2));
-        CHECK_OK(choir_tensor_queue_put(q->to, t, 4, PATIENCE));
-        get(q->back, run);
-        CHECK_OK(choir_read(x, got, sizeof got));
-        CHECK(!memcmp(got, a, sizeof a)); /* the other wrote to its copy */
-    } else {
-        CHECK_OK(choir_tensor_queue_get(q->to, s, t, 4, PATIENCE));
-        CHECK(choir_tensor_size(t[0], 0) == 3 && choir_tensor_size(t[1], 1) == 2);
-        CHECK_OK(choir_read(t[0], got, sizeof got));
-        CHECK(!memcmp(got, (float[]){1, 4, 2, 5, 3, 6}, sizeof got));
-        CHECK_OK(choir_read(t[1], got, 4 * sizeof(float)));
-        CHECK(!memcmp(got, (float[]){2, 3, 5, 6}, 4 * sizeof(float)));
-        CHECK_OK(choir_read(t[2], got_ids, sizeof got_ids));
-        CHECK(!memcmp(got_ids, ids, sizeof ids));
-        CHECK(choir_tensor_count(t[3]) == 0);
-        /* It is a tensor like others: an input, a target, and one that backward reads. */
-        choir_module *net = choir_nn_linear(run, 2, 2);
-        choir_tensor *loss = choir_mse_loss(choir_forward(net, t[1]), t[1]);
-        CHECK_OK(choir_backward(loss));
-        CHECK(choir_grad(choir_module_find(net, "weight")));
-        CHECK(fill(t[0], 0));
-        CHECK_OK(put(q->back, t[2]));
-    }
-    CHECK_OK(choir_scope_close(s));
-    CHECK_OK(choir_scope_close(run));
-    return 0;
-}
-
 static void test_copies(void **state)
 {
     queues q;
@@ -216,7 +142,7 @@ enum { ITEMS = 200, LENGTH = 512 };
 static int producers_and_consumers(int rank, int world, void *arg)
 {
     queues *q = arg;
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     choir_status status = CHOIR_OK;
     (void)world;
     for (int i = 0; i < ITEMS && rank < 3; i++) {
@@ -266,7 +192,7 @@ static void test_each_once(void **state)
 
 static void test_alone(void **state)
 {
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     choir_tensor_queue *q = NULL;
     choir_tensor *t = choir_full(run, CHOIR_F32, CHOIR_SCALAR, 4), *got = NULL, *many[9];
     (void)state;
@@ -319,7 +245,7 @@ static void test_alone(void **state)
 static int times_out(int rank, int world, void *arg)
 {
     queues *q = arg;
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     choir_tensor *t = choir_full(run, CHOIR_F32, CHOIR_SCALAR, 4);
     (void)world;
     if (rank == 0) {
@@ -357,7 +283,7 @@ static choir_status puts_in_step(choir_scope *step, void *arg)
 
 static void test_recorded(void **state)
 {
-    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_scope *run = open_run();
     choir_tensor_queue *q;
     (void)state;
     choir_check(choir_tensor_queue_new(4, &q));
