@@ -22,7 +22,7 @@ train() {
 agree() {
     local strategy
     train single --devices cuda:0 "$@" || return
-    for strategy in ddp fsdp fsdp:stage=2; do
+    for strategy in ddp fsdp fsdp:stage=1 fsdp:stage=2; do
         train other --backend nccl --strategy "$strategy" --nproc 2 --devices cuda:0-1 "$@" ||
             return
         same_run single other
@@ -31,6 +31,20 @@ agree() {
 check agree --model "$gpt,dropout=0.1" text
 check agree --optimizer sgd:momentum=0.9 --model resnet18:width=4,image=16,classes=5,small=1 \
     random
+
+# same STRATEGY...: what has no single device to agree with agrees with itself over shared memory.
+same() {
+    local strategy backend
+    for strategy in "$@"; do
+        for backend in shm nccl; do
+            train $backend --backend $backend --strategy "$strategy" --nproc 2 \
+                --devices cuda:0-1 --model "$gpt" text || return
+        done
+        same_run shm nccl
+    done
+}
+check same tp pipeline diloco:every=2 local-sgd:every=2,warmup=1 \
+    ddp:hook=powersgd,rank=2,start_step=1
 
 # Two ranks on one card.
 one_card() {

@@ -38,14 +38,35 @@ stages_are_ranks() {
         same_run single other
 }
 
+# Ranks with two dimensions, and what else changes nothing: results made again, hogwild's only
+# worker. Tensor parallel adds in another order, the same in every composition.
+compositions() {
+    local two=(--mesh 2x2 --devices cuda:0-3 --model "$gpt" text)
+    train single --devices cuda:0 --model "$gpt" text &&
+        train other --strategy fsdp:shard_ranks=2 --nproc 4 --devices cuda:0-3 \
+            --model "$gpt" text && same_run single other
+    train other --strategy fsdp:stage=2+pipeline "${two[@]}" && same_run single other
+    train other --recompute --devices cuda:0 --model "$gpt" text && same_run single other
+    train tp --strategy tp --nproc 2 --devices cuda:0-1 --model "$gpt" text || return
+    train other --strategy fsdp+tp "${two[@]}" && same_run tp other
+    train other --strategy ddp+tp "${two[@]}" && same_run tp other
+    train one --microbatches 1 --devices cuda:0 --model "$gpt" text &&
+        train other --microbatches 1 --strategy hogwild --nproc 1 --devices cuda:0 \
+            --model "$gpt" text && same_run one other
+}
+
 pipelines=(pipeline:schedule=gpipe pipeline:schedule=1f1b pipeline:schedule=zero-bubble)
-check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=2 -- \
+check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=1 fsdp:stage=2 -- \
     --model "$gpt,dropout=0.1" text
 check agree dp mp pipeline:schedule=zero-bubble ddp fsdp -- --optimizer sgd:momentum=0.9 \
     --model resnet18:width=4,image=16,classes=5,small=1 random
 check agree dp mp ddp fsdp -- --model lstm:layers=2,hidden=8,in=4,context=6,dropout=0.1 text
 check agree mp ddp fsdp -- --optimizer lamb \
     --model llama:layers=1,heads=2,width=16,context=12 text
-check agree dp ddp -- --model "$gpt" --amp bf16 text
+check agree dp ddp fsdp -- --model "$gpt" --amp bf16 text
+check agree ddp -- --model "$gpt" --amp fp16 --microbatches 2 --batch-size 4 --steps 3 text
 check stages_are_ranks
+check compositions
+check bad 1 'cannot compute with host memory' train --quiet --offload . --devices cuda:0 \
+    --model "$gpt" text
 finish
