@@ -394,7 +394,7 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
 {
     char name[64];
     int local = meeting->members ? meeting->members[meeting->rank].local_rank : meeting->rank;
-    int count = choir_device_count("cuda");
+    int count = meeting->device ? 0 : choir_device_count("cuda"); /* in a child, if need be */
     snprintf(name, sizeof name, "cuda:%d", count ? local % count : local);
     if (meeting->device)
         choose_device(meeting->device, local, name);
