@@ -77,7 +77,7 @@ int choir_group_nodes(const choir_group *group);
 int choir_group_local_rank(const choir_group *group, int rank);
 int choir_group_local_world(const choir_group *group);
 
-/** "shm", "ucx", "mpi". */
+/** "shm", "ucx", "mpi", "nccl". */
 const char *choir_group_backend(const choir_group *group);
 
 /**

@@ -9,11 +9,10 @@
 static void print_wrapped(int column, int indent, const char *text)
 {
     for (const char *at = text; *at;) {
-        int part = (int)strcspn(at, ", ");
+        int blank = *at == ' ', part = blank + (int)strcspn(at + blank, ", ");
         part += at[part] == ',';
-        part += at[part] == ' ';
         if (column + part > 79)
-            column = printf("\n%*s", indent, "") - 1;
+            column = printf("\n%*s", indent, "") - 1, at += blank, part -= blank;
         column += printf("%.*s", part, at);
         at += part;
     }

@@ -128,6 +128,7 @@ help_has_an_example() {
         head -n 1 out | grep -q "^Usage: choir $command" || fail "$command: $(head -n 1 out)"
         sed -n '/Example/,$p' out | grep -q "choir $command" || fail "$command has no example"
         awk 'length > 80' out | grep . && fail "$command --help is wider than 80 columns"
+        grep -q ' $' out && fail "$command --help has blanks at a line's end"
     done
     good --version
     grep -qE '^choir [0-9]+\.[0-9]+' out || fail "--version: $(cat out)"
