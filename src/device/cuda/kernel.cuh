@@ -92,7 +92,7 @@ inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
 }
 
 /* Puts kernel<<<grid, block, shared>>>(args) on the current stream. A launch that is refused
- * fails the queue after the task (cuda.c), which names the op. */
+ * fails the queue after the task (trouble.c), which names the op. */
 template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
 {
