@@ -273,7 +273,7 @@ restarts() {
 
 # Workers with children, some of which ran away into a session of their own.
 family="setsid sh -c 'sleep $mark & sleep $mark' & (sleep $mark &)
-    echo up; exec sleep $mark"
+    echo up \$\$; exec sleep $mark"
 
 # begin N SCRIPT: in the background, until all ranks have said that they are up.
 begin() {
@@ -302,7 +302,7 @@ killed_from_outside() {
     after 'SIGKILL of the agent' 137
     has err 'the agent \(pid [0-9]+\) was killed by SIGKILL'
     begin 3 "$family"
-    kill -KILL "$(pgrep -P "$agent" | head -n 1)"
+    kill -KILL "$(sed -n 's/.*up //p' out | head -n 1)" # the agent has adopted others
     after 'SIGKILL of a worker' 137
     begin 3 'echo up; exec sleep '$mark
     kill -STOP "$started_pid" # or it might still see to them
