@@ -98,6 +98,7 @@ int choir__cpu_context_threads(const choir__cpu_context *context)
 
 static void *at_least(struct block *block, size_t bytes)
 {
+    bytes += !bytes; /* memset and its like want memory, also for nothing */
     if (bytes > block->bytes) {
         free(block->p);
         block->bytes = (bytes + 4095) & ~(size_t)4095;
