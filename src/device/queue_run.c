@@ -88,10 +88,10 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     va_start(args, format);
     choir__verror(status, format, args);
     va_end(args);
-    if (q)
+    if (q) {
         blame(q, status);
-    if (q)
         choir__queue_break(q, status, choir_error_message());
+    }
     return status;
 }
 
@@ -228,24 +228,26 @@ static void run_next(choir__queue *q, uint64_t until)
     }
 }
 
+/* NULL: none is. */
+static void make_current(choir__queue *q)
+{
+    current = q;
+    if (q && q->opts.enter)
+        q->opts.enter(q->opts.arg);
+}
+
 /* Runs tasks up to the place `until`, or the first that must wait if it may not; the caller
  * holds `running`, which this gives back. */
 static void run_tasks(choir__queue *q, uint64_t until, bool may_wait)
 {
     choir__queue *outer = current;
-    current = q;
     if (choir__queue_finished(q) < until)
         begin_busy(q);
-    if (q->opts.enter)
-        q->opts.enter(q->opts.arg);
+    make_current(q);
     while (choir__queue_finished(q) < until && (may_wait || !must_wait(q)))
         run_next(q, until);
     atomic_store(&q->running, 0);
-    current = outer;
-    if (outer) { /* we ran on behalf of another queue's wait: its context is current again */
-        if (outer->opts.enter)
-            outer->opts.enter(outer->opts.arg);
-    }
+    make_current(outer); /* where we ran on behalf of its wait */
 }
 
 static void run_until(choir__queue *q, uint64_t until)
@@ -311,13 +313,9 @@ void choir__queue_give_back(choir__queue *q)
 void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
 {
     choir__queue *outer = current;
-    current = q;
-    if (q->opts.enter)
-        q->opts.enter(q->opts.arg);
+    make_current(q);
     call(q, fn, args, bytes);
-    current = outer;
-    if (outer && outer->opts.enter)
-        outer->opts.enter(outer->opts.arg);
+    make_current(outer);
 }
 
 /* --- the worker --- */

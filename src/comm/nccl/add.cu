@@ -57,8 +57,8 @@ cudaError_t launch(void (*kernel)(A), unsigned grid, unsigned block, const B &ar
 
 extern "C" cudaError_t choir__nccl_launch_add(const choir__nccl_addition *a, cudaStream_t stream)
 {
-    int64_t blocks = (a->n + BLOCK - 1) / BLOCK;
-    unsigned grid = (unsigned)(blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : (int64_t)MOST_BLOCKS);
+    int64_t blocks = (a->n + BLOCK - 1) / BLOCK, most = MOST_BLOCKS;
+    unsigned grid = (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
     switch (a->dtype) {
     case CHOIR_F64: return launch(add<double>, grid, BLOCK, *a, stream);
     case CHOIR_BF16: return launch(add<bf16>, grid, BLOCK, *a, stream);
