@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/data/unicode_table.h: what the tokenizers ask of Unicode.
+"""Writes src/data/tokenizer/unicode_table.h: what the tokenizers ask of Unicode.
 
-    script/unicode_tables.py > src/data/unicode_table.h
+    script/unicode_tables.py > src/data/tokenizer/unicode_table.h
 
 Ranges [first, last] of letters, numbers, white space, punctuation, non-spacing marks and control
 characters; the lower case of a character; and its canonical decomposition without non-spacing

@@ -17,7 +17,7 @@
 
 #include "multi/ranks.h"
 #include "nn/module.h"
-#include "parallel/ddp.h"
+#include "parallel/ddp/ddp.h"
 
 enum { LEFT = 1, RIGHT = 2, SPARE = 4, TABLE = 8, ALL = 15 };
 enum { WIDTH = 24, IDS = 13, ROWS = 5, FLOATS = 8192, RANKS = 4 };

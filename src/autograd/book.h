@@ -174,7 +174,7 @@ void choir__book_done(choir__param *param, int use);
 /* parts: losses the backward started from. */
 choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
 
-/* --- sums of other devices (parallel/data_parallel_sum.c) --- */
+/* --- sums of other devices (parallel/data_parallel/sum.c) --- */
 
 /* What the book holds of this step is given up, or was added elsewhere. */
 void choir__book_forget(choir__book *book);

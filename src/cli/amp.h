@@ -3,7 +3,7 @@
 #define CHOIR_CLI_AMP_H
 
 #include "checkpoint/checkpoint.h"
-#include "cli/strategy.h"
+#include "cli/strategy/strategy.h"
 
 typedef struct choir__amp_level {
     const char *name;

@@ -7,7 +7,7 @@
 
 #include "cli/text.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static choir_document_opts options_of(const choir__model_info *info)
 {

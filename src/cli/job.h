@@ -6,7 +6,7 @@
 
 #include <choir/data.h>
 #include <choir/optim.h>
-#include "cli/strategy.h"
+#include "cli/strategy/strategy.h"
 #include "nn/models/models.h"
 
 typedef struct choir__job {

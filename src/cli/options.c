@@ -9,7 +9,7 @@
 #include "cli/amp.h"
 #include "cli/cli.h"
 #include "cli/job.h"
-#include "comm/launchers.h"
+#include "launch/launchers.h"
 #include "device/device.h"
 #include "data/prefetch.h"
 

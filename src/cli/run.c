@@ -9,8 +9,8 @@
 
 #include "base/options.h"
 #include "cli/cli.h"
-#include "comm/process/process.h"
-#include "elastic/agent.h"
+#include "launch/process/process.h"
+#include "launch/agent/agent.h"
 
 static void help(void)
 {

@@ -8,7 +8,7 @@
 #include "comm/far.h"
 #include "comm/hierarchy.h"
 #include "comm/message/message.h"
-#include "comm/launchers.h"
+#include "launch/launchers.h"
 #include "comm/plugin.h"
 #include "comm/shm/shm.h"
 

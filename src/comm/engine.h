@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include "base/base.h"
 #include "comm/call.h"
-#include "comm/meeting.h"
+#include "launch/meet/meeting.h"
 
 typedef struct choir__engine choir__engine;
 typedef struct choir__shared choir__shared;

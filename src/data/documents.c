@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "data/document_text.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/transform.h"
 
 enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };

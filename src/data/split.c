@@ -3,7 +3,7 @@
  * would; a byte that is not UTF-8 counts as a character that is no letter, number or space. */
 #include <string.h>
 
-#include "data/tokenizer_models.h"
+#include "data/tokenizer/models.h"
 
 int choir__split_of_pattern(const char *regex)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 typedef struct text_dataset {
     choir_dataset base;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokens.h"
 
 enum { BLOCK = 4 << 20 };

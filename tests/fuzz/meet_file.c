@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/meet_file.h"
+#include "launch/meet/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

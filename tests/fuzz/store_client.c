@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/store/channel.h"
-#include "comm/store/store.h"
+#include "launch/store/channel.h"
+#include "launch/store/store.h"
 
 static const choir__key key = {{7}};
 

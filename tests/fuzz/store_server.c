@@ -3,7 +3,7 @@
  * each, encrypted properly. A second client waits for a key and has a will. */
 #include "fuzz.h"
 
-#include "comm/store/session.h"
+#include "launch/store/session.h"
 
 static const choir__key key = {{7}};
 

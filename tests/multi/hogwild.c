@@ -15,7 +15,7 @@
 #include <choir/choir.h>
 
 #include "multi/ranks.h"
-#include "parallel/hogwild.h"
+#include "parallel/hogwild/hogwild.h"
 
 enum { SAMPLES = 120, WIDTH = 12, CLASSES = 4, EACH = 12 };
 

@@ -8,9 +8,9 @@
 
 #include <choir/store.h>
 
-#include "comm/meet_file.h"
+#include "launch/meet/file.h"
 #include "comm/shm/socket.h"
-#include "comm/store/store.h"
+#include "launch/store/store.h"
 #include "multi/meeters.h"
 
 static char where[128]; /* a method at a port that was free a moment ago */

@@ -8,8 +8,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 
-#include "comm/meet.h"
-#include "comm/meet_file.h"
+#include "launch/meet/meet.h"
+#include "launch/meet/file.h"
 #include "multi/meeters.h"
 
 static char folder[] = "/tmp/choir-file-XXXXXX", path[64], method[80];

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "comm/meeting.h"
+#include "launch/meet/meeting.h"
 
 enum { MEETERS_MAX = 32 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "comm/reduce.h"
 
 enum { COUNT = 1000 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare.h"
+#include "cli/compare/compare.h"
 
 enum { RUNS = 3 };
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include "data/document_text.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static void text_of(void **state)
 {

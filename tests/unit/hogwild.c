@@ -13,7 +13,7 @@
 
 #include <choir/choir.h>
 
-#include "parallel/hogwild.h"
+#include "parallel/hogwild/hogwild.h"
 
 enum { WORDS = 1024, SAMPLES = 96, BATCH = 24 };
 

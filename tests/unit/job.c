@@ -1,5 +1,5 @@
 /* What a rank is told of its place: addresses as people write them, and the environment. */
-#include "comm/process/job.h"
+#include "launch/process/job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <choir/choir.h>
-#include "comm/launchers.h"
+#include "launch/launchers.h"
 
 static void clear(void)
 {

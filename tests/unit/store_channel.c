@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "comm/store/channel.h"
+#include "launch/store/channel.h"
 
 typedef struct pair {
     choir__channel client, server;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "comm/store/net.h"
+#include "launch/store/net.h"
 
 static int listener, port;
 static choir__address here;

@@ -19,7 +19,7 @@
 #include <choir/store.h>
 
 #include "base/base.h"
-#include "comm/store/store.h"
+#include "launch/store/store.h"
 
 static char folder[] = "/tmp/choir-store-XXXXXX";
 

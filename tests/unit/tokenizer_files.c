@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static const char *golden(const char *name)
 {

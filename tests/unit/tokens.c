@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokens.h"
 
 static char folder[] = "/tmp/choir-tokens-XXXXXX";

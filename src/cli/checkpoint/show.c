@@ -1,0 +1,197 @@
+/* What choir checkpoint prints. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/state.h"
+#include "cli/checkpoint/checkpoint.h"
+#include "tensor/tensor.h"
+
+static void print_line(json_t *object)
+{
+    char *text = json_dumps(object, JSON_COMPACT);
+    printf("%s\n", text);
+    free(text);
+    json_decref(object);
+}
+
+static json_t *number_json(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *sizes_json(const int64_t *sizes, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(array, json_integer(sizes[i]));
+    return array;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* --- the state --- */
+
+static void print_state(const choir__opened *o, bool json)
+{
+    const choir__train_state *s = &o->state;
+    if (json) {
+        print_line(json_pack(
+            "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:o, s:o}", "event",
+            "checkpoint", "path", o->folder, "model", s->model, "optimizer", s->optimizer,
+            "step", (json_int_t)s->step, "optimizer_steps", (json_int_t)s->optimizer_steps,
+            "position", (json_int_t)s->position, "batch_size", (json_int_t)s->batch_size,
+            "microbatches", (json_int_t)s->microbatches, "strategy", s->strategy, "world",
+            (json_int_t)s->world, "loss", number_json(s->loss), "eval_loss",
+            number_json(s->eval_loss)));
+        return;
+    }
+    printf("%s\n", o->folder);
+    printf("  step        %lld", (long long)s->step);
+    if (isfinite(s->loss))
+        printf(", loss %.4f", s->loss);
+    if (isfinite(s->eval_loss))
+        printf(", validation %.4f", s->eval_loss);
+    printf("\n  model       %s\n", *s->model ? s->model : "a program's own");
+    if (o->optimizer.count || *s->optimizer)
+        printf("  optimizer   %s%s%lld steps\n", s->optimizer, *s->optimizer ? ", " : "",
+            (long long)s->optimizer_steps);
+    if (s->microbatches)
+        printf("  data        %lld micro-batches of %lld samples, seed %llu\n",
+            (long long)s->position, (long long)(s->batch_size / s->microbatches),
+            (unsigned long long)s->seed);
+    if (s->world)
+        printf("  saved by    %s%s%lld rank%s\n", s->strategy, *s->strategy ? " on " : "",
+            (long long)s->world, s->world > 1 ? "s" : "");
+}
+
+static void print_files(const choir__opened *o, bool json)
+{
+    const char *name;
+    json_t *entry;
+    if (!json)
+        printf("\n");
+    json_object_foreach(o->files, name, entry)
+    {
+        const char *sha = json_string_value(json_object_get(entry, "sha256"));
+        json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+        if (json)
+            print_line(json_pack("{s:s, s:s, s:I, s:s}", "event", "file", "name", name, "bytes",
+                bytes, "sha256", sha));
+        else
+            printf("  %-36s %14lld bytes  %.12s\n", name, (long long)bytes, sha);
+    }
+}
+
+/* --- tensors --- */
+
+static void print_tensor(
+    const choir__stored *s, const choir__stored_tensor *t, const char *kind, bool json)
+{
+    int ndim = t->whole.ndim;
+    if (!json) {
+        printf("  %-44s %-5s %-20s", t->name, choir_dtype_name(t->dtype),
+            choir__shape_text(t->whole));
+        printf(t->part_count > 1 ? " in %d parts\n" : "\n", t->part_count);
+        return;
+    }
+    json_t *parts = json_array();
+    for (int i = 0; i < t->part_count; i++) {
+        const choir__stored_part *p = &t->parts[i];
+        json_array_append_new(parts,
+            json_pack("{s:s, s:o, s:o}", "file", file_name(s->paths[p->file]), "from",
+                sizes_json(p->region.from, ndim), "size", sizes_json(p->region.size, ndim)));
+    }
+    print_line(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "event", "tensor", "of", kind,
+        "name", t->name, "dtype", choir_dtype_name(t->dtype), "shape",
+        sizes_json(t->whole.dim, ndim), "parts", parts));
+}
+
+static void print_stored(const choir__stored *s, const char *kind, bool json)
+{
+    int64_t count = 0, bytes = 0;
+    for (int i = 0; i < s->count; i++) {
+        int64_t n = choir__shape_count(s->tensors[i].whole);
+        count += n;
+        bytes += n * (int64_t)choir_dtype_size(s->tensors[i].dtype);
+    }
+    if (!json)
+        printf("\n  %s: %d tensors, %lld numbers, %.1f MiB, in %d file%s\n", kind, s->count,
+            (long long)count, (double)bytes / 1048576, s->file_count,
+            s->file_count > 1 ? "s" : "");
+    for (int i = 0; i < s->count; i++)
+        print_tensor(s, &s->tensors[i], kind, json);
+}
+
+void choir__checkpoint_print(const choir__opened *o, bool json)
+{
+    if (o->has_state) {
+        print_state(o, json);
+        print_files(o, json);
+    }
+    print_stored(&o->model, "model", json);
+    if (o->optimizer.count)
+        print_stored(&o->optimizer, "optimizer", json);
+}
+
+/* --- verifying --- */
+
+static void print_verdict(const char *name, choir_status status, bool json)
+{
+    bool good = status == CHOIR_OK;
+    if (json)
+        print_line(json_pack("{s:s, s:s, s:b, s:s}", "event", "file", "name", name, "good",
+            good, "message", good ? "" : choir_error_message()));
+    else
+        printf("%-4s  %s\n", good ? "good" : "BAD", name);
+}
+
+/* Of files that are bad, the first one's message is left. */
+static choir_status check_files(const char *folder, json_t *files, bool json)
+{
+    choir_status first = CHOIR_OK;
+    char *message = NULL;
+    const char *name;
+    json_t *entry;
+    json_object_foreach(files, name, entry)
+    {
+        choir_status status = choir__state_check_file(folder, files, name, true);
+        print_verdict(name, status, json);
+        if (status != CHOIR_OK && first == CHOIR_OK) {
+            first = status;
+            message = choir__strdup(choir_error_message());
+        }
+    }
+    if (message)
+        choir__set_message(message);
+    free(message);
+    return first;
+}
+
+choir_status choir__checkpoint_check(const char *path, bool json)
+{
+    char found[PATH_MAX];
+    choir__opened opened = {.folder = NULL};
+    choir__train_state state;
+    json_t *files = NULL;
+    choir_status status = choir__checkpoint_find(path, found);
+    if (status == CHOIR_OK && !choir__is_weights_file(found)) {
+        status = choir__state_read(found, &state, &files);
+        if (status == CHOIR_OK)
+            status = check_files(found, files, json);
+    }
+    if (status == CHOIR_OK)
+        status = choir__opened_open(&opened, path, false);
+    if (status == CHOIR_OK && choir__is_weights_file(found))
+        print_verdict(file_name(found), status, json); /* its form; it has no checksum */
+    choir__opened_close(&opened);
+    json_decref(files);
+    return status;
+}

@@ -1,0 +1,200 @@
+/* choir compare: which strategy should I choose?
+ *
+ * The same model, data, seed and cut of the batch run under every strategy, each run in a
+ * process of its own. Runs of one strategy are not next to each other but in turns with the
+ * others', so that a machine that grows slower does so for all. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/compare/compare.h"
+#include "launch/process/process.h"
+
+/* Steps of a run that is watched, and how long they take at least: */
+enum { WATCHED_STEPS = 10, MOST_WATCHED = 200 };
+static const double watched_s = 0.6;
+
+/* How far it is, on a terminal. */
+typedef struct progress {
+    bool terminal;
+    int done, all;
+    double started;
+} progress;
+
+static void show(progress *p, const char *what)
+{
+    if (!p->terminal)
+        return;
+    fprintf(stderr, "\r\033[K%d of %d: %s", p->done + 1, p->all, what);
+    if (p->done) {
+        double rest = (choir__now() - p->started) / p->done * (double)(p->all - p->done);
+        fprintf(stderr, ", about %lld:%02d left", (long long)rest / 60, (int)rest % 60);
+    }
+    fflush(stderr);
+}
+
+static void clear(const progress *p)
+{
+    if (p->terminal)
+        fprintf(stderr, "\r\033[K");
+}
+
+/* --- the runs --- */
+
+/* A run that failed says so once; of the one device it ends the comparison. */
+static choir_status take_failure(choir__compare *c, choir__entry *e, const choir__outcome *o)
+{
+    e->failed = true;
+    snprintf(e->error, sizeof e->error, "%s", o->error);
+    return e == c->entries ? choir__error(CHOIR_ERR_STATE, "%s", e->error) : CHOIR_OK;
+}
+
+static choir_status run_entry(choir__compare *c, choir__entry *e)
+{
+    choir__outcome *o = &e->runs[e->run_count++];
+    choir_status status = choir__compare_run(c, e, c->job.microbatches, c->job.steps, NULL, o);
+    if (status == CHOIR_OK && (o->status || !o->summary))
+        status = take_failure(c, e, o);
+    return status;
+}
+
+static choir_status run_split(choir__compare *c, choir__entry *e, int split)
+{
+    choir__outcome o;
+    int64_t m = c->job.batch_size / c->splits[split];
+    choir_status status = choir__compare_run(c, e, m, c->job.steps, NULL, &o);
+    if (status == CHOIR_OK && !o.status && o.summary) {
+        if (!e->split[split])
+            e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
+        e->split[split][e->split_runs[split]++] = choir__outcome_number(&o, "items_per_s");
+    } /* else a cut that does not fit: it is not drawn */
+    choir__outcome_free(&o);
+    return status;
+}
+
+static choir_status measure(choir__compare *c, progress *p)
+{
+    char what[400];
+    choir_status status = CHOIR_OK;
+    for (int64_t r = 0; r < c->repeats; r++) {
+        for (int i = 0; i < c->count && status == CHOIR_OK; i++, p->done++) {
+            snprintf(what, sizeof what, "%s, run %lld of %lld", c->entries[i].text,
+                (long long)r + 1, (long long)c->repeats);
+            show(p, what);
+            if (!c->entries[i].failed)
+                status = run_entry(c, &c->entries[i]);
+        }
+        for (int i = 0; i < c->count; i++)
+            for (int s = 0;
+                 s < c->split_count && choir__is_pipeline(&c->entries[i]) && status == CHOIR_OK;
+                 s++, p->done++) {
+                snprintf(what, sizeof what, "%s in splits of %lld", c->entries[i].text,
+                    (long long)c->splits[s]);
+                show(p, what);
+                if (!c->entries[i].failed)
+                    status = run_split(c, &c->entries[i], s);
+            }
+    }
+    return status;
+}
+
+/* --- memory and use over time: a short run, so that looking on costs the others nothing --- */
+
+static choir_status watch(choir__compare *c, choir__entry *e, progress *p)
+{
+    choir__outcome o;
+    if (!e || e->failed || e->watch)
+        return CHOIR_OK;
+    char what[400];
+    snprintf(what, sizeof what, "%s over time", e->text);
+    show(p, what);
+    p->done++;
+    double step_s = choir__outcome_number(&e->runs[0], "step_ms_median") * 1e-3;
+    e->watch = choir__calloc(1, sizeof *e->watch);
+    e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
+    int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
+    steps = choir__max(steps, WATCHED_STEPS);
+    choir_status status = choir__compare_run(c, e, c->job.microbatches, steps, e->watch, &o);
+    e->watch->step_s = choir__outcome_number(&o, "step_ms_median") * 1e-3;
+    choir__outcome_free(&o);
+    return status;
+}
+
+static choir_status watch_some(choir__compare *c, progress *p)
+{
+    choir_status status = watch(c, &c->entries[0], p);
+    if (status == CHOIR_OK)
+        status = watch(c, choir__compare_best(c, choir__is_model_parallel), p);
+    if (status == CHOIR_OK)
+        status = watch(c, choir__compare_best(c, choir__is_pipeline), p);
+    return status == CHOIR_OK ? watch(c, choir__compare_best(c, choir__is_data_parallel), p)
+                              : status;
+}
+
+static choir_status run_all(choir__compare *c)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    progress p = {.terminal = isatty(STDERR_FILENO), .started = choir__now()};
+    int pipelines = 0;
+    for (int i = 0; i < c->count; i++)
+        pipelines += choir__is_pipeline(&c->entries[i]);
+    p.all = (int)c->repeats * (c->count + pipelines * c->split_count) + (c->plot ? 4 : 0);
+    choir_status status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    if (status != CHOIR_OK)
+        return status;
+    status = measure(c, &p);
+    if (status == CHOIR_OK)
+        choir__compare_figures(c);
+    if (status == CHOIR_OK && c->plot)
+        status = watch_some(c, &p);
+    choir__signals_give_back();
+    clear(&p);
+    return status;
+}
+
+/* --- the command --- */
+
+/* A strategy that does not fit is left out; one that was asked for by name, or crashed, is a
+ * failure. */
+static int verdict(const choir__compare *c)
+{
+    int status = CHOIR__EXIT_OK;
+    for (int i = 0; i < c->count; i++) {
+        const choir__entry *e = &c->entries[i];
+        bool crashed = e->run_count && e->runs[e->run_count - 1].crashed;
+        if (e->failed && (c->chosen || crashed)) {
+            fprintf(stderr, "choir: strategy %s: %s\n", e->text, e->error);
+            status = CHOIR__EXIT_FAILED;
+        }
+    }
+    return status;
+}
+
+int choir__cli_compare(int argc, char **argv)
+{
+    choir__compare c;
+    bool done;
+    int exit_status = choir__compare_parse(&c, argc, argv, &done);
+    if (exit_status == CHOIR__EXIT_OK && !done) {
+        choir_status status = c.plot ? choir__compare_plot_check(c.plot) : CHOIR_OK;
+        if (status == CHOIR_OK)
+            status = run_all(&c);
+        if (status == CHOIR_OK) {
+            (c.job.json ? choir__compare_json : choir__compare_table)(&c);
+            status = choir__cli_flush();
+        }
+        if (status == CHOIR_OK && c.plot)
+            status = choir__compare_plot(&c);
+        if (status == CHOIR_OK)
+            exit_status = verdict(&c);
+        else
+            exit_status = choir__cli_fail();
+        exit_status = status == CHOIR_ERR_INTERRUPTED ? 130 : exit_status;
+    }
+    choir__compare_free(&c);
+    return exit_status;
+}

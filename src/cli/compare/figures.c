@@ -1,0 +1,246 @@
+/* What the runs of a comparison say together. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/compare/compare.h"
+
+/* --- a run --- */
+
+double choir__outcome_number(const choir__outcome *o, const char *key)
+{
+    const json_t *value = json_object_get(o->summary, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+void choir__outcome_free(choir__outcome *o)
+{
+    json_decref(o->summary);
+    free(o->bits);
+    *o = (choir__outcome){0};
+}
+
+/* --- statistics --- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value at a share of the sorted ones, between two of them by a straight line. */
+static double quantile(const double *sorted, int count, double share)
+{
+    double at = share * (count - 1);
+    int low = (int)at;
+    return low + 1 < count ? sorted[low] + (at - low) * (sorted[low + 1] - sorted[low])
+                           : sorted[count - 1];
+}
+
+static double between(const double *values, int count, double low, double high)
+{
+    if (count < 1)
+        return NAN;
+    double *sorted = choir__alloc((size_t)count * sizeof *sorted);
+    memcpy(sorted, values, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    double a = quantile(sorted, count, low), b = quantile(sorted, count, high);
+    free(sorted);
+    return low == high ? a : b - a;
+}
+
+double choir__median(const double *values, int count)
+{
+    return between(values, count, 0.5, 0.5);
+}
+
+double choir__run_spread(const double *values, int count)
+{
+    return count < 5 ? between(values, count, 0, 1) / 2
+                     : between(values, count, 0.25, 0.75) / 2;
+}
+
+/* --- an entry --- */
+
+static bool same(const choir__outcome *a, const choir__outcome *b)
+{
+    const char *x = json_string_value(json_object_get(a->summary, "weights_sha256"));
+    const char *y = json_string_value(json_object_get(b->summary, "weights_sha256"));
+    return x && y && !strcmp(x, y) && a->steps > 0 && a->steps == b->steps &&
+           !memcmp(a->bits, b->bits, (size_t)a->steps * sizeof *a->bits);
+}
+
+static void devices_of(choir__entry *e, const choir__outcome *o)
+{
+    const json_t *devices = json_object_get(o->summary, "devices"), *device;
+    size_t i;
+    double moved = 0, steps = choir__outcome_number(o, "steps");
+    json_array_foreach(devices, i, device)
+    {
+        e->peak_bytes =
+            fmax(e->peak_bytes, json_number_value(json_object_get(device, "peak_bytes")));
+        moved += json_number_value(json_object_get(device, "comm_bytes"));
+    }
+    e->moved_bytes = moved / fmax(1, steps);
+}
+
+static void figures_of(choir__compare *c, choir__entry *e)
+{
+    const choir__entry *single = &c->entries[0];
+    double *rates = choir__calloc((size_t)e->run_count, sizeof *rates);
+    e->same_bits = true;
+    for (int r = 0; r < e->run_count; r++) {
+        rates[r] = choir__outcome_number(&e->runs[r], "items_per_s");
+        e->same_bits = e->same_bits && same(&e->runs[r], &single->runs[0]);
+    }
+    e->items_per_s = choir__median(rates, e->run_count);
+    e->spread = choir__run_spread(rates, e->run_count);
+    e->world = (int)choir__outcome_number(&e->runs[0], "world");
+    e->final_loss = choir__outcome_number(&e->runs[0], "final_loss");
+    e->speed_up = e->items_per_s / single->items_per_s;
+    e->efficiency = e->speed_up / fmax(1, e->world);
+    devices_of(e, &e->runs[0]);
+    free(rates);
+}
+
+void choir__compare_figures(choir__compare *c)
+{
+    for (int i = 0; i < c->count; i++)
+        if (!c->entries[i].failed)
+            figures_of(c, &c->entries[i]);
+}
+
+/* --- which is best --- */
+
+bool choir__is_pipeline(const choir__entry *e)
+{
+    return !strcmp(e->strategy->name, "pipeline");
+}
+
+bool choir__is_model_parallel(const choir__entry *e)
+{
+    return !strcmp(e->strategy->name, "mp");
+}
+
+bool choir__is_data_parallel(const choir__entry *e)
+{
+    const char *name = e->strategy->name;
+    return !strcmp(name, "dp") || !strcmp(name, "dp-balanced") || !strcmp(name, "ddp");
+}
+
+choir__entry *choir__compare_best(
+    const choir__compare *c, bool (*want)(const choir__entry *entry))
+{
+    choir__entry *best = NULL;
+    for (int i = 0; i < c->count; i++) {
+        choir__entry *e = &c->entries[i];
+        if (!e->failed && (!want || want(e)) && (!best || e->items_per_s > best->items_per_s))
+            best = e;
+    }
+    return best;
+}
+
+/* The one whose fullest device is the emptiest. */
+static const choir__entry *lightest(const choir__compare *c)
+{
+    const choir__entry *best = NULL;
+    for (int i = 0; i < c->count; i++)
+        if (!c->entries[i].failed && (!best || c->entries[i].peak_bytes < best->peak_bytes))
+            best = &c->entries[i];
+    return best;
+}
+
+/* The fastest of the others that the runs cannot tell from the best; NULL: it stands out. */
+static const choir__entry *equal_to(const choir__compare *c, const choir__entry *best)
+{
+    const choir__entry *other = NULL;
+    for (int i = 0; i < c->count; i++) {
+        const choir__entry *e = &c->entries[i];
+        if (e != best && !e->failed &&
+            best->items_per_s - e->items_per_s <= best->spread + e->spread &&
+            (!other || e->items_per_s > other->items_per_s))
+            other = e;
+    }
+    return other;
+}
+
+const char *choir__compare_items(const choir__compare *c)
+{
+    const choir__outcome *o = &c->entries[0].runs[0];
+    double rate = choir__outcome_number(o, "items_per_s"),
+           seconds = choir__outcome_number(o, "step_ms_median") * 1e-3;
+    return rate * seconds > 1.5 * (double)c->job.batch_size ? "tokens" : "samples";
+}
+
+static void advise_memory(
+    const choir__compare *c, const choir__entry *best, char *text, size_t room)
+{
+    const choir__entry *light = lightest(c);
+    if (best->peak_bytes < 1048576 || light->peak_bytes > 0.9 * best->peak_bytes)
+        return; /* there is nothing to gain */
+    size_t used = strlen(text);
+    snprintf(text + used, room - used,
+        " Where a device has less than its %.0f MiB, %s needs %.0f MiB and runs at %.2f times "
+        "one device.",
+        best->peak_bytes / 1048576, light->text, light->peak_bytes / 1048576, light->speed_up);
+}
+
+static bool has_same_bits(const choir__entry *e)
+{
+    return e->same_bits;
+}
+
+static bool is_noisy(const choir__entry *e)
+{
+    return e->spread > 0.2 * e->items_per_s;
+}
+
+/* Faster ones whose result is another each time. */
+static void advise_others(
+    const choir__compare *c, const choir__entry *best, char *text, size_t room)
+{
+    const choir__entry *first = choir__compare_best(c, NULL);
+    if (first->same_bits ||
+        first->items_per_s - best->items_per_s <= first->spread + best->spread)
+        return;
+    size_t used = strlen(text);
+    snprintf(text + used, room - used,
+        " %s is faster still, %.2f times one device, but its result is not that of one device.",
+        first->text, first->speed_up);
+}
+
+void choir__compare_advice(const choir__compare *c, char *text, size_t room)
+{
+    const choir__entry *single = &c->entries[0], *best = choir__compare_best(c, has_same_bits);
+    best = best ? best : single;
+    const choir__entry *other = equal_to(c, best);
+    if (is_noisy(best) || is_noisy(single) ||
+        (best != single &&
+            best->items_per_s - single->items_per_s <= best->spread + single->spread)) {
+        int used = best == single
+                       ? snprintf(text, room, "No advice: ")
+                       : snprintf(text, room, "No advice: %s was %.2f times one device, but ",
+                             best->text, best->speed_up);
+        snprintf(text + used, room - (size_t)used,
+            "runs of the same strategy differ by too much; more --repeats or --steps, or a machine "
+            "that is less busy, would tell.");
+        return;
+    }
+    if (best == single)
+        snprintf(text, room,
+            "Stay with single: of these, nothing is faster on this model, batch and machine; more "
+            "work for each device (a larger --batch-size or model) may change that.");
+    else
+        snprintf(text, room,
+            "Choose %s: %.2f times one device, %.0f %% of what %d could give, with the same "
+            "bits%s%s%s.",
+            best->text, best->speed_up, 100 * best->efficiency, best->world, other ? "; " : "",
+            other ? other->text : "",
+            other ? " is as fast, within the spread of the runs" : "");
+    advise_others(c, best, text, room);
+    advise_memory(c, best, text, room);
+    size_t used = strlen(text);
+    if (c->repeats == 1)
+        snprintf(text + used, room - used, " One run each is little to go by: see --repeats.");
+}

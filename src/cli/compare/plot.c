@@ -1,0 +1,312 @@
+/* The picture of a comparison: a script for gnuplot.
+ *
+ *     +--------------+------------------------+------------------+
+ *     | three bars   | a bar a strategy       | over split sizes |
+ *     +--------------+----+-------------+-----+------------------+
+ *     | memory over time, a panel a strategy that was watched    |
+ *     | use of devices over three steps, a lane a device         |
+ *     +-----------------------------------------------------------+
+ *
+ * What was not run leaves no hole: the others take its place. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/compare/plot.h"
+
+enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__PLOT_FONT };
+
+/* --- words --- */
+
+/* "pipeline 1f1b" of "pipeline:schedule=1f1b". */
+void choir__plot_label(const choir__entry *e, char label[64])
+{
+    static const char middle[] = ":schedule=";
+    const char *at = strstr(e->text, middle);
+    if (at)
+        snprintf(label, 64, "%.*s %.30s", (int)choir__min(at - e->text, 30), e->text,
+            at + strlen(middle));
+    else
+        snprintf(label, 64, "%.60s", e->text);
+}
+
+static const char *colour_of(const choir__entry *e)
+{
+    if (!strcmp(e->strategy->name, "single"))
+        return "0x7F7F7F";
+    return choir__is_model_parallel(e)  ? "0xD55E00"
+           : choir__is_pipeline(e)      ? "0x0072B2"
+           : choir__is_data_parallel(e) ? "0x009E73"
+                                        : "0xCC79A7";
+}
+
+/* As gnuplot quotes a text. */
+void choir__plot_text(FILE *g, const char *text)
+{
+    fputc('\'', g);
+    for (; *text; text++)
+        fprintf(g, *text == '\'' ? "''" : "%c", *text);
+    fputc('\'', g);
+}
+
+void choir__plot_panel(FILE *g, choir__panel p, const char *title)
+{
+    fprintf(g,
+        "reset\nset lmargin at screen %g\nset rmargin at screen %g\n"
+        "set bmargin at screen %g\nset tmargin at screen %g\n"
+        "set border 3 lc rgb '#444444'\nset tics nomirror\nset grid ytics lc rgb '#DDDDDD' lt 1\n"
+        "set style fill solid 1 noborder\nset key off\nset xtics font ',%d'\n"
+        "set ytics font ',%d'\nset title offset 0,-0.2 font ',%d' ",
+        p.x, p.x + p.width, p.y, p.y + p.height, FONT - 2, FONT - 2, FONT + 1);
+    choir__plot_text(g, title);
+    fprintf(g, "\n");
+}
+
+/* --- bars --- */
+
+/* Large numbers in thousands, so that those of an axis have room beside each other: the scripts
+ * multiply by k. */
+static bool in_thousands(const choir__compare *c)
+{
+    return choir__compare_best(c, NULL)->items_per_s >= 1e5;
+}
+
+/* "thousand samples a second" */
+static void rate_label(const choir__compare *c, FILE *g, char axis)
+{
+    fprintf(g, "set %clabel '%s%s a second' font ',%d'\n", axis,
+        in_thousands(c) ? "thousand " : "", choir__compare_items(c), FONT - 1);
+}
+
+/* Model parallel, one device, pipelining, as PyTorch's tutorial on model parallelism has them.
+ */
+static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
+{
+    const choir__entry *e[3] = {choir__compare_best(c, choir__is_model_parallel),
+        &c->entries[0], choir__compare_best(c, choir__is_pipeline)};
+    static const char *const names[3] = {"Model\\nParallel", "Single", "Pipelining"};
+    fprintf(g, "$three << EOD\n");
+    for (int i = 0; i < 3; i++)
+        fprintf(g, "\"%s\" %.9g %.9g %s \"%.2f×\"\n", names[i], e[i]->items_per_s, e[i]->spread,
+            colour_of(e[i]), e[i]->speed_up);
+    fprintf(g, "EOD\n");
+    choir__plot_panel(g, p, "Model parallel and pipelining");
+    rate_label(c, g, 'y');
+    fprintf(g,
+        "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xrange [-0.6:2.6]\n"
+        "plot $three using 0:($2*k):(0.62):4:xtic(1) with boxes lc rgb variable, \\\n"
+        "  $three using 0:($2*k):(0):($3*k) with xyerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, "
+        "\\\n"
+        "  $three using 0:(($2+$3)*k):5 with labels offset 0,0.9 font ',%d'\n",
+        FONT);
+}
+
+/* All of them, the first on top. */
+static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
+{
+    char label[64];
+    int row = 0;
+    double most = choir__compare_best(c, NULL)->items_per_s;
+    fprintf(g, "$all << EOD\n");
+    for (int i = 0; i < c->count; i++) {
+        const choir__entry *e = &c->entries[i];
+        if (e->failed)
+            continue;
+        choir__plot_label(e, label);
+        fprintf(g, "\"%s\" %.9g %.9g %s \"%.2f×%s\" %d\n", label, e->items_per_s, e->spread,
+            colour_of(e), e->speed_up, e->same_bits ? "" : " (other bits)", row++);
+    }
+    fprintf(g, "EOD\n");
+    choir__plot_panel(g, p, "Throughput, and how many times one device");
+    rate_label(c, g, 'x');
+    fprintf(g,
+        "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\n"
+        "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\n"
+        "plot $all using ($2*k):6:(0):($2*k):($6-0.36):($6+0.36):4:ytic(1) with boxxyerror "
+        "lc rgb variable, \\\n"
+        "  $all using ($2*k):6:($3*k) with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
+        "  $all using (($2+$3)*k):6:5 with labels left offset 0.8,0 font ',%d'\n",
+        row - 0.3, most * 1.4, FONT - 2);
+}
+
+/* --- split sizes --- */
+
+/* By schedule. */
+static const char *const colours[4] = {"#56B4E9", "#0072B2", "#00304D", "#D81B60"};
+
+static void write_splits(const choir__compare *c, FILE *g, int index)
+{
+    const choir__entry *e = &c->entries[index];
+    fprintf(g, "$split%d << EOD\n", index);
+    for (int s = 0; s < c->split_count; s++)
+        if (e->split_runs[s])
+            fprintf(g, "%lld %.9g %.9g\n", (long long)c->splits[s],
+                choir__median(e->split[s], e->split_runs[s]),
+                choir__run_spread(e->split[s], e->split_runs[s]));
+    fprintf(g, "EOD\n");
+}
+
+static bool has_splits(const choir__entry *e)
+{
+    int points = 0;
+    for (int s = 0; s < CHOIR__MAX_SPLITS; s++)
+        points += e->split_runs[s] > 0;
+    return !e->failed && points > 0;
+}
+
+static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
+{
+    char label[64];
+    int line = 0;
+    for (int i = 0; i < c->count; i++)
+        if (has_splits(&c->entries[i]))
+            write_splits(c, g, i);
+    choir__plot_panel(g, p, "Pipelines over split sizes");
+    fprintf(g,
+        "set logscale x 2\nset xlabel 'samples a split' font ',%d'\nset yrange [0:*]\n"
+        "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
+        FONT - 1);
+    for (int s = 0; s < c->split_count; s++)
+        fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
+    fprintf(g,
+        ")\nset key top left Left reverse samplen 1.6 width -2 maxrows 3 font ',%d'\n"
+        "plot %.9g*k with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
+        FONT - 2, c->entries[0].items_per_s);
+    for (int i = 0; i < c->count; i++) {
+        if (!has_splits(&c->entries[i]))
+            continue;
+        choir__plot_label(&c->entries[i], label);
+        fprintf(g,
+            ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d "
+            "ps 1.3 title '%s'",
+            i, colours[line % 4], 5 + 2 * (line % 4), label);
+        line++;
+    }
+    fprintf(g, "\n");
+}
+
+/* --- the whole picture --- */
+
+static void heading(const choir__compare *c, FILE *g)
+{
+    const char *model =
+        json_string_value(json_object_get(c->entries[0].runs[0].summary, "model"));
+    char *text = choir__format(
+        "%s on %d devices", c->job.model ? c->job.model : model, c->job.device_count);
+    char *more =
+        choir__format("batch of %lld in %lld micro-batches; bars: median of %lld run%s%s",
+            (long long)c->job.batch_size, (long long)c->job.microbatches, (long long)c->repeats,
+            c->repeats > 1 ? "s" : "",
+            c->repeats < 2   ? ""
+            : c->repeats < 5 ? " and half of their range"
+                             : " and half of what lies between the quartiles");
+    fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
+    choir__plot_text(g, text);
+    fprintf(
+        g, "\nset label 2 at screen 0.02,0.935 left font ',%d' tc rgb '#555555' ", FONT - 2);
+    choir__plot_text(g, more);
+    fprintf(g, "\nunset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n");
+    free(text);
+    free(more);
+}
+
+static void write_script(const choir__compare *c, FILE *g)
+{
+    const char *kind = strrchr(c->plot, '.') + 1;
+    fprintf(g,
+        !strcmp(kind, "svg")
+            ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
+              "font 'DejaVu Sans,Helvetica,Arial,%d' fontscale 1.3\n"
+            : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
+        WIDTH, HEIGHT, FONT);
+    fprintf(g, "set encoding utf8\nset output ");
+    choir__plot_text(g, c->plot);
+    fprintf(g, "\nset multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
+    heading(c, g);
+    bool three = choir__compare_best(c, choir__is_model_parallel) &&
+                 choir__compare_best(c, choir__is_pipeline),
+         splits = false;
+    for (int i = 0; i < c->count; i++)
+        splits = splits || has_splits(&c->entries[i]);
+    double left = three ? 0.42 : 0.13, right = splits ? 0.665 : 0.97;
+    if (three)
+        three_bars(c, g, (choir__panel){0.055, 0.545, 0.22, 0.33});
+    all_bars(c, g, (choir__panel){left, 0.545, right - left, 0.33});
+    if (splits)
+        over_splits(c, g, (choir__panel){0.715, 0.545, 0.265, 0.33});
+    choir__plot_time(c, g);
+    fprintf(g, "unset multiplot\n");
+}
+
+/* The first line it says, if any, without what a terminal would do with it. */
+static choir_status run_gnuplot(const char *script)
+{
+    char line[256] = "", rest[256], *command = choir__format("gnuplot '%s' 2>&1", script);
+    FILE *f = popen(command, "r");
+    free(command);
+    if (!f)
+        return choir__error(CHOIR_ERR_IO, "cannot run gnuplot: %s", strerror(errno));
+    while (fgets(rest, sizeof rest, f))
+        if (!*line && strcspn(rest, "\n"))
+            snprintf(line, sizeof line, "%.*s", (int)strcspn(rest, "\n"), rest);
+    int status = pclose(f);
+    return status ? choir__error(CHOIR_ERR_IO, "gnuplot failed: %s", line) : CHOIR_OK;
+}
+
+choir_status choir__compare_plot(const choir__compare *c)
+{
+    const char *folder = getenv("TMPDIR");
+    char *script = choir__format("%s/choir-plot-XXXXXX", folder && *folder ? folder : "/tmp");
+    int fd = mkstemp(script);
+    FILE *g = fd >= 0 ? fdopen(fd, "w") : NULL;
+    choir_status status = CHOIR_OK;
+    if (!g)
+        status = choir__error(CHOIR_ERR_IO, "cannot write %s: %s", script, strerror(errno));
+    if (g) {
+        write_script(c, g);
+        if (fclose(g) != 0)
+            status = choir__error(CHOIR_ERR_IO, "cannot write %s: %s", script, strerror(errno));
+        if (status == CHOIR_OK)
+            status = run_gnuplot(script);
+        unlink(script);
+    }
+    free(script);
+    return status;
+}
+
+/* --- before anything is run --- */
+
+static bool is_installed(const char *program)
+{
+    const char *path = getenv("PATH");
+    for (const char *at = path; at && *at;) {
+        int length = (int)strcspn(at, ":");
+        char *file = choir__format("%.*s/%s", length, at, program);
+        bool there = access(file, X_OK) == 0;
+        free(file);
+        if (there)
+            return true;
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+choir_status choir__compare_plot_check(const char *path)
+{
+    if (!is_installed("gnuplot"))
+        return choir__error(CHOIR_ERR_STATE,
+            "--plot %s: gnuplot draws it, and is not there: install Debian's gnuplot-nox",
+            path);
+    bool was_there = access(path, F_OK) == 0;
+    FILE *f = fopen(path, "ab");
+    if (!f)
+        return choir__error(
+            CHOIR_ERR_IO, "--plot %s: cannot write there: %s", path, strerror(errno));
+    fclose(f);
+    if (!was_there)
+        unlink(path);
+    return CHOIR_OK;
+}

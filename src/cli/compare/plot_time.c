@@ -1,0 +1,206 @@
+/* Memory and use of devices over time, of the strategies that were watched.
+ *
+ * Memory is drawn from a run's start on, for that is when it grows; use in three of its last
+ * steps, so that the idle times of a schedule can be seen: a lane a device, as high as the
+ * share of a thirtieth of a step that it was busy. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/compare/plot.h"
+
+enum { FONT = CHOIR__PLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
+
+static const double mib = 1048576, lane_height = 0.82;
+
+/* Okabe and Ito's colours, which people who confuse red and green can tell apart. */
+static const char *colour_of(int device)
+{
+    static const char *const colours[] = {
+        "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#444444"};
+    return colours[device % (int)CHOIR_COUNT(colours)];
+}
+
+/* Whether the device did anything. */
+static bool was_used(const choir__watch *w, int i)
+{
+    return choir__watch_busy(w, i, w->at[0], w->at[w->count - 1]) > 0;
+}
+
+/* Seconds that all devices had been busy for at the k-th look. */
+static double busy_of(const choir__watch *w, int k)
+{
+    double sum = 0;
+    for (int i = 0; i < w->device_count; i++)
+        sum += w->busy_s[(size_t)k * CHOIR__MAX_DEVICES + i];
+    return sum;
+}
+
+/* When the first memory was taken, and when nine tenths of the work were done: what follows the
+ * last step may be long, but is little work. */
+static void span_of(const choir__watch *w, double *from, double *to)
+{
+    int first = w->count - 1, last = 0;
+    for (int k = w->count - 1; k >= 0; k--)
+        for (int i = 0; i < w->device_count; i++)
+            first = w->bytes[(size_t)k * CHOIR__MAX_DEVICES + i] > 0 ? k : first;
+    while (last + 1 < w->count && busy_of(w, last) < 0.9 * busy_of(w, w->count - 1))
+        last++;
+    *from = w->at[first];
+    *to = fmax(w->at[last], *from + 1e-3);
+}
+
+/* Ticks at 1, 2 or 5 times a power of ten, about four of them. */
+static double tick_of(double range)
+{
+    double power = pow(10, floor(log10(range / 4))), digit = range / 4 / power;
+    return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
+}
+
+/* Where in the picture a device is drawn; -1: not at all. Devices have their order. */
+static int lane_of(const choir__watch *w, int device)
+{
+    int lane = 0;
+    for (int i = 0; i < w->device_count; i++)
+        lane += was_used(w, i) && strcmp(w->device[i], w->device[device]) < 0;
+    return was_used(w, device) ? lane : -1;
+}
+
+/* Whether the k-th look saw the same memory as the one before. */
+static bool as_before(const choir__watch *w, int k)
+{
+    const double *now = w->bytes + (size_t)k * CHOIR__MAX_DEVICES;
+    for (int i = 0; i < w->device_count; i++)
+        if (k < 1 || now[i] != now[i - CHOIR__MAX_DEVICES])
+            return false;
+    return true;
+}
+
+/* A row before and a row after each change, and at both ends. */
+static void write_memory(const choir__watch *w, FILE *g, double from, double to)
+{
+    fprintf(g, "$memory << EOD\n");
+    for (int k = 0; k < w->count; k++) {
+        bool last = k + 1 == w->count || w->at[k + 1] > to;
+        if (w->at[k] < from || w->at[k] > to ||
+            (as_before(w, k) && !last && as_before(w, k + 1)))
+            continue;
+        fprintf(g, "%.6f", w->at[k] - from);
+        for (int i = 0; i < w->device_count; i++)
+            fprintf(g, " %.6g", w->bytes[k * CHOIR__MAX_DEVICES + i] / mib);
+        fprintf(g, "\n");
+    }
+    fprintf(g, "EOD\n");
+}
+
+static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, bool labelled)
+{
+    const choir__watch *w = e->watch;
+    char label[64];
+    double from, to;
+    bool first = true;
+    span_of(w, &from, &to);
+    choir__plot_label(e, label);
+    write_memory(w, g, from, to);
+    choir__plot_panel(g, p, label);
+    fprintf(g,
+        "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
+        "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
+        to - from, most * 1.1 / mib, tick_of(to - from), tick_of(most * 1.1 / mib), FONT - 3);
+    fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
+        FONT - 1);
+    for (int i = 0; i < w->device_count; i++) {
+        int lane = lane_of(w, i); /* the first is the thickest: of equal ones all can be seen */
+        if (lane < 0)
+            continue;
+        fprintf(g, "%s $memory using 1:%d with lines lc rgb '%s' lw %g", first ? "plot" : ",",
+            i + 2, colour_of(lane), lane < 4 ? 6 - 1.5 * lane : 1.5);
+        first = false;
+    }
+    fprintf(g, "\n");
+}
+
+static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, bool labelled)
+{
+    const choir__watch *w = e->watch;
+    double from, to;
+    int lanes = 0, bins = BINS * STEPS_SHOWN;
+    span_of(w, &from, &to);
+    from = fmax(from, to - STEPS_SHOWN * w->step_s);
+    double wide = (to - from) / bins;
+    fprintf(g, "$use << EOD\n");
+    for (int k = 0; k < bins; k++)
+        for (int side = 0; side < 2; side++) {
+            fprintf(g, "%.6f", (k + side) * wide * 1e3);
+            for (int i = 0; i < w->device_count; i++)
+                fprintf(g, " %.4f",
+                    choir__watch_busy(w, i, from + k * wide, from + (k + 1) * wide));
+            fprintf(g, "\n");
+        }
+    fprintf(g, "EOD\n");
+    choir__plot_panel(g, p, "");
+    fprintf(g,
+        "unset grid\nset xrange [0:%.6f]\n"
+        "set xlabel 'milliseconds of three steps' offset 0,0.6 font ',%d'\n",
+        (to - from) * 1e3, FONT - 2);
+    fprintf(g, "set xtics %g offset 0,0.3\nset ytics scale 0 (", tick_of((to - from) * 1e3));
+    for (int i = 0; i < w->device_count; i++) {
+        int lane = lane_of(w, i);
+        if (lane >= 0)
+            fprintf(g, "%s'%s' %g", lanes++ ? "," : "", w->device[i], most_lanes - lane - 0.6);
+    }
+    fprintf(g, ")\nset yrange [0:%d]\n", most_lanes);
+    if (labelled)
+        fprintf(g, "set ylabel 'busy' font ',%d'\n", FONT - 1);
+    lanes = 0;
+    for (int i = 0; i < w->device_count; i++) {
+        int lane = lane_of(w, i), floor = most_lanes - lane - 1;
+        if (lane < 0)
+            continue;
+        fprintf(g,
+            "%s %g with lines lc rgb '#BBBBBB', $use using 1:(%d+%g*$%d) with filledcurves y1=%d "
+            "lc rgb '%s'",
+            lanes++ ? "," : "plot", floor + lane_height, floor, lane_height, i + 2, floor,
+            colour_of(lane));
+    }
+    fprintf(g, "\n");
+}
+
+/* The entries that were watched, and what their panels share. */
+static int watched(
+    const choir__compare *c, const choir__entry *list[PANELS], double *most, int *most_lanes)
+{
+    int count = 0;
+    *most = 0;
+    *most_lanes = 1;
+    for (int i = 0; i < c->count; i++) {
+        const choir__watch *w = c->entries[i].watch;
+        if (!w || w->count < 3 || count == PANELS)
+            continue;
+        int lanes = 0;
+        for (int d = 0; d < w->device_count; d++) {
+            lanes += was_used(w, d);
+            for (int k = 0; k < w->count; k++)
+                *most = fmax(*most, w->bytes[k * CHOIR__MAX_DEVICES + d]);
+        }
+        if (!lanes)
+            continue;
+        *most_lanes = (int)choir__max(*most_lanes, lanes);
+        list[count++] = &c->entries[i];
+    }
+    return count;
+}
+
+void choir__plot_time(const choir__compare *c, FILE *g)
+{
+    const choir__entry *list[PANELS];
+    double most;
+    int lanes, count = watched(c, list, &most, &lanes);
+    for (int i = 0; i < count; i++) {
+        double each = 0.965 / count, x = 0.065 + i * each; /* all ends at 0.98 */
+        choir__panel above = {x, 0.285, each - 0.05, 0.14},
+                     below = {x, 0.065, each - 0.05, 0.15};
+        memory(list[i], g, above, most, i == 0);
+        use(list[i], g, below, lanes, i == 0);
+    }
+}

@@ -1,0 +1,231 @@
+/* One run of a comparison: this command again, as `choir train --json`, in a process of its
+ * own, so that no run finds memory, threads or compiled kernels of another. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/compare/compare.h"
+#include "launch/process/process.h"
+
+/* A process that runs, and what it has written so far. */
+typedef struct run {
+    char **argv;
+    int out[2], err[2]; /* pipes: read, write */
+    char *line, error[600];
+    size_t length, room, error_length; /* of line, error */
+    choir__outcome *outcome;
+} run;
+
+/* --- in the child --- */
+
+static int become_train(void *arg)
+{
+    run *r = arg;
+    dup2(r->out[1], STDOUT_FILENO);
+    dup2(r->err[1], STDERR_FILENO);
+    execv("/proc/self/exe", r->argv);
+    fprintf(stderr, "choir: cannot run choir train: %s\n", strerror(errno));
+    return CHOIR__EXIT_FAILED;
+}
+
+/* --- what it says --- */
+
+static void take_line(choir__outcome *o, const char *line)
+{
+    json_t *json = json_loads(line, 0, NULL);
+    const char *event = json_string_value(json_object_get(json, "event"));
+    const char *bits = json_string_value(json_object_get(json, "loss_bits"));
+    if (event && !strcmp(event, "step") && bits) {
+        if (!(o->steps & (o->steps - 1))) /* 0 or a power of two: full */
+            o->bits = choir__realloc(o->bits, (size_t)(2 * o->steps + 1) * sizeof *o->bits);
+        o->bits[o->steps++] = (uint32_t)strtoul(bits, NULL, 16);
+    } else if (event && !strcmp(event, "summary")) {
+        json_decref(o->summary);
+        o->summary = json_incref(json);
+    }
+    json_decref(json);
+}
+
+static void take_text(run *r, const char *text, size_t bytes)
+{
+    if (r->length + bytes + 1 > r->room) {
+        r->room = 2 * (r->length + bytes + 1);
+        r->line = choir__realloc(r->line, r->room);
+    }
+    memcpy(r->line + r->length, text, bytes);
+    r->length += bytes;
+    r->line[r->length] = '\0';
+    char *at = r->line;
+    for (char *end; (end = strchr(at, '\n')); at = end + 1) {
+        *end = '\0';
+        take_line(r->outcome, at);
+    }
+    r->length -= (size_t)(at - r->line);
+    memmove(r->line, at, r->length + 1);
+}
+
+/* False: the other end is closed. */
+static bool drain(run *r, int fd)
+{
+    char text[4096];
+    ssize_t got = read(fd, text, sizeof text);
+    if (got <= 0)
+        return got < 0 && (errno == EINTR || errno == EAGAIN);
+    if (fd == r->out[0]) {
+        take_text(r, text, (size_t)got);
+    } else {
+        size_t space = sizeof r->error - 1 - r->error_length;
+        size_t taken = (size_t)got < space ? (size_t)got : space;
+        memcpy(r->error + r->error_length, text, taken);
+        r->error_length += taken;
+    }
+    return true;
+}
+
+/* --- watching it --- */
+
+/* Milliseconds to sleep: until the next look, or until the child has to be pressed. */
+static int until(const choir__watch *w, double next, int pressing)
+{
+    if (!w)
+        return pressing;
+    int ms = (int)ceil(fmax(0, next - choir__now()) * 1e3);
+    return pressing >= 0 && pressing < ms ? pressing : ms;
+}
+
+static bool asked_to_stop(void)
+{
+    choir__signal number;
+    bool asked = false;
+    while (choir__signals_next(&number))
+        asked = true;
+    return asked;
+}
+
+/* Until it has ended and both pipes are empty. */
+static void attend(choir__compare *c, run *r, choir__family *f, choir__watch *w)
+{
+    struct pollfd at[4];
+    bool open[2] = {true, true};
+    double next = choir__now();
+    while (f->alive || open[0] || open[1]) {
+        int pids = choir__family_poll(f, at);
+        at[pids] = (struct pollfd){.fd = open[0] ? r->out[0] : -1, .events = POLLIN};
+        at[pids + 1] = (struct pollfd){.fd = open[1] ? r->err[0] : -1, .events = POLLIN};
+        at[pids + 2] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        int ready = poll(
+            at, (nfds_t)pids + 3, until(f->alive ? w : NULL, next, choir__family_press(f)));
+        if (w && f->alive && choir__now() >= next) {
+            choir__watch_look(w, f->children[0].pid);
+            next = fmax(next + w->interval, choir__now());
+        }
+        if (ready <= 0)
+            continue;
+        for (int i = 0; i < 2; i++)
+            if (at[pids + i].revents)
+                open[i] = drain(r, at[pids + i].fd);
+        choir__family_reap(f, at);
+        if (at[pids + 2].revents && asked_to_stop()) {
+            c->interrupted = true;
+            choir__family_stop(f);
+        }
+    }
+}
+
+/* The last line of its standard error, without what a terminal would show before it. */
+static void settle(run *r, const choir__child *child)
+{
+    choir__outcome *o = r->outcome;
+    char end[96], *text = r->error;
+    o->status = choir__end_status(child);
+    o->crashed = o->status > 128 && o->status != 130;
+    r->error[r->error_length] = '\0';
+    while (r->error_length && r->error[r->error_length - 1] == '\n')
+        r->error[--r->error_length] = '\0';
+    if (strrchr(text, '\n'))
+        text = strrchr(text, '\n') + 1;
+    if (!strncmp(text, "choir: ", 7))
+        text += 7;
+    if (*text && !o->crashed)
+        snprintf(o->error, sizeof o->error, "%s", text);
+    else
+        snprintf(o->error, sizeof o->error, "it %s", choir__end_text(child, end));
+}
+
+/* --- starting it --- */
+
+static choir_status open_pipes(run *r)
+{
+    if (pipe2(r->out, O_CLOEXEC) != 0 || pipe2(r->err, O_CLOEXEC) != 0)
+        return choir__error(CHOIR_ERR_IO, "cannot make a pipe: %s", strerror(errno));
+    return CHOIR_OK;
+}
+
+static void shut(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* What the user said, then what is ours to say. */
+static char **train_args(const choir__compare *c, const choir__entry *e, int64_t microbatches,
+    int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
+{
+    char **argv = choir__calloc((size_t)c->arg_count + 13, sizeof *argv);
+    int n = 0;
+    argv[n++] = "choir";
+    argv[n++] = "train";
+    for (int i = 0; i < c->arg_count; i++)
+        argv[n++] = c->args[i];
+    snprintf(texts[0], sizeof texts[0], "--strategy=%s", e->text);
+    snprintf(texts[1], sizeof texts[1], "--devices=%s", c->devices);
+    snprintf(texts[2], sizeof texts[2], "--microbatches=%lld", (long long)microbatches);
+    snprintf(texts[3], sizeof texts[3], "--steps=%lld", (long long)steps);
+    snprintf(texts[4], sizeof texts[4], "--mesh=%s", e->mesh);
+    for (int i = 0; i < 4 + (*e->mesh != '\0'); i++)
+        argv[n++] = texts[i];
+    argv[n++] = "--json";
+    argv[n++] = "--no-eval";
+    argv[n++] = "--";
+    if (c->job.data)
+        argv[n++] = (char *)c->job.data;
+    return argv;
+}
+
+choir_status choir__compare_run(choir__compare *c, const choir__entry *entry,
+    int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome)
+{
+    char texts[5][CHOIR__MAX_DEVICES * 16 + 32];
+    run r = {.out = {-1, -1}, .err = {-1, -1}, .outcome = outcome};
+    choir__family family;
+    *outcome = (choir__outcome){0};
+    r.argv = train_args(c, entry, microbatches, steps, texts);
+    choir__family_init(&family, 1);
+    family.grace_s = 0;
+    choir_status status = open_pipes(&r);
+    if (status == CHOIR_OK)
+        status = choir__family_start(&family, 0, become_train, &r);
+    shut(&r.out[1]);
+    shut(&r.err[1]);
+    if (status == CHOIR_OK) {
+        attend(c, &r, &family, watch);
+        settle(&r, &family.children[0]);
+    }
+    choir__family_bury(&family);
+    choir__family_free(&family);
+    shut(&r.out[0]);
+    shut(&r.err[0]);
+    free(r.line);
+    free(r.argv);
+    if (status == CHOIR_OK && c->interrupted)
+        return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");
+    return status;
+}

@@ -1,0 +1,163 @@
+/* dp and dp-balanced: one process, the model on each device, the batch dealt among them.
+ *
+ * dp gathers the outputs and computes the criterion there, on each micro-batch's slice: the
+ * one device has all of the vocabulary's scores. dp-balanced computes it where the outputs
+ * are. A piece of the batch is a micro-batch, so both give the bits of one device. */
+#include "cli/strategy/strategy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <choir/autograd.h>
+#include <choir/data_parallel.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+#include "tensor/tensor.h"
+
+static choir_status parse_common(const char *text, const char *what, choir__strategy_options *o)
+{
+    int64_t dim = 0;
+    choir__option known[] = {{"output_device", CHOIR__WORD, o->output_device, 0, 0},
+        {"dim", CHOIR__INT, &dim, 0, CHOIR_MAX_DIMS - 1}, {NULL}};
+    choir_status status = choir__options_parse(text, what, known);
+    if (status == CHOIR_OK && dim)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "dim=%lld: the batch of every model here is in dimension 0", (long long)dim);
+    if (status == CHOIR_OK && *o->output_device && !choir_device_find(o->output_device))
+        return CHOIR_ERR_DEVICE;
+    return status;
+}
+
+static choir_status parse(const char *text, choir__strategy_options *o)
+{
+    return parse_common(text, "strategy dp", o);
+}
+
+static choir_status parse_balanced(const char *text, choir__strategy_options *o)
+{
+    return parse_common(text, "strategy dp-balanced", o);
+}
+
+static choir_data_parallel_opts options_of(choir__part *p)
+{
+    const choir__strategy_options *o = &p->job->strategy_options;
+    choir_data_parallel_opts opts = choir_data_parallel_defaults();
+    opts.devices = p->devices;
+    opts.device_count = p->device_count;
+    opts.pieces = p->job->microbatches;
+    if (*o->output_device)
+        opts.output_device = choir_device_find(o->output_device);
+    return opts;
+}
+
+static choir_status build(choir__part *p)
+{
+    choir_data_parallel_opts opts = options_of(p);
+    p->model = choir_data_parallel(p->run, p->model, opts);
+    choir__part_add_device(p, opts.output_device);
+    return CHOIR_OK; /* errors stick to the run */
+}
+
+static choir_status build_balanced(choir__part *p)
+{
+    choir_data_parallel_opts opts = options_of(p);
+    p->model = choir_data_parallel_balanced(p->run, p->model, opts);
+    choir__part_add_device(p, opts.output_device);
+    return CHOIR_OK;
+}
+
+/* The micro-batches one behind the other: the global batch. */
+static choir_status whole_batch(choir_scope *step, choir__part *p, choir_batch *whole)
+{
+    choir_status status = CHOIR_OK;
+    size_t n = (size_t)p->micro_count;
+    choir_tensor **x = choir__alloc(2 * n * sizeof(choir_tensor *)), **y = x + n;
+    for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
+        choir_batch b;
+        status = choir_loader_next(p->loader, step, &b);
+        x[m] = b.x;
+        y[m] = b.y;
+    }
+    if (status == CHOIR_OK)
+        *whole = (choir_batch){
+            .x = n > 1 ? choir_cat(x, (int)n, 0) : x[0],
+            .y = n > 1 ? choir_cat(y, (int)n, 0) : y[0],
+        };
+    free(x);
+    return status;
+}
+
+/* The criterion on each micro-batch's slice of the gathered output: (M) losses. */
+static choir_tensor *losses_of(const choir__part *p, choir_tensor *out, choir_tensor *y)
+{
+    int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;
+    choir_tensor **losses = choir__alloc((size_t)count * sizeof(choir_tensor *));
+    for (int64_t m = 0; m < count; m++) {
+        choir_tensor *loss = choir__model_loss(&p->job->info,
+            choir_narrow(out, 0, m * rows, rows), choir_narrow(y, 0, m * rows, rows));
+        losses[m] = choir_reshape(loss, choir_dims(1));
+    }
+    choir_tensor *all = choir_cat(losses, (int)count, 0);
+    free(losses);
+    return all;
+}
+
+static choir_status finish(choir__part *p, choir_tensor *losses)
+{
+    losses = choir__part_scaled(p, losses);
+    choir_status status = choir_backward(losses);
+    p->losses[0] = choir_keep(p->run, losses);
+    p->loss_count = 1;
+    return status;
+}
+
+static choir_status step_gathered(choir_scope *step, choir__part *p)
+{
+    choir_batch b;
+    choir_status status = whole_batch(step, p, &b);
+    if (status != CHOIR_OK)
+        return status;
+    choir_tensor *out = choir__model_forward(&p->job->info, p->model, b.x, b.y);
+    return finish(p, losses_of(p, out, choir_to(b.y, choir_tensor_device(out))));
+}
+
+static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *info)
+{
+    return choir__model_loss(info, out, target);
+}
+
+static choir_status step_balanced(choir_scope *step, choir__part *p)
+{
+    choir__model_info info = p->job->info;
+    choir_tensor *in[2];
+    choir_batch b;
+    choir_status status = whole_batch(step, p, &b);
+    if (status != CHOIR_OK)
+        return status;
+    int count = choir__model_inputs(&info, b.x, b.y, in);
+    choir_shards *out = choir_forward_shards(p->model, in, count);
+    return finish(p, choir_criterion_parallel(out, b.y, criterion, &info));
+}
+
+const choir__strategy choir__strategy_dp = {
+    .name = "dp",
+    .options = "[:output_device=cpu:0,dim=0]",
+    .help = "the batch dealt to all devices, outputs gathered on one",
+    .spread = CHOIR__ALL_DEVICES,
+    .parse = parse,
+    .micro_each = 1,
+    .build = build,
+    .step = step_gathered,
+};
+
+const choir__strategy choir__strategy_dp_balanced = {
+    .name = "dp-balanced",
+    .options = "[:output_device=cpu:0,dim=0]",
+    .help = "the same, with the loss computed where the outputs are",
+    .spread = CHOIR__ALL_DEVICES,
+    .parse = parse_balanced,
+    .micro_each = 1,
+    .build = build_balanced,
+    .step = step_balanced,
+};

@@ -1,0 +1,45 @@
+/* hogwild: a process a device, which train one set of weights without waiting for each other.
+ */
+#include <choir/hogwild.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+#include "parallel/hogwild/hogwild.h"
+
+static choir_status parse(const char *text, choir__strategy_options *options)
+{
+    (void)options;
+    return choir__options_parse(text, "strategy hogwild", (choir__option[]){{NULL}});
+}
+
+static choir_status build(choir__part *p)
+{
+    choir_hogwild_opts opts = choir_hogwild_defaults();
+    opts.group = p->along;
+    p->model = choir_hogwild(p->run, p->model, opts);
+    return CHOIR_OK; /* errors stick to the run */
+}
+
+static choir_status meet(choir__part *p)
+{
+    choir_status status = choir_hogwild_exchange(p->net); /* all have put in what they had */
+    return status == CHOIR_OK ? choir_device_sync(p->run->device) : status;
+}
+
+static choir_status resumed(choir__part *p)
+{
+    return choir__hogwild_restart(p->net, p->env.group);
+}
+
+const choir__strategy choir__strategy_hogwild = {
+    .name = "hogwild",
+    .options = "",
+    .help = "a process a device, one set of weights, no locks",
+    .spread = CHOIR__DEVICE_A_RANK,
+    .parse = parse,
+    .micro_each = 1,
+    .build = build,
+    .step = choir__strategy_plain_step,
+    .meet = meet,
+    .resumed = resumed,
+};

@@ -1,0 +1,232 @@
+/* Compositions: several strategies at once, as "ddp+pipeline" on a mesh of 2x4.
+ *
+ *     --strategy ddp+pipeline --mesh 2x4     data      0: ranks 0 1 2 3
+ *                                            (rows)    1: ranks 4 5 6 7
+ *                                            pipeline  of a row: its stages
+ *
+ * Each strategy has a dimension of the mesh and sees no more than its own group. Those that
+ * deal micro-batches (DEVICE_A_RANK) deal them together: to the ranks that differ in their
+ * dimensions; along the others all ranks have a part in the same ones. */
+#include "cli/strategy/strategy.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cli/job.h"
+
+/* --- what all of them do, as one strategy --- */
+
+static const choir__dimension *enter(choir__part *p, int d)
+{
+    const choir__composition *c = &p->job->composition;
+    p->at = &c->dims[d];
+    p->along = p->mesh ? choir_mesh_group(p->mesh, p->at->strategy->dimension) : p->env.group;
+    return p->at;
+}
+
+static choir_status build_all(choir__part *p)
+{
+    choir_status status = CHOIR_OK;
+    for (int d = p->job->composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
+        status = enter(p, d)->strategy->build(p);
+    return status;
+}
+
+static choir_status resumed_all(choir__part *p)
+{
+    choir_status status = CHOIR_OK;
+    for (int d = 0; d < p->job->composition.count && status == CHOIR_OK; d++)
+        if (enter(p, d)->strategy->resumed)
+            status = p->at->strategy->resumed(p);
+    return status;
+}
+
+/* --- reading --- */
+
+/* The end of the strategy that text begins with. A plus before a digit is part of a cut:
+ * "pipeline:cuts=layer2.0+3". */
+static const char *end_of_part(const char *text)
+{
+    const char *end = text;
+    while (*end && !(*end == '+' && !isdigit((unsigned char)end[1])))
+        end++;
+    return end;
+}
+
+static choir_status take_part(
+    choir__composition *c, const char *text, size_t length, choir__strategy_options *options)
+{
+    char *own = choir__format("%.*s", (int)length, text);
+    const choir__strategy *s;
+    choir_status status = CHOIR_OK;
+    if (c->count == CHOIR_MESH_MAX_DIMS)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "at most %d strategies make a composition",
+            CHOIR_MESH_MAX_DIMS);
+    if (status == CHOIR_OK)
+        status = choir__strategy_find(own, &s);
+    if (status == CHOIR_OK)
+        status = s->parse(own, options);
+    if (status == CHOIR_OK)
+        c->dims[c->count++] = (choir__dimension){s, 1};
+    free(own);
+    return status;
+}
+
+static choir_status refuse(const choir__strategy *s)
+{
+    char list[200] = "";
+    for (int i = 0; choir__strategies[i]; i++)
+        if (choir__strategies[i]->dimension)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
+                choir__strategies[i]->name);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "'%s' takes no part in a composition; there are %s for that", s->name, list);
+}
+
+static choir_status check_parts(const choir__composition *c)
+{
+    const choir__strategy *own = NULL; /* with a step that is not the plain one */
+    const choir__strategy *dealer = NULL;
+    for (int d = 0; d < c->count; d++) {
+        const choir__strategy *s = c->dims[d].strategy;
+        if (!s->dimension)
+            return refuse(s);
+        for (int e = 0; e < d; e++)
+            if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
+                return choir__error(CHOIR_ERR_ARGUMENT,
+                    "%s and %s are both for the '%s' dimension of a mesh; take one of them",
+                    c->dims[e].strategy->name, s->name, s->dimension);
+        if (own && s->step != choir__strategy_plain_step)
+            return choir__error(CHOIR_ERR_ARGUMENT, "%s and %s cannot both say what a step is",
+                own->name, s->name);
+        own = s->step != choir__strategy_plain_step ? s : own;
+        if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s and %s both deal micro-batches to ranks; take one of them", dealer->name,
+                s->name);
+        dealer = s->spread == CHOIR__DEVICE_A_RANK ? s : dealer;
+    }
+    return CHOIR_OK;
+}
+
+static void make_whole(choir__composition *c)
+{
+    c->whole = (choir__strategy){.options = "",
+        .help = "",
+        .spread = CHOIR__ON_A_MESH,
+        .build = build_all,
+        .step = choir__strategy_plain_step,
+        .resumed = resumed_all};
+    for (int d = 0; d < c->count; d++) {
+        const choir__strategy *s = c->dims[d].strategy;
+        snprintf(c->name + strlen(c->name), sizeof c->name - strlen(c->name), "%s%s",
+            d ? "+" : "", s->name);
+        if (s->step != choir__strategy_plain_step)
+            c->whole.step = s->step;
+        c->whole.shards |= s->shards;
+    }
+}
+
+choir_status choir__composition_parse(
+    const char *text, choir__composition *c, choir__strategy_options *options)
+{
+    choir_status status = CHOIR_OK;
+    *c = (choir__composition){0};
+    for (const char *end; status == CHOIR_OK; text = end + 1) {
+        end = end_of_part(text);
+        status = take_part(c, text, (size_t)(end - text), options);
+        if (!*end)
+            break;
+    }
+    if (status == CHOIR_OK && c->count > 1)
+        status = check_parts(c);
+    if (status == CHOIR_OK && c->count > 1)
+        make_whole(c);
+    return status;
+}
+
+const choir__strategy *choir__composition_strategy(choir__composition *c)
+{
+    if (c->count == 1)
+        return c->dims[0].strategy;
+    c->whole.name = c->name;
+    return &c->whole;
+}
+
+choir_status choir__composition_mesh(choir__composition *c, const char *text)
+{
+    int sizes[CHOIR_MESH_MAX_DIMS], count = 0;
+    int64_t product = 1;
+    for (const char *at = text; at;) {
+        char *end;
+        long n = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : 0;
+        if (n < 1 || (*end && *end != 'x') || count == CHOIR_MESH_MAX_DIMS ||
+            (product *= n) > CHOIR__MAX_DEVICES)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "sizes as 2x4 are wanted, the outermost first, of %d ranks at most",
+                CHOIR__MAX_DEVICES);
+        sizes[count++] = (int)n;
+        at = *end ? end + 1 : NULL;
+    }
+    if (count != c->count)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%d dimension%s for %d strateg%s; each has one, the outermost first", count,
+            count > 1 ? "s" : "", c->count, c->count > 1 ? "ies" : "y");
+    for (int d = 0; d < count; d++)
+        c->dims[d].size = sizes[d];
+    return CHOIR_OK;
+}
+
+bool choir__composition_inside(const choir__composition *c)
+{
+    return c->count > 1 && c->dims[c->count - 1].strategy->spread == CHOIR__ALL_DEVICES;
+}
+
+/* --- meeting --- */
+
+/* The ranks that differ in the dimensions along which micro-batches are dealt. */
+static choir_status find_dealt(choir__part *p)
+{
+    const choir__composition *c = &p->job->composition;
+    int rest = p->env.rank, stride = 1, color = 0;
+    for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
+        int at = rest % c->dims[d].size;
+        rest /= c->dims[d].size;
+        if (c->dims[d].strategy->spread != CHOIR__DEVICE_A_RANK)
+            color += at * stride;
+        stride *= c->dims[d].size;
+    }
+    choir_status status = choir_group_split(p->env.group, color, p->env.rank, &p->also);
+    if (status != CHOIR_OK)
+        return status;
+    p->dealt.group = p->also;
+    p->dealt.rank = choir_group_rank(p->also);
+    p->dealt.world = choir_group_world(p->also);
+    return CHOIR_OK;
+}
+
+choir_status choir__part_mesh(choir__part *p)
+{
+    const choir__composition *c = &p->job->composition;
+    const char *names[CHOIR_MESH_MAX_DIMS];
+    int sizes[CHOIR_MESH_MAX_DIMS], count = c->count - choir__composition_inside(c);
+    p->dealt = p->env;
+    if (c->count == 1) {
+        enter(p, 0);
+        if (p->at->strategy->spread == CHOIR__RANKS_TOGETHER) {
+            p->dealt.rank = 0;
+            p->dealt.world = 1;
+            p->dealt.group = NULL;
+        }
+        return CHOIR_OK;
+    }
+    for (int d = 0; d < count; d++) {
+        names[d] = c->dims[d].strategy->dimension;
+        sizes[d] = c->dims[d].size;
+    }
+    choir_status status = choir_mesh_new(p->env.group, count, names, sizes, &p->mesh);
+    return status == CHOIR_OK ? find_dealt(p) : status;
+}

@@ -1,0 +1,175 @@
+/* A tokenizer with more special tokens than it came with: another one inside, whose ids stay,
+ * and behind them the new ones. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokenizer/tokenizer.h"
+
+typedef struct extended {
+    choir_tokenizer base;
+    choir__tokenizer_ops ops; /* the inner one's, but for what is here */
+    choir_tokenizer *inner;
+} extended;
+
+int64_t choir__tokenizer_id(const choir_tokenizer *t, const char *text)
+{
+    size_t length = strlen(text), bytes;
+    for (int64_t id = 0; id < t->size; id++) {
+        const char *token = choir__vocab_text(&t->decoded, id, &bytes);
+        if (token && bytes == length && !memcmp(token, text, bytes))
+            return id;
+    }
+    return -1;
+}
+
+static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
+    choir__place place, choir__ids *ids)
+{
+    const choir_tokenizer *inner = ((const extended *)self)->inner;
+    return inner->ops->encode(inner, text, end, place, ids);
+}
+
+static char *source_of(const choir_tokenizer *t)
+{
+    if (t->ops->to_json)
+        return t->ops->to_json(t);
+    char *text = choir__alloc(t->source_bytes + 1);
+    memcpy(text, t->source, t->source_bytes);
+    text[t->source_bytes] = '\0';
+    return text;
+}
+
+static char *to_json(const choir_tokenizer *self)
+{
+    const choir_tokenizer *inner = ((const extended *)self)->inner;
+    char *base = source_of(inner);
+    json_t *added = json_array();
+    for (int64_t id = inner->size; id < self->size; id++)
+        json_array_append_new(added, json_string(choir_tokenizer_decode(self, id)));
+    json_t *root =
+        base ? json_pack("{s:s, s:s, s:o}", "type", "extended", "base", base, "added", added)
+             : NULL;
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    free(base);
+    return text;
+}
+
+static void free_extended(choir_tokenizer *self)
+{
+    choir_tokenizer_free(((extended *)self)->inner);
+}
+
+static void copy_texts(choir_tokenizer *t, const choir_tokenizer *inner)
+{
+    size_t bytes;
+    for (int64_t id = 0; id < inner->size; id++) {
+        const char *text = choir__vocab_text(&inner->decoded, id, &bytes);
+        if (text)
+            choir__vocab_set(&t->decoded, id, text, bytes);
+    }
+}
+
+/* The inner one's special tokens, then the new ones. */
+static void set_added(choir_tokenizer *t, const choir_tokenizer *inner)
+{
+    size_t count = inner->added_count + (size_t)(t->size - inner->size), bytes;
+    choir__added *added = choir__calloc(count + 1, sizeof *added);
+    if (inner->added_count) /* their texts lie in the inner one */
+        memcpy(added, inner->added, inner->added_count * sizeof *added);
+    for (int64_t id = inner->size; id < t->size; id++) {
+        choir__added *a = &added[inner->added_count + (size_t)(id - inner->size)];
+        a->text = choir__vocab_text(&t->decoded, id, &bytes);
+        a->bytes = (uint32_t)bytes;
+        a->id = (int32_t)id;
+    }
+    choir__tokenizer_set_added(t, added, count);
+}
+
+/* Where the inner one's texts may be cut these may, unless that is within a new token. */
+static char cut_of(const choir_tokenizer *inner, char *const *tokens, int64_t count)
+{
+    for (int64_t i = 0; i < count && inner->cut_before; i++)
+        if (strchr(tokens[i], inner->cut_before))
+            return 0;
+    return inner->cut_before;
+}
+
+static bool is_among(char *const *tokens, int64_t count, const char *token)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!strcmp(tokens[i], token))
+            return true;
+    return false;
+}
+
+choir_status choir__tokenizer_extend(
+    choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer)
+{
+    char **missing = choir__alloc((size_t)(count + 1) * sizeof *missing);
+    int64_t more = 0;
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
+        if (!*tokens[i] || strlen(tokens[i]) > CHOIR__LONGEST_TOKEN)
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "a special token of %zu bytes; 1 to %d are possible", strlen(tokens[i]),
+                CHOIR__LONGEST_TOKEN);
+        else if (choir__tokenizer_id(inner, tokens[i]) < 0 &&
+                 !is_among(missing, more, tokens[i]))
+            missing[more++] = tokens[i];
+    }
+    if (status == CHOIR_OK && more) {
+        extended *e = choir__calloc(1, sizeof *e);
+        e->ops = *inner->ops;
+        e->ops.kind = "extended";
+        e->ops.encode = encode;
+        e->ops.to_json = to_json;
+        e->ops.free = free_extended;
+        e->inner = inner;
+        e->base.ops = &e->ops;
+        e->base.size = inner->size + more;
+        e->base.cut_before = cut_of(inner, missing, more);
+        choir__vocab_init(&e->base.decoded, e->base.size);
+        copy_texts(&e->base, inner);
+        for (int64_t i = 0; i < more; i++)
+            choir__vocab_set(&e->base.decoded, inner->size + i, missing[i], strlen(missing[i]));
+        set_added(&e->base, inner);
+        *tokenizer = &e->base;
+    } else if (status == CHOIR_OK) {
+        *tokenizer = inner;
+    }
+    free(missing);
+    return status;
+}
+
+choir_status choir__extended_from_json(
+    const char *name, json_t *root, choir_tokenizer **tokenizer)
+{
+    const char *base = json_string_value(json_object_get(root, "base"));
+    json_t *added = json_object_get(root, "added");
+    size_t count = json_array_size(added);
+    choir_tokenizer *inner;
+    if (!base || !count || count > CHOIR__MOST_TOKENS)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: an extended tokenizer has a \"base\" and a list of \"added\" tokens", name);
+    choir_status status = choir__tokenizer_parse(name, base, strlen(base), &inner);
+    if (status != CHOIR_OK)
+        return status;
+    char **tokens = choir__alloc(count * sizeof *tokens);
+    for (size_t i = 0; i < count && status == CHOIR_OK; i++) {
+        tokens[i] = (char *)json_string_value(json_array_get(added, i));
+        if (!tokens[i])
+            status =
+                choir__error(CHOIR_ERR_FORMAT, "%s: \"added\" token %zu is no text", name, i);
+    }
+    if (status == CHOIR_OK)
+        status = choir__tokenizer_extend(inner, tokens, (int64_t)count, tokenizer);
+    if (status == CHOIR_OK && (*tokenizer)->size != inner->size + (int64_t)count) {
+        status = choir__error(CHOIR_ERR_FORMAT, "%s: an \"added\" token is there twice", name);
+        choir_tokenizer_free(*tokenizer);
+    } else if (status != CHOIR_OK) {
+        choir_tokenizer_free(inner);
+    }
+    free(tokens);
+    return status;
+}

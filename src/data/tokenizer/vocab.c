@@ -1,0 +1,119 @@
+/* A vocabulary: all texts one behind another, and a table of ids by the hash of the text (open
+ * addressing, at most half full). Also the lists that encoding fills. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokenizer/tokenizer.h"
+
+void choir__ids_add(choir__ids *ids, int32_t id)
+{
+    if (ids->count == ids->room) {
+        ids->room = ids->room ? 2 * ids->room : 64;
+        ids->id = choir__realloc(ids->id, ids->room * sizeof *ids->id);
+    }
+    ids->id[ids->count++] = id;
+}
+
+void choir__ids_add_all(choir__ids *ids, const int32_t *id, size_t count)
+{
+    if (ids->count + count > ids->room) {
+        ids->room = 2 * ids->room + count;
+        ids->id = choir__realloc(ids->id, ids->room * sizeof *ids->id);
+    }
+    memcpy(ids->id + ids->count, id, count * sizeof *id);
+    ids->count += count;
+}
+
+void choir__buffer_add(choir__buffer *b, const char *text, size_t bytes)
+{
+    if (b->bytes + bytes > b->room) {
+        b->room = 2 * b->room + bytes + 64;
+        b->data = choir__realloc(b->data, b->room);
+    }
+    if (bytes)
+        memcpy(b->data + b->bytes, text, bytes);
+    b->bytes += bytes;
+}
+
+void choir__buffer_add_code(choir__buffer *b, uint32_t code)
+{
+    char text[CHOIR__LONGEST_UTF8 + 1];
+    choir__buffer_add(b, text, (size_t)choir__utf8_encode(code, text));
+}
+
+void choir__vocab_init(choir__vocab *v, int64_t size)
+{
+    *v = (choir__vocab){.size = size, .slots = 16};
+    while (v->slots < 2 * (size_t)size)
+        v->slots *= 2;
+    v->at = choir__calloc((size_t)size + 1, sizeof *v->at);
+    v->length = choir__calloc((size_t)size + 1, sizeof *v->length);
+    v->slot = choir__calloc(v->slots, sizeof *v->slot);
+}
+
+void choir__vocab_free(choir__vocab *v)
+{
+    free(v->texts.data);
+    free(v->at);
+    free(v->length);
+    free(v->slot);
+    *v = (choir__vocab){0};
+}
+
+bool choir__vocab_set(choir__vocab *v, int64_t id, const char *text, size_t bytes)
+{
+    if (v->at[id])
+        return false;
+    v->at[id] = v->texts.bytes + 1;
+    v->length[id] = (uint32_t)bytes;
+    choir__buffer_add(&v->texts, text, bytes);
+    choir__buffer_add(&v->texts, "", 1);
+    return true;
+}
+
+const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes)
+{
+    if (id < 0 || id >= v->size || !v->at[id])
+        return NULL;
+    *bytes = v->length[id];
+    return v->texts.data + v->at[id] - 1;
+}
+
+static uint64_t hash_of(const char *text, size_t bytes)
+{
+    uint64_t h = CHOIR__HASH_SEED;
+    for (size_t i = 0; i < bytes; i++)
+        h = choir__hash_step(h, (unsigned char)text[i]);
+    return choir__hash_end(h);
+}
+
+int64_t choir__vocab_find_hashed(
+    const choir__vocab *v, uint64_t hash, const char *text, size_t bytes)
+{
+    for (size_t i = (size_t)hash & (v->slots - 1); v->slot[i]; i = (i + 1) & (v->slots - 1)) {
+        int64_t id = (int64_t)v->slot[i] - 1;
+        if (v->length[id] == bytes && !memcmp(v->texts.data + v->at[id] - 1, text, bytes))
+            return id;
+    }
+    return -1;
+}
+
+int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes)
+{
+    return choir__vocab_find_hashed(v, hash_of(text, bytes), text, bytes);
+}
+
+int64_t choir__vocab_index(choir__vocab *v, int64_t id)
+{
+    size_t bytes;
+    const char *text = choir__vocab_text(v, id, &bytes);
+    uint64_t hash = hash_of(text, bytes);
+    int64_t old = choir__vocab_find_hashed(v, hash, text, bytes);
+    if (old >= 0)
+        return old;
+    size_t i = (size_t)hash & (v->slots - 1);
+    while (v->slot[i])
+        i = (i + 1) & (v->slots - 1);
+    v->slot[i] = (uint32_t)id + 1;
+    return -1;
+}

@@ -1,0 +1,375 @@
+/* The agent of one node: from nothing to the last worker's end.
+ *
+ *   guard.c    the process in front, which outlives the agent and sweeps up
+ *   nodes.c    agents of several nodes: who is there, and how it ended
+ *   worker.c   a worker's environment and its command
+ *   output.c   what workers write; console.c, where it is shown
+ *   report.c   what is said of the first failure
+ *   agent.c    the loop that sees to all of them, here
+ *
+ * One poll for everything: deaths (pidfds), output (pipes), signals, the guard's end, the word
+ * of other nodes. The first thing that ends the job settles its outcome: a worker that fails,
+ * here or elsewhere, or a signal. Then all are stopped: after a failure they get a moment to
+ * notice by themselves, then SIGTERM, and SIGKILL 30 s later; after a signal they got that.
+ *
+ * An attempt is one start of all workers. After a failure there may be another (max_restarts);
+ * what the attempts share is the roster, what is new in each are processes, pipes and the job's
+ * secret name. */
+#include "launch/agent/agent.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "comm/recorder.h"
+#include "launch/agent/guard.h"
+#include "launch/agent/nodes.h"
+#include "launch/agent/report.h"
+#include "launch/agent/worker.h"
+
+typedef struct agent {
+    const choir__agent_opts *opts;
+    const choir__guarded *self;
+    choir__roster roster;
+    choir__nodes *nodes; /* NULL: one alone */
+    char *log_dir;
+    choir__workers workers;
+    struct pollfd *polled;
+    int interrupted; /* by which signal */
+    bool told;       /* the other nodes know how it ended here */
+    choir__verdict verdict;
+} agent;
+
+/* --- what may end a job --- */
+
+static void settle(agent *a, int status, const char *report)
+{
+    a->told = true;
+    a->verdict.status = status;
+    snprintf(a->verdict.report, sizeof a->verdict.report, "%s", report);
+    if (a->nodes)
+        choir__nodes_post(a->nodes, status, report);
+}
+
+/* The first failure here, if nothing else came before it. */
+static void see_failure(agent *a)
+{
+    choir__family *f = &a->workers.family;
+    char report[CHOIR__REPORT_TEXT], line[256], end[96];
+    if (f->first < 0 || a->told)
+        return;
+    choir__child *c = &f->children[f->first];
+    choir__output_drain(a->workers.output, f->first);
+    choir__report(&a->workers, report);
+    settle(a, choir__end_status(c), report);
+    if (f->alive) {
+        snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
+            a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
+        choir__output_say(a->workers.output, line);
+    }
+}
+
+static void interrupt(agent *a, int number)
+{
+    choir__family *f = &a->workers.family;
+    char report[512], host[CHOIR__HOST_TEXT] = "?";
+    bool again = number == SIGINT && a->interrupted == SIGINT;
+    choir__family_signal(f, again ? SIGKILL : number);
+    choir__family_signal(f, SIGCONT);
+    choir__family_stop(f);
+    f->grace_s = 0;
+    f->pressed = again ? SIGKILL : SIGTERM; /* no SIGTERM behind it: this was their notice */
+    if (!a->interrupted)
+        a->interrupted = number;
+    if (a->told)
+        return;
+    gethostname(host, sizeof host - 1);
+    if (a->nodes)
+        snprintf(report, sizeof report, "choir run: interrupted by SIG%s on node %d (%s)",
+            sigabbrev_np(number), a->roster.place.node, host);
+    else
+        snprintf(
+            report, sizeof report, "choir run: interrupted by SIG%s", sigabbrev_np(number));
+    settle(a, 128 + number, report);
+}
+
+static void show(pid_t pid, void *out)
+{
+    choir__recorder_dump((int)pid, out);
+}
+
+/* The last collectives of all that our workers are and have started, to whoever asks. */
+static void show_workers(agent *a)
+{
+    const choir__family *f = &a->workers.family;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = a->workers.output ? open_memstream(&text, &bytes) : NULL;
+    for (int i = 0; out && i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            choir__each_of_group(f->children[i].pid, show, out);
+    if (!out || fclose(out))
+        return;
+    choir__output_say(a->workers.output,
+        bytes ? text : "choir run: none of these ranks has a flight recorder");
+    free(text);
+}
+
+static void take_signals(agent *a)
+{
+    choir__signal s;
+    while (choir__signals_next(&s)) {
+        switch (s.number) {
+        case SIGINT:
+        case SIGTERM:
+        case SIGHUP:
+        case SIGQUIT: interrupt(a, s.number); break;
+        case SIGUSR1: show_workers(a); break;
+        default: choir__family_signal(&a->workers.family, s.number);
+        }
+    }
+}
+
+/* The guard is gone, and with it the right to go on. */
+static _Noreturn void abandon(agent *a)
+{
+    choir__family_signal(&a->workers.family, SIGKILL);
+    choir__kill_descendants();
+    _exit(128 + SIGKILL);
+}
+
+/* While there are workers, signals and the guard's end are seen to in order. Else there is
+ * nothing to clean up, and much that may wait for ever (the terminal, other nodes): both simply
+ * end us. */
+static choir_status begin_duty(void)
+{
+    prctl(PR_SET_PDEATHSIG, 0);
+    return choir__signals_take(choir__guard_signals, choir__guard_signal_count);
+}
+
+static void end_duty(agent *a)
+{
+    struct pollfd guard = {.fd = a->self->guard, .events = POLLIN};
+    if (choir__signals_fd() >= 0)
+        choir__signals_give_back();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (poll(&guard, 1, 0) > 0)
+        abandon(a);
+}
+
+/* --- one attempt --- */
+
+static choir_status begin(agent *a, int attempt)
+{
+    choir__workers *w = &a->workers;
+    char *folder = NULL;
+    *w = (choir__workers){.opts = a->opts,
+        .place = a->roster.place,
+        .job = a->roster.job,
+        .run_id = a->roster.run_id,
+        .attempt = attempt,
+        .input = a->self->input};
+    choir_status status = begin_duty();
+    if (status != CHOIR_OK)
+        return status;
+    choir__workers_room(w);
+    if (a->log_dir)
+        folder = choir__format("%s/%s/attempt_%d", a->log_dir, a->roster.run_id, attempt);
+    status =
+        choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, folder, &w->output);
+    free(folder);
+    if (status == CHOIR_OK)
+        status = choir__workers_start(w);
+    return status;
+}
+
+static void watch(agent *a)
+{
+    choir__family *f = &a->workers.family;
+    while (f->alive) {
+        struct pollfd *at = a->polled, *outputs = at + f->count,
+                      *others = outputs + choir__output_polls(f->count);
+        choir__family_poll(f, at);
+        choir__output_poll(a->workers.output, outputs);
+        others[0] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        others[1] = (struct pollfd){.fd = a->self->guard, .events = POLLIN};
+        others[2] = (struct pollfd){
+            .fd = a->nodes && !a->told ? choir__nodes_fd(a->nodes) : -1, .events = POLLIN};
+        if (poll(at, (nfds_t)(others + 3 - at), choir__family_press(f)) < 0)
+            continue; /* EINTR: the pipe holds why */
+        if (others[1].revents)
+            abandon(a);
+        take_signals(a);
+        choir__output_pump(a->workers.output, outputs);
+        choir__family_reap(f, at);
+        see_failure(a);
+        if (others[2].revents && !a->told) { /* it ended elsewhere */
+            a->told = true;
+            a->verdict = *choir__nodes_verdict(a->nodes);
+            choir__family_stop(f);
+        }
+    }
+}
+
+/* Nothing of this attempt is left behind it. */
+static void finish(agent *a)
+{
+    choir__workers *w = &a->workers;
+    if (w->family.count)
+        choir__family_bury(&w->family);
+    choir__kill_descendants();
+    take_signals(a);
+    end_duty(a);
+    if (w->output && choir__output_finish(w->output) != CHOIR_OK && !a->told) {
+        char text[CHOIR__REPORT_TEXT];
+        snprintf(text, sizeof text, "choir run: %s", choir_error_message());
+        settle(a, 1, text);
+    }
+    choir__output_close(w->output);
+    if (w->family.count)
+        choir__family_free(&w->family);
+    w->output = NULL;
+}
+
+/* True: the workers are to be started again. */
+static bool attempt(agent *a, int number)
+{
+    bool again = false;
+    choir_status status = begin(a, number);
+    if (status == CHOIR_OK) {
+        watch(a);
+        again =
+            a->workers.family.first >= 0 && !a->interrupted && number < a->opts->max_restarts;
+    } else {
+        char text[CHOIR__REPORT_TEXT];
+        snprintf(text, sizeof text, "choir run: %s", choir_error_message());
+        settle(a, 1, text);
+    }
+    finish(a);
+    return again;
+}
+
+/* --- the job --- */
+
+/* Our workers are done, those of other nodes perhaps not. */
+static void await_others(agent *a)
+{
+    bool over = begin_duty() != CHOIR_OK;
+    while (!over) {
+        struct pollfd polled[] = {{.fd = choir__nodes_fd(a->nodes), .events = POLLIN},
+            {.fd = choir__signals_fd(), .events = POLLIN},
+            {.fd = a->self->guard, .events = POLLIN}};
+        if (poll(polled, CHOIR_COUNT(polled), -1) < 0)
+            continue;
+        if (polled[2].revents)
+            abandon(a);
+        take_signals(a);
+        over = polled[0].revents != 0;
+    }
+    end_duty(a);
+}
+
+/* Ends with all nodes' workers done, or the first failure of any. */
+static int conclude(agent *a)
+{
+    if (a->nodes) {
+        if (!a->told)
+            choir__nodes_post(a->nodes, 0, "");
+        await_others(a);
+        a->verdict = *choir__nodes_verdict(a->nodes);
+        choir__nodes_leave(a->nodes);
+    }
+    if (a->verdict.status)
+        fprintf(stderr, "%s\n", a->verdict.report);
+    return a->verdict.status;
+}
+
+static bool wants_logs(const choir__agent_opts *opts)
+{
+    for (int i = 0; i < opts->nproc; i++)
+        if (opts->routes[i].file)
+            return true;
+    return false;
+}
+
+/* Logs that nobody gave a place to go into a new folder, which is told. */
+static choir_status find_log_dir(agent *a)
+{
+    const char *temporary = getenv("TMPDIR");
+    if (!wants_logs(a->opts))
+        return CHOIR_OK;
+    a->log_dir = a->opts->log_dir
+                     ? choir__strdup(a->opts->log_dir)
+                     : choir__format("%s/choir-run-XXXXXX", temporary ? temporary : "/tmp");
+    if (a->opts->log_dir)
+        return CHOIR_OK;
+    if (!mkdtemp(a->log_dir))
+        return choir__error(CHOIR_ERR_IO,
+            "cannot make %s for log files: %s; name a folder "
+            "with --log-dir",
+            a->log_dir, strerror(errno));
+    fprintf(stderr, "choir run: note: log files are in %s/%s\n", a->log_dir, a->roster.run_id);
+    return CHOIR_OK;
+}
+
+static choir_status alone(const choir__agent_opts *opts, choir__roster *r)
+{
+    r->place = (choir__place){.world = opts->nproc,
+        .local_world = opts->nproc,
+        .nodes = 1,
+        .master_port = opts->master_port};
+    snprintf(r->place.master, sizeof r->place.master, "%s",
+        *opts->master ? opts->master : "127.0.0.1");
+    choir_status status = choir__job_random(r->job);
+    if (status == CHOIR_OK)
+        status = choir__roster_name(opts, r);
+    if (status == CHOIR_OK && !r->place.master_port)
+        status = choir__job_free_port(&r->place.master_port);
+    return status;
+}
+
+static int run_agent(const choir__guarded *self, void *arg)
+{
+    agent a = {.opts = arg, .self = self};
+    signal(SIGTTOU, SIG_IGN); /* the terminal is ours to write to, also from its background */
+    choir__adopt_orphans();
+    choir_status status = a.opts->nodes_max > 1 ? choir__nodes_meet(a.opts, &a.roster, &a.nodes)
+                                                : alone(a.opts, &a.roster);
+    if (status == CHOIR_OK)
+        status = find_log_dir(&a);
+    if (status != CHOIR_OK) {
+        fprintf(stderr, "choir run: %s\n", choir_error_message());
+        choir__nodes_leave(a.nodes);
+        free(a.log_dir);
+        return 1;
+    }
+    a.polled = choir__calloc(3 * (size_t)a.opts->nproc + 8, sizeof *a.polled);
+    for (int number = 0; attempt(&a, number); number++) {
+        fprintf(stderr, "%s\nchoir run: starting all again: restart %d of %d\n",
+            a.verdict.report, number + 1, a.opts->max_restarts);
+        a.told = false;
+        a.verdict.status = 0;
+    }
+    int exit_status = conclude(&a);
+    free(a.polled);
+    free(a.log_dir);
+    return exit_status;
+}
+
+int choir__agent_run(const choir__agent_opts *opts)
+{
+    int missing = choir__workers_check(opts->command[0]);
+    if (missing)
+        return missing;
+    if (opts->nproc > 1 && !getenv("OMP_NUM_THREADS"))
+        fprintf(stderr,
+            "choir run: note: OMP_NUM_THREADS=1 for each of the %d ranks, so that they do not "
+            "crowd the machine; set it to choose\n",
+            opts->nproc);
+    return choir__guard(run_agent, (void *)opts);
+}

@@ -1,0 +1,398 @@
+/* What workers write, on its way to the terminal and to log files; see output.h.
+ *
+ *   worker --pipe--> stream: line so far --whole lines--> console: pending --> stdout, stderr
+ *                       |  \--> tail (last bytes, for the report)
+ *                       \--> log file
+ *
+ * The agent must never wait for a terminal that somebody has stopped, since it has signals and
+ * deaths to see to: a console keeps what it could not write yet, and while that is much, its
+ * streams are not read. So workers that write too fast wait, as they would without an agent. */
+#include "launch/agent/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch/agent/console.h"
+
+enum {
+    READ_BYTES = 1 << 16,
+    LINE_MAX_BYTES = 1 << 20, /* a longer line is passed on in parts */
+    PENDING_MAX = 1 << 18,
+    TAIL_BYTES = 4096,
+    TAIL_LINES = 10
+};
+
+typedef struct stream {
+    int from; /* the pipe's end to read; -1: none, or at its end */
+    int to;   /* what the worker writes to; open until all have started */
+    int log;  /* -1: none */
+    bool shown;
+    char *line; /* so far */
+    size_t used, room;
+    char tail[TAIL_BYTES]; /* a ring of what came last */
+    size_t written;
+    char *path; /* of the log */
+} stream;
+
+struct choir__output {
+    int count, first_rank;
+    bool prefixed;
+    stream *streams; /* (count, 2): stdout, stderr */
+    choir__console consoles[2];
+};
+
+/* --- opening --- */
+
+static choir_status make_folders(char *path)
+{
+    for (char *slash = path; slash;) {
+        if ((slash = strchr(slash + 1, '/')))
+            *slash = '\0';
+        int made = mkdir(path, 0777), why = errno;
+        if (slash)
+            *slash = '/';
+        if (made && why != EEXIST)
+            return choir__error(CHOIR_ERR_IO, "cannot make the folder %s of log files: %s",
+                path, strerror(why));
+    }
+    return CHOIR_OK;
+}
+
+static choir_status open_log(stream *s, const char *folder, int rank, bool is_stderr)
+{
+    char *place = choir__format("%s/%d", folder, rank);
+    choir_status status = make_folders(place);
+    s->path = choir__format("%s/%s.log", place, is_stderr ? "stderr" : "stdout");
+    free(place);
+    if (status != CHOIR_OK)
+        return status;
+    s->log = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    return s->log >= 0 ? CHOIR_OK
+                       : choir__error(CHOIR_ERR_IO, "cannot write the log file %s: %s", s->path,
+                             strerror(errno));
+}
+
+static choir_status open_stream(
+    stream *s, const choir__routes *routes, const char *folder, int rank, bool is_stderr)
+{
+    int ends[2], bit = is_stderr ? 2 : 1;
+    s->shown = routes->shown & bit;
+    if (routes->file & bit) {
+        choir_status status = open_log(s, folder, rank, is_stderr);
+        if (status != CHOIR_OK)
+            return status;
+        if (!s->shown) {
+            s->to = s->log; /* without the agent in between */
+            return CHOIR_OK;
+        }
+    }
+    if (pipe2(ends, O_CLOEXEC))
+        return choir__error(CHOIR_ERR_IO, "no pipe for rank %d: %s", rank, strerror(errno));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    s->from = ends[0];
+    s->to = ends[1];
+    return CHOIR_OK;
+}
+
+choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
+    const char *folder, choir__output **output)
+{
+    choir__output *o = choir__calloc(1, sizeof *o);
+    choir_status status = CHOIR_OK;
+    int shown = 0;
+    *o = (choir__output){.count = count,
+        .first_rank = first_rank,
+        .streams = choir__calloc(2 * (size_t)count, sizeof *o->streams)};
+    choir__console_open(&o->consoles[0], STDOUT_FILENO);
+    choir__console_open(&o->consoles[1], STDERR_FILENO);
+    for (int i = 0; i < 2 * count; i++)
+        o->streams[i].from = o->streams[i].to = o->streams[i].log = -1;
+    for (int i = 0; i < 2 * count && status == CHOIR_OK; i++)
+        status = open_stream(&o->streams[i], &routes[i / 2], folder, first_rank + i / 2, i % 2);
+    for (int i = 0; i < count; i++)
+        shown += routes[i].shown != 0;
+    o->prefixed = shown > 1;
+    if (status != CHOIR_OK)
+        choir__output_close(o);
+    else
+        *output = o;
+    return status;
+}
+
+void choir__output_close(choir__output *o)
+{
+    if (!o)
+        return;
+    choir__output_started(o);
+    for (int i = 0; i < 2 * o->count; i++) {
+        stream *s = &o->streams[i];
+        if (s->from >= 0)
+            close(s->from);
+        if (s->log >= 0)
+            close(s->log);
+        free(s->line);
+        free(s->path);
+    }
+    for (int c = 0; c < 2; c++)
+        free(o->consoles[c].pending);
+    free(o->streams);
+    free(o);
+}
+
+void choir__output_redirect(const choir__output *o, int worker)
+{
+    dup2(o->streams[2 * worker].to, STDOUT_FILENO);
+    dup2(o->streams[2 * worker + 1].to, STDERR_FILENO);
+}
+
+void choir__output_started(choir__output *o)
+{
+    for (int i = 0; i < 2 * o->count; i++) {
+        stream *s = &o->streams[i];
+        if (s->to >= 0)
+            close(s->to);
+        if (s->to == s->log)
+            s->log = -1;
+        s->to = -1;
+    }
+}
+
+/* --- passing on --- */
+
+static void remember(stream *s, const char *text, size_t bytes)
+{
+    if (bytes > TAIL_BYTES) {
+        text += bytes - TAIL_BYTES;
+        s->written += bytes - TAIL_BYTES;
+        bytes = TAIL_BYTES;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        s->tail[s->written++ % TAIL_BYTES] = text[i];
+}
+
+static void put_line(choir__output *o, int i, const char *text, size_t bytes)
+{
+    choir__console *c = &o->consoles[i % 2];
+    char prefix[48];
+    int rank = o->first_rank + i / 2;
+    int n = c->colour ? snprintf(prefix, sizeof prefix, "\033[3%dm[rank%d]:\033[0m ",
+                            1 + rank % 6, rank)
+                      : snprintf(prefix, sizeof prefix, "[rank%d]: ", rank);
+    choir__console_put(c, prefix, (size_t)n);
+    choir__console_put(c, text, bytes);
+    if (!bytes || text[bytes - 1] != '\n')
+        choir__console_put(c, "\n", 1);
+}
+
+/* Passes on the lines that are whole now; all of it where nothing is to come, or no end. */
+static void put_lines(choir__output *o, int i, bool all)
+{
+    stream *s = &o->streams[i];
+    size_t at = 0;
+    for (char *end; (end = memchr(s->line + at, '\n', s->used - at));) {
+        size_t next = (size_t)(end - s->line) + 1;
+        put_line(o, i, s->line + at, next - at);
+        at = next;
+    }
+    if (s->used - at && (all || s->used - at > LINE_MAX_BYTES)) {
+        put_line(o, i, s->line + at, s->used - at);
+        at = s->used;
+    }
+    s->used -= at;
+    if (at && s->used)
+        memmove(s->line, s->line + at, s->used);
+}
+
+/* A full disk, say: what is shown goes on. */
+static void lose_log(choir__output *o, stream *s)
+{
+    char *text = choir__format(
+        "choir run: cannot write on to the log file %s: %s", s->path, strerror(errno));
+    choir__output_say(o, text);
+    free(text);
+    close(s->log);
+    s->log = -1;
+}
+
+static void take(choir__output *o, int i, const char *text, size_t bytes)
+{
+    stream *s = &o->streams[i];
+    remember(s, text, bytes);
+    for (size_t at = 0; s->log >= 0 && at < bytes;) {
+        ssize_t n = write(s->log, text + at, bytes - at);
+        if (n < 0 && errno != EINTR)
+            lose_log(o, s);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (!s->shown)
+        return;
+    if (!o->prefixed) {
+        choir__console_put(&o->consoles[i % 2], text, bytes);
+        return;
+    }
+    choir__append(&s->line, &s->used, &s->room, text, bytes);
+    put_lines(o, i, false);
+}
+
+static void end(choir__output *o, int i)
+{
+    stream *s = &o->streams[i];
+    close(s->from);
+    s->from = -1;
+    if (s->used)
+        put_lines(o, i, true);
+}
+
+/* False: there is nothing for now, or no more. */
+static bool read_some(choir__output *o, int i)
+{
+    char text[READ_BYTES];
+    stream *s = &o->streams[i];
+    ssize_t n = s->from >= 0 ? read(s->from, text, sizeof text) : -1;
+    if (n > 0)
+        take(o, i, text, (size_t)n);
+    else if (s->from >= 0 && (n == 0 || (errno != EAGAIN && errno != EINTR)))
+        end(o, i);
+    return n > 0;
+}
+
+int choir__output_polls(int workers)
+{
+    return 2 * workers + 2;
+}
+
+void choir__output_poll(choir__output *o, struct pollfd *polled)
+{
+    for (int i = 0; i < 2 * o->count; i++) {
+        bool waits = o->consoles[i % 2].used > PENDING_MAX && o->streams[i].shown;
+        polled[i] = (struct pollfd){.fd = waits ? -1 : o->streams[i].from, .events = POLLIN};
+    }
+    for (int c = 0; c < 2; c++)
+        polled[2 * o->count + c] = (struct pollfd){
+            .fd = o->consoles[c].used ? o->consoles[c].fd : -1, .events = POLLOUT};
+}
+
+/* What nobody reads is not to be written: without a log the worker is told as it would be
+ * without an agent, by SIGPIPE. */
+static void hang_up(choir__output *o, int which)
+{
+    for (int i = which; i < 2 * o->count; i += 2) {
+        stream *s = &o->streams[i];
+        if (s->shown && s->log < 0 && s->from >= 0)
+            end(o, i);
+    }
+}
+
+void choir__output_pump(choir__output *o, const struct pollfd *polled)
+{
+    for (int i = 0; i < 2 * o->count; i++)
+        if (polled[i].revents)
+            read_some(o, i);
+    for (int c = 0; c < 2; c++) {
+        if (polled[2 * o->count + c].revents)
+            choir__console_write(&o->consoles[c]);
+        if (o->consoles[c].lost == EPIPE)
+            hang_up(o, c);
+    }
+}
+
+void choir__output_say(choir__output *o, const char *text)
+{
+    size_t bytes = strlen(text);
+    choir__console_put(&o->consoles[1], text, bytes);
+    if (!bytes || text[bytes - 1] != '\n')
+        choir__console_put(&o->consoles[1], "\n", 1);
+}
+
+void choir__output_drain(choir__output *o, int worker)
+{
+    for (int i = 2 * worker; i < 2 * worker + 2; i++)
+        while (read_some(o, i)) {
+        }
+}
+
+choir_status choir__output_finish(choir__output *o)
+{
+    for (int i = 0; i < 2 * o->count; i++) {
+        while (read_some(o, i))
+            choir__console_flush(&o->consoles[i % 2]);
+        if (o->streams[i].from >= 0)
+            end(o, i);
+    }
+    choir__console_flush(&o->consoles[0]);
+    choir__console_flush(&o->consoles[1]);
+    return !o->consoles[0].lost
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_IO,
+                     "cannot write to standard output: %s; some of it was lost",
+                     strerror(o->consoles[0].lost));
+}
+
+/* --- the last lines --- */
+
+/* The last bytes of a log that the worker wrote by itself. */
+static size_t tail_of_file(const char *path, char text[TAIL_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    off_t size = lseek(fd, 0, SEEK_END);
+    ssize_t n = pread(fd, text, TAIL_BYTES, size > TAIL_BYTES ? size - TAIL_BYTES : 0);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static size_t tail_of(const stream *s, char text[TAIL_BYTES])
+{
+    if (!s->written)
+        return s->path ? tail_of_file(s->path, text) : 0;
+    size_t n = s->written < TAIL_BYTES ? s->written : TAIL_BYTES;
+    for (size_t i = 0; i < n; i++)
+        text[i] = s->tail[(s->written - n + i) % TAIL_BYTES];
+    return n;
+}
+
+/* Where the last lines begin; a first one whose beginning is lost is left out. */
+static size_t last_lines(const char *tail, size_t n)
+{
+    size_t from = n;
+    int ends = 0;
+    while (from && (tail[from - 1] != '\n' || ++ends < TAIL_LINES))
+        from--;
+    if (!from && n == TAIL_BYTES) {
+        const char *next = memchr(tail, '\n', n);
+        from = next ? (size_t)(next - tail) + 1 : 0;
+    }
+    return from;
+}
+
+void choir__output_tail(
+    const choir__output *o, int worker, const char *indent, char *text, size_t bytes)
+{
+    char tail[TAIL_BYTES + 1] = "";
+    size_t used = strlen(text), n = tail_of(&o->streams[2 * worker + 1], tail);
+    if (!n)
+        n = tail_of(&o->streams[2 * worker], tail);
+    while (n && tail[n - 1] == '\n')
+        n--;
+    for (size_t at = last_lines(tail, n); at < n && used < bytes - 1;) {
+        size_t length = strcspn(tail + at, "\n");
+        if (length > n - at)
+            length = n - at;
+        snprintf(text + used, bytes - used, "\n%s%.*s", indent, (int)length, tail + at);
+        used += strlen(text + used);
+        at += length + 1;
+    }
+}
+
+const char *choir__output_log(const choir__output *o, int worker)
+{
+    const stream *s = &o->streams[2 * worker];
+    return s[1].path ? s[1].path : s[0].path;
+}

@@ -1,0 +1,251 @@
+/* Launchers and the variables by which they tell a process its place.
+ *
+ *   RANK             WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK   choir run, torchrun
+ *   OMPI_COMM_WORLD_ RANK SIZE LOCAL_RANK LOCAL_SIZE                     Open MPI
+ *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin
+ *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
+ *
+ * An mpirun inside a Slurm job leaves both kinds: then Slurm's describe mpirun's own helpers,
+ * so MPI's come first. Slurm's alone count only in a step that srun started: the batch script
+ * has SLURM_PROCID, too, and is no rank.
+ *
+ * Ranks that are all on one machine meet there under the job's name. Open MPI gives a job a
+ * random key; the others' names could be guessed, and what keeps strangers out is the check of
+ * user ids (comm/shm/socket.c). */
+#include "launch/launchers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/options.h"
+#include "comm/plugin.h"
+
+const char *choir__variable(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+choir_status choir__variable_number(const char *name, int *value)
+{
+    const char *text = choir__variable(name);
+    int64_t n;
+    if (!text)
+        return CHOIR_OK;
+    if (!choir__parse_int(text, 0, INT32_MAX, &n))
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is '%s': want a whole number", name, text);
+    *value = (int)n;
+    return CHOIR_OK;
+}
+
+typedef struct names {
+    const char *launcher, *rank, *world, *local_rank, *local_world, *node;
+} names;
+
+/* Each table's rank is there when its launcher is. */
+static const names by_hand = {
+    "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"};
+static const names open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", ""};
+static const names mpich = {
+    "mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""};
+static const names slurm = {
+    "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID"};
+
+static choir_status read_numbers(const names *of, choir__launcher *l)
+{
+    l->name = of->launcher;
+    choir_status status = choir__variable_number(of->rank, &l->rank);
+    if (!status)
+        status = choir__variable_number(of->world, &l->world);
+    if (!status)
+        status = choir__variable_number(of->local_rank, &l->local_rank);
+    if (!status)
+        status = choir__variable_number(of->local_world, &l->local_world);
+    if (!status)
+        status = choir__variable_number(of->node, &l->node);
+    return status;
+}
+
+/* --- jobs' names --- */
+
+static void name_open_mpi_job(choir__launcher *l)
+{
+    const char *space = choir__variable("PMIX_NAMESPACE"), *key;
+    if (!space)
+        space = choir__variable("OMPI_MCA_ess_base_jobid");
+    key = choir__variable("OMPI_MCA_orte_precondition_transports");
+    if (space)
+        snprintf(l->job, sizeof l->job, "openmpi %.50s %.60s", space, key ? key : "");
+}
+
+/* Process, its parent, and when it began; false if it is gone. */
+static bool look_up(int pid, int *parent, unsigned long long *began, char comm[32])
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    char *open = strchr(text, '('), *close = strrchr(text, ')');
+    if (!open || !close)
+        return false;
+    snprintf(comm, 32, "%.*s", (int)(close - open - 1), open + 1);
+    return sscanf(close + 1,
+               " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+               "%*d %llu",
+               parent, began) == 2;
+}
+
+/* MPICH's ranks of a machine descend from one hydra_pmi_proxy. */
+static void name_mpich_job(choir__launcher *l)
+{
+    int pid = getppid(), parent;
+    unsigned long long began;
+    char comm[32];
+    while (pid > 1 && look_up(pid, &parent, &began, comm)) {
+        if (strcmp(comm, "hydra_pmi_proxy") == 0) {
+            snprintf(l->job, sizeof l->job, "mpich %d %llu", pid, began);
+            return;
+        }
+        pid = parent;
+    }
+}
+
+/* --- MPI --- */
+
+static bool is_there(const char *plugin)
+{
+    char *found = choir__plugin_find(plugin, NULL);
+    free(found);
+    return found != NULL;
+}
+
+const char *choir__launcher_plugin(void)
+{
+    const char *own = choir__variable("OMPI_COMM_WORLD_RANK") ? "mpi_openmpi"
+                      : choir__variable("PMI_RANK")           ? "mpi_mpich"
+                                                              : NULL;
+    if (own)
+        return is_there(own) || !is_there("mpi") ? own : "mpi";
+    return is_there("mpi_openmpi") ? "mpi_openmpi"
+           : is_there("mpi_mpich") ? "mpi_mpich"
+                                   : "mpi";
+}
+
+/* --- Slurm --- */
+
+void choir__first_host(const char *list, char *host, size_t room)
+{
+    size_t n = 0;
+    for (const char *c = list; *c && *c != ',' && n + 1 < room; c++) {
+        if (*c != '[') {
+            host[n++] = *c;
+            continue;
+        }
+        for (c++; *c && !strchr("-,]", *c) && n + 1 < room; c++)
+            host[n++] = *c;
+        c += strcspn(c, "]");
+        if (!*c)
+            break;
+    }
+    host[n] = '\0';
+}
+
+/* "2(x3),1": tasks a node, of node number `node`; -1 if it is not said. */
+static int tasks_on(const char *list, int node)
+{
+    for (const char *c = list; c && *c;) {
+        char *end;
+        long tasks = strtol(c, &end, 10), nodes = 1;
+        if (end == c)
+            return -1;
+        if (strncmp(end, "(x", 2) == 0)
+            nodes = strtol(end + 2, &end, 10);
+        if (node < nodes)
+            return (int)tasks;
+        node -= (int)nodes;
+        c = strchr(end, ',');
+        c = c ? c + 1 : NULL;
+    }
+    return -1;
+}
+
+/* The steps of a job may run side by side: each has a port and a name of its own. */
+static choir_status describe_step(choir__launcher *l)
+{
+    const char *list = choir__variable("SLURM_STEP_NODELIST"),
+               *address = choir__variable("MASTER_ADDR");
+    char host[256] = "";
+    int job = 0, step = 0, port;
+    if (choir__variable_number("SLURM_JOB_ID", &job) ||
+        choir__variable_number("SLURM_STEP_ID", &step))
+        return CHOIR_ERR_ARGUMENT;
+    port = 15000 + (int)(((int64_t)job * 8 + step) % 10000);
+    if (choir__variable_number("MASTER_PORT", &port))
+        return CHOIR_ERR_ARGUMENT;
+    if (l->node >= 0)
+        l->local_world = tasks_on(choir__variable("SLURM_STEP_TASKS_PER_NODE"), l->node);
+    if (!list)
+        list = choir__variable("SLURM_JOB_NODELIST");
+    if (list)
+        choir__first_host(list, host, sizeof host);
+    if (address || *host)
+        snprintf(
+            l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
+    snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
+    /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. Who names an address means that. */
+    bool pmi = choir__variable("PMIX_RANK") || choir__variable("PMI_RANK");
+    l->mpi = pmi && !address && is_there(choir__launcher_plugin());
+    return CHOIR_OK;
+}
+
+/* --- all of them --- */
+
+static choir_status check(const choir__launcher *l, const names *of)
+{
+    if (l->world < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is set and %s is not: set both, or neither",
+            of->rank, of->world);
+    if (l->rank >= l->world)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is %d and %s is %d: ranks count from 0",
+            of->rank, l->rank, of->world, l->world);
+    return CHOIR_OK;
+}
+
+choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
+{
+    const names *of =
+        choir__variable("RANK") && !clusters_only                                    ? &by_hand
+        : choir__variable("OMPI_COMM_WORLD_RANK")                                    ? &open_mpi
+        : choir__variable("PMI_RANK") && choir__variable("MPI_LOCALRANKID")          ? &mpich
+        : choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") ? &slurm
+                                                                                     : NULL;
+    *l = (choir__launcher){
+        .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};
+    if (!of)
+        return CHOIR_OK;
+    if (read_numbers(of, l))
+        return CHOIR_ERR_ARGUMENT;
+    if (of == &by_hand) {
+        const char *job = choir__variable("CHOIR_JOB");
+        if (job && strlen(job) >= sizeof l->job)
+            return choir__error(CHOIR_ERR_ARGUMENT, "CHOIR_JOB has %zu bytes: want up to %zu",
+                strlen(job), sizeof l->job - 1);
+        snprintf(l->job, sizeof l->job, "%s", job ? job : "");
+    } else if (of == &open_mpi) {
+        name_open_mpi_job(l);
+    } else if (of == &mpich) {
+        name_mpich_job(l);
+    } else if (describe_step(l)) {
+        return CHOIR_ERR_ARGUMENT;
+    }
+    l->mpi = l->mpi || of == &open_mpi || of == &mpich;
+    return check(l, of);
+}

@@ -1,0 +1,419 @@
+/* file://path: rank 0 writes into the file where it can be called, and a key.
+ *
+ *     choir meeting 1
+ *     holder PID BEGAN HOST MACHINE
+ *     key HEX
+ *     address HOST PORT                    one or more
+ *
+ * The file appears whole (written beside, then linked), only its owner may read it, and it goes
+ * when all ranks have met: so it is the job's secret while it is there, and works wherever a
+ * file system is shared. Rank 0 listens on loopback where the file is on a disk of this
+ * machine, at MASTER_ADDR if that is set, and else at all its addresses.
+ *
+ * A crash leaves the file behind. Rank 0 knows such a one: its holder, by process number and
+ * time of birth, is gone, or nobody answers there with the file's key. It replaces it, as it
+ * does an empty file. A file whose holder lives, or that is no such file, it leaves alone. The
+ * others go on reading until what they read leads to a rank 0 that answers. */
+#include "launch/meet/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "launch/meet/meet.h"
+
+static const double answer_s = 1; /* for a rank 0 that may be dead */
+
+/* --- what lies there --- */
+
+typedef enum found { NOTE, NO_FILE, EMPTY, OTHER, DENIED } found;
+
+/* DENIED: *status says why. *inode tells this file from its successor. */
+static found read_file(
+    const char *path, choir__meet_note *note, ino_t *inode, choir_status *status)
+{
+    char text[CHOIR__NOTE_TEXT];
+    struct stat info;
+    found what = DENIED;
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && (errno == ENOENT || errno == ESTALE))
+        return NO_FILE;
+    if (fd < 0 || fstat(fd, &info))
+        *status =
+            choir__error(CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        *status = choir__error(
+            CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': it is no plain file", path);
+    else if (info.st_uid != geteuid())
+        *status = choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot meet at 'file://%s': the file belongs to user id %d, not to us (%d)", path,
+            (int)info.st_uid, (int)geteuid());
+    else if (info.st_size == 0)
+        what = EMPTY;
+    else if ((n = read(fd, text, sizeof text - 1)) < 0)
+        *status =
+            choir__error(CHOIR_ERR_IO, "cannot read 'file://%s': %s", path, strerror(errno));
+    else {
+        text[n] = '\0';
+        what = strlen(text) == (size_t)n && choir__meet_note_read(text, note) ? NOTE : OTHER;
+        sodium_memzero(text, sizeof text);
+    }
+    if (what == NOTE && (info.st_mode & 077)) {
+        what = DENIED;
+        *status = choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot meet at 'file://%s': others may read the file (mode %03o), which holds the "
+            "job's key",
+            path, (unsigned)info.st_mode & 0777);
+    }
+    *inode = fd >= 0 ? info.st_ino : 0;
+    if (fd >= 0)
+        close(fd);
+    return what;
+}
+
+/* --- whether it still holds --- */
+
+/* When a process began, in ticks since boot; 0: there is none. */
+static unsigned long long birth_of(int pid)
+{
+    char path[64], text[1024];
+    unsigned long long began = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    if (!name_end ||
+        sscanf(name_end + 1,
+            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+            &began) != 1)
+        return 0;
+    return began;
+}
+
+static bool is_local(const char *host)
+{
+    return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+/* Calls the note's addresses; loopback only if the holder is on this machine. */
+static choir__attendance call(choir__venue *v, const choir__meet_note *note,
+    const choir__member *self, choir_status *status)
+{
+    bool near = !strcmp(note->holder.machine, self->machine);
+    choir__attendance a = CHOIR__UNREACHED;
+    for (int i = 0; i < note->address_count && a == CHOIR__UNREACHED; i++)
+        if (near || !is_local(note->addresses[i].host))
+            a = choir__meet_try(v, note->addresses[i].host, note->addresses[i].port, answer_s,
+                &note->key, status);
+    return a;
+}
+
+/* Whether somebody answers there. */
+static bool answers(const choir__meet_note *note, const choir__member *self)
+{
+    choir_store_opts opts = choir_store_defaults();
+    choir_store *store = NULL;
+    bool near = !strcmp(note->holder.machine, self->machine);
+    opts.timeout_s = answer_s;
+    for (int i = 0; i < note->address_count && !store; i++)
+        if (near || !is_local(note->addresses[i].host))
+            choir__store_connect(
+                note->addresses[i].host, note->addresses[i].port, opts, &note->key, &store);
+    choir_store_free(store);
+    return store != NULL;
+}
+
+static bool is_alive(const choir__meet_note *note, const choir__member *self)
+{
+    if (!strcmp(note->holder.machine, self->machine))
+        return birth_of(note->holder.pid) == note->began;
+    return answers(note, self);
+}
+
+/* --- rank 0 --- */
+
+/* Makes place for our file: none there, an empty one, or one that was left behind. */
+static choir_status clear_path(const char *path, const choir__member *self)
+{
+    choir__meet_note old;
+    choir_status status = CHOIR_OK;
+    ino_t inode, now;
+    switch (read_file(path, &old, &inode, &status)) {
+    case NO_FILE: return CHOIR_OK;
+    case DENIED: return status;
+    case OTHER:
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot meet at 'file://%s': there is a file with something else in it; choose "
+            "another path",
+            path);
+    case EMPTY: break;
+    case NOTE:
+        if (is_alive(&old, self))
+            return choir__error(CHOIR_ERR_STATE,
+                "cannot meet at 'file://%s': ranks are meeting there, and their rank 0 (pid %d "
+                "on %s) lives; was rank 0 started twice, or is it another job's file?",
+                path, old.holder.pid, old.holder.host);
+        break;
+    }
+    found again = read_file(path, &old, &now, &status); /* another's rank 0 may be as fast */
+    if (again != NO_FILE && now == inode && unlink(path) && errno != ENOENT)
+        return choir__error(CHOIR_ERR_IO,
+            "cannot replace 'file://%s', which was left behind: %s", path, strerror(errno));
+    return CHOIR_OK;
+}
+
+/* "." where path names none. The caller frees it. */
+static char *folder_of(const char *path)
+{
+    char *folder = choir__strdup(path), *slash = strrchr(folder, '/');
+    if (!slash) {
+        free(folder);
+        return choir__strdup(".");
+    }
+    slash[slash == folder] = '\0';
+    return folder;
+}
+
+static bool fill(int fd, const char *text)
+{
+    size_t length = strlen(text);
+    return fchmod(fd, 0600) == 0 && write(fd, text, length) == (ssize_t)length &&
+           fsync(fd) == 0;
+}
+
+/* By way of a file without a name, which nothing can leave behind. *tried: the file system
+ * knows such files. */
+static bool put_nameless(const char *path, const char *text, bool *tried)
+{
+    char *folder = folder_of(path), source[40];
+    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    free(folder);
+    *tried = fd >= 0;
+    if (fd < 0)
+        return false;
+    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    bool fine =
+        fill(fd, text) && linkat(AT_FDCWD, source, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+    int why = errno;
+    *tried = fine || why == EEXIST || why == ENOSPC || why == EDQUOT;
+    close(fd);
+    errno = why;
+    return fine;
+}
+
+/* By way of a draft beside it. */
+static bool put_draft(const char *path, const char *text)
+{
+    char *draft = choir__format("%s.%d.%08x", path, (int)getpid(), randombytes_random());
+    int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool fine = false;
+    if (fd >= 0) {
+        fine = fill(fd, text);
+        fine = close(fd) == 0 && fine;
+        if (fine && link(draft, path)) {
+            fine = false;
+            if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) /* knows no links */
+                fine = rename(draft, path) == 0;
+        }
+        int why = errno;
+        unlink(draft);
+        errno = why;
+    }
+    free(draft);
+    return fine;
+}
+
+/* The file appears at path, whole, unless there is one. */
+static bool put_whole(const char *path, const char *text)
+{
+    bool tried;
+    return put_nameless(path, text, &tried) || (!tried && put_draft(path, text));
+}
+
+static choir_status place_file(const char *path, const choir__meet_note *note)
+{
+    char text[CHOIR__NOTE_TEXT];
+    choir_status status = CHOIR_OK;
+    bool fine = false;
+    choir__meet_note_write(note, text);
+    for (int tries = 0; tries < 5 && !fine && !status; tries++) {
+        status = clear_path(path, &note->holder);
+        if (status)
+            break;
+        fine = put_whole(path, text);
+        if (!fine && errno != EEXIST)
+            status = choir__error(
+                CHOIR_ERR_IO, "cannot write 'file://%s': %s", path, strerror(errno));
+    }
+    if (!fine && !status)
+        status = choir__error(
+            CHOIR_ERR_STATE, "cannot write 'file://%s': others do so all the time", path);
+    sodium_memzero(text, sizeof text);
+    return status;
+}
+
+/* Whether the folder is on a disk or in the memory of this machine. What is not known may be
+ * shared with others. */
+static bool on_this_machine(const char *path)
+{
+    static const long here[] = {0xEF53 /* ext4 */, 0x58465342 /* xfs */, 0x9123683E /* btrfs */,
+        0x01021994 /* tmpfs */, 0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */,
+        0x2FC12FC1 /* zfs */};
+    struct statfs info;
+    char *folder = folder_of(path);
+    bool known = false;
+    if (statfs(folder, &info) == 0)
+        for (size_t i = 0; i < CHOIR_COUNT(here); i++)
+            known |= (long)info.f_type == here[i];
+    free(folder);
+    return known;
+}
+
+static void add_address(choir__meet_note *note, const char *host, int port)
+{
+    if (note->address_count == CHOIR__FILE_ADDRESSES || strchr(host, '%'))
+        return;
+    int i = note->address_count++;
+    snprintf(note->addresses[i].host, sizeof note->addresses[i].host, "%.63s", host);
+    note->addresses[i].port = port;
+}
+
+/* All of this machine's that others may reach. */
+static void add_all(choir__meet_note *note, int port)
+{
+    struct ifaddrs *all = NULL;
+    char host[NI_MAXHOST];
+    if (getifaddrs(&all))
+        return;
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        int family = i->ifa_addr ? i->ifa_addr->sa_family : 0;
+        if ((family != AF_INET && family != AF_INET6) || !(i->ifa_flags & IFF_UP) ||
+            (i->ifa_flags & IFF_LOOPBACK))
+            continue;
+        socklen_t length =
+            family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        if (!getnameinfo(i->ifa_addr, length, host, sizeof host, NULL, 0, NI_NUMERICHOST))
+            add_address(note, host, port);
+    }
+    freeifaddrs(all);
+}
+
+/* The server listens: now the file may say where. */
+static choir_status write_note(choir__venue *v, const choir__key *key)
+{
+    choir__meet_note note = {.began = birth_of(getpid()), .key = *key};
+    const char *master = getenv("MASTER_ADDR");
+    int port = choir_store_port(v->meeting->server);
+    char host[160];
+    choir__meet_self(&note.holder);
+    choir__store_address(v->meeting->server, host);
+    if (master && *master) {
+        add_address(&note, master, port);
+    } else {
+        add_address(&note, host, port); /* loopback: who is near takes it */
+        if (!on_this_machine(v->path))
+            add_all(&note, port);
+    }
+    choir_status status = place_file(v->path, &note);
+    v->placed = !status;
+    sodium_memzero(&note, sizeof note);
+    return status;
+}
+
+static void remove_note(choir__venue *v)
+{
+    if (v->placed)
+        unlink(v->path);
+    v->placed = false;
+}
+
+static choir_status host_meeting(choir__venue *v)
+{
+    choir_store_opts opts = choir_store_defaults();
+    const char *master = getenv("MASTER_ADDR");
+    choir__key key;
+    choir__member self;
+    choir__meet_self(&self);
+    choir_status status = clear_path(v->path, &self); /* before anything is opened */
+    if (status)
+        return status;
+    randombytes_buf(key.bytes, sizeof key.bytes);
+    if (master && *master)
+        opts.bind = master;
+    v->doors_open = write_note;
+    v->all_here = remove_note;
+    if (on_this_machine(v->path) || (master && *master))
+        status = choir__meet_host(v, opts, &key);
+    else
+        status = choir__meet_host_everywhere(v, opts, &key);
+    sodium_memzero(&key, sizeof key);
+    return status;
+}
+
+/* --- the others --- */
+
+static choir_status never_came(choir__venue *v, found what, const choir__meet_note *note)
+{
+    double s = v->meeting->timeout_s;
+    if (what == NOTE)
+        return choir__error(CHOIR_ERR_TIMEOUT,
+            "rank 0 never came within %g s: the file '%s' was left by pid %d on %s, which does "
+            "not answer, and nobody has replaced it",
+            s, v->path, note->holder.pid, note->holder.host);
+    return choir__error(CHOIR_ERR_TIMEOUT,
+        "rank 0 never came within %g s: %s '%s'; was it started, with the same path?", s,
+        what == NO_FILE ? "there is no file" : "there is nothing from it in", v->path);
+}
+
+static choir_status call_meeting(choir__venue *v)
+{
+    struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
+    choir__meet_note note;
+    choir__member self;
+    choir__meet_self(&self);
+    for (;;) {
+        choir_status status = CHOIR_OK;
+        ino_t inode;
+        found what = read_file(v->path, &note, &inode, &status);
+        if (what == DENIED)
+            return status;
+        if (what == NOTE) {
+            choir__attendance a = call(v, &note, &self, &status);
+            sodium_memzero(&note.key, sizeof note.key);
+            if (a == CHOIR__MET || a == CHOIR__FAILED)
+                return status;
+        }
+        if (choir__now() >= v->deadline)
+            return never_came(v, what, &note);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 100 * 1000 * 1000)
+            pause.tv_nsec += pause.tv_nsec / 2;
+    }
+}
+
+choir_status choir__meet_file(choir__venue *venue)
+{
+    const char *path = venue->path;
+    if (!*path || path[strlen(path) - 1] == '/')
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot meet at 'file://%s': want the path of a file, as file:///home/me/job",
+            path);
+    snprintf(venue->where, sizeof venue->where, "file://%s", path);
+    return venue->meeting->rank == 0 ? host_meeting(venue) : call_meeting(venue);
+}

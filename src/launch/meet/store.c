@@ -1,0 +1,432 @@
+/* How ranks meet in a store, which rank 0 serves.
+ *
+ *   meet/head       by rank 0: version, world size, digest of the job's name, who it is
+ *   meet/rank/R     who rank R is: the first to say so
+ *   meet/fault      the first failure that a rank found, in words
+ *   meet/lost       last will of every rank: it died
+ *   meet/outcome    by rank 0, for all: "go", the job's secret and who all are; or the fault
+ *   meet/ready/R    rank R has read that
+ *   meet/met        by rank 0: "go", all are ready; or the fault of one that was not
+ *
+ * Rank 0 alone decides, so all ranks end with the same sentence: it waits for everybody's
+ * meet/rank, and looks at meet/fault and meet/lost ten times a second. On a failure it stays
+ * until the others have taken note, or a few seconds.
+ *
+ * The server lives as long as the meeting. A rank that comes for the job's next group may call
+ * it before rank 0 has let go of it: it finds its own name there, and calls again. */
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "launch/meet/meet.h"
+
+static const double look_s = 0.1; /* how often rank 0 looks for failures */
+static const double grace_s = 3;  /* rank 0 may be that late in naming who is missing */
+
+enum { TEXT = CHOIR__MEMBER_TEXT, SECRET = 16 };
+
+/* --- words in the store --- */
+
+static const char *key_of(const char *what, int rank, char key[32])
+{
+    snprintf(key, 32, "meet/%s/%d", what, rank);
+    return key;
+}
+
+static choir_status put(choir__venue *v, const char *key, const char *text)
+{
+    return choir_store_set(v->meeting->store, key, text, strlen(text));
+}
+
+/* What is there now, if anything. */
+static char *look(choir__venue *v, const char *key)
+{
+    char *text = NULL;
+    return choir_store_get(v->meeting->store, key, 0, &text, NULL) ? NULL : text;
+}
+
+/* What a failure of the store itself means: it is rank 0's. */
+static choir_status of_store(choir__venue *v, choir_status status)
+{
+    choir__member who;
+    char name[128] = "rank 0";
+    if (choir__member_read(v->root, &who))
+        snprintf(name, sizeof name, "rank 0 (pid %d on %s)", who.pid, who.host);
+    if (status == CHOIR_ERR_TIMEOUT)
+        return choir__error(
+            status, "%s at %s stopped answering while the group was meeting", name, v->where);
+    if (status == CHOIR_ERR_PEER_LOST)
+        return choir__error(
+            status, "%s at %s died or gave up while the group was meeting", name, v->where);
+    return status;
+}
+
+/* The sentence becomes everybody's, unless another came first, which is ours then. */
+static choir_status fault(choir__venue *v, choir_status status, const char *sentence)
+{
+    char *text = choir__format("%d %s", (int)status, sentence), *now = NULL, *words;
+    if (choir_store_compare_set(v->meeting->store, "meet/fault", NULL, text, &now) || !now) {
+        free(text);
+        return choir__error(status, "%s", sentence);
+    }
+    status = (choir_status)strtol(now, &words, 10);
+    choir__error(status, "%s", *words ? words + 1 : words);
+    free(text);
+    free(now);
+    return status < 0 ? status : CHOIR_ERR_INTERNAL;
+}
+
+/* Names the ranks r of which meet/WHAT/r is missing. How many there are. */
+static int name_missing(choir__venue *v, const char *what, char names[TEXT])
+{
+    int missing = 0, named = 0, world = v->meeting->world;
+    size_t used = 0;
+    char key[32];
+    names[0] = '\0';
+    for (int r = 0; r < world; r++) {
+        char *text = look(v, key_of(what, r, key));
+        if (!text && ++missing && used < TEXT - 100) {
+            used += (size_t)snprintf(names + used, TEXT - used, named++ ? ", %d" : "%d", r);
+        }
+        free(text);
+    }
+    if (missing > named)
+        snprintf(names + used, TEXT - used, " and %d more", missing - named);
+    return missing;
+}
+
+static choir_status never_came(choir__venue *v)
+{
+    char names[TEXT], sentence[2 * TEXT + 160], strangers[128] = "";
+    int missing = name_missing(v, "rank", names);
+    choir_store_server *server = v->meeting->server;
+    long failures = server ? choir__store_failures(server) : 0;
+    if (failures)
+        snprintf(strangers, sizeof strangers,
+            " %ld caller%s turned away: give all ranks the same key file, or none", failures,
+            failures == 1 ? " was" : "s were");
+    if (!missing)
+        snprintf(sentence, sizeof sentence,
+            "all %d ranks came to %s, and rank 0 did not go on within %g s", v->meeting->world,
+            v->where, v->meeting->timeout_s);
+    else
+        snprintf(sentence, sizeof sentence,
+            "rank%s %s of %d never came to %s within %g s: were all ranks started, and can "
+            "they reach it?%s",
+            missing == 1 ? "" : "s", names, v->meeting->world, v->where, v->meeting->timeout_s,
+            strangers);
+    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+}
+
+static choir_status went_silent(choir__venue *v)
+{
+    char names[TEXT], sentence[2 * TEXT];
+    int missing = name_missing(v, "ready", names);
+    snprintf(sentence, sizeof sentence,
+        "rank%s %s of %d came to %s and then fell silent: %s stopped?", missing == 1 ? "" : "s",
+        names, v->meeting->world, v->where,
+        missing == 1 ? "was its process" : "were their processes");
+    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+}
+
+/* --- coming --- */
+
+static void digest_of(const char *job, char hex[2 * SECRET + 1])
+{
+    unsigned char hash[SECRET];
+    static const unsigned char purpose[] = "choir job name";
+    snprintf(hex, 2 * SECRET + 1, "-");
+    if (!job || !*job)
+        return;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)job, strlen(job), purpose,
+        sizeof purpose - 1);
+    sodium_bin2hex(hex, 2 * SECRET + 1, hash, sizeof hash);
+}
+
+static choir_status announce(choir__venue *v, const char *self)
+{
+    char digest[2 * SECRET + 1], text[2 * TEXT];
+    digest_of(v->job, digest);
+    snprintf(text, sizeof text, "%s %d %s %s", CHOIR_VERSION, v->meeting->world, digest, self);
+    return put(v, "meet/head", text);
+}
+
+/* Whether rank 0 was told the same as we. */
+static choir_status compare(choir__venue *v)
+{
+    char version[32], digest[40], mine[2 * SECRET + 1], sentence[TEXT], *head = NULL;
+    int world, at = 0;
+    choir__meeting *m = v->meeting;
+    double left = v->deadline - choir__now();
+    choir_status status =
+        choir_store_get(m->store, "meet/head", left > 0 ? left : 0, &head, NULL);
+    if (status)
+        return of_store(v, status);
+    if (sscanf(head, "%31s %d %39s %n", version, &world, digest, &at) != 3 || !at) {
+        free(head);
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    }
+    snprintf(v->root, sizeof v->root, "%s", head + at);
+    free(head);
+    digest_of(v->job, mine);
+    if (strcmp(version, CHOIR_VERSION) != 0) {
+        snprintf(sentence, sizeof sentence,
+            "rank %d runs Choir %s and rank 0 Choir %s: use the same release everywhere",
+            m->rank, CHOIR_VERSION, version);
+        return fault(v, CHOIR_ERR_MISMATCH, sentence);
+    }
+    if (digest[0] != '-' && mine[0] != '-' && strcmp(digest, mine) != 0)
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the rank 0 at %s belongs to another job (its CHOIR_JOB differs): choose another "
+            "port or file",
+            v->where);
+    if (world == m->world)
+        return CHOIR_OK;
+    snprintf(sentence, sizeof sentence,
+        "a rank %d of %d came to %s, where rank 0 counts %d ranks: WORLD_SIZE must be the "
+        "same everywhere",
+        m->rank, m->world, v->where, world);
+    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+}
+
+/* The fault that rank 0 has told all of. */
+static choir_status told(const char *outcome)
+{
+    char *words;
+    long status = strtol(outcome, &words, 10);
+    choir__error((choir_status)status, "%s", *words ? words + 1 : words);
+    return status < 0 ? (choir_status)status : CHOIR_ERR_INTERNAL;
+}
+
+static bool is_go(const char *outcome)
+{
+    return !strncmp(outcome, "go ", 3);
+}
+
+static choir_status two_of_us(choir__venue *v, const char *other, const choir__member *self)
+{
+    char sentence[TEXT];
+    choir__member o;
+    if (!choir__member_read(other, &o))
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    snprintf(sentence, sizeof sentence,
+        "two processes say they are rank %d: pid %d on %s and pid %d on %s", v->meeting->rank,
+        o.pid, o.host, self->pid, self->host);
+    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+}
+
+static bool is_us(const char *text, const choir__member *self)
+{
+    choir__member m;
+    return text && choir__member_read(text, &m) && m.pid == self->pid &&
+           !strcmp(m.machine, self->machine);
+}
+
+/* Says who we are. *again: this is a meeting we have been at, which is over. */
+static choir_status claim(choir__venue *v, const choir__member *self, bool *again)
+{
+    char key[32], mine[TEXT], will[TEXT + 16], *now = NULL;
+    choir_store *store = v->meeting->store;
+    choir_status status = CHOIR_OK;
+    char *outcome = look(v, "meet/outcome");
+    key_of("rank", v->meeting->rank, key);
+    choir__member_write(self, mine);
+    snprintf(will, sizeof will, "%d %s", v->meeting->rank, mine);
+    if (outcome && !is_go(outcome)) {
+        status = told(outcome);
+    } else if (outcome) {
+        now = look(v, key);
+        *again = is_us(now, self);
+        if (!now) /* rank 0 has just let go of it */
+            status = of_store(v, CHOIR_ERR_PEER_LOST);
+        else if (!*again)
+            status = two_of_us(v, now, self);
+    } else {
+        status = choir_store_compare_set(store, key, NULL, mine, &now);
+        v->seated = status == CHOIR_OK;
+        if (!status && strcmp(now, mine) != 0)
+            status = two_of_us(v, now, self);
+        else if (status || (status = choir_store_will(store, "meet/lost", will, strlen(will))))
+            status = of_store(v, status);
+    }
+    free(outcome);
+    free(now);
+    return status;
+}
+
+/* --- going on --- */
+
+static choir_status take_note(choir__venue *v, const char *go)
+{
+    char key[32];
+    choir__meeting *m = v->meeting;
+    if (!choir__members_read(m, go))
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+    return of_store(v, put(v, key_of("ready", m->rank, key), ""));
+}
+
+/* --- rank 0 --- */
+
+/* A failure that was found by another, or the death of one; OK: none so far. */
+static choir_status trouble(choir__venue *v, bool faults)
+{
+    char *text = faults ? look(v, "meet/fault") : NULL, *lost = NULL;
+    choir_status status = CHOIR_OK;
+    choir__member who;
+    if (text) {
+        status = told(text);
+    } else if ((lost = look(v, "meet/lost"))) {
+        char sentence[TEXT];
+        int rank = 0, at = 0;
+        if (sscanf(lost, "%d %n", &rank, &at) != 1 || !at ||
+            !choir__member_read(lost + at, &who))
+            who = (choir__member){.host = "?"};
+        snprintf(sentence, sizeof sentence,
+            "rank %d (pid %d on %s) died or gave up while the group was meeting", rank, who.pid,
+            who.host);
+        status = fault(v, CHOIR_ERR_PEER_LOST, sentence);
+    }
+    free(text);
+    free(lost);
+    return status;
+}
+
+/* Until meet/WHAT/R of all ranks R is there. */
+static choir_status await_all(choir__venue *v, const char *what, double deadline)
+{
+    int world = v->meeting->world;
+    bool coming = !strcmp(what, "rank");
+    char key[32];
+    const char **keys = choir__calloc((size_t)world, sizeof *keys);
+    choir_status status = CHOIR_OK;
+    for (int r = 0; r < world; r++)
+        keys[r] = choir__strdup(key_of(what, r, key));
+    for (;;) {
+        double left = deadline - choir__now();
+        status = choir_store_wait(v->meeting->store, keys, world,
+            left > look_s ? look_s
+            : left > 0    ? left
+                          : 0);
+        if (status != CHOIR_ERR_TIMEOUT)
+            break;
+        status = trouble(v, coming);
+        if (status)
+            break;
+        if (choir__now() >= deadline) {
+            status = coming ? never_came(v) : went_silent(v);
+            break;
+        }
+    }
+    for (int r = 0; r < world; r++)
+        free((char *)keys[r]);
+    free(keys);
+    return status;
+}
+
+static choir_status write_go(choir__venue *v)
+{
+    int world = v->meeting->world;
+    unsigned char secret[SECRET];
+    char key[32], hex[2 * SECRET + 1];
+    choir_status status = CHOIR_OK;
+    size_t room = (size_t)world * TEXT + 100, used;
+    char *all = choir__alloc(room);
+    randombytes_buf(secret, sizeof secret);
+    sodium_bin2hex(hex, sizeof hex, secret, sizeof secret);
+    used = (size_t)snprintf(all, room, "go %s", hex);
+    for (int r = 0; r < world && !status; r++) {
+        char *text = NULL;
+        status = choir_store_get(v->meeting->store, key_of("rank", r, key), 0, &text, NULL);
+        if (!status)
+            used += (size_t)snprintf(all + used, room - used, "\n%.*s", TEXT - 2, text);
+        free(text);
+    }
+    if (!status)
+        status = put(v, "meet/outcome", all);
+    if (!status)
+        status = take_note(v, all);
+    sodium_memzero(all, room);
+    free(all);
+    return status;
+}
+
+/* Tells all of a failure, and stays until they have taken note. */
+static void tell_all(choir__venue *v, choir_status status)
+{
+    char *message = choir__strdup(choir_error_message());
+    char *text = choir__format("%d %s", (int)status, choir__plain_message(v->meeting->rank));
+    if (!put(v, "meet/outcome", text) && !put(v, "meet/met", text))
+        choir__meeting_stay(v->meeting, grace_s);
+    choir__set_message(message);
+    free(message);
+    free(text);
+}
+
+choir_status choir__meet_preside(choir__venue *v, const choir__member *self)
+{
+    char mine[TEXT];
+    bool again = false;
+    choir__member_write(self, mine);
+    choir_status status = announce(v, mine);
+    if (!status)
+        status = claim(v, self, &again);
+    if (!status)
+        status = await_all(v, "rank", v->deadline);
+    if (v->all_here)
+        v->all_here(v);
+    if (!status)
+        status = write_go(v);
+    if (!status) {
+        double soon = choir__now() + grace_s;
+        status = await_all(v, "ready", v->deadline > soon ? v->deadline : soon);
+    }
+    if (!status)
+        status = put(v, "meet/met", "go");
+    if (status)
+        tell_all(v, status);
+    return status;
+}
+
+/* --- the others --- */
+
+/* Who is ready waits for all to be: one that died since is named here. Rank 0 may have come and
+ * gone in the meantime, with its store; that is no failure of the meeting. */
+static choir_status all_ready(choir__venue *v)
+{
+    char *met = NULL;
+    double left = v->deadline + grace_s - choir__now();
+    choir_status status = CHOIR_OK;
+    if (!choir_store_get(v->meeting->store, "meet/met", left > 0 ? left : 0, &met, NULL) &&
+        strcmp(met, "go") != 0)
+        status = told(met);
+    free(met);
+    return status;
+}
+
+choir_status choir__meet_attend(choir__venue *v, const choir__member *self, bool *again)
+{
+    char *outcome = NULL;
+    choir_status status = compare(v);
+    if (!status)
+        status = claim(v, self, again);
+    if (status || *again)
+        return status;
+    double left = v->deadline + grace_s - choir__now();
+    status =
+        choir_store_get(v->meeting->store, "meet/outcome", left > 0 ? left : 0, &outcome, NULL);
+    if (status == CHOIR_ERR_TIMEOUT) {
+        char *head = look(v, "meet/head");
+        status = head ? never_came(v) : of_store(v, status);
+        free(head);
+    } else if (status) {
+        status = of_store(v, status);
+    } else {
+        status = is_go(outcome) ? take_note(v, outcome) : told(outcome);
+        if (!status)
+            status = all_ready(v);
+    }
+    free(outcome);
+    return status;
+}

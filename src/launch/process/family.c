@@ -1,0 +1,228 @@
+/* A family of child processes: starting, watching and stopping them; see process.h. */
+#include "launch/process/process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern void __lsan_do_leak_check(void) __attribute__((weak));
+extern void __gcov_dump(void) __attribute__((weak));
+
+void choir__family_init(choir__family *f, int count)
+{
+    *f = (choir__family){.count = count,
+        .first = -1,
+        .grace_s = 1.5,
+        .patience_s = 5,
+        .children = choir__calloc((size_t)count, sizeof *f->children)};
+    for (int i = 0; i < count; i++)
+        f->children[i].pidfd = -1;
+}
+
+void choir__family_free(choir__family *f)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            close(f->children[i].pidfd);
+    free(f->children);
+    *f = (choir__family){.first = -1};
+}
+
+/* --- the child --- */
+
+_Noreturn void choir__child_exit(int status)
+{
+    fflush(NULL);
+    if (__lsan_do_leak_check)
+        __lsan_do_leak_check();
+    if (__gcov_dump)
+        __gcov_dump();
+    _exit(status && !(status & 0xff) ? 1 : status);
+}
+
+static _Noreturn void be_child(
+    choir__family *f, pid_t parent, const sigset_t *mask, choir__child_fn *fn, void *arg)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1); /* it died before we could ask */
+    if (f->own_groups)
+        setpgid(0, 0);
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            close(f->children[i].pidfd);
+    choir__signals_forget();
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
+    choir__child_exit(fn(arg));
+}
+
+choir_status choir__family_start(choir__family *f, int index, choir__child_fn *fn, void *arg)
+{
+    pid_t parent = getpid();
+    sigset_t all, before; /* a child must not meet a signal with our handlers still in place */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    if (pid == 0)
+        be_child(f, parent, &before, fn, arg);
+    int why = errno, pidfd = -1;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid > 0) {
+        if (f->own_groups)
+            setpgid(
+                pid, pid); /* whoever comes first; fails after the child's exec, harmlessly */
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        why = errno;
+    }
+    if (pidfd < 0) {
+        if (pid > 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
+        }
+        return choir__error(
+            CHOIR_ERR_IO, "cannot start process %d of %d: %s", index, f->count, strerror(why));
+    }
+    f->children[index] = (choir__child){.pid = pid, .pidfd = pidfd};
+    f->alive++;
+    return CHOIR_OK;
+}
+
+/* --- watching --- */
+
+int choir__family_poll(const choir__family *f, struct pollfd *polled)
+{
+    for (int i = 0; i < f->count; i++)
+        polled[i] = (struct pollfd){.fd = f->children[i].pidfd, .events = POLLIN};
+    return f->count;
+}
+
+static bool failed(const choir__child *c)
+{
+    return c->code != CLD_EXITED || c->status != 0;
+}
+
+/* Looks whether a child has ended, and how. */
+static bool look(const choir__family *f, choir__child *c)
+{
+    siginfo_t end = {.si_pid = 0};
+    int keep = f->own_groups ? WNOWAIT : 0;
+    if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | keep) != 0)
+        end = (siginfo_t){.si_pid = c->pid, .si_code = CLD_EXITED, .si_status = 255};
+    if (!end.si_pid)
+        return false;
+    c->code = end.si_code;
+    c->status = end.si_status;
+    return true;
+}
+
+bool choir__family_reap(choir__family *f, const struct pollfd *polled)
+{
+    int exited = -1, killed = -1;
+    bool any = false;
+    for (int i = f->count - 1; i >= 0; i--) {
+        choir__child *c = &f->children[i];
+        if (c->pidfd < 0 || !polled[i].revents || !look(f, c))
+            continue;
+        close(c->pidfd);
+        c->pidfd = -1;
+        f->alive--;
+        any = true;
+        if (failed(c))
+            *(c->code == CLD_EXITED ? &exited : &killed) = i;
+    }
+    if (f->first < 0)
+        f->first = killed >= 0 ? killed : exited;
+    if (f->first >= 0)
+        choir__family_stop(f);
+    return any;
+}
+
+/* --- stopping --- */
+
+void choir__family_signal(choir__family *f, int number)
+{
+    for (int i = 0; i < f->count; i++) {
+        choir__child *c = &f->children[i];
+        if (f->own_groups && c->pid)
+            kill(-c->pid, number); /* also when the leader is a zombie: others may be left */
+        else if (c->pidfd >= 0)
+            kill(c->pid, number); /* not reaped: the number is still its own */
+    }
+}
+
+void choir__family_stop(choir__family *f)
+{
+    if (!f->stopping_at)
+        f->stopping_at = choir__now();
+}
+
+int choir__family_press(choir__family *f)
+{
+    if (!f->stopping_at)
+        return -1;
+    double waited = choir__now() - f->stopping_at, next = f->grace_s;
+    if (waited >= next && !f->pressed) {
+        f->pressed = SIGTERM;
+        choir__family_signal(f, SIGTERM);
+        choir__family_signal(f, SIGCONT); /* one that is stopped has to hear it, too */
+    }
+    if (f->pressed)
+        next += f->patience_s;
+    if (waited >= next && f->pressed == SIGTERM) {
+        f->pressed = SIGKILL;
+        choir__family_signal(f, SIGKILL);
+    }
+    if (f->pressed == SIGKILL)
+        return -1;
+    return 1 + (int)(1e3 * (next - waited));
+}
+
+void choir__family_bury(choir__family *f)
+{
+    if (f->alive || f->own_groups)
+        choir__family_signal(f, SIGKILL);
+    for (int i = 0; i < f->count; i++) {
+        choir__child *c = &f->children[i];
+        siginfo_t end;
+        if (!c->pid || (!f->own_groups && c->pidfd < 0))
+            continue;
+        if (waitid(P_PID, (id_t)c->pid, &end, WEXITED) == 0 && !c->code) {
+            c->code = end.si_code;
+            c->status = end.si_status;
+        }
+        if (c->pidfd >= 0) {
+            close(c->pidfd);
+            f->alive--;
+        }
+        c->pidfd = -1;
+        c->pid = 0;
+    }
+}
+
+/* --- in words --- */
+
+const char *choir__end_text(const choir__child *c, char text[96])
+{
+    const char *name = sigabbrev_np(c->status);
+    if (c->code == CLD_EXITED)
+        snprintf(text, 96, "exited with status %d", c->status);
+    else if (!c->code)
+        snprintf(text, 96, "is running");
+    else if (name)
+        snprintf(text, 96, "was killed by SIG%s (%.40s%s)", name, strsignal(c->status),
+            c->code == CLD_DUMPED ? ", core dumped" : "");
+    else
+        snprintf(text, 96, "was killed by signal %d", c->status);
+    return text;
+}
+
+int choir__end_status(const choir__child *c)
+{
+    return c->code == CLD_EXITED ? c->status : 128 + c->status;
+}

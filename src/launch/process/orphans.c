@@ -1,0 +1,92 @@
+/* Descendants whose parents are gone. A process that adopts them (a "child subreaper") becomes
+ * their parent, however they tried to get away: a session of their own, two forks. So it can
+ * find them as its children, kill them, adopt theirs, and be done when the kernel says that it
+ * has no child left. */
+#include "launch/process/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double patience_s =
+    10; /* with one that even SIGKILL does not end: it is in the kernel */
+
+void choir__adopt_orphans(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+typedef struct kin {
+    pid_t pid, parent, group;
+} kin;
+
+/* From "77 (name of it) S 1 77 ...": name may hold anything. */
+static bool kin_of(pid_t pid, kin *k)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    const char *end = strrchr(text, ')');
+    k->pid = pid;
+    return end && sscanf(end + 1, " %*c %d %d", &k->parent, &k->group) == 2;
+}
+
+/* The next process there is; NULL: that was all. */
+static const kin *next_process(DIR *proc, kin *k)
+{
+    for (struct dirent *entry; (entry = readdir(proc));)
+        if (isdigit((unsigned char)*entry->d_name) && kin_of(atoi(entry->d_name), k))
+            return k;
+    return NULL;
+}
+
+static void kill_children(void)
+{
+    DIR *proc = opendir("/proc");
+    pid_t self = getpid();
+    kin k;
+    while (proc && next_process(proc, &k))
+        if (k.parent == self)
+            kill(k.pid, SIGKILL); /* nobody else reaps our children: it is still this one */
+    if (proc)
+        closedir(proc);
+}
+
+void choir__each_of_group(pid_t group, void (*fn)(pid_t pid, void *arg), void *arg)
+{
+    DIR *proc = opendir("/proc");
+    kin k;
+    while (proc && next_process(proc, &k))
+        if (k.group == group)
+            fn(k.pid, arg);
+    if (proc)
+        closedir(proc);
+}
+
+void choir__kill_descendants(void)
+{
+    struct timespec moment = {0, 1000000};
+    for (double end = choir__now() + patience_s; choir__now() < end;) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        }
+        if (pid < 0 && errno == ECHILD)
+            return;
+        kill_children();
+        nanosleep(&moment, NULL);
+    }
+}

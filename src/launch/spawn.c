@@ -1,0 +1,258 @@
+/* choir_spawn: ranks as forks of the calling process, which is their supervisor meanwhile
+ * (launch/process). They share its process group, so that Ctrl-C and the terminal are theirs as
+ * they are the caller's. */
+#include <choir/group.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "launch/process/job.h"
+#include "launch/process/process.h"
+#include "comm/recorder.h"
+#include "launch/spawn.h"
+#include "device/device.h"
+#include "device/queue.h"
+
+typedef struct rank {
+    choir__place place;
+    const choir_spawn_opts *opts;
+    const char *job;
+    choir_spawn_fn *fn;
+    void *arg;
+} rank;
+
+/* --- those who have to know --- */
+
+static pthread_mutex_t watchers_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__spawn_watcher *watchers;
+
+void choir__spawn_watch(choir__spawn_watcher *watcher)
+{
+    pthread_mutex_lock(&watchers_lock);
+    watcher->next = watchers;
+    watchers = watcher;
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+void choir__spawn_unwatch(choir__spawn_watcher *watcher)
+{
+    pthread_mutex_lock(&watchers_lock);
+    choir__spawn_watcher **link = &watchers;
+    while (*link && *link != watcher)
+        link = &(*link)->next;
+    if (*link)
+        *link = watcher->next;
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+/* Another thread may hold the lock while this one forks: in the child it would stay held. */
+static void tell_before(int first_rank, int count)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->before)
+            w->before(w->arg, first_rank, count);
+}
+
+static void tell_after(void)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->after)
+            w->after(w->arg);
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+/* In the child, whose only thread holds the lock since before the fork. */
+static void tell_child(int number)
+{
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->child)
+            w->child(w->arg, number);
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+static void tell_leaving(int number)
+{
+    pthread_mutex_lock(&watchers_lock);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->leaving)
+            w->leaving(w->arg, number);
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->left)
+            w->left(w->arg);
+    pthread_mutex_unlock(&watchers_lock);
+}
+
+/* --- the child --- */
+
+/* Ranks of several nodes meet by method, and a name that one node made up would keep them
+ * apart. */
+static void set_meeting(const rank *r)
+{
+    if (r->opts->method)
+        setenv("CHOIR_INIT", r->opts->method, 1);
+    if (r->opts->key_file)
+        setenv("CHOIR_KEY_FILE", r->opts->key_file, 1);
+    if (r->opts->nodes == 1)
+        setenv("CHOIR_JOB", r->job, 1);
+    else
+        unsetenv("CHOIR_JOB");
+}
+
+static int be_rank(void *arg)
+{
+    rank *r = arg;
+    choir__place_export(&r->place);
+    set_meeting(r);
+    choir__set_rank_label(r->place.rank);
+    tell_child(r->place.rank);
+    int status = r->fn(r->place.rank, r->place.world, r->arg);
+    choir__queues_quiesce();
+    tell_leaving(r->place.rank);
+    return status;
+}
+
+/* --- the parent --- */
+
+typedef struct watcher {
+    choir__family family;
+    bool interrupted;
+} watcher;
+
+/* What the ranks are at, for whoever asks by SIGUSR1. */
+static void show_ranks(const choir__family *f)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            choir__recorder_dump((int)f->children[i].pid, stderr);
+}
+
+static void pass_signals_on(watcher *w)
+{
+    choir__signal s;
+    while (choir__signals_next(&s)) {
+        if (s.number == SIGUSR1) {
+            show_ranks(&w->family);
+            continue;
+        }
+        w->interrupted = true;
+        if (!s.typed)
+            choir__family_signal(&w->family, s.number);
+    }
+}
+
+static void watch(watcher *w)
+{
+    choir__family *f = &w->family;
+    struct pollfd polled[CHOIR__CHILDREN_MAX + 1];
+    while (f->alive) {
+        int n = choir__family_poll(f, polled);
+        polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        if (poll(polled, (nfds_t)n + 1, choir__family_press(f)) < 0)
+            continue; /* EINTR: the pipe holds why */
+        pass_signals_on(w);
+        choir__family_reap(f, polled);
+    }
+}
+
+static choir_status start(choir__family *f, rank *r)
+{
+    int first = r->place.rank;
+    for (int i = 0; i < f->count; i++) {
+        r->place.rank = first + i;
+        r->place.local_rank = i;
+        choir_status status = choir__family_start(f, i, be_rank, r);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+/* The outcome in words. */
+static choir_status verdict(const watcher *w, int first_rank)
+{
+    const choir__family *f = &w->family;
+    char end[96];
+    if (f->first < 0)
+        return CHOIR_OK;
+    const choir__child *c = &f->children[f->first];
+    return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
+        "%srank %d (pid %d) %s", w->interrupted ? "interrupted; " : "", first_rank + f->first,
+        (int)c->pid, choir__end_text(c, end));
+}
+
+static choir_status check(int local, choir_spawn_opts opts)
+{
+    if (opts.nodes < 1 || opts.node < 0 || opts.node >= opts.nodes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn as node %d of %d: want one of 0 to nodes - 1", opts.node, opts.nodes);
+    if (local < 1 || local > CHOIR__CHILDREN_MAX)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "spawn of %d ranks: want 1 to %d", local, CHOIR__CHILDREN_MAX);
+    if (local > INT32_MAX / opts.nodes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn of %d ranks on each of %d nodes: too many", local, opts.nodes);
+    if (choir__device_forbids_fork())
+        return choir__error(CHOIR_ERR_STATE,
+            "spawn: this process uses a GPU already, which no fork of it could: spawn ranks first, "
+            "or start them by 'choir run'");
+    if (opts.nodes > 1 && !opts.method)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn on %d nodes: name a method by which they meet, as tcp://host:port",
+            opts.nodes);
+    return CHOIR_OK;
+}
+
+choir_spawn_opts choir_spawn_defaults(void)
+{
+    return (choir_spawn_opts){.nodes = 1};
+}
+
+choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts)
+{
+    static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
+    struct sigaction asking; /* SIGUSR1 may have a meaning already */
+    char job[CHOIR__JOB_TEXT];
+    watcher w = {.interrupted = false};
+    rank r = {.opts = &opts, .job = job, .fn = fn, .arg = arg};
+    choir_status status = check(local, opts);
+    if (status == CHOIR_OK)
+        status = choir__job_random(job);
+    sigaction(SIGUSR1, NULL, &asking);
+    if (status == CHOIR_OK)
+        status = choir__signals_take(taken, asking.sa_handler == SIG_DFL ? 3 : 2);
+    if (status != CHOIR_OK)
+        return status;
+    r.place = (choir__place){.rank = opts.node * local,
+        .world = opts.nodes * local,
+        .local_world = local,
+        .node = opts.node,
+        .nodes = opts.nodes};
+    choir__place_master(&r.place, opts.method);
+    choir__family_init(&w.family, local);
+    choir__queues_quiesce(); /* a fork has one thread: no worker may be at work */
+    fflush(NULL);            /* or every child would write what is buffered again */
+    tell_before(r.place.rank, local);
+    status = start(&w.family, &r);
+    pthread_mutex_unlock(&watchers_lock);
+    if (status == CHOIR_OK) {
+        watch(&w);
+        status = verdict(&w, opts.node * local);
+    } else {
+        choir__family_bury(&w.family);
+    }
+    tell_after();
+    choir__signals_give_back();
+    choir__family_free(&w.family);
+    return status;
+}
+
+choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg)
+{
+    return choir_spawn_with(world, fn, arg, choir_spawn_defaults());
+}

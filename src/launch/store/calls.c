@@ -1,0 +1,228 @@
+/* The calls of a client: arguments checked, requests made, replies put into words. */
+#include "launch/store/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static choir__field text_field(const char *text)
+{
+    return (choir__field){(const uint8_t *)text, (uint32_t)strlen(text)};
+}
+
+/* What a reply's status means; TIMEOUT is the caller's to word. */
+static choir_status judge(
+    const choir_store *store, const char *key, const choir__store_reply *reply)
+{
+    static const char *const caps[] = {"keys", "bytes", "last wills of one client"};
+    switch ((choir__store_answer)reply->status) {
+    case CHOIR__STORE_DONE:
+    case CHOIR__STORE_ABSENT: return CHOIR_OK;
+    case CHOIR__STORE_TIMEOUT: return CHOIR_ERR_TIMEOUT;
+    case CHOIR__STORE_FULL:
+        return choir__error(CHOIR_ERR_MEMORY,
+            "no room for '%s': the store at %s holds as many %s as it may", key, store->where,
+            caps[reply->number >= 0 && reply->number < 3 ? reply->number : 1]);
+    case CHOIR__STORE_NOT_NUMBER:
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot add to '%s' in the store at %s: its value '%.*s' is no whole number", key,
+            store->where, (int)(reply->bytes < 40 ? reply->bytes : 40),
+            (const char *)reply->value);
+    case CHOIR__STORE_OVERFLOW:
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "adding to '%s' in the store at %s goes beyond 64 bits", key, store->where);
+    case CHOIR__STORE_BAD: break;
+    }
+    return choir__error(
+        CHOIR_ERR_INTERNAL, "the store at %s could not read a request", store->where);
+}
+
+static choir_status check_key(const char *key)
+{
+    size_t length = key ? strlen(key) : 0;
+    if (length < 1 || length > CHOIR__STORE_KEY_MAX)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store's key of %zu characters ('%.20s...'): want 1 to %d", length,
+            key ? key : "", CHOIR__STORE_KEY_MAX);
+    return CHOIR_OK;
+}
+
+static choir_status check_value(const char *key, const void *value, size_t bytes)
+{
+    if (check_key(key))
+        return CHOIR_ERR_ARGUMENT;
+    if (bytes > CHOIR_STORE_VALUE_MAX)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a value of %zu bytes for '%s': want %d at most", bytes, key,
+            CHOIR_STORE_VALUE_MAX);
+    if (!value && bytes)
+        return choir__error(CHOIR_ERR_ARGUMENT, "no value for '%s'", key);
+    return CHOIR_OK;
+}
+
+/* A call that does not wait, on one key and up to two values. */
+static choir_status simple(choir_store *store, choir__store_op op, int64_t number,
+    const choir__field *fields, int count, choir__store_reply *reply, char **value)
+{
+    choir_status status = choir__store_enter(store);
+    if (status)
+        return status;
+    status = choir__store_talk(
+        store, op, number, fields, count, store->timeout_s + CHOIR__STORE_SLACK_S, reply);
+    if (!status)
+        status = judge(store, (const char *)fields[0].data, reply);
+    if (!status && value && reply->status != CHOIR__STORE_ABSENT) {
+        *value = choir__alloc(reply->bytes + 1);
+        memcpy(*value, reply->value, reply->bytes);
+        (*value)[reply->bytes] = '\0';
+    }
+    choir__store_leave(store);
+    return status;
+}
+
+choir_status choir_store_set(
+    choir_store *store, const char *key, const void *value, size_t bytes)
+{
+    choir__store_reply reply;
+    if (check_value(key, value, bytes))
+        return CHOIR_ERR_ARGUMENT;
+    choir__field fields[] = {text_field(key), {value, (uint32_t)bytes}};
+    return simple(store, CHOIR__STORE_SET, 0, fields, 2, &reply, NULL);
+}
+
+choir_status choir_store_will(
+    choir_store *store, const char *key, const void *value, size_t bytes)
+{
+    choir__store_reply reply;
+    if (check_value(key, value, bytes))
+        return CHOIR_ERR_ARGUMENT;
+    choir__field fields[] = {text_field(key), {value, (uint32_t)bytes}};
+    return simple(store, CHOIR__STORE_WILL, 0, fields, 2, &reply, NULL);
+}
+
+choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum)
+{
+    choir__store_reply reply;
+    if (check_key(key))
+        return CHOIR_ERR_ARGUMENT;
+    choir__field field = text_field(key);
+    choir_status status = simple(store, CHOIR__STORE_ADD, amount, &field, 1, &reply, NULL);
+    if (!status && sum)
+        *sum = reply.number;
+    return status;
+}
+
+choir_status choir_store_delete(choir_store *store, const char *key, bool *existed)
+{
+    choir__store_reply reply;
+    if (check_key(key))
+        return CHOIR_ERR_ARGUMENT;
+    choir__field field = text_field(key);
+    choir_status status = simple(store, CHOIR__STORE_DELETE, 0, &field, 1, &reply, NULL);
+    if (!status && existed)
+        *existed = reply.flag;
+    return status;
+}
+
+choir_status choir_store_compare_set(choir_store *store, const char *key, const char *expected,
+    const char *desired, char **value)
+{
+    choir__store_reply reply;
+    if (!desired)
+        return choir__error(CHOIR_ERR_ARGUMENT, "no value for '%s'", key ? key : "");
+    if (check_value(key, desired, strlen(desired)) ||
+        (expected && check_value(key, expected, strlen(expected))))
+        return CHOIR_ERR_ARGUMENT;
+    choir__field fields[] = {
+        text_field(key), text_field(desired), text_field(expected ? expected : "")};
+    char *now = NULL;
+    choir_status status =
+        simple(store, CHOIR__STORE_COMPARE_SET, 0, fields, expected ? 3 : 2, &reply, &now);
+    if (!status && value)
+        *value = now;
+    else
+        free(now);
+    return status;
+}
+
+/* --- calls that wait --- */
+
+/* Says what a time-out was about, on top of the store's own. */
+static choir_status not_there(
+    const choir_store *store, const char *key, int count, double timeout_s)
+{
+    if (count > 1)
+        return choir__error(CHOIR_ERR_TIMEOUT,
+            "'%s' or another of %d keys was not set within %g s in the store at %s", key, count,
+            timeout_s, store->where);
+    return choir__error(CHOIR_ERR_TIMEOUT, "'%s' was not set within %g s in the store at %s",
+        key, timeout_s, store->where);
+}
+
+static int64_t in_ms(double seconds)
+{
+    if (!(seconds > 0))
+        return 0;
+    return seconds > 1e9 ? INT64_C(1000000000000) : (int64_t)(seconds * 1000) + 1;
+}
+
+choir_status choir_store_get(
+    choir_store *store, const char *key, double timeout_s, char **value, size_t *bytes)
+{
+    choir__store_reply reply;
+    if (check_key(key))
+        return CHOIR_ERR_ARGUMENT;
+    choir_status status = choir__store_enter(store);
+    if (status)
+        return status;
+    double wait_s = timeout_s < 0 ? store->timeout_s : timeout_s;
+    choir__field field = text_field(key);
+    status = choir__store_talk(store, CHOIR__STORE_GET, in_ms(wait_s), &field, 1,
+        wait_s + CHOIR__STORE_SLACK_S, &reply);
+    if (!status && reply.status == CHOIR__STORE_TIMEOUT)
+        status = not_there(store, key, 1, wait_s);
+    else if (!status)
+        status = judge(store, key, &reply);
+    if (!status) {
+        char *copy = choir__alloc(reply.bytes + 1);
+        memcpy(copy, reply.value, reply.bytes);
+        copy[reply.bytes] = '\0';
+        *value = copy;
+        if (bytes)
+            *bytes = reply.bytes;
+    }
+    choir__store_leave(store);
+    return status;
+}
+
+choir_status choir_store_wait(
+    choir_store *store, const char *const *keys, int count, double timeout_s)
+{
+    choir__store_reply reply;
+    for (int i = 0; i < count; i++)
+        if (check_key(keys[i]))
+            return CHOIR_ERR_ARGUMENT;
+    if (count < 1)
+        return CHOIR_OK;
+    choir_status status = choir__store_enter(store);
+    if (status)
+        return status;
+    double wait_s = timeout_s < 0 ? store->timeout_s : timeout_s;
+    double deadline = choir__now() + wait_s;
+    choir__field *fields = choir__calloc(CHOIR__STORE_WAIT_MAX, sizeof *fields);
+    for (int from = 0, n; from < count && !status; from += n) {
+        n = (int)choir__min(count - from, CHOIR__STORE_WAIT_MAX);
+        for (int i = 0; i < n; i++)
+            fields[i] = text_field(keys[from + i]);
+        double left = deadline - choir__now();
+        left = left > 0 ? left : 0;
+        status = choir__store_talk(store, CHOIR__STORE_WAIT, in_ms(left), fields, n,
+            left + CHOIR__STORE_SLACK_S, &reply);
+        if (!status && reply.status == CHOIR__STORE_TIMEOUT)
+            status = not_there(store, keys[from], n, wait_s);
+        else if (!status)
+            status = judge(store, keys[from], &reply);
+    }
+    free(fields);
+    choir__store_leave(store);
+    return status;
+}

@@ -1,0 +1,57 @@
+/* Who failed to greet lately. An address that fails too often is turned away unheard for a
+ * moment: guessing a key is hopeless, but each try costs us a key exchange. */
+#ifndef CHOIR_STORE_FAILURES_H
+#define CHOIR_STORE_FAILURES_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "launch/store/net.h"
+
+enum { CHOIR__FAILURES_MAX = 8, CHOIR__FAILURE_SLOTS = 256 };
+static const double choir__failures_s = 2; /* so many in this time */
+
+typedef struct choir__failures {
+    struct {
+        uint64_t from;
+        double since;
+        int count;
+    } slots[CHOIR__FAILURE_SLOTS]; /* by address; two that share one share their luck */
+    long total;
+} choir__failures;
+
+/* An IPv4 address, or the half of an IPv6 address that names a network. */
+static inline uint64_t choir__failures_from(const choir__address *a)
+{
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)&a->at)->sin6_addr;
+    uint64_t from = 0;
+    if (a->at.ss_family == AF_INET)
+        memcpy(&from, &((const struct sockaddr_in *)&a->at)->sin_addr, 4);
+    else if (a->at.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six))
+        memcpy(&from, six->s6_addr + 12, 4);
+    else if (a->at.ss_family == AF_INET6)
+        memcpy(&from, six, sizeof from);
+    return from * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+static inline bool choir__failures_many(const choir__failures *f, uint64_t from, double now)
+{
+    int slot = (int)(from >> 56);
+    return f->slots[slot].from == from && f->slots[slot].count >= CHOIR__FAILURES_MAX &&
+           now - f->slots[slot].since < choir__failures_s;
+}
+
+static inline void choir__failures_note(choir__failures *f, uint64_t from, double now)
+{
+    int slot = (int)(from >> 56);
+    f->total++;
+    if (f->slots[slot].from != from || now - f->slots[slot].since >= choir__failures_s) {
+        f->slots[slot].from = from;
+        f->slots[slot].since = now;
+        f->slots[slot].count = 0;
+    }
+    f->slots[slot].count++;
+}
+
+#endif

@@ -1,0 +1,86 @@
+#include "launch/store/key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+void choir__key_of(const void *secret, size_t bytes, choir__key *key)
+{
+    static const uint8_t purpose[] = "choir job key 1";
+    crypto_generichash(
+        key->bytes, sizeof key->bytes, secret, bytes, purpose, sizeof purpose - 1);
+}
+
+/* name: of the file or descriptor, for messages. */
+static choir_status read_key(int fd, const char *name, choir__key *key)
+{
+    choir_status status = CHOIR_OK;
+    uint8_t *secret = choir__alloc(CHOIR__KEY_MAX + 1);
+    size_t used = 0;
+    for (;;) {
+        ssize_t n = read(fd, secret + used, CHOIR__KEY_MAX + 1 - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status =
+                choir__error(CHOIR_ERR_IO, "cannot read the key %s: %s", name, strerror(errno));
+        if (n <= 0 || (used += (size_t)n) > CHOIR__KEY_MAX)
+            break;
+    }
+    if (!status && (used < CHOIR__KEY_MIN || used > CHOIR__KEY_MAX))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "the key %s has %s%zu bytes: want %d to %d random ones, as 'head -c 32 "
+            "/dev/urandom' gives",
+            name, used > CHOIR__KEY_MAX ? "more than " : "",
+            used > CHOIR__KEY_MAX ? (size_t)CHOIR__KEY_MAX : used, CHOIR__KEY_MIN,
+            CHOIR__KEY_MAX);
+    if (!status)
+        choir__key_of(secret, used, key);
+    sodium_memzero(secret, CHOIR__KEY_MAX + 1);
+    free(secret);
+    return status;
+}
+
+choir_status choir__key_read_fd(int fd, choir__key *key)
+{
+    char name[40];
+    snprintf(name, sizeof name, "from descriptor %d", fd);
+    return read_key(fd, name, key);
+}
+
+choir_status choir__key_read_file(const char *path, choir__key *key)
+{
+    struct stat info;
+    choir_status status;
+    /* Not blocking: a FIFO in its place shall be an error, not a wait. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return choir__error(
+            CHOIR_ERR_IO, "cannot open the key file '%s': %s", path, strerror(errno));
+    if (fstat(fd, &info))
+        status = choir__error(CHOIR_ERR_IO, "cannot look at '%s': %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "the key file '%s' is no file", path);
+    else if (info.st_uid != geteuid())
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "the key file '%s' belongs to user id %d, not to us (%d)", path, (int)info.st_uid,
+            (int)geteuid());
+    else if (info.st_mode & 077)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "others may read or change the key file '%s' (mode %03o): chmod 600 it, and use a "
+            "new key if they may have",
+            path, (unsigned)info.st_mode & 0777);
+    else {
+        char *name = choir__format("file '%s'", path);
+        status = read_key(fd, name, key);
+        free(name);
+    }
+    close(fd);
+    return status;
+}

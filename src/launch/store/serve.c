@@ -1,0 +1,217 @@
+/* A server from outside: starting and stopping it, and what a forked child does with its copy.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "launch/store/net.h"
+#include "launch/store/server.h"
+
+static choir_status check(const choir_store_opts *o)
+{
+    if (o->port < 0 || o->port > 65535)
+        return choir__error(CHOIR_ERR_ARGUMENT, "port %d: want 0 to 65535", o->port);
+    if (o->clients_max < 1 || o->keys_max < 1 || o->bytes_max < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store for %d clients, %d keys, %zu bytes: want 1 or more of each",
+            o->clients_max, o->keys_max, o->bytes_max);
+    return CHOIR_OK;
+}
+
+static choir_status listen_at(choir_store_server *server, const choir__address *a)
+{
+    char text[160], holder[160];
+    if (!server->keyed && !choir__net_is_here(a))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store at %s can be reached from other machines, which needs a key: name its "
+            "file (--key-file or CHOIR_KEY_FILE, mode 0600), or listen at 127.0.0.1",
+            choir__net_text(a, text));
+    server->listener = choir__net_listen(a);
+    if (server->listener >= 0)
+        return CHOIR_OK;
+    choir__net_text(a, text);
+    if (errno == EADDRINUSE && choir__net_is_unix(a))
+        return choir__error(CHOIR_ERR_IO, "%s is in use by another process", text);
+    if (errno == EADDRINUSE)
+        return choir__error(CHOIR_ERR_IO,
+            "cannot listen at %s: the port is in use by %s; choose another", text,
+            choir__net_holder(choir__net_port(a), holder));
+    return choir__error(CHOIR_ERR_IO, "cannot listen at %s: %s", text, strerror(errno));
+}
+
+static choir_status open_listener(choir_store_server *server, const choir_store_opts *opts)
+{
+    choir__address found[CHOIR__ADDRESSES_MAX], self;
+    char why[200];
+    bool again;
+    int count = choir__net_resolve(opts->bind, opts->port, true, found, why, &again);
+    choir_status status = CHOIR_OK;
+    if (!count)
+        return choir__error(CHOIR_ERR_ARGUMENT, "cannot listen at '%s': %s", opts->bind, why);
+    for (int i = 0; i < count && server->listener < 0; i++)
+        status = listen_at(server, &found[i]);
+    if (server->listener < 0)
+        return status;
+    if (choir__net_self(server->listener, &self))
+        server->port = choir__net_port(&self);
+    return CHOIR_OK;
+}
+
+static choir_status start(choir_store_server *server)
+{
+    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &server->listener};
+    struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &server->stop};
+    sigset_t all, before;
+    server->epoll = epoll_create1(EPOLL_CLOEXEC);
+    server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (server->epoll < 0 || server->stop < 0 ||
+        epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->listener, &listener) ||
+        epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->stop, &stop))
+        return choir__error(CHOIR_ERR_IO, "cannot serve a store: %s", strerror(errno));
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&server->thread, NULL, choir__server_run, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return choir__error(CHOIR_ERR_IO, "no thread for the store: %s", strerror(error));
+    pthread_setname_np(server->thread, "choir-store");
+    return CHOIR_OK;
+}
+
+static void close_descriptors(choir_store_server *server)
+{
+    int *fds[] = {&server->listener, &server->epoll, &server->stop};
+    for (size_t i = 0; i < CHOIR_COUNT(fds); i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+/* The sessions do not end here: what their clients do next is the parent's to see. */
+static void in_child(void *self)
+{
+    choir_store_server *server = self;
+    choir__clients *lists[] = {&server->waiting, &server->open};
+    for (size_t i = 0; i < CHOIR_COUNT(lists); i++)
+        for (choir__client *c = lists[i]->first; c; c = c->next) {
+            close(c->fd);
+            c->fd = -1;
+        }
+    close_descriptors(server);
+    server->forked = true;
+}
+
+static void dismantle(choir_store_server *server)
+{
+    choir__clients *lists[] = {&server->waiting, &server->open, &server->gone};
+    for (size_t i = 0; i < CHOIR_COUNT(lists); i++)
+        while (lists[i]->first) {
+            choir__client *c = lists[i]->first;
+            c->session.goodbye = true; /* nobody is left to read the wills */
+            if (c->fd >= 0)
+                close(c->fd);
+            if (c->list != &server->gone)
+                choir__session_end(&c->session);
+            choir__client_leave(c);
+            free(c);
+        }
+    close_descriptors(server);
+    choir__hub_free(&server->hub);
+    pthread_mutex_destroy(&server->lock);
+    sodium_memzero(&server->key, sizeof server->key);
+    free(server);
+}
+
+choir_status choir__store_serve(
+    choir_store_opts opts, const choir__key *key, choir_store_server **server)
+{
+    if (check(&opts))
+        return CHOIR_ERR_ARGUMENT;
+    if (sodium_init() < 0)
+        return choir__error(CHOIR_ERR_INTERNAL, "libsodium does not start");
+    choir_store_server *s = choir__calloc(1, sizeof *s);
+    s->listener = s->epoll = s->stop = -1;
+    s->clients_max = opts.clients_max;
+    s->keyed = key;
+    if (key)
+        s->key = *key;
+    pthread_mutex_init(&s->lock, NULL);
+    choir__hub_init(&s->hub, (size_t)opts.keys_max, opts.bytes_max);
+    choir_status status = open_listener(s, &opts);
+    if (!status)
+        status = start(s);
+    if (status) {
+        int why = errno;
+        dismantle(s);
+        errno = why;
+        return status;
+    }
+    s->forkable = (choir__forkable){.lock = &s->lock, .in_child = in_child, .self = s};
+    choir__forkable_add(&s->forkable);
+    *server = s;
+    return CHOIR_OK;
+}
+
+choir_status choir_store_serve(choir_store_opts opts, choir_store_server **server)
+{
+    choir__key key;
+    bool given;
+    choir_status status = choir__store_key(&opts, &key, &given);
+    if (!status)
+        status = choir__store_serve(opts, given ? &key : NULL, server);
+    sodium_memzero(&key, sizeof key);
+    return status;
+}
+
+int choir_store_port(const choir_store_server *server)
+{
+    return server->port;
+}
+
+const char *choir__store_address(const choir_store_server *server, char host[160])
+{
+    choir__address self;
+    if (!choir__net_self(server->listener, &self))
+        snprintf(host, 160, "127.0.0.1");
+    else
+        choir__net_host(&self, host);
+    return host;
+}
+
+int choir__store_clients(choir_store_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    int count = server->open.count;
+    pthread_mutex_unlock(&server->lock);
+    return count;
+}
+
+long choir__store_failures(choir_store_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    long total = server->failures.total;
+    pthread_mutex_unlock(&server->lock);
+    return total;
+}
+
+void choir_store_server_free(choir_store_server *server)
+{
+    if (!server)
+        return;
+    choir__forkable_remove(&server->forkable);
+    if (!server->forked) {
+        uint64_t one = 1;
+        pthread_mutex_lock(&server->lock);
+        server->stopping = true;
+        pthread_mutex_unlock(&server->lock);
+        if (write(server->stop, &one, sizeof one) < 0) {
+            /* the counter is full of reasons to wake up */
+        }
+        pthread_join(server->thread, NULL);
+    }
+    dismantle(server);
+}

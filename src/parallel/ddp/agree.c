@@ -1,0 +1,214 @@
+/* What ranks tell each other of their backwards.
+ *
+ * Where ranks may use different parameters, they first agree how often each is used, since that
+ * makes the layout; and in each step, which ones any of them used. The latter is asked before
+ * the first bucket is reduced, when the last backward's tape has been counted: so the answer is
+ * there when the step ends, and nobody waits for it. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/ddp/ddp.h"
+
+bool choir__ddp_agrees(const choir__ddp *d)
+{
+    return d->opts.find_unused_parameters || d->opts.static_graph || d->joins;
+}
+
+/* --- how often --- */
+
+/* (2 * count) of each parameter: uses, and which of them give rows. */
+static void my_uses(const choir__book *book, int32_t *mine)
+{
+    for (int i = 0; i < book->count; i++) {
+        mine[2 * i] = book->params[i]->uses;
+        mine[2 * i + 1] = (int32_t)book->params[i]->rows_uses;
+    }
+}
+
+static choir_status take_uses(choir__book *book, const int32_t *all, int world)
+{
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        int from = -1;
+        p->uses_elsewhere = 0;
+        for (int r = 0; r < world; r++) {
+            const int32_t *theirs = all + (size_t)r * 2 * (size_t)book->count + 2 * i;
+            if (!theirs[0])
+                continue;
+            if (from >= 0 &&
+                (theirs[0] != p->uses_elsewhere || (uint32_t)theirs[1] != p->rows_elsewhere))
+                return choir__error(CHOIR_ERR_MISMATCH,
+                    "ddp: parameter %s is used %d times in a micro-batch of rank %d, %d times on "
+                    "rank %d, or otherwise: ranks may leave a parameter out, not use it "
+                    "differently",
+                    p->name, theirs[0], r, p->uses_elsewhere, from);
+            from = r;
+            p->uses_elsewhere = theirs[0];
+            p->rows_elsewhere = (uint32_t)theirs[1];
+        }
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__ddp_agree_uses(choir__ddp_part *part)
+{
+    choir__ddp *d = part->ddp;
+    choir__book *book = part->book;
+    int world = choir_group_world(d->group);
+    if (book->laid_out || !choir__ddp_agrees(d))
+        return CHOIR_OK;
+    int64_t n = 2 * (int64_t)book->count;
+    int32_t *mine = choir__calloc((size_t)(n * (world + 1) + 1), sizeof *mine), *all = mine + n;
+    my_uses(book, mine);
+    choir_status status = choir_group_all_gather(d->group, mine, all, n, CHOIR_I32, NULL);
+    if (status == CHOIR_OK)
+        status = take_uses(book, all, world);
+    free(mine);
+    return status;
+}
+
+/* --- in which order --- */
+
+typedef struct turn {
+    int param, last;
+} turn;
+
+static int by_turn(const void *a, const void *b)
+{
+    const turn *x = a, *y = b;
+    return x->last != y->last ? (x->last > y->last) - (x->last < y->last)
+                              : y->param - x->param; /* as without an order */
+}
+
+/* (count) parameters in the order in which this rank's last backward was done with them. */
+static void my_order(const choir__book *book, int32_t *order)
+{
+    turn *turns = choir__calloc((size_t)book->count + 1, sizeof *turns);
+    for (int i = 0; i < book->count; i++) {
+        const choir__param *p = book->params[i];
+        turns[i].param = i;
+        for (int u = 0; u < p->slot_count; u++)
+            turns[i].last = p->slots[u].turn > turns[i].last ? p->slots[u].turn : turns[i].last;
+    }
+    qsort(turns, (size_t)book->count, sizeof *turns, by_turn);
+    for (int i = 0; i < book->count; i++)
+        order[i] = turns[i].param;
+    free(turns);
+}
+
+static bool is_order_now(const choir__book *book, const int *order)
+{
+    for (int i = 0; i < book->count; i++)
+        if (order[i] != (book->order ? book->order[i] : book->count - 1 - i))
+            return false;
+    return true;
+}
+
+/* Once, unless what is used changes from step to step: then an order of one is none of the
+ * next. */
+choir_status choir__ddp_rebuild(choir__ddp_part *part)
+{
+    choir__ddp *d = part->ddp;
+    choir__book *book = part->book;
+    if (part->rebuilt || !book->laid_out || choir__recording_active() ||
+        (d->opts.find_unused_parameters && !d->opts.static_graph))
+        return CHOIR_OK;
+    part->rebuilt = true;
+    int *order = choir__calloc((size_t)book->count + 1, sizeof *order);
+    my_order(book, order);
+    choir_status status =
+        choir_group_broadcast(d->group, order, book->count, CHOIR_I32, 0, NULL);
+    if (status != CHOIR_OK || is_order_now(book, order)) {
+        free(order);
+        return status;
+    }
+    free(book->order);
+    book->order = order;
+    book->laid_out = false;
+    return CHOIR_OK;
+}
+
+/* --- which --- */
+
+/* PyTorch's words for it: the graph is static. */
+static choir_status check_static(const choir__ddp_part *part)
+{
+    const choir__book *book = part->book;
+    for (int i = 0; i < book->count; i++)
+        if (part->used[i] != part->first[i])
+            return choir__error(CHOIR_ERR_STATE,
+                "ddp: static_graph: this step %s parameter %s, the first one %s: leave "
+                "static_graph out",
+                part->used[i] ? "uses" : "does not use", book->params[i]->name,
+                part->used[i] ? "did not" : "did");
+    return CHOIR_OK;
+}
+
+choir_status choir__ddp_note_used(choir__ddp_part *part, bool last)
+{
+    choir__ddp *d = part->ddp;
+    const choir__book *book = part->book;
+    if (!d->opts.find_unused_parameters && !d->opts.static_graph)
+        return CHOIR_OK;
+    if (book->leaves == 0)
+        memset(part->used, 0, (size_t)book->count);
+    for (int i = 0; i < book->count; i++)
+        part->used[i] |= book->params[i]->uses > 0;
+    return last && part->known && !d->shadows ? check_static(part) : CHOIR_OK;
+}
+
+choir_status choir__ddp_ask_used(choir__ddp_part *part)
+{
+    choir__ddp *d = part->ddp;
+    const choir__book *book = part->book;
+    bool finds = d->opts.find_unused_parameters || d->opts.static_graph;
+    if (!finds || part->asked || part->known)
+        return CHOIR_OK;
+    part->asked = true;
+    memcpy(part->used_by, part->used, (size_t)book->count);
+    if (d->opts.static_graph)
+        memcpy(part->first, part->used, (size_t)book->count);
+    return choir_group_all_reduce(
+        d->group, part->used_by, book->count, CHOIR_U8, CHOIR_MAX, &part->answer);
+}
+
+choir_status choir__ddp_settle_used(choir__ddp_part *part)
+{
+    choir__ddp *d = part->ddp;
+    choir__book *book = part->book;
+    bool finds = d->opts.find_unused_parameters || d->opts.static_graph;
+    choir_status status = choir__ddp_ask_used(part); /* if there are no buckets */
+    if (status == CHOIR_OK && part->asked)
+        status = choir_work_wait(part->answer);
+    part->known = d->opts.static_graph && status == CHOIR_OK;
+    for (int i = 0; i < book->count && status == CHOIR_OK; i++) {
+        choir__param *p = book->params[i];
+        if (p->tensor->requires_grad && (finds || d->shadows))
+            p->has_grad = finds ? part->used_by[i] : true;
+    }
+    return status;
+}
+
+/* --- none, where each should --- */
+
+/* The others would wait for buckets that never come: they are told why. */
+choir_status choir__ddp_name_unused(choir__ddp_part *part)
+{
+    choir__ddp *d = part->ddp;
+    char names[300] = "", spread[500];
+    if (d->opts.find_unused_parameters || d->opts.static_graph || d->shadows)
+        return CHOIR_OK;
+    int count = choir__ranks_list_unused(part->book, names, sizeof names);
+    if (!count)
+        return CHOIR_OK;
+    snprintf(spread, sizeof spread,
+        "ddp: %d parameter%s got no gradient in a backward of rank %d: %s", count,
+        count > 1 ? "s" : "", choir_group_rank(d->group), names);
+    choir__group_abort(d->group, CHOIR_ERR_STATE, spread);
+    return choir__error(CHOIR_ERR_STATE,
+        "ddp: %d parameter%s got no gradient in this backward: %s; freeze what is not trained, "
+        "or set find_unused_parameters",
+        count, count > 1 ? "s" : "", names);
+}

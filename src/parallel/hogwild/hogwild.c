@@ -1,0 +1,437 @@
+/* Hogwild: where the master lies, and who becomes a worker when.
+ *
+ *     master      [ head | weight | bias | running_mean | ... ]    a memfd, mapped by all
+ *     worker      storage of its own a tensor, and one snapshot laid out as the master
+ *
+ * In the process that shared the module its tensors are views of the master. A worker's tensors
+ * get private memory; a watcher of its run's steps queues an exchange when a step begins and
+ * behind each update of the optimizer. Everything is queued, so a recorded step replays it. */
+#include "parallel/hogwild/hogwild.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/far.h"
+#include "device/recording.h"
+
+/* --- exchanges --- */
+
+typedef struct exchange_args {
+    choir__hogwild *hogwild;
+    bool always; /* also when nobody has written since */
+} exchange_args;
+
+/* Between the device's memory and the host's copy, where those are two. */
+static bool copy_far(const choir__hogwild *h, bool to_host)
+{
+    for (int i = 0; i < h->count && h->mirror; i++) {
+        const choir__hogwild_piece *p = &h->pieces[i];
+        choir_status status = to_host ? choir__far_copy(p->mine, p->far, p->bytes)
+                                      : choir__far_copy(p->far, p->mine, p->bytes);
+        if (status) {
+            choir__queue_fail(status, "hogwild: %s", choir_error_message());
+            return false;
+        }
+    }
+    return true;
+}
+
+static void exchange(const void *args)
+{
+    const exchange_args *a = args;
+    choir__hogwild *h = a->hogwild;
+    choir__hogwild_head *head = choir__hogwild_head_of(h);
+    uint64_t updates = atomic_load_explicit(&head->updates, memory_order_acquire);
+    bool changed = false;
+    if ((!a->always && updates == h->seen) || !copy_far(h, true))
+        return;
+    for (int i = 0; i < h->count; i++) {
+        const choir__hogwild_piece *p = &h->pieces[i];
+        changed |= choir__hogwild_exchange(
+            p->rule, h->master + p->offset, p->mine, h->snapshot + p->offset, p->tensor->count);
+    }
+    if (!copy_far(h, false))
+        return;
+    choir__queue *q = h->module->run->device->queue;
+    choir__queue_moved_raw(q, q, h->bytes); /* in, and out */
+    h->seen = updates;
+    if (changed && /* and nobody else in between: then this worker has seen all */
+        atomic_fetch_add_explicit(&head->updates, 1, memory_order_release) == updates)
+        h->seen++;
+}
+
+/* Between what the device was given before and what it is given next. */
+static void issue(choir__hogwild *h, choir__task *fn, exchange_args args)
+{
+    choir__queue *device = h->module->run->device->queue;
+    if (h->queue != device)
+        choir__queue_wait_event(h->queue, choir__queue_record(device));
+    choir__queue_issue(h->queue, fn, &args, sizeof args);
+    if (h->queue != device)
+        choir__queue_wait_event(device, choir__queue_record(h->queue));
+}
+
+static void queue_exchange(choir__hogwild *h, bool always)
+{
+    for (int i = 0; i < h->count; i++) {
+        choir__storage_claim(h->pieces[i].tensor->storage);
+        h->pieces[i].tensor->storage->version++;
+    }
+    issue(h, exchange, (exchange_args){h, always});
+}
+
+static void step_begins(void *arg)
+{
+    queue_exchange(arg, false);
+}
+
+static void step_updated(void *arg)
+{
+    queue_exchange(arg, true);
+}
+
+choir_status choir_hogwild_exchange(choir_module *module)
+{
+    choir_status status = choir_scope_status(module->run);
+    if (status == CHOIR_OK && module->hogwild && module->hogwild->worker)
+        queue_exchange(module->hogwild, true);
+    return status;
+}
+
+int64_t choir_hogwild_updates(const choir_module *module)
+{
+    const choir__hogwild *h = module->hogwild;
+    return h ? (int64_t)atomic_load(&choir__hogwild_head_of(h)->updates) : 0;
+}
+
+/* --- the layout --- */
+
+struct layout {
+    choir__hogwild *h;
+    choir_status status;
+    uint64_t model;
+};
+
+static void hash(uint64_t *h, const char *text)
+{
+    for (const char *c = text; *c; c++)
+        *h = (*h ^ (unsigned char)*c) * 0x100000001B3u;
+}
+
+static choir_status check_piece(
+    const choir__hogwild *h, const char *name, const choir_tensor *t, bool parameter)
+{
+    const choir_device *device = h->module->run->device;
+    if (t->poisoned)
+        return choir_scope_status(t->scope);
+    if (choir__device_of(t) != device)
+        return choir__error(CHOIR_ERR_DEVICE,
+            "hogwild: '%s' is on %s, its run on %s; a worker has one device", name,
+            choir_device_name(choir__device_of(t)), choir_device_name(device));
+    if (t->dtype != CHOIR_F32 && (parameter || t->dtype != CHOIR_I64))
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "hogwild: '%s' is %s; parameters are shared as f32, buffers as f32 or i64", name,
+            choir_dtype_name(t->dtype));
+    return CHOIR_OK;
+}
+
+static void add_piece(const char *name, choir_tensor *t, void *arg)
+{
+    struct layout *l = arg;
+    choir__hogwild *h = l->h;
+    if (l->status == CHOIR_OK)
+        l->status = check_piece(h, name, t, t->param);
+    if (l->status != CHOIR_OK)
+        return;
+    size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
+    h->pieces = choir__realloc(h->pieces, (size_t)(h->count + 1) * sizeof *h->pieces);
+    h->pieces[h->count++] = (choir__hogwild_piece){.tensor = t,
+        .rule = t->dtype == CHOIR_I64 ? CHOIR__ADD_I64
+                : t->param            ? CHOIR__ADD_F32
+                                      : CHOIR__PUT_F32,
+        .offset = h->bytes,
+        .bytes = bytes};
+    h->bytes += (bytes + CHOIR__HOGWILD_LINE - 1) & ~(size_t)(CHOIR__HOGWILD_LINE - 1);
+    hash(&l->model, name);
+    for (int i = 0; i < t->shape.ndim; i++)
+        l->model =
+            (l->model ^ (uint64_t)(t->shape.dim[i] * 31 + t->stride[i])) * 0x100000001B3u;
+}
+
+static void close_hogwild(void *arg)
+{
+    choir__hogwild *h = arg;
+    choir_scope *run = h->module->run;
+    choir_device_sync(run->device);
+    choir__spawn_unwatch(&h->spawns);
+    for (choir__step_watcher **w = &run->watchers; *w; w = &(*w)->next)
+        if (*w == &h->steps) {
+            *w = h->steps.next;
+            break;
+        }
+    choir__storage_unref(h->words);
+    if (h->mirror) {
+        choir__queue_free(h->queue);
+        free(h->mirror);
+        free(h->snapshot);
+    }
+    choir__mapping_unref(h->mapping);
+    choir__shared_free(h->shared);
+    h->module->hogwild = NULL;
+    free(h->pieces);
+    free(h);
+}
+
+/* The pieces of a module that is not shared yet; *model tells models apart. */
+static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_t *model)
+{
+    choir__hogwild *h = choir__calloc(1, sizeof *h);
+    *h = (choir__hogwild){.module = module, .bytes = CHOIR__HOGWILD_LINE};
+    struct layout l = {h, choir_scope_status(module->run), 0xCBF29CE484222325u};
+    choir_module_visit(module, true, add_piece, &l);
+    if (l.status != CHOIR_OK) {
+        free(h->pieces);
+        free(h);
+        return l.status;
+    }
+    module->hogwild = h;
+    choir__on_close(module->run, close_hogwild, h);
+    *made = h;
+    *model = l.model;
+    return CHOIR_OK;
+}
+
+/* Nothing of the run names the tensor's old memory any more. */
+static void rebind(choir_tensor *t, choir__storage *storage)
+{
+    storage->version = t->storage->version + 1;
+    choir__storage_unref(t->storage);
+    t->storage = storage;
+}
+
+/* --- workers --- */
+
+static void take(const void *args)
+{
+    choir__hogwild *h = ((const exchange_args *)args)->hogwild;
+    h->seen = atomic_load_explicit(&choir__hogwild_head_of(h)->updates, memory_order_acquire);
+    for (int i = 0; i < h->count; i++) {
+        const choir__hogwild_piece *p = &h->pieces[i];
+        choir__hogwild_take(
+            p->rule, h->master + p->offset, p->mine, h->snapshot + p->offset, p->tensor->count);
+    }
+    copy_far(h, false);
+}
+
+/* Where words are exchanged: with the device's own, or with the host's copy of them. */
+static bool make_room(choir__hogwild *h)
+{
+    choir_device *device = h->module->run->device;
+    if (!device->far) {
+        h->queue = device->queue;
+        h->words = choir__storage_new(device, h->bytes);
+        h->snapshot = h->words ? h->words->data : NULL;
+        return h->words;
+    }
+    h->mirror = aligned_alloc(CHOIR__HOGWILD_LINE, h->bytes);
+    h->snapshot = aligned_alloc(CHOIR__HOGWILD_LINE, h->bytes);
+    if (!h->mirror || !h->snapshot) {
+        free(h->mirror);
+        free(h->snapshot);
+        h->mirror = h->snapshot = NULL;
+        return false;
+    }
+    h->queue = choir__queue_new((choir__queue_opts){.name = "hogwild"});
+    return true;
+}
+
+static choir_status become_worker(choir__hogwild *h)
+{
+    choir_scope *run = h->module->run;
+    bool room = make_room(h);
+    for (int i = 0; i < h->count && room; i++) {
+        choir__hogwild_piece *p = &h->pieces[i];
+        choir__storage *mine = choir__storage_new(run->device, p->bytes);
+        room = mine;
+        if (room) {
+            rebind(p->tensor, mine);
+            p->mine = h->mirror ? h->mirror + p->offset : mine->data;
+            p->far = h->mirror ? mine->data : NULL;
+        }
+    }
+    if (!room)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "out of memory on %s for a worker's copies of %zu bytes of weights",
+            choir_device_name(run->device), h->bytes);
+    choir__step_forget(run); /* recordings name the memory that was */
+    issue(h, take, (exchange_args){.hogwild = h});
+    h->steps = (choir__step_watcher){step_begins, step_updated, h, run->watchers};
+    run->watchers = &h->steps;
+    h->worker = true;
+    return CHOIR_OK;
+}
+
+/* --- sharing --- */
+
+/* In a child of choir_spawn, which inherited the module and its run. */
+static void in_child(void *arg, int rank)
+{
+    choir__hogwild *h = arg;
+    choir_scope *run = h->module->run;
+    choir_status status = CHOIR_OK;
+    run->micro_first = rank;
+    choir__device_place(run->device, run->device->index + rank);
+    if (!h->worker)
+        status = become_worker(h);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+}
+
+static choir_status write_master(choir__hogwild *h, uint64_t model)
+{
+    choir_status status = choir_device_sync(h->module->run->device);
+    choir__hogwild_head_of(h)->model = model;
+    for (int i = 0; i < h->count && status == CHOIR_OK; i++)
+        status = choir__far_copy(h->master + h->pieces[i].offset,
+            choir__data(h->pieces[i].tensor), h->pieces[i].bytes);
+    return status;
+}
+
+choir_status choir_module_share_memory(choir_module *module)
+{
+    choir_scope *run = module->run;
+    choir__hogwild *h;
+    char why[200];
+    uint64_t model;
+    if (module->hogwild)
+        return choir_scope_status(run);
+    if (run->device->far)
+        return choir__scope_fail(run,
+            choir__error(CHOIR_ERR_UNSUPPORTED,
+                "share_memory: the module is on %s, and processes share the host's memory: keep "
+                "the master on a CPU, or give choir_hogwild a group",
+                choir_device_name(run->device)));
+    choir_status status = lay_out(module, &h, &model);
+    if (status == CHOIR_OK && !(h->mapping = choir__mapping_new(h->bytes, why)))
+        status = choir__error(CHOIR_ERR_MEMORY, "no memory to share a module in: %s", why);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(run, status);
+    h->master = h->mapping->at;
+    status = write_master(h, model);
+    if (status != CHOIR_OK)
+        return choir__scope_fail(run, status);
+    choir__step_forget(run);
+    for (int i = 0; i < h->count; i++) {
+        choir__hogwild_piece *p = &h->pieces[i];
+        rebind(p->tensor, choir__storage_mapped(run->device, h->mapping, p->offset, p->bytes));
+    }
+    h->spawns = (choir__spawn_watcher){.child = in_child, .arg = h};
+    choir__spawn_watch(&h->spawns);
+    return CHOIR_OK;
+}
+
+/* --- workers of a master that is elsewhere --- */
+
+static choir_status join_module(choir__hogwild *h, uint64_t model, const choir_module *master)
+{
+    const choir__hogwild *of = master->hogwild;
+    if (!of || !of->mapping)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "hogwild: opts.master is not shared: call choir_module_share_memory on it first");
+    h->mapping = choir__mapping_ref(of->mapping);
+    h->master = h->mapping->at;
+    if (choir__hogwild_head_of(of)->model != model)
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "hogwild: the module has other parameters than the master that it is to share");
+    return become_worker(h);
+}
+
+/* What ranks tell each other: their model, and whether they reach rank 0's memory. */
+typedef struct report {
+    uint64_t model;
+    int64_t reaches;
+} report;
+
+static choir_status compare(choir_group *group, const report *mine)
+{
+    int world = choir_group_world(group);
+    report *all = choir__calloc((size_t)world, sizeof *all);
+    choir_status status =
+        choir_group_all_gather(group, mine, all, sizeof *mine, CHOIR_U8, NULL);
+    for (int r = 0; r < world && status == CHOIR_OK; r++) {
+        if (all[r].model != all[0].model)
+            status = choir__error(CHOIR_ERR_MISMATCH,
+                "hogwild: the model of rank %d has other parameters than rank 0's", r);
+        else if (!all[r].reaches)
+            status = choir__error(CHOIR_ERR_DEVICE,
+                "hogwild: rank %d cannot reach rank 0's memory by %s: %s", r,
+                choir_group_backend(group),
+                choir_group_nodes(group) > 1 ? "workers are of one machine"
+                                             : "take --backend shm");
+    }
+    free(all);
+    return status;
+}
+
+static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *group)
+{
+    bool first = choir_group_rank(group) == 0;
+    choir_status status = choir__shared_new(group, first ? h->bytes : 0, &h->shared);
+    if (status != CHOIR_OK)
+        return status;
+    h->master = choir__shared_at(h->shared, 0);
+    status = compare(group, &(report){model, h->master != NULL});
+    if (status == CHOIR_OK && first)
+        status = write_master(h, model);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(group, NULL); /* it is written */
+    return status == CHOIR_OK ? become_worker(h) : status;
+}
+
+choir_status choir__hogwild_restart(choir_module *module, choir_group *group)
+{
+    choir__hogwild *h = module->hogwild;
+    choir_device *device = module->run->device;
+    choir_status status = choir_device_sync(device);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(group, NULL); /* nobody is at it any more */
+    if (status == CHOIR_OK && choir_group_rank(group) == 0)
+        status = write_master(h, choir__hogwild_head_of(h)->model);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(group, NULL);
+    if (status == CHOIR_OK)
+        issue(h, take, (exchange_args){.hogwild = h});
+    return status;
+}
+
+choir_hogwild_opts choir_hogwild_defaults(void)
+{
+    return (choir_hogwild_opts){NULL, NULL};
+}
+
+static choir_status join(choir_module *module, choir_hogwild_opts opts)
+{
+    choir__hogwild *h = module->hogwild;
+    uint64_t model;
+    if (h && h->worker)
+        return CHOIR_OK;
+    if (h || (!opts.group && !opts.master))
+        return choir__error(CHOIR_ERR_ARGUMENT, "hogwild: %s",
+            h ? "this process holds the master itself; its workers are children "
+                "of choir_spawn, or modules of other runs"
+              : "no master: call choir_module_share_memory before choir_spawn, "
+                "or give a group or a master");
+    choir_status status = lay_out(module, &h, &model);
+    if (status != CHOIR_OK)
+        return status;
+    return opts.group ? join_group(h, model, opts.group) : join_module(h, model, opts.master);
+}
+
+choir_module *choir_hogwild(choir_scope *run, choir_module *module, choir_hogwild_opts opts)
+{
+    choir_status status = join(module, opts);
+    if (status != CHOIR_OK)
+        choir__scope_fail(run, status);
+    return module;
+}

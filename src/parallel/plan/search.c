@@ -1,0 +1,143 @@
+/* Zero-bubble for costs as they are: stages of unequal length, W shorter or longer than B.
+ *
+ * A list scheduler: of all devices the one that can go on first takes B if it is there, else F
+ * if its memory allows, else W, of which nobody waits. It decides for the moment, so one rule
+ * is not best for all costs; some rules are tried beside the orders of ZB-H1 and 1f1b, and the
+ * shortest is kept: never longer than either, and never more than 1f1b's peak of p
+ * micro-batches held.
+ *
+ * The order is fixed before anything runs, and no rule changes the order within a stage's F, B
+ * or W: so costs that were measured badly cost time, but change no bit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "parallel/plan/plan.h"
+
+enum {
+    EAGER = 8,           /* about as many values of it are tried */
+    MOST_WORK = 1 << 15, /* actions; beyond it ZB-H1 or 1f1b must do */
+};
+
+typedef struct rule {
+    bool forward_first; /* where F and B are there at the same time */
+    int eager;          /* device d's forwards are at most p - d + eager ahead of B */
+    double patience;    /* no W if something better comes within this part of it */
+} rule;
+
+typedef struct device_state {
+    int64_t forward, backward, weight; /* of which micro-batch the next is */
+    double free_at;
+} device_state;
+
+typedef struct search {
+    choir_pipeline_plan *plan;
+    choir_action *actions; /* (devices, each), being written */
+    choir__plan_ends ends;
+    device_state *devices;
+    double *start;      /* of what each device would do next, as far as is known, */
+    choir_action *next; /* and what that is */
+    rule rule;
+} search;
+
+static double when(const search *s, int device, choir_action_kind kind, int64_t micro)
+{
+    double ready = choir__plan_ready(
+        s->plan, s->plan->cost, &s->ends, (choir_action){kind, device, micro});
+    return ready < 0 ? INFINITY : fmax(ready, s->devices[device].free_at);
+}
+
+static void look(search *s, int device)
+{
+    const choir_pipeline_plan *plan = s->plan;
+    const device_state *d = &s->devices[device];
+    const int64_t m = plan->micros, ahead = plan->devices - device + s->rule.eager;
+    double forward = INFINITY, backward = INFINITY;
+    if (d->forward < m && d->forward - d->weight < plan->devices &&
+        d->forward - d->backward < ahead)
+        forward = when(s, device, CHOIR_FORWARD, d->forward);
+    if (d->backward < m)
+        backward = when(s, device, CHOIR_BACKWARD_INPUT, d->backward);
+    const double patience = s->rule.patience * plan->cost[device].backward_weight;
+    if (d->weight < d->backward && fmin(forward, backward) > d->free_at + patience) {
+        s->next[device] = (choir_action){CHOIR_BACKWARD_WEIGHT, device, d->weight};
+        s->start[device] = d->free_at;
+        return;
+    }
+    bool takes_forward = s->rule.forward_first ? forward <= backward : forward < backward;
+    s->next[device] = takes_forward ? (choir_action){CHOIR_FORWARD, device, d->forward}
+                                    : (choir_action){CHOIR_BACKWARD_INPUT, device, d->backward};
+    s->start[device] = fmin(forward, backward);
+}
+
+static void take(search *s, int device)
+{
+    device_state *d = &s->devices[device];
+    const choir_action action = s->next[device];
+    const int64_t done = d->forward + d->backward + d->weight;
+    s->actions[(int64_t)device * s->plan->each + done] = action;
+    d->forward += action.kind == CHOIR_FORWARD;
+    d->backward += action.kind == CHOIR_BACKWARD_INPUT;
+    d->weight += action.kind == CHOIR_BACKWARD_WEIGHT;
+    d->free_at = s->start[device] + choir__plan_duration(s->plan->cost, action);
+    choir__plan_done(s->plan, &s->ends, action, d->free_at);
+}
+
+/* Writes all devices' orders by a rule; the makespan. */
+static double write(search *s, rule by)
+{
+    const int p = s->plan->devices;
+    double makespan = 0;
+    s->rule = by;
+    s->ends = choir__plan_ends_new(s->plan);
+    memset(s->devices, 0, (size_t)p * sizeof *s->devices);
+    for (int d = 0; d < p; d++)
+        look(s, d);
+    for (int done = 0; done < p * s->plan->each; done++) {
+        const int d = choir__plan_first(s->start, p);
+        take(s, d);
+        makespan = fmax(makespan, s->devices[d].free_at);
+        look(s, d);
+        look(s, (d + 1) % p);
+        look(s, (d + p - 1) % p);
+    }
+    choir__plan_ends_free(&s->ends);
+    return makespan;
+}
+
+/* Keeps the actions of `from` if they end before `best`; the better makespan. */
+static double keep_better(
+    choir_pipeline_plan *plan, const choir_action *from, double makespan, double best)
+{
+    if (!(makespan < best))
+        return best;
+    memcpy(plan->actions, from,
+        (size_t)plan->devices * (size_t)plan->each * sizeof *plan->actions);
+    return makespan;
+}
+
+void choir__plan_search(choir_pipeline_plan *plan)
+{
+    static const double patience[] = {0, 0.25, 0.5, 0.75, 1, 1.5};
+    const int p = plan->devices, step = (int)choir__max(1, p / EAGER);
+    double best = choir__plan_merge(plan, plan->actions, NULL);
+    search s = {.plan = plan};
+    s.actions = choir__alloc((size_t)p * (size_t)plan->each * sizeof *s.actions);
+    s.devices = choir__alloc((size_t)p * sizeof *s.devices);
+    s.start = choir__alloc((size_t)p * sizeof *s.start);
+    s.next = choir__alloc((size_t)p * sizeof *s.next);
+    for (int d = 0; d < p; d++)
+        choir__plan_split_1f1b(plan, d, &s.actions[(size_t)d * (size_t)plan->each]);
+    best = keep_better(plan, s.actions, choir__plan_merge(plan, s.actions, NULL), best);
+    const bool small = p * plan->each <= MOST_WORK;
+    for (int eager = 0; small && eager < p; eager += step)
+        for (int i = 0; i < 2 * (int)CHOIR_COUNT(patience); i++) {
+            double makespan = write(&s, (rule){i & 1, eager, patience[i >> 1]});
+            best = keep_better(plan, s.actions, makespan, best);
+        }
+    free(s.actions);
+    free(s.devices);
+    free(s.start);
+    free(s.next);
+}
