@@ -26,7 +26,7 @@ const choir__amp_level *choir__amp_find(const char *name)
 }
 
 /* What the processor says of itself: no measurement, which could differ between ranks. */
-static void say_what_it_costs(const choir__part *p, const choir__amp_level *level)
+static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *level)
 {
     if (p->env.rank != 0 || choir_device_multiplies(p->env.device, level->dtype))
         return;
@@ -36,7 +36,7 @@ static void say_what_it_costs(const choir__part *p, const choir__amp_level *leve
         p->job->command, level->name, choir_dtype_name(level->dtype));
 }
 
-choir_status choir__amp_begin(choir__part *p)
+choir_status choir__amp_begin(choir__cli_part *p)
 {
     const choir__amp_level *level = choir__amp_find(p->job->amp);
     if (level->dtype == CHOIR_F32)
@@ -49,12 +49,12 @@ choir_status choir__amp_begin(choir__part *p)
     return level->halved ? choir_module_cast(p->net, level->dtype) : CHOIR_OK;
 }
 
-choir_tensor *choir__part_scaled(const choir__part *p, choir_tensor *loss)
+choir_tensor *choir__cli_part_scaled(const choir__cli_part *p, choir_tensor *loss)
 {
     return p->scaler ? choir_scaler_scale(p->scaler, loss) : loss;
 }
 
-choir_status choir__amp_step(choir__part *p)
+choir_status choir__amp_step(choir__cli_part *p)
 {
     if (!p->scaler)
         return choir_optim_step(p->optim);
@@ -62,7 +62,7 @@ choir_status choir__amp_step(choir__part *p)
     return status == CHOIR_OK ? choir_scaler_update(p->scaler) : status;
 }
 
-choir_status choir__amp_save(const choir__part *p, choir__train_state *state)
+choir_status choir__amp_save(const choir__cli_part *p, choir__train_state *state)
 {
     choir_scaler_state s = {0};
     snprintf(state->amp, sizeof state->amp, "%s", choir__amp_find(p->job->amp)->name);
@@ -74,7 +74,7 @@ choir_status choir__amp_save(const choir__part *p, choir__train_state *state)
     return status;
 }
 
-choir_status choir__amp_resume(choir__part *p, const choir__train_state *state)
+choir_status choir__amp_resume(choir__cli_part *p, const choir__train_state *state)
 {
     if (!p->scaler || !(state->loss_scale > 0))
         return CHOIR_OK;

@@ -18,12 +18,12 @@ const choir__amp_level *choir__amp_find(const char *name);
 
 /* The model is built: makes the run's setting; says on standard error, once a job, where that
  * costs time. */
-choir_status choir__amp_begin(choir__part *part);
+choir_status choir__amp_begin(choir__cli_part *part);
 /* The optimizer's step, through the scaler if there is one. */
-choir_status choir__amp_step(choir__part *part);
+choir_status choir__amp_step(choir__cli_part *part);
 
 /* The level and the scaler's state, to a checkpoint and back. */
-choir_status choir__amp_save(const choir__part *part, choir__train_state *state);
-choir_status choir__amp_resume(choir__part *part, const choir__train_state *state);
+choir_status choir__amp_save(const choir__cli_part *part, choir__train_state *state);
+choir_status choir__amp_resume(choir__cli_part *part, const choir__train_state *state);
 
 #endif

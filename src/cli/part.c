@@ -13,7 +13,7 @@
 #include "parallel/env.h"
 #include "tensor/tensor.h"
 
-static choir_status take_device(choir__part *p, choir_device *device)
+static choir_status take_device(choir__cli_part *p, choir_device *device)
 {
     choir_status status = CHOIR_OK;
     if (p->job->threads > 1)
@@ -23,7 +23,7 @@ static choir_status take_device(choir__part *p, choir_device *device)
     return status;
 }
 
-void choir__part_add_device(choir__part *p, choir_device *device)
+void choir__cli_part_add_device(choir__cli_part *p, choir_device *device)
 {
     for (int i = 0; i < p->device_count; i++)
         if (p->devices[i] == device)
@@ -59,7 +59,7 @@ static char *first_devices(const choir__job *j)
 }
 
 /* The devices that this process takes of those the job has. */
-static choir_status take_devices(choir__part *p)
+static choir_status take_devices(choir__cli_part *p)
 {
     const choir__job *j = p->job;
     int count = devices_each(j);
@@ -73,9 +73,9 @@ static choir_status take_devices(choir__part *p)
     return status;
 }
 
-choir_status choir__part_open(choir__part *p, const choir__job *j)
+choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
 {
-    *p = (choir__part){.job = j};
+    *p = (choir__cli_part){.job = j};
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->timeout;
     opts.backend = j->backend;
@@ -89,13 +89,13 @@ choir_status choir__part_open(choir__part *p, const choir__job *j)
     p->env.microbatches = j->microbatches;
     status = take_devices(p);
     if (status == CHOIR_OK)
-        status = choir__part_mesh(p);
+        status = choir__cli_part_mesh(p);
     if (status == CHOIR_OK && p->env.world > 1)
         choir__device_bind_thread(p->env.device);
     return status;
 }
 
-choir_status choir__part_build(choir__part *p)
+choir_status choir__cli_part_build(choir__cli_part *p)
 {
     const choir__job *j = p->job;
     choir__model_info info = j->info;
@@ -129,7 +129,7 @@ choir_status choir__part_build(choir__part *p)
     return choir_scope_status(p->run);
 }
 
-choir_status choir__part_mean(const choir__part *p, const float *losses, float *mean)
+choir_status choir__cli_part_mean(const choir__cli_part *p, const float *losses, float *mean)
 {
     int64_t total = p->micro_count;
     if (p->dealt.world > 1)
@@ -138,7 +138,7 @@ choir_status choir__part_mean(const choir__part *p, const float *losses, float *
     return CHOIR_OK;
 }
 
-choir_status choir__part_sync(const choir__part *p)
+choir_status choir__cli_part_sync(const choir__cli_part *p)
 {
     choir_status status = CHOIR_OK;
     for (int i = 0; i < p->device_count && status == CHOIR_OK; i++)
@@ -146,7 +146,7 @@ choir_status choir__part_sync(const choir__part *p)
     return status;
 }
 
-void choir__part_start(choir__part *p)
+void choir__cli_part_start(choir__cli_part *p)
 {
     choir_device_stats stats;
     for (int i = 0; i < p->device_count; i++) {
@@ -157,7 +157,7 @@ void choir__part_start(choir__part *p)
 }
 
 /* Through the groups of strategies; what goes between stages, devices have counted. */
-static uint64_t group_bytes(const choir__part *p)
+static uint64_t group_bytes(const choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;
     uint64_t bytes = choir__group_bytes(p->env.group);
@@ -172,7 +172,7 @@ static uint64_t group_bytes(const choir__part *p)
     return bytes;
 }
 
-static choir__device_figures figures_of(const choir__part *p, int i)
+static choir__device_figures figures_of(const choir__cli_part *p, int i)
 {
     choir_device_stats stats;
     choir_device_get_stats(p->devices[i], &stats);
@@ -184,8 +184,8 @@ static choir__device_figures figures_of(const choir__part *p, int i)
     return f;
 }
 
-choir_status choir__part_figures(
-    const choir__part *p, choir__device_figures **figures, int *count)
+choir_status choir__cli_part_figures(
+    const choir__cli_part *p, choir__device_figures **figures, int *count)
 {
     choir__device_figures mine[CHOIR__MAX_DEVICES];
     for (int i = 0; i < p->device_count; i++)
@@ -196,7 +196,7 @@ choir_status choir__part_figures(
         p->env.group, mine, *figures, p->device_count * (int64_t)sizeof *mine, CHOIR_U8, NULL);
 }
 
-void choir__part_close(choir__part *p)
+void choir__cli_part_close(choir__cli_part *p)
 {
     choir_scope_close(p->run);
     choir_mesh_free(p->mesh);

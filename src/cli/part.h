@@ -6,25 +6,26 @@
 #include "cli/report.h"
 
 /* Meets the other ranks and takes the devices. Collective. */
-choir_status choir__part_open(choir__part *part, const choir__job *job);
+choir_status choir__cli_part_open(choir__cli_part *part, const choir__job *job);
 
 /* Builds the model, wraps it as the strategy says, makes the optimizer and the loader.
  * Collective. */
-choir_status choir__part_build(choir__part *part);
+choir_status choir__cli_part_build(choir__cli_part *part);
 
 /* The mean of the job's losses, of which this rank has read its own. Collective. */
-choir_status choir__part_mean(const choir__part *part, const float *losses, float *mean);
+choir_status choir__cli_part_mean(
+    const choir__cli_part *part, const float *losses, float *mean);
 
 /* Waits for all its devices. */
-choir_status choir__part_sync(const choir__part *part);
+choir_status choir__cli_part_sync(const choir__cli_part *part);
 
 /* The devices' figures count from here on. */
-void choir__part_start(choir__part *part);
+void choir__cli_part_start(choir__cli_part *part);
 
 /* Those of all parts, rank by rank: *count of them, for the caller to free. Collective. */
-choir_status choir__part_figures(
-    const choir__part *part, choir__device_figures **figures, int *count);
+choir_status choir__cli_part_figures(
+    const choir__cli_part *part, choir__device_figures **figures, int *count);
 
-void choir__part_close(choir__part *part);
+void choir__cli_part_close(choir__cli_part *part);
 
 #endif

@@ -11,12 +11,12 @@
 #include "base/base.h"
 #include "cli/cli.h"
 
-static double items_of(const choir__report *r)
+static double items_of(const choir__cli_report *r)
 {
     return (double)(r->job->batch_size * r->job->info.items);
 }
 
-static const char *items_name(const choir__report *r)
+static const char *items_name(const choir__cli_report *r)
 {
     return r->job->info.items > 1 ? "tokens" : "samples";
 }
@@ -28,7 +28,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Of the later steps: the first ones make primitives and recordings. */
-static double median_step(const choir__report *r)
+static double median_step(const choir__cli_report *r)
 {
     int64_t skip = r->steps > 8 ? 4 : 0, n = r->steps - skip;
     if (n <= 0)
@@ -42,17 +42,17 @@ static double median_step(const choir__report *r)
 }
 
 /* A line of its own, below the progress line if one is open. */
-static void end_line(choir__report *r)
+static void end_line(choir__cli_report *r)
 {
     if (r->line_open)
         printf("\n");
     r->line_open = false;
 }
 
-void choir__report_start(
-    choir__report *r, const choir__job *job, int64_t first_step, int64_t parameters)
+void choir__cli_report_start(
+    choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters)
 {
-    *r = (choir__report){.job = job,
+    *r = (choir__cli_report){.job = job,
         .first = first_step,
         .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO),
@@ -79,7 +79,7 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
-static void progress(choir__report *r, int64_t step, float loss, double seconds)
+static void progress(choir__cli_report *r, int64_t step, float loss, double seconds)
 {
     int64_t done = step - r->first, left = r->job->steps - step;
     double elapsed = choir__now() - r->started, rest = elapsed / (double)done * (double)left;
@@ -98,8 +98,8 @@ static void progress(choir__report *r, int64_t step, float loss, double seconds)
     fflush(stdout);
 }
 
-void choir__report_step(
-    choir__report *r, int64_t step, float loss, double seconds, double grad_norm)
+void choir__cli_report_step(
+    choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm)
 {
     uint32_t bits;
     memcpy(&bits, &loss, sizeof bits);
@@ -128,7 +128,8 @@ void choir__report_step(
         fflush(stdout);
 }
 
-void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best)
+void choir__cli_report_eval(
+    choir__cli_report *r, int64_t step, const choir__score *score, bool best)
 {
     if (r->job->json) {
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
@@ -145,7 +146,7 @@ void choir__report_eval(choir__report *r, int64_t step, const choir__score *scor
     fflush(stdout);
 }
 
-void choir__report_saved(choir__report *r, int64_t step, const char *dir)
+void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir)
 {
     if (r->job->json || r->job->quiet)
         return;
@@ -169,7 +170,7 @@ static void print_string(const char *key, const char *text)
     printf("\",");
 }
 
-static void summary_json(choir__report *r, int64_t parameters, float loss,
+static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     const choir__score *score, const char *sha256, const choir__device_figures *devices,
     int device_count)
 {
@@ -200,7 +201,7 @@ static void summary_json(choir__report *r, int64_t parameters, float loss,
     printf("]}\n");
 }
 
-void choir__report_summary(choir__report *r, int64_t parameters, float loss,
+void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
     const choir__score *score, const char *sha256, const choir__device_figures *devices,
     int device_count)
 {
@@ -241,8 +242,8 @@ static void profile_json(choir_trace *trace, int64_t steps, double matmul_rate)
     printf("]}\n");
 }
 
-void choir__report_profile(
-    choir__report *r, choir_trace *trace, int64_t steps, double matmul_rate)
+void choir__cli_report_profile(
+    choir__cli_report *r, choir_trace *trace, int64_t steps, double matmul_rate)
 {
     end_line(r);
     if (r->job->json) {
@@ -255,7 +256,7 @@ void choir__report_profile(
     fflush(stdout);
 }
 
-void choir__report_free(choir__report *r)
+void choir__cli_report_free(choir__cli_report *r)
 {
     end_line(r);
     free(r->step_s);

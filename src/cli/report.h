@@ -11,7 +11,7 @@ typedef struct choir__device_figures {
     double busy; /* share of the time spent training */
 } choir__device_figures;
 
-typedef struct choir__report {
+typedef struct choir__cli_report {
     const choir__job *job;
     double *step_s; /* seconds of each step of this process */
     int64_t steps, first;
@@ -20,21 +20,22 @@ typedef struct choir__report {
     double first_step_s;
     double scale;    /* of gradients, after the latest step; NaN: there is none */
     int64_t skipped; /* steps, for infinite gradients */
-} choir__report;
+} choir__cli_report;
 
-void choir__report_start(
-    choir__report *r, const choir__job *job, int64_t first_step, int64_t parameters);
+void choir__cli_report_start(
+    choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters);
 /* Step `step` (from 1) is done. grad_norm: NaN if not measured. */
-void choir__report_step(
-    choir__report *r, int64_t step, float loss, double seconds, double grad_norm);
-void choir__report_eval(choir__report *r, int64_t step, const choir__score *score, bool best);
-void choir__report_saved(choir__report *r, int64_t step, const char *dir);
-void choir__report_summary(choir__report *r, int64_t parameters, float loss,
+void choir__cli_report_step(
+    choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm);
+void choir__cli_report_eval(
+    choir__cli_report *r, int64_t step, const choir__score *score, bool best);
+void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);
+void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
     const choir__score *score, const char *sha256, const choir__device_figures *devices,
     int device_count);
 /* Where the time went: steps are those that the trace has seen. */
-void choir__report_profile(
-    choir__report *r, choir_trace *trace, int64_t steps, double matmul_rate);
-void choir__report_free(choir__report *r);
+void choir__cli_report_profile(
+    choir__cli_report *r, choir_trace *trace, int64_t steps, double matmul_rate);
+void choir__cli_report_free(choir__cli_report *r);
 
 #endif

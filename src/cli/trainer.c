@@ -23,11 +23,11 @@ enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
 typedef struct trainer {
     const choir__job *job;
-    choir__part part; /* devices, model, data: what the strategy sees */
-    float *read;      /* losses of this rank's micro-batches, on the host */
-    int64_t step;     /* done */
+    choir__cli_part part; /* devices, model, data: what the strategy sees */
+    float *read;          /* losses of this rank's micro-batches, on the host */
+    int64_t step;         /* done */
     double best, last_eval;
-    choir__report report;
+    choir__cli_report report;
     choir__saver *saver;     /* NULL: nothing was saved yet */
     bool stopping;           /* where the ranks met, one of them was to stop */
     bool eval_due, save_due; /* since the ranks met last */
@@ -70,12 +70,12 @@ static choir_status gather_loss(trainer *t, float *loss)
         at += count;
     }
     if (status == CHOIR_OK)
-        status = choir__part_sync(&t->part);
+        status = choir__cli_part_sync(&t->part);
     int64_t count = t->part.micro_count;
     if (t->job->strategy->meet) /* nobody is waited for */
         *loss = choir__tree_sum(t->read, count, 1.0f / (float)count);
     else if (status == CHOIR_OK)
-        status = choir__part_mean(&t->part, t->read, loss);
+        status = choir__cli_part_mean(&t->part, t->read, loss);
     return status;
 }
 
@@ -111,7 +111,7 @@ static choir_status one_step(trainer *t, float *loss)
             fabs((double)*loss), (long long)t->step);
     if (t->part.env.rank == 0) {
         choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
-        choir__report_step(
+        choir__cli_report_step(
             &t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
     }
     return CHOIR_OK;
@@ -143,7 +143,7 @@ static choir_status end_trace(trainer *t, int64_t steps)
     choir_trace_stop(t->trace);
     choir_status status = choir_trace_write(t->trace, path, rank);
     if (rank == 0 && status == CHOIR_OK)
-        choir__report_profile(
+        choir__cli_report_profile(
             &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.run->device));
     choir_trace_free(t->trace);
     t->trace = NULL;
@@ -169,7 +169,7 @@ static void report_saved(trainer *t)
 {
     int64_t step;
     if (t->saver && t->part.env.rank == 0 && choir__saver_saved(t->saver, &step))
-        choir__report_saved(&t->report, step, t->job->save);
+        choir__cli_report_saved(&t->report, step, t->job->save);
 }
 
 /* async: training goes on while it is written; what goes wrong is known when the next one is
@@ -261,7 +261,7 @@ static choir_status between_steps(trainer *t, float loss)
         best = !(score.loss >= t->best);
         t->best = best ? score.loss : t->best;
         if (status == CHOIR_OK && t->part.env.rank == 0)
-            choir__report_eval(&t->report, t->step, &score, best);
+            choir__cli_report_eval(&t->report, t->step, &score, best);
     }
     if (status == CHOIR_OK && (t->save_due || best))
         status = save(t, loss, best, true);
@@ -311,7 +311,7 @@ static choir_status resume(trainer *t)
 
 static choir_status build(trainer *t)
 {
-    choir_status status = choir__part_build(&t->part);
+    choir_status status = choir__cli_part_build(&t->part);
     t->read = choir__calloc((size_t)t->part.micro_count + 1, sizeof(float));
     t->best = t->last_eval = (double)NAN;
     return status == CHOIR_OK && t->job->resume ? resume(t) : status;
@@ -337,7 +337,7 @@ static choir_status finish(trainer *t, float loss)
     char sha[65];
     int device_count;
     choir__device_figures *figures;
-    choir_status status = choir__part_figures(&t->part, &figures, &device_count);
+    choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = end_trace(t, t->report.steps - t->traced_before);
     choir__step_forget(t->part.run); /* its memory is more than validation needs */
@@ -351,8 +351,8 @@ static choir_status finish(trainer *t, float loss)
     if (status == CHOIR_OK && (savers(t) || t->part.env.rank == 0))
         status = choir__weights_sha256(t->part.net, savers(t), sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)
-        choir__report_summary(&t->report, choir_module_param_count(t->part.net), loss, &score,
-            sha, figures, device_count);
+        choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
+            &score, sha, figures, device_count);
     free(figures);
     return status == CHOIR_OK ? sample(t) : status;
 }
@@ -387,11 +387,12 @@ static choir_status stop(trainer *t, float loss)
 
 static choir_status train(trainer *t)
 {
-    choir_status status = choir__part_sync(&t->part);
+    choir_status status = choir__cli_part_sync(&t->part);
     float loss = 0;
-    choir__part_start(&t->part);
+    choir__cli_part_start(&t->part);
     if (t->part.env.rank == 0)
-        choir__report_start(&t->report, t->job, t->step, choir_module_param_count(t->part.net));
+        choir__cli_report_start(
+            &t->report, t->job, t->step, choir_module_param_count(t->part.net));
     for (int64_t done = 0; status == CHOIR_OK && t->step < t->job->steps; done++) {
         start_trace(t, done);
         status = one_step(t, &loss);
@@ -413,7 +414,7 @@ static choir_status train(trainer *t)
 choir_status choir__train_rank(const choir__job *job)
 {
     trainer t = {.job = job};
-    choir_status status = choir__part_open(&t.part, job);
+    choir_status status = choir__cli_part_open(&t.part, job);
     if (status == CHOIR_OK)
         status = build(&t);
     if (status == CHOIR_OK)
@@ -422,8 +423,8 @@ choir_status choir__train_rank(const choir__job *job)
     int64_t micro_count = t.part.micro_count;
     choir__saver_free(t.saver);
     choir_trace_free(t.trace);
-    choir__report_free(&t.report);
-    choir__part_close(&t.part);
+    choir__cli_report_free(&t.report);
+    choir__cli_part_close(&t.part);
     free(t.read);
     if (status == CHOIR_ERR_MEMORY && device && choir__strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);

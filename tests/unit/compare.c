@@ -18,12 +18,12 @@ static const choir__strategy single = {.name = "single"}, ddp = {.name = "ddp"},
 static choir__compare compare;
 
 /* A strategy whose runs had these rates, and whose fullest device held so many MiB. */
-static choir__entry *add(const choir__strategy *s, double low, double middle, double high,
-    double mib, const char *sha)
+static choir__compare_entry *add(const choir__strategy *s, double low, double middle,
+    double high, double mib, const char *sha)
 {
     double rate[RUNS] = {high, low, middle}; /* in whatever order they come */
-    choir__entry *e = &compare.entries[compare.count++];
-    *e = (choir__entry){.strategy = s, .run_count = RUNS};
+    choir__compare_entry *e = &compare.entries[compare.count++];
+    *e = (choir__compare_entry){.strategy = s, .run_count = RUNS};
     strcpy(e->text, s->name);
     e->runs = calloc(RUNS, sizeof *e->runs);
     for (int r = 0; r < RUNS; r++) {
@@ -40,7 +40,8 @@ static choir__entry *add(const choir__strategy *s, double low, double middle, do
 static int open_compare(void **state)
 {
     (void)state;
-    compare = (choir__compare){.repeats = RUNS, .entries = calloc(8, sizeof(choir__entry))};
+    compare =
+        (choir__compare){.repeats = RUNS, .entries = calloc(8, sizeof(choir__compare_entry))};
     add(&single, 99, 100, 102, 60, "a");
     return 0;
 }
@@ -85,7 +86,7 @@ static void statistics(void **state)
 static void figures(void **state)
 {
     (void)state;
-    choir__entry *e = add(&ddp, 180, 190, 194, 30, "a");
+    choir__compare_entry *e = add(&ddp, 180, 190, 194, 30, "a");
     choir__compare_figures(&compare);
     assert_true(e->items_per_s == 190 && e->spread == 7 && e->same_bits);
     assert_true(e->speed_up == 1.9 && e->efficiency == 0.95 && e->world == 2);
@@ -97,7 +98,7 @@ static void figures(void **state)
 static void bits(void **state)
 {
     (void)state;
-    choir__entry *e = add(&ddp, 180, 190, 194, 30, "a");
+    choir__compare_entry *e = add(&ddp, 180, 190, 194, 30, "a");
     e->runs[RUNS - 1].bits[0] = 1;
     choir__compare_figures(&compare);
     assert_false(e->same_bits);
@@ -137,7 +138,7 @@ static void as_fast(void **state)
 static void stay(void **state)
 {
     (void)state;
-    choir__entry *e = add(&ddp, 60, 61, 62, 60, "a");
+    choir__compare_entry *e = add(&ddp, 60, 61, 62, 60, "a");
     assert_true(says("Stay with single"));
     e->failed = true;
     assert_true(says("Stay with single"));

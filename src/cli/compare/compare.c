@@ -46,14 +46,15 @@ static void clear(const progress *p)
 /* --- the runs --- */
 
 /* A run that failed says so once; of the one device it ends the comparison. */
-static choir_status take_failure(choir__compare *c, choir__entry *e, const choir__outcome *o)
+static choir_status take_failure(
+    choir__compare *c, choir__compare_entry *e, const choir__outcome *o)
 {
     e->failed = true;
     snprintf(e->error, sizeof e->error, "%s", o->error);
     return e == c->entries ? choir__error(CHOIR_ERR_STATE, "%s", e->error) : CHOIR_OK;
 }
 
-static choir_status run_entry(choir__compare *c, choir__entry *e)
+static choir_status run_entry(choir__compare *c, choir__compare_entry *e)
 {
     choir__outcome *o = &e->runs[e->run_count++];
     choir_status status = choir__compare_run(c, e, c->job.microbatches, c->job.steps, NULL, o);
@@ -62,7 +63,7 @@ static choir_status run_entry(choir__compare *c, choir__entry *e)
     return status;
 }
 
-static choir_status run_split(choir__compare *c, choir__entry *e, int split)
+static choir_status run_split(choir__compare *c, choir__compare_entry *e, int split)
 {
     choir__outcome o;
     int64_t m = c->job.batch_size / c->splits[split];
@@ -104,7 +105,7 @@ static choir_status measure(choir__compare *c, progress *p)
 
 /* --- memory and use over time: a short run, so that looking on costs the others nothing --- */
 
-static choir_status watch(choir__compare *c, choir__entry *e, progress *p)
+static choir_status watch(choir__compare *c, choir__compare_entry *e, progress *p)
 {
     choir__outcome o;
     if (!e || e->failed || e->watch)
@@ -164,7 +165,7 @@ static int verdict(const choir__compare *c)
 {
     int status = CHOIR__EXIT_OK;
     for (int i = 0; i < c->count; i++) {
-        const choir__entry *e = &c->entries[i];
+        const choir__compare_entry *e = &c->entries[i];
         bool crashed = e->run_count && e->runs[e->run_count - 1].crashed;
         if (e->failed && (c->chosen || crashed)) {
             fprintf(stderr, "choir: strategy %s: %s\n", e->text, e->error);

@@ -51,7 +51,7 @@ typedef struct choir__outcome {
 enum { CHOIR__MAX_SPLITS = 16 };
 
 /* A strategy in the comparison. */
-typedef struct choir__entry {
+typedef struct choir__compare_entry {
     char text[320]; /* as --strategy takes it */
     char mesh[64];  /* as --mesh does; "": it is no composition */
     choir__composition composition;
@@ -68,7 +68,7 @@ typedef struct choir__entry {
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
     int split_runs[CHOIR__MAX_SPLITS];
     choir__watch *watch; /* or NULL */
-} choir__entry;
+} choir__compare_entry;
 
 typedef struct choir__compare {
     choir__job job; /* what all have in common */
@@ -79,7 +79,7 @@ typedef struct choir__compare {
     bool chosen;                                 /* the strategies were named */
     int64_t repeats;
     char devices[CHOIR__MAX_DEVICES * 16]; /* as --devices takes it */
-    choir__entry *entries;                 /* (count) the first is single */
+    choir__compare_entry *entries;         /* (count) the first is single */
     int count;
     int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples of a micro-batch */
     int split_count;
@@ -92,7 +92,7 @@ void choir__compare_free(choir__compare *c);
 
 /* Trains in a process of its own; watch: NULL, or filled in. The outcome is the caller's to
  * free. Errors: I/O; interrupted. That the run itself failed is an outcome. */
-choir_status choir__compare_run(choir__compare *c, const choir__entry *entry,
+choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome);
 
 /* --- compare_figures.c --- */
@@ -110,11 +110,11 @@ double choir__run_spread(const double *values, int count);
 void choir__compare_figures(choir__compare *c);
 
 /* The fastest of the entries that `want` (NULL: all) takes; NULL: there is none. */
-choir__entry *choir__compare_best(
-    const choir__compare *c, bool (*want)(const choir__entry *entry));
-bool choir__is_pipeline(const choir__entry *entry);
-bool choir__is_data_parallel(const choir__entry *entry);
-bool choir__is_model_parallel(const choir__entry *entry);
+choir__compare_entry *choir__compare_best(
+    const choir__compare *c, bool (*want)(const choir__compare_entry *entry));
+bool choir__is_pipeline(const choir__compare_entry *entry);
+bool choir__is_data_parallel(const choir__compare_entry *entry);
+bool choir__is_model_parallel(const choir__compare_entry *entry);
 
 /* Which to choose, in one sentence or two. */
 void choir__compare_advice(const choir__compare *c, char *text, size_t room);

@@ -71,7 +71,7 @@ static bool same(const choir__outcome *a, const choir__outcome *b)
            !memcmp(a->bits, b->bits, (size_t)a->steps * sizeof *a->bits);
 }
 
-static void devices_of(choir__entry *e, const choir__outcome *o)
+static void devices_of(choir__compare_entry *e, const choir__outcome *o)
 {
     const json_t *devices = json_object_get(o->summary, "devices"), *device;
     size_t i;
@@ -85,9 +85,9 @@ static void devices_of(choir__entry *e, const choir__outcome *o)
     e->moved_bytes = moved / fmax(1, steps);
 }
 
-static void figures_of(choir__compare *c, choir__entry *e)
+static void figures_of(choir__compare *c, choir__compare_entry *e)
 {
-    const choir__entry *single = &c->entries[0];
+    const choir__compare_entry *single = &c->entries[0];
     double *rates = choir__calloc((size_t)e->run_count, sizeof *rates);
     e->same_bits = true;
     for (int r = 0; r < e->run_count; r++) {
@@ -113,28 +113,28 @@ void choir__compare_figures(choir__compare *c)
 
 /* --- which is best --- */
 
-bool choir__is_pipeline(const choir__entry *e)
+bool choir__is_pipeline(const choir__compare_entry *e)
 {
     return !strcmp(e->strategy->name, "pipeline");
 }
 
-bool choir__is_model_parallel(const choir__entry *e)
+bool choir__is_model_parallel(const choir__compare_entry *e)
 {
     return !strcmp(e->strategy->name, "mp");
 }
 
-bool choir__is_data_parallel(const choir__entry *e)
+bool choir__is_data_parallel(const choir__compare_entry *e)
 {
     const char *name = e->strategy->name;
     return !strcmp(name, "dp") || !strcmp(name, "dp-balanced") || !strcmp(name, "ddp");
 }
 
-choir__entry *choir__compare_best(
-    const choir__compare *c, bool (*want)(const choir__entry *entry))
+choir__compare_entry *choir__compare_best(
+    const choir__compare *c, bool (*want)(const choir__compare_entry *entry))
 {
-    choir__entry *best = NULL;
+    choir__compare_entry *best = NULL;
     for (int i = 0; i < c->count; i++) {
-        choir__entry *e = &c->entries[i];
+        choir__compare_entry *e = &c->entries[i];
         if (!e->failed && (!want || want(e)) && (!best || e->items_per_s > best->items_per_s))
             best = e;
     }
@@ -142,9 +142,9 @@ choir__entry *choir__compare_best(
 }
 
 /* The one whose fullest device is the emptiest. */
-static const choir__entry *lightest(const choir__compare *c)
+static const choir__compare_entry *lightest(const choir__compare *c)
 {
-    const choir__entry *best = NULL;
+    const choir__compare_entry *best = NULL;
     for (int i = 0; i < c->count; i++)
         if (!c->entries[i].failed && (!best || c->entries[i].peak_bytes < best->peak_bytes))
             best = &c->entries[i];
@@ -152,11 +152,12 @@ static const choir__entry *lightest(const choir__compare *c)
 }
 
 /* The fastest of the others that the runs cannot tell from the best; NULL: it stands out. */
-static const choir__entry *equal_to(const choir__compare *c, const choir__entry *best)
+static const choir__compare_entry *equal_to(
+    const choir__compare *c, const choir__compare_entry *best)
 {
-    const choir__entry *other = NULL;
+    const choir__compare_entry *other = NULL;
     for (int i = 0; i < c->count; i++) {
-        const choir__entry *e = &c->entries[i];
+        const choir__compare_entry *e = &c->entries[i];
         if (e != best && !e->failed &&
             best->items_per_s - e->items_per_s <= best->spread + e->spread &&
             (!other || e->items_per_s > other->items_per_s))
@@ -174,9 +175,9 @@ const char *choir__compare_items(const choir__compare *c)
 }
 
 static void advise_memory(
-    const choir__compare *c, const choir__entry *best, char *text, size_t room)
+    const choir__compare *c, const choir__compare_entry *best, char *text, size_t room)
 {
-    const choir__entry *light = lightest(c);
+    const choir__compare_entry *light = lightest(c);
     if (best->peak_bytes < 1048576 || light->peak_bytes > 0.9 * best->peak_bytes)
         return; /* there is nothing to gain */
     size_t used = strlen(text);
@@ -186,21 +187,21 @@ static void advise_memory(
         best->peak_bytes / 1048576, light->text, light->peak_bytes / 1048576, light->speed_up);
 }
 
-static bool has_same_bits(const choir__entry *e)
+static bool has_same_bits(const choir__compare_entry *e)
 {
     return e->same_bits;
 }
 
-static bool is_noisy(const choir__entry *e)
+static bool is_noisy(const choir__compare_entry *e)
 {
     return e->spread > 0.2 * e->items_per_s;
 }
 
 /* Faster ones whose result is another each time. */
 static void advise_others(
-    const choir__compare *c, const choir__entry *best, char *text, size_t room)
+    const choir__compare *c, const choir__compare_entry *best, char *text, size_t room)
 {
-    const choir__entry *first = choir__compare_best(c, NULL);
+    const choir__compare_entry *first = choir__compare_best(c, NULL);
     if (first->same_bits ||
         first->items_per_s - best->items_per_s <= first->spread + best->spread)
         return;
@@ -212,9 +213,10 @@ static void advise_others(
 
 void choir__compare_advice(const choir__compare *c, char *text, size_t room)
 {
-    const choir__entry *single = &c->entries[0], *best = choir__compare_best(c, has_same_bits);
+    const choir__compare_entry *single = &c->entries[0],
+                               *best = choir__compare_best(c, has_same_bits);
     best = best ? best : single;
-    const choir__entry *other = equal_to(c, best);
+    const choir__compare_entry *other = equal_to(c, best);
     if (is_noisy(best) || is_noisy(single) ||
         (best != single &&
             best->items_per_s - single->items_per_s <= best->spread + single->spread)) {

@@ -149,7 +149,7 @@ static int read_options(choir__compare *c, int argc, char **argv, bool *done)
 /* --- strategies --- */
 
 /* As told; else the innermost strategy of two has two devices. */
-static int choose_mesh(const choir__compare *c, choir__entry *e)
+static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
 {
     int devices = c->job.device_count;
     if (e->composition.count < 2)
@@ -170,7 +170,7 @@ static int choose_mesh(const choir__compare *c, choir__entry *e)
 static int add_entry(choir__compare *c, const char *text, size_t length)
 {
     choir__strategy_options options = {0};
-    choir__entry e = {0};
+    choir__compare_entry e = {0};
     if (length >= sizeof e.text)
         return choir__cli_usage("compare", "--strategies %s: that is too long", text);
     memcpy(e.text, text, length);
@@ -346,7 +346,7 @@ int choir__compare_parse(choir__compare *c, int argc, char **argv, bool *done)
 void choir__compare_free(choir__compare *c)
 {
     for (int i = 0; i < c->count; i++) {
-        choir__entry *e = &c->entries[i];
+        choir__compare_entry *e = &c->entries[i];
         for (int64_t r = 0; r < c->repeats && e->runs; r++)
             choir__outcome_free(&e->runs[r]);
         for (int s = 0; s < CHOIR__MAX_SPLITS; s++)

@@ -22,7 +22,7 @@ enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__PLOT_FONT };
 /* --- words --- */
 
 /* "pipeline 1f1b" of "pipeline:schedule=1f1b". */
-void choir__plot_label(const choir__entry *e, char label[64])
+void choir__plot_label(const choir__compare_entry *e, char label[64])
 {
     static const char middle[] = ":schedule=";
     const char *at = strstr(e->text, middle);
@@ -33,7 +33,7 @@ void choir__plot_label(const choir__entry *e, char label[64])
         snprintf(label, 64, "%.60s", e->text);
 }
 
-static const char *colour_of(const choir__entry *e)
+static const char *colour_of(const choir__compare_entry *e)
 {
     if (!strcmp(e->strategy->name, "single"))
         return "0x7F7F7F";
@@ -85,7 +85,7 @@ static void rate_label(const choir__compare *c, FILE *g, char axis)
  */
 static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
-    const choir__entry *e[3] = {choir__compare_best(c, choir__is_model_parallel),
+    const choir__compare_entry *e[3] = {choir__compare_best(c, choir__is_model_parallel),
         &c->entries[0], choir__compare_best(c, choir__is_pipeline)};
     static const char *const names[3] = {"Model\\nParallel", "Single", "Pipelining"};
     fprintf(g, "$three << EOD\n");
@@ -112,7 +112,7 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
     double most = choir__compare_best(c, NULL)->items_per_s;
     fprintf(g, "$all << EOD\n");
     for (int i = 0; i < c->count; i++) {
-        const choir__entry *e = &c->entries[i];
+        const choir__compare_entry *e = &c->entries[i];
         if (e->failed)
             continue;
         choir__plot_label(e, label);
@@ -139,7 +139,7 @@ static const char *const colours[4] = {"#56B4E9", "#0072B2", "#00304D", "#D81B60
 
 static void write_splits(const choir__compare *c, FILE *g, int index)
 {
-    const choir__entry *e = &c->entries[index];
+    const choir__compare_entry *e = &c->entries[index];
     fprintf(g, "$split%d << EOD\n", index);
     for (int s = 0; s < c->split_count; s++)
         if (e->split_runs[s])
@@ -149,7 +149,7 @@ static void write_splits(const choir__compare *c, FILE *g, int index)
     fprintf(g, "EOD\n");
 }
 
-static bool has_splits(const choir__entry *e)
+static bool has_splits(const choir__compare_entry *e)
 {
     int points = 0;
     for (int s = 0; s < CHOIR__MAX_SPLITS; s++)

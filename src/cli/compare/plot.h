@@ -20,7 +20,7 @@ void choir__plot_panel(FILE *g, choir__panel p, const char *title);
 void choir__plot_text(FILE *g, const char *text);
 
 /* "pipeline 1f1b" of "pipeline:schedule=1f1b". */
-void choir__plot_label(const choir__entry *e, char label[64]);
+void choir__plot_label(const choir__compare_entry *e, char label[64]);
 
 /* The two lower rows. */
 void choir__plot_time(const choir__compare *c, FILE *g);

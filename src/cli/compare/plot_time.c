@@ -93,7 +93,8 @@ static void write_memory(const choir__watch *w, FILE *g, double from, double to)
     fprintf(g, "EOD\n");
 }
 
-static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, bool labelled)
+static void memory(
+    const choir__compare_entry *e, FILE *g, choir__panel p, double most, bool labelled)
 {
     const choir__watch *w = e->watch;
     char label[64];
@@ -120,7 +121,8 @@ static void memory(const choir__entry *e, FILE *g, choir__panel p, double most, 
     fprintf(g, "\n");
 }
 
-static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, bool labelled)
+static void use(
+    const choir__compare_entry *e, FILE *g, choir__panel p, int most_lanes, bool labelled)
 {
     const choir__watch *w = e->watch;
     double from, to;
@@ -167,8 +169,8 @@ static void use(const choir__entry *e, FILE *g, choir__panel p, int most_lanes, 
 }
 
 /* The entries that were watched, and what their panels share. */
-static int watched(
-    const choir__compare *c, const choir__entry *list[PANELS], double *most, int *most_lanes)
+static int watched(const choir__compare *c, const choir__compare_entry *list[PANELS],
+    double *most, int *most_lanes)
 {
     int count = 0;
     *most = 0;
@@ -193,7 +195,7 @@ static int watched(
 
 void choir__plot_time(const choir__compare *c, FILE *g)
 {
-    const choir__entry *list[PANELS];
+    const choir__compare_entry *list[PANELS];
     double most;
     int lanes, count = watched(c, list, &most, &lanes);
     for (int i = 0; i < count; i++) {

@@ -176,8 +176,8 @@ static void shut(int *fd)
 }
 
 /* What the user said, then what is ours to say. */
-static char **train_args(const choir__compare *c, const choir__entry *e, int64_t microbatches,
-    int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
+static char **train_args(const choir__compare *c, const choir__compare_entry *e,
+    int64_t microbatches, int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
 {
     char **argv = choir__calloc((size_t)c->arg_count + 13, sizeof *argv);
     int n = 0;
@@ -200,7 +200,7 @@ static char **train_args(const choir__compare *c, const choir__entry *e, int64_t
     return argv;
 }
 
-choir_status choir__compare_run(choir__compare *c, const choir__entry *entry,
+choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome)
 {
     char texts[5][CHOIR__MAX_DEVICES * 16 + 32];

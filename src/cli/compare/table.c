@@ -32,7 +32,7 @@ static void list_of(const choir__outcome *o, const char *key, double scale, char
         snprintf(text, 96, "%.0f-%.0f", low, high);
 }
 
-static void fill_row(const choir__entry *e, char cells[COLUMNS][96])
+static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
 {
     int places = e->items_per_s < 99.5 ? 1 : 0;
     snprintf(cells[0], 96, "%.*s", 95, e->text);
@@ -100,7 +100,7 @@ static void print_splits(const choir__compare *c)
         printf(" %8lld", (long long)c->splits[s]);
     printf("\n");
     for (int i = 0; i < c->count; i++) {
-        const choir__entry *e = &c->entries[i];
+        const choir__compare_entry *e = &c->entries[i];
         if (!choir__is_pipeline(e) || e->failed)
             continue;
         printf("%-32s", e->text);
@@ -164,7 +164,7 @@ static void print(json_t *object)
 }
 
 /* Train's summary of the first run, with the rate of all. */
-static void print_entry(const choir__entry *e)
+static void print_entry(const choir__compare_entry *e)
 {
     json_t *o = json_deep_copy(e->runs[0].summary), *runs = json_array();
     for (int r = 0; r < e->run_count; r++)
@@ -179,7 +179,7 @@ static void print_entry(const choir__entry *e)
     print(o);
 }
 
-static void print_entry_splits(const choir__compare *c, const choir__entry *e)
+static void print_entry_splits(const choir__compare *c, const choir__compare_entry *e)
 {
     for (int s = 0; s < c->split_count; s++) {
         if (!e->split_runs[s])
@@ -197,7 +197,7 @@ void choir__compare_json(const choir__compare *c)
 {
     char advice[1024];
     for (int i = 0; i < c->count; i++) {
-        const choir__entry *e = &c->entries[i];
+        const choir__compare_entry *e = &c->entries[i];
         if (e->failed)
             print(json_pack(
                 "{s:s, s:s, s:s}", "event", "failed", "strategy", e->text, "error", e->error));

@@ -39,7 +39,7 @@ static choir_status parse_balanced(const char *text, choir__strategy_options *o)
     return parse_common(text, "strategy dp-balanced", o);
 }
 
-static choir_data_parallel_opts options_of(choir__part *p)
+static choir_data_parallel_opts options_of(choir__cli_part *p)
 {
     const choir__strategy_options *o = &p->job->strategy_options;
     choir_data_parallel_opts opts = choir_data_parallel_defaults();
@@ -51,24 +51,24 @@ static choir_data_parallel_opts options_of(choir__part *p)
     return opts;
 }
 
-static choir_status build(choir__part *p)
+static choir_status build(choir__cli_part *p)
 {
     choir_data_parallel_opts opts = options_of(p);
     p->model = choir_data_parallel(p->run, p->model, opts);
-    choir__part_add_device(p, opts.output_device);
+    choir__cli_part_add_device(p, opts.output_device);
     return CHOIR_OK; /* errors stick to the run */
 }
 
-static choir_status build_balanced(choir__part *p)
+static choir_status build_balanced(choir__cli_part *p)
 {
     choir_data_parallel_opts opts = options_of(p);
     p->model = choir_data_parallel_balanced(p->run, p->model, opts);
-    choir__part_add_device(p, opts.output_device);
+    choir__cli_part_add_device(p, opts.output_device);
     return CHOIR_OK;
 }
 
 /* The micro-batches one behind the other: the global batch. */
-static choir_status whole_batch(choir_scope *step, choir__part *p, choir_batch *whole)
+static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_batch *whole)
 {
     choir_status status = CHOIR_OK;
     size_t n = (size_t)p->micro_count;
@@ -89,7 +89,7 @@ static choir_status whole_batch(choir_scope *step, choir__part *p, choir_batch *
 }
 
 /* The criterion on each micro-batch's slice of the gathered output: (M) losses. */
-static choir_tensor *losses_of(const choir__part *p, choir_tensor *out, choir_tensor *y)
+static choir_tensor *losses_of(const choir__cli_part *p, choir_tensor *out, choir_tensor *y)
 {
     int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;
     choir_tensor **losses = choir__alloc((size_t)count * sizeof(choir_tensor *));
@@ -103,16 +103,16 @@ static choir_tensor *losses_of(const choir__part *p, choir_tensor *out, choir_te
     return all;
 }
 
-static choir_status finish(choir__part *p, choir_tensor *losses)
+static choir_status finish(choir__cli_part *p, choir_tensor *losses)
 {
-    losses = choir__part_scaled(p, losses);
+    losses = choir__cli_part_scaled(p, losses);
     choir_status status = choir_backward(losses);
     p->losses[0] = choir_keep(p->run, losses);
     p->loss_count = 1;
     return status;
 }
 
-static choir_status step_gathered(choir_scope *step, choir__part *p)
+static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
 {
     choir_batch b;
     choir_status status = whole_batch(step, p, &b);
@@ -127,7 +127,7 @@ static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *in
     return choir__model_loss(info, out, target);
 }
 
-static choir_status step_balanced(choir_scope *step, choir__part *p)
+static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 {
     choir__model_info info = p->job->info;
     choir_tensor *in[2];

@@ -47,7 +47,7 @@ static choir_status parse(const char *text, choir__strategy_options *o)
     return status;
 }
 
-static choir_status build(choir__part *p)
+static choir_status build(choir__cli_part *p)
 {
     const choir__strategy_options *o = &p->job->strategy_options;
     choir_ddp_opts opts = o->ddp;

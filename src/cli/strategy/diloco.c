@@ -30,7 +30,7 @@ static choir_status parse_diloco(const char *text, choir__strategy_options *o)
     return status;
 }
 
-static choir_status build_diloco(choir__part *p)
+static choir_status build_diloco(choir__cli_part *p)
 {
     p->model = choir_diloco(p->run, p->net, p->env.group, p->job->strategy_options.diloco);
     return CHOIR_OK; /* errors stick to the run */
@@ -45,7 +45,7 @@ static choir_status parse_local_sgd(const char *text, choir__strategy_options *o
     return choir__options_parse(text, "strategy local-sgd", known);
 }
 
-static choir_status build_local_sgd(choir__part *p)
+static choir_status build_local_sgd(choir__cli_part *p)
 {
     choir_local_sgd_opts opts = p->job->strategy_options.local_sgd;
     choir_status status = CHOIR_OK;
@@ -59,18 +59,18 @@ static choir_status build_local_sgd(choir__part *p)
     return status; /* other errors stick to the run */
 }
 
-static bool together(const choir__part *p)
+static bool together(const choir__cli_part *p)
 {
     return choir_steps_apart(p->model) == 0;
 }
 
-static choir_status meet(choir__part *p)
+static choir_status meet(choir__cli_part *p)
 {
     choir_status status = choir_meet(p->model);
     return status == CHOIR_OK ? choir_device_sync(p->run->device) : status;
 }
 
-static choir_status resumed(choir__part *p)
+static choir_status resumed(choir__cli_part *p)
 {
     return choir__worker_resume(p->model, (int64_t)p->run->next_step);
 }

@@ -12,7 +12,7 @@ static choir_status parse(const char *text, choir__strategy_options *options)
     return choir__options_parse(text, "strategy hogwild", (choir__option[]){{NULL}});
 }
 
-static choir_status build(choir__part *p)
+static choir_status build(choir__cli_part *p)
 {
     choir_hogwild_opts opts = choir_hogwild_defaults();
     opts.group = p->along;
@@ -20,13 +20,13 @@ static choir_status build(choir__part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-static choir_status meet(choir__part *p)
+static choir_status meet(choir__cli_part *p)
 {
     choir_status status = choir_hogwild_exchange(p->net); /* all have put in what they had */
     return status == CHOIR_OK ? choir_device_sync(p->run->device) : status;
 }
 
-static choir_status resumed(choir__part *p)
+static choir_status resumed(choir__cli_part *p)
 {
     return choir__hogwild_restart(p->net, p->env.group);
 }

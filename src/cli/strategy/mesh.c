@@ -19,7 +19,7 @@
 
 /* --- what all of them do, as one strategy --- */
 
-static const choir__dimension *enter(choir__part *p, int d)
+static const choir__dimension *enter(choir__cli_part *p, int d)
 {
     const choir__composition *c = &p->job->composition;
     p->at = &c->dims[d];
@@ -27,7 +27,7 @@ static const choir__dimension *enter(choir__part *p, int d)
     return p->at;
 }
 
-static choir_status build_all(choir__part *p)
+static choir_status build_all(choir__cli_part *p)
 {
     choir_status status = CHOIR_OK;
     for (int d = p->job->composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
@@ -35,7 +35,7 @@ static choir_status build_all(choir__part *p)
     return status;
 }
 
-static choir_status resumed_all(choir__part *p)
+static choir_status resumed_all(choir__cli_part *p)
 {
     choir_status status = CHOIR_OK;
     for (int d = 0; d < p->job->composition.count && status == CHOIR_OK; d++)
@@ -188,7 +188,7 @@ bool choir__composition_inside(const choir__composition *c)
 /* --- meeting --- */
 
 /* The ranks that differ in the dimensions along which micro-batches are dealt. */
-static choir_status find_dealt(choir__part *p)
+static choir_status find_dealt(choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;
     int rest = p->env.rank, stride = 1, color = 0;
@@ -208,7 +208,7 @@ static choir_status find_dealt(choir__part *p)
     return CHOIR_OK;
 }
 
-choir_status choir__part_mesh(choir__part *p)
+choir_status choir__cli_part_mesh(choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;
     const char *names[CHOIR_MESH_MAX_DIMS];

@@ -50,7 +50,7 @@ static choir_status parse(const char *text, choir__strategy_options *o)
                      o->schedule);
 }
 
-static choir_status build(choir__part *p)
+static choir_status build(choir__cli_part *p)
 {
     const choir__strategy_options *o = &p->job->strategy_options;
     choir_pipeline_opts opts = choir_pipeline_defaults();
@@ -70,7 +70,7 @@ static choir_status build(choir__part *p)
 
 static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, void *part)
 {
-    choir__part *p = part;
+    choir__cli_part *p = part;
     const choir__model_info *info = &p->job->info;
     choir_batch b;
     choir_status status = choir_loader_next(p->loader, micro, &b);
@@ -78,10 +78,10 @@ static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, vo
         return choir_fail(micro, status, "%s", choir_error_message());
     choir_tensor *loss =
         choir__model_loss(info, choir__model_forward(info, model, b.x, b.y), b.y);
-    return choir__part_scaled(p, loss);
+    return choir__cli_part_scaled(p, loss);
 }
 
-static choir_status step_pipeline(choir_scope *step, choir__part *p)
+static choir_status step_pipeline(choir_scope *step, choir__cli_part *p)
 {
     p->loss_count = p->micro_count;
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);

@@ -89,7 +89,7 @@ bool choir__strategy_is_whole(const choir__job *job)
     return true;
 }
 
-choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)
+choir_status choir__strategy_plain_step(choir_scope *step, choir__cli_part *p)
 {
     const choir__model_info *info = &p->job->info;
     choir_status status = CHOIR_OK;
@@ -99,7 +99,7 @@ choir_status choir__strategy_plain_step(choir_scope *step, choir__part *p)
         status = choir_loader_next(p->loader, micro, &b);
         if (status == CHOIR_OK) {
             choir_tensor *out = choir__model_forward(info, p->model, b.x, b.y);
-            choir_tensor *loss = choir__part_scaled(p, choir__model_loss(info, out, b.y));
+            choir_tensor *loss = choir__cli_part_scaled(p, choir__model_loss(info, out, b.y));
             status = choir_backward(loss);
             p->losses[m] = choir_keep(p->run, loss);
         }
@@ -118,7 +118,7 @@ static choir_status parse_single(const char *text, choir__strategy_options *opti
     return choir__options_parse(text, "strategy single", (choir__option[]){{NULL}});
 }
 
-static choir_status build_single(choir__part *p)
+static choir_status build_single(choir__cli_part *p)
 {
     (void)p;
     return CHOIR_OK;

@@ -42,7 +42,7 @@ typedef struct choir__strategy_options {
 } choir__strategy_options;
 
 /* A process's part of a job, as far as a strategy sees it. */
-typedef struct choir__part {
+typedef struct choir__cli_part {
     const struct choir__job *job;
     choir_env env;
     choir_mesh *mesh;  /* of a composition; else NULL */
@@ -67,7 +67,7 @@ typedef struct choir__part {
     choir_tensor **losses;
     int64_t loss_count;
     double started, busy_before[CHOIR__MAX_DEVICES]; /* where the devices' figures begin */
-} choir__part;
+} choir__cli_part;
 
 typedef enum choir__spread {
     CHOIR__ONE_DEVICE,     /* one process with the first device */
@@ -93,21 +93,21 @@ struct choir__strategy {
     int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
     /* Wraps part->model, before there is an optimizer or a loader. What is evaluated is net
      * unless it says otherwise. */
-    choir_status (*build)(choir__part *part);
+    choir_status (*build)(choir__cli_part *part);
     /* Forward and backward of this process's micro-batches; fills in part->losses. Of a
      * composition one may have its own, the others choir__strategy_plain_step. */
-    choir_status (*step)(choir_scope *step, choir__part *part);
+    choir_status (*step)(choir_scope *step, choir__cli_part *part);
     /* The same where there are several ranks; NULL: it is of one process alone. */
     const choir__strategy *over_ranks;
     /* NULL: ranks step together. Else each steps by itself, on the mean of its own losses, and
      * waits for the others only where they meet: before validation, a checkpoint, and the end.
      * All are here; makes net the same on all. */
-    choir_status (*meet)(choir__part *part);
+    choir_status (*meet)(choir__cli_part *part);
     /* Whether they have just met, by the strategy's own doing: then all is due that was since
      * they met last, and in between nothing is. NULL: they never do. */
-    bool (*together)(const choir__part *part);
+    bool (*together)(const choir__cli_part *part);
     /* All ranks have read weights from a checkpoint; NULL: nothing to be done. */
-    choir_status (*resumed)(choir__part *part);
+    choir_status (*resumed)(choir__cli_part *part);
 };
 
 /* The registry, ended by NULL. */
@@ -147,7 +147,7 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text);
 bool choir__composition_inside(const choir__composition *c);
 
 /* A group a dimension, and the ranks that micro-batches are dealt to. Collective. */
-choir_status choir__part_mesh(choir__part *part);
+choir_status choir__cli_part_mesh(choir__cli_part *part);
 
 /* --- jobs --- */
 
@@ -159,15 +159,15 @@ int choir__strategy_dealt(const struct choir__job *job);
 int64_t choir__strategy_microbatches(const struct choir__job *job);
 
 /* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
-void choir__part_add_device(choir__part *part, choir_device *device);
+void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 
 /* Whether a process's device holds all of the model and of its micro-batches. */
 bool choir__strategy_is_whole(const struct choir__job *job);
 
 /* Where backward starts: the loss, scaled if gradients are. */
-choir_tensor *choir__part_scaled(const choir__part *part, choir_tensor *loss);
+choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);
 
 /* What a step is where each micro-batch is plain code: forward and backward, one by one. */
-choir_status choir__strategy_plain_step(choir_scope *step, choir__part *part);
+choir_status choir__strategy_plain_step(choir_scope *step, choir__cli_part *part);
 
 #endif

@@ -11,7 +11,7 @@ static choir_status parse(const char *text, choir__strategy_options *o)
     return choir__options_parse(text, "strategy tp", (choir__option[]){{NULL}});
 }
 
-static choir_status build(choir__part *p)
+static choir_status build(choir__cli_part *p)
 {
     p->model =
         choir_tensor_parallel(p->run, p->model, p->along, choir_tensor_parallel_defaults());
