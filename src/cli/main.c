@@ -1,14 +1,9 @@
 /* choir COMMAND ...: finds the command and runs it. */
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
 
@@ -28,30 +23,6 @@ static const struct command {
     {"info", choir__cli_info, "version, backends, devices"},
 };
 
-static double started; /* on choir__now()'s clock */
-
-double choir__cli_uptime(void)
-{
-    return choir__now() - started;
-}
-
-int choir__cli_fail(void)
-{
-    fprintf(stderr, "choir: %s\n", choir_error_message());
-    return CHOIR__EXIT_FAILED;
-}
-
-int choir__cli_usage(const char *command, const char *format, ...)
-{
-    va_list args;
-    fprintf(stderr, "choir %s: ", command);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fprintf(stderr, "; 'choir %s --help' tells more\n", command);
-    return CHOIR__EXIT_USAGE;
-}
-
 int choir__cli_unknown(const char *command, char **argv)
 {
     const char *next =
@@ -59,32 +30,6 @@ int choir__cli_unknown(const char *command, char **argv)
     bool inside = next && next[0] == '-' && next[1] == optopt && optopt;
     return choir__cli_usage(
         command, "there is no option '%s'", inside ? next : argv[optind - 1]);
-}
-
-choir_status choir__cli_flush(void)
-{
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
-        errno ? strerror(errno) : "some of it was lost");
-}
-
-/* Beside the command: bin/../share where it is installed, build/share where it was built. */
-const char *choir__cli_own_text(void)
-{
-    static const char *const places[] = {"../share/choir/choir.txt", "share/choir/choir.txt"};
-    static char path[PATH_MAX + 32];
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
-    while (length > 0 && path[length - 1] != '/')
-        length--;
-    for (size_t i = 0; i < CHOIR_COUNT(places) && length > 0; i++) {
-        strcpy(path + length, places[i]);
-        if (access(path, R_OK) == 0)
-            return path;
-    }
-    choir__error(CHOIR_ERR_IO, "the text that comes with Choir is missing; name a text file");
-    return NULL;
 }
 
 static void help(FILE *out)
@@ -107,9 +52,7 @@ static int written(int status)
 
 int main(int argc, char **argv)
 {
-    struct timespec cpu; /* what exec and linking took, before main: CPU time is close to it */
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
+    choir__cli_start();
     if (argc < 2) {
         fprintf(stderr, "choir: a command is wanted; 'choir --help' lists them\n");
         return CHOIR__EXIT_USAGE;

@@ -17,15 +17,6 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 
-void choir__cli_notes(const char *command, const char *notes)
-{
-    for (const char *at = notes; *at;) {
-        int length = (int)strcspn(at, "\n");
-        fprintf(stderr, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
-        at += length + (at[length] == '\n');
-    }
-}
-
 static bool is_folder(const char *path)
 {
     struct stat s;

@@ -112,10 +112,6 @@ struct choir__strategy {
 
 /* The registry, ended by NULL. */
 extern const choir__strategy *const choir__strategies[];
-extern const choir__strategy choir__strategy_single, choir__strategy_dp,
-    choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_fsdp, choir__strategy_tp,
-    choir__strategy_mp, choir__strategy_pipeline, choir__strategy_hogwild,
-    choir__strategy_diloco, choir__strategy_local_sgd;
 
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);

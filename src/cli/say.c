@@ -1,0 +1,44 @@
+/* Messages of the command, on standard error: see say.h. */
+#include "cli/say.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+int choir__cli_fail(void)
+{
+    fprintf(stderr, "choir: %s\n", choir_error_message());
+    return CHOIR__EXIT_FAILED;
+}
+
+int choir__cli_usage(const char *command, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "choir %s: ", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "; see 'choir %s --help'\n", command);
+    return CHOIR__EXIT_USAGE;
+}
+
+void choir__cli_notes(const char *command, const char *notes)
+{
+    for (const char *at = notes; *at;) {
+        int length = (int)strcspn(at, "\n");
+        fprintf(stderr, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
+        at += length + (at[length] == '\n');
+    }
+}
+
+choir_status choir__cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
+        errno ? strerror(errno) : "some of the output was lost");
+}
