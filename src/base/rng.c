@@ -1,14 +1,14 @@
 /* Keys for the counter-based generator, and PyTorch's own generator for its permutations. */
 #include "base/rng.h"
 
+#include "base/hash.h"
+
 uint64_t choir__key(uint64_t seed, const char *name)
 {
-    uint64_t h = 0xCBF29CE484222325u;
+    uint64_t hash = CHOIR__HASH_SEED;
     for (int i = 0; i < 8; i++)
-        h = (h ^ ((seed >> (8 * i)) & 0xFF)) * 0x100000001B3u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001B3u;
-    return choir__mix(h, 0);
+        hash = choir__hash_step(hash, (seed >> (8 * i)) & 0xFF);
+    return choir__mix(choir__hash_text(hash, name), 0);
 }
 
 void choir__mt_seed(choir__mt19937 *mt, uint32_t seed)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 void choir__group_waits(choir_group *group, const choir_device *device)
 {
     choir__queue_wait_event(choir__group_queue(group), choir__queue_record(device->queue));
@@ -23,8 +25,7 @@ static void hash_tensor(const char *name, choir_tensor *t, void *arg)
 {
     uint64_t *h = arg;
     char *text = choir__format("%s %s", name, choir__shape_text(t->shape));
-    for (const char *c = text; *c; c++)
-        *h = (*h ^ (unsigned char)*c) * 0x100000001B3u;
+    *h = choir__hash_text(*h, text);
     free(text);
 }
 
@@ -49,7 +50,7 @@ static choir_status check_same_model(
     choir_group *group, choir_module *module, const char *strategy)
 {
     int world = choir_group_world(group);
-    uint64_t mine = 0xCBF29CE484222325u, *all = choir__calloc((size_t)world, sizeof *all);
+    uint64_t mine = CHOIR__HASH_SEED, *all = choir__calloc((size_t)world, sizeof *all);
     choir__module_visit_named(module, true, hash_tensor, &mine);
     choir_status status = choir_group_all_gather(group, &mine, all, 1, CHOIR_I64, NULL);
     for (int r = 0; r < world && status == CHOIR_OK; r++)

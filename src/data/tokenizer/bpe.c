@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "data/tokenizer/models.h"
 
 enum { SCANNED = 32, CACHE_SLOTS = 1 << 14, CACHED_BYTES = 23, CACHED_IDS = 10 };
@@ -218,10 +219,8 @@ static const char *encode_word(
     size_t bytes = (size_t)(end - at), before_word = ids->count;
     cache_slot *slot = NULL;
     if (bytes < CACHED_BYTES) {
-        uint64_t h = CHOIR__HASH_SEED;
-        for (size_t i = 0; i < bytes; i++)
-            h = choir__hash_step(h, (unsigned char)at[i]);
-        slot = &w->cache[choir__hash_end(h) & (CACHE_SLOTS - 1)];
+        uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, at, bytes);
+        slot = &w->cache[choir__hash_slot(hash, CACHE_SLOTS)];
         if (slot->count && slot->bytes == bytes && !memcmp(slot->word, at, bytes)) {
             choir__ids_add_all(ids, slot->id, slot->count);
             return NULL;

@@ -51,16 +51,8 @@ const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes);
 int64_t choir__vocab_index(choir__vocab *v, int64_t id);
 int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes);
 
-/* The same hash, a byte at a time: for texts that grow. */
-#define CHOIR__HASH_SEED 0xcbf29ce484222325u
-static inline uint64_t choir__hash_step(uint64_t h, unsigned char byte)
-{
-    return (h ^ byte) * 0x100000001b3u;
-}
-static inline uint64_t choir__hash_end(uint64_t h)
-{
-    return h ^ h >> 29;
-}
+/* Like choir__vocab_find, for callers that extend the text's hash (base/hash.h) as the text
+ * grows. */
 int64_t choir__vocab_find_hashed(
     const choir__vocab *v, uint64_t hash, const char *text, size_t bytes);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "data/tokenizer/models.h"
 
 #define UNKNOWN_PENALTY 10.0
@@ -46,8 +47,7 @@ static void extend(const unigram *t, const char *word, size_t n, size_t i, node 
         hash = choir__hash_step(hash, (unsigned char)word[i + length - 1]);
         if (i + length < n && ((unsigned char)word[i + length] & 0xC0) == 0x80)
             continue; /* in the middle of a character */
-        int64_t id =
-            choir__vocab_find_hashed(&t->keys, choir__hash_end(hash), word + i, length);
+        int64_t id = choir__vocab_find_hashed(&t->keys, hash, word + i, length);
         if (id < 0 || !isfinite(t->score[id]))
             continue;
         single |= length == one;

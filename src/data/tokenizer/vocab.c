@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "data/tokenizer/tokenizer.h"
 
 void choir__ids_add(choir__ids *ids, int32_t id)
@@ -79,18 +80,11 @@ const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes)
     return v->texts.data + v->at[id] - 1;
 }
 
-static uint64_t hash_of(const char *text, size_t bytes)
-{
-    uint64_t h = CHOIR__HASH_SEED;
-    for (size_t i = 0; i < bytes; i++)
-        h = choir__hash_step(h, (unsigned char)text[i]);
-    return choir__hash_end(h);
-}
-
 int64_t choir__vocab_find_hashed(
     const choir__vocab *v, uint64_t hash, const char *text, size_t bytes)
 {
-    for (size_t i = (size_t)hash & (v->slots - 1); v->slot[i]; i = (i + 1) & (v->slots - 1)) {
+    size_t i = choir__hash_slot(hash, v->slots);
+    for (; v->slot[i]; i = (i + 1) & (v->slots - 1)) {
         int64_t id = (int64_t)v->slot[i] - 1;
         if (v->length[id] == bytes && !memcmp(v->texts.data + v->at[id] - 1, text, bytes))
             return id;
@@ -100,18 +94,19 @@ int64_t choir__vocab_find_hashed(
 
 int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes)
 {
-    return choir__vocab_find_hashed(v, hash_of(text, bytes), text, bytes);
+    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, text, bytes);
+    return choir__vocab_find_hashed(v, hash, text, bytes);
 }
 
 int64_t choir__vocab_index(choir__vocab *v, int64_t id)
 {
     size_t bytes;
     const char *text = choir__vocab_text(v, id, &bytes);
-    uint64_t hash = hash_of(text, bytes);
+    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, text, bytes);
     int64_t old = choir__vocab_find_hashed(v, hash, text, bytes);
     if (old >= 0)
         return old;
-    size_t i = (size_t)hash & (v->slots - 1);
+    size_t i = choir__hash_slot(hash, v->slots);
     while (v->slot[i])
         i = (i + 1) & (v->slots - 1);
     v->slot[i] = (uint32_t)id + 1;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "data/tokenizer/models.h"
 
 typedef struct wordpiece {
@@ -51,7 +52,7 @@ static int64_t longest_at(const wordpiece *t, const char *spelled, size_t bytes,
         hash = choir__hash_step(hash, (unsigned char)spelled[n - 1]);
         if (n < bytes && ((unsigned char)spelled[n] & 0xC0) == 0x80)
             continue;
-        int64_t id = choir__vocab_find_hashed(&t->keys, choir__hash_end(hash), spelled, n);
+        int64_t id = choir__vocab_find_hashed(&t->keys, hash, spelled, n);
         if (id >= 0) {
             found = id;
             *used = n;

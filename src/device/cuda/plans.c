@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 enum { CHAINS = 1024 };
 
 typedef struct entry {
@@ -23,11 +25,11 @@ struct choir__plans {
 
 static uint64_t hash_of(const void *problem, size_t bytes)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a, a word at a time */
+    uint64_t hash = CHOIR__HASH_SEED; /* a word at a time */
     for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
         uint32_t word;
         memcpy(&word, (const char *)problem + i, sizeof word);
-        hash = (hash ^ word) * 1099511628211u;
+        hash = choir__hash_step(hash, word);
     }
     return hash;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "optim/optim.h"
 
 choir_local_sgd_opts choir_local_sgd_defaults(void)
@@ -158,8 +159,7 @@ static void survey_tensor(const char *name, choir_tensor *t, void *arg)
     const choir__worker *w = s->worker;
     const choir_device *home = w->base.run->device;
     char *text = choir__format("%s %s", name, choir__shape_text(t->shape));
-    for (const char *c = text; *c; c++)
-        s->model = (s->model ^ (unsigned char)*c) * 0x100000001B3u;
+    s->model = choir__hash_text(s->model, text);
     free(text);
     if (s->status != CHOIR_OK || t->poisoned)
         return;
@@ -300,7 +300,7 @@ static void close_worker(void *arg)
 static choir_status join(choir__worker *w, choir_ddp_opts ddp)
 {
     choir_scope *run = w->base.run;
-    struct survey s = {w, 0xCBF29CE484222325u, choir_scope_status(run)};
+    struct survey s = {w, CHOIR__HASH_SEED, choir_scope_status(run)};
     if (s.status == CHOIR_OK)
         choir_module_visit(w->module, true, survey_tensor, &s);
     if (s.status == CHOIR_OK)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "comm/far.h"
 #include "device/recording.h"
 
@@ -113,12 +114,6 @@ struct layout {
     uint64_t model;
 };
 
-static void hash(uint64_t *h, const char *text)
-{
-    for (const char *c = text; *c; c++)
-        *h = (*h ^ (unsigned char)*c) * 0x100000001B3u;
-}
-
 static choir_status check_piece(
     const choir__hogwild *h, const char *name, const choir_tensor *t, bool parameter)
 {
@@ -153,10 +148,9 @@ static void add_piece(const char *name, choir_tensor *t, void *arg)
         .offset = h->bytes,
         .bytes = bytes};
     h->bytes += (bytes + CHOIR__HOGWILD_LINE - 1) & ~(size_t)(CHOIR__HOGWILD_LINE - 1);
-    hash(&l->model, name);
+    l->model = choir__hash_text(l->model, name);
     for (int i = 0; i < t->shape.ndim; i++)
-        l->model =
-            (l->model ^ (uint64_t)(t->shape.dim[i] * 31 + t->stride[i])) * 0x100000001B3u;
+        l->model = choir__hash_step(l->model, (uint64_t)(t->shape.dim[i] * 31 + t->stride[i]));
 }
 
 static void close_hogwild(void *arg)
@@ -188,7 +182,7 @@ static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_
 {
     choir__hogwild *h = choir__calloc(1, sizeof *h);
     *h = (choir__hogwild){.module = module, .bytes = CHOIR__HOGWILD_LINE};
-    struct layout l = {h, choir_scope_status(module->run), 0xCBF29CE484222325u};
+    struct layout l = {h, choir_scope_status(module->run), CHOIR__HASH_SEED};
     choir_module_visit(module, true, add_piece, &l);
     if (l.status != CHOIR_OK) {
         free(h->pieces);

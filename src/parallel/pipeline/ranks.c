@@ -7,21 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "parallel/pipeline/pipeline.h"
-
-static uint64_t add(uint64_t h, const void *data, size_t bytes)
-{
-    for (const unsigned char *c = data; bytes--; c++)
-        h = (h ^ *c) * 0x100000001B3u;
-    return h;
-}
 
 static uint64_t add_text(uint64_t h, const char *text)
 {
-    return text ? add(h, text, strlen(text) + 1) : add(h, "none", 4);
+    return text ? choir__hash_bytes(h, text, strlen(text) + 1) : choir__hash_text(h, "none");
 }
-
-static const uint64_t NOTHING = 0xCBF29CE484222325u;
 
 static void add_tensor(const char *name, choir_tensor *t, void *arg)
 {
@@ -33,14 +25,16 @@ static void add_tensor(const char *name, choir_tensor *t, void *arg)
 void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS])
 {
     char machine[CHOIR__SIGNATURE] = "";
-    uint64_t options = add_text(add_text(NOTHING, p->schedule), p->cuts), model = NOTHING;
-    options = add(options, &p->chunks, sizeof p->chunks);
+    uint64_t options = add_text(add_text(CHOIR__HASH_SEED, p->schedule), p->cuts),
+             model = CHOIR__HASH_SEED;
+    options = choir__hash_bytes(options, &p->chunks, sizeof p->chunks);
     choir_module_visit(p->module, true, add_tensor, &model);
     choir__device_signature(p->base.run->device, machine);
     digests[0] = (choir__digest){options, "schedules, chunks or cuts"};
     digests[1] = (choir__digest){model, "models"};
     digests[2] = (choir__digest){p->base.run->seed, "seeds"};
-    digests[3] = (choir__digest){add_text(NOTHING, machine), "processors or libraries"};
+    digests[3] =
+        (choir__digest){add_text(CHOIR__HASH_SEED, machine), "processors or libraries"};
 }
 
 static choir_status agree_on_options(choir__pipeline *p)
@@ -75,7 +69,7 @@ static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint
 {
     for (int64_t i = 0; i < count; i++) {
         double loss = choir_item(losses[i]);
-        *h = add(*h, &loss, sizeof loss);
+        *h = choir__hash_bytes(*h, &loss, sizeof loss);
         if (choir_scope_status(losses[i]->scope) != CHOIR_OK)
             return choir_scope_status(losses[i]->scope);
     }
@@ -85,13 +79,15 @@ static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint
 choir_status choir__pipeline_agree(
     choir__pipeline *p, choir_tensor *const *losses, int64_t count)
 {
-    uint64_t ops = add(NOTHING, &p->ops, sizeof p->ops), values = NOTHING;
+    uint64_t ops = choir__hash_bytes(CHOIR__HASH_SEED, &p->ops, sizeof p->ops),
+             values = CHOIR__HASH_SEED;
     for (int i = 0; i < p->ops; i++)
-        ops = add(add_text(ops, p->paths[i]), &p->crossing[i], sizeof p->crossing[i]);
+        ops = choir__hash_bytes(
+            add_text(ops, p->paths[i]), &p->crossing[i], sizeof p->crossing[i]);
     for (int u = 0; u < p->use_count; u++) {
         const choir__op_use *use = &p->uses[u];
         ops = add_text(ops, use->tensor->param ? use->tensor->param->name : "");
-        ops = add(ops, &use->op, sizeof use->op);
+        ops = choir__hash_bytes(ops, &use->op, sizeof use->op);
     }
     choir_status status = hash_losses(losses, count, &values);
     if (status == CHOIR_OK)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 enum { BUCKETS = 512, MOST = 1024 };
 
 typedef struct entry {
@@ -91,10 +93,11 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
     return !dnnl_memory_desc_init_by_strides(md, ndims, d, type, s);
 }
 
-/* Keys are arrays of int64. */
+/* Keys are arrays of int64: hashing a word at a time keeps the look-up short, which every
+ * product needs, and the shift brings high bits down to those that choose the bucket. */
 static uint64_t hash_of(const void *key, size_t bytes)
 {
-    uint64_t hash = 0xcbf29ce484222325u, word;
+    uint64_t hash = CHOIR__HASH_SEED, word;
     for (size_t at = 0; at + sizeof word <= bytes; at += sizeof word) {
         memcpy(&word, (const char *)key + at, sizeof word);
         hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
