@@ -23,7 +23,7 @@
 #include "base/base.h"
 #include "median.h"
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { WARM_UP = 5, MOST_RUNS = 15, LEAST_RUNS = 3, MOST_STEPS = 2000 };
 static const double RUN_SECONDS = 0.2, RESNET_FLOPS = 3 * 2 * 4.089e9;

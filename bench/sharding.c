@@ -21,7 +21,7 @@
 #include "base/base.h"
 #include "nn/models/models.h"
 #include "nn/module.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { MOST_RANKS = 16, MOST_ROUNDS = 32, MOST_STEPS = 64, WARM_UP = 3 };
 

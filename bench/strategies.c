@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "median.h"
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/run.h"
 
 enum { MOST_DEVICES = 16, MOST_MICROS = 128, MOST_ROUNDS = 64, WARM_UP = 5 };
 

@@ -10,7 +10,7 @@
 #include <choir/autograd.h>
 
 #include "scopes_fixture.h"
-#include "tensor/tensor.h"
+#include "tensor/segment.h"
 
 enum { AGAIN_MOST = 512 };
 

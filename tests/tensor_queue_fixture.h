@@ -9,7 +9,7 @@
 #include <choir/choir.h>
 
 #include "multi/ranks.h"
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 enum { PATIENCE = 60 }; /* seconds */
 

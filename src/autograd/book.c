@@ -21,10 +21,10 @@ choir__book *choir__book_new(
         }
     book->bucket_cap = (size_t)25 << 20;
     book->first_cap = (size_t)1 << 20;
-    if (!run->books)
+    if (!choir__run_of(run)->books)
         choir__on_close(run, choir__books_close, run);
-    book->next = run->books;
-    run->books = book;
+    book->next = choir__run_of(run)->books;
+    choir__run_of(run)->books = book;
     return book;
 }
 
@@ -69,7 +69,7 @@ void choir__book_free(choir__book *book)
         p->grad = NULL; /* a view of what was here */
         p->has_grad = false;
     }
-    choir__book **link = &book->run->books;
+    choir__book **link = &choir__run_of(book->run)->books;
     while (*link != book)
         link = &(*link)->next;
     *link = book->next;
@@ -81,8 +81,8 @@ void choir__book_free(choir__book *book)
 void choir__books_close(void *arg)
 {
     choir_scope *run = arg;
-    while (run->books)
-        choir__book_free(run->books);
+    while (choir__run_of(run)->books)
+        choir__book_free(choir__run_of(run)->books);
 }
 
 /* --- one backward --- */

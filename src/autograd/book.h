@@ -24,7 +24,8 @@
 #define CHOIR_BOOK_H
 
 #include "comm/pattern/tree.h"
-#include "tensor/tensor.h"
+#include "tensor/op.h"
+#include "tensor/run.h"
 
 typedef struct choir__book choir__book;
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 /* f at inputs whose memory is x's, with input `which` replaced by values. */
 static double value_at(choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg)

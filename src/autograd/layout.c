@@ -112,7 +112,7 @@ static choir_status lay_out(choir__book *book)
         book->buckets[b].offset = book->level_bytes;
         book->level_bytes += (size_t)book->buckets[b].count * sizeof(float);
     }
-    book->layout = ++book->run->layouts; /* no two books have the same */
+    book->layout = ++choir__run_of(book->run)->layouts; /* no two books have the same */
     book->laid_out = true;
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];

@@ -68,13 +68,13 @@ static void each_use(choir__walk *w, choir_scope *scope,
 void choir__look_book_rest(choir_scope *run)
 {
     int count = 0;
-    for (choir__param *p = run->params; p; p = p->next)
+    for (choir__param *p = choir__run_of(run)->params; p; p = p->next)
         count += !p->book;
     if (!count)
         return;
     choir__param **rest = choir__calloc((size_t)count, sizeof(choir__param *));
     int at = count; /* the list has the newest first */
-    for (choir__param *p = run->params; p; p = p->next)
+    for (choir__param *p = choir__run_of(run)->params; p; p = p->next)
         if (!p->book)
             rest[--at] = p;
     choir__books_make(run, rest, count);

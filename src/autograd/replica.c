@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "autograd/book.h"
+#include "tensor/launch.h"
 
 choir__param *choir__param_replica(choir__param *p, choir_device *device)
 {

@@ -4,6 +4,9 @@
  * In a split walk (walk.h) gradients of parameters are put off: they are made in scratch memory
  * and noted, since the book's leaf of this micro-batch opens later. */
 #include "autograd/sink.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 #include <choir/autograd.h>
 

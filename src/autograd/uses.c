@@ -2,6 +2,7 @@
  * ones first found holding the sum, and rows of tables are added to that. Uses on other stages
  * of a pipeline lie in books of other devices, and come here first; their sum is the same. */
 #include "autograd/layout.h"
+#include "tensor/launch.h"
 
 #include <stdlib.h>
 

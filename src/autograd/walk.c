@@ -9,6 +9,9 @@
 
 #include "autograd/look.h"
 #include "autograd/sink.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 /* --- one record --- */
 
@@ -247,7 +250,7 @@ static choir_status open_walk(
         status = choir__look_reached(w);
     if (status != CHOIR_OK)
         return choir__scope_fail(root->scope, status);
-    choir__look_book_rest(root->scope->run);
+    choir__look_book_rest(&root->scope->run->base);
     return set_root_grad(root, grad);
 }
 

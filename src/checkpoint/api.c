@@ -6,7 +6,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 struct choir_checkpoint {
     char *dir;

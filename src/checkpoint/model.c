@@ -5,7 +5,7 @@
 
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static char *joined(char *a, char *b)
 {

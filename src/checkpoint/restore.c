@@ -4,7 +4,7 @@
 
 #include "checkpoint/numbers.h"
 #include "checkpoint/stored.h"
-#include "tensor/tensor.h"
+#include "tensor/strategy.h"
 
 /* --- regions --- */
 

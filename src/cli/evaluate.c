@@ -9,7 +9,8 @@
 #include "comm/pattern/tree.h"
 #include "data/dataset.h"
 #include "data/prefetch.h"
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/scope.h"
 
 enum { AHEAD = 3 }; /* batches read ahead */
 

@@ -13,7 +13,7 @@
 #include "cli/documents.h"
 #include "cli/saved.h"
 #include "cli/trainer.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static int descending(const void *a, const void *b)
 {

@@ -6,7 +6,7 @@
 #include <choir/autograd.h>
 
 #include "cli/trainer.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample, int64_t n)
 {

@@ -11,7 +11,7 @@
 #include "comm/group.h"
 #include "comm/pattern/tree.h"
 #include "parallel/env.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static choir_status take_device(choir__cli_part *p, choir_device *device)
 {

@@ -17,7 +17,7 @@
 #include "cli/amp.h"
 #include "cli/part.h"
 #include "comm/pattern/tree.h"
-#include "tensor/tensor.h"
+#include "tensor/run.h"
 
 enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
@@ -300,7 +300,7 @@ static choir_status resume(trainer *t)
     t->step = s.step;
     t->best = s.best_loss;
     t->last_eval = s.eval_loss;
-    t->part.run->next_step = (uint64_t)s.step;
+    choir__run_of(t->part.run)->next_step = (uint64_t)s.step;
     choir_loader_seek(t->part.loader, s.step * t->part.micro_count);
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);

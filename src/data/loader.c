@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
-#include "tensor/tensor.h"
+#include "tensor/run.h"
 
 struct choir_loader {
     choir_scope *run;
@@ -147,7 +147,7 @@ static choir_status make(choir_loader *l)
 choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_loader_opts opts)
 {
     choir_loader *l = choir__calloc(1, sizeof *l);
-    l->run = run->run;
+    l->run = &run->run->base;
     l->dataset = dataset;
     l->opts = opts;
     choir__on_close(l->run, close_loader, l);
@@ -164,7 +164,7 @@ choir_loader *choir_loader_shuffled(
 {
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch_size;
-    opts.seed = run->run->seed;
+    opts.seed = run->run->base.seed;
     return choir_loader_new(run, dataset, opts);
 }
 

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 struct choir__module_hook {
     choir_module_hooks hooks;
@@ -83,8 +85,8 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     p->init_kind = (int)init.kind;
     p->init_a = init.a;
     p->init_b = init.b;
-    p->next = run->params;
-    run->params = p;
+    p->next = choir__run_of(run)->params;
+    choir__run_of(run)->params = p;
 }
 
 void choir_module_tie(
@@ -281,12 +283,12 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     bool poisoned = false; /* before: then another module is to blame */
     for (int i = 0; i < count; i++)
         poisoned |= in[i] && in[i]->poisoned;
-    choir_module *caller = m->run->at;
-    m->run->at = m;
+    choir_module *caller = choir__run_of(m->run)->at;
+    choir__run_of(m->run)->at = m;
     choir__segment *segment = m->recompute ? choir__recompute_begin(in, count) : NULL;
     choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
     choir__segment_end(segment, y);
-    m->run->at = caller;
+    choir__run_of(m->run)->at = caller;
     if (y->poisoned && !poisoned && *m->path)
         choir__scope_blame(y->scope, m->path);
     return y;

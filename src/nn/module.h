@@ -4,6 +4,8 @@
 
 #include <choir/nn.h>
 #include "autograd/book.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 typedef enum choir__entry_kind {
     CHOIR__CHILD,

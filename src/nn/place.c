@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "nn/module.h"
+#include "tensor/launch.h"
 
 /* Whether gradients are on their way into the parameter's book: then it cannot leave. */
 choir_status choir__param_can_move(const choir__param *p)
@@ -41,7 +42,7 @@ choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copi
     if (!choir__is_dense(t) || t->offset)
         return choir__error(CHOIR_ERR_STATE, "a view cannot be moved to %s by itself",
             choir_device_name(device));
-    choir__step_forget(t->scope->run); /* its list names the old memory */
+    choir__step_forget(t->scope); /* its list names the old memory */
     choir_tensor old = *t;
     if (!choir__tensor_allocate(t, device)) {
         t->storage = old.storage;

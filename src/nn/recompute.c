@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "nn/module.h"
+#include "tensor/segment.h"
 
 void choir_module_recompute(choir_module *m, bool on)
 {

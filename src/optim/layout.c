@@ -14,6 +14,8 @@
 
 #include "base/rng.h"
 #include "optim/optim.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
 {
@@ -222,7 +224,7 @@ choir_status choir__optim_lay_out(choir_optim *o)
         if (!give_memory(o, &o->parts[i]))
             return no_memory(o->parts[i].device);
     o->row_count = rows;
-    if (o->part_count > 1 || o->parts[0].device != home || o->run->sharers) {
+    if (o->part_count > 1 || o->parts[0].device != home || choir__run_of(o->run)->sharers) {
         o->rows = choir__storage_new(home, (size_t)(2 * rows + 1) * sizeof(double));
         if (!o->rows)
             return no_memory(home);

@@ -9,6 +9,7 @@
  * Devices step beside each other. They meet only to clip: the rows' sums come to the run's
  * device, which adds them and sends the factor back. */
 #include "optim/optim.h"
+#include "tensor/launch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -178,7 +179,7 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
     choir_status status = CHOIR_OK;
     choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
-    if (o->run->sharers && zero.n)
+    if (choir__run_of(o->run)->sharers && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
         rows[i] = bring_rows(o, &o->parts[i], kinds);
@@ -191,7 +192,8 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
             (size_t)s->count * sizeof(double));
     }
     free(rows);
-    for (choir__sharer *s = o->run->sharers; s && status == CHOIR_OK; s = s->next)
+    for (choir__sharer *s = choir__run_of(o->run)->sharers; s && status == CHOIR_OK;
+         s = s->next)
         status = s->sum(s->arg, o->run->device, o->rows->data, kinds * o->row_count);
     return status;
 }
@@ -335,17 +337,18 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    if (o->kind == CHOIR__LAMB && o->run->sharers &&
+    if (o->kind == CHOIR__LAMB && choir__run_of(o->run)->sharers &&
         (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
         return choir__scope_fail(o->run, status);
-    for (int i = 0; i < o->part_count && !(o->kind == CHOIR__LAMB && o->run->sharers); i++)
+    for (int i = 0;
+         i < o->part_count && !(o->kind == CHOIR__LAMB && choir__run_of(o->run)->sharers); i++)
         launch_part(o, &o->parts[i], inverse != NULL);
     for (int i = 0; i < o->part_count && o->offload && o->kind == CHOIR__LAMB; i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);
-    for (choir__step_watcher *w = o->run->watchers; w; w = w->next)
+    for (choir__step_watcher *w = choir__run_of(o->run)->watchers; w; w = w->next)
         w->updated(w->arg);
     return CHOIR_OK;
 }
@@ -419,7 +422,7 @@ void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, voi
         if (s->top)
             visit_state("max_exp_avg_sq", s, s->top, visit, arg);
     }
-    for (choir__state_keeper *k = o->run->keepers; k; k = k->next)
+    for (choir__state_keeper *k = choir__run_of(o->run)->keepers; k; k = k->next)
         k->visit(k->arg, visit, arg);
 }
 

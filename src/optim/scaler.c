@@ -16,6 +16,8 @@
 #include <stdlib.h>
 
 #include "optim/optim.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 typedef enum progress { READY, UNSCALED, STEPPED } progress;
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "parallel/ranks.h"
+#include "tensor/launch.h"
 
 /* Bytes a broadcast, of buffers as PyTorch's. Parameters have large ones among them, which need
  * no company, and what a block took would stay with the pool. */

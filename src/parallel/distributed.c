@@ -3,7 +3,7 @@
 #include <choir/distributed.h>
 
 #include "comm/group.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 /* The device goes on after all that the group has been given. */
 static choir_status fence(choir_group *group, choir_device *device)

@@ -5,7 +5,8 @@
 
 #include "comm/pattern/tree.h"
 #include "parallel/env.h"
-#include "tensor/tensor.h"
+#include "tensor/run.h"
+#include "tensor/scope.h"
 
 choir_status choir_env_init(choir_env *env)
 {
@@ -59,8 +60,8 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 {
     int64_t count;
     choir_scope *run = choir_scope_open(env->device, seed);
-    choir_env_micro(env, &run->micro_first, &count);
-    run->micro_total = env->microbatches;
+    choir_env_micro(env, &choir__run_of(run)->micro_first, &count);
+    choir__run_of(run)->micro_total = env->microbatches;
     return run;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "autograd/walk.h"
+#include "tensor/launch.h"
 
 enum { MAX_SUMS = 64 };
 

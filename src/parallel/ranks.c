@@ -1,6 +1,7 @@
 /* What strategies over ranks have in common: agreeing at the start, waiting for each other's
  * queues, and the parts of a gradient book's reducer that do not depend on where sums lie. */
 #include "parallel/ranks.h"
+#include "tensor/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Making, filling and binding replicas: see replicas.h. */
 #include "parallel/replicas.h"
+#include "tensor/launch.h"
 
 #include <stdlib.h>
 #include <string.h>

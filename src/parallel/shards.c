@@ -3,6 +3,7 @@
  * Each piece has a scope of its own, a micro-batch of the batch's scope, so no tape spans
  * pieces: inputs are leaves there, views of the batch where the device is the same. */
 #include "parallel/shards.h"
+#include "tensor/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,7 @@ static void open_piece(choir_shards *s, choir__piece *p, int64_t index)
     p->scope = choir_micro_open(s->scope, index);
     p->scope->device = dp->replicas.replica[p->part.device].device;
     p->scope->piece = true;
-    choir__scope_uses(s->scope->run, p->scope->device);
+    choir__scope_uses(s->scope, p->scope->device);
     p->in = choir__arena_get(&s->scope->arena, (size_t)s->in_count * sizeof(choir_tensor *));
     for (int k = 0; k < s->in_count; k++)
         p->in[k] = s->in[k] ? choir__piece_of(s, p, s->in[k]) : NULL;

@@ -47,11 +47,11 @@ static void close_synced(void *arg)
 choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choir_group *group)
 {
     int world = choir_group_world(group);
-    if (run->micro_total % world) {
+    if (choir__run_of(run)->micro_total % world) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
             "sync_batch_norm: %lld micro-batches on %d ranks; each rank needs as many as the "
             "others",
-            (long long)run->micro_total, world);
+            (long long)choir__run_of(run)->micro_total, world);
         return module;
     }
     if (world == 1)

@@ -15,6 +15,9 @@
  * In the forward pass a tensor from within a segment may be wanted, too (what skips over
  * blocks): then it alone is made again, and stays. */
 #include "tensor/again.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 /* --- which records, which of their tensors --- */
 

@@ -2,7 +2,8 @@
 #ifndef CHOIR_AGAIN_H
 #define CHOIR_AGAIN_H
 
-#include "tensor/tensor.h"
+#include "tensor/op.h"
+#include "tensor/segment.h"
 
 struct choir__segment {
     choir__segment *outer;

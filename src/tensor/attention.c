@@ -7,7 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 /* --- softmax over rows --- */
 

@@ -22,7 +22,8 @@
 
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 typedef enum list { AS_THEY_ARE, LOWER, F32, PROMOTE } list;
 

@@ -6,7 +6,9 @@
  *
  * Where statistics are shared with other ranks, each way is two launches with the sum over the
  * ranks between them; making a result again needs nobody. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 enum { X, GAMMA, BETA, RESIDUAL, OPERANDS };
 enum { SAVED_X, SAVED_MEAN, SAVED_RSTD, SAVED_Y };

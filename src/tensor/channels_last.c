@@ -1,5 +1,5 @@
 /* Images are logically (N, C, ...) and have their channels last in memory. */
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 void choir__set_channels_last(choir_tensor *t)
 {

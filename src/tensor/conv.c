@@ -3,7 +3,10 @@
  * The transposed convolution is the gradient of a convolution with respect to its input, used
  * forward; so its own input's gradient is that convolution. Both are described by the
  * convolution's shape. */
+#include "tensor/autocast.h"
 #include "tensor/conv.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 choir_conv_opts choir_conv_defaults(void)
 {

@@ -4,7 +4,8 @@
  * and theirs are made of them. */
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/op.h"
+#include "tensor/strategy.h"
 
 struct custom {
     const choir_custom_op *op;

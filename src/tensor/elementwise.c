@@ -1,7 +1,8 @@
 /* Element by element: one function each, one kernel for all of them. */
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 /* --- unary --- */
 

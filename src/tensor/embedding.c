@@ -1,5 +1,8 @@
 /* Lookup tables, and dropout. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/run.h"
+#include "tensor/strategy.h"
 
 /* --- embedding --- */
 

@@ -1,5 +1,6 @@
 /* Group norm: an image's channels in groups, each normalised over its pixels. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/segment.h"
 
 static void *data_or_null(const choir_tensor *t)
 {

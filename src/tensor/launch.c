@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 static choir__strided strided(const choir_tensor *t)
 {

@@ -5,7 +5,8 @@
  * norm of its result. Backward comes to the norm when all that was done with s later has given
  * its gradient, so the norm's kernel adds its own to that in the same pass, whether s was made
  * here or not. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 static bool fits(const choir_tensor *t, int64_t cols, choir_dtype dtype)
 {

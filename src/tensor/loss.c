@@ -1,5 +1,7 @@
 /* Losses: one number, and the gradient of the scores. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/strategy.h"
 
 choir_cross_entropy_opts choir_cross_entropy_defaults(void)
 {

@@ -8,7 +8,10 @@
  */
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 /* A matrix, or a batch of them: element (i, j) of matrix b at p[b * batch + i * row + j * col].
  */

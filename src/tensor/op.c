@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int count)
 {

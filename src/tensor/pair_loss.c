@@ -2,7 +2,8 @@
  * their mean or sum. */
 #include <math.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/op.h"
 
 typedef struct how {
     choir__pair_kind kind;

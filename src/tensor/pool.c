@@ -1,4 +1,5 @@
 /* Max and average pooling, by windows or to a given size: logically NCHW, channels-last. */
+#include "tensor/autocast.h"
 #include "tensor/conv.h"
 
 struct pool {

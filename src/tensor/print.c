@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 enum { EDGE = 3, LONG = 2 * EDGE + 1 };
 

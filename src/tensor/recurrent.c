@@ -15,7 +15,10 @@
  * by views. */
 #include <string.h>
 
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 #include "tensor/recurrent.h"
+#include "tensor/segment.h"
 
 _Static_assert((int)CHOIR_LSTM == CHOIR__LSTM && (int)CHOIR_GRU == CHOIR__GRU &&
                    (int)CHOIR_RNN_TANH == CHOIR__RNN_TANH &&

@@ -3,7 +3,7 @@
 #ifndef CHOIR_RECURRENT_H
 #define CHOIR_RECURRENT_H
 
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 enum { X, H0, C0, WEIGHTS, A_DIRECTION = 4, MOST_IN = WEIGHTS + 2 * A_DIRECTION };
 enum { W_IH, W_HH, B_IH, B_HH };

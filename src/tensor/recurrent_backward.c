@@ -1,6 +1,7 @@
 /* Backward of recurrent layers. First the gates turn into their gradients dA, step by step from
  * the end, which x and the initial states wait for; then one product over all steps for each
  * weight, which may come later. */
+#include "tensor/launch.h"
 #include "tensor/recurrent.h"
 
 /* The gradients of the last state, or zeros, to where the kernel makes those of the initial

@@ -1,7 +1,9 @@
 /* Sums and means, over everything or over one dimension; argmax. */
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/strategy.h"
 
 static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {

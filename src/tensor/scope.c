@@ -1,18 +1,16 @@
 /* Scopes: open, close, and the first error.
  *
  * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones,
- * arena and all, for the next. The step's number also lies in device memory, a word a device,
- * written in queue order when a step opens, because kernels of a recorded step must see the
- * number of the replay, and those of a device that lags behind that of their own step. */
+ * arena and all, for the next. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "tensor/tensor.h"
+#include "tensor/run.h"
 
-static choir_scope *take_scope(choir_scope *run)
+static choir_scope *take_scope(choir__run *run)
 {
-    if (run && run->spare) {
+    if (run->spare) {
         choir_scope *s = run->spare;
         run->spare = s->spare;
         choir__arena arena = s->arena;
@@ -25,9 +23,10 @@ static choir_scope *take_scope(choir_scope *run)
 
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
 {
-    choir_scope *run = take_scope(NULL);
+    choir__run *whole = choir__calloc(1, sizeof *whole);
+    choir_scope *run = &whole->base;
     run->kind = CHOIR__RUN;
-    run->run = run;
+    run->run = whole;
     run->device = device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
@@ -38,106 +37,6 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     choir__scope_uses(run, run->device);
     choir__step_word(run, run->device); /* before anything is recorded */
     return run;
-}
-
-/* --- the run's devices --- */
-
-static choir__place *place_of(const choir_scope *run, const choir_device *device)
-{
-    choir__place *p = run->places;
-    while (p && p->device != device)
-        p = p->next;
-    return p;
-}
-
-void choir__scope_uses(choir_scope *scope, choir_device *device)
-{
-    choir_scope *run = scope->run;
-    if (place_of(run, device))
-        return;
-    choir__place **link = &run->places;
-    while (*link)
-        link = &(*link)->next;
-    *link = choir__arena_get(&run->arena, sizeof **link);
-    **link = (choir__place){.device = device};
-}
-
-choir_status choir__run_failure(const choir_scope *run)
-{
-    choir_status status = CHOIR_OK;
-    for (choir__place *p = run->places; p && status == CHOIR_OK; p = p->next)
-        status = choir__queue_look(p->device->queue);
-    return status;
-}
-
-choir_status choir__run_sync(const choir_scope *run)
-{
-    for (choir__place *p = run->places; p; p = p->next)
-        choir_device_sync(p->device);
-    return choir__run_failure(run);
-}
-
-void choir__run_join(const choir_scope *run)
-{
-    choir__queue *home = run->device->queue;
-    if (!run->places->next)
-        return;
-    for (choir__place *p = run->places->next; p; p = p->next)
-        choir__queue_wait_event(home, choir__queue_record(p->device->queue));
-    choir__event all = choir__queue_record(home);
-    for (choir__place *p = run->places->next; p; p = p->next)
-        choir__queue_wait_event(p->device->queue, all);
-}
-
-/* Forgets failures; all devices are waited for first, as one's failure is handed to those that
- * wait for it. */
-static void clear_failures(const choir_scope *run)
-{
-    choir__run_sync(run);
-    for (choir__place *p = run->places; p; p = p->next)
-        choir__queue_clear(p->device->queue);
-}
-
-static void store_word(const choir__place *p, uint64_t step)
-{
-    choir__k_store args = {.y = p->step->data, .bytes = sizeof step};
-    memcpy(args.data, &step, sizeof step);
-    choir__launch(p->device, CHOIR_F32, store, &args);
-}
-
-void choir__store_step(choir_scope *run, uint64_t step)
-{
-    for (choir__place *p = run->places; p; p = p->next)
-        if (p->step)
-            store_word(p, step);
-}
-
-void choir__step_begins(choir_scope *run, uint64_t step)
-{
-    choir__store_step(run, step);
-    for (choir__step_watcher *w = run->watchers; w; w = w->next)
-        w->begins(w->arg);
-}
-
-const uint64_t *choir__step_word(choir_scope *scope, choir_device *device)
-{
-    choir__scope_uses(scope, device);
-    choir__place *p = place_of(scope->run, device);
-    if (p->step)
-        return p->step->data;
-    if (choir__recording_active()) {
-        choir__poison(scope, CHOIR_ERR_STATE,
-            "a recorded step draws random numbers on %s, where the calls before it drew none",
-            choir_device_name(device));
-        return NULL;
-    }
-    p->step = choir__storage_new(device, sizeof(uint64_t));
-    if (!p->step) {
-        choir__poison(scope, CHOIR_ERR_MEMORY, "no memory on %s", choir_device_name(device));
-        return NULL;
-    }
-    store_word(p, scope->step);
-    return p->step->data;
 }
 
 /* --- steps and micro-batches --- */
@@ -164,7 +63,7 @@ choir_scope *choir_step_open(choir_scope *run, uint64_t step)
 {
     choir_scope *s = open_child(run, CHOIR__STEP);
     s->step = step;
-    s->micro = run->micro_first;
+    s->micro = run->run->micro_first;
     choir__step_begins(run, step);
     return s;
 }
@@ -195,10 +94,34 @@ static void call_all(choir__closer **list)
     }
 }
 
+/* A closed scope's arena is used again; that of a recorded step stays as it is, since replays
+ * read it. */
+static void keep_spare(choir_scope *scope, choir__run *run)
+{
+    choir_scope **list = choir__recording_active() ? &run->recorded : &run->spare;
+    if (list == &run->spare)
+        choir__arena_reset(&scope->arena);
+    scope->spare = *list;
+    *list = scope;
+}
+
+static void end_run(choir__run *run)
+{
+    choir__run_clear(&run->base); /* reported already; the next run begins without */
+    for (choir__run_device *p = run->devices; p; p = p->next)
+        choir__storage_unref(p->step);
+    choir__pools_free(&run->retired);
+    choir__scopes_free(&run->spare);
+    call_all(&run->enders);
+    choir__arena_free(&run->base.arena);
+    free(run);
+}
+
 choir_status choir_scope_close(choir_scope *scope)
 {
     if (!scope)
         return CHOIR_OK;
+    choir__run *run = scope->run;
     call_all(&scope->closers);
     choir_status status = choir_scope_status(scope);
     if (scope->kind == CHOIR__RUN) {
@@ -207,47 +130,33 @@ choir_status choir_scope_close(choir_scope *scope)
             status = last;
     }
     if (status == CHOIR_OK)
-        status = choir__run_failure(scope->run);
+        status = choir__run_failure(scope);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
         choir__storage_unref(t->storage);
     free(scope->message);
-    if (scope->kind != CHOIR__RUN && choir__recording_active()) {
-        scope->spare = scope->run->recorded;
-        scope->run->recorded = scope;
-        return status;
-    }
-    if (scope->kind != CHOIR__RUN) {
-        choir__arena_reset(&scope->arena);
-        scope->spare = scope->run->spare;
-        scope->run->spare = scope;
-        return status;
-    }
-    clear_failures(scope); /* reported here; the next run begins without */
-    for (choir__place *p = scope->places; p; p = p->next)
-        choir__storage_unref(p->step);
-    choir__pools_free(&scope->retired);
-    choir__scopes_free(&scope->spare);
-    call_all(&scope->enders);
-    choir__arena_free(&scope->arena);
-    free(scope);
+    if (scope->kind == CHOIR__RUN)
+        end_run(run);
+    else
+        keep_spare(scope, run);
     return status;
 }
 
-static void add_closer(choir_scope *run, choir__closer **list, void (*fn)(void *arg), void *arg)
+static void add_closer(
+    choir__arena *arena, choir__closer **list, void (*fn)(void *arg), void *arg)
 {
-    choir__closer *c = choir__arena_get(&run->arena, sizeof *c);
+    choir__closer *c = choir__arena_get(arena, sizeof *c);
     *c = (choir__closer){.fn = fn, .arg = arg, .next = *list};
     *list = c;
 }
 
-void choir__on_close(choir_scope *run, void (*fn)(void *arg), void *arg)
+void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg)
 {
-    add_closer(run, &run->closers, fn, arg);
+    add_closer(&scope->arena, &scope->closers, fn, arg);
 }
 
-void choir__on_end(choir_scope *run, void (*fn)(void *arg), void *arg)
+void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg)
 {
-    add_closer(run, &run->enders, fn, arg);
+    add_closer(&scope->run->base.arena, &scope->run->enders, fn, arg);
 }
 
 choir_status choir_scope_status(const choir_scope *scope)
@@ -266,7 +175,7 @@ void choir_scope_clear(choir_scope *scope)
     scope->blamed = false;
     free(scope->message);
     scope->message = NULL;
-    clear_failures(scope->run);
+    choir__run_clear(scope);
 }
 
 choir_scope *choir_no_grad(choir_scope *parent)

@@ -3,6 +3,7 @@
  * result, and what others hold: kept copies have memory of their own, and what hooks were shown
  * stays, as does what was changed in place and cannot be made again. */
 #include "tensor/again.h"
+#include "tensor/segment.h"
 
 choir__segment *choir__segment_begin(choir_scope *scope)
 {

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/op.h"
 
 /* --- narrow --- */
 

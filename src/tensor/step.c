@@ -9,12 +9,12 @@
  * each other: what one device reads late in a replay, another may write early in the next. */
 #include <stdlib.h>
 
-#include "tensor/tensor.h"
+#include "tensor/run.h"
 
 enum { WARM_UP = 2 };
 
 struct choir__replay {
-    choir_scope *run;
+    choir__run *run;
     choir_step_fn *fn;
     void *arg;
     int64_t calls;
@@ -24,19 +24,18 @@ struct choir__replay {
     int pool_count;
 };
 
-static int device_count(const choir_scope *run)
+static int device_count(const choir__run *run)
 {
     int n = 0;
-    for (const choir__place *p = run->places; p; p = p->next)
+    for (const choir__run_device *p = run->devices; p; p = p->next)
         n++;
     return n;
 }
 
-static void forget(void *arg)
+static void forget(choir__run *run)
 {
-    choir_scope *run = arg;
     struct choir__replay *r = run->replay;
-    choir__run_sync(run);
+    choir__run_sync(&run->base);
     choir__recording_free(r->recording);
     choir__scopes_free(&run->recorded);
     for (int i = 0; i < r->pool_count; i++)
@@ -48,22 +47,23 @@ static void forget(void *arg)
     r->calls = 0;
 }
 
-void choir__step_forget(choir_scope *run)
+void choir__step_forget(choir_scope *scope)
 {
-    if (run->replay)
-        forget(run);
+    if (scope->run->replay)
+        forget(scope->run);
 }
 
-void choir__step_anew(choir_scope *run)
+void choir__step_anew(choir_scope *scope)
 {
-    if (run->replay)
-        run->replay->anew = true;
+    if (scope->run->replay)
+        scope->run->replay->anew = true;
 }
 
 static void close_replay(void *arg)
 {
-    forget(arg);
-    free(((choir_scope *)arg)->replay);
+    choir__run *run = arg;
+    forget(run);
+    free(run->replay);
 }
 
 uint64_t choir__values_of(const choir_tensor *t)
@@ -82,7 +82,7 @@ static choir_status run_once(struct choir__replay *r, choir_scope *step)
  * there what it had. */
 static void swap_pools(struct choir__replay *r)
 {
-    const choir__place *p = r->run->places;
+    const choir__run_device *p = r->run->devices;
     for (int i = 0; i < r->pool_count; i++, p = p->next)
         r->pools[i] = choir__pool_swap(p->device, r->pools[i]);
 }
@@ -91,13 +91,13 @@ static choir_status record(struct choir__replay *r, choir_scope *step)
 {
     r->pool_count = device_count(r->run);
     r->pools = choir__calloc((size_t)r->pool_count, sizeof(choir__pool *));
-    for (const choir__place *p = r->run->places; p; p = p->next)
+    for (const choir__run_device *p = r->run->devices; p; p = p->next)
         choir__pool_trim(p->device); /* what is cached is about to be had twice */
     swap_pools(r);
     r->run->recordings++;
     r->recording = choir__recording_open();
     choir_status status = run_once(r, step);
-    choir__run_join(r->run);
+    choir__run_join(&r->run->base);
     choir__recording_close(r->recording);
     swap_pools(r);
     if (status != CHOIR_OK || device_count(r->run) != r->pool_count)
@@ -105,14 +105,20 @@ static choir_status record(struct choir__replay *r, choir_scope *step)
     return status;
 }
 
-choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
+static struct choir__replay *replay_of(choir__run *run)
 {
     if (!run->replay) {
         run->replay = choir__calloc(1, sizeof *run->replay);
         run->replay->run = run;
-        choir__on_close(run, close_replay, run);
+        choir__on_close(&run->base, close_replay, run);
     }
-    struct choir__replay *r = run->replay;
+    return run->replay;
+}
+
+choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
+{
+    choir__run *run = scope->run;
+    struct choir__replay *r = replay_of(run);
     if (r->fn != fn || r->arg != arg || r->anew) {
         forget(run);
         r->fn = fn;
@@ -121,11 +127,11 @@ choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg)
     }
     uint64_t number = run->next_step++;
     if (r->recording) {
-        choir__step_begins(run, number);
+        choir__step_begins(scope, number);
         choir_status status = choir__recording_replay(r->recording);
-        return status != CHOIR_OK ? status : choir__run_failure(run);
+        return status != CHOIR_OK ? status : choir__run_failure(scope);
     }
-    choir_scope *step = choir_step_open(run, number);
+    choir_scope *step = choir_step_open(scope, number);
     return r->calls++ < (run->warm_up > WARM_UP ? run->warm_up : WARM_UP) ? run_once(r, step)
                                                                           : record(r, step);
 }

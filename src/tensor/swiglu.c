@@ -1,5 +1,6 @@
 /* SwiGLU: silu(gate) * up, of two tensors or of the halves of one. */
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 /* Rows of `cols` elements, one every `row`. */
 struct operand {

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 /* --- shapes --- */
 

@@ -1,7 +1,9 @@
 /* Views: other shapes and strides over the same memory. Their backward is the inverse view. */
 #include <string.h>
 
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 /* A view of *x, which choir__begin may replace. */
 static choir_tensor *begin_view(const char *op, choir_tensor **x, choir_tensor **poisoned)

@@ -13,7 +13,7 @@
 #include <choir/choir.h>
 
 #include "autograd/book.h"
-#include "tensor/tensor.h"
+#include "tensor/autocast.h"
 
 enum { STEPS = 4, MANY = 1 << 20 };
 
@@ -240,7 +240,8 @@ static void recurrent(void **state)
             ok(choir_backward(loss));
             choir_module_visit(net, false, collect, &o[half]);
             ok(choir_scope_close(s));
-            run->books ? choir__book_consume(run->books) : (void)0;
+            choir__run_of(run)->books ? choir__book_consume(choir__run_of(run)->books)
+                                      : (void)0;
         }
         assert_true(fabs(*o[1].loss - *o[0].loss) < 0.02 * *o[0].loss);
         assert_true(distance(&o[1], &o[0]) < 0.03);

@@ -17,7 +17,7 @@
 #include <choir/choir.h>
 #include "checkpoint/items.h"
 #include "multi/ranks.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { MOST = 3, FAILURES = 200 };
 

@@ -9,7 +9,7 @@
 
 #include <choir/choir.h>
 #include "comm/plugin.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { RANKS = 3, EVERY = 4, STEPS = 12, WIDTH = 64, LATE = 2, VICTIM = 1 };
 

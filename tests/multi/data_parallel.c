@@ -13,7 +13,7 @@
 
 #include "comm/pattern/tree.h"
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 enum { STEPS = 5, BATCH = 24, MOST = 8 };
 

@@ -14,7 +14,7 @@
 #include <choir/choir.h>
 
 #include "multi/ranks.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { STEPS = 9, RANKS = 4, WIDTH = 10, CLASSES = 3, MOST = 2048 };
 

@@ -14,7 +14,7 @@
 
 #include "nn/module.h"
 #include "parallel/fsdp/fsdp.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { WIDTH = 10, STEPS = 4, M = 8 };
 

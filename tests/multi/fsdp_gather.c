@@ -12,7 +12,7 @@
 #include "fault/notes.h"
 #include "multi/ranks.h"
 #include "parallel/fsdp/fsdp.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { BLOCKS = 10, WIDTH = 96, STEPS = 4, M = 5, ROWS = 3, UNIT = WIDTH * (WIDTH + 1) };
 

@@ -15,7 +15,7 @@
 
 #include "comm/plugin.h"
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { STEPS = 7, BATCH = 24, MOST = 8, MICROS = 32 };
 

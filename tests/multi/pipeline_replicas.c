@@ -17,7 +17,7 @@
 #include "comm/pattern/tree.h"
 #include "comm/plugin.h"
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { STEPS = 6, BATCH = 60, MOST = 8, MICROS = 12 };
 

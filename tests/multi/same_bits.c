@@ -20,7 +20,7 @@
 #include <choir/optim.h>
 
 #include "nn/models/models.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { STEPS = 6, BATCH = 24 };
 

@@ -14,7 +14,7 @@
 
 #include "base/half.h"
 #include "autograd/book.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static choir_scope *run;
 
@@ -188,7 +188,7 @@ static void images_in_16_bits(void **state)
                 wide[j] = half;
         }
         choir_check(choir_scope_close(s));
-        for (choir__book *b = run->books; b; b = b->next)
+        for (choir__book *b = choir__run_of(run)->books; b; b = b->next)
             choir__book_consume(b);
     }
     for (int j = 0; j < count; j++)

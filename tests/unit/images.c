@@ -18,7 +18,7 @@
 #include "checkpoint/safetensors.h"
 #include "nn/models/models.h"
 #include "scopes_fixture.h"
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 static choir_module *build(const char *text, choir__model_info *info)
 {

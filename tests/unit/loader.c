@@ -1,6 +1,7 @@
 /* The loader: the right samples in the right order, whatever the timing, for one rank or many
  * and in recorded steps too. What goes wrong is in loader_faults.c. */
 #include "loader_fixture.h"
+#include "tensor/launch.h"
 
 static void batches_in_order(void **state)
 {

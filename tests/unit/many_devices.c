@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "scopes_fixture.h"
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 enum { ROWS = 4, COLS = 64, N = ROWS * COLS };
 

@@ -13,7 +13,7 @@
 
 #include "nn/module.h"
 #include "scopes_fixture.h"
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 enum { ROWS = 5, COLS = 12, N = ROWS * COLS };
 

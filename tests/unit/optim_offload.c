@@ -15,7 +15,7 @@
 
 #include <choir/choir.h>
 
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { WIDTH = 700, STEPS = 5 };
 

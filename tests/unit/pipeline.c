@@ -13,7 +13,7 @@
 
 #include "nn/models/models.h"
 #include "nn/module.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 enum { STEPS = 7, BATCH = 24, MOST = 8 };
 

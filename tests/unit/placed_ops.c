@@ -11,7 +11,9 @@
 
 #include <choir/choir.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/op.h"
+#include "tensor/strategy.h"
 
 enum { MOST_IN = 8, MOST = 2048 };
 

@@ -14,6 +14,7 @@
 #include "again_fixture.h"
 #include "nn/models/models.h"
 #include "nn/module.h"
+#include "tensor/launch.h"
 
 /* --- models --- */
 

@@ -14,7 +14,7 @@
 
 #include "autograd/sink.h"
 #include "nn/module.h"
-#include "tensor/tensor.h"
+#include "tensor/op.h"
 
 enum { PARAMS = 8, MICROS = 3, MOST = 4096 };
 

@@ -12,7 +12,7 @@
 #include <choir/choir.h>
 
 #include "device/device.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 static int eight_devices(void **state)
 {

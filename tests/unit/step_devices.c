@@ -10,7 +10,7 @@
 
 #include <choir/choir.h>
 
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
 
 enum { N = 3000, REPLAYS = 6, SLOW_US = 20000 };
 

@@ -72,7 +72,7 @@ static choir_status meet(choir__cli_part *p)
 
 static choir_status resumed(choir__cli_part *p)
 {
-    return choir__worker_resume(p->model, (int64_t)p->run->next_step);
+    return choir__worker_resume(p->model, (int64_t)choir__run_of(p->run)->next_step);
 }
 
 const choir__strategy choir__strategy_diloco = {

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "tensor/tensor.h"
+#include "tensor/launch.h"
+#include "tensor/scope.h"
 
 const choir__model_spec *const choir__models[] = {
     &choir__model_toy,

@@ -152,7 +152,9 @@ static void take_books(choir__ddp *d)
 static void plan(choir__ddp *d)
 {
     int world = choir_group_world(d->group), rank = choir_group_rank(d->group);
-    int64_t asked = d->opts.microbatches ? d->opts.microbatches : d->base.run->micro_total, end;
+    int64_t asked = d->opts.microbatches ? d->opts.microbatches
+                                         : choir__run_of(d->base.run)->micro_total,
+            end;
     d->total = asked ? asked : world;
     choir__tree_run(d->total, rank, world, &d->first, &end);
     d->planned = end - d->first;
@@ -174,7 +176,7 @@ static choir_status take_over(choir__ddp *d)
     plan(d);
     if (d->total >= choir_group_world(d->group))
         take_books(d);
-    d->base.run->micro_first = d->first;
+    choir__run_of(d->base.run)->micro_first = d->first;
     status = check_opts(d);
     if (status == CHOIR_OK && d->opts.algorithm)
         status = choir__algorithm_parse(d->opts.algorithm, &d->algorithm);

@@ -374,8 +374,8 @@ choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts)
         return status;
     }
     /* What is recorded stays: not before it compresses, and has made what it makes once. */
-    if (ddp->run->warm_up < opts.start_step + 2)
-        ddp->run->warm_up = opts.start_step + 2;
+    if (choir__run_of(ddp->run)->warm_up < opts.start_step + 2)
+        choir__run_of(ddp->run)->warm_up = opts.start_step + 2;
     choir__on_end(ddp->run, free_powersgd, g);
     return CHOIR_OK;
 }

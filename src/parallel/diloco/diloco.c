@@ -320,10 +320,11 @@ static choir_status join(choir__worker *w, choir_ddp_opts ddp)
         w->warm = choir_ddp(run, w->module, w->group, ddp);
         s.status = choir_scope_status(run);
     }
-    w->watcher = (choir__step_watcher){step_begins, step_updated, w, run->watchers};
-    run->watchers = &w->watcher;
-    w->keeper = (choir__state_keeper){visit_state, w, run->keepers};
-    run->keepers = &w->keeper;
+    w->watcher =
+        (choir__step_watcher){step_begins, step_updated, w, choir__run_of(run)->watchers};
+    choir__run_of(run)->watchers = &w->watcher;
+    w->keeper = (choir__state_keeper){visit_state, w, choir__run_of(run)->keepers};
+    choir__run_of(run)->keepers = &w->keeper;
     choir__on_close(run, close_worker, w);
     return s.status;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "parallel/diloco/diloco.h"
+#include "tensor/launch.h"
 
 enum { ALIGN = 16 }; /* elements: pieces begin at cache lines */
 

@@ -131,7 +131,7 @@ static void make_book(choir__fsdp *f, int64_t total)
             choir__book_free(f->params[i]->book);
     choir__book *book = choir__book_new(run, run->device, f->params, f->count);
     choir__tree_run(total, choir_group_rank(f->group), choir_group_world(f->group), &lo, &hi);
-    book->first = run->micro_first = lo;
+    book->first = choir__run_of(run)->micro_first = lo;
     book->planned = hi - lo;
     book->total = total;
     book->reducer = f;
@@ -141,7 +141,8 @@ static void make_book(choir__fsdp *f, int64_t total)
 static choir_status take_over(choir__fsdp *f)
 {
     choir_scope *run = f->base.run;
-    int64_t asked = f->opts.microbatches ? f->opts.microbatches : run->micro_total;
+    int64_t asked =
+        f->opts.microbatches ? f->opts.microbatches : choir__run_of(run)->micro_total;
     int64_t total = asked ? asked : choir_group_world(f->group);
     choir_status status = check_options(f, total);
     if (status == CHOIR_OK && f->opts.shard_ranks)
@@ -156,10 +157,11 @@ static choir_status take_over(choir__fsdp *f)
         return status;
     f->base.together = f->gather != NULL;
     make_book(f, total);
-    f->sharer = (choir__sharer){sum_rows, f, run->sharers};
-    run->sharers = &f->sharer;
-    f->watcher = (choir__step_watcher){step_begins, step_updated, f, run->watchers};
-    run->watchers = &f->watcher;
+    f->sharer = (choir__sharer){sum_rows, f, choir__run_of(run)->sharers};
+    choir__run_of(run)->sharers = &f->sharer;
+    f->watcher =
+        (choir__step_watcher){step_begins, step_updated, f, choir__run_of(run)->watchers};
+    choir__run_of(run)->watchers = &f->watcher;
     return CHOIR_OK;
 }
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "parallel/fsdp/fsdp.h"
+#include "tensor/launch.h"
 
 enum { ALIGN = 16 }; /* elements */
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "parallel/fsdp/fsdp.h"
+#include "tensor/launch.h"
 
 enum { ALIGN = 16 }; /* elements */
 

@@ -159,7 +159,7 @@ static void close_hogwild(void *arg)
     choir_scope *run = h->module->run;
     choir_device_sync(run->device);
     choir__spawn_unwatch(&h->spawns);
-    for (choir__step_watcher **w = &run->watchers; *w; w = &(*w)->next)
+    for (choir__step_watcher **w = &choir__run_of(run)->watchers; *w; w = &(*w)->next)
         if (*w == &h->steps) {
             *w = h->steps.next;
             break;
@@ -260,8 +260,9 @@ static choir_status become_worker(choir__hogwild *h)
             choir_device_name(run->device), h->bytes);
     choir__step_forget(run); /* recordings name the memory that was */
     issue(h, take, (exchange_args){.hogwild = h});
-    h->steps = (choir__step_watcher){step_begins, step_updated, h, run->watchers};
-    run->watchers = &h->steps;
+    h->steps =
+        (choir__step_watcher){step_begins, step_updated, h, choir__run_of(run)->watchers};
+    choir__run_of(run)->watchers = &h->steps;
     h->worker = true;
     return CHOIR_OK;
 }
@@ -274,7 +275,7 @@ static void in_child(void *arg, int rank)
     choir__hogwild *h = arg;
     choir_scope *run = h->module->run;
     choir_status status = CHOIR_OK;
-    run->micro_first = rank;
+    choir__run_of(run)->micro_first = rank;
     choir__device_place(run->device, run->device->index + rank);
     if (!h->worker)
         status = become_worker(h);

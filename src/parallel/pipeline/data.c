@@ -188,10 +188,11 @@ static void begin_sharding(choir__pipeline_data *d)
         return;
     d->stages =
         choir__arena_get(&run->arena, (size_t)d->pipeline->stages * sizeof(choir__fsdp *));
-    d->sharer = (choir__sharer){sum_rows, d, run->sharers};
-    run->sharers = &d->sharer;
-    d->watcher = (choir__step_watcher){step_begins, step_updated, d, run->watchers};
-    run->watchers = &d->watcher;
+    d->sharer = (choir__sharer){sum_rows, d, choir__run_of(run)->sharers};
+    choir__run_of(run)->sharers = &d->sharer;
+    d->watcher =
+        (choir__step_watcher){step_begins, step_updated, d, choir__run_of(run)->watchers};
+    choir__run_of(run)->watchers = &d->watcher;
     choir__on_end(run, free_stages, d);
 }
 
@@ -391,8 +392,8 @@ static choir_status count_micros(choir__pipeline_data *d, int64_t asked)
 static choir_status open_data(choir__pipeline_data *d, choir_group *group, choir_ddp_opts opts)
 {
     choir_scope *run = d->pipeline->base.run;
-    choir_status status =
-        count_micros(d, opts.microbatches ? opts.microbatches : run->micro_total);
+    choir_status status = count_micros(
+        d, opts.microbatches ? opts.microbatches : choir__run_of(run)->micro_total);
     if (status == CHOIR_OK && opts.algorithm)
         status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
     if (status == CHOIR_OK)
@@ -401,7 +402,7 @@ static choir_status open_data(choir__pipeline_data *d, choir_group *group, choir
         status = agree_on_all(d);
     if (status == CHOIR_OK)
         status = take_params(d);
-    run->micro_first = d->first;
+    choir__run_of(run)->micro_first = d->first;
     return status;
 }
 
@@ -450,7 +451,7 @@ choir_status choir__pipeline_shard(
 /* Their memory goes with them: the books are to follow. */
 static void drop_reducers(choir__pipeline_data *d)
 {
-    for (choir__book *b = d->pipeline->base.run->books; b; b = b->next)
+    for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
         if (b->reducer_ops == &reducer_ops) {
             choir_device_sync(b->device); /* the optimizer may be at it */
             free_reducer(b->reducer);
@@ -472,7 +473,7 @@ bool choir__data_sharded(const choir__pipeline_data *d)
 void choir__data_leave_books(choir__pipeline_data *d)
 {
     bool busy = false;
-    for (choir__book *b = d->pipeline->base.run->books; b; b = b->next)
+    for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
         busy |= b->reducer_ops == &reducer_ops && b->leaves > 0 && !b->finished;
     if (!busy) /* else no parameter can move */
         drop_reducers(d);

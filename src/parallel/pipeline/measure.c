@@ -170,6 +170,6 @@ choir_status choir__pipeline_measure(
     if (!measuring(p))
         return status;
     p->measured += status == CHOIR_OK;
-    choir__step_forget(step->run); /* steps are not alike yet: choir_step records later ones */
+    choir__step_forget(step); /* steps are not alike yet: choir_step records later ones */
     return status;
 }

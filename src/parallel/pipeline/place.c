@@ -6,6 +6,8 @@
  * that stages further on use as well, each copy is made of the one before: so its gradients add
  * up in the order in which one device adds them. */
 #include "parallel/pipeline/pipeline.h"
+#include "tensor/launch.h"
+#include "tensor/segment.h"
 
 static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
 {

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "parallel/pipeline/pipeline.h"
+#include "tensor/launch.h"
 
 static uint64_t add_text(uint64_t h, const char *text)
 {
@@ -56,7 +57,7 @@ choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts 
     choir_status status = choir__remote_open(run, opts.group, p->chunks, &p->remote);
     if (status != CHOIR_OK)
         return status;
-    run->micro_first = 0; /* every rank has a part in every micro-batch */
+    choir__run_of(run)->micro_first = 0; /* every rank has a part in every micro-batch */
     p->device_count = choir__remote_count(p->remote);
     p->devices =
         choir__arena_get(&run->arena, (size_t)p->device_count * sizeof(choir_device *));

@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 
 #include "parallel/pipeline/pipeline.h"
+#include "tensor/launch.h"
 
 struct choir__remote {
     choir__carrier carrier; /* first: a carrier is its remote's */

@@ -14,6 +14,7 @@
 #include "comm/pattern/tree.h"
 #include "parallel/ranks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/launch.h"
 
 const choir__partition choir__tp_partition = {.linear = choir__tp_linear,
     .embedding = choir__tp_embedding,

@@ -10,6 +10,7 @@
 
 #include "comm/pattern/tree.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/launch.h"
 
 typedef struct attributes {
     choir_group *group;

@@ -8,6 +8,8 @@
 #include <choir/distributed.h>
 
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
 
 enum { IGNORED = -1 }; /* among a part's own targets */
 

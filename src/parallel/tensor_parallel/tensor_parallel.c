@@ -30,8 +30,8 @@ static choir_status sum_rows(void *arg, choir_device *device, double *numbers, i
 static void add_summer(choir_scope *run, choir_group *group)
 {
     struct summer *s = choir__arena_get(&run->arena, sizeof *s);
-    *s = (struct summer){{sum_rows, s, run->sharers}, group};
-    run->sharers = &s->sharer;
+    *s = (struct summer){{sum_rows, s, choir__run_of(run)->sharers}, group};
+    choir__run_of(run)->sharers = &s->sharer;
 }
 
 static choir_status make_plan(choir__tp_plan *plan, const choir_tensor_parallel_opts *opts)
@@ -61,7 +61,7 @@ choir_module *choir_tensor_parallel(
         status = choir__tp_apply(&plan, group);
     if (status == CHOIR_OK && plan.ranks > 1)
         add_summer(run, group);
-    run->micro_first = 0; /* every rank has a part in every micro-batch */
+    choir__run_of(run)->micro_first = 0; /* every rank has a part in every micro-batch */
     free(plan.entries);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);

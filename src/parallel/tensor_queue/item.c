@@ -1,5 +1,7 @@
 /* Tensors in shared memory, and their description in a message. */
 #include "parallel/tensor_queue/tensor_queue.h"
+#include "tensor/launch.h"
+#include "tensor/scope.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,0 +1,24 @@
+/* Kernels launched on tensors, without a record. */
+#ifndef CHOIR_LAUNCH_INTERNAL_H
+#define CHOIR_LAUNCH_INTERNAL_H
+
+#include "tensor/tensor.h"
+
+/* y = x, in any layout and any dtype. */
+void choir__launch_copy(choir_tensor *y, const choir_tensor *x);
+/* y on its device = x on another: ordered after x's work, and before x's memory is reused. */
+void choir__copy_across(choir_tensor *y, choir_tensor *x);
+/* A copy of x on another device, in its memory order, without history. */
+choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device);
+void choir__launch_fill(choir_tensor *y, double value);
+/* Copies host memory into device memory, in queue order; the caller may free data at once. */
+void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
+/* Copies device memory into device memory. */
+void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes);
+void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
+/* x as row-major memory of the same dtype: x itself or a copy in scope. */
+choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);
+/* Sums x over the dimensions in which `shape` is 1 or missing. */
+choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape);
+
+#endif

@@ -1,0 +1,91 @@
+/* Inside runs: the outermost scope, and what lasts as long as it does.
+ *
+ * A run has the devices it uses, the parameters and their gradient books, the strategies that
+ * take part in its steps, and the recording of a step that is replayed. */
+#ifndef CHOIR_RUN_INTERNAL_H
+#define CHOIR_RUN_INTERNAL_H
+
+#include "tensor/scope.h"
+
+typedef struct choir__sharer choir__sharer;
+typedef struct choir__step_watcher choir__step_watcher;
+typedef struct choir__state_keeper choir__state_keeper;
+
+/* A device that a run uses. */
+typedef struct choir__run_device {
+    choir_device *device;
+    choir__storage *step; /* the step's number in its memory; NULL: no kernel has asked */
+    struct choir__run_device *next;
+} choir__run_device;
+
+struct choir__run {
+    choir_scope base;           /* first: a run is a scope */
+    choir__run_device *devices; /* its own first */
+    int64_t micro_first;        /* of each step: this rank's first micro-batch */
+    int64_t micro_total;        /* of the job, if a launcher said so; else 0 */
+    uint64_t next_step;         /* choir_step's counter */
+    choir_scope *spare;         /* closed scopes kept for the next step */
+    choir__closer *enders;      /* called after the tensors are released, newest first */
+
+    /* recorded steps: step.c */
+    int64_t warm_up; /* calls before recording, if more than step.c's own number */
+    struct choir__replay *replay;
+    uint32_t recordings;   /* begun so far */
+    choir__pool *retired;  /* of recordings: memory that kept tensors may still reside in */
+    choir_scope *recorded; /* closed while recording: replays call into their arenas */
+
+    /* the model: nn/ and autograd/book.h */
+    struct choir__param *params; /* newest first */
+    struct choir__book *books;   /* gradients of this run's parameters */
+    unsigned layouts;            /* of books, so far */
+    struct choir_module *at;     /* the module whose forward function runs; NULL: none */
+
+    choir__step_watcher *watchers;
+    choir__state_keeper *keepers;
+    choir__sharer *sharers; /* NULL: every rank has whole parameters */
+};
+
+/* Returns the run that `scope` is, or is a part of. */
+static inline choir__run *choir__run_of(const choir_scope *scope)
+{
+    return scope->run;
+}
+
+/* `scope` below: the run, or any scope of it. */
+
+/* --- devices --- */
+
+/* Returns the first failure of a kernel, on any of the run's devices. */
+choir_status choir__run_failure(const choir_scope *scope);
+/* Waits for all devices of the run. */
+choir_status choir__run_sync(const choir_scope *scope);
+/* Waits for all devices of the run and forgets their failures. */
+void choir__run_clear(const choir_scope *scope);
+/* Queues a barrier: no device of the run goes on before all of them are here. */
+void choir__run_join(const choir_scope *scope);
+
+/* Calls fn(arg) when the run has closed and its tensors are released; use it to free memory
+ * that backed them. The function that was registered last is called first. */
+void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg);
+
+/* --- steps --- */
+
+/* A step of the run begins: stores its number on the devices and tells the watchers. */
+void choir__step_begins(choir_scope *scope, uint64_t step);
+/* Writes the step's number to where kernels read it, in the order of each device's queue. */
+void choir__store_step(choir_scope *scope, uint64_t step);
+/* Returns where kernels on device find scope's step; NULL, with the error recorded, if memory
+ * for it cannot be had. */
+const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
+/* Releases what choir_step's recording holds; the next step records anew. */
+void choir__step_forget(choir_scope *scope);
+/* Like choir__step_forget, but may be called within a step and takes effect at its end. */
+void choir__step_anew(choir_scope *scope);
+/* Frees closed scopes linked by `spare`. */
+void choir__scopes_free(choir_scope **list);
+
+/* Returns a number that stands for t's present values, never 0: a copy made at an equal number
+ * is up to date. A recorded step counts as a change, since each replay has other values. */
+uint64_t choir__values_of(const choir_tensor *t);
+
+#endif

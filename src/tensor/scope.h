@@ -1,0 +1,93 @@
+/* Inside scopes: the unit of work whose end frees what it made.
+ *
+ * A run has steps, a step has micro-batches. Each is a scope with an arena, a list of tensors,
+ * a tape of records, the first error, and the numbers that key its random draws. run.h has what
+ * only the outermost scope, the run, has. */
+#ifndef CHOIR_SCOPE_INTERNAL_H
+#define CHOIR_SCOPE_INTERNAL_H
+
+#include <choir/scope.h>
+#include "base/arena.h"
+#include "tensor/tensor.h"
+
+typedef enum choir__scope_kind { CHOIR__RUN, CHOIR__STEP, CHOIR__MICRO } choir__scope_kind;
+
+typedef struct choir__run choir__run;
+typedef struct choir__placer choir__placer;
+
+/* Counts the random draws of a scope by name. */
+typedef struct choir__calls {
+    uint64_t name, count;
+    struct choir__calls *next;
+} choir__calls;
+
+/* A function that is called when a scope closes. */
+typedef struct choir__closer {
+    void (*fn)(void *arg);
+    void *arg;
+    struct choir__closer *next;
+} choir__closer;
+
+/* The dtype in which the ops of a scope compute: autocast.h. */
+typedef struct choir__autocast {
+    bool on;
+    bool all;   /* every op except losses and batch norm (Apex's O2); else by PyTorch's lists */
+    bool norms; /* with all: batch norm, too (O3) */
+    choir_dtype dtype; /* bf16 or f16 */
+} choir__autocast;
+
+struct choir_scope {
+    choir__scope_kind kind;
+    int depth;
+    choir_scope *parent;
+    choir__run *run;
+    choir_device *device;
+    choir__arena arena;
+    choir_tensor *tensors;           /* all that it made, for closing */
+    choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
+    choir__closer *closers;          /* newest first */
+    choir_status status;
+    char *message;
+    bool blamed; /* message names the module */
+    bool grad;   /* ops leave records for backward */
+    bool piece;  /* of a DataParallel batch: walked by what joins the pieces alone */
+    uint64_t seed, step;
+    int64_t micro;
+    choir__calls *calls;            /* numbers the random draws of this scope, by name */
+    choir_scope *spare;             /* the next of the run's closed scopes */
+    choir__placer *placer;          /* NULL: ops run where their operands are */
+    int stage;                      /* of a pipeline: to which the ops issued now belong */
+    int ops;                        /* issued so far, where a placer counts them */
+    struct choir__segment *segment; /* the innermost segment under way: segment.h; NULL: none */
+    choir__autocast autocast;
+    choir_tensor *casts;       /* of parameters, made for this scope's ops: the latest */
+    choir_dtype stored;        /* of the op under way: its result's dtype */
+    choir_tensor *widened[16]; /* its operands as f32, which go when it is done */
+    int widened_count;
+};
+
+/* Records the error in the scope (the first one stays) and returns a poisoned tensor of it. */
+choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Records choir_error_message() as the scope's error and returns status. */
+choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+/* Adds the module's path to the scope's message, unless the path of an inner module is there.
+ */
+void choir__scope_blame(choir_scope *scope, const char *path);
+
+/* Calls fn(arg) when the scope closes, before its tensors are released; the function that was
+ * registered last is called first. */
+void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg);
+
+/* Returns the innermost of the operands' scopes, or NULL with the error recorded in the first
+ * one's. */
+choir_scope *choir__join(choir_tensor *const *in, int count);
+
+/* Returns a random key for the next draw by this name in this scope. */
+uint64_t choir__scope_key(choir_scope *scope, const char *name);
+
+/* Notes that tensors of the scope's run reside on device: the device's errors become the run's,
+ * and the run's end waits for the device. */
+void choir__scope_uses(choir_scope *scope, choir_device *device);
+
+#endif

@@ -1,0 +1,47 @@
+/* Storage: memory that tensors share, counted by reference.
+ *
+ * A storage belongs to one device and is given back in the order of that device's queue, so
+ * work that was issued before the last reference went away still finds its memory. */
+#ifndef CHOIR_STORAGE_INTERNAL_H
+#define CHOIR_STORAGE_INTERNAL_H
+
+#include "base/mapping.h"
+#include "device/device.h"
+
+typedef struct choir__storage {
+    _Atomic int refs;
+    uint32_t version; /* counts changes in place */
+    choir_device *device;
+    choir__block *block;     /* NULL: the memory belongs to somebody else */
+    choir__mapping *mapping; /* that memory, if other processes can map it; else NULL */
+    bool shared;             /* tensor queues hand the block itself to other processes */
+    void *data;
+    size_t bytes;
+    /* If set, choir__data calls it first; it makes sure that the values are there. */
+    void (*bring)(void *arg);
+    void *bring_arg;
+    /* If set, readers on other devices wait for this event alone. */
+    choir__event ready;
+} choir__storage;
+
+/* Returns NULL when the device is out of memory. */
+choir__storage *choir__storage_new(choir_device *device, size_t bytes);
+/* Wraps memory that the caller keeps alive for longer than the storage. */
+choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
+/* Wraps a part of shared memory and takes a reference to the mapping, which is given back in
+ * queue order. */
+choir__storage *choir__storage_mapped(
+    choir_device *device, choir__mapping *mapping, size_t offset, size_t bytes);
+choir__storage *choir__storage_ref(choir__storage *storage);
+void choir__storage_unref(choir__storage *storage);
+/* True if one tensor alone holds the storage, and no other device's queue or process reads it:
+ * its values may be overwritten. */
+bool choir__storage_is_ours(const choir__storage *storage);
+/* Makes the device wait until other queues have read the present values; call it before the
+ * device overwrites them. */
+void choir__storage_claim(choir__storage *storage);
+/* Notes that work issued to `queue` so far reads the storage: its memory is not given to
+ * another tensor before that work has run. */
+void choir__storage_read_by(choir__storage *storage, choir__queue *queue);
+
+#endif
