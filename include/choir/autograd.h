@@ -1,9 +1,10 @@
 /* Backward: gradients of a scope's tape.
  *
  * The gradient of a parameter is the sum over the micro-batches since the last optimizer step,
- * in the fixed binary tree, times one over their number: the first backward after a step
- * overwrites, later ones are further leaves. There is no zero_grad.
- * Other leaves (choir_require_grad) add up what each backward gives, as PyTorch's do.
+ * in the fixed binary tree, times one over their number. The first backward after a step
+ * overwrites the old gradient, and later ones add further leaves to the tree. There is no
+ * zero_grad. Other leaves (choir_require_grad) accumulate the gradient of each backward, as
+ * PyTorch's do.
  *
  * Threads: those of the scope. */
 #ifndef CHOIR_AUTOGRAD_H
@@ -15,16 +16,17 @@
 extern "C" {
 #endif
 
-/** Walks loss's tape and leaves gradients in parameters and in leaves that require them. loss
- * is one value, or a vector (n) of the losses of n micro-batches: each is walked from with
- * gradient 1, and the parameters' gradients are those of the losses' mean (of other leaves: of
- * their sum). Consumes the tape.
- * Under DDP it is collective. Reports the scope's error, if any. */
+/** Walks loss's tape and leaves gradients in parameters and in leaves that require them. The
+ * tape is consumed. loss is one value, or a vector (n) of the losses of n micro-batches. For a
+ * vector, the walk starts from each loss with gradient 1; parameters get the gradient of the
+ * losses' mean, other leaves that of their sum. Reports the scope's error, if any. Collective
+ * under DDP. */
 choir_status choir_backward(choir_tensor *loss);
 
-/** Called when t's gradient is complete in a backward: t, its gradient of this micro-batch,
- *  arg. A parameter used several times: once a use, with that use's gradient; grad is NULL for
- *  a lookup table, whose gradient stays rows until the step ends. */
+/** A function that is called when t's gradient is complete in a backward. Its arguments are t,
+ * the gradient of this micro-batch, and arg. A parameter used several times causes one call
+ * per use, with that use's gradient. grad is NULL for a lookup table, whose gradient stays in
+ * rows until the step ends. */
 typedef void choir_grad_hook(choir_tensor *t, choir_tensor *grad, void *arg);
 
 /** Adds a hook to a tensor or a parameter; it lives as long as t. */

@@ -1,6 +1,6 @@
-/* Choir: train neural networks on many devices. All public headers at once.
+/* Choir: train neural networks on many devices. This header includes all public headers.
  *
- * Read in this order they are a tour: status and scopes, tensors and ops, backward, modules and
+ * In this order they are a tour: status and scopes, tensors and ops, backward, modules and
  * optimizers, data, groups of ranks, and the strategies that put a model on many devices. */
 #ifndef CHOIR_CHOIR_H
 #define CHOIR_CHOIR_H

@@ -1,11 +1,12 @@
-/* Communication hooks of DDP: what carries a bucket's gradients over the ranks in place of the
- * exact reduction. Three come with Choir (bf16, f16, PowerSGD); a program's own is a function.
+/* Communication hooks of DDP: functions that carry a bucket's gradients over the ranks in
+ * place of the exact reduction. Choir has three (bf16, f16, PowerSGD); a program can add its
+ * own.
  *
  * A hook is called on the thread of choir_backward when a rank's backward has filled a bucket,
- * in the order of the buckets, the same on all ranks. The bucket's numbers are not there yet
- * then: a hook only issues work to the group, choir_group_call for what is to be computed and
- * collectives with a choir_work of which it waits for none. The group's queue runs that once
- * the device has filled the bucket, beside the rest of backward.
+ * in the order of the buckets, which is the same on all ranks. At that time the bucket's
+ * numbers are not computed yet. So a hook only issues work to the group: choir_group_call for
+ * computations, and collectives with a choir_work, and it waits for none of them. The group's
+ * queue runs this work once the device has filled the bucket, while the rest of backward runs.
  *
  *     static choir_status halve(const void *args) { ... }     // runs in the queue's order
  *
@@ -13,13 +14,15 @@
  *     {
  *         choir_work work;
  *         choir_status status = choir_ddp_all_reduce(b, arg);
- *         return status ? status : choir_group_call(b->group, halve, b, sizeof *b, &work);
+ *         if (status != CHOIR_OK)
+ *             return status;
+ *         return choir_group_call(b->group, halve, b, sizeof *b, &work);
  *     }
  *
- * A rank's micro-batches are added before the hook sees them. Gradients of lookup tables that
- * are rows (choir_embedding) are in no bucket and travel exactly, as without a hook. Within
- * choir_step a hook is called while the step is recorded, and what it issued is issued again at
- * each replay.
+ * A rank's micro-batches are added before the hook sees them. Sparse gradients of lookup
+ * tables (choir_embedding) are in no bucket and travel exactly, as without a hook. Within
+ * choir_step a hook is called while the step is recorded, and each replay issues its work
+ * again.
  *
  * Threads: those of the run. */
 #ifndef CHOIR_DDP_HOOK_H
@@ -41,39 +44,38 @@ typedef struct choir_ddp_entry {
 
 typedef struct choir_ddp_bucket {
     choir_group *group;
-    int index, buckets; /* which of how many */
-    unsigned layout;    /* changes when parameters are dealt to buckets anew */
-    float *data;   /* (count) the sum over this rank's micro-batches, in memory of the host;
-                      the hook's work leaves the mean over all ranks' there */
-    int64_t count; /* elements; zeros lie between the entries */
-    float scale;   /* the mean is the sum over ranks times this */
-    const choir_ddp_entry *entries; /* (entry_count) they stay as long as the buckets do */
+    int index, buckets; /* this bucket's number, and the number of buckets */
+    unsigned layout;    /* changes when parameters are assigned to buckets again */
+    /* (count) the sum over this rank's micro-batches, in host memory; the hook's work replaces
+     * it by the mean over all ranks */
+    float *data;
+    int64_t count;                  /* elements; zeros lie between the entries */
+    float scale;                    /* the mean is the sum over ranks times this */
+    const choir_ddp_entry *entries; /* (entry_count) valid as long as the buckets are */
     int entry_count;
 } choir_ddp_bucket;
 
 typedef choir_status choir_ddp_hook(const choir_ddp_bucket *bucket, void *arg);
 
-/**
- * From the next step on all buckets go through hook; NULL: the exact reduction. The same on all
- * ranks. Errors: argument (not made by choir_ddp), state (between the first backward of a step
- * and its end, while recording).
- */
+/** Makes all buckets use hook from the next step on; NULL: the exact reduction. All ranks must
+ * make the same call. Errors: argument (not made by choir_ddp), state (between the first
+ * backward of a step and its end, while recording). */
 choir_status choir_ddp_set_hook(choir_module *ddp, choir_ddp_hook *hook, void *arg);
 
-/** f32, the sum over ranks in the fixed tree, then times scale: what a hook may begin with. The
- * bits of the exact reduction where each rank has a power of two of micro-batches. arg: unused.
- */
+/** Reduces in f32: the sum over ranks in the fixed tree, times scale. A hook may begin with it.
+ * It gives the bits of the exact reduction if each rank has a power of two of micro-batches.
+ * arg is unused. */
 choir_status choir_ddp_all_reduce(const choir_ddp_bucket *bucket, void *arg);
 
 /**
- * Gradients travel as bf16 or f16: half the bytes. Each rank's part of the mean, x_r = scale *
- * data, is rounded, the sum is made in f32 in the fixed tree, and rounded again:
+ * Sends gradients as bf16 or f16: half the bytes. Each rank's part of the mean, x_r = scale *
+ * data, is rounded, the sum is computed in f32 in the fixed tree, and rounded again:
  *
  *   |result - mean| <= u * (|x_0| + ... + |x_(W-1)|) + u * |mean|   (to first order)
  *
- * with u = 2^-8 (bf16) or 2^-11 (f16; below 2^-14 an absolute 2^-25 a rounding instead). f16
- * overflows beyond 65504: gradients that large become infinite. PyTorch's bf16_compress_hook
- * and fp16_compress_hook round likewise, and in addition each partial sum. arg: unused.
+ * with u = 2^-8 (bf16) or 2^-11 (f16; below 2^-14 an absolute 2^-25 per rounding instead). f16
+ * overflows beyond 65504: larger gradients become infinite. PyTorch's bf16_compress_hook and
+ * fp16_compress_hook round in the same way and also round each partial sum. arg is unused.
  */
 choir_status choir_ddp_bf16_compress(const choir_ddp_bucket *bucket, void *arg);
 choir_status choir_ddp_f16_compress(const choir_ddp_bucket *bucket, void *arg);
@@ -81,29 +83,31 @@ choir_status choir_ddp_f16_compress(const choir_ddp_bucket *bucket, void *arg);
 /**
  * PowerSGD (Vogels et al., 2019, "PowerSGD: practical low-rank gradient compression for
  * distributed optimization"): a gradient of n rows and m columns travels as P (n, rank) and Q
- * (m, rank), one power iteration a step. What that leaves out is kept on each rank and added to
- * its next gradient (error feedback).
+ * (m, rank), with one power iteration per step. Each rank stores the part that this
+ * approximation misses and adds it to its next gradient (error feedback).
  *
  * Gradients for which (n + m) * rank * min_rate >= n * m, vectors among them, travel exactly.
- * The result is no approximation of known error in one step: where the mean gradient has at
- * most `rank` singular values above zero it is exact to f32 rounding, and with error feedback
- * the sum over steps follows the exact one. All ranks get the same bits.
+ * The approximation has no known error bound in one step. If the mean gradient has at most
+ * `rank` nonzero singular values, it is exact to f32 rounding; with error feedback the sum
+ * over steps follows the exact one. All ranks get the same bits.
  */
 typedef struct choir_powersgd_opts {
-    int rank;            /* default 1 */
-    int64_t start_step;  /* the first step that is compressed, from 0; those before are exact;
-                            default 1000 */
-    bool warm_start;     /* begin with the step before's Q; default true */
+    int rank; /* default 1 */
+    /* the first compressed step, counted from 0; earlier steps are exact; default 1000 */
+    int64_t start_step;
+    bool warm_start;     /* starts from the previous step's Q; default true */
     bool error_feedback; /* default true */
     double min_rate;     /* default 2 */
-    uint64_t seed;       /* of the first Q (without warm_start of all): normal, by the
-                            parameter's name; default 0 */
+    /* of the first Q (without warm_start, of every Q): normal, by the parameter's name;
+     * default 0 */
+    uint64_t seed;
 } choir_powersgd_opts;
 
 choir_powersgd_opts choir_powersgd_defaults(void);
 
-/** choir_ddp_set_hook of PowerSGD, whose state goes with the run; checkpoints do not have it.
- * Errors: those, and argument (rank < 1, start_step < 0, min_rate not above 0). */
+/** Sets PowerSGD as the hook (choir_ddp_set_hook). The run owns its state; checkpoints do not
+ * include it. Errors: those of choir_ddp_set_hook, and argument (rank < 1, start_step < 0,
+ * min_rate not above 0). */
 choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts);
 
 #ifdef __cplusplus

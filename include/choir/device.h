@@ -1,17 +1,17 @@
 /* Devices: memory, an in-order queue of work, and a table of kernels.
  *
- * cpu:0 ... cpu:N-1 are groups of cores (one core each unless threads says more), each with a
- * queue, a worker thread, a caching allocator and statistics. Work is enqueued with its
- * arguments by value and returns at once; reading a value on the host waits.
- * CHOIR_CPU_DEVICES=8 in the environment makes eight devices however few the cores, so
- * everything about many devices can be tried on a laptop.
+ * cpu:0 ... cpu:N-1 are groups of cores (one core each unless choir_device_set_threads sets
+ * more), each with a queue, a worker thread, a caching allocator and statistics. Work is
+ * enqueued with its arguments by value, and the call returns at once; reading a value on the
+ * host waits. The environment variable CHOIR_CPU_DEVICES=8 makes eight devices even if there
+ * are fewer cores, so everything about many devices can be tried on a laptop.
  *
- * cuda:0 ... cuda:N-1 are NVIDIA GPUs in the order of CUDA_VISIBLE_DEVICES, each with a stream,
- * or with CHOIR_CUDA_DEVICES=n that many devices dealt out over them. They are there where the
- * plug-in choir_cuda.so and a driver are; a process that has found one may not fork.
+ * cuda:0 ... cuda:N-1 are NVIDIA GPUs in the order of CUDA_VISIBLE_DEVICES, each with a
+ * stream. CHOIR_CUDA_DEVICES=n makes n devices and distributes them over the GPUs. They exist
+ * where the plug-in choir_cuda.so and a driver are installed; a process that has found one
+ * must not fork.
  *
- * Threads: any thread may call these; one thread at a time should issue work into one device.
- */
+ * Threads: any thread may call these; one thread at a time should issue work to one device. */
 #ifndef CHOIR_DEVICE_H
 #define CHOIR_DEVICE_H
 
@@ -30,48 +30,49 @@ typedef struct choir_device choir_device;
 /** Live figures of one device. Bytes are those handed out by its allocator. */
 typedef struct choir_device_stats {
     size_t bytes_now;      /* live tensors */
-    size_t bytes_peak;     /* the most bytes_now has been since choir_device_reset_peak */
+    size_t bytes_peak;     /* maximum of bytes_now since choir_device_reset_peak */
     size_t bytes_reserved; /* taken from the system: live and cached */
     size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
-    double busy_s;         /* seconds spent in kernels; of a GPU, from work to the next wait */
+    double busy_s;         /* seconds spent in kernels; on a GPU, from work to the next wait */
     double age_s;          /* seconds since the device started */
     uint64_t queue_depth;  /* tasks issued and not yet finished */
     uint64_t tasks;        /* tasks finished */
     uint64_t bytes_moved;  /* copied from and to other devices, in tasks issued so far */
 } choir_device_stats;
 
-/** How many devices of a kind there are ("cpu", "cuda"); 0 for a kind that is not here. */
+/** Returns the number of devices of a kind ("cpu", "cuda"); 0 for a kind that this machine or
+ * build lacks. */
 int choir_device_count(const char *kind);
 
-/** The device named "cpu:0" or "cuda:1"; NULL, with a message, if there is none. The library
- * owns it. */
+/** Returns the device named "cpu:0" or "cuda:1"; NULL, with a message, if it does not exist.
+ * The library owns the device. */
 choir_device *choir_device_find(const char *name);
 
-/** "cpu:0". */
+/** Returns the device's name, such as "cpu:0". The device owns the string. */
 const char *choir_device_name(const choir_device *device);
 
-/** Cores a device uses: set before its first work. Errors: argument, state. */
+/** Sets the number of cores that a device uses; call it before the device's first work. Errors:
+ * argument, state. */
 choir_status choir_device_set_threads(choir_device *device, int threads);
 
-/** Caps the memory a device takes from the system, in bytes; 0 lifts the cap. */
+/** Caps the memory that a device takes from the system, in bytes; 0 lifts the cap. */
 void choir_device_set_limit(choir_device *device, size_t bytes);
 
 /** Waits until everything enqueued so far has run; returns the queue's sticky error, if any. */
 choir_status choir_device_sync(choir_device *device);
 
-/** Fills in the figures of this moment. */
+/** Fills in the current figures. */
 void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 
 /** Starts a new peak measurement at the bytes now live. */
 void choir_device_reset_peak(choir_device *device);
 
-/** Whether the device multiplies matrices of a 16-bit dtype faster than those of f32; of f32:
- * true. On GPUs: both; on CPUs: bf16 with AMX's tiles, or AMD's AVX-512. Elsewhere they are
- * multiplied as f32.
- */
+/** Returns true if the device multiplies matrices of a 16-bit dtype faster than those of f32,
+ * and always for f32. GPUs do for both 16-bit dtypes; CPUs do for bf16, with AMX's tiles or
+ * AMD's AVX-512. Other devices multiply 16-bit matrices in f32. */
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 
-/** The instruction set the CPU kernels run with: "baseline", "avx2" or "avx512". */
+/** Returns the instruction set that the CPU kernels use: "baseline", "avx2" or "avx512". */
 const char *choir_cpu_isa(void);
 
 #ifdef __cplusplus

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* name, bytes, the name safetensors gives it. f64 runs on the slow reference kernels: for
- * checks. */
+/* Each row has the name, its text, the bytes and the name in safetensors files. f64 runs on
+ * the slow reference kernels and serves checks. */
 #define CHOIR_DTYPE_LIST(X)                                                                    \
     X(F32, "f32", 4, "F32")                                                                    \
     X(F64, "f64", 8, "F64")                                                                    \
@@ -27,10 +27,10 @@ typedef enum choir_dtype {
         CHOIR_DTYPE_COUNT
 } choir_dtype;
 
-/** "f32"; "?" for a value outside the list. */
+/** Returns the name of the dtype, such as "f32"; "?" for a value outside the list. */
 const char *choir_dtype_name(choir_dtype dtype);
 
-/** Bytes an element takes. */
+/** Returns the bytes per element. */
 size_t choir_dtype_size(choir_dtype dtype);
 
 #ifdef __cplusplus

@@ -1,19 +1,20 @@
 /* Groups: ranks that work in lockstep, and an in-order queue of their collectives.
  *
- * A rank is a process (or, in tests, a thread). choir_spawn starts N of them on this machine
- * that run a C function; `choir run`, mpirun and Slurm start programs. Each calls
- * choir_group_init to meet the others. Every rank must make the same collective calls in the
- * same order; ranks that disagree get an error that shows both sides, and a rank that died, was
- * stopped or is silent past the timeout is named on all others.
+ * A rank is a process (or, in tests, a thread). choir_spawn starts N of them on this machine,
+ * which run a C function; `choir run`, mpirun and Slurm start programs. Each rank calls
+ * choir_group_init to meet the others. All ranks must make the same collective calls in the
+ * same order. Ranks that disagree get an error that shows both sides, and a rank that died,
+ * was stopped or is silent past the timeout is named on all others.
  *
- * Every call below that moves data takes a choir_work. NULL: the call returns when this rank's
- * part is done. Otherwise it is only queued, *work says when it is done, and until then what is
- * read must not be written and what is written not be touched. Collectives of a group run one
- * after another in the order of the calls; those of different groups at the same time.
+ * Every call below that moves data takes a choir_work. With NULL, the call returns when this
+ * rank's part is done. Otherwise the call only queues the operation, and *work tells when it
+ * is done; until then its inputs must not be written and its outputs not be accessed. The
+ * collectives of one group run one after another in the order of the calls; those of different
+ * groups run concurrently.
  *
- * Reductions add in a fixed tree over rank numbers: the same bits on every rank, every call and
- * every engine (algorithms chosen by name may differ). bf16 and f16 are added in f32 and
- * rounded once; MEAN of integers rounds towards zero.
+ * Reductions add in a fixed tree over rank numbers, so they give the same bits on every rank,
+ * in every call and with every engine (an algorithm chosen by name may give other bits). bf16
+ * and f16 are added in f32 and rounded once; MEAN of integers rounds towards zero.
  *
  * Threads: one thread at a time issues to a group. */
 #ifndef CHOIR_GROUP_H
@@ -33,16 +34,19 @@ extern "C" {
 typedef struct choir_group choir_group;
 
 typedef struct choir_group_opts {
-    int rank, world;       /* -1: from the environment; without it alone, or an error where
-                              the method is tcp:// or file:// */
-    const char *job;       /* names the job: the same on all ranks, secret; NULL: CHOIR_JOB */
-    const char *key_file;  /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
-    const char *backend;   /* "shm", "ucx", "mpi", "nccl"; NULL: CHOIR_BACKEND, else the best
-                              that reaches every rank, but never nccl */
-    const char *device;    /* of nccl: this rank's GPU, "cuda:3", or those of the machine's
-                              ranks in order, "cuda:4,cuda:5"; NULL: cuda:LOCAL_RANK */
+    /* -1: from the environment. Without it the process is alone, or gets an error if the
+     * method is tcp:// or file:// */
+    int rank, world;
+    const char *job;      /* the job's name: secret, equal on all ranks; NULL: CHOIR_JOB */
+    const char *key_file; /* the job's key outside loopback, mode 0600; NULL: CHOIR_KEY_FILE */
+    /* "shm", "ucx", "mpi", "nccl"; NULL: CHOIR_BACKEND, else the best that reaches every rank,
+     * but never nccl */
+    const char *backend;
+    /* nccl: this rank's GPU, "cuda:3", or the GPUs of the machine's ranks in order,
+     * "cuda:4,cuda:5"; NULL: cuda:LOCAL_RANK */
+    const char *device;
     const char *algorithm; /* of collectives: see choir_group_algorithm; NULL: by size */
-    double timeout_s;      /* when a silent rank is given up; default 1800 */
+    double timeout_s;      /* seconds until a silent rank is given up; default 1800 */
 } choir_group_opts;
 
 choir_group_opts choir_group_defaults(void);
@@ -50,40 +54,41 @@ choir_group_opts choir_group_defaults(void);
 /**
  * Meets the other ranks. Collective. The caller frees the group.
  *
- * @param method  how they find each other:
- *   env://            RANK and WORLD_SIZE; and CHOIR_JOB, where all ranks are on this
- *                     machine, or MASTER_ADDR and MASTER_PORT
- *   tcp://host:port   rank 0 listens there, the others call it
- *   file://path       rank 0 writes into the file where it can be called
- *   mpi://            joins what mpirun or srun started
- *   NULL              CHOIR_INIT; else what the environment offers, in this order
+ * @param method  the way in which ranks find each other:
+ *   env://            RANK and WORLD_SIZE; and CHOIR_JOB, if all ranks are on this machine, or
+ *                     MASTER_ADDR and MASTER_PORT
+ *   tcp://host:port   rank 0 listens there, the others connect
+ *   file://path       rank 0 writes its address into the file
+ *   mpi://            joins the ranks that mpirun or srun started
+ *   NULL              CHOIR_INIT; else the first of these methods that the environment supports
  *
- * Errors: argument, peer lost, mismatch (of world sizes, versions, two that say they are the
- * same rank), timed out (naming the ranks that never came).
+ * Errors: argument, peer lost, mismatch (of world sizes or versions, or a rank number used
+ * twice), timed out (naming the missing ranks).
  */
 choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group);
 
-/** Waits for what was issued, and leaves the group. NULL is fine. Not collective: a rank may
- * leave before the others. */
+/** Waits for the issued operations and leaves the group. NULL is fine. Not collective: a rank
+ * may leave before the others. */
 void choir_group_free(choir_group *group);
 
 int choir_group_rank(const choir_group *group);
 int choir_group_world(const choir_group *group);
 
-/** Where a rank is: nodes (machines) count from 0 in the order of their lowest ranks, local
- * ranks within a node. rank: -1 for this one. */
+/** Location of a rank: nodes (machines) count from 0 in the order of their lowest ranks, and
+ * local ranks count within a node. rank -1 means this rank. */
 int choir_group_node(const choir_group *group, int rank);
 int choir_group_nodes(const choir_group *group);
 int choir_group_local_rank(const choir_group *group, int rank);
 int choir_group_local_world(const choir_group *group);
 
-/** "shm", "ucx", "mpi", "nccl". */
+/** Returns the name of the group's engine: "shm", "ucx", "mpi", "nccl". */
 const char *choir_group_backend(const choir_group *group);
 
 /**
- * Sub-groups. Collective over group. Ranks with the same color form a group, in the order of
- * key, then of rank (MPI_Comm_split). color < 0: this rank is in none and gets NULL. Free a
- * child before or after its parent. On an error *child is NULL.
+ * Splits the group into sub-groups. Collective over group. Ranks with equal color form a
+ * group, ordered by key, then by rank (MPI_Comm_split). A rank with color < 0 is in no
+ * sub-group and gets NULL. Free a child before or after its parent. On an error *child is
+ * NULL.
  *
  * Errors: state (a batch is open), mismatch, peer lost, timed out, memory.
  */
@@ -105,32 +110,35 @@ typedef enum choir_reduce_op {
 
 /* --- asynchronous calls --- */
 
-/** A place in a group's queue, by value; nothing to free. Good until its group is freed, which
- * waits for all that was issued. */
+/** A place in a group's queue, by value; there is nothing to free. It is valid until its group
+ * is freed, which waits for all issued operations. */
 typedef struct choir_work {
     void *queue;
     uint64_t place;
 } choir_work;
 
-/** Waits; returns the group's first failure, if it had one. */
+/** Waits; returns the group's first failure, if any. */
 choir_status choir_work_wait(choir_work work);
 bool choir_work_done(choir_work work);
 
-/** What is issued to the group from now on waits for all that the device was given so far. */
+/** Orders a group after a device: operations that are issued to the group later wait for all
+ * work issued to the device so far. The host does not wait. */
 choir_status choir_group_wait_device(choir_group *group, choir_device *device);
-/** What is issued to the device from now on waits for work. Neither makes the host wait. */
+/** Orders a device after a group: work that is issued to the device later waits for `work`. The
+ * host does not wait. */
 choir_status choir_device_wait_work(choir_device *device, choir_work work);
 
-/** What a program has done in the middle of a group's collectives; args is a copy. */
+/** A function that a program runs between a group's collectives; args is a copy. */
 typedef choir_status choir_group_fn(const void *args);
 
 /**
- * fn(args) in the group's queue: it finds what the calls before it wrote, and those after it
- * find what it writes. It runs on whichever thread serves the queue, so it must not call the
- * group itself; what it fails with (choir_status, the words by choir_error_message) is the
+ * Runs fn(args) in the group's queue, after the calls before it and before the calls after it.
+ *
+ * It runs on the thread that serves the queue at that time, so it must not call the group
+ * itself. Its failure (the choir_status, with the words of choir_error_message) becomes the
  * group's failure, on all ranks. Not collective: ranks may differ in such calls.
  *
- * @param args  bytes of them, copied; at most CHOIR_GROUP_ARGS
+ * @param args  `bytes` bytes, which are copied; at most CHOIR_GROUP_ARGS
  * Errors: argument (too many bytes), state (a batch is open).
  */
 enum { CHOIR_GROUP_ARGS = 512 };
@@ -138,11 +146,11 @@ choir_status choir_group_call(
     choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work);
 
 /**
- * Calls between begin and end are one: they are issued together at the end, send and receive
- * make progress side by side (so that two ranks may send to each other), and neighbours of the
- * same kind, type, operation and root travel as one message (coalesced). Their own work must be
- * NULL; they return only errors of arguments. No call may touch what another one writes: in
- * which order they run is not said.
+ * Combines the calls between begin and end into one. They are issued together at the end.
+ * Sends and receives progress concurrently (so two ranks may send to each other), and adjacent
+ * calls of the same kind, type, operation and root travel as one message (coalesced). The
+ * calls' own work must be NULL; they return only errors of arguments. No call may access the
+ * output of another one: their order is unspecified.
  *
  * Errors of batch_end: state (no batch is open), and those of the calls.
  */
@@ -151,61 +159,66 @@ choir_status choir_group_batch_end(choir_group *group, choir_work *work);
 
 /* --- collectives. Errors: argument, dtype, mismatch, peer lost, timed out --- */
 
-/** Returns once all ranks have called it. */
+/** Returns after all ranks have called it. */
 choir_status choir_group_barrier(choir_group *group, choir_work *work);
 
-/** data (count) of rank root on all ranks. */
+/** Copies data (count) of rank root to all ranks. */
 choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int root, choir_work *work);
 
-/** data (count) on rank root becomes the reduction over ranks; untouched elsewhere. */
+/** Replaces data (count) on rank root by the reduction over ranks; the other ranks' data stay
+ * unchanged. */
 choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, int root, choir_work *work);
 
-/** data (count) becomes the reduction over ranks, everywhere. */
+/** Replaces data (count) by the reduction over ranks, on all ranks. */
 choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, choir_work *work);
 
-/** all (world * count) on rank root = the ranks' mine (count) in rank order; NULL elsewhere. */
+/** Stores the ranks' mine (count), in rank order, in all (world * count) on rank root. The
+ * other ranks pass NULL. */
 choir_status choir_group_gather(choir_group *group, const void *mine, void *all, int64_t count,
     choir_dtype dtype, int root, choir_work *work);
 
-/** all (world * count) = the ranks' mine (count) in rank order. mine may be its place in all.
- */
+/** Stores the ranks' mine (count), in rank order, in all (world * count). mine may be this
+ * rank's part of all. */
 choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all,
     int64_t count, choir_dtype dtype, choir_work *work);
 
-/** mine (count) = this rank's part of all (world * count) on rank root; all: NULL elsewhere. */
+/** Stores this rank's part of rank root's all (world * count) in mine (count). The other ranks
+ * pass all = NULL. */
 choir_status choir_group_scatter(choir_group *group, const void *all, void *mine, int64_t count,
     choir_dtype dtype, int root, choir_work *work);
 
-/** mine (count) = this rank's part of the reduction of the ranks' all (world * count), which
- * stay as they are. mine may be its place in all. */
+/** Stores this rank's part of the reduction of the ranks' all (world * count) in mine (count).
+ * all stays unchanged, except that mine may be this rank's part of it. */
 choir_status choir_group_reduce_scatter(choir_group *group, const void *all, void *mine,
     int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work);
 
-/** Part r of out (world * count) = part `rank` of rank r's in (world * count). */
+/** Stores part `rank` of rank r's in (world * count) in part r of out (world * count). */
 choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
     int64_t count, choir_dtype dtype, choir_work *work);
 
-/** The same with parts of different sizes, packed: in_counts (world) elements go to each rank,
- * out_counts (world) come from each. Both are copied. Error: argument, if out is in. */
+/** Like choir_group_all_to_all, with packed parts of different sizes: in_counts (world)
+ * elements go to each rank, out_counts (world) come from each. Both arrays are copied. Error:
+ * argument, if out is in. */
 choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     const int64_t *in_counts, void *out, const int64_t *out_counts, choir_dtype dtype,
     choir_work *work);
 
-/** data (count) to rank peer, whose next receive from this rank takes it. */
+/** choir_group_send sends data (count) to rank peer, whose next choir_group_receive from this
+ * rank stores it. */
 choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work);
 choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work);
 
 /**
- * The algorithm of later collectives; NULL: chosen by size and place. Call it alike on all
- * ranks.
+ * Selects the algorithm of later collectives; NULL: chosen by size and location. All ranks
+ * must make the same call.
  *
- *   exchange   slices all-to-all, each rank reduces its own in the fixed tree, all-gather
- *   direct     the same out of the peers' memory (shm's default)
+ *   exchange   all-to-all of slices; each rank reduces its own in the fixed tree; all-gather
+ *   direct     like exchange, but reads the peers' memory (shm's default)
  *   binomial, halving                              trees; the fixed tree as well
  *   hierarchical                                   shared memory in a node, then between nodes
  *   ring, double_tree, native                      deterministic, other bits
@@ -216,27 +229,29 @@ choir_status choir_group_algorithm(choir_group *group, const char *name);
 
 /* --- processes --- */
 
-/** What a spawned process runs; its return value is the process's exit status. */
+/** The function of a spawned process; its return value is the process's exit status. */
 typedef int choir_spawn_fn(int rank, int world, void *arg);
 
 /**
  * Runs fn(rank, world, arg) in `world` new processes of this machine and waits for them.
  *
- * The processes are forks: they see memory as it was. RANK, LOCAL_RANK, WORLD_SIZE,
- * LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. When one fails the others are stopped
- * (SIGTERM, SIGKILL after 5 s) and the message names rank, pid and exit status or signal;
- * SIGINT and SIGTERM are passed on. At SIGUSR1, unless the caller handles it, standard error
- * gets the last collectives of each. None outlives the caller, however it dies.
+ * The processes are forks: they see the caller's memory as it was. RANK, LOCAL_RANK,
+ * WORLD_SIZE, LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. If one fails, the others are
+ * stopped (SIGTERM, SIGKILL after 5 s) and the message names rank, pid and exit status or
+ * signal; SIGINT and SIGTERM are passed on. At SIGUSR1, unless the caller handles it, every
+ * process writes its last collectives to standard error. No process outlives the caller,
+ * however the caller dies.
  *
  * @return CHOIR_OK if all exited with 0; CHOIR_ERR_PEER_LOST, CHOIR_ERR_INTERRUPTED.
  */
 choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
 
-/** One of several nodes: starts `local` processes with ranks node * local + i of
- * nodes * local, which meet at `method` ("tcp://host:port" or "file://path": CHOIR_INIT). */
+/** Options for one of several nodes. Each node starts `local` processes with the ranks node *
+ * local + i of nodes * local, which meet at `method` ("tcp://host:port" or "file://path":
+ * CHOIR_INIT). */
 typedef struct choir_spawn_opts {
     int node, nodes;    /* default 0 of 1 */
-    const char *method; /* default NULL: this machine alone, nothing listens */
+    const char *method; /* default NULL: this machine alone, without a listening port */
     const char *key_file;
 } choir_spawn_opts;
 

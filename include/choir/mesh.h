@@ -1,12 +1,12 @@
-/* Device meshes: the ranks of a group as a grid with named dimensions, as in 2 x 4 of
- * "data" x "tensor", and a group along each dimension.
+/* Device meshes: the ranks of a group as a grid with named dimensions, such as 2 x 4 of "data"
+ * x "tensor", and a group along each dimension.
  *
  *     mesh 2x4            "tensor" of rank 5: ranks 4 5 6 7
  *     0 1 2 3             "data"   of rank 5: ranks 1 5
  *     4 5 6 7
  *
- * Ranks count in row-major order: those of the last dimension are neighbours, so what talks
- * most belongs there.
+ * Ranks count in row-major order: ranks along the last dimension are neighbours, so use it for
+ * the strategy that communicates most.
  *
  * Threads: as groups. */
 #ifndef CHOIR_MESH_H
@@ -23,11 +23,12 @@ enum { CHOIR_MESH_MAX_DIMS = 8 };
 typedef struct choir_mesh choir_mesh;
 
 /**
- * Lays the ranks of group out. Collective. The mesh borrows the group and owns the groups along
- * its dimensions; free it before or after the group.
+ * Arranges the ranks of group in a grid. Collective. The mesh borrows the group and owns the
+ * groups along its dimensions; free it before or after the group.
  *
  * @param names  (dims) of the dimensions, outermost first: distinct, not empty
- * @param sizes  (dims) at least 1; one may be -1: what is left. Their product is the world size
+ * @param sizes  (dims) at least 1; one may be -1 and is then computed. Their product is the
+ *               world size
  *
  * Errors: argument, those of choir_group_split.
  */
@@ -35,12 +36,13 @@ choir_status choir_mesh_new(choir_group *group, int dims, const char *const *nam
     const int *sizes, choir_mesh **mesh);
 void choir_mesh_free(choir_mesh *mesh); /* NULL is fine */
 
-/** The ranks that differ from this one in the named dimension alone, in its order. Owned by the
- *  mesh. NULL, with a message, if there is no such dimension. */
+/** Returns the group of the ranks that differ from this one only in the named dimension,
+ * ordered along it. The mesh owns it. NULL, with a message, if the dimension does not
+ * exist. */
 choir_group *choir_mesh_group(const choir_mesh *mesh, const char *name);
 
-/** The size of a dimension, and where this rank is along it; -1, with a message, if there is no
- *  such dimension. */
+/** choir_mesh_size returns the size of a dimension, and choir_mesh_coordinate this rank's
+ * position along it. Both return -1, with a message, if the dimension does not exist. */
 int choir_mesh_size(const choir_mesh *mesh, const char *name);
 int choir_mesh_coordinate(const choir_mesh *mesh, const char *name);
 

@@ -1,4 +1,4 @@
-/* Models by name: those of `choir train --model`, in a program.
+/* Models by name: programs can use the models of `choir train --model`.
  *
  * Threads: those of the run. Collective: no. */
 #ifndef CHOIR_MODELS_BY_NAME_H
@@ -11,17 +11,19 @@ extern "C" {
 #endif
 
 /**
- * The model that `model` means, a module of the run:
+ * Makes the model that `model` describes, as a module of the run:
  *
  *     "resnet50:classes=10"      a name and sizes (choir train --help lists them)
- *     "path/config.json"         a configuration in the published form, with new weights
- *     "path/to/folder"           the same, and the folder's weights (model.safetensors, or
- *                                model.safetensors.index.json), if it has any
+ *     "path/config.json"         a published configuration, with new weights
+ *     "path/to/folder"           a published configuration and the folder's weights
+ *                                (model.safetensors, or model.safetensors.index.json), if any
  *
- * Never NULL: errors stick to the run: argument (no such model, sizes that do not fit), io,
- * format (naming file and key or tensor). What of a published configuration does not hold here,
- * and which of its weights start anew (a head for other classes), is told by *notes if notes is
- * not NULL: a line each, "" for nothing, for the caller to free().
+ * If notes is not NULL, *notes lists, one per line, settings of a published configuration that
+ * Choir does not support and weights that start with new values (a head for other classes); ""
+ * if there are none. The caller frees it.
+ *
+ * Never NULL. Errors stick to the run: argument (unknown model, sizes that do not fit), io,
+ * format (naming file and key or tensor).
  */
 choir_module *choir_model(choir_scope *run, const char *model, char **notes);
 

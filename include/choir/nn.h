@@ -1,4 +1,4 @@
-/* Modules: parameters, the modules they are made of, and a forward function.
+/* Modules: parameters, child modules, and a forward function.
  *
  * A user's own model is a struct whose first member is choir_module, a forward function, and
  * children and parameters registered by field, so that Choir can name, walk, shard and save
@@ -17,7 +17,7 @@
  *     choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 784, 256));
  *
  * Modules and parameters belong to the run they were made in, which frees them. Initial values
- * depend on the run's seed, the parameter's full name ("fc1.weight") and the index alone; they
+ * depend only on the run's seed, the parameter's full name ("fc1.weight") and the index; they
  * are drawn when the finished tree is first used. Constructors never return NULL: errors stick
  * to the run.
  *
@@ -33,7 +33,7 @@ extern "C" {
 
 typedef struct choir_module choir_module;
 
-/** -> the module's output, out of in[count]. */
+/** A forward function: returns the module's output, computed from in[count]. */
 typedef choir_tensor *choir_forward_fn(choir_module *self, choir_tensor *const *in, int count);
 
 typedef struct choir_module_class {
@@ -60,14 +60,15 @@ struct choir_module {
     bool unit;      /* choir_fsdp_unit */
 };
 
-/** A zeroed struct of type->size bytes. */
+/** Makes a module of the class: a zeroed struct of type->size bytes, which the run owns. */
 void *choir_module_new(choir_scope *run, const choir_module_class *type);
 
-/** Makes child a part of self under name and stores it in *field. */
+/** Makes child a part of self, named `name`, and stores it in *field. */
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child);
 
-/** How a parameter starts: uniform in [a, b), normal of mean a and deviation b, or all a. */
+/** The initial values of a parameter: uniform in [a, b), normal with mean a and deviation b, or
+ * the constant a. */
 typedef struct choir_init {
     enum { CHOIR_INIT_CONSTANT, CHOIR_INIT_UNIFORM, CHOIR_INIT_NORMAL } kind;
     double a, b;
@@ -82,106 +83,119 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     choir_shape shape, choir_init init);
 
 /**
- * Overwrites all parameters with the values PyTorch gives the same layers by default after
+ * Overwrites all parameters with the values that PyTorch gives equal layers by default after
  * torch.manual_seed(seed), when it constructs them in the order of registration here.
  *
- * Uniform values (linear, convolution and its transpose, recurrent layers) are PyTorch's bit
+ * Uniform values (linear, convolution and its transpose, recurrent layers) equal PyTorch's bit
  * for bit; normal ones (embeddings) agree within a few units of the last place; norms start
- * with 1 and 0. A weight of a linear layer, convolution or embedding for which the model chose
- * another choir_init is drawn by that once all layers have drawn theirs, in order: so a ResNet
- * starts as torchvision's. PyTorch does not define how transformers start (GPT-2, BERT, Llama,
- * Donut): they keep their distributions here, and do not get the numbers of another
- * implementation, which draws also for what it then ties or in another order. Errors: state
- * (after choir_tensor_parallel), the run's.
+ * with 1 and 0. If the model chose another choir_init for the weight of a linear layer,
+ * convolution or embedding, that weight is drawn after all layers have drawn theirs, in order,
+ * so a ResNet starts with torchvision's values. PyTorch does not define the initial values of
+ * transformers (GPT-2, BERT, Llama, Donut). They keep their distributions here, but their
+ * numbers differ from those of other implementations, which draw in another order or also for
+ * weights that they then tie.
+ *
+ * Errors: state (after choir_tensor_parallel), the run's.
  */
 choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 
-/** Makes *field another name for a parameter of a module already registered (tied weights). It
- * is saved once, under its first name. */
+/** Makes *field another name for a parameter that a module has registered already (tied
+ * weights). It is saved once, under its first name. */
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param);
 
-/** Adds an f32 buffer: saved with the parameters, not trained; under DDP, rank 0's. */
+/** Adds an f32 buffer, which is saved with the parameters but not trained. Under DDP all ranks
+ * use rank 0's buffers. */
 void choir_module_buffer(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, double value);
 
-/** Adds an i64 buffer of one value, 0 at first: what counts (batches, steps). */
+/** Adds an i64 buffer of one value, initially 0, that counts (batches, steps). */
 void choir_module_counter(choir_module *self, const char *name, choir_tensor **field);
 
-/** Makes t, a tensor of the run that is neither trained nor saved (a table of positions, a
- * mask), a part of self and stores it in *field: it goes where the module goes. */
+/** Makes t a part of self and stores it in *field, so that t moves with the module. t is a
+ * tensor of the run that is neither trained nor saved, such as a table of positions or a
+ * mask. */
 void choir_module_constant(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *t);
 
 /**
- * Moves the parameters, buffers and constants of the module and of all in it to device: the
- * same handles, new memory, the old given back. Parameters that are not drawn yet are drawn
- * there, with the same values. A tied weight goes with the module that registered it as a
- * parameter. Inputs are not moved: choir_to in a forward function carries activations to the
- * next device.
+ * Moves the parameters, buffers and constants of the module, and of all modules in it, to
+ * device.
  *
- * Between steps only: gradients of the step before are gone afterwards, optimizers take their
- * state along at their next step, and a step of choir_step is recorded anew. Errors: no such
- * device (NULL), state (between the first backward of a step and the optimizer's step; under
- * choir_ddp; replicated by a pipeline), memory (what was moved so far stays moved); they stick
- * to the run.
+ * Handles stay valid and get new memory; the old memory is released. Parameters that are not
+ * drawn yet are drawn there, with equal values. A tied weight moves with the module that
+ * registered it as a parameter. Inputs are not moved: choir_to in a forward function carries
+ * activations to the next device.
+ *
+ * Call it between steps only. Gradients of the previous step are lost, optimizers move their
+ * state at their next step, and a step of choir_step is recorded again.
+ *
+ * Errors stick to the run: no such device (NULL), state (between the first backward of a step
+ * and the optimizer's step; under choir_ddp; replicated by a pipeline), memory (parts that
+ * were moved before the error stay moved).
  */
 choir_status choir_module_to(choir_module *module, choir_device *device);
 
-/** Makes the module's parameters bf16, f16 or f32: new memory, values rounded; buffers stay
- * f32. Their gradients, and the optimizer's state, are f32; each update is rounded to the
- * parameter's dtype, so steps below half of its precision are lost. Before an optimizer is made
- * for it, and before it is wrapped by a strategy. Errors, which stick to the run: dtype, state
- * (sharded, shared or replicated parameters, or in mid-step), memory. */
+/** Converts the module's parameters to bf16, f16 or f32: new memory, rounded values; buffers
+ * stay f32. Gradients and the optimizer's state are f32, and each update is rounded to the
+ * parameter's dtype, so steps below half of its precision are lost. Call it before an
+ * optimizer is made for the module, and before a strategy wraps it. Errors stick to the run:
+ * dtype, state (sharded, shared or replicated parameters, or within a step), memory. */
 choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
 
-/** choir_forward(module, x, ...): runs hooks and the module's forward function. */
+/** Runs hooks and the module's forward function. The macro choir_forward(module, x, ...) calls
+ * it. */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
 #define choir_forward(module, ...)                                                             \
     choir_forward_n(module, (choir_tensor *[]){__VA_ARGS__},                                   \
         sizeof((choir_tensor *[]){__VA_ARGS__}) / sizeof(choir_tensor *))
 
-/** Train mode or eval mode, for the module and all inside it. */
+/** Sets train mode or eval mode for the module and all modules inside it. */
 void choir_module_train(choir_module *module, bool training);
 
-/** Frozen parameters get no gradient and are not stepped. */
+/** Freezes the module's parameters, or thaws them. Frozen parameters get no gradient, and
+ * optimizers skip them. */
 void choir_module_freeze(choir_module *module, bool frozen);
 
 /**
- * Trades time for memory (as torch.utils.checkpoint): from the next forward on, what the module
- * computes on its way is let go of when its forward is done, and made again, once, when
- * backward gets there. Only its result is kept, and what hooks were shown or choir_keep holds.
- * So backward needs the results of such modules and the activations of one of them at a time.
- * Losses, gradients and buffers have the same bits with and without: dropout drops the same,
- * running statistics are updated in the forward pass alone.
+ * Trades time for memory, as torch.utils.checkpoint does. From the next forward on, the
+ * module's intermediate results are released when its forward ends, and backward computes them
+ * again, once.
  *
- * Modules may lie within each other; the inner one is then computed once more for the outer.
- * A tensor from inside that a later op wants (a list of hidden states, what skips over blocks)
- * is made again at once, and stays. What choir_custom made, and copies by choir_to, are kept.
+ * Only the module's result is kept, together with tensors that hooks have seen or choir_keep
+ * holds. So backward needs the results of such modules, and the activations of one module at a
+ * time. Losses, gradients and buffers have the same bits with and without recomputation:
+ * dropout drops the same elements, and running statistics are updated in the forward pass
+ * alone.
+ *
+ * Such modules may be nested; the inner one is then computed one more time. A tensor from
+ * inside a module that a later op uses (a list of hidden states, a connection that skips
+ * blocks) is made again at once and stays in memory. Results of choir_custom, and copies by
+ * choir_to, are kept.
  */
 void choir_module_recompute(choir_module *module, bool on);
 
-/**
- * choir_module_recompute of the module's blocks: the innermost modules that are numbered
- * ("h.0", "layer1.2", "encoder.layer.11") and have modules in them; where there are none, of
- * the module's children. Returns how many.
- */
+/** Applies choir_module_recompute to the module's blocks and returns their number. Blocks are
+ * the innermost modules that are numbered ("h.0", "layer1.2", "encoder.layer.11") and contain
+ * modules; if there are none, the module's children. */
 int choir_module_recompute_blocks(choir_module *module, bool on);
 
-/** The parameter or buffer by its full name; NULL if there is none. */
+/** Returns the parameter or buffer with this full name; NULL if there is none. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);
 
-/** Calls visit for every parameter (and buffer, if buffers), once each, in order of
- * registration. */
+/** A function that choir_module_visit calls for each parameter. */
 typedef void choir_visit_fn(const char *name, choir_tensor *t, void *arg);
+/** Calls visit once for each parameter (and buffer, if buffers is true), in order of
+ * registration. */
 void choir_module_visit(choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
-/** Trainable elements. */
+/** Returns the number of trainable elements. */
 int64_t choir_module_param_count(choir_module *module);
 
-/** Called around forward: before with in (out NULL), after with out; and around backward: when
- * the gradient of the output has arrived (grad_out), when that of the first input that requires
- * one has been made (grad_in). Any may be NULL. */
+/** Functions that are called around a module's forward and backward; each may be NULL. Forward
+ * calls before_forward with its inputs and after_forward with its output. Backward calls
+ * before_backward when the output's gradient is complete, and after_backward when the gradient
+ * of the first input that requires one is complete. */
 typedef struct choir_module_hooks {
     void (*before_forward)(choir_module *module, choir_tensor *const *in, int count, void *arg);
     void (*after_forward)(choir_module *module, choir_tensor *out, void *arg);
@@ -189,19 +203,20 @@ typedef struct choir_module_hooks {
     void (*after_backward)(choir_module *module, choir_tensor *grad_in, void *arg);
 } choir_module_hooks;
 
+/** Adds hooks to the module, which calls them with arg. */
 void choir_module_hook(choir_module *module, choir_module_hooks hooks, void *arg);
 
 /* --- layers: PyTorch's of the same name, with its default initialisation --- */
 
-/** x W^T + b: (..., in) -> (..., out). */
+/** Computes x W^T + b: (..., in) -> (..., out). */
 choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out);
 choir_module *choir_nn_linear_with(
     choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight);
 
-/** (N, in, H, W) -> (N, out, OH, OW), square kernel. */
+/** Convolves with a square kernel: (N, in, H, W) -> (N, out, OH, OW). */
 choir_module *choir_nn_conv2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
-/** The transposed one. */
+/** Applies the transposed convolution, with a square kernel. */
 choir_module *choir_nn_conv_transpose2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
 
@@ -209,7 +224,7 @@ typedef struct choir_nn_conv_opts {
     int kernel_h, kernel_w;
     choir_conv_opts conv;
     bool no_bias;
-    const choir_init *weight; /* how weights start; NULL: PyTorch's default */
+    const choir_init *weight; /* initial weights; NULL: PyTorch's default */
 } choir_nn_conv_opts;
 
 choir_nn_conv_opts choir_nn_conv_defaults(int kernel); /* square */
@@ -220,24 +235,26 @@ choir_module *choir_nn_conv_transpose2d_with(
 
 choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride);
 choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride);
-/** To (N, C, height, width), whatever the image's size. */
+/** Pools to (N, C, height, width), for images of any size. */
 choir_module *choir_nn_adaptive_avg_pool2d(choir_scope *run, int64_t height, int64_t width);
 choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int64_t width);
 
-/** ids i64 (...) -> (..., width). */
+/** Looks up rows of a table: ids i64 (...) -> (..., width). */
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init);
-/** eps: 1e-5. */
+/** Normalises over the last dimension, with eps 1e-5. */
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
-/** Root mean square norm, weight (width) that starts as 1. */
+/** Root mean square norm; its weight (width) is initially 1. */
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps);
 choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float eps);
-/** (N, C, ...): momentum 0.1, eps 1e-5. choir_forward(norm, x, residual) adds a residual. */
+/** Batch norm of (N, C, ...), with momentum 0.1 and eps 1e-5. choir_forward(norm, x, residual)
+ * adds a residual. */
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels);
-/** With momentum, eps and relu of opts: relu ends the layer, after the residual's sum. */
+/** Batch norm with momentum, eps and relu of opts; relu is applied last, after the residual is
+ * added. */
 choir_module *choir_nn_batch_norm_with(
     choir_scope *run, int64_t channels, choir_batch_norm_opts opts);
-/** (N, C, ...): eps 1e-5. */
+/** Group norm of (N, C, ...), with eps 1e-5. */
 choir_module *choir_nn_group_norm(choir_scope *run, int64_t groups, int64_t channels);
 choir_module *choir_nn_dropout(choir_scope *run, float p);
 choir_module *choir_nn_relu(choir_scope *run);
@@ -245,10 +262,11 @@ choir_module *choir_nn_gelu(choir_scope *run);
 choir_module *choir_nn_gelu_tanh(choir_scope *run);
 choir_module *choir_nn_silu(choir_scope *run);
 choir_module *choir_nn_tanh(choir_scope *run);
-/** (N, ...) -> (N, everything else). */
+/** Joins all dimensions but the first: (N, ...) -> (N, product). */
 choir_module *choir_nn_flatten(choir_scope *run);
 
-/** choir_nn_sequential(run, a, b, ...): b(a(x)). Children are named "0", "1", ... */
+/** Runs modules one after another: choir_nn_sequential(run, a, b, ...) computes ...b(a(x)).
+ * Children are named "0", "1", ... */
 choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts, int count);
 #define choir_nn_sequential(run, ...)                                                          \
     choir_nn_sequential_n(run, (choir_module *[]){__VA_ARGS__},                                \
@@ -257,18 +275,18 @@ choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts
 /* --- recurrent layers: nn.LSTM, nn.GRU, nn.RNN, with their parameters' names --- */
 
 typedef struct choir_recurrent_opts {
-    int layers;         /* each reads the one before; default 1 */
+    int layers;         /* each layer reads the one before it; default 1 */
     bool bidirectional; /* a second set of weights reads from the end; default false */
     bool batch_first;   /* x and y are (B, T, ...), else (T, B, ...); default false */
     bool bias;          /* default true */
-    bool relu;          /* of choir_nn_rnn: max(0, a), else tanh a; default false */
-    float dropout;      /* of what goes from layer to layer, in train mode; default 0 */
+    bool relu;          /* choir_nn_rnn: max(0, a) instead of tanh a; default false */
+    float dropout;      /* between layers, in train mode; default 0 */
 } choir_recurrent_opts;
 
 choir_recurrent_opts choir_recurrent_defaults(void);
 
-/** (T, B, in) -> (T, B, D hidden), D = 2 if bidirectional; forward takes x alone, or x with h0
- *  and, for an LSTM, c0: (layers D, B, hidden). */
+/** Maps (T, B, in) to (T, B, D hidden), where D is 2 if bidirectional, else 1. Forward takes x
+ * alone, or x with h0 and, for an LSTM, c0: (layers D, B, hidden). */
 choir_module *choir_nn_lstm(
     choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts);
 choir_module *choir_nn_gru(
@@ -276,14 +294,14 @@ choir_module *choir_nn_gru(
 choir_module *choir_nn_rnn(
     choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts);
 
-/** The forward of such a module from *state on, with the states after the last step left in
- *  *state: each (layers D, B, hidden), or NULL for zeros. To carry them over to another step's
- *  scope, choir_keep them. */
+/** Runs the forward of a recurrent module from the states in *state, and stores the states
+ * after the last step there: each (layers D, B, hidden), or NULL for zeros. Call choir_keep on
+ * the states to carry them over to another step's scope. */
 choir_tensor *choir_forward_state(
     choir_module *recurrent, choir_tensor *x, choir_cell_state *state);
 
 /** One pre-norm transformer block (GPT-2's): x + attn(ln(x)), x + mlp(ln(x)), tanh GELU. The
- * weights of its four products are (in, out), as those that GPT-2 is published with. */
+ * weights of its four products have the shape (in, out), as in GPT-2's published files. */
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation);
 

@@ -1,9 +1,9 @@
-/* Ops on tensors: what PyTorch's functions of the same names compute.
+/* Ops on tensors: each computes the same as PyTorch's function of the same name.
  *
- * Floating operands are f32, or bf16/f16 (computed in f32, rounded once at the end), or f64
- * (slow: for checks). All are differentiable in their floating operands unless said. Shapes
- * broadcast as NumPy's where two operands meet. Errors: shape, dtype, device, scope.
- * Collective: none.
+ * Floating operands are f32, bf16 or f16 (computed in f32 and rounded once at the end), or f64
+ * (slow, for checks). All ops are differentiable in their floating operands unless their
+ * comment says otherwise. Shapes of two operands broadcast as NumPy's do. Errors: shape,
+ * dtype, device, scope. Collective: none.
  *
  * Threads: those of the operands' scope. */
 #ifndef CHOIR_OPS_H
@@ -19,7 +19,7 @@ choir_tensor *choir_add(choir_tensor *a, choir_tensor *b);
 choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b);
 choir_tensor *choir_mul(choir_tensor *a, choir_tensor *b);
 choir_tensor *choir_div(choir_tensor *a, choir_tensor *b);
-/** a x + b with two numbers. */
+/** Computes a x + b with two numbers. */
 choir_tensor *choir_affine(choir_tensor *x, double a, double b);
 choir_tensor *choir_scale(choir_tensor *x, double a);
 
@@ -32,124 +32,137 @@ choir_tensor *choir_abs(choir_tensor *x);
 choir_tensor *choir_tanh(choir_tensor *x);
 choir_tensor *choir_sigmoid(choir_tensor *x);
 choir_tensor *choir_relu(choir_tensor *x);
-/** x Phi(x) (Hendrycks & Gimpel, 2016), exact. */
+/** Computes x Phi(x) (Hendrycks & Gimpel, 2016), exactly. */
 choir_tensor *choir_gelu(choir_tensor *x);
-/** Its tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+/** Computes GELU's tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 choir_tensor *choir_gelu_tanh(choir_tensor *x);
 
-/** x sigmoid(x), "swish" (Ramachandran et al., 2017). */
+/** Computes x sigmoid(x), "swish" (Ramachandran et al., 2017). */
 choir_tensor *choir_silu(choir_tensor *x);
-/** silu(gate) up (Shazeer, 2020), of two tensors of one shape; up NULL: of the halves of gate
- *  (..., 2C) -> (..., C). */
+/** Computes silu(gate) up (Shazeer, 2020) of two tensors of one shape. If up is NULL, gate and
+ * up are the two halves of the argument gate: (..., 2C) -> (..., C). */
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up);
 
-/** Over all elements: (). */
+/** choir_sum and choir_mean reduce over all elements: (). */
 choir_tensor *choir_sum(choir_tensor *x);
 choir_tensor *choir_mean(choir_tensor *x);
-/** Over one dimension, which goes away. */
+/** choir_sum_dim and choir_mean_dim reduce over one dimension and remove it. */
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim);
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim);
-/** The place of the largest entry of the last dimension: i64. No gradient. */
+/** Returns the index of the largest entry of the last dimension: i64. No gradient. */
 choir_tensor *choir_argmax(choir_tensor *x);
 
-/** a (..., M, K) times b (..., K, N); leading dimensions equal, or b is (K, N). */
+/** Multiplies a (..., M, K) by b (..., K, N). The leading dimensions are equal, or b is (K,
+ * N). */
 choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b);
 
-/** x W^T + b.  x (..., in), weight (out, in), bias (out) or NULL -> (..., out). */
+/** Computes x W^T + b: x (..., in), weight (out, in), bias (out) or NULL -> (..., out). */
 choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
 
-/** Over the last dimension. */
+/** choir_softmax and choir_log_softmax normalise over the last dimension. */
 choir_tensor *choir_softmax(choir_tensor *x);
 choir_tensor *choir_log_softmax(choir_tensor *x);
 
-/** softmax(q k^T / sqrt(D)) v, per head (Vaswani et al., 2017). q, k, v (B, H, T, D), any
- * strides with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ... t. */
+/** Computes softmax(q k^T / sqrt(D)) v per head (Vaswani et al., 2017). q, k, v (B, H, T, D),
+ * any strides with a contiguous last dimension -> (B, H, T, D). causal: position t sees 0 ...
+ * t. */
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal);
 
 typedef struct choir_attention_opts {
-    bool causal;        /* query t sees keys 0 ... t */
-    int64_t window;     /* with causal: the last `window` of those alone; 0: all */
-    float scale;        /* of the scores; 0: 1/sqrt(D) */
-    choir_tensor *bias; /* NULL, or added to the scores: (P, H or 1, Tq or 1, Tk), of q's
-                           dtype; sample b takes b % P; -INFINITY hides a key */
+    bool causal;    /* query t sees keys 0 ... t */
+    int64_t window; /* with causal: query t sees only the last `window` keys; 0: all */
+    float scale;    /* factor of the scores; 0: 1/sqrt(D) */
+    /* NULL, or added to the scores: (P, H or 1, Tq or 1, Tk), of q's dtype; sample b uses b %
+     * P; -INFINITY hides a key */
+    choir_tensor *bias;
 } choir_attention_opts;
 
 choir_attention_opts choir_attention_defaults(void);
 
-/** softmax(scale q k^T + bias) v. q (B, H, Tq, D), k and v (B, G, Tk, D), G a divisor of H:
- * head h reads head h / (H/G) of k and v (grouped-query attention, Ainslie et al., 2023); any
- * strides with a contiguous last dimension -> (B, H, Tq, D), in memory (B, Tq, H, D), so that
- * transposing it back is a view. The scores are never there as a whole: memory grows with Tq
- * and Tk, not with their product. Gradient: q, k, v, bias. */
+/**
+ * Computes softmax(scale q k^T + bias) v.
+ *
+ * q (B, H, Tq, D), k and v (B, G, Tk, D), any strides with a contiguous last dimension -> (B,
+ * H, Tq, D), stored as (B, Tq, H, D), so that transposing the result back is a view. G divides
+ * H: head h reads head h / (H/G) of k and v (grouped-query attention, Ainslie et al., 2023).
+ * The matrix of scores is never stored as a whole: memory grows with Tq and with Tk, not with
+ * their product. Gradient: q, k, v, bias.
+ */
 choir_tensor *choir_attention_with(
     choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts);
 
-/** The same with q, k and v as the thirds of one tensor qkv (B, T, 3C), C = heads * D -> (B, T,
- * C). */
+/** Computes choir_attention with q, k and v as the thirds of one tensor: qkv (B, T, 3C), C =
+ * heads * D -> (B, T, C). */
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal);
 
-/** (x - mean) / sqrt(var + eps) * gamma + beta over the last dimension; gamma, beta (C) or
- * NULL. */
+/** Computes (x - mean) / sqrt(var + eps) * gamma + beta over the last dimension. gamma, beta
+ * (C) or NULL. */
 choir_tensor *choir_layer_norm(
     choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps);
 
-/** x / sqrt(mean x^2 + eps) * gamma over the last dimension (Zhang & Sennrich, 2019); gamma (C)
- *  or NULL. */
+/** Computes x / sqrt(mean x^2 + eps) * gamma over the last dimension (Zhang & Sennrich, 2019).
+ * gamma (C) or NULL. */
 choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps);
 
-/** Both in one pass: *sum = x + r, and its norm, which is returned. The values are those of
- *  choir_add and the norm, to the bit. *sum is never NULL; after an error it is poisoned. */
+/** Adds and normalises in one pass: stores x + r in *sum and returns its norm. The values equal
+ * those of choir_add followed by the norm, bit for bit. *sum is never NULL; after an error it
+ * is poisoned. */
 choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
     choir_tensor *beta, float eps, choir_tensor **sum);
 choir_tensor *choir_add_rms_norm(
     choir_tensor *x, choir_tensor *r, choir_tensor *gamma, float eps, choir_tensor **sum);
 
-/** How fast dimension i of a vector of D turns: theta^(-2i/D) radians a position, or slower, by
- *  the way a model was stretched to a longer context. */
+/** The rotation rate of each dimension. Dimension i of a vector of D turns by theta^(-2i/D)
+ * radians per position. Models that were stretched to a longer context use slower rates. */
 typedef struct choir_rotary_opts {
     double theta; /* default 10000 */
     enum { CHOIR_ROTARY_PLAIN, CHOIR_ROTARY_LINEAR, CHOIR_ROTARY_LLAMA3 } scaling;
-    double factor; /* LINEAR: all are divided by it; LLAMA3: the slow ones are */
-    /* LLAMA3: what turns less than low_freq times in original_context is slow, what turns more
-     * than high_freq times stays as it is; in between it goes from one to the other. */
+    double factor; /* LINEAR divides all rates by it, LLAMA3 only the slow ones */
+    /* LLAMA3: a dimension is slow if it turns less than low_freq times in original_context,
+     * and keeps its rate if it turns more than high_freq times; in between the rate is
+     * interpolated. */
     double low_freq, high_freq;
     int64_t original_context;
 } choir_rotary_opts;
 
 choir_rotary_opts choir_rotary_defaults(void);
 
-/** For choir_rotary: the cosines (first half) and sines of positions 0, 1, ...: (positions,
- *  dim), f32 or f64, computed in f64. dim is even. */
+/** Returns the table for choir_rotary: the cosines (first half) and sines of positions 0, 1,
+ * ...: (positions, dim), f32 or f64, computed in f64. dim is even. */
 choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
     int64_t dim, choir_rotary_opts opts);
 
-/** Rotary positions (Su et al., 2021) in Llama's layout: at position p, the pair of x[i] and
- *  x[i + D/2] turns by p * frequency i. x (B, T, H, D), any strides, is at the positions
- *  offset, offset + 1, ...; table from choir_rotary_table. Gradient: x only. */
+/** Applies rotary positions (Su et al., 2021) in Llama's layout: at position p, the pair of
+ * x[i] and x[i + D/2] turns by p * frequency i. x (B, T, H, D), any strides, has the positions
+ * offset, offset + 1, ...; table comes from choir_rotary_table. Gradient: x only. */
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset);
 
-/** Over all dimensions but 1 of x (N, C, ...). training: by the batch's statistics, and the
- * running ones (C) move by momentum (on micro-batch 0 alone); else by the running ones. */
+/** Normalises over all dimensions of x (N, C, ...) except dimension 1. If training is true, it
+ * uses the batch's statistics and updates the running ones (C) by momentum, on micro-batch 0
+ * alone; else it uses the running ones. */
 choir_tensor *choir_batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, bool training, float momentum,
     float eps);
 
 typedef struct choir_batch_norm_opts {
-    bool training;          /* default true */
-    float momentum, eps;    /* 0.1, 1e-5 */
-    choir_tensor *residual; /* NULL, or of x's shape: added to the result; differentiable */
-    bool relu;              /* of the sum; a pass over memory less than choir_relu */
-    choir_tensor *batches; /* NULL, or i64 (): counts the batches that moved the running ones */
+    bool training;       /* default true */
+    float momentum, eps; /* 0.1, 1e-5 */
+    /* NULL, or added to the result: of x's shape, differentiable */
+    choir_tensor *residual;
+    bool relu; /* applied to the sum; saves a pass over memory */
+    /* NULL, or i64 (): counts the batches that updated the running statistics */
+    choir_tensor *batches;
 } choir_batch_norm_opts;
 
 choir_batch_norm_opts choir_batch_norm_defaults(void);
 
-/** relu(batch_norm(x) + residual): what a residual block ends with, in one pass. */
+/** Computes relu(batch_norm(x) + residual), the end of a residual block, in one pass. */
 choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts);
 
-/** x (N, C, ...): the C channels of a sample in `groups` equal runs, each (x - mean) / sqrt(var
- * + eps) over all its values, then * gamma + beta; gamma, beta (C) or NULL. */
+/** Splits the C channels of each sample of x (N, C, ...) into `groups` equal runs and computes
+ * (x - mean) / sqrt(var + eps) over all values of a run, then * gamma + beta. gamma, beta (C)
+ * or NULL. */
 choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps);
 
@@ -157,25 +170,25 @@ choir_tensor *choir_group_norm(
 
 typedef enum choir_cell { CHOIR_LSTM, CHOIR_GRU, CHOIR_RNN_TANH, CHOIR_RNN_RELU } choir_cell;
 
-/** One direction's parameters, with the gates in PyTorch's order (LSTM i f g o, GRU r z n; G is
- * 4, 3 or 1): w_ih (G H, I), w_hh (G H, H), and b_ih, b_hh (G H), both or neither NULL. */
+/** One direction's parameters: w_ih (G H, I), w_hh (G H, H), and b_ih, b_hh (G H), both or
+ * neither NULL. The gates have PyTorch's order (LSTM i f g o, GRU r z n); G is 4, 3 or 1. */
 typedef struct choir_cell_weights {
     choir_tensor *w_ih, *w_hh, *b_ih, *b_hh;
 } choir_cell_weights;
 
-/** A hidden state h and, of an LSTM, a cell state c. NULL: zeros. */
+/** A hidden state h and, for an LSTM, a cell state c. NULL means zeros. */
 typedef struct choir_cell_state {
     choir_tensor *h, *c;
 } choir_cell_state;
 
 /**
- * One recurrent layer over whole sequences: LSTM, GRU (reset after the product) or plain.
+ * Runs one recurrent layer over whole sequences: LSTM, GRU (reset after the product) or plain.
  *
  * @param x           (T, B, I), T and B at least 1
  * @param weights     of D directions, 1 or 2: the second reads from the end to the start
  * @param initial     h and c (D, B, H)
- * @param last        NULL, or where the states after the last step go, each (D, B, H); c is
- * NULL but for an LSTM. Asking for them costs a copy of y in backward.
+ * @param last        NULL, or receives the states after the last step, each (D, B, H); c is
+ *                    NULL except for an LSTM. It costs a copy of y in backward.
  * @return            (T, B, D H): h of every step, the directions side by side
  *
  * Gradient: x, the weights, the initial states. bf16 and f16 are computed in f32.
@@ -184,56 +197,58 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     const choir_cell_weights *weights, int directions, choir_cell_state initial,
     choir_cell_state *last);
 
-/** Rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
+/** Looks up rows of table (V, C) by ids i64 (...) -> (..., C). Execution error: range. */
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids);
 
-/** Zeroes each element with probability p and scales the rest by 1/(1-p); drawn by (seed, step,
- *  micro-batch, name, call number), so the same whoever runs it. */
+/** Zeroes each element with probability p and scales the others by 1/(1-p). The random numbers
+ * are keyed by (seed, step, micro-batch, name, call number), so they do not depend on the rank
+ * or device that computes them. */
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name);
 
-/** Height first; a width of its own where that differs. */
+/** Options of a convolution. The members apply to the height, and to the width unless it has
+ * its own. */
 typedef struct choir_conv_opts {
     int stride, padding, dilation, groups;
-    int stride_w, dilation_w; /* 0: as the height's */
-    int padding_w;            /* 0: as the height's; -1: none */
-    int output_padding;       /* transposed: rows and columns more at the end */
-    int output_padding_w;     /* 0: as the height's; -1: none */
+    int stride_w, dilation_w; /* 0: the height's */
+    int padding_w;            /* 0: the height's; -1: no padding */
+    int output_padding;       /* transposed: additional rows and columns at the end */
+    int output_padding_w;     /* 0: the height's; -1: none */
 } choir_conv_opts;
 
 choir_conv_opts choir_conv_defaults(void); /* stride 1, padding 0, dilation 1, groups 1 */
 
-/** x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) or NULL -> (N, O, OH, OW). Images are
- *  logically NCHW and channels-last in memory. */
+/** Convolves x (N, C, H, W) with weight (O, C/groups, KH, KW) and adds bias (O) or NULL -> (N,
+ * O, OH, OW). Images are logically NCHW and stored channels-last. */
 choir_tensor *choir_conv2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
 
-/** The gradient of a convolution used forward. x (N, C, H, W), weight (C, O/groups, KH, KW),
- *  bias (O) or NULL -> (N, O, OH, OW), OH = (H-1) stride - 2 padding + dilation (KH-1) +
- *  output_padding + 1. */
+/** Applies the transposed convolution (the gradient of a convolution, used forward). x (N, C,
+ * H, W), weight (C, O/groups, KH, KW), bias (O) or NULL -> (N, O, OH, OW), OH = (H-1) stride -
+ * 2 padding + dilation (KH-1) + output_padding + 1. */
 choir_tensor *choir_conv_transpose2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
 
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding);
 choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding);
 
-/** (N, C, H, W) -> (N, C, height, width): output row i takes input rows floor(i H / height) up
- *  to ceil((i+1) H / height), columns alike. */
+/** Pools (N, C, H, W) to (N, C, height, width): output row i covers the input rows from floor(i
+ * H / height) up to ceil((i+1) H / height); columns likewise. */
 choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width);
 choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t width);
 
-/* --- losses: (), the mean over what counts, unless another reduction is asked for --- */
+/* --- losses: the mean, (), over entries not ignored, or the reduction that opts set --- */
 
 typedef enum choir_reduction {
     CHOIR_LOSS_MEAN,      /* over all elements: () */
     CHOIR_LOSS_SUM,       /* () */
-    CHOIR_LOSS_NONE,      /* an element each, in x's shape */
+    CHOIR_LOSS_NONE,      /* one value per element, in x's shape */
     CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */
 } choir_reduction;
 
 typedef struct choir_cross_entropy_opts {
-    int64_t ignore_index;      /* rows with this target do not count; default -100 */
+    int64_t ignore_index;      /* rows with this target are skipped; default -100 */
     float label_smoothing;     /* in [0, 1]; default 0 */
-    choir_tensor *weight;      /* (C) of the classes, no gradient; default NULL: 1 each */
+    choir_tensor *weight;      /* (C) per class, no gradient; default NULL: 1 each */
     choir_reduction reduction; /* mean (default), sum, or none: (...), 0 where ignored */
 } choir_cross_entropy_opts;
 
@@ -245,66 +260,70 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  *   loss = -1/B * sum_b log softmax(logits[b])[target[b]]
  *
  * @param logits  (..., C) floating, unnormalised scores
- * @param target  (...)    i64, class ids in [0, C); or (..., C) floating, a distribution a row:
- *                         -1/B * sum_b sum_c target[b][c] log softmax(logits[b])[c]
- * @return        ()       nats a row
+ * @param target  (...)    i64, class ids in [0, C); or (..., C) floating, one distribution per
+ *                         row: -1/B * sum_b sum_c target[b][c] log softmax(logits[b])[c]
+ * @return        ()       nats per row
  *
- * With class weights w and label smoothing s, nll[c] = -w[c] log softmax(logits[b])[c]: a row's
- * loss is (1-s) nll[target[b]] + s/C sum_c nll[c], and the mean divides by the sum of
- * w[target[b]] over the rows that count (0 where that is 0), as PyTorch does. Of distributions
- * it is sum_c ((1-s) target[b][c] + s/C) nll[c], and the mean divides by B.
+ * With class weights w and label smoothing s, nll[c] = -w[c] log softmax(logits[b])[c]. A
+ * row's loss is (1-s) nll[target[b]] + s/C sum_c nll[c], and the mean divides by the sum of
+ * w[target[b]] over the rows that are not ignored (the loss is 0 if that sum is 0), as PyTorch
+ * does. For distributions, a row's loss is sum_c ((1-s) target[b][c] + s/C) nll[c], and the
+ * mean divides by B.
  *
- * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the scores'
- * type; argument, another smoothing or reduction, or weights that want a gradient.  Execution
- * error: range, a target outside [0, C).
+ * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the
+ * scores' type; argument, another smoothing or reduction, or weights that require a gradient.
+ * Execution error: range, a target outside [0, C).
  */
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 
-/** -mean over rows of x[r, target[r]]; x (..., C) log-probabilities. */
+/** Computes -mean over rows of x[r, target[r]]; x (..., C) has log-probabilities. */
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 
-/** mean (x - y)^2. */
+/** Computes mean (x - y)^2. */
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y);
 
-/* Losses of pairs: x and y of one shape and type, differentiable in both. Errors: shape, dtype,
- * argument. */
+/* The losses below take x and y of one shape and type and are differentiable in both. Errors:
+ * shape, dtype, argument. */
 
-/** |x - y|. */
+/** Computes |x - y|. */
 choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
-/** With d = |x - y|: d < beta ? d^2 / (2 beta) : d - beta/2 (Girshick, 2015). PyTorch's beta is
- * 1. */
+/** Computes, with d = |x - y|, d < beta ? d^2 / (2 beta) : d - beta/2 (Girshick, 2015).
+ * PyTorch's beta is 1. */
 choir_tensor *choir_smooth_l1_loss(
     choir_tensor *x, choir_tensor *y, float beta, choir_reduction reduction);
-/** d < delta ? d^2 / 2 : delta (d - delta/2) (Huber, 1964). PyTorch's delta is 1. */
+/** Computes, with d = |x - y|, d < delta ? d^2 / 2 : delta (d - delta/2) (Huber, 1964).
+ * PyTorch's delta is 1. */
 choir_tensor *choir_huber_loss(
     choir_tensor *x, choir_tensor *y, float delta, choir_reduction reduction);
-/** -y log x - (1-y) log(1-x), logarithms at least -100; x probabilities. Execution error:
- * range, an x outside [0, 1]. */
+/** Computes -y log x - (1-y) log(1-x) of probabilities x, with logarithms of at least -100.
+ * Execution error: range, an x outside [0, 1]. */
 choir_tensor *choir_bce_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction);
-/** The same of probabilities sigmoid(x), exact for large scores; the term of y is multiplied by
- * pos_weight, of x's last dimensions, or NULL. No gradient of pos_weight. */
+/** Computes choir_bce_loss of the probabilities sigmoid(x), exactly even for large scores.
+ * pos_weight, of the shape of x's last dimensions or NULL, multiplies the term of y and gets
+ * no gradient. */
 choir_tensor *choir_bce_with_logits_loss(
     choir_tensor *x, choir_tensor *y, choir_tensor *pos_weight, choir_reduction reduction);
-/** y (log y - x), x log-probabilities; log_target: y too, exp(y) (y - x). The divergence of
- * distributions (rows) is CHOIR_LOSS_BATCH_MEAN. */
+/** Computes y (log y - x) of log-probabilities x; with log_target, y has log-probabilities,
+ * too: exp(y) (y - x). CHOIR_LOSS_BATCH_MEAN gives the divergence of distributions (rows). */
 choir_tensor *choir_kl_div_loss(
     choir_tensor *x, choir_tensor *y, bool log_target, choir_reduction reduction);
 
 /* --- ops with a user's own gradient --- */
 
-/** Both functions are made of choir ops, which record nothing while they run. */
+/** An op with a user's own gradient. Both functions are made of choir ops, which record nothing
+ * while they run. */
 typedef struct choir_custom_op {
     const char *name;
-    /** -> the result, out of in[count]. */
+    /** Returns the result, computed from in[count]. */
     choir_tensor *(*forward)(choir_tensor *const *in, int count, const void *arg);
-    /** Fills grad_in[i], the gradient of in[i], or leaves it NULL. */
+    /** Stores the gradient of in[i] in grad_in[i], or leaves it NULL. */
     void (*backward)(choir_tensor *const *in, int count, choir_tensor *out,
         choir_tensor *grad_out, choir_tensor **grad_in, const void *arg);
 } choir_custom_op;
 
-/** arg must live as long as the scope. */
+/** Applies op to in[count]. arg must live as long as the scope. */
 choir_tensor *choir_custom(
     const choir_custom_op *op, choir_tensor *const *in, int count, const void *arg);
 

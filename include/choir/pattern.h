@@ -1,8 +1,8 @@
-/* Patterns: how data moves in a collective, step by step, without moving any.
+/* Patterns: the data movement of a collective, step by step, without moving any data.
  *
- * An algorithm cuts the data into chunks. In each step ranks send chunks to each other; what
- * comes to a rank is added to what it has, or takes its place. All moves of a step happen at
- * the same time. To learn from, to draw, and to count what an algorithm costs.
+ * An algorithm cuts the data into chunks. In each step ranks send chunks to each other; a rank
+ * adds an arriving chunk to its own, or replaces its own by it. All moves of a step happen at
+ * the same time. Patterns serve to learn, to draw, and to count the cost of an algorithm.
  *
  * Threads: any, as a pattern never changes. */
 #ifndef CHOIR_PATTERN_H
@@ -21,22 +21,22 @@ typedef struct choir_pattern choir_pattern;
 
 typedef struct choir_pattern_move {
     int step, from, to; /* ranks */
-    int chunk, chunks;  /* which are sent: chunk, chunk + 1, ... */
-    bool added;         /* to what `to` has; else it takes its place */
+    int chunk, chunks;  /* the first chunk that is sent, and their number */
+    bool added;         /* added to the chunk of `to`; else replaces it */
 } choir_pattern_move;
 
 /**
- * The moves of a collective on large data, with rank 0 as its root.
+ * Lists the moves of a collective on large data, with rank 0 as its root.
  *
  * @param collective  "all_reduce", "reduce", "reduce_scatter", "all_gather", "gather",
  *                    "scatter", "broadcast" or "all_to_all" (chunk: from * ranks + to)
  * @param algorithm   a name as in choir_group_algorithm
  * @param ranks       1 to 64
- * @param nodes       the machines that the ranks are dealt to in equal runs; 1 but for
- *                    "hierarchical"
+ * @param nodes       number of machines, over which the ranks are distributed in equal runs; 1
+ *                    except for "hierarchical"
  *
- * The caller frees the pattern. Errors: argument; unsupported (the algorithm does not do this
- * collective).
+ * The caller frees the pattern. Errors: argument; unsupported (the algorithm does not
+ * implement this collective).
  */
 choir_status choir_pattern_new(const char *collective, const char *algorithm, int ranks,
     int nodes, choir_pattern **pattern);
@@ -46,17 +46,19 @@ int choir_pattern_ranks(const choir_pattern *pattern);
 int choir_pattern_chunks(const choir_pattern *pattern);
 int choir_pattern_steps(const choir_pattern *pattern);
 
-/** In the order of the steps, count of them; the pattern owns them. */
+/** Returns the moves in the order of the steps, and their number in *count; the pattern owns
+ * them. */
 const choir_pattern_move *choir_pattern_moves(const choir_pattern *pattern, int *count);
 
-/** Bit r: rank r's own data are in what `rank` has of `chunk` before `step` (after all steps:
- * step = steps). All bits of a sum that is whole. */
+/** Returns a bit per rank: bit r is set if rank r's own data are in the chunk that `rank` holds
+ * before `step` (after all steps: step = steps). A complete sum has all bits. */
 uint64_t choir_pattern_parts(const choir_pattern *pattern, int step, int rank, int chunk);
 
-/** The steps in words and, up to 16 ranks and chunks, what each rank has. Errors: I/O. */
+/** Prints the steps in words and, up to 16 ranks and chunks, the contents of each rank. Errors:
+ * I/O. */
 choir_status choir_pattern_print(const choir_pattern *pattern, FILE *file);
 
-/** A picture, at most 16 ranks and 64 chunks. Errors: unsupported, I/O. */
+/** Draws the pattern, for at most 16 ranks and 64 chunks. Errors: unsupported, I/O. */
 choir_status choir_pattern_svg(const choir_pattern *pattern, const char *path);
 
 #ifdef __cplusplus

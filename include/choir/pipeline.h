@@ -14,32 +14,32 @@
  *         return choir_cross_entropy(choir_forward(net, b.x), b.y);
  *     }
  *
- * What a micro-batch does is plain code, as on one device. It is suspended wherever its next op
- * belongs to the next stage, so a stage may end between any two ops, and operands are carried
- * to the device where an op runs. A schedule (choir/pipeline_plan.h) says in which order stages
- * take which micro-batch: "sequential" is model parallelism.
+ * The code of a micro-batch is plain code, as on one device. It is suspended wherever its next
+ * op belongs to the next stage, so a stage may end between any two ops, and operands are
+ * carried to the device on which an op runs. A schedule (choir/pipeline_plan.h) determines the
+ * order in which stages take micro-batches: "sequential" is model parallelism.
  *
- * The first two steps run on the run's device, and are measured: then the ops are dealt among
- * the stages so that the slowest stage is as fast as can be, within the memory that
- * choir_device_set_limit leaves each device, and parameters and buffers move to where they are
- * used. A parameter used in several stages (tied embeddings) has a copy in each;
- * it belongs to the stage where its gradient is dense, and rows of a table's gradient come
- * there once a step. The bits are those of one device at the same number of micro-batches,
- * whatever the stages and the schedule.
+ * The first two steps run on the run's device and are measured. Then the ops are distributed
+ * over the stages so that the slowest stage is as fast as possible, within the memory that
+ * choir_device_set_limit leaves each device, and parameters and buffers move to the stages
+ * that use them. A parameter used in several stages (tied embeddings) has a copy in each. It
+ * belongs to the stage in which its gradient is dense; the rows of a table's gradient are sent
+ * there once per step. The bits are those of one device at the same number of micro-batches,
+ * for any stages and schedule.
  *
- * Over the ranks of a group, every rank runs this same program, over the same data; each keeps
- * the parameters of its own stages, and ops of others cost it no more than their place in the
- * plan. The stages' devices are called "rank:0", "rank:1", ...; what is there in another
- * process cannot be read. Losses and gradient norms come to all ranks; choir_pipeline_gather
- * brings the parameters. The first two steps run whole on every rank, which must find the same
- * losses. A rank that dies or fails is named on all others, with its stage.
+ * Over the ranks of a group, every rank runs this same program, over the same data. Each rank
+ * keeps the parameters of its own stages; ops of other stages cost it no more than their place
+ * in the plan. The stages' devices are called "rank:0", "rank:1", ...; tensors in another
+ * process cannot be read. All ranks receive losses and gradient norms; choir_pipeline_gather
+ * brings the parameters. The first two steps run whole on every rank, and all ranks must find
+ * the same losses. A rank that dies or fails is named on all others, with its stage.
  *
- * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over the
- * ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
- * contiguous run of the job's micro-batches, as many as choir_env_micro says of its place, and
- * its losses are those; stages may be other ranks or this process's devices. The functions here
- * take the wrapper, too. Replicas cut alike, by the first one's times. Under choir_fsdp stages
- * come in rows from the third step on, and are not gathered (choir_pipeline_gather:
+ * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over
+ * the ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
+ * contiguous range of the job's micro-batches, the range of choir_env_micro, and reports their
+ * losses; stages may be other ranks or this process's devices. The functions here accept the
+ * wrapper, too. All replicas use the cuts that the first one measured. Under choir_fsdp stages
+ * are sharded by rows from the third step on, and cannot be gathered (choir_pipeline_gather:
  * unsupported); with a single stage they stay whole.
  *
  * Threads: those of the run. Collective over a group: construction, steps, forward passes,
@@ -56,16 +56,18 @@ extern "C" {
 #endif
 
 typedef struct choir_pipeline_opts {
-    choir_device *const *devices; /* in order of the stages; NULL: all of the kind of the run's.
-                                     The first must be the run's */
+    /* in the order of the stages; the first must be the run's; NULL: all devices of the kind
+     * of the run's */
+    choir_device *const *devices;
     int device_count;
-    choir_group *group;   /* over ranks: a device each, the run's; devices is NULL then */
+    /* over ranks: one device each, the run's; devices is then NULL */
+    choir_group *group;
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
-    int chunks;           /* stages a device; default 0: 2 for "interleaved", else 1 */
-    const char *cuts;     /* where stages 1, 2, ... begin: a module's path, and how many ops
-                             later, or the number of an op: "layer2.0,layer4.1+3,170" ("2+0"
-                             is a module "2"). NULL: as measured, and in one process within the
-                             devices' limits */
+    int chunks;           /* stages per device; default 0: 2 for "interleaved", else 1 */
+    /* where stages 1, 2, ... begin: a module's path plus a number of ops, or the number of an
+     * op: "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, and in one
+     * process within the devices' limits */
+    const char *cuts;
 } choir_pipeline_opts;
 
 choir_pipeline_opts choir_pipeline_defaults(void);
@@ -75,46 +77,46 @@ choir_pipeline_opts choir_pipeline_defaults(void);
  * run: argument (devices named twice, unknown schedule), device. */
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts);
 
-/** What one micro-batch does, from data it gets itself: -> its loss (), or NULL with an error
- * noted in the scope. module: the one that was wrapped. */
+/** The work of one micro-batch, including its data: returns its loss (), or NULL with an error
+ * noted in the scope. module is the wrapped module. */
 typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, void *arg);
 
 /**
- * Forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's order. In
- * every call, fn must issue the same ops. May be called in a choir_step function.
+ * Runs forward and backward of micro-batches 0 to count - 1 of a step, in the schedule's
+ * order. In every call, fn must issue the same ops. A choir_step function may call it.
  *
- * @param losses  (count), set: their losses (), in the run, on the last stage's device; on the
- *                run's where there is a group, on every rank. The next step's take their place
+ * @param losses  (count), set: their losses (), in the run, on the last stage's device; with a
+ *                group, on the run's device of every rank. The next step overwrites them
  *
- * Errors: those of fn, with stage and device; argument (more stages than layers, cuts that are
- * not met, a stage without parameters). What micro-batches gave since the optimizer's last step
- * is forgotten then.
+ * Errors: those of fn, with stage and device; argument (more stages than layers, cuts at no
+ * op, a stage without parameters). After an error, the gradients since the optimizer's last
+ * step are discarded.
  */
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses);
 
 /**
- * Parameters and buffers back where they can be read: on the run's device, of every rank where
- * there is a group; or, rank 0 or more, on that rank's alone, so that no other has to hold them
- * all. An optimizer's state follows when it is visited. The next step deals them out again.
- * Between steps.
+ * Brings parameters and buffers back to where they can be read: the run's device, on every
+ * rank if there is a group. With rank >= 0, on that rank alone, so that no other rank has to
+ * hold them all. An optimizer's state follows when it is visited. The next step distributes
+ * them again. Call it between steps.
  *
- * Errors: argument, state (gradients are under way), memory, those of the group.
+ * Errors: argument, state (gradients are incomplete), memory, those of the group.
  */
 choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 
-/** The measured stages, once they are: (choir_pipeline_stages) costs in seconds; else NULL. The
- * pipeline owns them. */
+/** Returns the costs of the measured stages, (choir_pipeline_stages) in seconds; NULL before
+ * they are measured. The pipeline owns them. */
 const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
 int choir_pipeline_stages(const choir_module *pipeline);
 
-/** The plan of the last step, if the stages are measured; else, and on a single device, NULL.
- * The pipeline owns it. */
+/** Returns the plan of the last step; NULL before the stages are measured, and on a single
+ * device. The pipeline owns it. */
 const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline);
 
-/** Prints a line a stage: device, ops (their numbers, as cuts take them), the module it begins
- * in, parameters, milliseconds of F, B (of the input alone) and W for a micro-batch; one line
- * where there are none: before the third step, and on a single device. */
+/** Prints one line per stage: device, ops (their numbers, as cuts take them), the module in
+ * which it begins, parameters, milliseconds of F, B (of the input alone) and W for a
+ * micro-batch. Before the third step, and on a single device, it prints one line in all. */
 void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file);
 
 #ifdef __cplusplus

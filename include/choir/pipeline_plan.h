@@ -1,20 +1,21 @@
-/* Pipeline plans: which device does what in which order, before anything runs.
+/* Pipeline plans: the order in which each device takes its work, computed before anything
+ * runs.
  *
- * A model is cut into stages; device d of p runs the stages d, d + p, d + 2p, ... (as many as
- * there are chunks), and micro-batches go through the stages forward (F) and back (B). B may be
- * split: into the gradient of a stage's input, which the stage before waits for, and that of
- * its weights (W), which nobody waits for. The schedules:
+ * A model is cut into stages; device d of p runs the stages d, d + p, d + 2p, ... (one per
+ * chunk), and micro-batches go through the stages forward (F) and backward (B). B may be split
+ * into the gradient of a stage's input, for which the previous stage waits, and that of its
+ * weights (W), on which no other action depends. The schedules:
  *
  *   sequential   one micro-batch after another: model parallel
  *   gpipe        all forwards, then all backwards
- *   1f1b         each device goes back as soon as it can: at most p micro-batches at a time
- *   interleaved  1f1b of several chunks a device, so that the pipeline fills sooner
- *   zero-bubble  backward split, W where a device would be idle (ZB-H1); with costs given, the
- *                best that is found for these in the same memory
+ *   1f1b         backward as early as possible: at most p micro-batches at a time per device
+ *   interleaved  1f1b with several chunks per device, so that the pipeline fills sooner
+ *   zero-bubble  backward split, W where a device would be idle (ZB-H1); with given costs, the
+ *                best plan found for them in the same memory
  *
- * Under all of them a stage takes micro-batches in ascending order, in F, in B and in W: hence
- * none of them changes a bit. Plans are arithmetic: to run by, to print, to draw, and to tell
- * how long a step takes.
+ * Under all schedules a stage takes micro-batches in ascending order, in F, in B and in W, so
+ * a schedule changes no bit. Plans are arithmetic: they serve to run, to print, to draw, and
+ * to predict the duration of a step.
  *
  * Threads: any, as a plan never changes. Collective: no. */
 #ifndef CHOIR_PIPELINE_PLAN_H
@@ -30,7 +31,7 @@ extern "C" {
 
 typedef enum choir_action_kind {
     CHOIR_FORWARD,
-    CHOIR_BACKWARD, /* all of it */
+    CHOIR_BACKWARD, /* the whole backward */
     CHOIR_BACKWARD_INPUT,
     CHOIR_BACKWARD_WEIGHT,
 } choir_action_kind;
@@ -41,35 +42,38 @@ typedef struct choir_action {
     int64_t micro;
 } choir_action;
 
-/** What a stage takes for one micro-batch, in seconds or any other unit. */
+/** The time of a stage for one micro-batch, in seconds or any other unit. */
 typedef struct choir_stage_cost {
     double forward;
-    double backward;                        /* where it is not split */
-    double backward_input, backward_weight; /* where it is */
-    double transfer; /* from this stage's end to the next one's begin, and back; both may work
-                        meanwhile; none between stages on the same device */
+    double backward;                        /* not split */
+    double backward_input, backward_weight; /* split */
+    /* from this stage's end to the next one's beginning, and back; both stages may work
+     * meanwhile; zero between stages on the same device */
+    double transfer;
 } choir_stage_cost;
 
-/** When an action runs: from its step's begin, in the costs' unit. */
+/** The time in which an action runs, from the beginning of its step, in the costs' unit. */
 typedef struct choir_span {
     double start, end;
 } choir_span;
 
 typedef struct choir_pipeline_plan choir_pipeline_plan;
 
-/** The schedules' names, from 0 on; NULL behind the last. */
+/** Returns the name of schedule number index, from 0 on; NULL after the last. */
 const char *choir_pipeline_schedule_name(int index);
 
 /**
+ * Makes a plan, which the caller frees.
+ *
  * @param schedule      a name as above
  * @param devices       p, at least 1
- * @param chunks        stages a device: 1 for gpipe, 1f1b and zero-bubble
- * @param microbatches  m, at least 1; any number, whatever p is
+ * @param chunks        stages per device: 1 for gpipe, 1f1b and zero-bubble
+ * @param microbatches  m, at least 1; any number, for any p
  * @param costs         (devices * chunks), copied. NULL: equal stages, in units of a device's
  *                      forward: F and W 1 / chunks, B 2 / chunks, its part for the input half
  *                      of that, no transfers
  *
- * The caller frees the plan. Errors: argument.
+ * Errors: argument.
  */
 choir_status choir_pipeline_plan_new(const char *schedule, int devices, int chunks,
     int64_t microbatches, const choir_stage_cost *costs, choir_pipeline_plan **plan);
@@ -80,64 +84,67 @@ int choir_pipeline_plan_devices(const choir_pipeline_plan *plan);
 int choir_pipeline_plan_chunks(const choir_pipeline_plan *plan);
 int64_t choir_pipeline_plan_microbatches(const choir_pipeline_plan *plan);
 
-/** What a device does, in order, count of them; the plan owns them. */
+/** Returns a device's actions, in order, and their number in *count; the plan owns them. */
 const choir_action *choir_pipeline_plan_actions(
     const choir_pipeline_plan *plan, int device, int *count);
 
-/** All actions, as they start: each behind all that it waits for, those of a device in its own
- * order. What a single thread issues. The plan owns them. */
+/** Returns all actions in an order in which a single thread can issue them: each after all
+ * actions it waits for, and those of a device in the device's own order. The plan owns
+ * them. */
 const choir_action *choir_pipeline_plan_order(const choir_pipeline_plan *plan, int *count);
 
-/** The most activations that a device holds at a time: of a micro-batch in a stage, from its F
- * to the end of its B, or W. */
+/** Returns the maximum number of activations that a device holds at a time. An activation is
+ * one micro-batch in one stage, from its F to the end of its B, or W. */
 int64_t choir_pipeline_plan_peak(const choir_pipeline_plan *plan, int device);
 
 /**
- * When each action runs if every device takes its own in order, each as soon as it can.
+ * Computes when each action runs if every device takes its own actions in order, each as early
+ * as possible.
  *
  * @param costs  (devices * chunks); NULL: the plan's
- * @param spans  one an action of choir_pipeline_plan_order, in that order; the caller's
+ * @param spans  one per action of choir_pipeline_plan_order, in that order; the caller's
  *
  * Errors: argument.
  */
 choir_status choir_pipeline_plan_simulate(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, choir_span *spans);
 
-/* Of spans in the plan's order: simulated, or measured. NULL: simulated with the plan's costs.
- */
+/* The functions below take spans in the plan's order, simulated or measured. NULL: simulated
+ * with the plan's costs. */
 
-/** From the first start to the last end. */
+/** Returns the time from the first start to the last end. */
 double choir_pipeline_plan_makespan(const choir_pipeline_plan *plan, const choir_span *spans);
 
-/** The share of the makespan in which a device is idle; device -1: the mean of all. */
+/** Returns the share of the makespan in which a device is idle; device -1: the mean of all. */
 double choir_pipeline_plan_idle(
     const choir_pipeline_plan *plan, const choir_span *spans, int device);
 
 /**
- * That share by the schedule's formula, for equal stages (F, B, W: means of the plan's costs),
- * at least p micro-batches and no transfers: bubble / (1 + bubble), where a step takes
- * 1 + bubble times as long as a device works.
+ * Returns the idle share by the schedule's formula, bubble / (1 + bubble), for equal stages
+ * (F, B, W: means of the plan's costs), at least p micro-batches and no transfers. A step
+ * takes 1 + bubble times as long as a device works.
  *
  *   sequential   p - 1
  *   gpipe, 1f1b  (p - 1) / m               GPipe (2018), PipeDream (2019)
  *   interleaved  (p - 1) / (v m)           Megatron-LM (2021); exact where p divides m
  *   zero-bubble  (p - 1) max(F + B - W, F, B) / (m (F + B + W))      B: of the input alone
  *
- * The last is ZB-H1's (2023), F + B - W, where W is no longer than F and than B; a longer W
- * fills no more than it finds.
+ * The last is ZB-H1's (2023), F + B - W, if W is no longer than F and than B; a longer W
+ * cannot fill more idle time than there is.
  */
 double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan);
 
-/** A row a device: "F3 B1-- .", to scale, in at most 100 columns (longer ones are cut into
- * pieces below each other), the idle shares and what is held. Errors: I/O, argument. */
+/** Prints one row per device, "F3 B1-- .", to scale, in at most 100 columns (longer rows are
+ * cut into pieces below each other), the idle shares and the stored activations. Errors: I/O,
+ * argument. */
 choir_status choir_pipeline_plan_print(
     const choir_pipeline_plan *plan, const choir_span *spans, FILE *file);
 
 /**
- * A picture (SVG) of plans below each other, to one scale.
+ * Draws a picture (SVG) of several plans below each other, at one scale.
  *
  * @param spans  (count), each as above; NULL: all simulated
- * @param unit   of time, as "s" or "ms"; NULL: none
+ * @param unit   of time, such as "s" or "ms"; NULL: none
  *
  * Errors: I/O, argument.
  */

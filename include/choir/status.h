@@ -1,11 +1,11 @@
-/* Status codes: what every call that can fail returns.
+/* Status codes: every call that can fail returns one.
  *
- * 0 is success, negatives are failures, grouped by what died: an argument, this step, a peer,
- * the process. The first function to notice a failure writes one sentence for people, kept per
- * thread (choir_error_message) and, for work in a scope, in that scope; callers pass the code
- * on.
+ * 0 is success and negative values are failures, grouped by what died: an argument, this step,
+ * a peer, the process. The first function that notices a failure writes one sentence for
+ * people. The library keeps it per thread (choir_error_message) and, for work in a scope, in
+ * that scope; callers pass the code on.
  *
- * Threads: choir_error_message belongs to the calling thread; the rest is pure. */
+ * Threads: choir_error_message belongs to the calling thread; the other functions are pure. */
 #ifndef CHOIR_STATUS_H
 #define CHOIR_STATUS_H
 
@@ -44,16 +44,17 @@ typedef enum choir_status {
 #undef X
 } choir_status;
 
-/** The constant's name, as "CHOIR_ERR_SHAPE"; never NULL. */
+/** Returns the constant's name, such as "CHOIR_ERR_SHAPE"; never NULL. */
 const char *choir_status_name(choir_status status);
 
-/** A short description, as "shapes do not fit"; never NULL. */
+/** Returns a short description, such as "shapes do not fit"; never NULL. */
 const char *choir_status_text(choir_status status);
 
-/** The sentence written by the first detector of this thread's latest failure; "" if none. */
+/** Returns the sentence that describes this thread's latest failure; "" if there was none. */
 const char *choir_error_message(void);
 
-/** For programs, not libraries: on failure prints the message to stderr and exits with 1. */
+/** On failure, prints the message to stderr and exits with 1. It serves programs, not
+ * libraries. */
 void choir_check(choir_status status);
 
 #ifdef __cplusplus

@@ -1,15 +1,16 @@
 /* The store: keys and values that the processes of a job share while they find each other.
  *
- * One process serves it (rank 0, or `choir run`), the others are its clients over TCP. Bound to
- * loopback unless told otherwise; outside loopback a key is needed: both sides prove that they
- * hold it, then the channel is encrypted. Keys are 1 to 255 bytes of text, values up to
- * CHOIR_STORE_VALUE_MAX bytes.
+ * One process serves the store (rank 0, or `choir run`); the others are its clients over TCP.
+ * It listens on loopback unless opts.bind names another address. Outside loopback a key is
+ * required: both sides prove that they hold it, then the channel is encrypted. Keys are 1 to
+ * 255 bytes of text, values up to CHOIR_STORE_VALUE_MAX bytes.
  *
- * Without a key a server talks to processes of its own user id alone, and a client to a server
- * of its own; where that cannot be told, they do not talk.
+ * Without a key, a server accepts only processes of its own user id, and a client only servers
+ * of its own; if the user id is unknown, they refuse.
  *
- * Threads: any; a client's calls take turns, also while one waits. Neither a server nor a
- * client survives a fork: the child's copies are closed, and it may only free them. */
+ * Threads: any; a client's calls take turns, also while one of them waits. Neither a server
+ * nor a client survives a fork: the child's copies are closed, and the child may only free
+ * them. */
 #ifndef CHOIR_STORE_H
 #define CHOIR_STORE_H
 
@@ -29,49 +30,54 @@ typedef struct choir_store_server choir_store_server;
 
 typedef struct choir_store_opts {
     const char *key_file; /* mode 0600, at least 32 bytes; NULL: none, loopback only */
-    int key_fd;           /* the same from a descriptor, read to its end; -1: none */
-    const char *bind; /* server: the address to listen at; default "127.0.0.1". "unix:NAME": an
-                         abstract Unix socket, for our own user id, without port and key */
-    int port;         /* server: 0 takes a free one */
+    int key_fd;           /* a descriptor to read the key from, up to its end; -1: none */
+    /* server: the address to listen at; default "127.0.0.1". "unix:NAME": an abstract Unix
+     * socket, for the server's own user id, without port and key */
+    const char *bind;
+    int port;                  /* server: 0 takes a free one */
     int clients_max, keys_max; /* server: defaults 4096, 65536 */
-    size_t bytes_max;          /* server: of all keys and values; default 256 MiB */
-    double timeout_s;          /* client: to connect, and of calls that wait; default 300 */
+    size_t bytes_max;          /* server: total of keys and values; default 256 MiB */
+    double timeout_s; /* client: for connecting, and for calls that wait; default 300 */
 } choir_store_opts;
 
 choir_store_opts choir_store_defaults(void);
 
 /** Serves a store from a thread of this process. Errors: argument (bound outside loopback
- *  without a key; a key file that others may read), I/O (a port in use: by whom, if it can be
- *  told). */
+ * without a key; a key file that others may read), I/O (a port in use, naming its process if
+ * it is known). */
 choir_status choir_store_serve(choir_store_opts opts, choir_store_server **server);
 int choir_store_port(const choir_store_server *server);
 void choir_store_server_free(choir_store_server *server); /* NULL is fine */
 
-/** Connects, trying until the timeout while nobody listens; host may be "unix:NAME". Errors:
- * argument, timed out, mismatch (another key, or not a store). */
+/** Connects, and retries until the timeout while no server listens; host may be "unix:NAME".
+ * Errors: argument, timed out, mismatch (another key, or not a store). */
 choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store);
 void choir_store_free(choir_store *store); /* says goodbye; NULL is fine */
 
-/** Errors of this and the calls below: argument, memory (a cap of the server), peer lost, timed
- * out (the server is silent). */
+/** Sets the value of a key. Errors of this and the calls below: argument, memory (a cap of the
+ * server), peer lost, timed out (the server is silent). */
 choir_status choir_store_set(
     choir_store *store, const char *key, const void *value, size_t bytes);
-/** Waits until there is one. *value (the caller frees it) has a zero byte behind it.
- *  timeout_s < 0: the client's; 0: does not wait. Errors: timed out, peer lost. */
+/** Waits until the key exists and returns its value, followed by a zero byte, in *value, which
+ * the caller frees. timeout_s < 0: the client's; 0: does not wait. Errors: timed out, peer
+ * lost. */
 choir_status choir_store_get(
     choir_store *store, const char *key, double timeout_s, char **value, size_t *bytes);
-/** Until all keys are there. */
+/** Waits until all keys exist. */
 choir_status choir_store_wait(
     choir_store *store, const char *const *keys, int count, double timeout_s);
-/** *sum = the number at key (0 if there is none) + amount, which becomes its value, as text. */
+/** Adds amount to the number at key (0 if it does not exist), stores the sum as text, and
+ * returns it in *sum. */
 choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum);
-/** Sets desired if the value is `expected` (NULL: if there is none). *value: what it is now. */
+/** Sets desired if the value is `expected` (NULL: if the key does not exist). *value receives
+ * the value after the call. */
 choir_status choir_store_compare_set(choir_store *store, const char *key, const char *expected,
     const char *desired, char **value);
 choir_status choir_store_delete(choir_store *store, const char *key, bool *existed);
 
-/** A last will: set by the server if this client goes without a goodbye (choir_store_free). */
+/** Registers a last will: the server sets the key if this client disappears without
+ * choir_store_free. */
 choir_status choir_store_will(
     choir_store *store, const char *key, const void *value, size_t bytes);
 

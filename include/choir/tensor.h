@@ -1,11 +1,11 @@
 /* Tensors: shaped, strided views of device memory.
  *
  * A tensor belongs to a scope, which frees it; handles are never freed one by one. Ops return
- * new tensors at once, while the device works behind; choir_item and choir_read wait. Ops never
- * return NULL: see scope.h on errors. Shapes are outermost first.
+ * new tensors at once while the device is still computing; choir_item and choir_read wait. Ops
+ * never return NULL: scope.h describes errors. Shapes list the outermost dimension first.
  *
- * Backward frees the memory of intermediate results as it consumes them: what is wanted
- * afterwards is kept with choir_keep before.
+ * Backward frees the memory of intermediate results as it consumes them. Call choir_keep
+ * before backward for a result that is used afterwards.
  *
  * Threads: those of the tensor's scope. */
 #ifndef CHOIR_TENSOR_H
@@ -20,7 +20,7 @@ extern "C" {
 
 enum { CHOIR_MAX_DIMS = 6 };
 
-/** Sizes by value: choir_dims(64, 784). */
+/** Sizes of the dimensions, passed by value: choir_dims(64, 784). */
 typedef struct choir_shape {
     int ndim;
     int64_t dim[CHOIR_MAX_DIMS];
@@ -35,12 +35,13 @@ typedef struct choir_shape {
         }                                                                                      \
     }
 
-/** The shape (): one value. */
+/** The shape () of a tensor with one value. */
 #define CHOIR_SCALAR ((choir_shape){0, {0}})
 
 choir_shape choir_tensor_shape(const choir_tensor *t);
 int choir_tensor_ndim(const choir_tensor *t);
-/** Size of dimension dim; negative dims count from the end. 0 if there is no such dimension. */
+/** Returns the size of dimension dim; negative dims count from the end. 0 if the dimension does
+ * not exist. */
 int64_t choir_tensor_size(const choir_tensor *t, int dim);
 int64_t choir_tensor_count(const choir_tensor *t);
 choir_dtype choir_tensor_dtype(const choir_tensor *t);
@@ -53,67 +54,69 @@ choir_tensor *choir_zeros(choir_scope *scope, choir_dtype dtype, choir_shape sha
 choir_tensor *choir_full(
     choir_scope *scope, choir_dtype dtype, choir_shape shape, double value);
 
-/** A copy of host memory: count(shape) values of dtype, row-major. */
+/** Copies host memory into a new tensor: count(shape) values of dtype, row-major. */
 choir_tensor *choir_from(
     choir_scope *scope, choir_dtype dtype, choir_shape shape, const void *data);
 
-/** Uniform in [low, high), or normal; keyed by the run's seed, step and `name`. f32. */
+/** Draws f32 values: uniform in [low, high) (choir_rand) or standard normal (choir_randn). The
+ * key of the random numbers is the run's seed, the step and `name`. */
 choir_tensor *choir_rand(
     choir_scope *scope, choir_shape shape, const char *name, double low, double high);
 choir_tensor *choir_randn(choir_scope *scope, choir_shape shape, const char *name);
 
-/** Asks for t's gradient: t must be a leaf of f32 or f64. Returns t. */
+/** Marks t as requiring a gradient. t must be a leaf of f32 or f64. Returns t. */
 choir_tensor *choir_require_grad(choir_tensor *t);
 
-/** The gradient choir_backward left for a leaf or a parameter, over all micro-batches since the
- * last optimizer step; NULL if there is none. Looking at a parameter's completes it: the next
- * backward starts anew. For parameters under a group: collective. */
+/** Returns the gradient that choir_backward left for a leaf or a parameter, over all
+ * micro-batches since the last optimizer step; NULL if there is none. Reading a parameter's
+ * gradient completes it: the next backward starts a new one. Collective for parameters under a
+ * group. */
 choir_tensor *choir_grad(choir_tensor *t);
 
 /* --- reading: these wait --- */
 
-/** The value of a tensor of one element; NaN on error. */
+/** Returns the value of a tensor of one element; NaN on error. */
 double choir_item(const choir_tensor *t);
 
-/** Copies all of t, row-major, in its own dtype. bytes must be count * size. */
+/** Copies all of t, row-major, in its own dtype. Argument bytes must be count * size. */
 choir_status choir_read(const choir_tensor *t, void *data, size_t bytes);
 
-/** Overwrites t from host memory, in place. A backward that had saved it then fails. */
+/** Overwrites t from host memory, in place. A later backward that saved t's old values
+ * fails. */
 choir_status choir_write(choir_tensor *t, const void *data, size_t bytes);
 
 /** Prints shape, dtype, device and, shortened, the values, as PyTorch does. */
 void choir_print(const choir_tensor *t);
 
-/* --- views: no copy, unless said --- */
+/* --- views: no copy, unless the comment says so --- */
 
-/** One dimension may be -1. Copies if the memory order asks for it. */
+/** Changes the shape; one dimension may be -1. Copies if the memory order requires it. */
 choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape);
-/** Dimensions from `first` on become one. */
+/** Joins the dimensions from `first` on into one. */
 choir_tensor *choir_flatten(choir_tensor *x, int first);
 choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1);
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order);
-/** length entries of dimension dim from start on. */
+/** Selects `length` entries of dimension dim, beginning at start. */
 choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length);
-/** Dimensions of size 1 stretch, as NumPy broadcasts. */
+/** Stretches dimensions of size 1, as NumPy broadcasts. */
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape);
-/** Row-major memory: x itself, or a copy. */
+/** Returns x if its memory is row-major, else a copy that is. */
 choir_tensor *choir_contiguous(choir_tensor *x);
-/** Joins tensors that agree but for dimension dim. Copies. */
+/** Joins tensors whose shapes agree in all dimensions except dim. Copies. */
 choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim);
 /** Joins tensors of one shape along a new dimension dim: scalars become a vector. Copies. */
 choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim);
-/**
- * Views of `size` entries of dimension dim, the last one of what is left, in parts, which has
- * room for `room` of them. Returns how many there are. Errors: shape, argument, with one
- * poisoned part.
- */
+/** Splits x into views of `size` entries of dimension dim; the last view has the rest. Stores
+ * them in parts, which has room for `room` views, and returns their number. Errors: shape,
+ * argument; then one poisoned part is stored. */
 int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts, int room);
-/** The same, count views of ceil(length / count) entries; so 10 in 4 are pieces of 3, 3, 3 and
- * 1, and 5 in 4 are only three, of 2, 2 and 1. */
+/** Splits x into at most `count` views of ceil(length / count) entries of dimension dim, as
+ * torch.chunk does: 10 entries in 4 chunks give 3, 3, 3 and 1, while 5 entries in 4 chunks
+ * give only three views of 2, 2 and 1. Stores them in parts and returns their number. */
 int choir_chunk(choir_tensor *x, int count, int dim, choir_tensor **parts);
-/** Another dtype; copies unless it has that already. Floats: differentiable. */
+/** Converts x to another dtype; copies unless x has it already. Differentiable for floats. */
 choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype);
-/** x on another device; copies unless it is there. Differentiable. */
+/** Moves x to another device; copies unless x is on it already. Differentiable. */
 choir_tensor *choir_to(choir_tensor *x, choir_device *device);
 
 #ifdef __cplusplus

@@ -1,28 +1,28 @@
 /* Tensor parallelism (Shoeybi et al., "Megatron-LM", 2019): the ranks of a group work together
  * on every micro-batch, each with a part of the large weights.
  *
- *   column   y_r = x W_r: a run of the output's columns; x is whole, y a part
- *   row      y = sum_r x_r W_r + b: x is a part, y is whole
+ *   column   y_r = x W_r: a range of the output's columns; x is whole, y is split
+ *   row      y = sum_r x_r W_r + b: x is split, y is whole
  *   heads    attention: queries, keys and values by whole heads, the output projection by rows;
- *            where there are fewer key and value heads than ranks, ranks share one
+ *            if there are fewer key and value heads than ranks, ranks share a head
  *   vocab    a table of tokens by rows: an embedding, and the scores x W^T of the next token,
- *            which stay in parts; choir_cross_entropy and choir_argmax take them so
+ *            which stay split; choir_cross_entropy and choir_argmax accept split scores
  *
- * A column layer, a function of each number by itself and a row layer cost one all-reduce
- * forward and one back. All else (norms, residuals, the biases of row layers) is on every rank,
- * computed alike, with the same bits. A parameter keeps its name, and starts with the slice
- * that this rank has of the values the whole one would have; its tensor, gradient and optimizer
- * state are of this part.
+ * A column layer, an elementwise function and a row layer together cost one all-reduce forward
+ * and one backward. All other layers (norms, residuals, the biases of row layers) are
+ * replicated: every rank computes them, with the same bits. A parameter keeps its name and
+ * starts with this rank's slice of the values that the whole parameter would have; its tensor,
+ * gradient and optimizer state cover this slice.
  *
- * Not under the rule of same bits: sums over columns are cut at the parts. The same number of
- * ranks gives the same bits run after run, recorded or not; against one device, gradients of a
- * micro-batch agree within 1e-5 of their norm (f32), losses of the first steps within 1e-5 of
- * their value.
+ * The rule of same bits does not hold: sums over columns are split between the ranks. An equal
+ * number of ranks gives the same bits in every run, recorded or not. Compared with one device,
+ * gradients of a micro-batch agree within 1e-5 of their norm (f32), and losses of the first
+ * steps within 1e-5 of their value.
  *
- * Dropout between a column and its row layer draws alike for each rank's part.
+ * Dropout between a column layer and its row layer draws equal masks for each rank's part.
  *
  * Threads: those of the scope and of the group. Collective: all, in the same order on all
- * ranks; so is every forward, backward and optimizer step of a model in parts. */
+ * ranks; so is every forward, backward and optimizer step of a split model. */
 #ifndef CHOIR_TENSOR_PARALLEL_H
 #define CHOIR_TENSOR_PARALLEL_H
 
@@ -37,58 +37,62 @@ typedef enum choir_tp_style {
     CHOIR_TP_COLUMN, /* a linear layer's outputs */
     CHOIR_TP_ROW,    /* a linear layer's inputs */
     CHOIR_TP_HEADS,  /* the linear layers of one of Choir's attention modules */
-    CHOIR_TP_VOCAB   /* an embedding, or a last linear layer; parts may differ in size by 1 */
+    CHOIR_TP_VOCAB   /* an embedding, or a last linear layer; parts may differ by 1 row */
 } choir_tp_style;
 
 typedef struct choir_tp_rule {
-    /* Of modules, by their paths, or of parameters that their module gives to choir_linear or
-     * choir_embedding itself, by their names: "*.mlp.c_fc". A star stands for any text. */
+    /* Paths of modules, or names of parameters that their module passes to choir_linear or
+     * choir_embedding itself: "*.mlp.c_fc". A star matches any text. */
     const char *path;
     choir_tp_style style;
-    int packed; /* COLUMN: so many matrices side by side, each dealt out; 0: one */
+    /* COLUMN: number of matrices stored side by side, each of which is split; 0: one */
+    int packed;
 } choir_tp_rule;
 
 typedef struct choir_tensor_parallel_opts {
-    const choir_tp_rule *rules; /* the first that matches a layer holds for it */
-    int rule_count;             /* 0: the plan for the model */
+    const choir_tp_rule *rules; /* the first rule that matches a layer applies */
+    int rule_count;             /* 0: the model's default plan */
 } choir_tensor_parallel_opts;
 
-/** No rules: attention by heads, the layers behind it by columns and rows, tables of tokens by
- * rows, for gpt2, llama, mistral and bert; else each two linear layers with nothing but an
- * activation between them, where the ranks divide the width there. */
+/** Returns options without rules, which select a default plan. For gpt2, llama, mistral and
+ * bert, it splits attention by heads, the layers after it by columns and rows, and tables of
+ * tokens by rows. For other models, it splits each pair of linear layers with only an
+ * activation between them, if the number of ranks divides the width there. */
 choir_tensor_parallel_opts choir_tensor_parallel_defaults(void);
 
 /**
- * Deals the weights of module, and of all in it, out to the ranks of group, like PyTorch's
- * parallelize_module; returns module. Before it has an optimizer and before any other strategy
- * wraps it. Where it has not been used yet the parts alone are ever drawn.
+ * Distributes the weights of module, and of all modules in it, over the ranks of group, like
+ * PyTorch's parallelize_module; returns module. Call it before the module has an optimizer and
+ * before any other strategy wraps it. If the module was not used before, each rank draws only
+ * its own parts.
  *
  * Errors, which stick to the run: argument (sizes that the ranks do not divide, naming layer
- * and sizes; a rule that matches nothing; no plan for such a model), mismatch (ranks with other
- * rules, models, seeds, or that compute other bits), state (the module has an optimizer), the
+ * and sizes; a rule that matches nothing; no default plan for this model), mismatch (ranks
+ * with different rules, models, seeds or kernels), state (the module has an optimizer), the
  * group's.
  */
 choir_module *choir_tensor_parallel(choir_scope *run, choir_module *module, choir_group *group,
     choir_tensor_parallel_opts opts);
 
-/* Collectives that gradients pass through, for layers of one's own. All are queued, as those of
- * distributed.h are. x joins its scope; errors stick to it. dim counts from the end if
- * negative, and must be a multiple of the ranks where it is dealt out. Beside each: what its
- * backward does to the gradient. */
+/* Collectives that gradients pass through, for a user's own layers. All are queued, like those
+ * of distributed.h. The result joins x's scope, and errors stick to it. A negative dim counts
+ * from the end; the number of ranks must divide a dimension that is split. Each comment says
+ * what backward does to the gradient. */
 
-/** x; all-reduced. */
+/** Returns x. Backward all-reduces the gradient. */
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group);
-/** The sum of the ranks' x; as it is. */
+/** Returns the sum of the ranks' x. Backward passes the gradient on unchanged. */
 choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group);
-/** The ranks' x side by side along dim, in rank order; this rank's part. */
+/** Joins the ranks' x along dim, in rank order. Backward takes this rank's part. */
 choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim);
-/** This rank's part of x along dim; the ranks' side by side. */
+/** Returns this rank's part of x along dim. Backward joins the ranks' gradients. */
 choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim);
-/** The ranks' x side by side along dim; this rank's part of the sum. For ranks that go on
- * differently: with choir_tp_reduce_scatter, sequence parallelism (Korthikanti et al., 2022).
- */
+/** Joins the ranks' x along dim. Backward returns this rank's part of the sum of the gradients,
+ * for ranks that use the result differently. Together with choir_tp_reduce_scatter it gives
+ * sequence parallelism (Korthikanti et al., 2022). */
 choir_tensor *choir_tp_all_gather(choir_tensor *x, choir_group *group, int dim);
-/** This rank's part along dim of the sum of the ranks' x; the ranks' side by side. */
+/** Returns this rank's part, along dim, of the sum of the ranks' x. Backward joins the ranks'
+ * gradients. */
 choir_tensor *choir_tp_reduce_scatter(choir_tensor *x, choir_group *group, int dim);
 
 #ifdef __cplusplus

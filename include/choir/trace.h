@@ -1,4 +1,4 @@
-/* Profiles and traces: which kernel took how long, and when.
+/* Profiles and traces: the duration of each kernel, and the time at which it ran.
  *
  *     choir_trace *trace = choir_trace_new(0);
  *     choir_trace_device(trace, choir_device_find("cpu:0"));
@@ -23,39 +23,42 @@ typedef struct choir_trace choir_trace;
 
 /** One line of the profile: all calls of a kernel with operands of one size. */
 typedef struct choir_trace_line {
-    const char *name, *shape; /* "matmul", "512x768x3072"; shape "" where it is not told */
+    const char *name, *shape; /* "matmul", "512x768x3072"; shape "" if it is unknown */
     int64_t calls;
     double seconds;
-    double flops; /* of matrix products, convolutions, attention; 0: not counted */
+    double flops; /* of products, convolutions, attention; 0: not counted */
 } choir_trace_line;
 
-/** Keeps the times of up to `events` kernels for choir_trace_write (0: a million); the profile
- * counts all of them. */
+/** Makes a trace that keeps the times of up to `events` kernels for choir_trace_write (0: a
+ * million); the profile counts all kernels. */
 choir_trace *choir_trace_new(size_t events);
-/** Stops it first. NULL is fine. */
+/** Stops the trace and frees it. NULL is fine. */
 void choir_trace_free(choir_trace *trace);
 
-/** Watches what a device runs from now on; and a group's collectives. */
+/** Records the kernels that a device runs from now on (choir_trace_device), or the collectives
+ * of a group (choir_trace_group). */
 void choir_trace_device(choir_trace *trace, choir_device *device);
 void choir_trace_group(choir_trace *trace, choir_group *group);
 
-/** Watches no more; what was seen stays. */
+/** Stops recording; the recorded times stay. */
 void choir_trace_stop(choir_trace *trace);
 
-/** A span of the host's time, between two calls of choir_trace_now(). */
+/** Returns the current time of the trace's clock, for choir_trace_span. */
 double choir_trace_now(void);
+/** Records a span of the host's time, between two values of choir_trace_now(). */
 void choir_trace_span(choir_trace *trace, const char *name, double start, double end);
 
-/** Waits for what is watched; -> its lines, the most expensive first, until the next call of
- * this on the trace. FLOPs: a product of (M, K) by (K, N) counts 2 M N K, a convolution as the
- * product it is, attention 4 D a query and key that it sees, and 8 D backward, a
- * recurrent layer the products of its steps. */
+/** Waits for the traced devices and groups and returns the profile's lines, the most expensive
+ * first. They are valid until the next call on this trace. FLOPs: a product of (M, K) by (K,
+ * N) counts 2 M N K, a convolution as the equivalent product, attention 4 D per visible pair
+ * of query and key, and 8 D backward, a recurrent layer the products of its steps. */
 const choir_trace_line *choir_trace_profile(choir_trace *trace, int *count);
 
-/** The profile as a table. matmul_rate in FLOP/s (choir_trace_matmul_rate), 0: unknown. */
+/** Prints the profile as a table. matmul_rate is in FLOP/s (choir_trace_matmul_rate); 0:
+ * unknown. */
 void choir_trace_print(choir_trace *trace, FILE *out, double matmul_rate);
 
-/** Measures the rate of a product of 1024 x 1024 x 1024 f32 on the device, in FLOP/s. */
+/** Measures the device's rate in a product of 1024 x 1024 x 1024 f32, in FLOP/s. */
 double choir_trace_matmul_rate(choir_device *device);
 
 /** Writes the events in Chrome's trace format as process `rank`. Errors: io. */
