@@ -24,7 +24,7 @@ static void train(choir_dataset *points, int64_t m)
             loss += choir_item(part) / (double)(10 * m);
             choir_check(choir_scope_close(micro)); /* its memory serves the next */
         }
-        choir_check(choir_optim_step(opt)); /* out of their mean */
+        choir_check(choir_optim_step(opt)); /* uses the mean of the gradients */
         choir_check(choir_scope_close(s));
     }
     choir_device_get_stats(choir_device_find("cpu:0"), &stats);

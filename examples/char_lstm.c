@@ -1,13 +1,13 @@
-/* An LSTM learns a text and writes on from its last state:  ./char_lstm FILE  (or itself) */
+/* An LSTM learns a text and continues it from its last state:  ./char_lstm FILE  (or itself) */
 #include <stdio.h>
 #include <choir/choir.h>
 
-enum { T = 32, C = 128 }; /* letters of a sample; numbers it keeps in mind */
+enum { T = 32, C = 128 }; /* letters in a sample; width of the state */
 
 int main(int argc, char **argv)
 {
     choir_scope *run = choir_scope_open(NULL, 42), *s;
-    static choir_tokenizer *chars; /* NULL: made of the file's letters */
+    static choir_tokenizer *chars; /* NULL: made from the file's letters */
     static choir_dataset *text;
     const char *file = argc > 1 ? argv[1] : __FILE__;
     choir_check(choir_dataset_text(file, T, CHOIR_TRAIN, &chars, &text));
@@ -20,14 +20,14 @@ int main(int argc, char **argv)
     choir_loader *data = choir_loader_new(run, text, o);
     choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
     for (int step = 0; step <= 600; step++, choir_check(choir_scope_close(s))) {
-        choir_batch b; /* x, y (16, T): y is x one letter further on */
+        choir_batch b; /* x, y (16, T): y is x shifted by one letter */
         choir_check(choir_loader_next(data, s = choir_step_open(run, (uint64_t)step), &b));
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss)), choir_check(choir_optim_step(opt));
         if (step % 200 == 0)
             printf("step %3d  loss %.3f\n", step, choir_item(loss));
     }
-    choir_check(text->ops->get(text, 0, ids, next)); /* how the text begins: on from there */
+    choir_check(text->ops->get(text, 0, ids, next)); /* the text's beginning is the prompt */
     choir_cell_state state = {NULL, NULL};           /* zeros */
     s = choir_no_grad(run);
     for (int64_t i = 0, n = T; i < 160; i++, ids[0] = next[n - 1], n = 1) {

@@ -1,4 +1,4 @@
-/* Five steps more, on any number of ranks:  choir run -n 4 ./checkpoint; ./checkpoint */
+/* Trains five more steps, on any number of ranks:  choir run -n 4 ./checkpoint; ./checkpoint */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -35,6 +35,6 @@ int main(int argc, char **argv)
         choir_check(choir_scope_close(s));
         choir_check(choir_checkpoint_save(checkpoint, net, opt, step + 1));
     }
-    choir_check(choir_checkpoint_close(checkpoint)); /* waits for what is being written */
+    choir_check(choir_checkpoint_close(checkpoint)); /* waits for the save in progress */
     return choir_scope_close(run);
 }

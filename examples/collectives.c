@@ -1,5 +1,4 @@
-/* Collectives by hand: six ranks as a grid of 2 x 3, sums along it, messages around the ring.
- */
+/* Collectives by hand: six ranks as a grid of 2 x 3, sums along it, messages in a ring. */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -16,13 +15,13 @@ static int work(int rank, int world, void *arg)
     choir_group *data = choir_mesh_group(mesh, "data"),
                 *tensor = choir_mesh_group(mesh, "tensor");
 
-    /* Two at once, since each group has its own queue; work says when one is done. */
+    /* Both run concurrently: each group has its own queue. work tells when one is done. */
     choir_check(choir_group_all_reduce(tensor, &row, 1, CHOIR_I64, CHOIR_SUM, &rows));
     choir_check(choir_group_all_reduce(data, &column, 1, CHOIR_I64, CHOIR_SUM, &columns));
     choir_check(choir_work_wait(rows));
     choir_check(choir_work_wait(columns));
 
-    choir_group_batch_begin(group); /* side by side, or all would wait to be received */
+    choir_group_batch_begin(group); /* concurrently; else all would wait for a receiver */
     choir_check(
         choir_group_send(group, &(int64_t){rank}, 1, CHOIR_I64, (rank + 1) % world, NULL));
     choir_check(

@@ -22,13 +22,13 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 
 int main(int argc, char **argv)
 {
-    setenv("CHOIR_CPU_DEVICES", argc > 1 ? argv[1] : "2", 1); /* however few cores there are */
+    setenv("CHOIR_CPU_DEVICES", argc > 1 ? argv[1] : "2", 1); /* even on fewer cores */
     choir_scope *run = choir_scope_open(NULL, 42);
     model *m = choir_module_new(run, &(choir_module_class){"model", sizeof *m, forward});
     choir_module_child(&m->base, "fc", &m->fc, choir_nn_linear(run, 5, 2));
     int devices = choir_device_count("cpu");
     if (devices > 1)
-        printf("Let's use %d GPUs!\n", devices); /* as PyTorch's tutorial says */
+        printf("Let's use %d GPUs!\n", devices); /* as in PyTorch's tutorial */
     choir_module *dp = choir_data_parallel(run, &m->base, choir_data_parallel_defaults());
     for (int left = 100; left > 0; left -= 30) { /* samples, in batches of 30 */
         choir_scope *s = choir_step_open(run, 0);

@@ -1,4 +1,4 @@
-/* Outputs and losses stay where they are:  ./data_parallel_balanced [balanced | weighted 2:3]
+/* Outputs and losses stay on their devices:  ./data_parallel_balanced [balanced | weighted 2:3]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@ int main(int argc, char **argv)
     for (uint64_t step = 0; step < 3; step++) {
         choir_scope *s = choir_step_open(run, step);
         choir_tensor *x = choir_randn(s, choir_dims(512, 64), "x"), *y = choir_argmax(x), *loss;
-        if (argc == 1) { /* one loss, of all scores on cpu:0 */
+        if (argc == 1) { /* one loss, with all scores on cpu:0 */
             loss = choir_cross_entropy(choir_forward(dp, x), y);
-        } else { /* two losses, whose mean's gradient is wanted */
+        } else { /* two losses; backward gives the gradient of their mean */
             choir_shards *out = choir_forward_shards(dp, &x, 1);
             loss = choir_criterion_parallel(out, y, criterion, NULL);
         }

@@ -1,9 +1,9 @@
-/* A communication hook of your own: small gradients are dropped, the others averaged. */
+/* A user's communication hook, which drops small gradients and averages the others. */
 #include <math.h>
 #include <stdio.h>
 #include <choir/choir.h>
 
-/* In the order of the group's queue, once backward has filled the bucket. */
+/* This runs in the group's queue, after backward has filled the bucket. */
 static choir_status drop_small(const void *args)
 {
     const choir_ddp_bucket *b = args;
@@ -12,7 +12,7 @@ static choir_status drop_small(const void *args)
     return CHOIR_OK;
 }
 
-/* While backward issues its work: a hook only issues some of its own, and waits for none. */
+/* This runs while backward issues its work: a hook issues work, too, and waits for none. */
 static choir_status my_hook(const choir_ddp_bucket *b, void *arg)
 {
     choir_work work;

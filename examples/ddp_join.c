@@ -1,4 +1,4 @@
-/* Ranks with unequal data: no_sync adds up two backwards, join takes what is left over. */
+/* Ranks with unequal data: no_sync adds up two backwards, join handles the remaining steps. */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -27,7 +27,7 @@ static int train(int rank, int world, void *arg)
     choir_check(choir_ddp_join_begin(net, (choir_ddp_join_opts){.optim = opt}));
     for (int step = 5; step < 7 + 3 * rank; step++, choir_check(choir_scope_close(s))) {
         backward(net, s = choir_step_open(run, (uint64_t)step));
-        choir_check(choir_optim_step(opt)); /* of which rank 1 has three more */
+        choir_check(choir_optim_step(opt)); /* rank 1 takes three more steps */
     }
     choir_check(choir_ddp_join_end(net)); /* rank 0 takes part in those until here */
     printf("%d: %.6f\n", rank, choir_item(choir_module_find(net, "bias")));

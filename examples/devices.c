@@ -1,4 +1,4 @@
-/* Devices work at the same time, each with its own queue and memory:  ./devices COUNT */
+/* Devices work concurrently, each with its own queue and memory:  ./devices COUNT */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -12,7 +12,7 @@ static choir_device *device(int i)
 
 int main(int argc, char **argv)
 {
-    setenv("CHOIR_CPU_DEVICES", argc > 1 ? argv[1] : "4", 1); /* however few cores there are */
+    setenv("CHOIR_CPU_DEVICES", argc > 1 ? argv[1] : "4", 1); /* even on fewer cores */
     int count = choir_device_count("cpu");
     choir_scope *run = choir_scope_open(device(0), 42), *s = choir_step_open(run, 0);
     choir_tensor *x = choir_randn(s, choir_dims(256, 256), "x"); /* on the run's device */
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++) {
         choir_tensor *w = choir_to(x, device(i)), *y = w; /* operands meet on one device */
         for (int k = 0; k < 4 * (i + 1); k++)
-            y = choir_tanh(choir_matmul(w, y)); /* returns at once: the device works behind */
+            y = choir_tanh(choir_matmul(w, y)); /* returns at once; the device computes */
         total = choir_add(total, choir_to(choir_mean(y), device(0)));
     }
     printf("sum of the %d means: %.6f\n", count, choir_item(total)); /* waits for all */

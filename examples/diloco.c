@@ -1,4 +1,4 @@
-/* Workers that train by themselves and meet every 50 steps:  ./diloco [WORKERS] */
+/* Workers that train independently and meet every 50 steps:  ./diloco [WORKERS] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -21,13 +21,13 @@ static int train(int rank, int world, void *dataset)
         choir_check(choir_loader_next(data, s, &b));
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss));
-        choir_check(choir_optim_step(opt)); /* with the 50th, 100th, ... they meet */
+        choir_check(choir_optim_step(opt)); /* the 50th, 100th, ... meets the others */
         if (rank == 0 && step % 55 == 54)
             printf("step %3d  loss %.4f  %lld steps apart\n", step + 1, choir_item(loss),
                 (long long)choir_steps_apart(net));
         choir_check(choir_scope_close(s));
     }
-    choir_check(choir_meet(net)); /* after 20 steps: now all hold the same weights */
+    choir_check(choir_meet(net)); /* after 20 more steps: all ranks now hold the same weights */
     choir_check(choir_scope_close(run));
     return choir_env_free(&env), 0;
 }

@@ -1,4 +1,4 @@
-/* A model whose weights, gradients and optimizer state are cut over the ranks:  ./fsdp RANKS */
+/* Weights, gradients and optimizer state are sharded over the ranks:  ./fsdp RANKS */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -31,7 +31,7 @@ static int train(int rank, int world, void *arg)
     choir_device_stats stats;
     choir_device_get_stats(env.device, &stats);
     printf(rank ? "" : "%d ranks, at most %zu KiB each\n", world, stats.bytes_peak >> 10);
-    return choir_scope_close(run) != CHOIR_OK; /* env goes with the process */
+    return choir_scope_close(run) != CHOIR_OK; /* the process's end frees env */
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,4 @@
-/* Tensors, ops, and a gradient: y = mean((x w + 1)^2), with dy/dw worked out by hand beside it.
- */
+/* Tensors, ops, and a gradient: y = mean((x w + 1)^2), beside dy/dw computed by hand. */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -17,7 +16,7 @@ int main(void)
     choir_print(r);
     choir_tensor *y = choir_mean(choir_square(r));
 
-    choir_check(choir_backward(y)); /* r's memory is gone now; y and w stay */
+    choir_check(choir_backward(y)); /* frees r's memory; y and w stay */
     printf("y = %.4f\ndy/dw =\n", choir_item(y));
     choir_print(choir_grad(w));
 

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <choir/choir.h>
 
-static choir_dataset *d; /* the processes are forks: they have it, too */
+static choir_dataset *d; /* the processes are forks and inherit it */
 static int train(int rank, int world, void *model)
 {
-    choir_module *net = model;                     /* inherited: its weights are everyone's */
+    choir_module *net = model;                     /* inherited; its weights are shared */
     choir_loader_opts o = choir_loader_defaults(); /* 16 of each batch are this process's */
     o.batch_size = 16 * world, o.microbatches = world, o.micro_first = rank, o.micro_count = 1;
     choir_loader *data = choir_loader_new(net->run, d, o);
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     choir_check(choir_module_share_memory(net)); /* before the processes start */
     choir_check(choir_spawn(argc > 1 ? atoi(argv[1]) : 4, train, net));
     choir_scope *s = choir_step_open(run, 0);
-    choir_batch b; /* all of it, with what they have learned */
+    choir_batch b; /* the whole set, with the trained weights */
     choir_check(choir_loader_next(choir_loader_shuffled(run, d, 240), s, &b));
     printf("loss %.4f\n", choir_item(choir_cross_entropy(choir_forward(net, b.x), b.y)));
     choir_check(choir_scope_close(s));

@@ -1,4 +1,4 @@
-/* Hooks: looking at what goes through a module, and at gradients on their way back. */
+/* Hooks observe a module's inputs and outputs, and gradients in backward. */
 #include <stdio.h>
 #include <choir/choir.h>
 

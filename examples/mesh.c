@@ -1,4 +1,4 @@
-/* Replicas of a pipeline of two stages, with the bits of one. ./mesh [1, 2 or 4 replicas] */
+/* Replicas of a pipeline of two stages, with the bits of one: ./mesh [1, 2 or 4 replicas] */
 #include <stdio.h>
 #include <choir/choir.h>
 

@@ -8,7 +8,7 @@ static int train(int rank, int world, void *images)
     choir_env env; /* this process's rank, group and device */
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 42);
-    choir_loader *data = choir_env_loader(run, &env, images, 48); /* 48: of all ranks */
+    choir_loader *data = choir_env_loader(run, &env, images, 48); /* 48: over all ranks */
     choir_module *net = choir_nn_sequential(run, choir_nn_flatten(run),
         choir_nn_linear(run, 784, 128), choir_nn_relu(run), choir_nn_linear(run, 128, 10));
     net = choir_ddp(run, net, env.group, choir_ddp_defaults());
@@ -20,7 +20,7 @@ static int train(int rank, int world, void *images)
         choir_tensor *loss = choir_cross_entropy(choir_forward(net, b.x), b.y);
         choir_check(choir_backward(loss)); /* gradients are averaged while it runs */
         choir_check(choir_optim_step(opt));
-        double mean = choir_item(loss); /* of this rank; then of all */
+        double mean = choir_item(loss); /* of this rank; then the mean over all */
         choir_check(choir_group_all_reduce(env.group, &mean, 1, CHOIR_F64, CHOIR_MEAN, NULL));
         if (rank == 0 && step % 50 == 0)
             printf("%d ranks  step %3d  loss %.4f\n", world, step, mean);

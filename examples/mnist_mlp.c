@@ -9,7 +9,7 @@ int main(int argc, char **argv)
     choir_shape shape = choir_dims(1, 28, 28);
     choir_check(argc > 1 ? choir_dataset_idx(argv[1], CHOIR_TRAIN, &images)
                          : choir_dataset_random(256, shape, CHOIR_SCALAR, 10, 7, &images));
-    choir_loader_opts order = choir_loader_defaults(); /* shuffled, prepared ahead */
+    choir_loader_opts order = choir_loader_defaults(); /* shuffled, loaded in advance */
     order.batch_size = 64;
     choir_loader *data = choir_loader_new(run, images, order);
     choir_module *net = choir_nn_sequential(run, choir_nn_flatten(run),
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
         choir_check(choir_read(b.y, truth, sizeof truth));
         for (int i = 0; i < 64; i++)
             right += guess[i] == truth[i];
-        choir_check(choir_backward(loss)); /* from here on out's memory is gone */
+        choir_check(choir_backward(loss)); /* frees the memory of out */
         choir_check(choir_optim_step(opt));
         if (step % 50 == 0)
             printf("step %3d  loss %.4f  right %d/64\n", step, choir_item(loss), right);

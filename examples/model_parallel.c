@@ -5,7 +5,7 @@
 
 typedef struct toy {
     choir_module base, *net1, *net2;
-    choir_device *second; /* where net2 is */
+    choir_device *second; /* the device of net2 */
 } toy;
 
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
@@ -17,7 +17,7 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 
 int main(void)
 {
-    setenv("CHOIR_CPU_DEVICES", "2", 1); /* however few cores there are */
+    setenv("CHOIR_CPU_DEVICES", "2", 1); /* even on fewer cores */
     for (int devices = 1; devices <= 2; devices++) {
         choir_scope *run = choir_scope_open(NULL, 42); /* on cpu:0 */
         toy *t = choir_module_new(run, &(choir_module_class){"toy", sizeof(toy), forward});

@@ -1,4 +1,4 @@
-/* Your own dataset: a struct that begins with choir_dataset. Here: two spirals. */
+/* A user's dataset is a struct that begins with choir_dataset; this one has two spirals. */
 #include <math.h>
 #include <stdio.h>
 #include <choir/choir.h>

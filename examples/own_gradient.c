@@ -1,4 +1,4 @@
-/* An op with your own gradient: SiLU, y = x s(x), which keeps x alone and not the sigmoid s. */
+/* An op with a user's gradient: SiLU, y = x s(x), which saves only x and not the sigmoid s. */
 #include <stdio.h>
 #include <choir/choir.h>
 

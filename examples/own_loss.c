@@ -1,8 +1,8 @@
-/* Your own loss is a function of ops: Huber's (1964), robust against wild points. */
+/* A user's loss is a function of ops: Huber's (1964), which is robust against outliers. */
 #include <stdio.h>
 #include <choir/choir.h>
 
-/* r^2/2 for |r| <= d, d (|r| - d/2) beyond: with q = min(|r|, d) both are q (|r| - q/2). */
+/* r^2/2 for |r| <= d, else d (|r| - d/2): with q = min(|r|, d) both are q (|r| - q/2). */
 static choir_tensor *huber(choir_tensor *y, choir_tensor *target, double d)
 {
     choir_tensor *r = choir_abs(choir_sub(y, target));
@@ -10,7 +10,7 @@ static choir_tensor *huber(choir_tensor *y, choir_tensor *target, double d)
     return choir_mean(choir_mul(q, choir_sub(r, choir_scale(q, 0.5))));
 }
 
-/* The slope found for y = 2 x, of which two points were written down wrongly. */
+/* Returns the slope found for y = 2 x, with two wrong points. */
 static double fit(bool robust)
 {
     const float xs[] = {-4, -3, -2, -1, 1, 2, 3, 4}, ys[] = {-8, -6, -4, -2, 2, 4, -60, -80};

@@ -1,5 +1,4 @@
-/* Your own module: a struct that begins with choir_module. This one has two inputs and dropout.
- */
+/* A user's module is a struct that begins with choir_module; this one has two inputs. */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -31,8 +30,8 @@ int main(void)
 
     choir_tensor *a = choir_randn(s, choir_dims(2, 3), "a"),
                  *b = choir_randn(s, choir_dims(2, 5), "b");
-    choir_print(choir_forward(&p->base, a, b)); /* half of it dropped: only the bias is left */
-    choir_module_train(&p->base, false);        /* eval mode, of this and all inside */
+    choir_print(choir_forward(&p->base, a, b)); /* dropped elements have the bias alone */
+    choir_module_train(&p->base, false);        /* eval mode, for all modules inside */
     choir_print(choir_forward(&p->base, a, b));
     choir_check(choir_scope_close(s));
     choir_check(choir_scope_close(run));

@@ -1,5 +1,5 @@
-/* A pipeline: plain code for one micro-batch, cut into a stage a device. ./pipeline DEVICES,
- * of which its three layers can use three. */
+/* A pipeline: plain code for one micro-batch, cut into one stage per device, at most three:
+ * ./pipeline DEVICES */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>

@@ -1,4 +1,4 @@
-/* An autoencoder of noise, a stage a rank, with the bits of one. ./pipeline_ranks [1 or 2] */
+/* An autoencoder, one stage per rank, with the bits of one: ./pipeline_ranks [1 or 2] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -22,7 +22,7 @@ static int train(int rank, int world, void *arg)
     opts.group = env.group;
     choir_module *pipe = choir_pipeline(run, net, opts);
     choir_optim *opt = choir_adamw(run, pipe, choir_adamw_defaults());
-    choir_tensor *losses[4]; /* they come to every rank */
+    choir_tensor *losses[4]; /* every rank receives them */
     for (uint64_t number = 0; number < 20; number++) {
         choir_scope *step = choir_step_open(run, number);
         choir_check(choir_pipeline_step(pipe, step, 4, micro_batch, NULL, losses));

@@ -1,10 +1,10 @@
-/* What each device of a pipeline does when, under every schedule: in the terminal, and as a
- * picture with all of them at one scale.
+/* Prints the order of each device's work in a pipeline, under every schedule, and draws all of
+ * them in a picture at one scale.
  *
  *     ./pipeline_schedules [DEVICES [MICROBATCHES [PICTURE.svg]]]
  *
  * A device's forward takes 1, its backward 2: half for the input, half for the weights. The
- * first, sequential, takes too long to be in the picture. */
+ * picture leaves out the first schedule, sequential, which takes too long. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

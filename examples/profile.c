@@ -1,4 +1,4 @@
-/* Where a step's time goes: a table of its kernels, and a trace for ui.perfetto.dev. */
+/* The time of a step: a table of its kernels, and a trace for ui.perfetto.dev. */
 #include <stdio.h>
 #include <choir/choir.h>
 

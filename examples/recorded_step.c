@@ -6,7 +6,7 @@
 typedef struct job {
     choir_module *net;
     choir_optim *opt;
-    choir_tensor *x, *y, *loss; /* of the run; each replay writes loss anew */
+    choir_tensor *x, *y, *loss; /* of the run; each replay overwrites loss */
 } job;
 
 static choir_status train_step(choir_scope *step, void *arg)

@@ -1,8 +1,8 @@
-/* How the ring's chunks move, step by step, in the terminal and as a picture:
+/* The movement of a ring's chunks, step by step, in the terminal and as a picture:
  *
  *     ./ring [RANKS [ALGORITHM [PICTURE.svg]]]
  *
- * All-reduce: first chunks go round and are added up, then the sums go round. */
+ * All-reduce: first chunks go around and are added up, then the sums go around. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     choir_check(choir_pattern_print(pattern, stdout));
     choir_check(choir_pattern_svg(pattern, path));
 
-    /* The same by hand: every rank's array of one number a chunk, moved as the pattern says. */
+    /* By hand: every rank has an array of one number per chunk, moved by the pattern. */
     static int data[MAX][4 * MAX];
     int chunks = choir_pattern_chunks(pattern);
     for (int r = 0; r < ranks; r++)

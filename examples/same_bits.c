@@ -7,7 +7,7 @@ static int train(int rank, int world, void *name)
     choir_env env;
     choir_check(choir_env_init(&env));
     env.microbatches = 6; /* of all ranks together */
-    int64_t first, count; /* this rank's: a contiguous run of them */
+    int64_t first, count; /* this rank's contiguous range of them */
     choir_env_micro(&env, &first, &count);
     choir_scope *run = choir_run_open(&env, 42);
     choir_module *net = choir_nn_sequential(run, choir_nn_linear(run, 10, 32),
@@ -17,7 +17,7 @@ static int train(int rank, int world, void *name)
     for (int step = 0; step <= 50; step++) {
         choir_scope *s = choir_step_open(run, (uint64_t)step);
         for (int64_t m = first; m < first + count; m++) {
-            choir_scope *micro = choir_micro_open(s, m); /* what is random depends on m */
+            choir_scope *micro = choir_micro_open(s, m); /* random numbers depend on m */
             choir_tensor *x = choir_randn(micro, choir_dims(8, 10), name);
             choir_tensor *loss = choir_mse_loss(choir_forward(net, x), x);
             choir_check(choir_backward(loss));
@@ -25,7 +25,7 @@ static int train(int rank, int world, void *name)
                 printf("%d ranks, step %2d, loss %a\n", world, step, choir_item(loss));
             choir_check(choir_scope_close(micro));
         }
-        choir_check(choir_optim_step(opt)); /* out of the mean over the six */
+        choir_check(choir_optim_step(opt)); /* uses the mean over the six */
         choir_check(choir_scope_close(s));
     }
     choir_check(choir_scope_close(run));

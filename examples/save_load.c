@@ -1,4 +1,4 @@
-/* Saving weights, and loading them into a model that began elsewhere. */
+/* Saves weights, and loads them into a model with other initial values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     choir_check(choir_load(copy, path));
     printf("outputs after:  %.6f %.6f\n", output(net, s), output(copy, t));
 
-    if (choir_load(wide, path) != CHOIR_OK) /* nothing of it was changed */
+    if (choir_load(wide, path) != CHOIR_OK) /* the failed load changed nothing */
         printf("another model: %s\n", choir_error_message());
     remove(path);
     choir_check(choir_scope_close(s));

@@ -1,9 +1,9 @@
-/* A pipeline by hand: while the second device works on a split, the first makes the next. */
+/* A pipeline by hand: while the second device works on a split, the first computes the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
 
-/* x (24, 64) -> (24, 8), in six splits. Ops return at once; the devices work behind. */
+/* x (24, 64) -> (24, 8), in six splits. Ops return at once while the devices compute. */
 static choir_tensor *forward(
     choir_module *seq1, choir_module *seq2, choir_device *second, choir_tensor *x)
 {
@@ -17,7 +17,7 @@ static choir_tensor *forward(
 
 int main(void)
 {
-    setenv("CHOIR_CPU_DEVICES", "2", 1); /* however few cores there are */
+    setenv("CHOIR_CPU_DEVICES", "2", 1); /* even on fewer cores */
     for (int devices = 1; devices <= 2; devices++) {
         choir_scope *run = choir_scope_open(NULL, 42); /* on cpu:0 */
         choir_device *second = choir_device_find(devices == 2 ? "cpu:1" : "cpu:0");

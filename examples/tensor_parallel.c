@@ -1,4 +1,4 @@
-/* A model whose large weights no rank has whole.  build/examples/tensor_parallel [RANKS] */
+/* A model whose large weights no rank has whole:  ./tensor_parallel [RANKS] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>

@@ -1,4 +1,4 @@
-/* Processes that make batches for one that trains:  ./tensor_queue [PROCESSES] */
+/* Several processes make batches for one that trains:  ./tensor_queue [PROCESSES] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -10,9 +10,9 @@ static int work(int rank, int world, void *queue)
     for (int i = 0; rank > 0 && i < 1000; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         x = choir_randn(s, choir_dims(32, 3), "x");
-        choir_check(choir_tensor_share_memory(x)); /* else put would copy it, once */
+        choir_check(choir_tensor_share_memory(x)); /* otherwise put would copy it, once */
         choir_check(choir_tensor_queue_put(queue, &x, 1, -1));
-        choir_check(choir_scope_close(s)); /* the memory stays while somebody has it */
+        choir_check(choir_scope_close(s)); /* the memory stays until its last user frees it */
     }
     if (rank > 0)
         return choir_scope_close(run);
@@ -27,7 +27,7 @@ static int work(int rank, int world, void *queue)
             printf("batches of %d processes, loss %.5f\n", world - 1, choir_item(loss));
         choir_check(choir_scope_close(s));
     }
-    printf("%s\n", choir_error_message()); /* why no more will come */
+    printf("%s\n", choir_error_message()); /* explains why the queue ended */
     return choir_scope_close(s) || choir_scope_close(run);
 }
 

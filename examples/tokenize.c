@@ -1,4 +1,4 @@
-/* A text to a file of token ids, for choir train:  tokenize TOKENIZER TEXT DATA.bin */
+/* Converts a text to a file of token ids, for choir train:  tokenize TOKENIZER TEXT DATA.bin */
 #include <stdio.h>
 #include <choir/choir.h>
 
@@ -10,7 +10,7 @@ int main(int argc, char **argv)
     if (argc == 4)
         choir_check(choir_tokenizer_load(argv[1], &tokenizer));
     else
-        choir_check(choir_tokenizer_bytes(&tokenizer)); /* and argv[0], this program, is read */
+        choir_check(choir_tokenizer_bytes(&tokenizer)); /* the text is argv[0], this program */
 
     const char *text = argc == 4 ? argv[2] : argv[0];
     const char *path = argc == 4 ? argv[3] : "/tmp/choir-tokenize-example.bin";
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     printf("%s: %lld tokens of %lld\n", path, (long long)count,
         (long long)choir_tokenizer_size(tokenizer));
 
-    /* What a language model is given: x, and y one token further on. */
+    /* A sample of a language model: x, and y, which is x shifted by one token. */
     choir_check(choir_dataset_tokens(path, 8, CHOIR_TRAIN, 0, &data));
     choir_check(choir_dataset_get(data, 0, x, y));
     printf("%lld windows to train on, the first:", (long long)choir_dataset_length(data));

@@ -21,7 +21,7 @@ typedef struct choir_pattern choir_pattern;
 
 typedef struct choir_pattern_move {
     int step, from, to; /* ranks */
-    int chunk, chunks;  /* the first chunk that is sent, and their number */
+    int chunk, chunks;  /* the first of the consecutive chunks sent, and their number */
     bool added;         /* added to the chunk of `to`; else replaces it */
 } choir_pattern_move;
 
