@@ -47,18 +47,14 @@ struct choir_module {
     choir_scope *run;
     bool training;    /* train mode; true at first */
     const char *path; /* "blocks.0.attn", once the tree is in use */
+    const char *name; /* within its parent */
     choir_module *parent;
-    struct choir__module_entry *entries; /* children, parameters, buffers, in order */
-    struct choir__module_hook *hooks;
-    const char *name;                    /* within its parent */
-    struct choir__hogwild *hogwild;      /* the weights it shares (hogwild.h); NULL: none */
-    const struct choir__heads_of *heads; /* of one that attends; NULL: it does not */
-    bool ready, drawn;                   /* named; with values */
-    bool strategy;  /* places the work of what it wraps: no other strategy may clone it */
-    bool together;  /* forward is collective in evaluation, too */
-    bool recompute; /* choir_module_recompute */
-    bool unit;      /* choir_fsdp_unit */
+    struct choir__module_inside *inside; /* the library's: children, parameters, hooks, ... */
 };
+
+/** True if the module's forward is collective even in evaluation mode: all ranks must call it
+ * equally often. */
+bool choir_module_collective(const choir_module *module);
 
 /** Makes a module of the class: a zeroed struct of type->size bytes, which the run owns. */
 void *choir_module_new(choir_scope *run, const choir_module_class *type);

@@ -264,17 +264,15 @@ choir_status choir__walk_open(
 }
 
 /* The ops that hooks and backward functions of custom ops call run where their operands are:
- * no placer sees them. Returns the one of the root's scope. */
-static choir__placer *set_placer(choir__walk *w, choir__placer *placer)
+ * placement pauses during a walk. */
+static bool pause(const choir__walk *w, bool paused)
 {
-    choir__placer *was = w->root->scope->placer;
-    w->root->scope->placer = placer;
-    return was;
+    return choir__placement_pause(w->root->scope, paused);
 }
 
 choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
 {
-    choir__placer *placer = set_placer(w, NULL);
+    bool paused = pause(w, true);
     w->stage = stage;
     w->split = split;
     choir_status status = choir__look_uses(w);
@@ -285,7 +283,7 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
     if (status == CHOIR_OK && !split)
         status = choir__look_close_leaves(w);
     w->split = false;
-    set_placer(w, placer);
+    pause(w, paused);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
@@ -336,7 +334,7 @@ static void run_late(choir__walk *w, choir__late *late)
 
 choir_status choir__walk_weights(choir__walk *w, int stage)
 {
-    choir__placer *placer = set_placer(w, NULL);
+    bool paused = pause(w, true);
     w->books = NULL;
     w->book_count = 0;
     for (choir__late *late = w->late; late; late = late->next)
@@ -366,7 +364,7 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
         w->late_end = &(*w->late_end)->next;
     if (status == CHOIR_OK)
         status = choir__look_close_leaves(w);
-    set_placer(w, placer);
+    pause(w, paused);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
@@ -379,9 +377,9 @@ void choir__walk_abandon(choir__walk *w)
 
 void choir__walk_close(choir__walk *w)
 {
-    choir__placer *placer = set_placer(w, NULL);
+    bool paused = pause(w, true);
     finish_leaves(w);
-    set_placer(w, placer);
+    pause(w, paused);
 }
 
 static choir_status walk_all(choir__walk *w)

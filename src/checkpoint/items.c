@@ -85,8 +85,7 @@ choir_status choir__items_restored(const choir__items *items, choir_module *modu
     choir_status status = choir_scope_status(module->run);
     if (!items->parted || status != CHOIR_OK)
         return status;
-    for (choir__step_watcher *w = choir__run_of(module->run)->watchers; w; w = w->next)
-        w->updated(w->arg);
+    choir__strategies_updated(module->run);
     return choir_device_sync(module->run->device);
 }
 

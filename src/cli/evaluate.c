@@ -190,8 +190,8 @@ choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__m
     if (shared)
         choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
     int64_t mine = hi - lo;
-    if (shared &&
-        net->together) /* as many forwards as the others: somebody's batch once more */
+    if (shared && choir_module_collective(
+                      net)) /* as many forwards as the others: somebody's batch once more */
         mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
     sums *s = choir__calloc((size_t)count + 1, sizeof *s), total = {0};
     choir_status status = choir_device_sync(run->device);

@@ -29,7 +29,7 @@ typedef struct choir__job {
     bool no_eval;   /* no validation at the end */
     bool recompute; /* choir_module_recompute_blocks */
     choir__composition composition;
-    const choir__strategy *strategy; /* of it */
+    const choir__cli_strategy *strategy; /* of it */
     choir__strategy_options strategy_options;
     char resumed_model[512];   /* the model of --resume, where none is named */
     const char *weights;       /* to start from: a file or a folder */

@@ -223,7 +223,7 @@ static bool has_ranks(const choir__job *j)
 static void go_over_ranks(choir__composition *c, int ranks, int product)
 {
     for (int d = 0; d < c->count; d++) {
-        const choir__strategy *over = c->dims[d].strategy->over_ranks;
+        const choir__cli_strategy *over = c->dims[d].strategy->over_ranks;
         bool inside = d > 0 && d == c->count - 1 && ranks * c->dims[d].size == product;
         if (over && !(inside && ranks < product))
             c->dims[d].strategy = over;

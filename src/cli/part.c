@@ -164,7 +164,7 @@ static uint64_t group_bytes(const choir__cli_part *p)
     if (p->subgroup)
         bytes += choir__group_bytes(p->subgroup);
     for (int d = 0; p->mesh && d < c->count; d++) {
-        const choir__strategy *s = c->dims[d].strategy;
+        const choir__cli_strategy *s = c->dims[d].strategy;
         const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
         if (s->step == choir__strategy_plain_step && along)
             bytes += choir__group_bytes(along);

@@ -26,8 +26,8 @@ static void print_entry(const char *name, int width, const char *help)
 
 static void print_strategies(void)
 {
-    for (int i = 0; choir__strategies[i]; i++) {
-        const choir__strategy *s = choir__strategies[i];
+    for (int i = 0; choir__cli_strategies[i]; i++) {
+        const choir__cli_strategy *s = choir__cli_strategies[i];
         print_entry(s->name, 11, s->help);
         if (*s->options)
             print_wrapped(printf("%16s", ""), 17, s->options);

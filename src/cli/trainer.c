@@ -322,7 +322,7 @@ static choir_status sample(trainer *t)
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
         t->job->json || t->job->quiet || t->part.env.rank != 0 ||
         !choir__strategy_is_whole(t->job) ||
-        t->part.evaluated->together) /* all ranks would have to */
+        choir_module_collective(t->part.evaluated)) /* all ranks would have to */
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,
@@ -361,7 +361,7 @@ static choir_status finish(trainer *t, float loss)
  */
 static bool stop_asked(trainer *t)
 {
-    const choir__strategy *s = t->job->strategy;
+    const choir__cli_strategy *s = t->job->strategy;
     int32_t asked = interrupted || t->stopping;
     if (apart(t))
         return false;

@@ -39,10 +39,10 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
 static choir_status cast_tree(choir_module *m, choir_dtype dtype)
 {
     choir_status status = CHOIR_OK;
-    if (m->hogwild)
-        return choir__error(
-            CHOIR_ERR_STATE, "its weights are shared with other processes as f32");
-    for (const choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    if (m->inside->strategy && m->inside->strategy->pins)
+        return choir__error(CHOIR_ERR_STATE, "%s as they are", m->inside->strategy->pins);
+    for (const choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK;
+         e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = cast_tree(e->child, dtype);
         if (e->kind == CHOIR__PARAM)

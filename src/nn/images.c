@@ -177,7 +177,7 @@ typedef struct batch_norm {
     choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
     choir_tensor *batches;                                    /* () i64 */
     choir_batch_norm_opts opts;
-    const choir__sharer *shared; /* with other ranks; NULL: statistics are its own */
+    choir__strategy *shared; /* with other ranks; NULL: statistics are its own */
 } batch_norm;
 
 static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -194,11 +194,11 @@ static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const 
 static const choir_module_class batch_norm_class = {
     "batch_norm", sizeof(batch_norm), batch_norm_forward};
 
-void choir__batch_norms_share(choir_module *m, const choir__sharer *shared)
+void choir__batch_norms_share(choir_module *m, choir__strategy *shared)
 {
     if (m->type == &batch_norm_class)
         ((batch_norm *)m)->shared = shared;
-    for (const choir__module_entry *e = m->entries; e; e = e->next)
+    for (const choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             choir__batch_norms_share(e->child, shared);
 }

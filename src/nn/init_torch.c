@@ -145,7 +145,7 @@ static choir_status init(choir_module *m, source *s, bool again)
 {
     choir_status status = CHOIR_OK;
     const choir_tensor *weight = NULL;
-    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = init(e->child, s, again);
         if (e->kind != CHOIR__PARAM || e->tensor->poisoned)

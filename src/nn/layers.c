@@ -173,11 +173,11 @@ choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
 choir_tensor *choir__norm_of_sum(
     choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum)
 {
-    if (!norm->hooks && norm->ready && norm->type == &layer_norm_class) {
+    if (!norm->inside->hooks && norm->inside->ready && norm->type == &layer_norm_class) {
         layer_norm *l = (layer_norm *)norm;
         return choir_add_layer_norm(x, r, l->weight, l->bias, l->eps, sum);
     }
-    if (!norm->hooks && norm->ready && norm->type == &rms_norm_class) {
+    if (!norm->inside->hooks && norm->inside->ready && norm->type == &rms_norm_class) {
         rms_norm *n = (rms_norm *)norm;
         return choir_add_rms_norm(x, r, n->weight, n->eps, sum);
     }

@@ -24,7 +24,13 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type)
     m->run = run;
     m->training = true;
     m->name = m->path = "";
+    m->inside = choir__arena_get(&run->arena, sizeof *m->inside);
     return m;
+}
+
+bool choir_module_collective(const choir_module *module)
+{
+    return module->inside->strategy && module->inside->strategy->collective;
 }
 
 static choir__module_entry *add_entry(
@@ -34,7 +40,7 @@ static choir__module_entry *add_entry(
     e->kind = kind;
     e->name = choir__arena_strdup(&self->run->arena, name);
     e->field = (size_t)((char *)field - (char *)self);
-    choir__module_entry **link = &self->entries;
+    choir__module_entry **link = &self->inside->entries;
     while (*link)
         link = &(*link)->next;
     return *link = e;
@@ -119,7 +125,7 @@ void choir__module_heads(choir_module *m, choir__heads_of heads)
 {
     choir__heads_of *kept = choir__arena_get(&m->run->arena, sizeof *kept);
     *kept = heads;
-    m->heads = kept;
+    m->inside->heads = kept;
 }
 
 /* --- names and initial values --- */
@@ -173,8 +179,8 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
 static void name_tree(choir_module *m, const char *path)
 {
     m->path = path;
-    m->ready = true;
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    m->inside->ready = true;
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             name_tree(e->child, join(m->run, path, e->name));
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
@@ -187,14 +193,14 @@ void choir__module_name(choir_module *m)
 {
     while (m->parent)
         m = m->parent;
-    if (!m->ready)
+    if (!m->inside->ready)
         name_tree(m, "");
 }
 
 static void draw_tree(choir_module *m)
 {
-    m->drawn = true;
-    for (const choir__module_entry *e = m->entries; e; e = e->next) {
+    m->inside->drawn = true;
+    for (const choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             draw_tree(e->child);
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
@@ -211,7 +217,7 @@ void choir__module_ready(choir_module *m)
     while (m->parent)
         m = m->parent;
     choir__module_name(m);
-    if (!m->drawn)
+    if (!m->inside->drawn)
         draw_tree(m);
 }
 
@@ -251,7 +257,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
 {
     choir_tensor *x[CHOIR__MAX_IN];
     memcpy(x, in, (size_t)count * sizeof *x);
-    for (struct choir__module_hook *h = m->hooks; h; h = h->next) {
+    for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
         if (h->hooks.before_forward)
             h->hooks.before_forward(m, x, count, h->arg);
         for (int i = 0; i < count && h->hooks.before_forward; i++)
@@ -264,7 +270,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
             }
     }
     choir_tensor *y = m->type->forward(m, x, count);
-    for (struct choir__module_hook *h = m->hooks; h; h = h->next) {
+    for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
         y = hooked(m, y, h->hooks.before_backward, h->arg);
         if (h->hooks.after_forward)
             h->hooks.after_forward(m, y, h->arg);
@@ -275,7 +281,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
 
 choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
 {
-    if (!m->drawn)
+    if (!m->inside->drawn)
         choir__module_ready(m);
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
@@ -285,8 +291,9 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
         poisoned |= in[i] && in[i]->poisoned;
     choir_module *caller = choir__run_of(m->run)->at;
     choir__run_of(m->run)->at = m;
-    choir__segment *segment = m->recompute ? choir__recompute_begin(in, count) : NULL;
-    choir_tensor *y = m->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+    choir__segment *segment = m->inside->recompute ? choir__recompute_begin(in, count) : NULL;
+    choir_tensor *y =
+        m->inside->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
     choir__segment_end(segment, y);
     choir__run_of(m->run)->at = caller;
     if (y->poisoned && !poisoned && *m->path)
@@ -298,7 +305,7 @@ void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
 {
     struct choir__module_hook *h = choir__arena_get(&m->run->arena, sizeof *h);
     *h = (struct choir__module_hook){hooks, arg, NULL};
-    struct choir__module_hook **link = &m->hooks;
+    struct choir__module_hook **link = &m->inside->hooks;
     while (*link)
         link = &(*link)->next;
     *link = h;
@@ -309,14 +316,14 @@ void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
 void choir_module_train(choir_module *m, bool training)
 {
     m->training = training;
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             choir_module_train(e->child, training);
 }
 
 void choir_module_freeze(choir_module *m, bool frozen)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir_module_freeze(e->child, frozen);
         if (e->kind == CHOIR__PARAM)
@@ -326,7 +333,7 @@ void choir_module_freeze(choir_module *m, bool frozen)
 
 static void visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD) {
             visit(e->child, buffers, fn, arg);
         } else if (e->kind == CHOIR__PARAM) {
@@ -355,7 +362,7 @@ void choir__module_visit_named(choir_module *m, bool buffers, choir_visit_fn *fn
 void choir__module_visit_ties(choir_module *m, choir_visit_fn *fn, void *arg)
 {
     choir__module_ready(m);
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir__module_visit_ties(e->child, fn, arg);
         if (e->kind == CHOIR__TIED)

@@ -24,6 +24,17 @@ typedef struct choir__module_entry {
     struct choir__module_entry *next;
 } choir__module_entry;
 
+/* What a choir_module points to as `inside`. */
+struct choir__module_inside {
+    choir__module_entry *entries; /* children, parameters, buffers, in order */
+    struct choir__module_hook *hooks;
+    const struct choir__heads_of *heads; /* of a module that attends; NULL: it does not */
+    choir__strategy *strategy;           /* the strategy whose module this is; NULL: none */
+    bool ready, drawn;                   /* its tree is named; has values */
+    bool recompute;                      /* choir_module_recompute */
+    bool unit; /* its parameters move together: choir_fsdp_unit; see choir__param.unit */
+};
+
 /* Names every module and parameter of the tree by its path, and gives parameters memory and
  * initial values. Any use of the module calls it; idempotent. */
 void choir__module_ready(choir_module *root);
@@ -76,7 +87,7 @@ bool choir__is_function(const choir_module *module);
 choir_tensor *choir__embedding_table(choir_module *embedding);
 
 /* The choir_nn_batch_norm in m, and m if it is one, share statistics from now on. */
-void choir__batch_norms_share(choir_module *m, const choir__sharer *shared);
+void choir__batch_norms_share(choir_module *m, choir__strategy *shared);
 
 /* Attention of q (B, T, C), k and v (B, S, C), whose C numbers are `heads` runs -> (B, T, C).
  */

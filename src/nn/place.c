@@ -72,16 +72,19 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
     return status;
 }
 
-static choir_status shared(void)
+static choir_status pinned(const choir_module *m)
 {
-    return choir__error(CHOIR_ERR_STATE,
-        "its weights are shared with other processes: place a module before it is shared");
+    const choir__strategy *s = m->inside->strategy;
+    return s && s->pins ? choir__error(CHOIR_ERR_STATE,
+                              "%s: place a module before it is shared", s->pins)
+                        : CHOIR_OK;
 }
 
 static choir_status can_move(const choir_module *m)
 {
-    choir_status status = m->hogwild ? shared() : CHOIR_OK;
-    for (const choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    choir_status status = pinned(m);
+    for (const choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK;
+         e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = can_move(e->child);
         if (e->kind == CHOIR__PARAM)
@@ -93,7 +96,7 @@ static choir_status can_move(const choir_module *m)
 static choir_status move(choir_module *m, choir_device *device)
 {
     choir_status status = CHOIR_OK;
-    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next)
         switch (e->kind) {
         case CHOIR__CHILD: status = move(e->child, device); break;
         case CHOIR__PARAM: status = choir__param_move(e->tensor->param, device); break;
@@ -107,9 +110,9 @@ static choir_status move(choir_module *m, choir_device *device)
 choir_status choir_module_to(choir_module *m, choir_device *device)
 {
     choir_status status = CHOIR_OK;
-    for (const choir_module *whole = m->parent; whole; whole = whole->parent)
-        if (whole->hogwild)
-            status = shared();
+    for (const choir_module *whole = m->parent; whole && status == CHOIR_OK;
+         whole = whole->parent)
+        status = pinned(whole);
     if (!device)
         status = choir__error(CHOIR_ERR_DEVICE, "%s", choir__missing_device());
     else if (status == CHOIR_OK && (status = can_move(m)) == CHOIR_OK)

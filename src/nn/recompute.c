@@ -7,7 +7,7 @@
 
 void choir_module_recompute(choir_module *m, bool on)
 {
-    m->recompute = on;
+    m->inside->recompute = on;
 }
 
 choir__segment *choir__recompute_begin(choir_tensor *const *in, int count)
@@ -31,7 +31,7 @@ static bool numbered(const char *name)
 
 static bool has_children(const choir_module *m)
 {
-    for (const choir__module_entry *e = m->entries; e; e = e->next)
+    for (const choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             return true;
     return false;
@@ -41,7 +41,7 @@ static int numbered_blocks(
     choir_module *m, void (*each)(choir_module *block, void *arg), void *arg)
 {
     int count = 0;
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind != CHOIR__CHILD)
             continue;
         int inner = numbered_blocks(e->child, each, arg);
@@ -60,7 +60,7 @@ int choir__module_blocks(
     int count = numbered_blocks(m, each, arg);
     if (count)
         return count;
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD) {
             each(e->child, arg);
             count++;

@@ -224,7 +224,7 @@ choir_status choir__optim_lay_out(choir_optim *o)
         if (!give_memory(o, &o->parts[i]))
             return no_memory(o->parts[i].device);
     o->row_count = rows;
-    if (o->part_count > 1 || o->parts[0].device != home || choir__run_of(o->run)->sharers) {
+    if (o->part_count > 1 || o->parts[0].device != home || choir__strategies_share(o->run)) {
         o->rows = choir__storage_new(home, (size_t)(2 * rows + 1) * sizeof(double));
         if (!o->rows)
             return no_memory(home);

@@ -177,9 +177,8 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
 static choir_status gather_rows(const choir_optim *o, int kinds)
 {
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
-    choir_status status = CHOIR_OK;
     choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
-    if (choir__run_of(o->run)->sharers && zero.n)
+    if (choir__strategies_share(o->run) && zero.n)
         choir__launch(o->run->device, CHOIR_F64, fill, &zero);
     for (int i = 0; i < o->part_count; i++)
         rows[i] = bring_rows(o, &o->parts[i], kinds);
@@ -192,10 +191,7 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
             (size_t)s->count * sizeof(double));
     }
     free(rows);
-    for (choir__sharer *s = choir__run_of(o->run)->sharers; s && status == CHOIR_OK;
-         s = s->next)
-        status = s->sum(s->arg, o->run->device, o->rows->data, kinds * o->row_count);
-    return status;
+    return choir__strategies_sum(o->run, o->run->device, o->rows->data, kinds * o->row_count);
 }
 
 /* From a GPU to a processor, which cannot read it there, or the other way. */
@@ -337,19 +333,18 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    if (o->kind == CHOIR__LAMB && choir__run_of(o->run)->sharers &&
+    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run) &&
         (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     for (int i = 0;
-         i < o->part_count && !(o->kind == CHOIR__LAMB && choir__run_of(o->run)->sharers); i++)
+         i < o->part_count && !(o->kind == CHOIR__LAMB && choir__strategies_share(o->run)); i++)
         launch_part(o, &o->parts[i], inverse != NULL);
     for (int i = 0; i < o->part_count && o->offload && o->kind == CHOIR__LAMB; i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)
             choir__book_consume(o->states[i].param->book);
-    for (choir__step_watcher *w = choir__run_of(o->run)->watchers; w; w = w->next)
-        w->updated(w->arg);
+    choir__strategies_updated(o->run);
     return CHOIR_OK;
 }
 
@@ -402,14 +397,14 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
 /* --- for checkpoints --- */
 
 static void visit_state(const char *kind_name, const choir__optim_state *s, choir_tensor *t,
-    choir__optim_visit_fn *visit, void *arg)
+    choir__state_visit_fn *visit, void *arg)
 {
     char *name = choir__format("%s.%s", kind_name, s->param->name);
     visit(name, t, s->param, arg);
     free(name);
 }
 
-void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, void *arg)
+void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg)
 {
     for (int i = 0; i < o->count; i++) {
         choir__optim_state *s = &o->states[i];
@@ -422,8 +417,7 @@ void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, voi
         if (s->top)
             visit_state("max_exp_avg_sq", s, s->top, visit, arg);
     }
-    for (choir__state_keeper *k = choir__run_of(o->run)->keepers; k; k = k->next)
-        k->visit(k->arg, visit, arg);
+    choir__strategies_visit_state(o->run, visit, arg);
 }
 
 struct plain_visit {

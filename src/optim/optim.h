@@ -90,10 +90,8 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 
 /* --- optim.c --- */
 
-/* choir_optim_visit, with the parameter whose state it is. */
-typedef void choir__optim_visit_fn(
-    const char *name, choir_tensor *state, const choir__param *param, void *arg);
-void choir__optim_visit_params(choir_optim *o, choir__optim_visit_fn *visit, void *arg);
+/* Like choir_optim_visit, and passes on the parameter whose state a tensor is. */
+void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg);
 
 /* --- offload.c --- */
 

@@ -19,6 +19,17 @@ void choir__device_waits(const choir_device *device, choir_group *group)
     choir__queue_wait_event(device->queue, choir__queue_record(choir__group_queue(group)));
 }
 
+choir_status choir__ranks_sum(
+    choir_group *group, choir_device *device, double *numbers, int64_t count)
+{
+    choir_work work;
+    choir__group_waits(group, device);
+    choir_status status =
+        choir_group_all_reduce(group, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
+    choir__device_waits(device, group);
+    return status;
+}
+
 /* --- agreeing --- */
 
 /* Ranks must hold the same parameters in the same order: names and shapes, hashed. */

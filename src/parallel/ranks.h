@@ -13,6 +13,11 @@ void choir__device_waits(const choir_device *device, choir_group *group);
  * mismatch, in the strategy's name; the group's. */
 choir_status choir__ranks_agree(choir_group *group, choir_module *module, const char *strategy);
 
+/* Adds up numbers (count) of all ranks of the group, in the order of the device's queue: a
+ * strategy's sum. */
+choir_status choir__ranks_sum(
+    choir_group *group, choir_device *device, double *numbers, int64_t count);
+
 /* A reducer's gather_rows and unused. */
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all);

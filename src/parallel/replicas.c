@@ -26,7 +26,7 @@ static void add_tensor(choir__replicas *r, choir_tensor *t)
 
 static void collect_tensors(choir__replicas *r, choir_module *m, bool params)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             collect_tensors(r, e->child, params);
         else if (params == (e->tensor->param != NULL))
@@ -43,12 +43,12 @@ static choir_status no_replica(const choir_module *m, const char *name, const ch
 static choir_status collect_fields(choir__replicas *r, choir_module *m)
 {
     choir_status status = CHOIR_OK;
-    if (m->strategy)
+    if (m->inside->strategy && m->inside->strategy->places)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "data_parallel: module '%s' cannot be cloned: it contains a %s, which places its work "
             "itself; wrap what is inside of it",
             *r->module->path ? r->module->path : r->module->type->name, m->type->name);
-    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         choir_tensor **field = (choir_tensor **)(void *)((char *)m + e->field);
         if (e->kind == CHOIR__CHILD) {
             status = collect_fields(r, e->child);

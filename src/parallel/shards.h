@@ -8,6 +8,7 @@
 
 typedef struct choir__data_parallel {
     choir_module base;
+    choir__strategy strategy;
     choir_module *module;
     choir__replicas replicas;
     choir_device *output;

@@ -10,14 +10,15 @@
 #include "nn/module.h"
 
 typedef struct synced {
-    choir__sharer shared;
+    choir__strategy strategy; /* of batch norms alone: not in the run's list */
     choir_scope *run;
     choir_group *group; /* of these sums alone */
 } synced;
 
-static choir_status sum(void *arg, choir_device *device, double *sums, int64_t count)
+static choir_status sum(
+    choir__strategy *strategy, choir_device *device, double *sums, int64_t count)
 {
-    const synced *s = arg;
+    const synced *s = CHOIR__STRATEGY_OF(strategy, synced, strategy);
     choir_work work;
     if (device != s->run->device)
         return choir__error(CHOIR_ERR_DEVICE,
@@ -35,6 +36,8 @@ static choir_status sum(void *arg, choir_device *device, double *sums, int64_t c
         (uint64_t)share * (uint64_t)(choir_group_world(s->group) - 1));
     return status;
 }
+
+static const choir__strategy_ops synced_ops = {.name = "sync_batch_norm", .sum = sum};
 
 static void close_synced(void *arg)
 {
@@ -57,7 +60,7 @@ choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choi
     if (world == 1)
         return module;
     synced *s = choir__calloc(1, sizeof *s);
-    *s = (synced){.shared = {sum, s, NULL}, .run = run};
+    *s = (synced){.strategy = {.ops = &synced_ops}, .run = run};
     choir_status status = choir_group_split(group, 0, choir_group_rank(group), &s->group);
     if (status != CHOIR_OK) {
         free(s);
@@ -65,6 +68,6 @@ choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choi
         return module;
     }
     choir__on_close(run, close_synced, s);
-    choir__batch_norms_share(module, &s->shared);
+    choir__batch_norms_share(module, &s->strategy);
     return module;
 }

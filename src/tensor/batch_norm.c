@@ -15,14 +15,13 @@ enum { SAVED_X, SAVED_MEAN, SAVED_RSTD, SAVED_Y };
 
 struct attrs {
     bool train, relu;
-    const choir__sharer *shared; /* NULL: statistics are x's alone */
+    choir__strategy *shared; /* NULL: statistics are x's alone */
 };
 
 /* Two launches of a kernel, and between them the sum over all who share. part, sums: where the
  * kernel's arguments have them. */
-static void launch_shared(choir_scope *scope, const choir_tensor *x,
-    const choir__sharer *shared, choir__task *kernel, void *args, size_t bytes,
-    choir__norm_part *part, double **sums)
+static void launch_shared(choir_scope *scope, const choir_tensor *x, choir__strategy *shared,
+    choir__task *kernel, void *args, size_t bytes, choir__norm_part *part, double **sums)
 {
     choir_device *device = choir__device_of(x);
     int64_t count = 2 * x->shape.dim[1] + 1;
@@ -32,7 +31,7 @@ static void launch_shared(choir_scope *scope, const choir_tensor *x,
     *sums = choir__data(memory);
     *part = CHOIR__NORM_SUMS;
     choir__queue_issue(device->queue, kernel, args, bytes);
-    choir_status status = shared->sum(shared->arg, device, *sums, count);
+    choir_status status = shared->ops->sum(shared, device, *sums, count);
     if (status != CHOIR_OK)
         choir__scope_fail(scope, status);
     *part = CHOIR__NORM_REST;
@@ -215,7 +214,7 @@ static void claim_statistics(choir_tensor *mean, choir_tensor *var, choir_tensor
 
 choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts o,
-    const choir__sharer *shared)
+    choir__strategy *shared)
 {
     choir_tensor *poisoned, *in[OPERANDS] = {x, gamma, beta, o.residual};
     choir_scope *scope = choir__begin("batch_norm", in, OPERANDS, &poisoned);

@@ -49,10 +49,9 @@ choir_tensor *choir_custom(
     if (!scope)
         return poisoned;
     bool grad = choir_set_grad(scope, false);
-    choir__placer *placer = scope->placer;
-    scope->placer = NULL; /* the op is placed, and all of it with it */
+    bool paused = choir__placement_pause(scope, true); /* the op is placed, with all of it */
     choir_tensor *y = op->forward(in, count, arg);
-    scope->placer = placer;
+    choir__placement_pause(scope, paused);
     choir_set_grad(scope, grad);
     if (y->poisoned)
         return y;

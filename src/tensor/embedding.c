@@ -128,7 +128,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct ro
 choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
 {
     if (table->split && !table->poisoned && !ids->poisoned)
-        return table->split->embedding(table, ids);
+        return table->split->by->ops->parts->embedding(table, ids);
     return embedding(table, ids, (struct rows){0, 0});
 }
 

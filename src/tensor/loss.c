@@ -179,7 +179,7 @@ choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
     if (logits->split && !logits->poisoned && !target->poisoned)
-        return logits->split->cross_entropy(logits, target, o);
+        return logits->split->by->ops->parts->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
     choir_tensor *poisoned, *in[3] = {choir_contiguous(logits), target,

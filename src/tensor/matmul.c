@@ -134,7 +134,7 @@ static choir_tensor *linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
     if (weight->split && !x->poisoned)
-        return weight->split->linear(x, weight, bias, in_out);
+        return weight->split->by->ops->parts->linear(x, weight, bias, in_out);
     choir_tensor *poisoned, *in[3] = {x, weight, bias};
     choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
     if (!scope)

@@ -37,7 +37,7 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
         (*poisoned)->poisoned = true;
         return NULL;
     }
-    if (scope->placer && !scope->placer->place(scope->placer, scope, op, in, count)) {
+    if (!choir__placed(scope, op, in, count)) {
         *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
         (*poisoned)->poisoned = true;
         return NULL;
@@ -98,8 +98,10 @@ choir__record *choir__record_op(
         r->version[i] = in[i]->storage->version;
         in[i]->readers += in[i]->cast_of != NULL;
     }
-    r->stage = r->owner = scope->stage;
-    r->number = scope->ops;
+    if (scope->placement) {
+        r->stage = r->owner = scope->placement->stage;
+        r->number = scope->placement->op;
+    }
     choir__segment_add(scope->segment, r);
     r->previous = scope->tape_tail;
     if (scope->tape_tail)

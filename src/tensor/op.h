@@ -58,9 +58,9 @@ struct choir__record {
     bool reached;                   /* on a path from the loss */
     bool needed;                    /* while its segment is made again */
     struct choir__segment *segment; /* the innermost it is part of; NULL: none */
-    int stage;                      /* the scope's when it was made */
+    int stage;                      /* of a pipeline: in which it was made */
     int owner;                      /* the stage that walks it: see autograd/walk.h */
-    int number;                     /* of the op in its micro-batch: choir__placer */
+    int number;                     /* of the op in its micro-batch: choir__placement */
     const choir__op *late_op;       /* while its backward_weight is put off */
     choir__record *previous, *next;
 };
@@ -127,10 +127,10 @@ choir_tensor *choir__shape_error(
 
 /* choir_batch_norm_with; in training, statistics are over the rows of all ranks that run the op
  * at the same time, and `shared` adds up their sums. NULL: statistics are over x's own rows. */
-struct choir__sharer;
+struct choir__strategy;
 choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts,
-    const struct choir__sharer *shared);
+    struct choir__strategy *shared);
 
 /* choir_embedding of rows [first, first + table's rows) of a table of `whole` rows: the result
  * is 0 for ids that are not among them. */

@@ -95,7 +95,7 @@ choir_tensor *choir_argmax(choir_tensor *x)
 {
     choir_tensor *poisoned;
     if (x->split && !x->poisoned)
-        return x->split->argmax(x);
+        return x->split->by->ops->parts->argmax(x);
     choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
     if (!scope)
         return poisoned;

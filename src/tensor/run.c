@@ -80,8 +80,7 @@ void choir__store_step(choir_scope *scope, uint64_t step)
 void choir__step_begins(choir_scope *scope, uint64_t step)
 {
     choir__store_step(scope, step);
-    for (choir__step_watcher *w = scope->run->watchers; w; w = w->next)
-        w->begins(w->arg);
+    choir__strategies_begin(scope);
 }
 
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device)

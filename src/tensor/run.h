@@ -7,10 +7,6 @@
 
 #include "tensor/scope.h"
 
-typedef struct choir__sharer choir__sharer;
-typedef struct choir__step_watcher choir__step_watcher;
-typedef struct choir__state_keeper choir__state_keeper;
-
 /* A device that a run uses. */
 typedef struct choir__run_device {
     choir_device *device;
@@ -40,9 +36,7 @@ struct choir__run {
     unsigned layouts;            /* of books, so far */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */
 
-    choir__step_watcher *watchers;
-    choir__state_keeper *keepers;
-    choir__sharer *sharers; /* NULL: every rank has whole parameters */
+    struct choir__strategy *strategies; /* newest first */
 };
 
 /* Returns the run that `scope` is, or is a part of. */
@@ -70,7 +64,7 @@ void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg);
 
 /* --- steps --- */
 
-/* A step of the run begins: stores its number on the devices and tells the watchers. */
+/* A step of the run begins: stores its number on the devices and tells its strategies. */
 void choir__step_begins(choir_scope *scope, uint64_t step);
 /* Writes the step's number to where kernels read it, in the order of each device's queue. */
 void choir__store_step(choir_scope *scope, uint64_t step);

@@ -54,8 +54,7 @@ static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
     s->seed = parent->seed;
     s->step = parent->step;
     s->micro = parent->micro;
-    s->placer = parent->placer;
-    s->stage = parent->stage;
+    s->placement = parent->placement;
     return s;
 }
 

@@ -13,7 +13,6 @@
 typedef enum choir__scope_kind { CHOIR__RUN, CHOIR__STEP, CHOIR__MICRO } choir__scope_kind;
 
 typedef struct choir__run choir__run;
-typedef struct choir__placer choir__placer;
 
 /* Counts the random draws of a scope by name. */
 typedef struct choir__calls {
@@ -53,11 +52,9 @@ struct choir_scope {
     bool piece;  /* of a DataParallel batch: walked by what joins the pieces alone */
     uint64_t seed, step;
     int64_t micro;
-    choir__calls *calls;            /* numbers the random draws of this scope, by name */
-    choir_scope *spare;             /* the next of the run's closed scopes */
-    choir__placer *placer;          /* NULL: ops run where their operands are */
-    int stage;                      /* of a pipeline: to which the ops issued now belong */
-    int ops;                        /* issued so far, where a placer counts them */
+    choir__calls *calls;                /* numbers the random draws of this scope, by name */
+    choir_scope *spare;                 /* the next of the run's closed scopes */
+    struct choir__placement *placement; /* NULL: ops run where their operands are */
     struct choir__segment *segment; /* the innermost segment under way: segment.h; NULL: none */
     choir__autocast autocast;
     choir_tensor *casts;       /* of parameters, made for this scope's ops: the latest */

@@ -17,9 +17,9 @@ typedef struct choir__storage {
     bool shared;             /* tensor queues hand the block itself to other processes */
     void *data;
     size_t bytes;
-    /* If set, choir__data calls it first; it makes sure that the values are there. */
-    void (*bring)(void *arg);
-    void *bring_arg;
+    /* If set, the values may be elsewhere: choir__data asks this strategy to bring them. */
+    struct choir__strategy *holder;
+    void *held; /* the strategy's name for them */
     /* If set, readers on other devices wait for this event alone. */
     choir__event ready;
 } choir__storage;

@@ -1,54 +1,169 @@
+/* The seam between strategies and the floors below them.
+ *
+ * A strategy (src/parallel/) wraps a module; it decides which micro-batch runs where, and when
+ * gradients and parameters move. Tensors, autograd, modules, optimizers and checkpoints know no
+ * strategy by name: all that they ask of one is in this table. A run lists its strategies,
+ * newest first, and a step calls them in this order:
+ *
+ *     step_begins                 before anything of the step is queued or recorded
+ *     place, bring, parts         for each op: where it runs, and where its operands are
+ *     reducer                     during backward: see autograd/book.h
+ *     sum                         in the optimizer: norms of parameters that ranks share
+ *     step_updated                after the update has been queued
+ *
+ * A strategy embeds a choir__strategy and recovers itself from it with CHOIR__STRATEGY_OF. */
 #ifndef CHOIR_STRATEGY_INTERNAL_H
 #define CHOIR_STRATEGY_INTERNAL_H
 
+#include <stddef.h>
+
 #include "tensor/run.h"
 
-/* Who says where ops of a scope run: it is shown the operands of each op before they are looked
- * at, and may replace them by copies on another device. false: the scope has an error. */
-struct choir__placer {
-    bool (*place)(choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in,
-        int count);
-};
+typedef struct choir__strategy choir__strategy;
+typedef struct choir__placement choir__placement;
+struct choir__reducer_ops;
+struct choir__replication; /* parallel/replication.h */
 
-/* Ranks that have parts of the run's parameters, or of its batch: sums numbers of all of them,
- * in the order of the device's queue. */
-struct choir__sharer {
-    choir_status (*sum)(void *arg, choir_device *device, double *numbers, int64_t count);
-    void *arg;
-    struct choir__sharer *next;
-};
+/* Visits a tensor that a checkpoint stores; param: the parameter it belongs to, or NULL. */
+typedef void choir__state_visit_fn(
+    const char *name, choir_tensor *t, const choir__param *param, void *to);
 
-/* What a checkpoint of a run's optimizer is to hold besides the optimizer's own state: visits
- * those tensors, the same on all ranks, whose names begin with CHOIR__KEPT. They are 0 after a
- * checkpoint that has none of them, and passed over where nobody keeps them: it was another
- * strategy's. */
-#define CHOIR__KEPT "outer_"
-struct choir__state_keeper {
-    void (*visit)(void *arg,
-        void (*visit)(const char *name, choir_tensor *t, const choir__param *param, void *to),
-        void *to);
-    void *arg;
-    struct choir__state_keeper *next;
-};
+/* The world as it is from the next step on. A rank's number in the group may have changed. */
+typedef struct choir__regrouping {
+    struct choir_group *group; /* of all ranks that are left or have joined */
+    uint64_t generation;       /* counts changes, from 1 */
+} choir__regrouping;
 
-/* Who takes part in a run's steps from outside (hogwild, DiLoCo, FSDP). */
-struct choir__step_watcher {
-    void (*begins)(void *arg);  /* a step begins: nothing of it is queued yet, nor recorded */
-    void (*updated)(void *arg); /* the optimizer's update has been queued; may be recorded */
-    void *arg;
-    struct choir__step_watcher *next;
-};
-
-/* What ops do with a tensor of which each rank of a group has a part
- * (parallel/tensor_parallel): a parameter, or scores whose classes are dealt out. These four
- * know of it, and pass such operands on to the functions here; all others refuse them. */
-struct choir__partition {
+/* Ops that know tensors of which each rank of a group has a part: a parameter, or scores whose
+ * classes are distributed. They hand such operands on to these functions; all other ops refuse
+ * them. */
+typedef struct choir__part_ops {
     choir_tensor *(*linear)(
         choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
     choir_tensor *(*embedding)(choir_tensor *table, choir_tensor *ids);
     choir_tensor *(*cross_entropy)(
         choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
     choir_tensor *(*argmax)(choir_tensor *x);
+} choir__part_ops;
+
+/* The mark of a tensor of which this rank has a part (choir_tensor.split). The strategy embeds
+ * it beside what it knows of the part. */
+struct choir__partition {
+    choir__strategy *by;
 };
+
+/* Every entry but the name may be NULL. */
+typedef struct choir__strategy_ops {
+    const char *name; /* for messages */
+
+    /* --- steps --- */
+
+    void (*step_begins)(choir__strategy *s);
+    /* The optimizer's update has been queued, or a checkpoint has set parameters as one would.
+     * May be recorded. */
+    void (*step_updated)(choir__strategy *s);
+
+    /* --- ops and values --- */
+
+    /* Replaces the operands of an op by copies on the device on which the op shall run. Called
+     * for the ops of scopes with a placement of this strategy. Returns false if the scope has
+     * an error. */
+    bool (*place)(
+        choir__placement *p, choir_scope *scope, const char *op, choir_tensor **in, int count);
+    /* Makes the values of a storage available whose holder this strategy is. */
+    void (*bring)(choir__strategy *s, void *held);
+    const choir__part_ops *parts;
+
+    /* --- sums over ranks --- */
+
+    /* How the gradients of a book are reduced. */
+    const struct choir__reducer_ops *reducer;
+    /* Adds up numbers (count) of all ranks that share parameters or a batch, in the order of
+     * the device's queue. */
+    choir_status (*sum)(
+        choir__strategy *s, choir_device *device, double *numbers, int64_t count);
+
+    /* --- checkpoints --- */
+
+    /* Visits what a checkpoint stores besides the optimizer's own state: tensors that are the
+     * same on all ranks, whose names begin with CHOIR__KEPT. Restoring sets them to 0 from a
+     * checkpoint that has none of them, and skips those of a strategy that the run lacks. */
+    void (*visit_state)(choir__strategy *s, choir__state_visit_fn *visit, void *to);
+
+    /* --- composition --- */
+
+    /* The strategy becomes one of several replicas, whose gradients it reduces itself over
+     * how->group; the strategy around it only forwards. Collective. */
+    choir_status (*replicate)(choir__strategy *s, const struct choir__replication *how);
+    /* Leaves gradients and buffers to a strategy around this one; *how says over which ranks,
+     * and how, they are to be reduced. */
+    void (*lend)(choir__strategy *s, struct choir__replication *how);
+
+    /* --- membership --- */
+
+    /* The set of ranks has changed, between two steps: deals micro-batches and shards anew over
+     * now->group. Collective. NULL: the strategy cannot go on with other ranks. */
+    choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
+} choir__strategy_ops;
+
+#define CHOIR__KEPT "outer_"
+
+struct choir__strategy {
+    const choir__strategy_ops *ops;
+    choir__strategy *next; /* of the run's */
+    bool places;      /* places the work of what it wraps: no other strategy may clone that */
+    bool collective;  /* forward is collective in evaluation, too */
+    const char *pins; /* why its module can neither move nor change dtype; NULL: it can */
+};
+
+/* The struct of `type` that embeds *pointer as `member`. */
+#define CHOIR__STRATEGY_OF(pointer, type, member)                                              \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+/* Adds the strategy to the run's list, or takes it out. */
+void choir__strategy_join(choir__strategy *s, choir_scope *run);
+void choir__strategy_leave(choir__strategy *s, choir_scope *run);
+
+/* Calls step_begins, step_updated or visit_state of all strategies of the run. */
+void choir__strategies_begin(const choir_scope *run);
+void choir__strategies_updated(const choir_scope *run);
+void choir__strategies_visit_state(
+    const choir_scope *run, choir__state_visit_fn *visit, void *to);
+/* Calls sum of all strategies of the run, one after another. */
+choir_status choir__strategies_sum(
+    const choir_scope *run, choir_device *device, double *numbers, int64_t count);
+/* True if some strategy of the run sums: ranks share parameters. */
+bool choir__strategies_share(const choir_scope *run);
+/* Tells all strategies that the ranks have changed; the next step records anew. Collective.
+ * Error: unsupported, naming a strategy that cannot go on. */
+choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
+
+/* --- placement --- */
+
+/* Where the ops of a scope and of the scopes inside it run. Its strategy's `place` keeps it up
+ * to date; records and tensors note its numbers. */
+struct choir__placement {
+    choir__strategy *by;
+    int stage;   /* of a pipeline: to which the op under way belongs */
+    int op;      /* the number of the op under way in its micro-batch */
+    bool paused; /* ops run where their operands are: inside custom ops and backward */
+};
+
+/* Shows an op's operands to the scope's placement, if it has one that is not paused. */
+static inline bool choir__placed(
+    choir_scope *scope, const char *op, choir_tensor **in, int count)
+{
+    choir__placement *p = scope->placement;
+    return !p || p->paused || p->by->ops->place(p, scope, op, in, count);
+}
+
+/* Pauses the scope's placement, or lets it go on; returns what it was. */
+static inline bool choir__placement_pause(const choir_scope *scope, bool paused)
+{
+    bool was = scope->placement && scope->placement->paused;
+    if (scope->placement)
+        scope->placement->paused = paused;
+    return was;
+}
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "tensor/launch.h"
 #include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 /* --- shapes --- */
 
@@ -95,7 +96,7 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
 {
     choir_tensor *t = choir__arena_get(&scope->arena, sizeof *t);
     t->scope = scope;
-    t->stage = scope->stage;
+    t->stage = scope->placement ? scope->placement->stage : 0;
     t->dtype = dtype;
     t->shape = shape;
     t->count = choir__shape_count(shape);
@@ -182,8 +183,8 @@ void choir__tensor_release(choir_tensor *t)
 
 void *choir__data(const choir_tensor *t)
 {
-    if (t->storage->bring)
-        t->storage->bring(t->storage->bring_arg);
+    if (t->storage->holder)
+        t->storage->holder->ops->bring(t->storage->holder, t->storage->held);
     return (char *)t->storage->data + (size_t)t->offset * choir_dtype_size(t->dtype);
 }
 

@@ -274,7 +274,7 @@ static int dies(int rank, int world, void *arg)
     p->notes->pid[rank] = getpid();
     CHECK_OK(choir_group_barrier(j.env.group, NULL));
     if (rank == p->victim) { /* in the middle of a forward pass */
-        choir_module *inner = j.net->entries->child->entries->next->next->child;
+        choir_module *inner = j.net->inside->entries->child->inside->entries->next->next->child;
         choir_module_hook(inner, (choir_module_hooks){.before_forward = die}, NULL);
     }
     choir_scope *s = choir_step_open(j.run, 1);

@@ -12,13 +12,13 @@
 
 enum { RUNS = 3 };
 
-static const choir__strategy single = {.name = "single"}, ddp = {.name = "ddp"},
-                             pipeline = {.name = "pipeline"}, hogwild = {.name = "hogwild"};
+static const choir__cli_strategy single = {.name = "single"}, ddp = {.name = "ddp"},
+                                 pipeline = {.name = "pipeline"}, hogwild = {.name = "hogwild"};
 
 static choir__compare compare;
 
 /* A strategy whose runs had these rates, and whose fullest device held so many MiB. */
-static choir__compare_entry *add(const choir__strategy *s, double low, double middle,
+static choir__compare_entry *add(const choir__cli_strategy *s, double low, double middle,
     double high, double mib, const char *sha)
 {
     double rate[RUNS] = {high, low, middle}; /* in whatever order they come */

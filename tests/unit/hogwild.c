@@ -381,7 +381,7 @@ static void test_errors(void **state)
     choir_scope_clear(run);
     choir_check(choir_module_to(deep, choir_device_find("cpu:0")));
     choir_check(choir_module_share_memory(deep));
-    choir_module *part = deep->entries->child;
+    choir_module *part = deep->inside->entries->child;
     assert_int_equal(choir_module_to(part, choir_device_find("cpu:1")), CHOIR_ERR_STATE);
     choir_scope_close(run);
 }

@@ -117,7 +117,7 @@ static void note_input(choir_module *m, choir_tensor *const *in, int count, void
 
 static choir_module *part_of(choir_module *m, const char *name)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD && !strcmp(e->name, name))
             return e->child;
     return NULL;

@@ -36,7 +36,7 @@ static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, in
     choir_tensor *x = in[0];
     (void)count;
     for (int i = 0; i < 5; i++) {
-        choir_device *here = choir_tensor_device(n->layer[i]->entries->tensor);
+        choir_device *here = choir_tensor_device(n->layer[i]->inside->entries->tensor);
         x = choir_forward(n->layer[i], choir_to(x, here));
         if (i == 1)
             x = choir_relu(x);

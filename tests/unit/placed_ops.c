@@ -19,10 +19,10 @@ enum { MOST_IN = 8, MOST = 2048 };
 
 static choir_device *here, *there;
 
-/* --- the placer --- */
+/* --- a strategy that places --- */
 
 typedef struct doubler {
-    choir__placer base; /* first */
+    choir__placement base; /* first */
     bool busy;
     int placed; /* ops */
     choir_tensor *from[64], *to[64];
@@ -46,9 +46,9 @@ static choir_tensor *replacement(doubler *d, choir_tensor *x)
 }
 
 static bool place(
-    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+    choir__placement *p, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
-    doubler *d = (doubler *)placer;
+    doubler *d = (doubler *)p;
     (void)scope;
     (void)op;
     if (d->busy)
@@ -279,7 +279,7 @@ static void cube_backward(choir_tensor *const *in, int count, choir_tensor *out,
 static choir_tensor *custom(choir_tensor **in)
 {
     static const choir_custom_op op = {"cube", cube, cube_backward};
-    doubler *d = (doubler *)choir_tensor_scope(in[0])->placer;
+    doubler *d = (doubler *)choir_tensor_scope(in[0])->placement;
     int before = d ? d->placed : 0;
     choir_tensor *y = choir_custom(&op, in, 1, NULL);
     if (d) /* what it is made of is not placed again */
@@ -408,16 +408,19 @@ static void read_all(choir_tensor *t, float *to)
     choir_check(choir_read(t, to, (size_t)t->count * sizeof *to));
 }
 
+static choir__strategy doubling = {
+    .ops = &(const choir__strategy_ops){.name = "doubling", .place = place}};
+
 static void outcome_of(const op_case *c, bool placed, struct outcome *o)
 {
     choir_scope *run = choir_scope_open(here, 9), *step = choir_step_open(run, 0);
     choir_scope *micro = choir_micro_open(step, 0);
-    doubler d = {.base = {place}};
+    doubler d = {.base = {.by = &doubling}};
     choir_tensor *in[MOST_IN], *used[MOST_IN];
     make_inputs(micro, c, in);
     for (int i = 0; i < MOST_IN; i++)
         used[i] = in[i] && !placed ? doubled(in[i]) : in[i];
-    micro->placer = placed ? &d.base : NULL;
+    micro->placement = placed ? &d.base : NULL;
     choir_device_sync(here);
     uint64_t before = issued_to(here);
     choir_tensor *y = c->apply(used);
@@ -427,7 +430,7 @@ static void outcome_of(const op_case *c, bool placed, struct outcome *o)
     if (issued_to(here) != before)
         fail_msg("%s: work for the device of the operands it was called with", c->name);
     choir_tensor *loss = choir_sum(choir_tanh(y));
-    micro->placer = NULL;
+    micro->placement = NULL;
     read_all(y, o->y);
     if (y->requires_grad)
         choir_check(choir_backward(loss));
@@ -465,10 +468,10 @@ static void backward_is_not_placed(void **state)
     (void)state;
     choir_scope *run = choir_scope_open(here, 9), *step = choir_step_open(run, 0);
     choir_scope *micro = choir_micro_open(step, 0);
-    doubler d = {.base = {place}};
+    doubler d = {.base = {.by = &doubling}};
     choir_tensor *seen[2] = {NULL};
     choir_tensor *x = choir_require_grad(choir_rand(micro, choir_dims(3), "x", 0.1, 1));
-    micro->placer = &d.base;
+    micro->placement = &d.base;
     choir_tensor *in[1] = {x}, *y = custom(in), *loss = choir_sum(y);
     choir_on_grad(x, look, &seen[0]);
     choir_on_grad(y, look, &seen[1]);
@@ -476,8 +479,8 @@ static void backward_is_not_placed(void **state)
     choir_check(choir_backward(loss));
     assert_true(seen[0] && seen[1]);
     assert_int_equal(d.placed, placed);
-    assert_ptr_equal(micro->placer, &d.base);
-    micro->placer = NULL;
+    assert_ptr_equal(micro->placement, &d.base);
+    micro->placement = NULL;
     choir_check(choir_scope_close(micro));
     choir_check(choir_scope_close(step));
     choir_check(choir_scope_close(run));

@@ -125,7 +125,7 @@ static void open_pipeline(job *j)
 
 static void recompute_all(choir_module *m)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD) {
             choir_module_recompute(e->child, true);
             recompute_all(e->child);

@@ -55,7 +55,7 @@ typedef struct choir__compare_entry {
     char text[320]; /* as --strategy takes it */
     char mesh[64];  /* as --mesh does; "": it is no composition */
     choir__composition composition;
-    const choir__strategy *strategy; /* of it */
+    const choir__cli_strategy *strategy; /* of it */
     int run_count;
     choir__outcome *runs; /* (repeats) */
     bool failed;

@@ -30,8 +30,8 @@ static void help(void)
            "  --strategies LIST     of these, as choir train's --strategy takes them\n"
            "                        (default: all that fit):\n");
     int column = 0;
-    for (int i = 0; choir__strategies[i]; i++) {
-        const char *name = choir__strategies[i]->name;
+    for (int i = 0; choir__cli_strategies[i]; i++) {
+        const char *name = choir__cli_strategies[i]->name;
         bool fits = column + 2 + (int)strlen(name) < 79;
         column = !i     ? printf("%26s%s", "", name)
                  : fits ? column + printf(", %s", name)
@@ -209,9 +209,9 @@ static int list_strategies(choir__compare *c)
     static const char *const compositions[] = {
         "ddp+pipeline", "fsdp+pipeline", "fsdp+tp", NULL};
     const char *text = c->strategies;
-    for (int i = 0; choir__strategies[i] && !text; i++) {
+    for (int i = 0; choir__cli_strategies[i] && !text; i++) {
         static const char *const none[] = {NULL};
-        const choir__strategy *s = choir__strategies[i];
+        const choir__cli_strategy *s = choir__cli_strategies[i];
         if (!s->variants && status == CHOIR__EXIT_OK)
             status = add_entry(c, s->name, strlen(s->name));
         for (const char *const *v = s->variants ? s->variants : none; *v; v++)

@@ -140,7 +140,7 @@ static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
     return finish(p, choir_criterion_parallel(out, b.y, criterion, &info));
 }
 
-const choir__strategy choir__strategy_dp = {
+const choir__cli_strategy choir__strategy_dp = {
     .name = "dp",
     .options = "[:output_device=cpu:0,dim=0]",
     .help = "the batch dealt to all devices, outputs gathered on one",
@@ -151,7 +151,7 @@ const choir__strategy choir__strategy_dp = {
     .step = step_gathered,
 };
 
-const choir__strategy choir__strategy_dp_balanced = {
+const choir__cli_strategy choir__strategy_dp_balanced = {
     .name = "dp-balanced",
     .options = "[:output_device=cpu:0,dim=0]",
     .help = "the same, with the loss computed where the outputs are",

@@ -64,7 +64,7 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-const choir__strategy choir__strategy_ddp = {
+const choir__cli_strategy choir__strategy_ddp = {
     .name = "ddp",
     .options = "[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange,sync_bn=0,"
                "find_unused=0,static_graph=0,delay_allreduce=0,hook=bf16|f16|powersgd,"

@@ -75,7 +75,7 @@ static choir_status resumed(choir__cli_part *p)
     return choir__worker_resume(p->model, (int64_t)choir__run_of(p->run)->next_step);
 }
 
-const choir__strategy choir__strategy_diloco = {
+const choir__cli_strategy choir__strategy_diloco = {
     .name = "diloco",
     .options = "[:every=50,outer_lr=0.7,momentum=0.9,nesterov=1,wire=f32]",
     .help = "a process a device by itself; now and then they meet",
@@ -89,7 +89,7 @@ const choir__strategy choir__strategy_diloco = {
     .resumed = resumed,
 };
 
-const choir__strategy choir__strategy_local_sgd = {
+const choir__cli_strategy choir__strategy_local_sgd = {
     .name = "local-sgd",
     .options = "[:every=50,warmup=0,node_every=STEPS]",
     .help = "the same; weights are averaged where they meet",

@@ -27,14 +27,14 @@ static choir_status build(choir__cli_part *p)
     choir_fsdp_opts opts = o->fsdp;
     opts.unit_class = *o->unit_class ? o->unit_class : NULL;
     p->model = choir_fsdp(p->run, p->model, p->along, opts);
-    if (p->model->together)
+    if (choir_module_collective(p->model))
         p->evaluated = p->model;
     return CHOIR_OK; /* errors stick to the run */
 }
 
 static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
 
-const choir__strategy choir__strategy_fsdp = {
+const choir__cli_strategy choir__strategy_fsdp = {
     .name = "fsdp",
     .options = "[:stage=3,shard_ranks=0,unit_params=0,unit_class=NAME,gather=0,reshard=1]",
     .help = "a process a device, weights, gradients and state sharded",

@@ -31,7 +31,7 @@ static choir_status resumed(choir__cli_part *p)
     return choir__hogwild_restart(p->net, p->env.group);
 }
 
-const choir__strategy choir__strategy_hogwild = {
+const choir__cli_strategy choir__strategy_hogwild = {
     .name = "hogwild",
     .options = "",
     .help = "a process a device, one set of weights, no locks",

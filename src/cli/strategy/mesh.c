@@ -60,7 +60,7 @@ static choir_status take_part(
     choir__composition *c, const char *text, size_t length, choir__strategy_options *options)
 {
     char *own = choir__format("%.*s", (int)length, text);
-    const choir__strategy *s;
+    const choir__cli_strategy *s;
     choir_status status = CHOIR_OK;
     if (c->count == CHOIR_MESH_MAX_DIMS)
         status = choir__error(CHOIR_ERR_ARGUMENT, "at most %d strategies make a composition",
@@ -75,23 +75,23 @@ static choir_status take_part(
     return status;
 }
 
-static choir_status refuse(const choir__strategy *s)
+static choir_status refuse(const choir__cli_strategy *s)
 {
     char list[200] = "";
-    for (int i = 0; choir__strategies[i]; i++)
-        if (choir__strategies[i]->dimension)
+    for (int i = 0; choir__cli_strategies[i]; i++)
+        if (choir__cli_strategies[i]->dimension)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
-                choir__strategies[i]->name);
+                choir__cli_strategies[i]->name);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "'%s' takes no part in a composition; there are %s for that", s->name, list);
 }
 
 static choir_status check_parts(const choir__composition *c)
 {
-    const choir__strategy *own = NULL; /* with a step that is not the plain one */
-    const choir__strategy *dealer = NULL;
+    const choir__cli_strategy *own = NULL; /* with a step that is not the plain one */
+    const choir__cli_strategy *dealer = NULL;
     for (int d = 0; d < c->count; d++) {
-        const choir__strategy *s = c->dims[d].strategy;
+        const choir__cli_strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
         for (int e = 0; e < d; e++)
@@ -114,14 +114,14 @@ static choir_status check_parts(const choir__composition *c)
 
 static void make_whole(choir__composition *c)
 {
-    c->whole = (choir__strategy){.options = "",
+    c->whole = (choir__cli_strategy){.options = "",
         .help = "",
         .spread = CHOIR__ON_A_MESH,
         .build = build_all,
         .step = choir__strategy_plain_step,
         .resumed = resumed_all};
     for (int d = 0; d < c->count; d++) {
-        const choir__strategy *s = c->dims[d].strategy;
+        const choir__cli_strategy *s = c->dims[d].strategy;
         snprintf(c->name + strlen(c->name), sizeof c->name - strlen(c->name), "%s%s",
             d ? "+" : "", s->name);
         if (s->step != choir__strategy_plain_step)
@@ -148,7 +148,7 @@ choir_status choir__composition_parse(
     return status;
 }
 
-const choir__strategy *choir__composition_strategy(choir__composition *c)
+const choir__cli_strategy *choir__composition_strategy(choir__composition *c)
 {
     if (c->count == 1)
         return c->dims[0].strategy;

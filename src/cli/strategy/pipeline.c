@@ -87,7 +87,7 @@ static choir_status step_pipeline(choir_scope *step, choir__cli_part *p)
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);
 }
 
-static const choir__strategy mp_over_ranks = {
+static const choir__cli_strategy mp_over_ranks = {
     .name = "mp",
     .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
@@ -96,7 +96,7 @@ static const choir__strategy mp_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__strategy choir__strategy_mp = {
+const choir__cli_strategy choir__strategy_mp = {
     .name = "mp",
     .options = "[:cuts=PATH/PATH]",
     .help = "the model cut into a stage a device, one working at a time",
@@ -111,7 +111,7 @@ const choir__strategy choir__strategy_mp = {
 static const char *const variants[] = {"pipeline:schedule=gpipe", "pipeline:schedule=1f1b",
     "pipeline:schedule=interleaved", "pipeline:schedule=zero-bubble", NULL};
 
-static const choir__strategy pipeline_over_ranks = {
+static const choir__cli_strategy pipeline_over_ranks = {
     .name = "pipeline",
     .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
@@ -121,7 +121,7 @@ static const choir__strategy pipeline_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__strategy choir__strategy_pipeline = {
+const choir__cli_strategy choir__strategy_pipeline = {
     .name = "pipeline",
     .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,cuts=PATH/PATH,chunks=2]",
     .help = "stages that work on several micro-batches at once",

@@ -14,7 +14,7 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK;
 }
 
-const choir__strategy choir__strategy_single = {
+const choir__cli_strategy choir__strategy_single = {
     .name = "single",
     .options = "",
     .help = "one device",

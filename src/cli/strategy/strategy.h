@@ -77,8 +77,8 @@ typedef enum choir__spread {
     CHOIR__ON_A_MESH,      /* each of several as it says */
 } choir__spread;
 
-typedef struct choir__strategy choir__strategy;
-struct choir__strategy {
+typedef struct choir__cli_strategy choir__cli_strategy;
+struct choir__cli_strategy {
     const char *name;
     const char *options; /* ":key=value,..." as the help shows them; "" */
     const char *help;    /* one line */
@@ -98,7 +98,7 @@ struct choir__strategy {
      * composition one may have its own, the others choir__strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__cli_part *part);
     /* The same where there are several ranks; NULL: it is of one process alone. */
-    const choir__strategy *over_ranks;
+    const choir__cli_strategy *over_ranks;
     /* NULL: ranks step together. Else each steps by itself, on the mean of its own losses, and
      * waits for the others only where they meet: before validation, a checkpoint, and the end.
      * All are here; makes net the same on all. */
@@ -111,15 +111,15 @@ struct choir__strategy {
 };
 
 /* The registry, ended by NULL. */
-extern const choir__strategy *const choir__strategies[];
+extern const choir__cli_strategy *const choir__cli_strategies[];
 
 /* The one named before the colon; an error lists the names there are. */
-choir_status choir__strategy_find(const char *text, const choir__strategy **strategy);
+choir_status choir__strategy_find(const char *text, const choir__cli_strategy **strategy);
 
 /* --- compositions: strategy_mesh.c --- */
 
 typedef struct choir__dimension {
-    const choir__strategy *strategy;
+    const choir__cli_strategy *strategy;
     int size; /* ranks along it, or devices of a process */
 } choir__dimension;
 
@@ -127,7 +127,7 @@ typedef struct choir__dimension {
 typedef struct choir__composition {
     choir__dimension dims[CHOIR_MESH_MAX_DIMS];
     int count;
-    choir__strategy whole; /* of several: that does what all of them do */
+    choir__cli_strategy whole; /* of several: that does what all of them do */
     char name[96];
 } choir__composition;
 
@@ -136,7 +136,7 @@ typedef struct choir__composition {
 choir_status choir__composition_parse(
     const char *text, choir__composition *c, choir__strategy_options *options);
 /* The one strategy, or the one that does what all do. */
-const choir__strategy *choir__composition_strategy(choir__composition *c);
+const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
 /* "2x4" into the sizes; a dimension a strategy. */
 choir_status choir__composition_mesh(choir__composition *c, const char *text);
 /* Whether the innermost strategy is of one process, with its dimension's devices. */

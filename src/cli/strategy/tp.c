@@ -18,7 +18,7 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-const choir__strategy choir__strategy_tp = {
+const choir__cli_strategy choir__strategy_tp = {
     .name = "tp",
     .options = "",
     .help = "a process a device, large weights dealt out by columns, rows and heads",

@@ -6,7 +6,7 @@
 
 #include "autograd/layout.h"
 #include "parallel/ddp/ddp.h"
-#include "parallel/lent.h"
+#include "parallel/replication.h"
 
 choir_ddp_opts choir_ddp_defaults(void)
 {
@@ -129,7 +129,7 @@ static void add_part(choir__ddp *d, choir__book *book)
         (size_t)(d->opts.delay_allreduce ? huge : d->opts.first_bucket_mb * 1048576);
     book->shared_levels = choir__layout_height(d->first, d->planned);
     book->reducer = part;
-    book->reducer_ops = &choir__ddp_reducer;
+    book->reducer_ops = d->strategy.ops->reducer;
 }
 
 /* Books, one a device, that this DDP reduces. */
@@ -187,6 +187,28 @@ static choir_status take_over(choir__ddp *d)
     return status == CHOIR_OK ? choir__ranks_broadcast_model(d->group, d->module, 0) : status;
 }
 
+static choir__replication replication(const choir__ddp *d)
+{
+    return (choir__replication){
+        .group = d->group,
+        .microbatches = d->opts.microbatches,
+        .first_bucket_mb = d->opts.first_bucket_mb,
+        .bucket_cap_mb = d->opts.bucket_cap_mb,
+        .algorithm = d->opts.algorithm,
+    };
+}
+
+/* A pipeline around this module has its group, and reduces its gradients. */
+static void lend(choir__strategy *s, choir__replication *how)
+{
+    choir__ddp *d = CHOIR__STRATEGY_OF(s, choir__ddp, strategy);
+    d->lent = true;
+    *how = replication(d);
+}
+
+static const choir__strategy_ops ddp_ops = {
+    .name = "ddp", .reducer = &choir__ddp_reducer, .lend = lend};
+
 /* A pipeline reduces what it is lent bucket by bucket, exactly. */
 static choir_status check_lent(const choir_ddp_opts *o)
 {
@@ -205,28 +227,19 @@ choir_module *choir_ddp(
     choir__ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
     d->opts = opts;
-    d->base.strategy = true;
+    d->strategy = (choir__strategy){.ops = &ddp_ops, .places = true};
+    d->base.inside->strategy = &d->strategy;
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
     choir_status status = choir_scope_status(run);
-    choir_module *pipeline = choir__pipeline_within(module);
-    d->lent = pipeline != NULL;
-    if (status == CHOIR_OK && pipeline)
+    choir__strategy *inner = choir__strategy_within(module);
+    d->lent = inner != NULL;
+    if (status == CHOIR_OK && inner)
         status = check_lent(&opts);
+    choir__replication how = replication(d);
     if (status == CHOIR_OK)
-        status = pipeline ? choir__pipeline_replicate(pipeline, group, opts) : take_over(d);
+        status = inner ? inner->ops->replicate(inner, &how) : take_over(d);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &d->base;
-}
-
-choir_status choir__ddp_lend(choir_module *module, choir_group **group, choir_ddp_opts *opts)
-{
-    choir__ddp *d = (choir__ddp *)module;
-    if (module->type != &ddp_class)
-        return CHOIR_ERR_ARGUMENT;
-    d->lent = true;
-    *group = d->group;
-    *opts = d->opts;
-    return CHOIR_OK;
 }

@@ -49,6 +49,7 @@ typedef struct choir__ddp_part {
 
 struct choir__ddp {
     choir_module base;
+    choir__strategy strategy;
     choir_module *module;
     choir_group *group;
     choir_ddp_opts opts;

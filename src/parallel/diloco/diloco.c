@@ -44,9 +44,9 @@ static choir_status count_update(void *arg)
     return w->near && w->apart % w->near_every == 0 ? choir__worker_meet_near(w) : CHOIR_OK;
 }
 
-static void step_updated(void *arg)
+static void step_updated(choir__strategy *s)
 {
-    choir__worker *w = arg;
+    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
     choir_status status = choir__host_call(count_update, w);
     if (status != CHOIR_OK)
         choir__scope_fail(w->base.run, status);
@@ -66,16 +66,16 @@ static void end_warm_up(choir__worker *w)
     w->warm = NULL;
 }
 
-static void step_begins(void *arg)
+static void step_begins(choir__strategy *s)
 {
-    choir__worker *w = arg;
+    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
     if (w->warm && w->steps >= w->warmup)
         end_warm_up(w);
 }
 
-static void visit_state(void *arg, choir__optim_visit_fn *visit, void *to)
+static void visit_state(choir__strategy *s, choir__state_visit_fn *visit, void *to)
 {
-    const choir__worker *w = arg;
+    const choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
     for (int i = 0; i < w->count; i++) {
         const choir__worker_piece *p = &w->pieces[i];
         if (!p->momentum)
@@ -87,6 +87,11 @@ static void visit_state(void *arg, choir__optim_visit_fn *visit, void *to)
 }
 
 /* --- the module --- */
+
+static const choir__strategy_ops worker_ops = {.name = "diloco",
+    .step_begins = step_begins,
+    .step_updated = step_updated,
+    .visit_state = visit_state};
 
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
 {
@@ -305,7 +310,7 @@ static choir_status join(choir__worker *w, choir_ddp_opts ddp)
         choir_module_visit(w->module, true, survey_tensor, &s);
     if (s.status == CHOIR_OK)
         s.status = compare_ranks(w, s.model);
-    if (s.status == CHOIR_OK && w->warmup && w->module->strategy)
+    if (s.status == CHOIR_OK && w->warmup && w->module->inside->strategy)
         s.status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: a warm-up is choir_ddp's, and the module is in a strategy of its own",
             w->name);
@@ -320,11 +325,7 @@ static choir_status join(choir__worker *w, choir_ddp_opts ddp)
         w->warm = choir_ddp(run, w->module, w->group, ddp);
         s.status = choir_scope_status(run);
     }
-    w->watcher =
-        (choir__step_watcher){step_begins, step_updated, w, choir__run_of(run)->watchers};
-    choir__run_of(run)->watchers = &w->watcher;
-    w->keeper = (choir__state_keeper){visit_state, w, choir__run_of(run)->keepers};
-    choir__run_of(run)->keepers = &w->keeper;
+    choir__strategy_join(&w->strategy, run);
     choir__on_close(run, close_worker, w);
     return s.status;
 }
@@ -333,7 +334,8 @@ static choir__worker *new_worker(choir_scope *run, const choir_module_class *typ
     choir_module *module, choir_group *group, int64_t every)
 {
     choir__worker *w = choir_module_new(run, type);
-    w->base.strategy = true;
+    w->strategy = (choir__strategy){.ops = &worker_ops, .places = true};
+    w->base.inside->strategy = &w->strategy;
     w->name = type->name;
     w->group = group;
     w->every = every;

@@ -32,8 +32,7 @@ typedef struct choir__worker {
     choir_tensor *flat;       /* (n) f32: what is averaged, as one message */
     choir_tensor *short_flat; /* (n) bf16, which travels in its place; NULL: flat does */
     choir__storage *entries, *hypers; /* the outer step's, in device memory */
-    choir__step_watcher watcher;
-    choir__state_keeper keeper;
+    choir__strategy strategy;
 } choir__worker;
 
 /* --- diloco_meet.c --- */

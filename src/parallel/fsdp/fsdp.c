@@ -4,9 +4,11 @@
  * and the optimizer when all ranks' backwards have read the weights (reducer.c). Where weights
  * lie is weights.c's affair, which gradients are reduced together units.c's. */
 #include <stdlib.h>
+#include <string.h>
+
+#include <choir/ddp.h>
 
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/lent.h"
 
 choir_fsdp_opts choir_fsdp_defaults(void)
 {
@@ -30,35 +32,99 @@ static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_
 
 /* --- what the run asks of it --- */
 
-static void step_begins(void *arg)
+static choir__fsdp *fsdp_of(choir__strategy *s)
 {
-    choir__fsdp *f = arg;
+    return CHOIR__STRATEGY_OF(s, choir__fsdp, strategy);
+}
+
+static void step_begins(choir__strategy *s)
+{
+    choir__fsdp *f = fsdp_of(s);
     if (f->gather)
         choir__fsdp_gather_reset(f->gather);
 }
 
-static void step_updated(void *arg)
+static void step_updated(choir__strategy *s)
 {
-    choir__fsdp *f = arg;
-    choir_status status = choir__fsdp_publish(f);
+    choir__fsdp *f = fsdp_of(s);
+    choir_status status = f->stages ? CHOIR_OK : choir__fsdp_publish(f);
+    for (choir__fsdp *stage = f->stages; stage && status == CHOIR_OK; stage = stage->next)
+        if (!stage->device->away)
+            status = choir__fsdp_publish(stage);
     if (status != CHOIR_OK)
         choir__scope_fail(f->base.run, status);
 }
 
-choir_status choir__fsdp_sum_rows(
-    choir_group *shard, choir_device *device, double *numbers, int64_t count)
+static choir_status sum_rows(
+    choir__strategy *s, choir_device *device, double *numbers, int64_t count)
 {
-    choir_work work;
-    choir__group_waits(shard, device);
-    choir_status status =
-        choir_group_all_reduce(shard, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
-    choir__device_waits(device, shard);
-    return status;
+    choir__fsdp *f = fsdp_of(s);
+    return choir__ranks_sum(f->stages ? f->stages->shard : f->shard, device, numbers, count);
 }
 
-static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
+static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
+    .step_begins = step_begins,
+    .step_updated = step_updated,
+    .bring = choir__fsdp_gather_bring,
+    .reducer = &choir__fsdp_reducer,
+    .sum = sum_rows};
+
+/* --- a pipeline's stages --- */
+
+/* An FSDP of one stage's parameters. Where the stage is another rank's, its parameters are laid
+ * out as there: that rank is of this replica, and has the same rows. */
+static choir__fsdp *stage_of(choir__fsdp *whole, choir__book *book, choir_group *group)
 {
-    return choir__fsdp_sum_rows(((choir__fsdp *)arg)->shard, device, numbers, count);
+    choir_scope *run = whole->base.run;
+    choir__fsdp *f = choir__arena_get(&run->arena, sizeof *f);
+    size_t bytes = (size_t)book->count * sizeof *f->params;
+    f->base.run = run;
+    f->device = book->device;
+    f->group = f->shard = group;
+    f->opts = whole->opts;
+    f->staged = true;
+    f->params = choir__arena_get(&run->arena, bytes);
+    memcpy(f->params, book->params, bytes);
+    f->count = book->count;
+    return f;
+}
+
+static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *group)
+{
+    choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
+    choir__fsdp *f = stage_of(whole, book, group), **link = &whole->stages;
+    if (!whole->stages) /* from now on norms are of rows of several ranks */
+        choir__strategy_join(&whole->strategy, whole->base.run);
+    while (*link)
+        link = &(*link)->next;
+    *link = f;
+    if (book->device->away)
+        return choir__fsdp_shard_away(f);
+    choir_status status = choir__fsdp_shard(f);
+    if (status != CHOIR_OK)
+        return status;
+    book->reducer = f;
+    book->reducer_ops = &choir__fsdp_reducer;
+    return CHOIR_OK;
+}
+
+static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
+{
+    choir_ddp_opts ddp = choir_ddp_defaults();
+    if (f->opts.stage < 1 || f->opts.stage > 3 || f->opts.unit_params < 0 ||
+        f->opts.shard_ranks)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the mesh's");
+    f->sharder = (choir__sharder){.adopt = adopt, .reducer = &choir__fsdp_reducer};
+    choir__replication how = {
+        .group = f->group,
+        .microbatches = f->opts.microbatches,
+        .first_bucket_mb = ddp.first_bucket_mb,
+        .bucket_cap_mb = ddp.bucket_cap_mb,
+        .sharder = &f->sharder,
+    };
+    choir_status status = choir__fsdp_units(f);
+    return status == CHOIR_OK ? pipeline->ops->replicate(pipeline, &how) : status;
 }
 
 static void close_fsdp(void *arg)
@@ -66,6 +132,8 @@ static void close_fsdp(void *arg)
     choir__fsdp *f = arg;
     free(f->params);
     choir__fsdp_free_weights(f);
+    for (choir__fsdp *stage = f->stages; stage; stage = stage->next)
+        choir__fsdp_free_weights(stage);
     if (f->shard != f->group)
         choir_group_free(f->shard);
     choir_group_free(f->replicate);
@@ -155,13 +223,9 @@ static choir_status take_over(choir__fsdp *f)
         status = choir__fsdp_shard(f);
     if (status != CHOIR_OK)
         return status;
-    f->base.together = f->gather != NULL;
+    f->strategy.collective = f->gather != NULL;
     make_book(f, total);
-    f->sharer = (choir__sharer){sum_rows, f, choir__run_of(run)->sharers};
-    choir__run_of(run)->sharers = &f->sharer;
-    f->watcher =
-        (choir__step_watcher){step_begins, step_updated, f, choir__run_of(run)->watchers};
-    choir__run_of(run)->watchers = &f->watcher;
+    choir__strategy_join(&f->strategy, run);
     return CHOIR_OK;
 }
 
@@ -172,17 +236,17 @@ choir_module *choir_fsdp(
     f->group = f->shard = group;
     f->device = run->device;
     f->opts = opts;
-    f->base.strategy = true;
+    f->strategy = (choir__strategy){.ops = &fsdp_ops, .places = true};
+    f->base.inside->strategy = &f->strategy;
     choir__module_name(module); /* names are the module's own, without a prefix */
     choir_module_child(&f->base, "", &f->module, module);
     f->params = choir__module_named_params(module, &f->count);
     choir__on_end(run, close_fsdp, f);
     choir_status status = choir_scope_status(run);
-    choir_module *pipeline = choir__pipeline_within(module);
+    choir__strategy *pipeline = choir__strategy_within(module);
     f->lent = pipeline != NULL;
     if (status == CHOIR_OK)
-        status =
-            pipeline ? choir__pipeline_shard(pipeline, group, opts, f->module) : take_over(f);
+        status = pipeline ? shard_stages(f, pipeline) : take_over(f);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &f->base;

@@ -6,6 +6,7 @@
 #include "comm/rows.h"
 #include "parallel/group_memory.h"
 #include "parallel/ranks.h"
+#include "parallel/replication.h"
 
 /* Memory that the peers read, for a bucket of gradients at a time. */
 typedef struct choir__fsdp_slot {
@@ -19,8 +20,13 @@ typedef struct choir__fsdp_slot {
 
 typedef struct choir__fsdp_gather choir__fsdp_gather;
 
-typedef struct choir__fsdp {
+typedef struct choir__fsdp choir__fsdp;
+struct choir__fsdp {
     choir_module base;
+    choir__strategy strategy;
+    choir__sharder sharder; /* of a pipeline's stages */
+    choir__fsdp *stages;    /* one per stage that has been adopted, in order */
+    choir__fsdp *next;      /* the next of those */
     choir_module *module;
     choir_device *device;   /* the run's; of a pipeline's stage, the stage's */
     bool staged;            /* params are those of a stage, whose uses elsewhere have copies */
@@ -50,9 +56,7 @@ typedef struct choir__fsdp {
     choir__group_memory copy_sums; /* the same of hybrid sharding, of all copies' ranks */
     size_t sums_stride;            /* between nodes of a hybrid's */
     int64_t *sums_at, *sums_count; /* (bucket_count) elements of a bucket in it */
-    choir__sharer sharer;
-    choir__step_watcher watcher;
-} choir__fsdp;
+};
 
 /* units.c: numbers the units of the parameters. Errors: argument. */
 choir_status choir__fsdp_units(choir__fsdp *f);
@@ -72,6 +76,8 @@ void choir__fsdp_free_weights(choir__fsdp *f);
 /* gather.c: the same where ranks share no memory. */
 choir_status choir__fsdp_gather_new(choir__fsdp *f);
 void choir__fsdp_gather_free(choir__fsdp_gather *g); /* NULL is fine */
+/* The strategy's bring: gathers a unit whose weights are asked for. */
+void choir__fsdp_gather_bring(choir__strategy *s, void *unit);
 /* A forward pass begins: it gathers in the order of the last one of its kind. */
 void choir__fsdp_gather_forward(choir__fsdp_gather *g, bool training);
 void choir__fsdp_gather_backward(choir__fsdp_gather *g);
@@ -85,9 +91,6 @@ choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
 
 /* reducer.c */
 extern const choir__reducer_ops choir__fsdp_reducer;
-/* Norms: numbers of this rank's rows, all others 0, of all ranks. */
-choir_status choir__fsdp_sum_rows(
-    choir_group *shard, choir_device *device, double *numbers, int64_t count);
 
 /* The device goes on when the devices of all ranks that share the weights are here. */
 choir_status choir__fsdp_fence(choir__fsdp *f);

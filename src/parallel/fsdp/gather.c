@@ -177,10 +177,11 @@ static whole *take_turn(choir__fsdp_gather *g, const whole *u)
     return o->at < o->count ? &g->units[o->units[o->at]] : NULL;
 }
 
-/* Somebody asks for a weight of the unit. */
-static void bring(void *arg)
+/* A weight of the unit is about to be used. */
+void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
 {
-    whole *u = arg, *next = NULL;
+    whole *u = unit, *next = NULL;
+    (void)s;
     choir__fsdp_gather *g = u->gather;
     if (u->used)
         return;
@@ -313,8 +314,8 @@ static void settle(whole *u, choir__param *p, const choir__cut *cut)
     choir__cut_part(cut, choir_group_rank(g->f->shard), choir_group_world(g->f->shard), &lo);
     t->storage = choir__storage_wrap(device, NULL, (size_t)t->count * sizeof(float));
     t->storage->version = old.storage ? old.storage->version + 1 : 0;
-    t->storage->bring = bring;
-    t->storage->bring_arg = u;
+    t->storage->holder = &g->f->strategy;
+    t->storage->held = u;
     t->offset = 0;
     choir__fsdp_take_rows(g->f, p, cut, g->mine, cut->out);
     if (p->initialised && p->local->count)

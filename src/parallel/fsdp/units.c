@@ -11,13 +11,13 @@ typedef struct policy {
 
 void choir_fsdp_unit(choir_module *module)
 {
-    module->unit = true;
+    module->inside->unit = true;
 }
 
 static int count_marked(const choir_module *m)
 {
-    int count = m->unit;
-    for (const choir__module_entry *e = m->entries; e; e = e->next)
+    int count = m->inside->unit;
+    for (const choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             count += count_marked(e->child);
     return count;
@@ -26,10 +26,10 @@ static int count_marked(const choir_module *m)
 static void mark_class(choir_module *m, policy *p)
 {
     if (!strcmp(m->type->name, p->opts->unit_class)) {
-        m->unit = true;
+        m->inside->unit = true;
         p->found++;
     }
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
             mark_class(e->child, p);
 }
@@ -38,7 +38,7 @@ static void mark_class(choir_module *m, policy *p)
 static int64_t mark_size(choir_module *m, policy *p)
 {
     int64_t left = 0;
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             left += mark_size(e->child, p);
         if (e->kind == CHOIR__PARAM)
@@ -46,23 +46,23 @@ static int64_t mark_size(choir_module *m, policy *p)
     }
     if (left < p->opts->unit_params)
         return left;
-    m->unit = true;
+    m->inside->unit = true;
     p->found++;
     return 0;
 }
 
 static void mark_block(choir_module *block, void *arg)
 {
-    block->unit = true;
+    block->inside->unit = true;
     ((policy *)arg)->found++;
 }
 
 /* units: numbered so far. */
 static void number(choir_module *m, int unit, int *units)
 {
-    if (m->unit)
+    if (m->inside->unit)
         unit = ++*units;
-    for (choir__module_entry *e = m->entries; e; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             number(e->child, unit, units);
         if (e->kind == CHOIR__PARAM)

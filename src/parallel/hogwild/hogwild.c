@@ -82,27 +82,38 @@ static void queue_exchange(choir__hogwild *h, bool always)
     issue(h, exchange, (exchange_args){h, always});
 }
 
-static void step_begins(void *arg)
+static void step_begins(choir__strategy *s)
 {
-    queue_exchange(arg, false);
+    queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), false);
 }
 
-static void step_updated(void *arg)
+static void step_updated(choir__strategy *s)
 {
-    queue_exchange(arg, true);
+    queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), true);
+}
+
+static const choir__strategy_ops hogwild_ops = {
+    .name = "hogwild", .step_begins = step_begins, .step_updated = step_updated};
+
+/* The weights that the module shares; NULL: it shares none. */
+static choir__hogwild *hogwild_of(const choir_module *module)
+{
+    choir__strategy *s = module->inside->strategy;
+    return s && s->ops == &hogwild_ops ? CHOIR__STRATEGY_OF(s, choir__hogwild, strategy) : NULL;
 }
 
 choir_status choir_hogwild_exchange(choir_module *module)
 {
     choir_status status = choir_scope_status(module->run);
-    if (status == CHOIR_OK && module->hogwild && module->hogwild->worker)
-        queue_exchange(module->hogwild, true);
+    choir__hogwild *h = hogwild_of(module);
+    if (status == CHOIR_OK && h && h->worker)
+        queue_exchange(h, true);
     return status;
 }
 
 int64_t choir_hogwild_updates(const choir_module *module)
 {
-    const choir__hogwild *h = module->hogwild;
+    const choir__hogwild *h = hogwild_of(module);
     return h ? (int64_t)atomic_load(&choir__hogwild_head_of(h)->updates) : 0;
 }
 
@@ -159,11 +170,7 @@ static void close_hogwild(void *arg)
     choir_scope *run = h->module->run;
     choir_device_sync(run->device);
     choir__spawn_unwatch(&h->spawns);
-    for (choir__step_watcher **w = &choir__run_of(run)->watchers; *w; w = &(*w)->next)
-        if (*w == &h->steps) {
-            *w = h->steps.next;
-            break;
-        }
+    choir__strategy_leave(&h->strategy, run);
     choir__storage_unref(h->words);
     if (h->mirror) {
         choir__queue_free(h->queue);
@@ -172,7 +179,7 @@ static void close_hogwild(void *arg)
     }
     choir__mapping_unref(h->mapping);
     choir__shared_free(h->shared);
-    h->module->hogwild = NULL;
+    h->module->inside->strategy = NULL;
     free(h->pieces);
     free(h);
 }
@@ -189,7 +196,9 @@ static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_
         free(h);
         return l.status;
     }
-    module->hogwild = h;
+    h->strategy = (choir__strategy){
+        .ops = &hogwild_ops, .pins = "its weights are shared with other processes"};
+    module->inside->strategy = &h->strategy;
     choir__on_close(module->run, close_hogwild, h);
     *made = h;
     *model = l.model;
@@ -260,9 +269,7 @@ static choir_status become_worker(choir__hogwild *h)
             choir_device_name(run->device), h->bytes);
     choir__step_forget(run); /* recordings name the memory that was */
     issue(h, take, (exchange_args){.hogwild = h});
-    h->steps =
-        (choir__step_watcher){step_begins, step_updated, h, choir__run_of(run)->watchers};
-    choir__run_of(run)->watchers = &h->steps;
+    choir__strategy_join(&h->strategy, run);
     h->worker = true;
     return CHOIR_OK;
 }
@@ -299,7 +306,7 @@ choir_status choir_module_share_memory(choir_module *module)
     choir__hogwild *h;
     char why[200];
     uint64_t model;
-    if (module->hogwild)
+    if (hogwild_of(module))
         return choir_scope_status(run);
     if (run->device->far)
         return choir__scope_fail(run,
@@ -330,7 +337,7 @@ choir_status choir_module_share_memory(choir_module *module)
 
 static choir_status join_module(choir__hogwild *h, uint64_t model, const choir_module *master)
 {
-    const choir__hogwild *of = master->hogwild;
+    const choir__hogwild *of = hogwild_of(master);
     if (!of || !of->mapping)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "hogwild: opts.master is not shared: call choir_module_share_memory on it first");
@@ -386,7 +393,7 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
 
 choir_status choir__hogwild_restart(choir_module *module, choir_group *group)
 {
-    choir__hogwild *h = module->hogwild;
+    choir__hogwild *h = hogwild_of(module);
     choir_device *device = module->run->device;
     choir_status status = choir_device_sync(device);
     if (status == CHOIR_OK)
@@ -407,7 +414,7 @@ choir_hogwild_opts choir_hogwild_defaults(void)
 
 static choir_status join(choir_module *module, choir_hogwild_opts opts)
 {
-    choir__hogwild *h = module->hogwild;
+    choir__hogwild *h = hogwild_of(module);
     uint64_t model;
     if (h && h->worker)
         return CHOIR_OK;

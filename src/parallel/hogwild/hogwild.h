@@ -46,7 +46,7 @@ typedef struct choir__hogwild {
     choir__storage *words; /* where the snapshot lies, if not there */
     choir__queue *queue;   /* that exchanges: the device's; a host's own, if words are far */
     uint64_t seen;         /* head->updates then; of the device's queue */
-    choir__step_watcher steps;
+    choir__strategy strategy;
     choir__spawn_watcher spawns;
 } choir__hogwild;
 

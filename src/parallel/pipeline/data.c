@@ -17,8 +17,6 @@
 #include "comm/group.h"
 #include "parallel/group_memory.h"
 #include "parallel/ranks.h"
-#include "parallel/fsdp/fsdp.h"
-#include "parallel/lent.h"
 #include "parallel/pipeline/pipeline.h"
 
 struct choir__pipeline_data {
@@ -28,14 +26,10 @@ struct choir__pipeline_data {
     choir__algorithm algorithm;
     int64_t first, planned, total; /* micro-batches: this replica's, the job's */
     size_t first_cap, bucket_cap;
-    /* FSDP: */
-    bool shards;
-    choir_fsdp_opts fsdp;
-    choir__fsdp **stages; /* as many as the pipeline has; NULL: not placed yet */
-    choir__sharer sharer;
-    choir__step_watcher watcher;
-    uint64_t synced;     /* one more than the step whose buffers are replica 0's */
-    _Atomic int aborted; /* as in remote.c */
+    choir__sharder *sharder; /* of the stages' parameters; NULL: replicas hold them whole */
+    bool sharded;            /* it has adopted a book */
+    uint64_t synced;         /* one more than the step whose buffers are replica 0's */
+    _Atomic int aborted;     /* as in remote.c */
     choir_status status;
     char sentence[600];
 };
@@ -123,85 +117,21 @@ static choir_group *group_of(const choir__pipeline_data *d, int stage)
     return d->groups[p->remote ? stage / p->device_count : stage];
 }
 
-/* --- FSDP: a stage's parameters in rows --- */
-
-/* Where the stage is another rank's, its parameters are laid out as there: that rank is of this
- * replica, and has the same rows. */
-static choir_status shard_stage(choir__pipeline_data *d, choir__book *book, int stage)
+static choir_status shard(choir__pipeline_data *d, choir__book *book, int stage)
 {
-    choir_scope *run = d->pipeline->base.run;
-    choir__fsdp *f = choir__arena_get(&run->arena, sizeof *f);
-    size_t bytes = (size_t)book->count * sizeof *f->params;
-    f->base.run = run;
-    f->device = book->device;
-    f->group = f->shard = book->device->away ? d->groups[0] : group_of(d, stage);
-    f->opts = d->fsdp;
-    f->staged = true;
-    f->params = choir__arena_get(&run->arena, bytes);
-    memcpy(f->params, book->params, bytes);
-    f->count = book->count;
-    d->stages[stage] = f;
-    choir_status status = book->device->away ? choir__fsdp_shard_away(f) : choir__fsdp_shard(f);
-    if (status != CHOIR_OK || book->device->away)
-        return status;
-    count_leaves(d, book);
-    book->reducer = f;
-    book->reducer_ops = &choir__fsdp_reducer;
-    return CHOIR_OK;
-}
-
-static void step_begins(void *arg)
-{
-    (void)arg;
-}
-
-static void step_updated(void *arg)
-{
-    choir__pipeline_data *d = arg;
-    choir_status status = CHOIR_OK;
-    for (int s = 0; s < d->pipeline->stages && status == CHOIR_OK; s++)
-        if (d->stages[s] && !d->stages[s]->device->away)
-            status = choir__fsdp_publish(d->stages[s]);
-    if (status != CHOIR_OK)
-        choir__scope_fail(d->pipeline->base.run, status);
-}
-
-static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
-{
-    choir__pipeline_data *d = arg;
-    return choir__fsdp_sum_rows(d->groups[0], device, numbers, count);
-}
-
-static void free_stages(void *arg)
-{
-    choir__pipeline_data *d = arg;
-    for (int s = 0; s < d->pipeline->stages; s++)
-        if (d->stages[s])
-            choir__fsdp_free_weights(d->stages[s]);
-}
-
-/* From now on norms are of rows of several ranks. */
-static void begin_sharding(choir__pipeline_data *d)
-{
-    choir_scope *run = d->pipeline->base.run;
-    if (d->stages)
-        return;
-    d->stages =
-        choir__arena_get(&run->arena, (size_t)d->pipeline->stages * sizeof(choir__fsdp *));
-    d->sharer = (choir__sharer){sum_rows, d, choir__run_of(run)->sharers};
-    choir__run_of(run)->sharers = &d->sharer;
-    d->watcher =
-        (choir__step_watcher){step_begins, step_updated, d, choir__run_of(run)->watchers};
-    choir__run_of(run)->watchers = &d->watcher;
-    choir__on_end(run, free_stages, d);
+    bool away = book->device->away;
+    d->sharded = true;
+    choir_status status =
+        d->sharder->adopt(d->sharder, book, away ? d->groups[0] : group_of(d, stage));
+    if (status == CHOIR_OK && !away)
+        count_leaves(d, book);
+    return status;
 }
 
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
 {
-    if (d->shards && stage >= 0 && !book->of_replicas) {
-        begin_sharding(d);
-        return shard_stage(d, book, stage);
-    }
+    if (d->sharder && stage >= 0 && !book->of_replicas)
+        return shard(d, book, stage);
     if (book->device->away)
         return CHOIR_OK;
     reducer *r = choir__calloc(1, sizeof *r);
@@ -389,15 +319,15 @@ static choir_status count_micros(choir__pipeline_data *d, int64_t asked)
     return CHOIR_OK;
 }
 
-static choir_status open_data(choir__pipeline_data *d, choir_group *group, choir_ddp_opts opts)
+static choir_status open_data(choir__pipeline_data *d, const choir__replication *how)
 {
     choir_scope *run = d->pipeline->base.run;
     choir_status status = count_micros(
-        d, opts.microbatches ? opts.microbatches : choir__run_of(run)->micro_total);
-    if (status == CHOIR_OK && opts.algorithm)
-        status = choir__algorithm_parse(opts.algorithm, &d->algorithm);
+        d, how->microbatches ? how->microbatches : choir__run_of(run)->micro_total);
+    if (status == CHOIR_OK && how->algorithm)
+        status = choir__algorithm_parse(how->algorithm, &d->algorithm);
     if (status == CHOIR_OK)
-        status = open_groups(d, group);
+        status = open_groups(d, how->group);
     if (status == CHOIR_OK)
         status = agree_on_all(d);
     if (status == CHOIR_OK)
@@ -406,60 +336,37 @@ static choir_status open_data(choir__pipeline_data *d, choir_group *group, choir
     return status;
 }
 
-choir_status choir__pipeline_replicate(
-    choir_module *pipeline, choir_group *group, choir_ddp_opts opts)
+choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how)
 {
-    choir__pipeline *p = (choir__pipeline *)pipeline;
-    choir__arena *arena = &pipeline->run->arena;
+    choir__arena *arena = &p->base.run->arena;
     if (p->data)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "ddp: the pipeline has replicas already; wrap it, or what it wraps, once");
     choir__pipeline_data *d = choir__arena_get(arena, sizeof *d);
     d->pipeline = p;
-    d->rank = choir_group_rank(group);
-    d->world = choir_group_world(group);
+    d->rank = choir_group_rank(how->group);
+    d->world = choir_group_world(how->group);
     d->group_count = p->remote ? p->chunks : p->stages;
     d->groups = choir__arena_get(arena, (size_t)d->group_count * sizeof(choir_group *));
-    d->bucket_cap = (size_t)(opts.bucket_cap_mb * 1048576);
-    d->first_cap = (size_t)(opts.first_bucket_mb * 1048576);
+    d->bucket_cap = (size_t)(how->bucket_cap_mb * 1048576);
+    d->first_cap = (size_t)(how->first_bucket_mb * 1048576);
     p->data = d;
     if (p->remote)
         choir__remote_of_replica(p->remote, d->rank, d);
-    return open_data(d, group, opts);
-}
-
-choir_status choir__pipeline_shard(
-    choir_module *pipeline, choir_group *group, choir_fsdp_opts opts, choir_module *units)
-{
-    choir_ddp_opts ddp = choir_ddp_defaults();
-    choir__pipeline *p = (choir__pipeline *)pipeline;
-    choir__fsdp f = {.opts = opts, .module = units};
-    if (opts.stage < 1 || opts.stage > 3 || opts.unit_params < 0 || opts.shard_ranks)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the mesh's");
-    choir_status status = choir__fsdp_units(&f);
-    ddp.microbatches = opts.microbatches;
-    if (status == CHOIR_OK)
-        status = choir__pipeline_replicate(pipeline, group, ddp);
-    if (status != CHOIR_OK)
-        return status;
-    p->data->shards = p->stages > 1;
-    p->data->fsdp = opts;
-    return CHOIR_OK;
+    choir_status status = open_data(d, how);
+    if (status == CHOIR_OK && p->stages > 1)
+        d->sharder = how->sharder;
+    return status;
 }
 
 /* Their memory goes with them: the books are to follow. */
 static void drop_reducers(choir__pipeline_data *d)
 {
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
-        if (b->reducer_ops == &reducer_ops) {
+        if (b->reducer_ops == &reducer_ops ||
+            (d->sharder && b->reducer_ops == d->sharder->reducer)) {
             choir_device_sync(b->device); /* the optimizer may be at it */
-            free_reducer(b->reducer);
-            b->reducer = NULL;
-            b->reducer_ops = NULL;
-        } else if (b->reducer_ops == &choir__fsdp_reducer) {
-            choir_device_sync(b->device);
-            choir__fsdp_reducer.free(b->reducer);
+            b->reducer_ops->free(b->reducer);
             b->reducer = NULL;
             b->reducer_ops = NULL;
         }
@@ -467,7 +374,7 @@ static void drop_reducers(choir__pipeline_data *d)
 
 bool choir__data_sharded(const choir__pipeline_data *d)
 {
-    return d->stages != NULL;
+    return d->sharded;
 }
 
 void choir__data_leave_books(choir__pipeline_data *d)

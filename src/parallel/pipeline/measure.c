@@ -73,9 +73,8 @@ static void note_crossing(choir__pipeline *p, const choir_tensor *x, int op)
 }
 
 static bool measure_op(
-    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+    choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
-    choir__micro *m = (choir__micro *)placer;
     choir__pipeline *p = m->pipeline;
     bool first = p->measured == 0 && m->index == 0;
     note_forward(m);
@@ -85,7 +84,7 @@ static bool measure_op(
     }
     if (m->ops < p->ops)
         p->now[m->ops] = (choir__op_cost){0, 0, 0};
-    scope->ops = m->ops;
+    m->placement.op = m->ops;
     if (first && scope->run->at)
         p->paths[m->ops] = scope->run->at->path;
     for (int i = 0; i < count && first; i++) {
@@ -160,9 +159,9 @@ choir_status choir__pipeline_measure(
         begin_noting(p);
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
         choir_scope *scope = choir_micro_open(step, step->micro + i);
-        choir__micro m = {.placer = {measure_op}, .pipeline = p, .scope = scope, .index = i};
+        choir__micro m = {.pipeline = p, .scope = scope, .index = i};
         if (measuring(p))
-            scope->placer = &m.placer;
+            choir__pipeline_place_by(&m, measure_op);
         status = run_micro(&m, &losses[i]);
         choir_status closed = choir_scope_close(scope);
         status = status == CHOIR_OK ? closed : status;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/lent.h"
 #include "parallel/pipeline/pipeline.h"
 
 choir_pipeline_opts choir_pipeline_defaults(void)
@@ -37,7 +36,7 @@ static void micro_main(void *arg)
 static choir_status open_micro(choir__pipeline *p, choir_scope *step, choir__micro *m)
 {
     m->scope = choir_micro_open(step, step->micro + m->index);
-    m->stage = m->ops = 0;
+    m->ops = 0;
     m->loss = NULL;
     m->left = 2 * p->stages;
     choir__pipeline_place_ops(m);
@@ -306,30 +305,37 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
     choir_scope *scope = choir_tensor_scope(in[0]);
     if (!p->placed && p->gathered < 0)
         return choir_forward_n(p->module, in, count);
-    choir__placer *outer = scope->placer;
+    choir__placement *outer = scope->placement;
     choir__micro m = {.pipeline = p, .scope = scope};
     choir__pipeline_follow(&m);
     choir_tensor *y = choir_forward_n(p->module, in, count);
-    scope->placer = outer;
-    scope->stage = 0;
+    scope->placement = outer;
     return choir_to(y, scope->device);
 }
 
 static const choir_module_class pipeline_class = {
     "pipeline", sizeof(choir__pipeline), pipeline_forward};
 
-/* A strategy around it has one child, under its own name. */
-choir_module *choir__pipeline_within(choir_module *m)
+static bool place(choir__placement *placement, choir_scope *scope, const char *op,
+    choir_tensor **in, int count)
 {
-    while (m->type != &pipeline_class && m->strategy && m->entries && !m->entries->next &&
-           m->entries->kind == CHOIR__CHILD && !*m->entries->name)
-        m = m->entries->child;
-    return m->type == &pipeline_class ? m : NULL;
+    choir__micro *m = (choir__micro *)placement;
+    return m->place(m, scope, op, in, count);
 }
+
+static choir_status replicate(choir__strategy *s, const choir__replication *how)
+{
+    return choir__pipeline_replicate(CHOIR__STRATEGY_OF(s, choir__pipeline, strategy), how);
+}
+
+static const choir__strategy_ops pipeline_ops = {
+    .name = "pipeline", .place = place, .replicate = replicate};
 
 choir__pipeline *choir__pipeline_of(const choir_module *m)
 {
-    return (choir__pipeline *)choir__pipeline_within((choir_module *)(uintptr_t)m);
+    choir__strategy *s = choir__strategy_within(m);
+    return s && s->ops == &pipeline_ops ? CHOIR__STRATEGY_OF(s, choir__pipeline, strategy)
+                                        : NULL;
 }
 
 static choir_status check_pipeline(const choir_module *m)
@@ -426,22 +432,12 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
     return CHOIR_OK;
 }
 
-/* A strategy in what is to be cut, whose work another one places already; NULL: none. */
-static const choir_module *strategy_in(const choir_module *m)
-{
-    const choir_module *found = m->strategy ? m : NULL;
-    for (choir__module_entry *e = m->entries; e && !found; e = e->next)
-        if (e->kind == CHOIR__CHILD)
-            found = strategy_in(e->child);
-    return found;
-}
-
 /* A weight of which this rank has a part (tensor_parallel): its layer is a collective of ranks
  * that a stage knows nothing of. NULL: none. */
 static const choir__param *part_in(const choir_module *m)
 {
     const choir__param *found = NULL;
-    for (choir__module_entry *e = m->entries; e && !found; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e && !found; e = e->next)
         if (e->kind == CHOIR__CHILD)
             found = part_in(e->child);
         else if (e->kind == CHOIR__PARAM && e->tensor->split)
@@ -452,12 +448,16 @@ static const choir__param *part_in(const choir_module *m)
 static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 {
     choir_scope *run = p->base.run;
-    choir_group *replicas;
-    choir_ddp_opts ddp;
+    choir__replication how;
     p->gathered = -1;
-    p->base.strategy = true;
-    bool lent = choir__ddp_lend(p->module, &replicas, &ddp) == CHOIR_OK;
-    const choir_module *other = strategy_in(lent ? p->module->entries->child : p->module);
+    p->strategy = (choir__strategy){.ops = &pipeline_ops, .places = true};
+    p->base.inside->strategy = &p->strategy;
+    choir__strategy *inner = p->module->inside->strategy;
+    bool lent = inner && inner->ops->lend;
+    if (lent)
+        inner->ops->lend(inner, &how);
+    const choir_module *other =
+        choir__strategy_module(lent ? p->module->inside->entries->child : p->module);
     if (other)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "pipeline: the module contains a %s, which places its work itself; wrap what is "
@@ -486,8 +486,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->stage_costs = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->stage_costs);
     if (opts.cuts)
         status = split_cuts(p, opts.cuts);
-    return status == CHOIR_OK && lent ? choir__pipeline_replicate(&p->base, replicas, ddp)
-                                      : status;
+    return status == CHOIR_OK && lent ? choir__pipeline_replicate(p, &how) : status;
 }
 
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts)

@@ -17,18 +17,24 @@
 #include "base/fiber.h"
 #include "nn/module.h"
 #include "parallel/pipeline/remote.h"
+#include "parallel/replication.h"
 
 typedef struct choir__pipeline choir__pipeline;
 typedef struct choir__pipeline_data choir__pipeline_data;
 
+typedef struct choir__micro choir__micro;
+typedef bool choir__place_fn(
+    choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count);
+
 /* One micro-batch on its way through the stages. */
-typedef struct choir__micro {
-    choir__placer placer; /* first: of its scope */
+struct choir__micro {
+    choir__placement placement; /* first: of its scope */
+    choir__place_fn *place;     /* how its ops are placed */
     choir__pipeline *pipeline;
     choir_scope *scope;
     choir__fiber *fiber;
     int64_t index;
-    int stage, ops;   /* of the op to come */
+    int ops;          /* begun so far */
     bool suspended;   /* between two stages */
     choir_module *at; /* the module it was suspended in */
     choir_tensor *loss;
@@ -37,7 +43,7 @@ typedef struct choir__micro {
     int left;           /* actions */
     double noted;       /* when the op before was done, while measuring */
     size_t bytes_noted; /* live on the device then */
-} choir__micro;
+};
 
 /* A parameter or buffer is an operand of an op. */
 typedef struct choir__op_use {
@@ -48,6 +54,7 @@ typedef struct choir__op_use {
 
 struct choir__pipeline {
     choir_module base;
+    choir__strategy strategy;
     choir_module *module;
     choir_device **devices; /* (device_count) */
     int device_count, chunks, stages;
@@ -137,6 +144,10 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
 
 /* The book of a stage (-1: of all of the model): its gradients are summed over the replicas, if
  * the stage is here; under FSDP its parameters become rows. */
+/* The strategy's replicate: how->group's ranks have replicas of the pipeline, the same stages
+ * each. Collective. */
+choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how);
+
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
 /* Parameters are about to move to other stages, and to new books: unless a step is half done.
  */
@@ -156,7 +167,9 @@ choir_status choir__data_share(choir__pipeline_data *d, void *data, size_t bytes
 void choir__data_abort(choir__pipeline_data *d, choir_status status, const char *sentence);
 void choir__data_close(choir__pipeline_data *d); /* NULL is fine */
 
-/* place.c: makes micro's placer one that follows the cuts, or one that follows parameters. */
+/* place.c: micro's ops are placed by this function from now on. */
+void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place);
+/* place.c: makes micro's placement follow the cuts, or one that follows parameters. */
 void choir__pipeline_place_ops(choir__micro *micro);
 void choir__pipeline_follow(choir__micro *micro);
 

@@ -80,7 +80,7 @@ static bool bring_all(choir__micro *m, choir_tensor **in, int count)
     for (int i = 0; i < count; i++) {
         if (!in[i])
             continue;
-        in[i] = bring(m, in[i], m->stage);
+        in[i] = bring(m, in[i], m->placement.stage);
         if (in[i]->poisoned)
             return false;
     }
@@ -88,36 +88,39 @@ static bool bring_all(choir__micro *m, choir_tensor **in, int count)
 }
 
 static bool place_op(
-    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+    choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
-    choir__micro *m = (choir__micro *)placer;
     choir__pipeline *p = m->pipeline;
     (void)op;
-    while (m->stage + 1 < p->stages && m->ops >= p->first[m->stage + 1] &&
+    while (m->placement.stage + 1 < p->stages && m->ops >= p->first[m->placement.stage + 1] &&
            choir_scope_status(scope) == CHOIR_OK) {
         suspend(m, scope);
-        m->stage++;
+        m->placement.stage++;
     }
     if (choir_scope_status(scope) != CHOIR_OK) /* it was resumed to come to its end */
         return false;
-    m->scope->stage = scope->stage = m->stage;
-    scope->ops = m->ops++;
+    m->placement.op = m->ops++;
     return bring_all(m, in, count);
+}
+
+void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place)
+{
+    m->place = place;
+    m->placement = (choir__placement){.by = &m->pipeline->strategy};
+    m->scope->placement = &m->placement;
 }
 
 void choir__pipeline_place_ops(choir__micro *m)
 {
-    m->placer.place = place_op;
-    m->scope->placer = &m->placer;
+    choir__pipeline_place_by(m, place_op);
 }
 
 /* --- without cuts: evaluation, where other ops may run --- */
 
 /* Where the op's parameters or buffers are, else where the latest of its operands is. */
 static bool follow_op(
-    choir__placer *placer, choir_scope *scope, const char *op, choir_tensor **in, int count)
+    choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
-    choir__micro *m = (choir__micro *)placer;
     int stage = 0;
     (void)op;
     for (int i = 0; i < count; i++) {
@@ -129,13 +132,12 @@ static bool follow_op(
         }
         stage = in[i]->stage > stage ? in[i]->stage : stage;
     }
-    m->stage = scope->stage = stage;
+    m->placement.stage = stage;
     m->scope = scope;
     return bring_all(m, in, count);
 }
 
 void choir__pipeline_follow(choir__micro *m)
 {
-    m->placer.place = follow_op;
-    m->scope->placer = &m->placer;
+    choir__pipeline_place_by(m, follow_op);
 }

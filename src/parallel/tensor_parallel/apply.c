@@ -16,7 +16,7 @@
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/launch.h"
 
-const choir__partition choir__tp_partition = {.linear = choir__tp_linear,
+const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
     .embedding = choir__tp_embedding,
     .cross_entropy = choir__tp_cross_entropy,
     .argmax = choir__tp_argmax};
@@ -260,15 +260,15 @@ static choir_status sharing_group(
     return status;
 }
 
-static choir_status part_entry(
-    const choir__tp_entry *e, choir_group *group, choir_group *sharing)
+static choir_status part_entry(const choir__tp_plan *plan, const choir__tp_entry *e,
+    choir_group *group, choir_group *sharing)
 {
     choir__param *p = e->param;
     choir_scope *run = p->tensor->scope;
     int rank = choir_group_rank(group);
     struct part part = part_of(e, rank, choir_group_world(group));
     choir__tp_part *kept = choir__arena_get(&run->arena, sizeof *kept);
-    *kept = (choir__tp_part){.base = choir__tp_partition,
+    *kept = (choir__tp_part){.base = {plan->strategy},
         .group = group,
         .style = e->style,
         .first = part.lo,
@@ -295,7 +295,7 @@ choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group)
         if (e->shared && e->shared != shared)
             status = sharing_group(run, group, shared = e->shared, &sharing);
         if (status == CHOIR_OK)
-            status = part_entry(e, group, e->shared ? sharing : NULL);
+            status = part_entry(plan, e, group, e->shared ? sharing : NULL);
     }
     return status;
 }

@@ -35,7 +35,8 @@ static choir_status plan_bert_layer(choir__tp_plan *plan, choir_module *layer)
 {
     choir_status status = choir__tp_plan_layer(
         plan, layer, &(choir_tp_rule){.path = layer->path, .style = CHOIR_TP_HEADS});
-    for (choir__module_entry *e = layer->entries; e && status == CHOIR_OK; e = e->next) {
+    for (choir__module_entry *e = layer->inside->entries; e && status == CHOIR_OK;
+         e = e->next) {
         bool up = !strcmp(e->name, "intermediate.dense"),
              down = !strcmp(e->name, "output.dense");
         choir_tp_rule rule = {
@@ -50,8 +51,9 @@ static choir_status plan_bert(choir__tp_plan *plan)
 {
     choir_status status =
         choir__tp_plan_rules(plan, bert_tokens, CHOIR_COUNT(bert_tokens), true);
-    for (choir__module_entry *e = plan->module->entries; e && status == CHOIR_OK; e = e->next)
-        if (e->kind == CHOIR__CHILD && e->child->heads)
+    for (choir__module_entry *e = plan->module->inside->entries; e && status == CHOIR_OK;
+         e = e->next)
+        if (e->kind == CHOIR__CHILD && e->child->inside->heads)
             status = plan_bert_layer(plan, e->child);
     return status;
 }
@@ -82,7 +84,7 @@ static choir_status plan_pairs(choir__tp_plan *plan, choir_module *m)
     int64_t in, out, width = 0;
     choir_status status = CHOIR_OK;
     bool sequential = !strcmp(m->type->name, "sequential");
-    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind != CHOIR__CHILD)
             continue;
         bool linear = is_linear(e->child, &in, &out);

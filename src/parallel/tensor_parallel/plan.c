@@ -122,7 +122,7 @@ choir_status choir__tp_plan_layer(
     choir__tp_plan *plan, choir_module *m, const choir_tp_rule *rule)
 {
     struct layer l = {.path = m->path};
-    if (rule->style == CHOIR_TP_HEADS && m->heads)
+    if (rule->style == CHOIR_TP_HEADS && m->inside->heads)
         return plan_heads(plan, m);
     if (choir__linear_layer(m, &l.weight, &l.bias, &l.in_out) && rule->style != CHOIR_TP_HEADS)
         return plan_linear(plan, &l, rule->style, rule->packed, 0);
@@ -140,7 +140,7 @@ choir_status choir__tp_plan_layer(
 
 static choir_module *inside(choir_module *m, const char *name)
 {
-    for (choir__module_entry *e = m->entries; e; e = e->next)
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD && !strcmp(e->name, name))
             return e->child;
     return NULL;
@@ -158,7 +158,7 @@ static choir_status plan_projection(choir__tp_plan *plan, choir_module *m, const
 
 static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
 {
-    const choir__heads_of *h = m->heads;
+    const choir__heads_of *h = m->inside->heads;
     choir_status status = CHOIR_OK;
     if (h->heads % plan->ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -211,7 +211,7 @@ static choir_status walk(
         ++*found;
         return choir__tp_plan_layer(plan, m, rule);
     }
-    for (choir__module_entry *e = m->entries; e && status == CHOIR_OK; e = e->next) {
+    for (choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             status = walk(plan, e->child, rule, found);
         if (e->kind == CHOIR__PARAM && matches(rule->path, e->tensor->param->name)) {

@@ -10,28 +10,30 @@ choir_tensor_parallel_opts choir_tensor_parallel_defaults(void)
     return (choir_tensor_parallel_opts){0};
 }
 
-struct summer {
-    choir__sharer sharer;
+/* The ranks that have parts of a model. */
+typedef struct tensor_parallel {
+    choir__strategy strategy;
     choir_group *group;
-};
+} tensor_parallel;
 
 /* Every number stands on one rank, or is made of what the ranks have of a row. */
-static choir_status sum_rows(void *arg, choir_device *device, double *numbers, int64_t count)
+static choir_status sum_rows(
+    choir__strategy *s, choir_device *device, double *numbers, int64_t count)
 {
-    choir_group *group = ((struct summer *)arg)->group;
-    choir_work work;
-    choir__group_waits(group, device);
-    choir_status status =
-        choir_group_all_reduce(group, numbers, count, CHOIR_F64, CHOIR_SUM, &work);
-    choir__device_waits(device, group);
-    return status;
+    return choir__ranks_sum(
+        CHOIR__STRATEGY_OF(s, tensor_parallel, strategy)->group, device, numbers, count);
 }
 
-static void add_summer(choir_scope *run, choir_group *group)
+static const choir__strategy_ops tensor_parallel_ops = {
+    .name = "tensor_parallel", .parts = &choir__tp_ops, .sum = sum_rows};
+
+/* What the ranks' parts have in common; it joins the run once they have any. */
+static tensor_parallel *new_strategy(choir_scope *run, choir_group *group)
 {
-    struct summer *s = choir__arena_get(&run->arena, sizeof *s);
-    *s = (struct summer){{sum_rows, s, choir__run_of(run)->sharers}, group};
-    choir__run_of(run)->sharers = &s->sharer;
+    tensor_parallel *t = choir__arena_get(&run->arena, sizeof *t);
+    t->strategy.ops = &tensor_parallel_ops;
+    t->group = group;
+    return t;
 }
 
 static choir_status make_plan(choir__tp_plan *plan, const choir_tensor_parallel_opts *opts)
@@ -57,10 +59,12 @@ choir_module *choir_tensor_parallel(
     status = choir__ranks_agree(group, module, "tensor_parallel");
     if (status == CHOIR_OK)
         status = choir__tp_agree(&plan, group, make_plan(&plan, &opts));
-    if (status == CHOIR_OK && plan.ranks > 1)
+    if (status == CHOIR_OK && plan.ranks > 1) {
+        plan.strategy = &new_strategy(run, group)->strategy;
         status = choir__tp_apply(&plan, group);
+    }
     if (status == CHOIR_OK && plan.ranks > 1)
-        add_summer(run, group);
+        choir__strategy_join(plan.strategy, run);
     choir__run_of(run)->micro_first = 0; /* every rank has a part in every micro-batch */
     free(plan.entries);
     if (status != CHOIR_OK)

@@ -6,6 +6,7 @@
 
 #include <choir/tensor_parallel.h>
 #include "nn/module.h"
+#include "tensor/strategy.h"
 
 /* What stands in a parameter's, or in scores', split. */
 typedef struct choir__tp_part {
@@ -21,9 +22,9 @@ static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
     return (const choir__tp_part *)t->split;
 }
 
-extern const choir__partition choir__tp_partition;
+extern const choir__part_ops choir__tp_ops;
 
-/* --- layers.c, scores.c: the functions of choir__tp_partition --- */
+/* --- layers.c, scores.c: the functions of choir__tp_ops --- */
 
 choir_tensor *choir__tp_linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
@@ -46,6 +47,7 @@ typedef struct choir__tp_entry {
 } choir__tp_entry;
 
 typedef struct choir__tp_plan {
+    choir__strategy *strategy; /* that parts are marked with */
     choir_module *module;
     int ranks;
     choir__tp_entry *entries;

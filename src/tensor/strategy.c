@@ -1,0 +1,71 @@
+/* The strategies of a run: joining, leaving, and what a step asks of all of them. */
+#include "tensor/strategy.h"
+
+void choir__strategy_join(choir__strategy *s, choir_scope *scope)
+{
+    s->next = scope->run->strategies;
+    scope->run->strategies = s;
+}
+
+void choir__strategy_leave(choir__strategy *s, choir_scope *scope)
+{
+    for (choir__strategy **link = &scope->run->strategies; *link; link = &(*link)->next)
+        if (*link == s) {
+            *link = s->next;
+            return;
+        }
+}
+
+void choir__strategies_begin(const choir_scope *scope)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->step_begins)
+            s->ops->step_begins(s);
+}
+
+void choir__strategies_updated(const choir_scope *scope)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->step_updated)
+            s->ops->step_updated(s);
+}
+
+void choir__strategies_visit_state(
+    const choir_scope *scope, choir__state_visit_fn *visit, void *to)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->visit_state)
+            s->ops->visit_state(s, visit, to);
+}
+
+choir_status choir__strategies_sum(
+    const choir_scope *scope, choir_device *device, double *numbers, int64_t count)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        if (s->ops->sum)
+            status = s->ops->sum(s, device, numbers, count);
+    return status;
+}
+
+bool choir__strategies_share(const choir_scope *scope)
+{
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->sum)
+            return true;
+    return false;
+}
+
+choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (!s->ops->ranks_changed)
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
+                s->ops->name);
+    choir__step_forget(scope);
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        status = s->ops->ranks_changed(s, now);
+    return status;
+}
