@@ -14,7 +14,9 @@
  *
  * With CHOIR_TEST_DEVICE=cuda:0 that device's kernels take the place of the instruction sets':
  * in f32, f64 and, where the kernel has them, the 16-bit types, whose operands are rounded
- * before the reference sees them. Each call is made twice, and must give the same bits. */
+ * before the reference sees them. Each call is made twice, and must give the same bits. A run
+ * that samples (sample.h) makes the first call of each kernel and dtype, and some of the
+ * others. */
 #ifndef CHOIR_TEST_HARNESS_H
 #define CHOIR_TEST_HARNESS_H
 
@@ -28,6 +30,7 @@
 #include "base/rng.h"
 #include "device/cpu/context.h"
 #include "conformance/on_device.h"
+#include "sample.h"
 
 enum { GUARD = 64, MAX_OPERANDS = 12, MAX_TABLES = 3 };
 
@@ -461,6 +464,19 @@ static inline void free_values(const trial *t)
         free(t->operand[j].values);
 }
 
+/* Returns whether this run makes the trial in dtype on the device. */
+static inline bool wanted_in(const trial *t, choir_dtype dtype)
+{
+    static uint32_t begun[sizeof(choir__kernels) / sizeof(kernel_fn *)]; /* a bit per dtype */
+    uint32_t *kernel = &begun[t->kernel / sizeof(kernel_fn *)], bit = 1u << dtype;
+    if ((dtype != CHOIR_F32 && dtype != CHOIR_F64 && !is_half(dtype)) ||
+        (is_half(dtype) && t->no_half))
+        return false;
+    bool first = !(*kernel & bit);
+    *kernel |= bit;
+    return first | sample_one_of(4);
+}
+
 static inline void check(trial t)
 {
     static int shift;
@@ -473,7 +489,7 @@ static inline void check(trial t)
         skip();
     }
     for (int dtype = 0; device && dtype < CHOIR_DTYPE_COUNT; dtype++)
-        if (dtype == CHOIR_F32 || dtype == CHOIR_F64 || (is_half(dtype) && !t.no_half))
+        if (wanted_in(&t, (choir_dtype)dtype))
             check_on_device(&t, device, (choir_dtype)dtype, shift);
     if (device) {
         free_values(&t);

@@ -170,7 +170,6 @@ void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what)
     thread *self = now.running;
     int lane = softgpu_lane(), lanes = lanes_of(now.warp);
     unsigned there = lanes == SOFTGPU_WARP ? ~0u : (1u << lanes) - 1;
-    void *given[SOFTGPU_WARP] = {0};
     if (!(mask >> lane & 1))
         softgpu_wrong("%s: mask %08x does not name the lane that calls it", what, mask);
     self->mask = mask;
@@ -182,6 +181,7 @@ void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what)
         wait_as(AT_WARP);
         return;
     }
+    void *given[SOFTGPU_WARP] = {0};
     for (int i = 0; i < lanes; i++)
         if (mask >> i & 1)
             given[i] = given_by(self, i);
@@ -242,7 +242,7 @@ static bool open_barrier(void)
         if (t->state == DONE)
             softgpu_wrong("it has ended, and thread %u,%u,%u waits for it at %s:%d",
                 one->index.x, one->index.y, one->index.z, one->what, one->line);
-        if (t->line != one->line || strcmp(t->what, one->what) != 0)
+        if (t->line != one->line || (t->what != one->what && strcmp(t->what, one->what) != 0))
             softgpu_wrong("it waits at %s:%d, and thread %u,%u,%u at %s:%d", t->what, t->line,
                 one->index.x, one->index.y, one->index.z, one->what, one->line);
         t->state = READY;
@@ -253,13 +253,9 @@ static bool open_barrier(void)
 
 static void run_block(void)
 {
-    dim3 size = now.kernel->threads;
     memset(softgpu_shared_memory, 0xFF, now.kernel->shared); /* NaN, or -1 */
-    for (int i = 0; i < now.count; i++) {
+    for (int i = 0; i < now.count; i++)
         now.thread[i].state = FRESH;
-        now.thread[i].index = (uint3){
-            (unsigned)i % size.x, (unsigned)i / size.x % size.y, (unsigned)i / size.x / size.y};
-    }
     int warps = (now.count + SOFTGPU_WARP - 1) / SOFTGPU_WARP;
     do
         for (int i = 0; i < warps; i++)
@@ -277,6 +273,20 @@ static uint64_t scatter(uint64_t n)
     return 1;
 }
 
+/* Threads keep their numbers from block to block, and from launch to launch of the same size.
+ */
+static void number_threads(dim3 size)
+{
+    static dim3 last;
+    if (size.x == last.x && size.y == last.y && size.z == last.z)
+        return;
+    last = size;
+    now.count = (int)(size.x * size.y * size.z);
+    for (int i = 0; i < now.count; i++)
+        now.thread[i].index = (uint3){
+            (unsigned)i % size.x, (unsigned)i / size.x % size.y, (unsigned)i / size.x / size.y};
+}
+
 static void prepare(const softgpu_kernel *k, const void *args)
 {
     static unsigned char shared[MAX_SHARED] __attribute__((aligned(1024)));
@@ -289,7 +299,7 @@ static void prepare(const softgpu_kernel *k, const void *args)
     softgpu_shared_memory = shared + ((MAX_SHARED - k->shared) & ~(size_t)127);
     now.kernel = k;
     now.args = args;
-    now.count = (int)(k->threads.x * k->threads.y * k->threads.z);
+    number_threads(k->threads);
     now.backwards = !now.in_line && now.launches++ % 2 == 1;
 }
 

@@ -1,0 +1,41 @@
+/* Sampling on the soft GPU, which takes seconds for what a real one does in milliseconds.
+ *
+ * SOFTGPU_SAMPLE=SEED has a test try a part of its cases, another part for each seed; without
+ * it a test tries all of them. script/test chooses a seed, prints it and hands it on
+ * (tests/softgpu/with_gpu.sh); script/test --full and a real GPU leave nothing out. */
+#ifndef CHOIR_TEST_SAMPLE_H
+#define CHOIR_TEST_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+
+/* Returns whether this run samples, and the seed if it does. */
+static inline bool sampling(uint64_t *seed)
+{
+    const char *text = getenv("SOFTGPU_SAMPLE");
+    *seed = text ? strtoull(text, NULL, 10) : 0;
+    return text && *text;
+}
+
+/* Four random words, other ones at each call. */
+static inline void sample_words(uint64_t seed, uint32_t word[4])
+{
+    static uint64_t calls;
+    choir__philox(seed, 77, calls++, word);
+}
+
+/* Returns true for one case of n on average; for every case where the run does not sample. */
+static inline bool sample_one_of(uint32_t n)
+{
+    uint64_t seed;
+    uint32_t word[4];
+    if (!sampling(&seed))
+        return true;
+    sample_words(seed, word);
+    return word[0] % n == 0;
+}
+
+#endif
