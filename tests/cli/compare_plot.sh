@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # choir compare --plot: gnuplot takes the script and draws what was measured.
 . "$(dirname "$0")/lib.sh"
-command -v gnuplot >/dev/null || skip "there is no gnuplot"
+command -v gnuplot >/dev/null || skip "there is no gnuplot (install gnuplot-nox)"
 export CHOIR_CPU_DEVICES=2
 
 plot=(compare --model mlp:in=20,hidden=200,classes=7 --batch-size 24 --steps 60 --repeats 1)

@@ -20,7 +20,7 @@ begin() {
     else
         start "${endless[@]}" --strategy ddp --nproc "$world" "$@"
     fi
-    await 20 test -s out || fail "no steps: $(cat err)"
+    await 60 test -s out || fail "no steps: $(cat err)"
     mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
     [ "$world" -eq 1 ] || [ ${#ranks[@]} -eq "$world" ] || fail "${#ranks[@]} ranks, not $world"
 }
@@ -78,7 +78,7 @@ interrupted() {
     local to=$1 world=$2 signal=$3 group
     rm -rf saved
     begin "$world" --save saved --save-every 10 "${lm[@]}"
-    await 20 test -e saved/latest || fail 'no checkpoint'
+    await 60 test -e saved/latest || fail 'no checkpoint'
     group=$started_pid
     if [ "$to" = all ]; then
         kill "-$signal" -- "-$group"
@@ -127,7 +127,7 @@ killed_while_saving() {
         rm -f out
         start "${endless[@]}" --strategy ddp --nproc $((1 + i % 2)) --save saved --save-every 1 \
             "${from[@]}" "${lm[@]}"
-        await 20 new_step $before || fail "no new checkpoint: $(cat err)"
+        await 60 new_step $before || fail "no new checkpoint: $(cat err)"
         sleep "0.0$(((i * 37) % 100))"
         kill -KILL -- "-$started_pid"
         ended 5

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # --trace: files in Chrome's format, one a rank, and a profile that counts the model's FLOPs.
 . "$(dirname "$0")/lib.sh"
-command -v python3 >/dev/null || skip "there is no python3 to read the trace with"
+command -v python3 >/dev/null || skip "there is no python3 to read the trace with (install python3)"
 
 mlp=(train random --model "mlp:in=20,hidden=30,layers=1,classes=4" --batch-size 8 --steps 5)
 

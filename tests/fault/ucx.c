@@ -230,7 +230,7 @@ int main(void)
 {
     char *plugin = choir__plugin_find("ucx", NULL);
     if (!plugin) {
-        printf("skipped: the plug-in choir_ucx.so was not built\n");
+        printf("skipped: the plug-in choir_ucx.so was not built (install libucx-dev)\n");
         return 77;
     }
     free(plugin);

@@ -13,7 +13,10 @@ for wrong in "--nonsense" "--time soon" "--out"; do
 done
 grep -q -- "--out wants a value" "$work/out" || fail "no reason"
 
-command -v objdump >/dev/null || { echo "skipped: no objdump"; exit 77; }
+command -v objdump >/dev/null || {
+    echo "skipped: there is no objdump (install binutils)"
+    exit 77
+}
 script/gpu --carry "$work/carried" || fail "--carry"
 [ "$(head -1 "$work/carried/README")" = "$(uname -m)" ] || fail "README"
 cat >"$work/all.c" <<'C'

@@ -1,7 +1,7 @@
 """What it means to agree: the error's measure, its bounds, and comparisons made of them.
 
 A file of tests is a list of calls under @case; `python3 FILE.py [NAME]` runs those whose name begins
-with NAME. Without PyTorch it exits with 77: skipped.
+with NAME. Without PyTorch it exits with 77, skipped (need.py).
 
     @case
     def linear():
@@ -13,14 +13,9 @@ import traceback
 
 os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")  # else Debian's picks slow kernels
 
-try:
-    import torch
-except ImportError as error:
-    print("skipped: %s has no PyTorch (%s); script/bootstrap --interop installs it, or name another "
-          "with -DCHOIR_PYTHON=..." % (sys.executable, error))
-    sys.exit(77)
-
+import need  # first: it skips without PyTorch
 import numpy as np
+import torch
 
 import choir
 from choir import C

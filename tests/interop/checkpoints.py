@@ -9,13 +9,15 @@ import sys
 import tempfile
 import types
 
+import need  # first: it skips without PyTorch
+
 try:
     import torch
     from torch.distributed.checkpoint._consolidate_hf_safetensors import (
         consolidate_safetensors_files,
     )
 except ImportError as missing:
-    print(f"skipped: {missing}")
+    print(f"skipped: this PyTorch is too old for its tool for checkpoints, 2.8 has it: {missing}")
     sys.exit(77)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import need  # first: it skips without PyTorch
 import numpy as np
 
 STEPS, WIDTH, OUT = 12, 6, 4

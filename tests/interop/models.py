@@ -3,6 +3,7 @@ against a network written in PyTorch (networks.py)."""
 import ctypes
 import tempfile
 
+import need  # first: it skips without PyTorch
 import numpy as np
 
 from check import C, case, layer, main  # first of these: it skips without PyTorch

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import tempfile
 
+import need  # first: it skips without PyTorch
 import numpy as np
 import torch
 import torch.distributed as dist

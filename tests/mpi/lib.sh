@@ -65,7 +65,8 @@ each_mpi() {
         found=1
         "$@"
     done
-    [ "$found" = 1 ] || skip "no MPI: neither Open MPI nor MPICH is built in and has an mpirun"
+    [ "$found" = 1 ] ||
+        skip "no MPI that is built in has an mpirun (install libopenmpi-dev openmpi-bin)"
 }
 
 # expect N TEXT: so many lines of what was written have the text.

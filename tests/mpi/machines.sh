@@ -6,7 +6,7 @@
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 for tool in ip unshare hostname; do
-    command -v $tool >/dev/null || skip "there is no $tool"
+    command -v $tool >/dev/null || skip "there is no $tool (install iproute2 util-linux hostname)"
 done
 near=choirm$$a far=choirm$$b
 net=10.$((RANDOM % 100 + 100)).$((RANDOM % 250))

@@ -5,7 +5,7 @@
 
 [ "$(id -u)" = 0 ] || skip "a Slurm cluster of one's own needs root"
 for tool in slurmctld slurmd srun munged mungekey; do
-    command -v $tool >/dev/null || skip "there is no $tool: install slurm-wlm and munge"
+    command -v $tool >/dev/null || skip "there is no $tool (install slurm-wlm munge)"
 done
 kind=slurm
 chmod 755 "$work"

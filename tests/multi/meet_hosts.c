@@ -219,7 +219,10 @@ int main(void)
     unsetenv("CHOIR_KEY_FILE");
     unsetenv("CHOIR_JOB");
     if (!make_hosts()) {
-        printf("skipped: network namespaces need CAP_NET_ADMIN, iproute2 and nsenter\n");
+        printf(
+            "skipped: %s\n", shell("command -v ip >/dev/null && command -v nsenter >/dev/null")
+                                 ? "there is no ip or no nsenter (install iproute2 util-linux)"
+                                 : "network namespaces need CAP_NET_ADMIN");
         remove_hosts();
         return 77;
     }

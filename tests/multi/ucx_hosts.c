@@ -75,7 +75,8 @@ static void test_a_rank_that_is_cut_off(void **state)
 int main(void)
 {
     char *plugin = choir__plugin_find("ucx", NULL);
-    const char *reason = plugin ? no_hosts() : "the plug-in choir_ucx.so was not built";
+    const char *reason =
+        plugin ? no_hosts() : "the plug-in choir_ucx.so was not built (install libucx-dev)";
     free(plugin);
     if (reason) {
         printf("skipped: %s\n", reason);

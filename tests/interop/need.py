@@ -1,0 +1,10 @@
+"""Imported first by each test here: without PyTorch and NumPy the test exits with 77, skipped, and
+says what would let it run."""
+import importlib.util
+import sys
+
+missing = [name for name in ("numpy", "torch") if importlib.util.find_spec(name) is None]
+if missing:
+    print("skipped: %s has no %s, nor has /usr/bin/python3 (install python3-torch python3-numpy, or name "
+          "another Python with -DCHOIR_PYTHON=...)" % (sys.executable, " and no ".join(missing)))
+    sys.exit(77)

@@ -1,0 +1,65 @@
+# How the tests run: what keeps two cores busy when script/test runs several side by side, and what
+# its tiers leave out.
+#
+# label quick   script/test --quick: what finds the most faults in a minute
+# label long    script/test leaves it to --full
+#
+# A test that declares nothing takes one place of those that CTest fills (-j), also if its ranks
+# are several, since most wait most of the time. PROCESSORS is for tests that keep two cores busy.
+# Tests whose processes, sockets or shared memory are counted run under alone.sh.
+get_property(tests DIRECTORY PROPERTY TESTS)
+
+# choir_choose(VARIABLE REGEX...): the tests whose whole name one of these matches.
+function(choir_choose variable)
+  set(chosen ${tests})
+  list(JOIN ARGN "|" any)
+  list(FILTER chosen INCLUDE REGEX "^(${any})$")
+  set(${variable} ${chosen} PARENT_SCOPE)
+endfunction()
+
+# --- who runs beside whom -------------------------------------------------------------------------
+choir_choose(busy "multi[.](same_bits|shm_places.*|group.*|pipeline.*)" "mpi[.](collectives|suite)"
+  "interop[.]ddp" "cli[.](amp|mesh|same_bits|chaos|bench|diloco|hogwild)" "cuda[.]shm_.*"
+  "conformance[.]collectives")
+set_tests_properties(${busy} PROPERTIES PROCESSORS 2)
+
+# Without namespaces what is counted is the machine's.
+execute_process(COMMAND unshare --mount --ipc mount -t tmpfs tmpfs /dev/shm
+  RESULT_VARIABLE cannot_be_alone OUTPUT_QUIET ERROR_QUIET)
+if(NOT cannot_be_alone EQUAL 0)
+  choir_choose(counting "fault[.].*" "multi[.]ucx" "cli[.](chaos|faults)")
+  set_tests_properties(${counting} PROPERTIES RUN_SERIAL TRUE)
+endif()
+
+# --- the longest first, in seconds ----------------------------------------------------------------
+set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.chaos 40
+  cuda.same_bits 40 interop.ddp 35 fault.disagree 30 cli.amp 30 mpi.collectives 30
+  cli.same_bits 30
+  multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
+  multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
+  mpi.slurm 30 cli.run_nodes 20 conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
+while(seconds)
+  list(POP_FRONT seconds name cost)
+  if(name IN_LIST tests)
+    set_tests_properties(${name} PROPERTIES COST ${cost})
+  endif()
+endwhile()
+
+# --- the minute after each change -----------------------------------------------------------------
+choir_choose(quick "unit[.].*" "fuzz[.].*" "conformance[.]kernels_.*" "install[.]symbols"
+  "multi[.](same_bits|ddp.*|fsdp.*|diloco|hogwild|data_parallel|tensor_parallel|tensor_queue)"
+  "multi[.](mesh|meet|hierarchy|tree_reduce|distributed|sync_batch_norm)" "fault[.](ddp|messages)"
+  "examples[.](lines|guide|hello_tensor|linear_fit|errors)" "cli[.](output|bad_input)"
+  "cuda[.](device|unit_module|unit_step|conformance_kernels_(llama|copy))")
+list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
+set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
+
+# --- what --full has alone -----------------------------------------------------------------------
+# Under a sanitizer what runs the same code as another test there, with other numbers.
+if(CHOIR_SANITIZE)
+  choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|nccl|saved|mixed)" "multi[.].*_numa"
+    "softgpu[.](attention_sm_89|cli_output)" "mpi[.]collectives"
+    "cli[.](amp|compare.*|same_bits|mesh|diloco|hogwild|recipes|donut|tensor_parallel)")
+  list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
+  set_property(TEST ${long} APPEND PROPERTY LABELS long)
+endif()
