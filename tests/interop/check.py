@@ -205,7 +205,7 @@ def main():
         try:
             f()
         except Missing as what:
-            print("skipped %s: %s" % (f.__name__, what))
+            print("skipped: %s: %s" % (f.__name__, what))
         except Exception as error:  # a test that breaks is one that fails; the others still run
             failed += 1
             print("FAILED %s: %s" % (f.__name__, error))

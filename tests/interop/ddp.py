@@ -4,9 +4,10 @@ import contextlib
 import ctypes
 import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
+import traceback
 
 from check import C, Missing, agree, case, main, same  # first: it skips without PyTorch
 import choir
@@ -22,6 +23,29 @@ WORLD, WIDTH, DEEP = 2, 16, 32
 RANKS = {}  # name -> what each rank does
 
 
+def start_rank(name, rank, folder, job):
+    """A child that has PyTorch already, since importing it takes longer than a case."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        signal.alarm(120)  # nobody waits for ever
+        said = os.open("%s/said-%d" % (folder, rank), os.O_WRONLY | os.O_CREAT)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD), LOCAL_RANK=str(rank),
+                          LOCAL_WORLD_SIZE=str(WORLD), CHOIR_JOB=job)
+        be_a_rank(name, folder)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
 def ranks(function):
     """A case whose body runs in WORLD processes."""
     RANKS[function.__name__] = function
@@ -31,14 +55,12 @@ def ranks(function):
             raise Missing("PyTorch %s rounds to bf16 over NCCL alone" % torch.__version__)
         with tempfile.TemporaryDirectory() as folder:
             job = "interop-%d-%d" % (os.getpid(), random.getrandbits(30))
-            children = [subprocess.Popen(
-                [sys.executable, os.path.abspath(__file__), function.__name__, folder],
-                env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(WORLD), "LOCAL_RANK": str(r),
-                     "LOCAL_WORLD_SIZE": str(WORLD), "CHOIR_JOB": job},
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for r in range(WORLD)]
-            said = [child.communicate(timeout=120)[0] for child in children]
-            wrong = [r for r in range(WORLD) if children[r].returncode]
-            assert not wrong, "rank %d: %s" % (wrong[0], said[wrong[0]].strip())
+            ranks = [start_rank(function.__name__, r, folder, job) for r in range(WORLD)]
+            ended = [os.waitpid(rank, 0)[1] for rank in ranks]
+            wrong = [r for r in range(WORLD) if ended[r]]
+            if wrong:
+                with open("%s/said-%d" % (folder, wrong[0])) as said:
+                    raise AssertionError("rank %d: %s" % (wrong[0], said.read().strip()))
 
     launch.__name__ = function.__name__
     return case(launch)
@@ -341,7 +363,4 @@ def be_a_rank(name, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        be_a_rank(*sys.argv[1:])
-    else:
-        main()
+    main()
