@@ -5,6 +5,7 @@
 
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
+#include "nn/models/models.h"
 #include "tensor/scope.h"
 
 static char *joined(char *a, char *b)

@@ -43,8 +43,9 @@ void choir__cli_train_help(void)
            "text that comes with Choir.\n\n"
            "Model and data\n"
            "  --model NAME[:key=value,...]     one of these (default: by the data)\n");
-    for (int i = 0; choir__models[i]; i++)
-        print_entry(choir__models[i]->name, 9, choir__models[i]->help);
+    const choir__model_spec *model;
+    for (size_t i = 0; (model = choir__model_at(i)); i++)
+        print_entry(model->name, 9, model->help);
     printf("                                   or a published config.json, or a folder with\n"
            "                                   one, and its weights if they are there\n"
            "  --weights FILE                   start from published weights: .safetensors,\n"

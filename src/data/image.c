@@ -1,71 +1,8 @@
-/* Which format an image is in, by its first bytes (names lie), and the sizes it may have. */
+/* The pixels that the readers of formats fill. */
 #include "data/image.h"
 
-#include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SIDE = 65535 };
-
-static const struct {
-    const char *mark;
-    size_t bytes;
-    const choir__image_format *format;
-} formats[] = {
-    {"\xFF\xD8\xFF", 3, &choir__jpeg_format},
-    {"\x89PNG\r\n\x1A\n", 8, &choir__png_format},
-};
-
-static choir_status unknown(const choir__decoder *d)
-{
-    char start[64] = "";
-    if (!d->bytes)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s is empty: a JPEG or PNG is expected", d->name);
-    for (size_t i = 0; i < d->bytes && i < 8; i++)
-        if (isprint(d->data[i]))
-            snprintf(start + strlen(start), sizeof start - strlen(start), "%c", d->data[i]);
-        else
-            snprintf(start + strlen(start), sizeof start - strlen(start), "<%02x>", d->data[i]);
-    return choir__error(CHOIR_ERR_FORMAT,
-        "%s is neither a JPEG nor a PNG, whatever its name says: it begins with %s", d->name,
-        start);
-}
-
-choir_status choir__decoder_open(
-    choir__decoder *d, const char *name, const void *data, size_t bytes, int64_t max_pixels)
-{
-    d->name = name;
-    d->data = data;
-    d->bytes = bytes;
-    d->width = d->height = 0;
-    d->format = NULL;
-    for (size_t i = 0; i < CHOIR_COUNT(formats); i++)
-        if (bytes >= formats[i].bytes && !memcmp(data, formats[i].mark, formats[i].bytes))
-            d->format = formats[i].format;
-    if (!d->format)
-        return unknown(d);
-    choir_status status = d->format->open(d);
-    if (status == CHOIR_OK &&
-        (d->width < 1 || d->height < 1 || d->width > SIDE || d->height > SIDE))
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: an image of %d x %d pixels; from 1 to 65535 a side are expected", name,
-            d->width, d->height);
-    if (status == CHOIR_OK && (int64_t)d->width * d->height > max_pixels)
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s says it has %d x %d pixels, more than the %lld that an image may have", name,
-            d->width, d->height, (long long)max_pixels);
-    if (status != CHOIR_OK)
-        choir__decoder_close(d);
-    return status;
-}
-
-choir_status choir__decoder_read(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
-{
-    return d->format->read(d, need, shrink, pixels);
-}
 
 choir_status choir__decoder_room(choir__decoder *d, int64_t stride, int rows)
 {
@@ -81,19 +18,4 @@ choir_status choir__decoder_room(choir__decoder *d, int64_t stride, int rows)
     d->rgb = more;
     d->room = bytes;
     return CHOIR_OK;
-}
-
-void choir__decoder_close(choir__decoder *d)
-{
-    if (d->format)
-        d->format->close(d);
-    d->data = NULL;
-}
-
-void choir__decoder_free(choir__decoder *d)
-{
-    for (size_t i = 0; i < CHOIR_COUNT(formats); i++)
-        formats[i].format->free(d);
-    free(d->rgb);
-    *d = (choir__decoder){0};
 }

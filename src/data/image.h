@@ -52,6 +52,11 @@ typedef struct choir__image_format {
 
 extern const choir__image_format choir__jpeg_format, choir__png_format;
 
+/* The registry: the format at an index, NULL behind the last one; and the format of a file with
+ * these first bytes, NULL if it is none of them. */
+const choir__image_format *choir__image_format_at(size_t index);
+const choir__image_format *choir__image_format_of(const void *data, size_t bytes);
+
 /* Looks at the header; d->width and height are valid then. data must stay until close. An image
  * of more than max_pixels is refused. Errors: format, naming the file; unsupported (a format
  * that is not built in). */

@@ -155,16 +155,6 @@ static bool make_stage(choir__stage *s, const choir__source *source)
     return s->x && s->y && s->index;
 }
 
-void choir__stage_free_memory(choir__stage *s, const choir__far *far)
-{
-    if (s->pinned) {
-        far->unpin(s->x);
-        return;
-    }
-    free(s->x);
-    free(s->y);
-}
-
 choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch)
 {
     choir__prefetch *p = choir__calloc(1, sizeof *p);

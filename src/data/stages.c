@@ -186,6 +186,16 @@ void *choir__stages_serve(void *arg)
     return NULL;
 }
 
+void choir__stage_free_memory(choir__stage *s, const choir__far *far)
+{
+    if (s->pinned) {
+        far->unpin(s->x);
+        return;
+    }
+    free(s->x);
+    free(s->y);
+}
+
 void choir__stages_destroy(choir__prefetch *p)
 {
     for (int i = 0; i < p->depth; i++) {

@@ -78,10 +78,15 @@ void choir__module_heads(choir_module *module, choir__heads_of heads);
  * false: it is another. */
 bool choir__linear_layer(
     const choir_module *module, choir_tensor **weight, choir_tensor **bias, bool *in_out);
-bool choir__conv1d(const choir_module *module, choir_tensor **weight, choir_tensor **bias);
 bool choir__is_embedding(const choir_module *module);
 /* What works on each number by itself: a ReLU, a GELU. */
 bool choir__is_function(const choir_module *module);
+
+/* GPT-2's linear layer, whose weight is (in, out); and its weight and bias. false: the module
+ * is of another class. */
+choir_module *choir__conv1d_new(choir_scope *run, int64_t in, int64_t out, double deviation);
+bool choir__conv1d_weights(
+    const choir_module *module, choir_tensor **weight, choir_tensor **bias);
 
 /* The weight of a choir_nn_embedding, to tie. */
 choir_tensor *choir__embedding_table(choir_module *embedding);

@@ -6,44 +6,8 @@
 
 #include "nn/module.h"
 
-#define DEVIATION                                                                              \
-    0.02 /* of initial weights, but for those that write to the residual stream                \
-          */
-
-/* --- x W + b --- */
-
-typedef struct conv1d {
-    choir_module base;
-    choir_tensor *weight, *bias; /* (in, out), (out) */
-} conv1d;
-
-static choir_tensor *conv1d_forward(choir_module *self, choir_tensor *const *in, int count)
-{
-    conv1d *c = (conv1d *)self;
-    (void)count;
-    return choir__linear_in_out(in[0], c->weight, c->bias);
-}
-
-static const choir_module_class conv1d_class = {"conv1d", sizeof(conv1d), conv1d_forward};
-
-static choir_module *new_conv1d(choir_scope *run, int64_t in, int64_t out, double deviation)
-{
-    conv1d *c = choir_module_new(run, &conv1d_class);
-    choir_module_param(
-        &c->base, "weight", &c->weight, choir_dims(in, out), choir_init_normal(0, deviation));
-    choir_module_param(&c->base, "bias", &c->bias, choir_dims(out), choir_init_constant(0));
-    return &c->base;
-}
-
-bool choir__conv1d(const choir_module *m, choir_tensor **weight, choir_tensor **bias)
-{
-    const conv1d *c = (const conv1d *)m;
-    if (m->type != &conv1d_class)
-        return false;
-    *weight = c->weight;
-    *bias = c->bias;
-    return true;
-}
+/* Of initial weights, except for those that write to the residual stream. */
+#define DEVIATION 0.02
 
 /* --- its two halves --- */
 
@@ -88,10 +52,10 @@ static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
     attention *a = choir_module_new(run, &attention_class);
     a->head_dim = o->width / o->heads;
     a->causal = o->causal;
-    choir_module_child(
-        &a->base, "c_attn", &a->c_attn, new_conv1d(run, o->width, 3 * o->width, DEVIATION));
+    choir_module_child(&a->base, "c_attn", &a->c_attn,
+        choir__conv1d_new(run, o->width, 3 * o->width, DEVIATION));
     choir_module_child(&a->base, "c_proj", &a->c_proj,
-        new_conv1d(run, o->width, o->width, o->residual_deviation));
+        choir__conv1d_new(run, o->width, o->width, o->residual_deviation));
     choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, o->dropout));
     choir__module_heads(&a->base,
         (choir__heads_of){
@@ -120,9 +84,9 @@ static choir_module *new_mlp(choir_scope *run, const choir__block_opts *o)
 {
     mlp *m = choir_module_new(run, &mlp_class);
     choir_module_child(
-        &m->base, "c_fc", &m->c_fc, new_conv1d(run, o->width, o->hidden, DEVIATION));
+        &m->base, "c_fc", &m->c_fc, choir__conv1d_new(run, o->width, o->hidden, DEVIATION));
     choir_module_child(&m->base, "c_proj", &m->c_proj,
-        new_conv1d(run, o->hidden, o->width, o->residual_deviation));
+        choir__conv1d_new(run, o->hidden, o->width, o->residual_deviation));
     choir_module_child(&m->base, "dropout", &m->dropout, choir_nn_dropout(run, o->dropout));
     return &m->base;
 }

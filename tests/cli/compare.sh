@@ -85,7 +85,7 @@ wrong_usage() {
     bad 2 'save' compare --save here random
     bad 2 'frob' compare --frob random
     bad 2 'cpu:0 is there twice' compare --devices cpu:0,cpu:0 random
-    bad 2 "no model 'frob'" compare --model frob random
+    bad 2 "unknown model 'frob'" compare --model frob random
     RANK=0 WORLD_SIZE=1 bad 2 'rank of a job' compare random
     good compare --help
     has out '^Usage: choir compare' 'Example'

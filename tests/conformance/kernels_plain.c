@@ -2,6 +2,7 @@
  * in: the trials of kernels_matmul.c over them, then sizes that cross their blocks, with the
  * same bits on every instruction set. */
 #include "device/cpu/context.h"
+#include "device/cpu/half.h"
 
 static const choir__kernels *plain_kernels(const char *isa);
 int trials(void);
@@ -12,17 +13,36 @@ int trials(void);
 #undef main
 #undef choir__cpu_kernels
 
+#define THROUGH_F32(name, isa)                                                                 \
+    static void name##_##isa(const choir__k_##name *k)                                         \
+    {                                                                                          \
+        if (k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16)                                   \
+            choir__half_##name(&f32_##isa, k);                                                 \
+        else                                                                                   \
+            choir__cpu_plain_##name##_##isa(k);                                                \
+    }
+
 #define PLAIN(isa)                                                                             \
     void choir__cpu_plain_matmul_##isa(const choir__k_matmul *);                               \
     void choir__cpu_plain_conv_##isa(const choir__k_conv *);                                   \
     void choir__cpu_plain_conv_backward_input_##isa(const choir__k_conv_backward_input *);     \
     void choir__cpu_plain_conv_backward_weight_##isa(const choir__k_conv_backward_weight *);   \
+    static choir__kernels f32_##isa; /* what 16-bit operands go through */                     \
+    THROUGH_F32(matmul, isa)                                                                   \
+    THROUGH_F32(conv, isa)                                                                     \
+    THROUGH_F32(conv_backward_input, isa)                                                      \
+    THROUGH_F32(conv_backward_weight, isa)                                                     \
     static void take_##isa(choir__kernels *table)                                              \
     {                                                                                          \
-        table->matmul = choir__cpu_plain_matmul_##isa;                                         \
-        table->conv = choir__cpu_plain_conv_##isa;                                             \
-        table->conv_backward_input = choir__cpu_plain_conv_backward_input_##isa;               \
-        table->conv_backward_weight = choir__cpu_plain_conv_backward_weight_##isa;             \
+        f32_##isa = *table;                                                                    \
+        f32_##isa.matmul = choir__cpu_plain_matmul_##isa;                                      \
+        f32_##isa.conv = choir__cpu_plain_conv_##isa;                                          \
+        f32_##isa.conv_backward_input = choir__cpu_plain_conv_backward_input_##isa;            \
+        f32_##isa.conv_backward_weight = choir__cpu_plain_conv_backward_weight_##isa;          \
+        table->matmul = matmul_##isa;                                                          \
+        table->conv = conv_##isa;                                                              \
+        table->conv_backward_input = conv_backward_input_##isa;                                \
+        table->conv_backward_weight = conv_backward_weight_##isa;                              \
     }
 PLAIN(baseline)
 #if defined(__x86_64__)

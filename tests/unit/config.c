@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "nn/models/config.h"
+#include "nn/models/models.h"
 #include "tensor/tensor.h"
 
 /* As published with gpt2. */

@@ -122,7 +122,7 @@ static void bad_options(void **state)
     bad("llama:window=-1", 0, "window=-1");
     bad("llama:tied=perhaps", 0, "tied=perhaps");
     bad("llama:dropout=0.1", 0, "no option 'dropout'");
-    bad("llamas", 0, "no model 'llamas'");
+    bad("llamas", 0, "unknown model 'llamas'");
 }
 
 /* --- who sees whom --- */

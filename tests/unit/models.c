@@ -30,7 +30,7 @@ static void by_name(void **state)
 
 static void wrong(void **state)
 {
-    static const char *const cases[][2] = {{"resnet5", "no model 'resnet5'"},
+    static const char *const cases[][2] = {{"resnet5", "unknown model 'resnet5'"},
         {"gpt2:heads=5,width=12", "heads=5"}, {"gpt2:legs=2", "legs"},
         {"./nowhere/config.json", "nowhere"}};
     (void)state;

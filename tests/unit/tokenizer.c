@@ -221,7 +221,7 @@ static void bad_files(void **state)
         {"[]", "is no tokenizer"},
         {"{}", "is no tokenizer"},
         {"{\"type\":7}", "is no tokenizer"},
-        {"{\"type\":\"bpe\"}", "type \"bpe\""},
+        {"{\"type\":\"bpe\"}", "type of tokenizer 'bpe'"},
         {"{\"type\":\"chars\"}", "\"vocab\" must be a list"},
         {"{\"type\":\"chars\",\"vocab\":\"abc\"}", "\"vocab\" must be a list"},
         {"{\"type\":\"chars\",\"vocab\":[]}", "\"vocab\" must be a list"},

@@ -142,34 +142,37 @@ choir_status choir__tokenizer_extend(
     return status;
 }
 
-choir_status choir__extended_from_json(
-    const char *name, json_t *root, choir_tokenizer **tokenizer)
+/* Error: format. */
+static choir_status read_added(const char *name, json_t *added, char **tokens)
 {
-    const char *base = json_string_value(json_object_get(root, "base"));
+    for (size_t i = 0; i < json_array_size(added); i++)
+        if (!(tokens[i] = (char *)json_string_value(json_array_get(added, i))))
+            return choir__error(
+                CHOIR_ERR_FORMAT, "%s: \"added\" token %zu is no text", name, i);
+    return CHOIR_OK;
+}
+
+choir_status choir__extended_from_json(
+    const char *name, json_t *root, choir_tokenizer *inner, choir_tokenizer **tokenizer)
+{
     json_t *added = json_object_get(root, "added");
     size_t count = json_array_size(added);
-    choir_tokenizer *inner;
-    if (!base || !count || count > CHOIR__MOST_TOKENS)
-        return choir__error(CHOIR_ERR_FORMAT,
+    choir_tokenizer *made = inner;
+    char **tokens = choir__alloc((count + 1) * sizeof *tokens);
+    choir_status status = CHOIR_OK;
+    if (!count || count > CHOIR__MOST_TOKENS)
+        status = choir__error(CHOIR_ERR_FORMAT,
             "%s: an extended tokenizer has a \"base\" and a list of \"added\" tokens", name);
-    choir_status status = choir__tokenizer_parse(name, base, strlen(base), &inner);
-    if (status != CHOIR_OK)
-        return status;
-    char **tokens = choir__alloc(count * sizeof *tokens);
-    for (size_t i = 0; i < count && status == CHOIR_OK; i++) {
-        tokens[i] = (char *)json_string_value(json_array_get(added, i));
-        if (!tokens[i])
-            status =
-                choir__error(CHOIR_ERR_FORMAT, "%s: \"added\" token %zu is no text", name, i);
-    }
     if (status == CHOIR_OK)
-        status = choir__tokenizer_extend(inner, tokens, (int64_t)count, tokenizer);
-    if (status == CHOIR_OK && (*tokenizer)->size != inner->size + (int64_t)count) {
+        status = read_added(name, added, tokens);
+    if (status == CHOIR_OK)
+        status = choir__tokenizer_extend(inner, tokens, (int64_t)count, &made);
+    if (status == CHOIR_OK && made->size != inner->size + (int64_t)count)
         status = choir__error(CHOIR_ERR_FORMAT, "%s: an \"added\" token is there twice", name);
-        choir_tokenizer_free(*tokenizer);
-    } else if (status != CHOIR_OK) {
-        choir_tokenizer_free(inner);
-    }
+    if (status == CHOIR_OK)
+        *tokenizer = made;
+    else
+        choir_tokenizer_free(made);
     free(tokens);
     return status;
 }

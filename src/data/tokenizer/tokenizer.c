@@ -1,19 +1,16 @@
-/* Tokenizers: text to ids and back, whatever their kind; files of them.
+/* The tokenizer object, whatever its kind: text to ids and back, and saving. Reading one of any
+ * kind is any.c's.
  *
  * Special ("added") tokens are looked for first, anywhere in the text; what lies between them
  * goes to the kind's own encode. */
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "data/tokenizer/tokenizer.h"
-
-enum { FILE_LIMIT = 64 << 20 };
 
 /* --- messages --- */
 
@@ -211,130 +208,5 @@ choir_status choir_tokenizer_save(const choir_tokenizer *t, const char *path)
             CHOIR_ERR_MEMORY, "%s: no host memory for the tokenizer's JSON", path);
     choir_status status = write_file(path, text, strlen(text));
     free(text);
-    return status;
-}
-
-static choir_status from_json(const char *name, json_t *root, choir_tokenizer **tokenizer)
-{
-    json_t *model = json_object_get(root, "model");
-    const char *type = json_string_value(json_object_get(root, "type"));
-    if (json_is_object(model))
-        return choir__hf_from_json(name, root, tokenizer);
-    if (!type)
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no tokenizer: {\"type\":\"chars\",...}, {\"type\":\"bytes\"} or a"
-            " tokenizer.json with a \"model\" is expected",
-            name);
-    if (!strcmp(type, "bytes"))
-        return choir_tokenizer_bytes(tokenizer);
-    if (!strcmp(type, "chars"))
-        return choir__chars_from_json(name, root, tokenizer);
-    if (!strcmp(type, "sentencepiece"))
-        return choir__sentencepiece_from_json(name, root, tokenizer);
-    if (!strcmp(type, "extended"))
-        return choir__extended_from_json(name, root, tokenizer);
-    return choir__error(CHOIR_ERR_FORMAT,
-        "%s: a tokenizer of type \"%s\"; \"chars\", \"bytes\", \"sentencepiece\" and \"extended\""
-        " are known",
-        name, type);
-}
-
-choir_status choir__tokenizer_parse(
-    const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer)
-{
-    /* Field 1 of a protobuf, SentencePiece's list of pieces; scores have zero bytes. */
-    if (bytes && data[0] == '\n' && memchr(data, 0, bytes))
-        return choir__sentencepiece_parse(name, data, bytes, tokenizer);
-    json_error_t why;
-    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!root)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", name, why.line, why.text);
-    choir_status status = from_json(name, root, tokenizer);
-    if (json_is_object(json_object_get(root, "model")) && status == CHOIR_OK) {
-        (*tokenizer)->source = memcpy(choir__alloc(bytes + 1), data, bytes);
-        (*tokenizer)->source_bytes = bytes;
-    }
-    json_decref(root);
-    return status;
-}
-
-static choir_status load_file(const char *path, choir_tokenizer **tokenizer)
-{
-    char *text;
-    size_t bytes;
-    choir_status status = choir__read_file(path, FILE_LIMIT, &text, &bytes);
-    if (status != CHOIR_OK)
-        return status;
-    status = choir__tokenizer_parse(path, text, bytes, tokenizer);
-    free(text);
-    return status;
-}
-
-static choir_status load_gpt2(const char *vocab, const char *merges, choir_tokenizer **out)
-{
-    char *v = NULL, *m = NULL;
-    size_t v_bytes, m_bytes;
-    choir_status status = choir__read_file(vocab, FILE_LIMIT, &v, &v_bytes);
-    if (status == CHOIR_OK)
-        status = choir__read_file(merges, FILE_LIMIT, &m, &m_bytes);
-    if (status == CHOIR_OK)
-        status = choir__gpt2_parse(vocab, v, v_bytes, merges, m, m_bytes, out);
-    free(v);
-    free(m);
-    return status;
-}
-
-static bool is_file(const char *folder, const char *name)
-{
-    struct stat s;
-    char *path = choir__format("%s/%s", folder, name);
-    bool there = stat(path, &s) == 0 && !S_ISDIR(s.st_mode);
-    free(path);
-    return there;
-}
-
-bool choir__has_tokenizer(const char *folder)
-{
-    return is_file(folder, "tokenizer.json") || is_file(folder, "tokenizer.model") ||
-           is_file(folder, "vocab.json");
-}
-
-static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
-{
-    const char *name = is_file(folder, "tokenizer.json")    ? "tokenizer.json"
-                       : is_file(folder, "vocab.json")      ? "vocab.json"
-                       : is_file(folder, "tokenizer.model") ? "tokenizer.model"
-                                                            : NULL;
-    if (!name)
-        return choir__error(CHOIR_ERR_IO,
-            "%s is a folder without a tokenizer: tokenizer.json, vocab.json with merges.txt, or"
-            " tokenizer.model is expected",
-            folder);
-    char *path = choir__format("%s/%s", folder, name);
-    choir_status status = choir_tokenizer_load(path, tokenizer);
-    free(path);
-    return status;
-}
-
-/* The path with its last part, `old`, replaced; NULL: it ends otherwise. */
-static char *sibling(const char *path, const char *old, const char *name)
-{
-    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
-    return strcmp(last, old) ? NULL : choir__format("%.*s%s", (int)(last - path), path, name);
-}
-
-choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
-{
-    struct stat s;
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        return load_folder(path, tokenizer);
-    char *merges = sibling(path, "vocab.json", "merges.txt");
-    char *vocab = sibling(path, "merges.txt", "vocab.json");
-    choir_status status = merges  ? load_gpt2(path, merges, tokenizer)
-                          : vocab ? load_gpt2(vocab, path, tokenizer)
-                                  : load_file(path, tokenizer);
-    free(merges);
-    free(vocab);
     return status;
 }

@@ -119,13 +119,29 @@ choir_status choir__tokenizer_parse(
 /* The kinds' own readers. root: the file's JSON; the caller keeps it. */
 choir_status choir__chars_from_json(
     const char *name, json_t *root, choir_tokenizer **tokenizer);
+choir_status choir__bytes_from_json(
+    const char *name, json_t *root, choir_tokenizer **tokenizer);
 choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer **tokenizer);
 choir_status choir__sentencepiece_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer);
 choir_status choir__sentencepiece_from_json(
     const char *name, json_t *root, choir_tokenizer **tokenizer);
+/* Takes `inner` over, also when it fails. */
 choir_status choir__extended_from_json(
-    const char *name, json_t *root, choir_tokenizer **tokenizer);
+    const char *name, json_t *root, choir_tokenizer *inner, choir_tokenizer **tokenizer);
+
+/* A kind in the registry. Either read makes the tokenizer of the file's JSON, or read_around
+ * makes it of that and of the inner tokenizer that stands in it under "base". */
+typedef struct choir__tokenizer_kind {
+    const char *type;
+    choir_status (*read)(const char *name, json_t *root, choir_tokenizer **tokenizer);
+    choir_status (*read_around)(
+        const char *name, json_t *root, choir_tokenizer *inner, choir_tokenizer **tokenizer);
+} choir__tokenizer_kind;
+
+/* Finds the kind of a "type"; name is the file's, for the message. Error: format. */
+choir_status choir__tokenizer_kind_find(
+    const char *name, const char *type, const choir__tokenizer_kind **kind);
 
 /* GPT-2's pair of files, already in memory. Errors: format, naming file and line or token. */
 choir_status choir__gpt2_parse(const char *vocab_name, const char *vocab, size_t vocab_bytes,

@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #ifdef CHOIR_HAVE_ONEDNN
 #include <omp.h>
@@ -137,23 +136,3 @@ choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context)
     return context->onednn;
 }
 #endif
-
-extern const choir__kernels choir__cpu_table_baseline;
-#if defined(__x86_64__)
-extern const choir__kernels choir__cpu_table_avx2, choir__cpu_table_avx512;
-#endif
-
-const choir__kernels *choir__cpu_kernels(const char *isa)
-{
-    if (!strcmp(isa, "baseline"))
-        return &choir__cpu_table_baseline;
-#if defined(__x86_64__)
-    if (!strcmp(isa, "avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &choir__cpu_table_avx2;
-    if (!strcmp(isa, "avx512") && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return &choir__cpu_table_avx512;
-#endif
-    return NULL;
-}

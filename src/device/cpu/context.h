@@ -30,9 +30,12 @@ void *choir__cpu_panel(choir__cpu_context *context, size_t bytes);
 /* The same for 16-bit operands made f32. */
 void *choir__cpu_wide(choir__cpu_context *context, size_t bytes);
 
-/* The kernel tables: the slow obvious one, and the fast one for an instruction set. */
+/* The slow, obvious kernels. */
 extern const choir__kernels choir__cpu_reference;
-const choir__kernels *choir__cpu_kernels(const char *isa); /* "baseline" "avx2" "avx512" */
+
+/* The fast kernels for an instruction set, "baseline", "avx2" or "avx512"; NULL if this machine
+ * lacks it (instruction_sets.c). */
+const choir__kernels *choir__cpu_kernels(const char *isa);
 
 /* Who multiplies matrices: "oneDNN 2.6.3", or "plain products" where it is not built in. */
 const char *choir__cpu_multiplier(void);

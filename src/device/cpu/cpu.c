@@ -3,8 +3,7 @@
  * Device i takes `threads` cores (one, unless told otherwise) from core i * threads on, around
  * the list when there are more devices than cores. A device of one core is run by whoever waits
  * for it; one of several is run by its worker alone, because OpenMP's threads belong to the
- * thread that entered it. The instruction set is chosen once: the widest the machine has, or
- * CHOIR_ISA. */
+ * thread that entered it. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -82,18 +81,6 @@ static void put_any(void *arg, void *p, size_t bytes)
 }
 
 static const choir__memory_ops memory = {.get = get_any, .put = put_any};
-
-const char *choir_cpu_isa(void)
-{
-    static const char *const widest_first[] = {"avx512", "avx2", "baseline"};
-    const char *wanted = getenv("CHOIR_ISA");
-    if (wanted && choir__cpu_kernels(wanted))
-        return wanted;
-    for (size_t i = 0; i < CHOIR_COUNT(widest_first); i++)
-        if (choir__cpu_kernels(widest_first[i]))
-            return widest_first[i];
-    return "baseline";
-}
 
 static void cores_of(int index, int threads, int own[CPU_SETSIZE])
 {

@@ -7,7 +7,6 @@
  * GFLOP/s of one core), so they are not used; AMX's tiles are, and so are AMD's, which take
  * half (475 and 233). There are none of f16. The rule is of the processor's kind alone, no
  * measurement, and part of a device's signature: ranks that would differ refuse each other. */
-#include <choir/device.h>
 #include "device/cpu/half.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
@@ -34,14 +33,9 @@ bool choir__half_products(choir_dtype dtype)
 }
 #endif
 
-static const choir__kernels *kernels(void)
-{
-    return choir__cpu_kernels(choir_cpu_isa());
-}
-
-/* rows x cols elements; x's and y's rows lie x_row, y_row elements apart. */
-static void convert(void *y, choir_dtype to, int64_t y_row, const void *x, choir_dtype from,
-    int64_t x_row, int64_t rows, int64_t cols)
+/* Copies rows x cols elements; rows of x are x_row elements apart, those of y y_row. */
+static void convert(const choir__kernels *f32, void *y, choir_dtype to, int64_t y_row,
+    const void *x, choir_dtype from, int64_t x_row, int64_t rows, int64_t cols)
 {
     choir__k_copy args = {.y = {y, {y_row, 1}},
         .x = {(void *)x, {x_row, 1}},
@@ -50,7 +44,7 @@ static void convert(void *y, choir_dtype to, int64_t y_row, const void *x, choir
         .y_dtype = to,
         .x_dtype = from};
     if (rows > 0 && cols > 0)
-        kernels()->copy(&args);
+        f32->copy(&args);
 }
 
 static const char *at_half(const void *p, int64_t element)
@@ -60,17 +54,18 @@ static const char *at_half(const void *p, int64_t element)
 
 /* --- matrix products --- */
 
-/* A matrix's part of rows x cols as f32 at p, lying the same way round; its strides. */
-static void widen_part(float *p, const void *x, choir_dtype dtype, int64_t row, int64_t col,
-    int64_t rows, int64_t cols, int64_t *p_row, int64_t *p_col)
+/* Writes a matrix's part of rows x cols as f32 to p, in the same order, and tells its strides.
+ */
+static void widen_part(const choir__kernels *f32, float *p, const void *x, choir_dtype dtype,
+    int64_t row, int64_t col, int64_t rows, int64_t cols, int64_t *p_row, int64_t *p_col)
 {
     bool by_rows = col == 1;
     *p_row = by_rows ? cols : 1;
     *p_col = by_rows ? 1 : rows;
     if (by_rows)
-        convert(p, CHOIR_F32, cols, x, dtype, row, rows, cols);
+        convert(f32, p, CHOIR_F32, cols, x, dtype, row, rows, cols);
     else
-        convert(p, CHOIR_F32, rows, x, dtype, col, cols, rows);
+        convert(f32, p, CHOIR_F32, rows, x, dtype, col, cols, rows);
 }
 
 /* As many rows of `length` as a panel holds, a multiple of 16. */
@@ -81,6 +76,7 @@ static int64_t panel_rows(int64_t count, int64_t length)
 }
 
 struct panels {
+    const choir__kernels *f32;
     float *a, *b, *c;
     int64_t m, n; /* at most */
 };
@@ -95,12 +91,12 @@ static void multiply(const choir__k_matmul *k, choir__k_matmul *part, const stru
     part->c = direct ? (float *)k->c + at : p->c;
     part->c_row = direct ? k->c_row : part->n;
     if (!direct && k->accumulate)
-        convert(
-            p->c, CHOIR_F32, part->n, at_half(k->c, at), k->dtype, k->c_row, part->m, part->n);
-    kernels()->matmul(part);
+        convert(p->f32, p->c, CHOIR_F32, part->n, at_half(k->c, at), k->dtype, k->c_row,
+            part->m, part->n);
+    p->f32->matmul(part);
     if (!direct)
-        convert((char *)k->c + at * 2, k->dtype, k->c_row, p->c, CHOIR_F32, part->n, part->m,
-            part->n);
+        convert(p->f32, (char *)k->c + at * 2, k->dtype, k->c_row, p->c, CHOIR_F32, part->n,
+            part->m, part->n);
 }
 
 /* One matrix of the batch. */
@@ -115,21 +111,21 @@ static void multiply_panels(const choir__k_matmul *k, const struct panels *p)
         .dtype = CHOIR_F32};
     for (int64_t j = 0; j < k->n; j += p->n) {
         part.n = choir__min(p->n, k->n - j);
-        widen_part(p->b, at_half(k->b, j * k->b_col), k->dtype, k->b_row, k->b_col, k->k,
-            part.n, &part.b_row, &part.b_col);
+        widen_part(p->f32, p->b, at_half(k->b, j * k->b_col), k->dtype, k->b_row, k->b_col,
+            k->k, part.n, &part.b_row, &part.b_col);
         for (int64_t i = 0; i < k->m; i += p->m) {
             part.m = choir__min(p->m, k->m - i);
             if (j == 0 || p->m < k->m) /* else it is there */
-                widen_part(p->a, at_half(k->a, i * k->a_row), k->dtype, k->a_row, k->a_col,
-                    part.m, k->k, &part.a_row, &part.a_col);
+                widen_part(p->f32, p->a, at_half(k->a, i * k->a_row), k->dtype, k->a_row,
+                    k->a_col, part.m, k->k, &part.a_row, &part.a_col);
             multiply(k, &part, p, i, j);
         }
     }
 }
 
-void choir__half_matmul(const choir__k_matmul *k)
+void choir__half_matmul(const choir__kernels *f32, const choir__k_matmul *k)
 {
-    struct panels p = {.m = panel_rows(k->m, k->k), .n = panel_rows(k->n, k->k)};
+    struct panels p = {.f32 = f32, .m = panel_rows(k->m, k->k), .n = panel_rows(k->n, k->k)};
     size_t a = (size_t)(p.m * k->k + 15) & ~(size_t)15,
            b = (size_t)(k->k * p.n + 15) & ~(size_t)15;
     size_t floats = a + b + (k->wide ? 0 : (size_t)(p.m * p.n));
@@ -171,41 +167,44 @@ static struct images images_of(const choir__conv_shape *s, int64_t more)
     return g;
 }
 
-static void widen(float *y, const void *x, choir_dtype dtype, int64_t n)
+static void widen(
+    const choir__kernels *f32, float *y, const void *x, choir_dtype dtype, int64_t n)
 {
-    convert(y, CHOIR_F32, n, x, dtype, n, 1, n);
+    convert(f32, y, CHOIR_F32, n, x, dtype, n, 1, n);
 }
 
-static void narrow(void *y, choir_dtype dtype, const float *x, int64_t n)
+static void narrow(
+    const choir__kernels *f32, void *y, choir_dtype dtype, const float *x, int64_t n)
 {
-    convert(y, dtype, n, x, CHOIR_F32, n, 1, n);
+    convert(f32, y, dtype, n, x, CHOIR_F32, n, 1, n);
 }
 
-void choir__half_conv(const choir__k_conv *k)
+void choir__half_conv(const choir__kernels *f32, const choir__k_conv *k)
 {
     struct images g = images_of(&k->s, 0);
     choir__k_conv part = *k;
     part.x = g.x, part.w = g.w, part.y = g.y, part.dtype = CHOIR_F32;
-    widen(g.w, k->w, k->dtype, g.w_count);
+    widen(f32, g.w, k->w, k->dtype, g.w_count);
     for (int64_t n = 0; n < k->s.n; n += g.n) {
         part.s.n = choir__min(g.n, k->s.n - n);
-        widen(g.x, at_half(k->x, n * g.x_each), k->dtype, part.s.n * g.x_each);
-        kernels()->conv(&part);
-        narrow((char *)k->y + n * g.y_each * 2, k->dtype, g.y, part.s.n * g.y_each);
+        widen(f32, g.x, at_half(k->x, n * g.x_each), k->dtype, part.s.n * g.x_each);
+        f32->conv(&part);
+        narrow(f32, (char *)k->y + n * g.y_each * 2, k->dtype, g.y, part.s.n * g.y_each);
     }
 }
 
-void choir__half_conv_backward_input(const choir__k_conv_backward_input *k)
+void choir__half_conv_backward_input(
+    const choir__kernels *f32, const choir__k_conv_backward_input *k)
 {
     struct images g = images_of(&k->s, 0);
     choir__k_conv_backward_input part = *k;
     part.gx = g.x, part.w = g.w, part.gy = g.y, part.dtype = CHOIR_F32;
-    widen(g.w, k->w, k->dtype, g.w_count);
+    widen(f32, g.w, k->w, k->dtype, g.w_count);
     for (int64_t n = 0; n < k->s.n; n += g.n) {
         part.s.n = choir__min(g.n, k->s.n - n);
-        widen(g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
-        kernels()->conv_backward_input(&part);
-        narrow((char *)k->gx + n * g.x_each * 2, k->dtype, g.x, part.s.n * g.x_each);
+        widen(f32, g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
+        f32->conv_backward_input(&part);
+        narrow(f32, (char *)k->gx + n * g.x_each * 2, k->dtype, g.x, part.s.n * g.x_each);
     }
 }
 
@@ -216,7 +215,8 @@ static void add_to(float *y, const float *x, int64_t n)
 }
 
 /* The images' gradients are added in order. */
-void choir__half_conv_backward_weight(const choir__k_conv_backward_weight *k)
+void choir__half_conv_backward_weight(
+    const choir__kernels *f32, const choir__k_conv_backward_weight *k)
 {
     struct images g = images_of(&k->s, k->s.o);
     float *bias = g.y + ((g.n * g.y_each + 15) & ~(int64_t)15);
@@ -224,11 +224,11 @@ void choir__half_conv_backward_weight(const choir__k_conv_backward_weight *k)
     part.x = g.x, part.gy = g.y, part.dtype = CHOIR_F32;
     for (int64_t n = 0; n < k->s.n; n += g.n) {
         part.s.n = choir__min(g.n, k->s.n - n);
-        widen(g.x, at_half(k->x, n * g.x_each), k->dtype, part.s.n * g.x_each);
-        widen(g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
+        widen(f32, g.x, at_half(k->x, n * g.x_each), k->dtype, part.s.n * g.x_each);
+        widen(f32, g.y, at_half(k->gy, n * g.y_each), k->dtype, part.s.n * g.y_each);
         if (n > 0)
             part.gw = g.w, part.gbias = k->gbias ? bias : NULL;
-        kernels()->conv_backward_weight(&part);
+        f32->conv_backward_weight(&part);
         if (n > 0)
             add_to(k->gw, g.w, g.w_count);
         if (n > 0 && k->gbias)

@@ -7,9 +7,12 @@
 /* Whether such operands are multiplied faster than f32 here, by oneDNN. */
 bool choir__half_products(choir_dtype dtype);
 
-void choir__half_matmul(const choir__k_matmul *k);
-void choir__half_conv(const choir__k_conv *k);
-void choir__half_conv_backward_input(const choir__k_conv_backward_input *k);
-void choir__half_conv_backward_weight(const choir__k_conv_backward_weight *k);
+/* The kernels on 16-bit operands. f32: the table's copy, and its products of f32 operands. */
+void choir__half_matmul(const choir__kernels *f32, const choir__k_matmul *k);
+void choir__half_conv(const choir__kernels *f32, const choir__k_conv *k);
+void choir__half_conv_backward_input(
+    const choir__kernels *f32, const choir__k_conv_backward_input *k);
+void choir__half_conv_backward_weight(
+    const choir__kernels *f32, const choir__k_conv_backward_weight *k);
 
 #endif

@@ -1,7 +1,7 @@
 /* Numbers that depend on a key and a place alone: the CPU's, bit for bit.
  *
  * Uniform numbers and dropout's masks are exact arithmetic. The normal distribution goes
- * through the polynomials of cpu/isa/math.h and random.c, operation by operation: this file is
+ * through the polynomials of cpu/isa/vector_math.h and random.c, operation by operation: this file is
  * compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread draws one
  * block of Philox: four numbers. */
 #include "base/rng.h"
@@ -52,7 +52,7 @@ static bool fours_lie_well(choir_dtype dtype, const void *p)
 
 /* --- normal numbers --- */
 
-/* log x of a normal number x > 0 (cpu/isa/math.h has where the polynomial is from). */
+/* log x of a normal number x > 0 (cpu/isa/vector_math.h has where the polynomial is from). */
 __device__ inline float log_of_unit(float x)
 {
     uint32_t bits = __float_as_uint(x);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/options.h"
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 #include "nn/module.h"
 
 struct sizes {

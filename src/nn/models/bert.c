@@ -11,7 +11,7 @@
 
 #include "base/options.h"
 #include "nn/models/bert.h"
-#include "nn/models/config.h"
+#include "nn/models/published.h"
 
 enum { MAX_LAYERS = 256, MAX_IN = 3 };
 

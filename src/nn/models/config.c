@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "nn/models/models.h"
+
 enum { JSON_LIMIT = 16 << 20 };
 
 /* Keys that any published model may have and that change nothing about it: book-keeping of the
@@ -37,80 +39,6 @@ static const choir__config_key common[] = {
     {NULL},
 };
 
-/* --- what the models' functions use, too --- */
-
-static void append(char **text, const char *separator, const char *more)
-{
-    char *longer = choir__format("%s%s%s", *text, **text ? separator : "", more);
-    free(*text);
-    *text = longer;
-}
-
-void choir__config_set(choir__config *c, const char *option, const char *format, ...)
-{
-    char value[128];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    va_end(args);
-    char *pair = choir__format("%s=%s", option, value);
-    append(&c->text, ",", pair);
-    free(pair);
-}
-
-void choir__config_note(choir__config *c, const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    append(&c->notes, "\n", line);
-}
-
-int64_t choir__config_int(const choir__config *c, const char *key, int64_t other)
-{
-    const json_t *value = json_object_get(c->root, key);
-    return json_is_integer(value) ? json_integer_value(value) : other;
-}
-
-/* A value as it stands in the file, cut to what a message holds; the caller frees it. */
-static char *spelled(const json_t *value)
-{
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (text && strlen(text) > 60)
-        memcpy(text + 56, "...", 4);
-    return text ? text : choir__strdup("?");
-}
-
-choir_status choir__config_bad(const choir__config *c, const char *key, const char *format, ...)
-{
-    char why[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
-    char *value = spelled(json_object_get(c->root, key));
-    choir_status status =
-        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s; %s", c->path, key, value, why);
-    free(value);
-    return status;
-}
-
-char *choir__config_option(const char *text, const char *option)
-{
-    size_t length = strlen(option);
-    const char *at = strchr(text, ':');
-    while (at && *at) {
-        at++;
-        size_t pair = strcspn(at, ",");
-        if (pair > length && !strncmp(at, option, length) && at[length] == '=')
-            return choir__format("%.*s", (int)(pair - length - 1), at + length + 1);
-        at += pair;
-    }
-    return NULL;
-}
-
 /* --- one key --- */
 
 static bool among(const char *const *list, const char *word)
@@ -138,7 +66,7 @@ static char *plain(const json_t *value)
         return choir__strdup(json_string_value(value));
     if (json_is_real(value))
         return choir__format("%.15g", json_real_value(value));
-    return spelled(value);
+    return choir__config_spelled(value);
 }
 
 static bool same_value(const char *values, const json_t *value)
@@ -192,7 +120,7 @@ static choir_status read_row(
         return CHOIR_OK;
     if (!row->note)
         return choir__config_bad(c, row->key, "this model is built with %s alone", row->values);
-    char *text = spelled(value);
+    char *text = choir__config_spelled(value);
     choir__config_note(c, "%s: key '%s' is %s: %s", c->path, row->key, text, row->note);
     free(text);
     return CHOIR_OK;
@@ -222,7 +150,7 @@ static choir_status read_keys(choir__config *c, const choir__published *p)
         if (row)
             status = read_row(c, row, value);
         else if (!among(inert, key) && !among(p->inert, key))
-            append(&unknown, ", ", key);
+            choir__config_append(&unknown, ", ", key);
         if (status != CHOIR_OK)
             break;
     }
@@ -247,7 +175,7 @@ static choir_status check_architecture(const choir__config *c, const choir__publ
         return CHOIR_OK;
     char *names = choir__strdup("");
     for (int i = 0; p->architectures[i]; i++)
-        append(&names, ", ", p->architectures[i]);
+        choir__config_append(&names, ", ", p->architectures[i]);
     choir_status status =
         choir__config_bad(c, "architectures", "of this kind there are %s", names);
     free(names);
@@ -260,12 +188,13 @@ static choir_status find_model(const choir__config *c, const choir__model_spec *
     char *types = choir__strdup("");
     choir_status status = CHOIR_OK;
     *spec = NULL;
-    for (int i = 0; choir__models[i]; i++) {
-        const choir__published *p = choir__models[i]->published;
+    const choir__model_spec *model;
+    for (size_t i = 0; (model = choir__model_at(i)); i++) {
+        const choir__published *p = model->published;
         if (p && p->type)
-            append(&types, ", ", p->type);
+            choir__config_append(&types, ", ", p->type);
         if (p && p->type && json_is_string(type) && !strcmp(p->type, json_string_value(type)))
-            *spec = choir__models[i];
+            *spec = model;
     }
     if (!type)
         status = choir__error(CHOIR_ERR_FORMAT,
@@ -418,6 +347,6 @@ char *choir__config_json(const char *text)
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
-    append(&json, "\n", "");
+    choir__config_append(&json, "\n", "");
     return json;
 }

@@ -10,7 +10,7 @@
 #include "base/options.h"
 #include "nn/models/donut.h"
 #include "nn/models/mbart.h"
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 #include "nn/models/swin.h"
 #include "nn/module.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/models/config.h"
+#include "nn/models/published.h"
 #include "nn/models/donut.h"
 
 /* --- reading --- */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/options.h"
-#include "nn/models/config.h"
+#include "nn/models/published.h"
 #include "nn/module.h"
 
 enum { MAX_LAYERS = 256 };

@@ -2,7 +2,7 @@
 #ifndef CHOIR_LLAMA_H
 #define CHOIR_LLAMA_H
 
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 
 enum { CHOIR__LLAMA_LAYERS = 256 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/models/config.h"
+#include "nn/models/published.h"
 #include "nn/models/llama.h"
 
 /* What both have; the rows before them differ in what an absent key means. */

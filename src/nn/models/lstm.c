@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 #include "nn/module.h"
 
 struct sizes {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 #include "nn/module.h"
 
 enum { STAGES = 4, MAX_BLOCKS = 64 };

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/options.h"
-#include "nn/models/models.h"
+#include "nn/models/spec.h"
 #include "nn/module.h"
 
 /* --- toy: linear(in, hidden), relu, linear(hidden, out), mean squared error --- */

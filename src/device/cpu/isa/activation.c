@@ -1,6 +1,6 @@
 /* Functions of one element, forward and backward. Each op is one small function on a vector;
  * `map` inlines it into the loop. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 
 /* tanh GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); these are 2 sqrt(2/pi), and
  * that times 0.044715. Beyond x = +-10, where exp(-2u) would leave the floats, nothing

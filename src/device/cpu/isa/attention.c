@@ -9,7 +9,7 @@
  * and a causal block leaves out the keys after its last query. Heads lie strided in their
  * tensors (a row of q is followed by the other heads'), which oneDNN's products dislike, so
  * a head is first copied to rows without gaps: a fifth of the time that this saves. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 
 enum { QUERIES = 128, SCORES = 1 << 17 }; /* at most, in a block */
 

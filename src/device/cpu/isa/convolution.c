@@ -8,7 +8,6 @@
  * and a gradient of rows is folded back: added to the pixels it came from. A 1x1 window that
  * moves by 1 needs no unfolding. Blocks are as many rows as stay in the cache; their sums are
  * continued in order, so results do not depend on the blocks. */
-#include "device/cpu/half.h"
 #include "device/cpu/isa/isa.h"
 
 enum { ROWS_BYTES = 1 << 20 };
@@ -113,17 +112,8 @@ static void product(choir__k_matmul k)
     KERNEL(plain_matmul)(&k);
 }
 
-static bool half(choir_dtype dtype)
-{
-    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
-}
-
 void KERNEL(plain_conv)(const choir__k_conv *k)
 {
-    if (half(k->dtype)) {
-        choir__half_conv(k);
-        return;
-    }
     F32_ONLY(conv, k);
     block b = first_block(&k->s);
     for (bool more = b.pixels > 0; more; more = next_block(&b)) {
@@ -146,10 +136,6 @@ void KERNEL(plain_conv)(const choir__k_conv *k)
 
 void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
 {
-    if (half(k->dtype)) {
-        choir__half_conv_backward_input(k);
-        return;
-    }
     F32_ONLY(conv_backward_input, k);
     const shape *s = &k->s;
     block b = first_block(s);
@@ -173,10 +159,6 @@ void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
 
 void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
 {
-    if (half(k->dtype)) {
-        choir__half_conv_backward_weight(k);
-        return;
-    }
     F32_ONLY(conv_backward_weight, k);
     const shape *s = &k->s;
     block b = first_block(s);

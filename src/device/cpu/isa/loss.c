@@ -1,6 +1,6 @@
 /* Cross entropy and negative log likelihood. A row's loss is f32; rows are added in order in
  * f64. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
 /* True when the row counts; *failed is set, and the queue failed, by a target that names no

@@ -1,5 +1,5 @@
 /* Losses of pairs, element by element. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
 /* log(1 + z), z > -1: what u = 1 + z lost is made up for by z / (u - 1) (Kahan). */

@@ -1,6 +1,6 @@
 /* Scores that ranks have in parts: targets of the whole as a part's, and statistics of the
  * parts put together. Parts are added in order, rows in order in f64. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
 void KERNEL(part_targets)(const choir__k_part_targets *k)

@@ -5,7 +5,6 @@
  * panels of TALL rows, B in panels of BROAD columns, zeros beyond the edges. An element's sum
  * runs over k in order, a product and an addition a term, whatever the blocks: so the bits are
  * those of every instruction set, and those of a sum written out. One thread does it all. */
-#include "device/cpu/half.h"
 #include "device/cpu/isa/isa.h"
 
 enum { TALL = 6, VECTORS = 2, BROAD = VECTORS * W };
@@ -109,10 +108,6 @@ static void multiply(const choir__k_matmul *k, const float *a, const float *b, f
 
 void KERNEL(plain_matmul)(const choir__k_matmul *k)
 {
-    if (k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16) {
-        choir__half_matmul(k);
-        return;
-    }
     F32_ONLY(matmul, k);
     for (int64_t i = 0; i < k->batch0; i++)
         for (int64_t j = 0; j < k->batch1; j++)

@@ -6,7 +6,7 @@
  * A step's product is small and all of them have one matrix, which is packed once; its sum goes
  * straight onto X_t. All that happens to a gate between two products is done in registers: a
  * step reads and writes its gates once. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 #include "device/cpu/isa/packed.h"
 
 /* Where one sample's row of one step lies, forward and backward. */

@@ -1,5 +1,5 @@
 /* Softmax and its gradient, row by row. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 
 INLINE void forward(const float *x, float *y, int64_t n, bool log)
 {

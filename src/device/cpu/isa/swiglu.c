@@ -1,5 +1,5 @@
 /* SwiGLU: one operand gates the other, element by element. */
-#include "device/cpu/isa/math.h"
+#include "device/cpu/isa/vector_math.h"
 
 void KERNEL(swiglu)(const choir__k_swiglu *k)
 {

@@ -12,7 +12,6 @@
  * weights leave the cache; with fewer, or images of few tiles, the transforms cost more than
  * they save. Results are off by about 1e-6 of their norm, where the direct one's are by 6e-7;
  * the weights' gradient by 5e-7, not 1e-7. */
-#include "device/cpu/half.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
@@ -267,17 +266,8 @@ static bool offered(choir_dtype dtype)
     return dtype == CHOIR_F32 || dtype == CHOIR_BF16;
 }
 
-static bool through_f32(choir_dtype dtype)
-{
-    return (dtype == CHOIR_BF16 || dtype == CHOIR_F16) && !choir__half_products(dtype);
-}
-
 void choir__onednn_conv(const choir__k_conv *k)
 {
-    if (through_f32(k->dtype)) {
-        choir__half_conv(k);
-        return;
-    }
     if (choir__onednn_conv_product(k))
         return;
     problem p = problem_of(FORWARD, k->dtype, &k->s, k->bias != NULL);
@@ -288,10 +278,6 @@ void choir__onednn_conv(const choir__k_conv *k)
 
 void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 {
-    if (through_f32(k->dtype)) {
-        choir__half_conv_backward_input(k);
-        return;
-    }
     if (choir__onednn_conv_product_input(k))
         return;
     problem p = problem_of(BACKWARD_INPUT, k->dtype, &k->s, false);
@@ -302,10 +288,6 @@ void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 
 void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *k)
 {
-    if (through_f32(k->dtype)) {
-        choir__half_conv_backward_weight(k);
-        return;
-    }
     if (choir__onednn_conv_product_weight(k))
         return;
     problem p = problem_of(BACKWARD_WEIGHT, k->dtype, &k->s, k->gbias != NULL);

@@ -222,16 +222,14 @@ static void run_panels(const choir__k_matmul *k)
 
 void choir__onednn_matmul(const choir__k_matmul *k)
 {
-    bool half = k->dtype == CHOIR_BF16 || k->dtype == CHOIR_F16;
-    if ((k->dtype != CHOIR_F32 && !half) || k->k == 0) {
+    bool offered = k->dtype == CHOIR_F32 || choir__half_products(k->dtype);
+    if (!offered || k->k == 0) {
         choir__cpu_reference.matmul(k);
         return;
     }
     if (k->batch0 == 0 || k->batch1 == 0 || k->m == 0 || k->n == 0)
         return;
-    if (half && !choir__half_products(k->dtype))
-        choir__half_matmul(k);
-    else if (rows_collide(k))
+    if (rows_collide(k))
         run_panels(k);
     else
         run(k);

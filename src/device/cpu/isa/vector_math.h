@@ -3,8 +3,8 @@
  * denormals come out as in C. Polynomials are summed in pairs (Estrin): a short chain is what
  * keeps the units busy. Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd
  * ed., 6.2) for erfc. */
-#ifndef CHOIR_ISA_MATH_H
-#define CHOIR_ISA_MATH_H
+#ifndef CHOIR_ISA_VECTOR_MATH_H
+#define CHOIR_ISA_VECTOR_MATH_H
 
 #include "device/cpu/isa/isa.h"
 

@@ -1,0 +1,60 @@
+/* The registry of instruction sets, widest first: each has a kernel table, and says whether
+ * this machine has it. */
+#include <stdlib.h>
+
+#include <choir/device.h>
+#include "base/named.h"
+#include "device/cpu/context.h"
+
+extern const choir__kernels choir__cpu_table_baseline;
+
+static bool has_baseline(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+extern const choir__kernels choir__cpu_table_avx2, choir__cpu_table_avx512;
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+static const struct {
+    const char *name;
+    const choir__kernels *kernels;
+    bool (*is_here)(void);
+} sets[] = {
+#if defined(__x86_64__)
+    {"avx512", &choir__cpu_table_avx512, has_avx512},
+    {"avx2", &choir__cpu_table_avx2, has_avx2},
+#endif
+    {"baseline", &choir__cpu_table_baseline, has_baseline},
+};
+
+static const choir__name_table names = CHOIR__NAME_TABLE(sets);
+
+const choir__kernels *choir__cpu_kernels(const char *isa)
+{
+    int at = choir__find_named(&names, isa);
+    return at >= 0 && sets[at].is_here() ? sets[at].kernels : NULL;
+}
+
+const char *choir_cpu_isa(void)
+{
+    const char *wanted = getenv("CHOIR_ISA");
+    if (wanted && choir__cpu_kernels(wanted))
+        return wanted;
+    size_t widest = 0;
+    while (!sets[widest].is_here())
+        widest++;
+    return sets[widest].name;
+}

@@ -1,0 +1,42 @@
+/* What the models share: the data that classifiers take, and ids of positions. */
+#include "nn/models/spec.h"
+
+#include "tensor/launch.h"
+#include "tensor/scope.h"
+
+choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes)
+{
+    if (classes && info->classes > classes)
+        return choir__error(CHOIR_ERR_ARGUMENT, "model %s has %lld classes, the data %lld",
+            model, (long long)classes, (long long)info->classes);
+    if (classes)
+        info->classes = classes;
+    if (!info->classes)
+        info->classes = 10;
+    info->task = CHOIR__CLASSIFICATION;
+    info->items = 1;
+    return CHOIR_OK;
+}
+
+choir_status choir__model_images(
+    const char *model, choir__model_info *info, int64_t channels, int64_t size, int64_t least)
+{
+    if (!info->input.ndim)
+        info->input = choir_dims(channels, size, size);
+    if (info->input.ndim == 3 && info->input.dim[1] >= least && info->input.dim[2] >= least)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "model %s wants images of at least %lld x %lld, not samples of %s", model,
+        (long long)least, (long long)least, choir__shape_text(info->input));
+}
+
+choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)
+{
+    int64_t *ids = choir__arena_get(&scope->arena, (size_t)t * sizeof *ids);
+    for (int64_t i = 0; i < t; i++)
+        ids[i] = i;
+    choir_tensor *x = choir__tensor_new(scope, scope->device, CHOIR_I64, choir_dims(t));
+    if (!x->poisoned)
+        choir__launch_upload(scope->device, choir__data(x), ids, (size_t)t * sizeof *ids);
+    return x;
+}

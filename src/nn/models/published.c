@@ -1,0 +1,78 @@
+/* What the models' tables of published keys share: values of a config.json, and complaints
+ * about them. See published.h. */
+#include "nn/models/published.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void choir__config_append(char **text, const char *separator, const char *more)
+{
+    char *longer = choir__format("%s%s%s", *text, **text ? separator : "", more);
+    free(*text);
+    *text = longer;
+}
+
+void choir__config_set(choir__config *c, const char *option, const char *format, ...)
+{
+    char value[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    char *pair = choir__format("%s=%s", option, value);
+    choir__config_append(&c->text, ",", pair);
+    free(pair);
+}
+
+void choir__config_note(choir__config *c, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    choir__config_append(&c->notes, "\n", line);
+}
+
+int64_t choir__config_int(const choir__config *c, const char *key, int64_t other)
+{
+    const json_t *value = json_object_get(c->root, key);
+    return json_is_integer(value) ? json_integer_value(value) : other;
+}
+
+char *choir__config_spelled(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (text && strlen(text) > 60)
+        memcpy(text + 56, "...", 4);
+    return text ? text : choir__strdup("?");
+}
+
+choir_status choir__config_bad(const choir__config *c, const char *key, const char *format, ...)
+{
+    char why[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    char *value = choir__config_spelled(json_object_get(c->root, key));
+    choir_status status =
+        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s; %s", c->path, key, value, why);
+    free(value);
+    return status;
+}
+
+char *choir__config_option(const char *text, const char *option)
+{
+    size_t length = strlen(option);
+    const char *at = strchr(text, ':');
+    while (at && *at) {
+        at++;
+        size_t pair = strcspn(at, ",");
+        if (pair > length && !strncmp(at, option, length) && at[length] == '=')
+            return choir__format("%.*s", (int)(pair - length - 1), at + length + 1);
+        at += pair;
+    }
+    return NULL;
+}

@@ -1,0 +1,41 @@
+/* What a task makes of a micro-batch: the inputs of a model's forward, and its loss. */
+#include "nn/models/spec.h"
+
+/* Each token is predicted from those before it: start, and the target (B, T) but its last. */
+static choir_tensor *moved_on(choir_tensor *target, int64_t start)
+{
+    int64_t b = choir_tensor_size(target, 0), t = choir_tensor_size(target, 1);
+    choir_tensor *parts[2] = {
+        choir_full(choir_tensor_scope(target), CHOIR_I64, choir_dims(b, 1), (double)start),
+        choir_narrow(target, 1, 0, t - 1)};
+    return choir_cat(parts, 2, 1);
+}
+
+int choir__model_inputs(
+    const choir__model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2])
+{
+    in[0] = x;
+    if (info->task != CHOIR__IMAGE_TO_TEXT)
+        return 1;
+    in[1] = moved_on(y, info->start);
+    return 2;
+}
+
+choir_tensor *choir__model_forward(
+    const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
+{
+    choir_tensor *in[2];
+    return choir__model_inputs(info, x, y, in) == 2 ? choir_forward(module, in[0], in[1])
+                                                    : choir_forward(module, in[0]);
+}
+
+choir_tensor *choir__model_loss(
+    const choir__model_info *info, choir_tensor *out, choir_tensor *y)
+{
+    choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
+    opts.ignore_index = info->pad;
+    if (info->task == CHOIR__IMAGE_TO_TEXT)
+        return choir_cross_entropy_with(out, y, opts);
+    return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)
+                                           : choir_cross_entropy(out, y);
+}
