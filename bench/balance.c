@@ -1,12 +1,12 @@
-/* Peak memory a device of a model with a large vocabulary, under DataParallel: outputs gathered
- * on the first device; left where they are; and with a smaller share of the batch on the first,
- * which has the optimizer's state besides.
+/* Measures the peak memory per device of a model with a large vocabulary, under DataParallel:
+ * with outputs gathered on the first device, with outputs left on their devices, and with a
+ * smaller share of the batch for the first device, which also stores the optimizer's state.
  *
  *     choir_bench_balance [DEVICES [BATCH [MODEL]]]
  *
- * The weights follow from what was measured: with w_d the share of device d and a the memory
- * that a whole batch needs on its way, peaks are level where w_d has moved by (mean peak -
- * peak_d) / a. Blocks of memory come in classes of size, so it may take a second round. */
+ * The weights follow from the measured figures: with w_d the share of device d and a the
+ * memory that a whole batch needs, peaks are level when w_d has moved by (mean peak - peak_d)
+ * / a. The allocator has classes of size, so a second round may be necessary. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static figures measure(const job *j, bool balanced, const double *weights)
     return f;
 }
 
-/* By how much the first device's peak is above the highest of the others. */
+/* Returns how far the first device's peak is above the highest of the others. */
 static double lead(const job *j, const figures *f)
 {
     double most = 0;

@@ -1,11 +1,11 @@
-/* How fast checkpoints are written beside the disk's own rate, and what an asynchronous one
- * costs the steps beside it.
+/* Measures the rate of writing checkpoints, relative to the disk's own rate, and the cost of
+ * an asynchronous save for the steps that run meanwhile.
  *
  *   choir_bench_checkpoint FOLDER [RANKS] [MODEL] [ROUNDS]
  *
- * In turn, in each round: as many bytes as a checkpoint has, written by one process in blocks
- * of 16 MiB and synced once at the end, as `dd conv=fsync` does; a save, by all ranks; and, of
- * steps, some without a save and those beside an asynchronous one. */
+ * Each round runs, in turn: one process that writes as many bytes as a checkpoint has, in
+ * blocks of 16 MiB, synced once at the end, as `dd conv=fsync` does; a save by all ranks; some
+ * steps without a save; and some steps during an asynchronous one. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static choir_checkpoint *open_folder(const job *j, const char *folder, bool asyn
     return c;
 }
 
-/* Steps without a save, then those that begin while one is under way; the copy apart. */
+/* Times steps without a save, then steps that begin during one; the copy is timed apart. */
 static void beside(job *j, choir_checkpoint *async, double *plain, double *copy, double *slow)
 {
     double steps[MOST], waited;

@@ -2,13 +2,14 @@
  *
  *     choir_bench_conv [--batch 8] [--isa avx512] [--filter "3x3"] [--rounds 5] [--cold 1]
  *
- * Every distinct convolution (at 224 x 224; `count` says how often the network has it) in its
- * three passes, with the rate beside that of a 1024^3 matrix product measured between the runs;
- * then batch norm, pooling and AdamW beside a memcpy. The sum is what a step would take if it
- * were these kernels alone. FLOPs are 2 a multiply-add; the first convolution has no backward
- * input. Times are the thread's CPU time, the least of the rounds: other load on the machine
- * then matters little, and what matters strikes the yardstick too. Operands are where the last
- * call left them; with --cold 1 in memory, beyond all caches: a real step is in between. */
+ * It runs every distinct convolution (at 224 x 224; `count` is its number in the network) in
+ * its three passes, and prints the rate next to that of a 1024^3 matrix product measured
+ * between the runs; then batch norm, pooling and AdamW next to a memcpy. The sum is the
+ * duration of a step that consists of these kernels alone. FLOPs are 2 per multiply-add; the
+ * first convolution has no backward input. Times are the thread's CPU time, the minimum of the
+ * rounds, so that other load on the machine matters little and affects the yardstick equally.
+ * Operands stay in the caches as the last call left them; with --cold 1 they are in memory,
+ * beyond all caches. A real step is between the two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "device/cpu/context.h"
 
 typedef struct layer {
-    int count, kernel, stride, in, c, o; /* in: pixels a side */
+    int count, kernel, stride, in, c, o; /* in: pixels per side */
 } layer;
 
 static const layer layers[] = {
@@ -47,7 +48,7 @@ static const layer layers[] = {
     {2, 3, 1, 7, 512, 512},
 };
 
-/* Batch norms by the pixels a side and the channels of their convolutions' outputs. */
+/* Batch norms, by the pixels per side and the channels of their convolutions' outputs. */
 static const struct {
     int relu, merged, plain, side, c;
 } norms[] = {
@@ -257,7 +258,7 @@ static void bench_layer(const layer *l, int64_t batch)
     free_to(mark);
 }
 
-/* A line for what is bound by memory: the bytes that must move, and memcpy's rate. */
+/* Prints a line for a memory-bound kernel: the bytes that must move, and memcpy's rate. */
 static void memory_line(
     const char *name, int count, size_t kernel, const void *args, double bytes)
 {
@@ -279,8 +280,8 @@ static void memory_line(
     memory_line(name, count, offsetof(choir__kernels, kernel),                                 \
         &(choir__k_##kernel){__VA_ARGS__}, (double)(bytes))
 
-/* Most are followed by ReLU; the last of a block (merged) by the shortcut's sum, too, and the
- * shortcut's own, one a stage, by nothing. */
+/* The op after a batch norm: ReLU for most; the shortcut's sum and ReLU for the last of a block
+ * (merged); none for the shortcut's own, one per stage. */
 typedef enum after { RELU, MERGED, PLAIN } after;
 
 static void bench_norm(int count, int64_t rows, int64_t c, after kind)

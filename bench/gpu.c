@@ -1,19 +1,20 @@
-/* Training steps on a GPU: how fast, in what share of the card's matrix rate, in how much
- * memory.
+/* Measures training steps on a GPU: their rate, their share of the card's matrix rate, and
+ * their memory.
  *
  *   choir_bench_gpu [--tiny] [--seconds S] [--json] DEVICE [WORKLOAD=BATCH[,BATCH...]]...
  *
- * Workloads: gpt2 (124M, 1024 tokens), resnet50 (224 x 224), bert (base, 512 tokens), toy; bf16
- * by autocast, toy in f32; AdamW; one recorded step after another on random data that lies on
- * the device. --tiny makes the models and the yardstick small, for a CPU or a test. --seconds:
- * measure each batch size for about so long. bench/peers/gpu.py does the same in PyTorch, and
- * bench/gpu.sh runs both.
+ * Workloads: gpt2 (124M, 1024 tokens), resnet50 (224 x 224), bert (base, 512 tokens), toy;
+ * bf16 by autocast, toy in f32; AdamW; one recorded step after another on random data that
+ * reside on the device. --tiny makes the models and the yardstick small, for a CPU or a test.
+ * --seconds is the approximate time for each batch size. bench/peers/gpu.py measures the same
+ * in PyTorch, and bench/gpu.sh runs both.
  *
- * A time is that of a run of steps of 0.2 s between two waits for the device, divided by their
- * number; the median of several runs is told. Model FLOPs are 6 a parameter and token (without
- * the embeddings that are only looked up) and attention's 12 T C a layer and token, half of it
- * where it is causal; of ResNet-50 three forward passes of 4.089 G multiply-adds. The yardstick
- * is one bf16 product of 8192 x 8192 x 8192 random numbers through the kernel table. */
+ * A time is the duration of a run of steps of 0.2 s between two waits for the device, divided
+ * by their number; the program reports the median of several runs. Model FLOPs are 6 per
+ * parameter and token (without the embeddings that are only looked up) and attention's 12 T C
+ * per layer and token, half of it if it is causal; for ResNet-50, three forward passes of
+ * 4.089 G multiply-adds. The yardstick is one bf16 product of 8192 x 8192 x 8192 random
+ * numbers through the kernel table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ typedef struct job {
 
 /* --- the yardstick --- */
 
-/* TFLOP/s; 0: failed, which has been said. */
+/* Returns TFLOP/s; 0 after a failure, which it has reported. */
 static double matrix_rate(void)
 {
     int64_t n = set.tiny ? 64 : 8192;
@@ -200,7 +201,7 @@ static choir_status measure(job *j, double *step)
     return status;
 }
 
-/* Model FLOPs of an item: a token, an image; 0: nobody counts them. */
+/* Returns the model FLOPs of an item (a token, an image); 0: unknown. */
 static double flops_of(const workload *w, const job *j)
 {
     double t = (double)j->info.input.dim[0];
@@ -254,7 +255,7 @@ static bool one(const workload *w, int64_t batch, double rate)
     return status == CHOIR_OK;
 }
 
-/* "gpt2", or "gpt2=64,32"; false: something failed, and was said. */
+/* Runs "gpt2", or "gpt2=64,32"; false after a failure, which it has reported. */
 static bool all_of(const char *text, double rate)
 {
     const char *equals = strchr(text, '=');

@@ -1,12 +1,12 @@
-/* Images a second of CPU time, from files to normalised samples, and where the time goes.
+/* Measures the CPU time per image, from files to normalised samples, and its parts.
  *
  *     choir_bench_images FOLDER [SIZE [EPOCHS]]                      FOLDER/train/CLASS/FILE
  *
- * One thread; the least of so many epochs, of which the first, which reads the disk, does not
- * count. A line each, "name milliseconds-an-image":
+ * One thread; the minimum of the epochs, without the first, which reads the disk. The output
+ * has one line each, "name milliseconds-per-image":
  *
  *     train, train_exact     random resized crop, flip, normalise; without JPEG scaling
- *     val                    resize, middle, normalise
+ *     val                    resize, centre, normalise
  *     open, decode, rest     parts of `train`: the file and its header; the pixels; resampling,
  *                            mirroring and normalising */
 #include <glob.h>

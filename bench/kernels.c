@@ -2,9 +2,9 @@
  *
  *     choir_bench_kernels [--isa avx512] [--filter adam]
  *
- * One line a kernel: its best time of many calls, and the memory traffic or arithmetic that
- * makes. A kernel's operands stay where the last call left them, so small ones are timed in
- * cache. */
+ * Each kernel has one line: its best time of many calls, and the resulting memory traffic or
+ * arithmetic. A kernel's operands stay where the last call left them, so small ones are timed
+ * in cache. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +53,8 @@ static int64_t *ids(int64_t n, int64_t below)
 
 typedef void kernel_fn(const void *args);
 
-/* Calls fn for about a fifth of a second; the best time of a call, where one takes at least 5
- * us by calling it several times in a row. */
+/* Calls fn for about a fifth of a second and returns the best time of a call. Short calls are
+ * timed several in a row, for at least 5 us. */
 static double best_time(kernel_fn *fn, const void *args)
 {
     double best = 1e9, start = choir__now(), end = start + 0.2;
@@ -151,7 +151,8 @@ static void bench_rows(int64_t rows, int64_t cols)
         .n = n, .key = 42, .p = 0.1f);
 }
 
-/* q, k and v are the thirds of (B, T, 3C); y (B, T, C). FLOPs of all keys, seen or not. */
+/* q, k and v are the thirds of (B, T, 3C); y (B, T, C). FLOPs count all keys, visible or not.
+ */
 static void bench_attention(int64_t b, int64_t h, int64_t t, int64_t hd)
 {
     char size[64];

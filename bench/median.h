@@ -1,4 +1,4 @@
-/* The median of a benchmark's times: the mean of the middle two of an even number. */
+/* The median of a benchmark's times: the mean of the middle two for an even number. */
 #ifndef CHOIR_BENCH_MEDIAN_H
 #define CHOIR_BENCH_MEDIAN_H
 

@@ -1,13 +1,13 @@
-/* What a model takes on several ranks of one machine, and how fast it goes, under DDP and under
- * FSDP's stages: a line a strategy.
+/* Measures the memory and the speed of a model on several ranks of one machine, under DDP and
+ * under FSDP's stages: one line per strategy.
  *
  *   choir_bench_sharding [MODEL] [RANKS] [BATCH] [ROUNDS] [STEPS]
  *
- * PSS is the proportional resident memory of a rank, the most that was seen, less what the
- * process had before it built the model. The bound is of stage 3 with AdamW: 16 / RANKS bytes a
+ * PSS is the proportional resident memory of a rank, the maximum seen, minus that of the
+ * process before it built the model. The bound is for stage 3 with AdamW: 16 / RANKS bytes per
  * parameter, the largest unit's parameters and gradients, and activations (the peak of one
- * device at the same micro-batch, less its 16 bytes a parameter). Rounds take the strategies in
- * turn; times are medians over rounds of a round's median step. */
+ * device at the same micro-batch, minus its 16 bytes per parameter). Rounds run the strategies
+ * in turn; times are medians over rounds of a round's median step. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

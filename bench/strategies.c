@@ -1,12 +1,13 @@
-/* One step of a model under every strategy that one process has, in turn, on the same cores.
+/* Measures one step of a model under every strategy that one process has, in turn, on the same
+ * cores.
  *
  *   choir_bench_strategies [MODEL] [DEVICES] [BATCH] [MICRO-BATCHES] [ROUNDS]
  *       [STRATEGY]...                                            (default: all)
  *
- * A line a strategy: median of a step, how many times faster than one device, its bound by the
- * measured stages (the plan simulated with costs as they were measured), each device's idle
- * share and the schedule's formula. The set-up is that of PyTorch's tutorial on model
- * parallelism: ResNet-50, 120 images a batch, split into 6 of 20. */
+ * Each strategy has one line: the median of a step, the speed-up over one device, its bound by
+ * the measured stages (the plan simulated with the measured costs), each device's idle share
+ * and the schedule's formula. The set-up is that of PyTorch's tutorial on model parallelism:
+ * ResNet-50, 120 images per batch, split into 6 of 20. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

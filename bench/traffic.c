@@ -1,13 +1,14 @@
-/* What the memory of this machine allows a direct all-reduce in shared memory: two ranks or
- * more, each on a core of its own, read their share of every rank's buffer and write it to
- * every buffer, as all_reduce does, but without any synchronisation within a sample, and with
- * nothing between loads and stores but the sum.
+/* Measures the limit that this machine's memory sets for a direct all-reduce in shared memory.
+ * Two ranks or more, each on a core of its own, read their share of every rank's buffer and
+ * write it to every buffer, as all_reduce does, but without any synchronisation within a
+ * sample, and with only the sum between loads and stores.
  *
  *   choir_bench_traffic [RANKS [MIN [MAX [FACTOR]]]]       (bytes)
  *
- * A JSON line a size: the median time in us with ordinary stores, with stores that go round the
- * caches, and the shorter of the two, which is the limit. A rank may be ahead of the others by
- * a few calls of a sample; the buffers are the same in all calls, as in `choir bench`. */
+ * The output has one JSON line per size: the median time in us with ordinary stores, with
+ * stores that bypass the caches, and the shorter of the two, which is the limit. A rank may be
+ * ahead of the others by a few calls of a sample; the buffers are the same in all calls, as in
+ * `choir bench`. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ typedef struct bench {
 typedef void kernel(float *const *buffers, int ranks, size_t lo, size_t hi);
 
 #if defined(__x86_64__)
-/* Both in the widest vectors there are; lo and hi are multiples of 16 elements. */
+/* Both loops use the widest vectors of the machine; lo and hi are multiples of 16 elements. */
 #define KERNEL(name, isa, type, width, load, add, store)                                       \
     __attribute__((target(isa))) static void name(                                             \
         float *const *buffers, int ranks, size_t lo, size_t hi)                                \
@@ -79,7 +80,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rank i on the i-th core that this process may use, round and round. */
+/* Puts rank i on the i-th core that this process may use, and starts over after the last. */
 static void pin(int rank)
 {
     cpu_set_t allowed, mine;
@@ -93,7 +94,7 @@ static void pin(int rank)
     sched_setaffinity(0, sizeof mine, &mine);
 }
 
-/* Seconds a call, the slowest rank's. */
+/* Returns the seconds per call of the slowest rank. */
 static double sample(choir_group *group, kernel *run, float *const *buffers, int ranks,
     size_t lo, size_t hi, int calls)
 {
