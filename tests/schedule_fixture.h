@@ -217,7 +217,8 @@ static void deliver(world *w, int round)
 }
 
 /* A run of blocks in order, as comm/reduce adds them. */
-static float blocks(const world *w, const choir__source *sources, const float *values, int n)
+static float blocks(
+    const world *w, const choir__reduce_source *sources, const float *values, int n)
 {
     choir__node nodes[SOURCES];
     float sums[SOURCES];
@@ -240,7 +241,7 @@ static float blocks(const world *w, const choir__source *sources, const float *v
 
 static void reduce(const world *w, machine *m, const choir__move *move)
 {
-    const choir__source *sources = &m->schedule.sources[move->first_source];
+    const choir__reduce_source *sources = &m->schedule.sources[move->first_source];
     float values[SOURCES];
     int64_t to = place(m, move->to, move->count);
     assert_true(move->sources > 0 && move->sources <= SOURCES);

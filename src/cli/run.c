@@ -9,6 +9,7 @@
 
 #include "base/options.h"
 #include "cli/cli.h"
+#include "comm/recorder.h"
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
 
@@ -363,7 +364,8 @@ int choir__cli_run(int argc, char **argv)
 {
     static launch l;
     bool done = false;
-    l.opts = (choir__agent_opts){.node = -1, .timeout_s = 300, .routes = l.routes};
+    l.opts = (choir__agent_opts){
+        .node = -1, .timeout_s = 300, .routes = l.routes, .show = choir__recorder_dump};
     int status = parse(&l, argc, argv, &done);
     if (status != CHOIR__EXIT_OK || done)
         return status;

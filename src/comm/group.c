@@ -23,11 +23,11 @@
 enum { PATIENCE_US = 20000 };
 
 /* Memory of a call, until it has run. */
-typedef struct choir__block {
-    struct choir__block *before, *next;
+typedef struct choir__group_block {
+    struct choir__group_block *before, *next;
     bool for_good; /* a recorded step will run it again */
     alignas(16) char data[];
-} choir__block;
+} choir__group_block;
 
 /* --- opening --- */
 
@@ -400,7 +400,7 @@ choir_status choir_group_call(
 
 void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
 {
-    choir__block *block = choir__alloc(sizeof *block + bytes);
+    choir__group_block *block = choir__alloc(sizeof *block + bytes);
     memcpy(block->data, data, bytes);
     block->for_good = choir__recording_active();
     block->before = NULL;
@@ -413,9 +413,10 @@ void *choir__group_keep(choir_group *group, const void *data, size_t bytes)
     return block->data;
 }
 
-static choir__block *block_of(const void *kept)
+static choir__group_block *block_of(const void *kept)
 {
-    return (choir__block *)(uintptr_t)((const char *)kept - offsetof(choir__block, data));
+    return (choir__group_block *)(uintptr_t)((const char *)kept -
+                                             offsetof(choir__group_block, data));
 }
 
 void choir__group_let_go(choir_group *group, const void *kept)
@@ -426,7 +427,7 @@ void choir__group_let_go(choir_group *group, const void *kept)
 
 void choir__group_drop(choir_group *group, const void *kept)
 {
-    choir__block *block = block_of(kept);
+    choir__group_block *block = block_of(kept);
     pthread_mutex_lock(&group->kept_lock);
     if (block->next)
         block->next->before = block->before;

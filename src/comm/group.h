@@ -36,7 +36,8 @@ struct choir_group {
     choir__on_failure *on_failure;
     void *on_failure_arg;
     pthread_mutex_t kept_lock;
-    struct choir__block *kept; /* memory of calls that have not run, or that are recorded */
+    struct choir__group_block
+        *kept; /* memory of calls that have not run, or that are recorded */
 };
 
 /* A group over an engine, which it owns. */

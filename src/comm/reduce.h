@@ -14,7 +14,7 @@ typedef void choir__combine(void *out, const void *a, const void *b, int64_t n);
 /* x = x * scale; integers: x / divisor, towards zero. */
 typedef void choir__rescale(void *x, int64_t n, double scale, int64_t divisor);
 /* From one type to another; out and in are apart. */
-typedef void choir__convert(void *out, const void *in, int64_t n);
+typedef void choir__arith_convert(void *out, const void *in, int64_t n);
 
 /* Partial results of bf16 and f16 are f32, and rounded once when all is added; those of a mean
  * of u8 are i32. `wide` is their arithmetic. Combining such data without it rounds each time.
@@ -25,7 +25,7 @@ struct choir__arith {
     choir__combine *combine;
     choir__rescale *rescale;
     const choir__arith *wide; /* NULL: partial results are of the same type */
-    choir__convert *widen, *narrow;
+    choir__arith_convert *widen, *narrow;
 };
 
 /* NULL if there is no such arithmetic: bitwise operations on floats, the mean of bool.

@@ -31,7 +31,7 @@ choir_status choir__shared_private(choir__engine *engine, size_t bytes, choir__s
     }
     if (bytes)
         memset(p, 0, bytes);
-    s->regions[s->rank] = (struct choir__region){p, bytes};
+    s->regions[s->rank] = (struct choir__shared_region){p, bytes};
     *made = s;
     return CHOIR_OK;
 }

@@ -13,7 +13,7 @@ struct choir__shared {
     uint64_t id;           /* the same on all ranks, from 1; 0: private memory */
     int rank, world;
     void (*unmap)(choir__shared *shared); /* and takes it off the engine's list */
-    struct choir__region {
+    struct choir__shared_region {
         char *at; /* NULL: out of reach, or empty */
         size_t bytes;
     } regions[]; /* (world) */

@@ -21,7 +21,7 @@
 
 #include "base/base.h"
 #include "base/options.h"
-#include "comm/plugin.h"
+#include "base/plugin.h"
 
 const char *choir__variable(const char *name)
 {
@@ -59,13 +59,13 @@ static choir_status read_numbers(const names *of, choir__launcher *l)
 {
     l->name = of->launcher;
     choir_status status = choir__variable_number(of->rank, &l->rank);
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__variable_number(of->world, &l->world);
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__variable_number(of->local_rank, &l->local_rank);
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__variable_number(of->local_world, &l->local_world);
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__variable_number(of->node, &l->node);
     return status;
 }
@@ -184,11 +184,11 @@ static choir_status describe_step(choir__launcher *l)
                *address = choir__variable("MASTER_ADDR");
     char host[256] = "";
     int job = 0, step = 0, port;
-    if (choir__variable_number("SLURM_JOB_ID", &job) ||
-        choir__variable_number("SLURM_STEP_ID", &step))
+    if (choir__variable_number("SLURM_JOB_ID", &job) != CHOIR_OK ||
+        choir__variable_number("SLURM_STEP_ID", &step) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     port = 15000 + (int)(((int64_t)job * 8 + step) % 10000);
-    if (choir__variable_number("MASTER_PORT", &port))
+    if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (l->node >= 0)
         l->local_world = tasks_on(choir__variable("SLURM_STEP_TASKS_PER_NODE"), l->node);
@@ -231,7 +231,7 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};
     if (!of)
         return CHOIR_OK;
-    if (read_numbers(of, l))
+    if (read_numbers(of, l) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (of == &by_hand) {
         const char *job = choir__variable("CHOIR_JOB");
@@ -243,7 +243,7 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         name_open_mpi_job(l);
     } else if (of == &mpich) {
         name_mpich_job(l);
-    } else if (describe_step(l)) {
+    } else if (describe_step(l) != CHOIR_OK) {
         return CHOIR_ERR_ARGUMENT;
     }
     l->mpi = l->mpi || of == &open_mpi || of == &mpich;

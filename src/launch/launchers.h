@@ -1,6 +1,6 @@
 /* What started this process as one rank of several: read from the environment. */
-#ifndef CHOIR_COMM_LAUNCHERS_H
-#define CHOIR_COMM_LAUNCHERS_H
+#ifndef CHOIR_LAUNCH_LAUNCHERS_H
+#define CHOIR_LAUNCH_LAUNCHERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ typedef struct choir__launcher {
  * variable that is no number, or missing). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);
 
-/* Fills in *meeting as mpirun or srun has it (meet_launched.c). *method: where the ranks have
+/* Fills in *meeting as mpirun or srun has it (launched.c). *method: where the ranks have
  * yet to meet, as "tcp://host:port", in the launcher; NULL: they need not. */
 choir_status choir__meet_launched(const choir__launcher *launcher, const choir_group_opts *opts,
     choir__meeting *meeting, const char **method);

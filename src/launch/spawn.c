@@ -1,7 +1,7 @@
-/* choir_spawn: ranks as forks of the calling process, which is their supervisor meanwhile
- * (launch/process). They share its process group, so that Ctrl-C and the terminal are theirs as
- * they are the caller's. */
-#include <choir/group.h>
+/* Ranks as forks of the calling process, which is their supervisor meanwhile (launch/process).
+ * They share its process group, so that Ctrl-C and the terminal are theirs as they are the
+ * caller's. The public choir_spawn (comm/spawn.c) adds what forks mean to devices. */
+#include "launch/spawn.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -12,13 +12,10 @@
 #include "base/base.h"
 #include "launch/process/job.h"
 #include "launch/process/process.h"
-#include "comm/recorder.h"
-#include "launch/spawn.h"
-#include "device/device.h"
-#include "device/queue.h"
 
 typedef struct rank {
-    choir__place place;
+    choir__job_place place;
+    const choir__spawn_host *host;
     const choir_spawn_opts *opts;
     const char *job;
     choir_spawn_fn *fn;
@@ -107,12 +104,12 @@ static void set_meeting(const rank *r)
 static int be_rank(void *arg)
 {
     rank *r = arg;
-    choir__place_export(&r->place);
+    choir__job_place_export(&r->place);
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
     tell_child(r->place.rank);
     int status = r->fn(r->place.rank, r->place.world, r->arg);
-    choir__queues_quiesce();
+    r->host->quiesce();
     tell_leaving(r->place.rank);
     return status;
 }
@@ -120,16 +117,18 @@ static int be_rank(void *arg)
 /* --- the parent --- */
 
 typedef struct watcher {
+    const choir__spawn_host *host;
     choir__family family;
     bool interrupted;
 } watcher;
 
-/* What the ranks are at, for whoever asks by SIGUSR1. */
-static void show_ranks(const choir__family *f)
+/* SIGUSR1 asks for what the ranks are doing. */
+static void show_ranks(const watcher *w)
 {
+    const choir__family *f = &w->family;
     for (int i = 0; i < f->count; i++)
         if (f->children[i].pidfd >= 0)
-            choir__recorder_dump((int)f->children[i].pid, stderr);
+            w->host->show((int)f->children[i].pid, stderr);
 }
 
 static void pass_signals_on(watcher *w)
@@ -137,7 +136,7 @@ static void pass_signals_on(watcher *w)
     choir__signal s;
     while (choir__signals_next(&s)) {
         if (s.number == SIGUSR1) {
-            show_ranks(&w->family);
+            show_ranks(w);
             continue;
         }
         w->interrupted = true;
@@ -186,8 +185,9 @@ static choir_status verdict(const watcher *w, int first_rank)
         (int)c->pid, choir__end_text(c, end));
 }
 
-static choir_status check(int local, choir_spawn_opts opts)
+static choir_status check(const choir__spawn_host *host, int local, choir_spawn_opts opts)
 {
+    choir_status status;
     if (opts.nodes < 1 || opts.node < 0 || opts.node >= opts.nodes)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn as node %d of %d: want one of 0 to nodes - 1", opts.node, opts.nodes);
@@ -197,10 +197,9 @@ static choir_status check(int local, choir_spawn_opts opts)
     if (local > INT32_MAX / opts.nodes)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn of %d ranks on each of %d nodes: too many", local, opts.nodes);
-    if (choir__device_forbids_fork())
-        return choir__error(CHOIR_ERR_STATE,
-            "spawn: this process uses a GPU already, which no fork of it could: spawn ranks first, "
-            "or start them by 'choir run'");
+    status = host->may_fork();
+    if (status != CHOIR_OK)
+        return status;
     if (opts.nodes > 1 && !opts.method)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn on %d nodes: name a method by which they meet, as tcp://host:port",
@@ -208,19 +207,15 @@ static choir_status check(int local, choir_spawn_opts opts)
     return CHOIR_OK;
 }
 
-choir_spawn_opts choir_spawn_defaults(void)
-{
-    return (choir_spawn_opts){.nodes = 1};
-}
-
-choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts)
+choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_fn *fn,
+    void *arg, choir_spawn_opts opts)
 {
     static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
     struct sigaction asking; /* SIGUSR1 may have a meaning already */
     char job[CHOIR__JOB_TEXT];
-    watcher w = {.interrupted = false};
-    rank r = {.opts = &opts, .job = job, .fn = fn, .arg = arg};
-    choir_status status = check(local, opts);
+    watcher w = {.host = host};
+    rank r = {.host = host, .opts = &opts, .job = job, .fn = fn, .arg = arg};
+    choir_status status = check(host, local, opts);
     if (status == CHOIR_OK)
         status = choir__job_random(job);
     sigaction(SIGUSR1, NULL, &asking);
@@ -228,15 +223,15 @@ choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_sp
         status = choir__signals_take(taken, asking.sa_handler == SIG_DFL ? 3 : 2);
     if (status != CHOIR_OK)
         return status;
-    r.place = (choir__place){.rank = opts.node * local,
+    r.place = (choir__job_place){.rank = opts.node * local,
         .world = opts.nodes * local,
         .local_world = local,
         .node = opts.node,
         .nodes = opts.nodes};
-    choir__place_master(&r.place, opts.method);
+    choir__job_place_master(&r.place, opts.method);
     choir__family_init(&w.family, local);
-    choir__queues_quiesce(); /* a fork has one thread: no worker may be at work */
-    fflush(NULL);            /* or every child would write what is buffered again */
+    host->quiesce(); /* a fork has one thread: no worker may be at work */
+    fflush(NULL);    /* or every child would write what is buffered again */
     tell_before(r.place.rank, local);
     status = start(&w.family, &r);
     pthread_mutex_unlock(&watchers_lock);
@@ -250,9 +245,4 @@ choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_sp
     choir__signals_give_back();
     choir__family_free(&w.family);
     return status;
-}
-
-choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg)
-{
-    return choir_spawn_with(world, fn, arg, choir_spawn_defaults());
 }

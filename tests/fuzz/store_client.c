@@ -9,7 +9,7 @@
 #include "launch/store/channel.h"
 #include "launch/store/store.h"
 
-static const choir__key key = {{7}};
+static const choir__store_key key = {{7}};
 
 static void carry(choir__channel *from, choir__channel *to)
 {

@@ -5,7 +5,7 @@
 
 #include "launch/store/session.h"
 
-static const choir__key key = {{7}};
+static const choir__store_key key = {{7}};
 
 /* Takes what the session says, as the socket would. */
 static bool step(choir__session *s)
@@ -103,8 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     for (size_t i = 0; i < hub.table.heads_count; i++)
         while (hub.table.heads[i]) {
-            choir__entry *e = hub.table.heads[i];
-            choir__table_delete(&hub.table, (choir__field){e->key, e->key_bytes});
+            choir__store_entry *e = hub.table.heads[i];
+            choir__table_delete(&hub.table, (choir__store_field){e->key, e->key_bytes});
         }
     if (hub.table.bytes || hub.table.keys) /* all that was charged has been given back */
         abort();

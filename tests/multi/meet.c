@@ -9,7 +9,7 @@
 #include <choir/store.h>
 
 #include "launch/meet/file.h"
-#include "comm/shm/socket.h"
+#include "launch/process/job.h"
 #include "launch/store/store.h"
 #include "multi/meeters.h"
 
@@ -318,7 +318,7 @@ static void await_seats(size_t i, int count)
             note.addresses[0].host, note.addresses[0].port, opts, &note.key, &store));
     } else {
         snprintf(text, sizeof text, "unix:choir-store/%016llx",
-            (unsigned long long)choir__socket_key(job));
+            (unsigned long long)choir__job_hash(job));
         assert_int_equal(choir_store_connect(text, 0, opts, &store), CHOIR_OK);
     }
     for (int r = 0; r < count; r++) {

@@ -40,16 +40,16 @@ static void test_addresses(void **state)
 
 static void test_methods(void **state)
 {
-    choir__place place = {.master = "before"};
+    choir__job_place place = {.master = "before"};
     (void)state;
-    choir__place_master(&place, "tcp://[::1]:99");
+    choir__job_place_master(&place, "tcp://[::1]:99");
     assert_string_equal(place.master, "::1");
     assert_int_equal(place.master_port, 99);
-    choir__place_master(&place, "tcp://host"); /* without a port there is no MASTER_PORT */
+    choir__job_place_master(&place, "tcp://host"); /* without a port there is no MASTER_PORT */
     assert_string_equal(place.master, "");
-    choir__place_master(&place, "file:///tmp/x");
+    choir__job_place_master(&place, "file:///tmp/x");
     assert_string_equal(place.master, "");
-    choir__place_master(&place, NULL);
+    choir__job_place_master(&place, NULL);
     assert_string_equal(place.master, "");
 }
 
@@ -58,16 +58,16 @@ static void test_environment(void **state)
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
         "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"};
     static const int wanted[] = {5, 8, 1, 4, 1, 2, 5, 8};
-    choir__place place = {5, 8, 1, 4, 1, 2, "", 0};
+    choir__job_place place = {5, 8, 1, 4, 1, 2, "", 0};
     (void)state;
     unsetenv("MASTER_ADDR");
-    choir__place_export(&place);
+    choir__job_place_export(&place);
     for (size_t i = 0; i < CHOIR_COUNT(names); i++)
         assert_int_equal(atoi(getenv(names[i])), wanted[i]);
     assert_null(getenv("MASTER_ADDR"));
     strcpy(place.master, "node0");
     place.master_port = 29500;
-    choir__place_export(&place);
+    choir__job_place_export(&place);
     assert_string_equal(getenv("MASTER_ADDR"), "node0");
     assert_string_equal(getenv("MASTER_PORT"), "29500");
 }

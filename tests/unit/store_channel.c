@@ -18,17 +18,17 @@ typedef struct pair {
 
 static const char secret_text[] = "the quick brown fox jumps over the lazy dog";
 
-static choir__key key_of(const char *text)
+static choir__store_key key_of(const char *text)
 {
-    choir__key key;
-    choir__key_of(text, strlen(text), &key);
+    choir__store_key key;
+    choir__store_key_of(text, strlen(text), &key);
     return key;
 }
 
 static void open_pair(pair *p, const char *client_key, const char *server_key, long flip)
 {
-    choir__key c = key_of(client_key ? client_key : ""),
-               s = key_of(server_key ? server_key : "");
+    choir__store_key c = key_of(client_key ? client_key : ""),
+                     s = key_of(server_key ? server_key : "");
     memset(p, 0, sizeof *p);
     p->flip = flip;
     choir__channel_init(&p->client, false, client_key ? &c : NULL);
@@ -199,7 +199,7 @@ static void reflection(void **state)
 {
     (void)state;
     choir__channel client, mirror;
-    choir__key key = key_of("k"), other = key_of("other");
+    choir__store_key key = key_of("k"), other = key_of("other");
     const uint8_t *message;
     size_t bytes;
     uint8_t word = 0;
@@ -224,7 +224,7 @@ static void weak_public_key(void **state)
 {
     (void)state;
     choir__channel server;
-    choir__key key = key_of("k");
+    choir__store_key key = key_of("k");
     const uint8_t *message;
     size_t bytes;
     uint8_t hello[CHOIR__HELLO_BYTES] = "CHOIRST\1\1"; /* public: all zero */

@@ -21,7 +21,7 @@ static void reduce(
     const choir__run *run, const choir__lane *lane, const choir__move *m, bool rescale)
 {
     choir__executor *x = run->executor;
-    const choir__source *sources = lane->kept->schedule.sources + m->first_source;
+    const choir__reduce_source *sources = lane->kept->schedule.sources + m->first_source;
     char *to = choir__lane_at(run, lane, m->to);
     for (int i = 0; i < m->sources; i++) {
         x->source_nodes[i] = sources[i].node;

@@ -42,7 +42,11 @@ enum {
                                and a letter's receive would take what it sends */
 };
 
-typedef enum choir__mpi_mood { CHOIR__HERE, CHOIR__FAILED, CHOIR__LEFT } choir__mpi_mood;
+typedef enum choir__mpi_mood {
+    CHOIR__MPI_HERE,
+    CHOIR__MPI_FAILED,
+    CHOIR__MPI_LEFT
+} choir__mpi_mood;
 
 typedef struct choir__mpi_letter {
     int32_t mood, status;

@@ -98,7 +98,7 @@ static void mpi_close(choir__engine *engine)
     choir__mpi_count(-1, engine->failed);
     if (!choir__mpi_abandoned()) {
         choir__mpi_lock();
-        m->goodbye.letter = (choir__mpi_letter){.mood = CHOIR__LEFT, .seq = m->base.seq};
+        m->goodbye.letter = (choir__mpi_letter){.mood = CHOIR__MPI_LEFT, .seq = m->base.seq};
         choir__mpi_post(m, &m->goodbye);
         choir__mpi_unlock();
     }

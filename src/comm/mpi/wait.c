@@ -55,20 +55,20 @@ static void announce(choir__mpi *m)
 {
     if (m->here.letter.seq == m->stamp.seq || !all_done(m->here.requests, m->base.world))
         return;
-    m->here.letter = (choir__mpi_letter){.mood = CHOIR__HERE, .seq = m->stamp.seq};
+    m->here.letter = (choir__mpi_letter){.mood = CHOIR__MPI_HERE, .seq = m->stamp.seq};
     choir__mpi_post(m, &m->here);
 }
 
 static void read_letter(choir__mpi *m, int from)
 {
     const choir__mpi_letter *letter = &m->inbox;
-    if (letter->mood == CHOIR__FAILED) {
+    if (letter->mood == CHOIR__MPI_FAILED) {
         m->told = true;
         choir__engine_fail(&m->base, (choir_status)letter->status, "%.*s", 499, letter->text);
         return;
     }
     m->heard[from] = letter->seq;
-    m->left[from] = m->left[from] || letter->mood == CHOIR__LEFT;
+    m->left[from] = m->left[from] || letter->mood == CHOIR__MPI_LEFT;
 }
 
 void choir__mpi_letters(choir__mpi *m)
@@ -92,7 +92,7 @@ static void tell(choir__mpi *m)
         return;
     m->told = true;
     choir__mpi_lock();
-    m->fault.letter = (choir__mpi_letter){.mood = CHOIR__FAILED, .status = m->base.failed};
+    m->fault.letter = (choir__mpi_letter){.mood = CHOIR__MPI_FAILED, .status = m->base.failed};
     snprintf(m->fault.letter.text, sizeof m->fault.letter.text, "%.499s", m->base.message);
     choir__mpi_post(m, &m->fault);
     double since = choir__now();

@@ -69,7 +69,7 @@ void choir__add_source(choir__schedule *s, choir__node node, choir__span at)
         s->source_room = s->source_room ? 2 * s->source_room : 16;
         s->sources = choir__realloc(s->sources, (size_t)s->source_room * sizeof *s->sources);
     }
-    s->sources[s->source_count++] = (choir__source){node, at};
+    s->sources[s->source_count++] = (choir__reduce_source){node, at};
 }
 
 void choir__add_reduce(

@@ -21,10 +21,10 @@
 #include "comm/call.h"
 #include "comm/pattern/tree.h"
 
-typedef enum choir__buffer { CHOIR__IN, CHOIR__OUT, CHOIR__SCRATCH } choir__buffer;
+typedef enum choir__move_buffer { CHOIR__IN, CHOIR__OUT, CHOIR__SCRATCH } choir__move_buffer;
 
 typedef struct choir__span {
-    choir__buffer buffer;
+    choir__move_buffer buffer;
     int64_t at;
 } choir__span;
 
@@ -47,14 +47,14 @@ typedef struct choir__move {
 } choir__move;
 
 /* A leaf block of the tree and where its values lie. */
-typedef struct choir__source {
+typedef struct choir__reduce_source {
     choir__node node;
     choir__span at;
-} choir__source;
+} choir__reduce_source;
 
 typedef struct choir__schedule {
     choir__move *moves;
-    choir__source *sources;
+    choir__reduce_source *sources;
     int count, room, source_count, source_room;
     int rounds;      /* one more than the last round this rank has a part in */
     int64_t scratch; /* elements */

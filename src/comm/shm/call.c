@@ -33,7 +33,7 @@ choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call)
     shm->me->calls[place] = *call;
     if (choir__shm_barrier(shm))
         return shm->base.failed;
-    const choir__slot *slots = shm->control->slots;
+    const choir__shm_slot *slots = shm->control->slots;
     const choir__stamp *zero = &slots[0].calls[place];
     for (int r = 1; r < shm->base.world; r++) {
         const choir__stamp *theirs = &slots[r].calls[place];

@@ -72,7 +72,7 @@ bool choir__shm_dead(const choir__shm *shm, int rank)
 
 void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
 {
-    choir__slot *me = shm->me;
+    choir__shm_slot *me = shm->me;
     shm->call = shm->recent[call->seq % CHOIR__RECENT] = *call;
     atomic_fetch_add(&me->announcing, 1);
     me->announced = *call;
@@ -82,7 +82,7 @@ void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
 /* The newest call that a rank has come to; false: none, or it is being written. */
 static bool last_call(const choir__shm *shm, int rank, choir__stamp *last)
 {
-    choir__slot *slot = &shm->control->slots[rank];
+    choir__shm_slot *slot = &shm->control->slots[rank];
     uint32_t before = atomic_load(&slot->announcing);
     *last = slot->announced;
     atomic_thread_fence(memory_order_acquire);

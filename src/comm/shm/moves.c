@@ -154,7 +154,7 @@ static void stage(const move *m, size_t at, uint32_t buffer)
         put(m, choir__shm_staging(m->shm, m->rank, buffer), at, piece_bytes(m));
 }
 
-static choir_status staged(const move *m, choir__progress progress)
+static choir_status staged(const move *m, choir__shm_progress progress)
 {
     choir__shm *shm = m->shm;
     size_t piece = piece_bytes(m), at = 0, longest = longest_part(m);
@@ -263,8 +263,8 @@ static choir_status by_place(const move *m)
         given += (size_t)call->in_counts[r] * m->size;
         kept += (size_t)call->out_counts[r] * m->size;
     }
-    mine->in = given ? choir__shm_find(shm, call->in, given) : (choir__place){0};
-    mine->out = kept ? choir__shm_find(shm, call->out, kept) : (choir__place){0};
+    mine->in = given ? choir__shm_find(shm, call->in, given) : (choir__shm_place){0};
+    mine->out = kept ? choir__shm_find(shm, call->out, kept) : (choir__shm_place){0};
     uint32_t buffer = shm->turns++ % 2;
     mine->staged = !m->uneven && !mine->in.shared && !mine->out.shared;
     if (mine->staged)

@@ -6,7 +6,6 @@
 #include "comm/reduce.h"
 #include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
-#include "comm/shm/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/mapping.h"
+#include "launch/process/job.h"
 
 static int pidfd_of_self(void)
 {
@@ -203,7 +203,7 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     /* seq: that of the call in which all ranks told their colors, in some sub-group or in none.
      */
     snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
-        (unsigned)choir__socket_key(parent->job));
+        (unsigned)choir__job_hash(parent->job));
     shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
     for (int r = 0; r < count; r++) {
         shm->pids[r] = parent->pids[ranks[r]];

@@ -107,7 +107,7 @@ static void stage(const job *j, int64_t first, uint32_t buffer)
 
 /* Stages elements from first on, unless that is done, and takes a step. */
 static choir_status staging_step(
-    job *j, int64_t first, choir__progress progress, uint32_t *buffer)
+    job *j, int64_t first, choir__shm_progress progress, uint32_t *buffer)
 {
     choir__shm *shm = j->shm;
     bool begins = first == 0;
@@ -122,7 +122,7 @@ static choir_status staging_step(
 
 /* Who wants a result adds it up: everyone everything, or the root, or each its part of a
  * reduce_scatter. One step a chunk. My own are read where they are. */
-static choir_status one_step(job *j, choir__progress progress)
+static choir_status one_step(job *j, choir__shm_progress progress)
 {
     choir__shm *shm = j->shm;
     int64_t first = 0, mine = scatters(j) ? j->rank * j->each : 0;
@@ -147,7 +147,7 @@ static choir_status one_step(job *j, choir__progress progress)
 
 /* Each adds its slice of a chunk: two steps. The single result buffer is free again when all
  * ranks have published the next chunk's first step. */
-static choir_status two_steps(job *j, choir__progress progress)
+static choir_status two_steps(job *j, choir__shm_progress progress)
 {
     choir__shm *shm = j->shm;
     int64_t fetched = 0, lo, hi;
@@ -251,7 +251,7 @@ static choir_status directly(job *j)
 choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call)
 {
     job j;
-    choir__progress progress = CHOIR__FRESH;
+    choir__shm_progress progress = CHOIR__FRESH;
     job_init(&j, shm, call);
     size_t bytes = (size_t)j.count * j.size;
     if (j.world > 1 && bytes >= CHOIR__DIRECT_FROM) {

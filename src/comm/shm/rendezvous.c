@@ -10,6 +10,7 @@
 #include "comm/recorder.h"
 #include "comm/shm/shm.h"
 #include "comm/shm/socket.h"
+#include "launch/process/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -348,6 +349,6 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
 
 choir_status choir__shm_call_together(choir__shm *shm)
 {
-    uint64_t key = choir__socket_key(shm->job);
+    uint64_t key = choir__job_hash(shm->job);
     return shm->base.rank == 0 ? listen_for_ranks(shm, key) : call_rank_0(shm, key);
 }

@@ -15,7 +15,7 @@ static choir_status by_messages(choir__shm *shm, const choir__call *call)
 static choir_status unfit(choir__shm *shm, const choir__call *call, int rank)
 {
     const char *name = choir__kind_name((choir__kind)call->stamp.kind);
-    const choir__place place = choir__shm_details(shm, rank)->in;
+    const choir__shm_place place = choir__shm_details(shm, rank)->in;
     if (!choir__shm_at(shm, place, 0))
         return choir__shm_fail(shm, CHOIR_ERR_STATE,
             "rank %d uses shared memory that rank %d has freed", rank, shm->base.rank);
@@ -65,7 +65,7 @@ choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call)
     bool any = mine && a->count;
     choir__shm_my_details(shm)->in =
         any ? choir__shm_find(shm, a->nodes, choir__shm_bytes(&call->stamp))
-            : (choir__place){0};
+            : (choir__shm_place){0};
     if (choir__shm_enter(shm, &call->stamp))
         return shm->base.failed;
     if (!a->count)
@@ -133,7 +133,7 @@ choir_status choir__shm_gather_rows(choir__shm *shm, const choir__call *call)
     int64_t first, span = span_of(a, rank, world, a->mine != NULL, &first);
     choir__shm_my_details(shm)->in =
         span ? choir__shm_find(shm, base + (size_t)first * size, (size_t)span * size)
-             : (choir__place){0};
+             : (choir__shm_place){0};
     if (choir__shm_enter(shm, &call->stamp))
         return shm->base.failed;
     for (int r = 0; r < world; r++)

@@ -16,7 +16,7 @@
 
 struct placement {
     const choir__shm *shm;
-    choir__placement *place;
+    choir__shm_placement *place;
 };
 
 static void place(void *arg, char *at)
@@ -26,7 +26,7 @@ static void place(void *arg, char *at)
 }
 
 int choir__shm_memory(
-    const choir__shm *shm, size_t bytes, choir__placement *placement, char why[200])
+    const choir__shm *shm, size_t bytes, choir__shm_placement *placement, char why[200])
 {
     return choir__memfd_new(
         bytes, bytes, placement ? place : NULL, &(struct placement){shm, placement}, why);
@@ -54,7 +54,7 @@ static choir_status map_all(
     choir__shm *shm, choir__shared *shared, choir__offer *offers, int *fds, choir__offer *mine)
 {
     for (int r = 0; r < shm->base.world; r++) {
-        struct choir__region *region = &shared->regions[r];
+        struct choir__shared_region *region = &shared->regions[r];
         region->bytes = offers[r].bytes;
         if (!offers[r].bytes || mine->status)
             continue;
@@ -139,28 +139,28 @@ void choir__shm_orphan(choir__shm *shm)
         s->engine = NULL;
 }
 
-static bool holds(const struct choir__region *region, const void *data, size_t bytes)
+static bool holds(const struct choir__shared_region *region, const void *data, size_t bytes)
 {
     uintptr_t at = (uintptr_t)region->at, d = (uintptr_t)data;
     return at && d >= at && d - at <= region->bytes && bytes <= region->bytes - (d - at);
 }
 
-choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
+choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes)
 {
-    choir__place place = {0};
+    choir__shm_place place = {0};
     pthread_mutex_lock(&shm->lock);
     for (const choir__shared *s = shm->shareds; s && !place.shared; s = s->next)
         for (int i = 0; i < s->world && !place.shared; i++) {
             int r = (s->rank + i) % s->world; /* its own first: there it mostly is */
             if (holds(&s->regions[r], data, bytes))
-                place = (choir__place){
+                place = (choir__shm_place){
                     (uint32_t)s->id, r, (uint64_t)((const char *)data - s->regions[r].at)};
         }
     pthread_mutex_unlock(&shm->lock);
     return place;
 }
 
-char *choir__shm_at(choir__shm *shm, choir__place place, size_t bytes)
+char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes)
 {
     const choir__shared *shared = place.shared ? choir__shm_shared(shm, place.shared) : NULL;
     if (!shared)

@@ -38,21 +38,21 @@ enum {
 };
 
 /* Where a rank's argument lies, when that is in a choir__shared. */
-typedef struct choir__place {
+typedef struct choir__shm_place {
     uint32_t shared; /* which one, counted from 1; 0: private memory */
     int32_t region;  /* whose */
     uint64_t offset; /* in bytes */
-} choir__place;
+} choir__shm_place;
 
 /* What else a rank says of its call n, in turn n % 2. */
 typedef struct choir__details {
-    alignas(64) choir__place in, out;
+    alignas(64) choir__shm_place in, out;
     bool staged; /* its first chunk is in its staging area already */
     int64_t gives[CHOIR__MAX_WORLD], wants[CHOIR__MAX_WORLD]; /* counts of uneven parts */
 } choir__details;
 
 /* The first line carries a whole small collective but its data; the others are seldom read. */
-typedef struct choir__slot {
+typedef struct choir__shm_slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
     choir__stamp calls[2];             /* of those that run by steps, n in calls[n % 2] */
@@ -60,7 +60,7 @@ typedef struct choir__slot {
     choir__stamp announced;      /* the newest that runs by messages */
     _Atomic uint32_t announcing; /* odd while that is written */
     _Atomic int32_t left;        /* the rank has freed its group */
-} choir__slot;
+} choir__shm_slot;
 
 /* The first failure, in words, for ranks that did not see it themselves. */
 typedef struct choir__fault {
@@ -71,7 +71,7 @@ typedef struct choir__fault {
 
 typedef struct choir__control {
     choir__fault fault;
-    alignas(64) choir__slot slots[CHOIR__MAX_WORLD];
+    alignas(64) choir__shm_slot slots[CHOIR__MAX_WORLD];
 } choir__control;
 
 typedef struct choir__messages choir__messages;
@@ -87,7 +87,7 @@ typedef struct choir__shm {
 
     choir__control *control;
     size_t control_bytes;
-    choir__slot *me;
+    choir__shm_slot *me;
     uint32_t step;                      /* last published */
     uint32_t stepped;                   /* calls that ran by steps so far */
     uint32_t turns;                     /* uses of the staging buffers so far */
@@ -142,9 +142,9 @@ choir_status choir__shm_last_words(choir__shm *shm);
 
 /* A sealed memfd of so many bytes, all of them allocated, after `place` (NULL: nothing) has had
  * its say on where. On failure -1 and why. */
-typedef void choir__placement(const choir__shm *shm, char *at);
+typedef void choir__shm_placement(const choir__shm *shm, char *at);
 int choir__shm_memory(
-    const choir__shm *shm, size_t bytes, choir__placement *place, char why[200]);
+    const choir__shm *shm, size_t bytes, choir__shm_placement *place, char why[200]);
 
 /* --- wait.c --- */
 
@@ -220,9 +220,9 @@ choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call);
 choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared **shared);
 
 /* Where data lies, if all of it is in one region of a choir__shared. */
-choir__place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
+choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
 /* That place here, for `bytes` bytes; NULL: out of reach. */
-char *choir__shm_at(choir__shm *shm, choir__place place, size_t bytes);
+char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes);
 choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
 void choir__shm_orphan(choir__shm *shm); /* shareds outlive their group */
 
@@ -247,7 +247,11 @@ const choir__details *choir__shm_details(const choir__shm *shm, int rank);
 choir__details *choir__shm_my_details(choir__shm *shm);
 
 /* How far a rank is when the staged way begins. */
-typedef enum choir__progress { CHOIR__FRESH, CHOIR__ENTERED, CHOIR__STAGED } choir__progress;
+typedef enum choir__shm_progress {
+    CHOIR__FRESH,
+    CHOIR__ENTERED,
+    CHOIR__STAGED
+} choir__shm_progress;
 
 /* --- moves.c, reductions.c --- */
 

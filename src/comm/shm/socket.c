@@ -18,17 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/hash.h"
-
 enum { FDS_MAX = 64 };
-
-uint64_t choir__socket_key(const char *job)
-{
-    uint64_t h = choir__hash_text(CHOIR__HASH_SEED, job); /* then murmur3's last mix */
-    h = (h ^ (h >> 33)) * UINT64_C(0xff51afd7ed558ccd);
-    h = (h ^ (h >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return h ^ (h >> 33);
-}
 
 /* name goes behind the zero byte that makes an address abstract. */
 static socklen_t address(struct sockaddr_un *a, const char *name)

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Abstract addresses: gone with the last socket, so nothing is ever left behind. */
-uint64_t choir__socket_key(const char *job);
+/* Addresses are abstract: they are gone with the last socket, so nothing is ever left behind.
+ * key is choir__job_hash of the job's name. */
 int choir__socket_listen(uint64_t key);
 
 /* Connects to rank 0. -1 with ECONNREFUSED: it is not there yet. */

@@ -17,14 +17,14 @@
 
 static const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 
-static bool reached(const choir__slot *slot, uint32_t step, memory_order order)
+static bool reached(const choir__shm_slot *slot, uint32_t step, memory_order order)
 {
     return (int32_t)(atomic_load_explicit(&slot->step, order) - step) >= 0; /* it may wrap */
 }
 
 void choir__shm_publish(choir__shm *shm)
 {
-    choir__slot *me = shm->me;
+    choir__shm_slot *me = shm->me;
     atomic_store(&me->step, ++shm->step);
     if (atomic_load(&me->sleepers))
         syscall(SYS_futex, &me->step, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -64,7 +64,7 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
 
 /* --- waiting --- */
 
-static void sleep_on(choir__slot *slot, uint32_t step)
+static void sleep_on(choir__shm_slot *slot, uint32_t step)
 {
     atomic_fetch_add(&slot->sleepers, 1);
     uint32_t now = atomic_load(&slot->step);
@@ -73,7 +73,7 @@ static void sleep_on(choir__slot *slot, uint32_t step)
     atomic_fetch_sub(&slot->sleepers, 1);
 }
 
-static choir_status wait_long(choir__shm *shm, choir__slot *slot)
+static choir_status wait_long(choir__shm *shm, choir__shm_slot *slot)
 {
     for (int i = 0; i < shm->yields; i++) {
         sched_yield();
@@ -97,7 +97,7 @@ static choir_status wait_long(choir__shm *shm, choir__slot *slot)
 choir_status choir__shm_wait(choir__shm *shm)
 {
     for (int i = 1; i < shm->base.world; i++) {
-        choir__slot *slot = &shm->control->slots[(shm->base.rank + i) % shm->base.world];
+        choir__shm_slot *slot = &shm->control->slots[(shm->base.rank + i) % shm->base.world];
         int spins = shm->spins;
         while (!reached(slot, shm->step, memory_order_acquire)) {
             choir__pause();

@@ -26,7 +26,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "comm/recorder.h"
 #include "launch/agent/guard.h"
 #include "launch/agent/nodes.h"
 #include "launch/agent/report.h"
@@ -65,7 +64,7 @@ static void see_failure(agent *a)
         return;
     choir__child *c = &f->children[f->first];
     choir__output_drain(a->workers.output, f->first);
-    choir__report(&a->workers, report);
+    choir__agent_report(&a->workers, report);
     settle(a, choir__end_status(c), report);
     if (f->alive) {
         snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
@@ -98,9 +97,15 @@ static void interrupt(agent *a, int number)
     settle(a, 128 + number, report);
 }
 
-static void show(pid_t pid, void *out)
+typedef struct shown {
+    const agent *agent;
+    FILE *out;
+} shown;
+
+static void show(pid_t pid, void *arg)
 {
-    choir__recorder_dump((int)pid, out);
+    const shown *to = arg;
+    to->agent->opts->show((int)pid, to->out);
 }
 
 /* The last collectives of all that our workers are and have started, to whoever asks. */
@@ -109,11 +114,11 @@ static void show_workers(agent *a)
     const choir__family *f = &a->workers.family;
     char *text = NULL;
     size_t bytes;
-    FILE *out = a->workers.output ? open_memstream(&text, &bytes) : NULL;
-    for (int i = 0; out && i < f->count; i++)
+    shown to = {a, a->workers.output ? open_memstream(&text, &bytes) : NULL};
+    for (int i = 0; to.out && i < f->count; i++)
         if (f->children[i].pidfd >= 0)
-            choir__each_of_group(f->children[i].pid, show, out);
-    if (!out || fclose(out))
+            choir__each_of_group(f->children[i].pid, show, &to);
+    if (!to.out || fclose(to.out))
         return;
     choir__output_say(a->workers.output,
         bytes ? text : "choir run: none of these ranks has a flight recorder");
@@ -319,7 +324,7 @@ static choir_status find_log_dir(agent *a)
 
 static choir_status alone(const choir__agent_opts *opts, choir__roster *r)
 {
-    r->place = (choir__place){.world = opts->nproc,
+    r->place = (choir__job_place){.world = opts->nproc,
         .local_world = opts->nproc,
         .nodes = 1,
         .master_port = opts->master_port};

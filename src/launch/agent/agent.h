@@ -1,9 +1,10 @@
 /* The agent: what `choir run` is on one node. It starts this node's workers, passes on what
  * they write and the signals it gets, and when one fails stops them all and says which and how.
  */
-#ifndef CHOIR_ELASTIC_AGENT_H
-#define CHOIR_ELASTIC_AGENT_H
+#ifndef CHOIR_LAUNCH_AGENT_AGENT_H
+#define CHOIR_LAUNCH_AGENT_AGENT_H
 
+#include <stdio.h>
 #include "launch/process/job.h"
 #include "launch/agent/output.h"
 
@@ -25,6 +26,9 @@ typedef struct choir__agent_opts {
         *log_dir; /* NULL: a folder of its own in the temporary one, if a route wants it */
     const char *key_file; /* NULL: none */
     int max_restarts;     /* of all workers, after a failure; one node alone */
+
+    /* Writes what process `pid` is doing, for SIGUSR1; false if it has nothing to tell. */
+    bool (*show)(int pid, FILE *out);
 } choir__agent_opts;
 
 /* Runs the job to its end, in processes of its own: an agent, which is the workers' parent, and

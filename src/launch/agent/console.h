@@ -1,7 +1,7 @@
 /* Standard output or error, which may take nothing for now: a console keeps what it could not
  * write yet, so that the agent need not wait for it. */
-#ifndef CHOIR_ELASTIC_CONSOLE_H
-#define CHOIR_ELASTIC_CONSOLE_H
+#ifndef CHOIR_LAUNCH_AGENT_CONSOLE_H
+#define CHOIR_LAUNCH_AGENT_CONSOLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* The guard: the process that the user sees and its only child, the agent. */
-#ifndef CHOIR_ELASTIC_GUARD_H
-#define CHOIR_ELASTIC_GUARD_H
+#ifndef CHOIR_LAUNCH_AGENT_GUARD_H
+#define CHOIR_LAUNCH_AGENT_GUARD_H
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
  * ended. They meet in a store that node 0's agent serves.
  *
  * Threads: one, besides one of its own. */
-#ifndef CHOIR_ELASTIC_NODES_H
-#define CHOIR_ELASTIC_NODES_H
+#ifndef CHOIR_LAUNCH_AGENT_NODES_H
+#define CHOIR_LAUNCH_AGENT_NODES_H
 
 #include "launch/agent/agent.h"
 
@@ -13,7 +13,7 @@ typedef struct choir__nodes choir__nodes;
 
 /* What all agents agree on. */
 typedef struct choir__roster {
-    choir__place place; /* of this node's first worker */
+    choir__job_place place; /* of this node's first worker */
     char job[CHOIR__JOB_TEXT], run_id[128];
 } choir__roster;
 

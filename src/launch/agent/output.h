@@ -6,8 +6,8 @@
  * lines are remembered for the report of a failure.
  *
  * Threads: one. */
-#ifndef CHOIR_ELASTIC_OUTPUT_H
-#define CHOIR_ELASTIC_OUTPUT_H
+#ifndef CHOIR_LAUNCH_AGENT_OUTPUT_H
+#define CHOIR_LAUNCH_AGENT_OUTPUT_H
 
 #include <poll.h>
 #include "base/base.h"

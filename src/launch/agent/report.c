@@ -25,7 +25,7 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-void choir__report(const choir__workers *w, char text[CHOIR__REPORT_TEXT])
+void choir__agent_report(const choir__workers *w, char text[CHOIR__REPORT_TEXT])
 {
     int index = w->family.first;
     const choir__child *c = &w->family.children[index];

@@ -68,9 +68,9 @@ int choir__workers_check(const char *command)
 
 /* --- the worker's process --- */
 
-static void set_environment(const choir__workers *w, const choir__place *place)
+static void set_environment(const choir__workers *w, const choir__job_place *place)
 {
-    choir__place_export(place);
+    choir__job_place_export(place);
     setenv("ROLE_NAME", "default", 1);
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
@@ -97,7 +97,7 @@ static int be_worker(void *arg)
 {
     const worker *self = arg;
     const choir__workers *w = self->all;
-    choir__place place = w->place;
+    choir__job_place place = w->place;
     place.rank += self->index;
     place.local_rank = self->index;
     set_input(w, place.rank);

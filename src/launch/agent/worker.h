@@ -1,6 +1,6 @@
 /* Workers: the command, started once a rank of this node. */
-#ifndef CHOIR_ELASTIC_WORKER_H
-#define CHOIR_ELASTIC_WORKER_H
+#ifndef CHOIR_LAUNCH_AGENT_WORKER_H
+#define CHOIR_LAUNCH_AGENT_WORKER_H
 
 #include <sys/resource.h>
 #include "launch/process/process.h"
@@ -9,7 +9,7 @@
 /* What the workers of one attempt share. */
 typedef struct choir__workers {
     const choir__agent_opts *opts;
-    choir__place place; /* of the first */
+    choir__job_place place; /* of the first */
     const char *job, *run_id;
     int attempt;
     int input; /* what rank 0 reads */

@@ -7,10 +7,10 @@
 #include "launch/meet/meet.h"
 
 /* A rank that has come and fails leaves its last will: the others shall not wait for it. */
-static void part(choir__venue *v)
+static void leave(choir__joining *j)
 {
-    choir__meeting *m = v->meeting;
-    if (v->seated)
+    choir__meeting *m = j->meeting;
+    if (j->joined)
         choir__store_abandon(m->store);
     else
         choir_store_free(m->store);
@@ -21,77 +21,78 @@ static void part(choir__venue *v)
     m->server = NULL;
 }
 
-choir_status choir__meet_host(choir__venue *venue, choir_store_opts opts, const choir__key *key)
+choir_status choir__meet_host(
+    choir__joining *joining, choir_store_opts opts, const choir__store_key *key)
 {
-    choir__meeting *m = venue->meeting;
+    choir__meeting *m = joining->meeting;
     choir__member self;
     char host[160];
     choir_status status = choir__store_serve(opts, key, &m->server);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     opts.timeout_s = m->timeout_s;
     choir__store_address(m->server, host);
     status = choir__store_connect(host, choir_store_port(m->server), opts, key, &m->store);
     choir__meet_self(&self);
-    if (!status && venue->doors_open)
-        status = venue->doors_open(venue, key);
-    if (!status)
-        status = choir__meet_preside(venue, &self);
-    if (status)
-        part(venue);
+    if (status == CHOIR_OK && joining->listening)
+        status = joining->listening(joining, key);
+    if (status == CHOIR_OK)
+        status = choir__meet_lead(joining, &self);
+    if (status != CHOIR_OK)
+        leave(joining);
     return status;
 }
 
 choir_status choir__meet_host_everywhere(
-    choir__venue *venue, choir_store_opts opts, const choir__key *key)
+    choir__joining *joining, choir_store_opts opts, const choir__store_key *key)
 {
     opts.bind = "::"; /* IPv4 as well */
-    choir_status status = choir__meet_host(venue, opts, key);
+    choir_status status = choir__meet_host(joining, opts, key);
     if (status != CHOIR_ERR_IO || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
         return status;
     opts.bind = "0.0.0.0"; /* a system without IPv6 */
-    return choir__meet_host(venue, opts, key);
+    return choir__meet_host(joining, opts, key);
 }
 
-choir__attendance choir__meet_try(choir__venue *venue, const char *host, int port,
-    double timeout_s, const choir__key *key, choir_status *status)
+choir__meet_result choir__meet_try(choir__joining *joining, const char *host, int port,
+    double timeout_s, const choir__store_key *key, choir_status *status)
 {
     choir__member self;
     bool again = false;
     choir_store_opts opts = choir_store_defaults();
     opts.timeout_s = timeout_s;
-    venue->seated = false;
-    venue->root[0] = '\0';
-    *status = choir__store_connect(host, port, opts, key, &venue->meeting->store);
-    if (*status)
-        return CHOIR__UNREACHED;
+    joining->joined = false;
+    joining->root[0] = '\0';
+    *status = choir__store_connect(host, port, opts, key, &joining->meeting->store);
+    if (*status != CHOIR_OK)
+        return CHOIR__MEET_UNREACHED;
     choir__meet_self(&self);
-    *status = choir__meet_attend(venue, &self, &again);
-    if (!*status && !again)
-        return CHOIR__MET;
-    part(venue);
+    *status = choir__meet_follow(joining, &self, &again);
+    if (*status == CHOIR_OK && !again)
+        return CHOIR__MEET_DONE;
+    leave(joining);
     if (again)
         *status = choir__error(CHOIR_ERR_STATE,
             "rank 0 still serves an earlier group of this job at %s: free that one on all "
             "ranks first, or split it",
-            venue->where);
-    return again || (*status == CHOIR_ERR_PEER_LOST && !venue->seated) ? CHOIR__MISSED
-                                                                       : CHOIR__FAILED;
+            joining->where);
+    return again || (*status == CHOIR_ERR_PEER_LOST && !joining->joined) ? CHOIR__MEET_MISSED
+                                                                         : CHOIR__MEET_FAILED;
 }
 
 choir_status choir__meet_call(
-    choir__venue *venue, const char *host, int port, const choir__key *key)
+    choir__joining *joining, const char *host, int port, const choir__store_key *key)
 {
     struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     for (;;) {
         choir_status status;
-        double left = venue->deadline - choir__now();
-        choir__attendance a =
-            choir__meet_try(venue, host, port, left > 0 ? left : 0, key, &status);
-        if (a == CHOIR__UNREACHED && status == CHOIR_ERR_TIMEOUT)
+        double left = joining->deadline - choir__now();
+        choir__meet_result a =
+            choir__meet_try(joining, host, port, left > 0 ? left : 0, key, &status);
+        if (a == CHOIR__MEET_UNREACHED && status == CHOIR_ERR_TIMEOUT)
             return choir__error(status, "rank 0 never came within %g s: %s",
-                venue->meeting->timeout_s, choir__plain_message(venue->meeting->rank));
-        if (a != CHOIR__MISSED || choir__now() >= venue->deadline)
+                joining->meeting->timeout_s, choir__plain_message(joining->meeting->rank));
+        if (a != CHOIR__MEET_MISSED || choir__now() >= joining->deadline)
             return status;
         nanosleep(&pause, NULL);
     }

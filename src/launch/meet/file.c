@@ -112,14 +112,14 @@ static bool is_local(const char *host)
 }
 
 /* Calls the note's addresses; loopback only if the holder is on this machine. */
-static choir__attendance call(choir__venue *v, const choir__meet_note *note,
+static choir__meet_result call(choir__joining *j, const choir__meet_note *note,
     const choir__member *self, choir_status *status)
 {
     bool near = !strcmp(note->holder.machine, self->machine);
-    choir__attendance a = CHOIR__UNREACHED;
-    for (int i = 0; i < note->address_count && a == CHOIR__UNREACHED; i++)
+    choir__meet_result a = CHOIR__MEET_UNREACHED;
+    for (int i = 0; i < note->address_count && a == CHOIR__MEET_UNREACHED; i++)
         if (near || !is_local(note->addresses[i].host))
-            a = choir__meet_try(v, note->addresses[i].host, note->addresses[i].port, answer_s,
+            a = choir__meet_try(j, note->addresses[i].host, note->addresses[i].port, answer_s,
                 &note->key, status);
     return a;
 }
@@ -252,16 +252,16 @@ static choir_status place_file(const char *path, const choir__meet_note *note)
     choir_status status = CHOIR_OK;
     bool fine = false;
     choir__meet_note_write(note, text);
-    for (int tries = 0; tries < 5 && !fine && !status; tries++) {
+    for (int tries = 0; tries < 5 && !fine && status == CHOIR_OK; tries++) {
         status = clear_path(path, &note->holder);
-        if (status)
+        if (status != CHOIR_OK)
             break;
         fine = put_whole(path, text);
         if (!fine && errno != EEXIST)
             status = choir__error(
                 CHOIR_ERR_IO, "cannot write 'file://%s': %s", path, strerror(errno));
     }
-    if (!fine && !status)
+    if (!fine && status == CHOIR_OK)
         status = choir__error(
             CHOIR_ERR_STATE, "cannot write 'file://%s': others do so all the time", path);
     sodium_memzero(text, sizeof text);
@@ -315,73 +315,73 @@ static void add_all(choir__meet_note *note, int port)
 }
 
 /* The server listens: now the file may say where. */
-static choir_status write_note(choir__venue *v, const choir__key *key)
+static choir_status write_note(choir__joining *j, const choir__store_key *key)
 {
     choir__meet_note note = {.began = birth_of(getpid()), .key = *key};
     const char *master = getenv("MASTER_ADDR");
-    int port = choir_store_port(v->meeting->server);
+    int port = choir_store_port(j->meeting->server);
     char host[160];
     choir__meet_self(&note.holder);
-    choir__store_address(v->meeting->server, host);
+    choir__store_address(j->meeting->server, host);
     if (master && *master) {
         add_address(&note, master, port);
     } else {
         add_address(&note, host, port); /* loopback: who is near takes it */
-        if (!on_this_machine(v->path))
+        if (!on_this_machine(j->path))
             add_all(&note, port);
     }
-    choir_status status = place_file(v->path, &note);
-    v->placed = !status;
+    choir_status status = place_file(j->path, &note);
+    j->placed = status == CHOIR_OK;
     sodium_memzero(&note, sizeof note);
     return status;
 }
 
-static void remove_note(choir__venue *v)
+static void remove_note(choir__joining *j)
 {
-    if (v->placed)
-        unlink(v->path);
-    v->placed = false;
+    if (j->placed)
+        unlink(j->path);
+    j->placed = false;
 }
 
-static choir_status host_meeting(choir__venue *v)
+static choir_status host_meeting(choir__joining *j)
 {
     choir_store_opts opts = choir_store_defaults();
     const char *master = getenv("MASTER_ADDR");
-    choir__key key;
+    choir__store_key key;
     choir__member self;
     choir__meet_self(&self);
-    choir_status status = clear_path(v->path, &self); /* before anything is opened */
-    if (status)
+    choir_status status = clear_path(j->path, &self); /* before anything is opened */
+    if (status != CHOIR_OK)
         return status;
     randombytes_buf(key.bytes, sizeof key.bytes);
     if (master && *master)
         opts.bind = master;
-    v->doors_open = write_note;
-    v->all_here = remove_note;
-    if (on_this_machine(v->path) || (master && *master))
-        status = choir__meet_host(v, opts, &key);
+    j->listening = write_note;
+    j->all_joined = remove_note;
+    if (on_this_machine(j->path) || (master && *master))
+        status = choir__meet_host(j, opts, &key);
     else
-        status = choir__meet_host_everywhere(v, opts, &key);
+        status = choir__meet_host_everywhere(j, opts, &key);
     sodium_memzero(&key, sizeof key);
     return status;
 }
 
 /* --- the others --- */
 
-static choir_status never_came(choir__venue *v, found what, const choir__meet_note *note)
+static choir_status never_came(choir__joining *j, found what, const choir__meet_note *note)
 {
-    double s = v->meeting->timeout_s;
+    double s = j->meeting->timeout_s;
     if (what == NOTE)
         return choir__error(CHOIR_ERR_TIMEOUT,
             "rank 0 never came within %g s: the file '%s' was left by pid %d on %s, which does "
             "not answer, and nobody has replaced it",
-            s, v->path, note->holder.pid, note->holder.host);
+            s, j->path, note->holder.pid, note->holder.host);
     return choir__error(CHOIR_ERR_TIMEOUT,
         "rank 0 never came within %g s: %s '%s'; was it started, with the same path?", s,
-        what == NO_FILE ? "there is no file" : "there is nothing from it in", v->path);
+        what == NO_FILE ? "there is no file" : "there is nothing from it in", j->path);
 }
 
-static choir_status call_meeting(choir__venue *v)
+static choir_status call_meeting(choir__joining *j)
 {
     struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
     choir__meet_note note;
@@ -390,30 +390,30 @@ static choir_status call_meeting(choir__venue *v)
     for (;;) {
         choir_status status = CHOIR_OK;
         ino_t inode;
-        found what = read_file(v->path, &note, &inode, &status);
+        found what = read_file(j->path, &note, &inode, &status);
         if (what == DENIED)
             return status;
         if (what == NOTE) {
-            choir__attendance a = call(v, &note, &self, &status);
+            choir__meet_result a = call(j, &note, &self, &status);
             sodium_memzero(&note.key, sizeof note.key);
-            if (a == CHOIR__MET || a == CHOIR__FAILED)
+            if (a == CHOIR__MEET_DONE || a == CHOIR__MEET_FAILED)
                 return status;
         }
-        if (choir__now() >= v->deadline)
-            return never_came(v, what, &note);
+        if (choir__now() >= j->deadline)
+            return never_came(j, what, &note);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 100 * 1000 * 1000)
             pause.tv_nsec += pause.tv_nsec / 2;
     }
 }
 
-choir_status choir__meet_file(choir__venue *venue)
+choir_status choir__meet_file(choir__joining *joining)
 {
-    const char *path = venue->path;
+    const char *path = joining->path;
     if (!*path || path[strlen(path) - 1] == '/')
         return choir__error(CHOIR_ERR_ARGUMENT,
             "cannot meet at 'file://%s': want the path of a file, as file:///home/me/job",
             path);
-    snprintf(venue->where, sizeof venue->where, "file://%s", path);
-    return venue->meeting->rank == 0 ? host_meeting(venue) : call_meeting(venue);
+    snprintf(joining->where, sizeof joining->where, "file://%s", path);
+    return joining->meeting->rank == 0 ? host_meeting(joining) : call_meeting(joining);
 }

@@ -1,6 +1,6 @@
 /* The file of file://path: what it says, and whether what it says still holds. */
-#ifndef CHOIR_COMM_MEET_FILE_H
-#define CHOIR_COMM_MEET_FILE_H
+#ifndef CHOIR_LAUNCH_MEET_FILE_H
+#define CHOIR_LAUNCH_MEET_FILE_H
 
 #include "base/base.h"
 #include "launch/meet/meeting.h"
@@ -11,7 +11,7 @@ enum { CHOIR__FILE_ADDRESSES = 8 };
 typedef struct choir__meet_note {
     choir__member holder; /* rank 0: pid, host, machine */
     unsigned long long began;
-    choir__key key;
+    choir__store_key key;
     int address_count;
     struct {
         char host[64];

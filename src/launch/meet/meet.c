@@ -1,13 +1,12 @@
 /* How ranks find each other: where a rank stands, and what the method says.
  *
- * All methods but one end in a store that rank 0 serves (meet_store.c). Where all ranks are on
+ * All methods but one end in a store that rank 0 serves (meet/store.c). Where all ranks are on
  * this machine and their engine is shared memory, they need no more than the job's name: the
  * engine's own rendezvous (shm/rendezvous.c) is the meeting. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <arpa/inet.h>
 #include <sodium.h>
@@ -16,16 +15,13 @@
 #include "launch/launchers.h"
 #include "launch/meet/meet.h"
 #include "launch/process/job.h"
-#include "comm/shm/socket.h"
-
-static const double linger_s = 1; /* of rank 0, after the failure of a group that had met */
 
 /* What started this rank, as far as the method lets it say. l->name NULL: nothing is known. */
 static choir_status find_launcher(const char *method, choir__launcher *l)
 {
     bool env = method && !strcmp(method, "env://"), mpi = method && !strcmp(method, "mpi://");
     int world = 1;
-    if (choir__launcher_find(mpi, l))
+    if (choir__launcher_find(mpi, l) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (mpi && !l->name)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -33,7 +29,7 @@ static choir_status find_launcher(const char *method, choir__launcher *l)
             "-n 2 PROGRAM'");
     if (env && l->name && strcmp(l->name, "RANK") != 0)
         *l = (choir__launcher){0};
-    if (!l->name && choir__variable_number("WORLD_SIZE", &world))
+    if (!l->name && choir__variable_number("WORLD_SIZE", &world) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (!l->name && world > 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -56,7 +52,7 @@ static choir_status take_place(
     if (ask != (opts->world < 0))
         return choir__error(CHOIR_ERR_ARGUMENT, "rank %d of %d: give both, or neither (-1)",
             opts->rank, opts->world);
-    if (ask && find_launcher(method, l))
+    if (ask && find_launcher(method, l) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (ask) {
         m->rank = l->name ? l->rank : 0;
@@ -80,7 +76,8 @@ static choir_status take_place(
 
 /* Rank 0 listens where it is to be called. A machine's name may lead to its loopback, and an
  * address may belong to what stands before it: with a key, it then listens everywhere. */
-static choir_status host(choir__venue *v, const char *name, int port, const choir__key *key)
+static choir_status host(
+    choir__joining *j, const char *name, int port, const choir__store_key *key)
 {
     struct in6_addr any;
     choir_store_opts opts = choir_store_defaults();
@@ -88,31 +85,31 @@ static choir_status host(choir__venue *v, const char *name, int port, const choi
     opts.port = port;
     opts.bind = name;
     if (key && !number && strcmp(name, "localhost") != 0)
-        return choir__meet_host_everywhere(v, opts, key);
-    choir_status status = choir__meet_host(v, opts, key);
+        return choir__meet_host_everywhere(j, opts, key);
+    choir_status status = choir__meet_host(j, opts, key);
     if (status == CHOIR_ERR_IO && key && number && errno == EADDRNOTAVAIL)
-        status = choir__meet_host_everywhere(v, opts, key);
+        status = choir__meet_host_everywhere(j, opts, key);
     return status;
 }
 
 static choir_status meet_at(
-    choir__venue *v, const choir_group_opts *opts, const char *name, int port)
+    choir__joining *j, const choir_group_opts *opts, const char *name, int port)
 {
     choir_store_opts store = choir_store_defaults();
-    choir__key key;
+    choir__store_key key;
     bool given;
     store.key_file = opts->key_file ? opts->key_file : choir__variable("CHOIR_KEY_FILE");
-    choir_status status = choir__store_key(&store, &key, &given);
-    snprintf(v->where, sizeof v->where, strchr(name, ':') ? "[%s]:%d" : "%s:%d", name, port);
-    if (!status && v->meeting->rank == 0)
-        status = host(v, name, port, given ? &key : NULL);
-    else if (!status)
-        status = choir__meet_call(v, name, port, given ? &key : NULL);
+    choir_status status = choir__store_key_given(&store, &key, &given);
+    snprintf(j->where, sizeof j->where, strchr(name, ':') ? "[%s]:%d" : "%s:%d", name, port);
+    if (status == CHOIR_OK && j->meeting->rank == 0)
+        status = host(j, name, port, given ? &key : NULL);
+    else if (status == CHOIR_OK)
+        status = choir__meet_call(j, name, port, given ? &key : NULL);
     sodium_memzero(&key, sizeof key);
     return status;
 }
 
-static choir_status meet_tcp(choir__venue *v, const choir_group_opts *opts, const char *text)
+static choir_status meet_tcp(choir__joining *j, const choir_group_opts *opts, const char *text)
 {
     char name[CHOIR__HOST_TEXT];
     int port = 0;
@@ -121,13 +118,13 @@ static choir_status meet_tcp(choir__venue *v, const choir_group_opts *opts, cons
             "cannot meet at 'tcp://%s': want tcp://host:port or tcp://[ipv6]:port, with a port "
             "of 1 to 65535",
             text);
-    return meet_at(v, opts, name, port);
+    return meet_at(j, opts, name, port);
 }
 
 /* --- by the environment --- */
 
 /* On this machine, under the job's name: in a store only where the engine wants one. */
-static choir_status meet_here(choir__venue *v, const choir_group_opts *opts)
+static choir_status meet_here(choir__joining *j, const choir_group_opts *opts)
 {
     const char *backend = opts->backend ? opts->backend : choir__variable("CHOIR_BACKEND");
     char name[64];
@@ -135,14 +132,14 @@ static choir_status meet_here(choir__venue *v, const choir_group_opts *opts)
     if (!backend || !*backend || !strcmp(backend, "shm"))
         return CHOIR_OK;
     snprintf(name, sizeof name, "unix:choir-store/%016llx",
-        (unsigned long long)choir__socket_key(v->job));
-    snprintf(v->where, sizeof v->where, "this machine (CHOIR_JOB)");
+        (unsigned long long)choir__job_hash(j->job));
+    snprintf(j->where, sizeof j->where, "this machine (CHOIR_JOB)");
     store.bind = name;
-    return v->meeting->rank == 0 ? choir__meet_host(v, store, NULL)
-                                 : choir__meet_call(v, name, 0, NULL);
+    return j->meeting->rank == 0 ? choir__meet_host(j, store, NULL)
+                                 : choir__meet_call(j, name, 0, NULL);
 }
 
-static choir_status meet_master(choir__venue *v, const choir_group_opts *opts)
+static choir_status meet_master(choir__joining *j, const choir_group_opts *opts)
 {
     const char *master = choir__variable("MASTER_ADDR"), *text = choir__variable("MASTER_PORT");
     int port = 0;
@@ -150,8 +147,8 @@ static choir_status meet_master(choir__venue *v, const choir_group_opts *opts)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d ranks need a place to meet: set MASTER_ADDR and MASTER_PORT, or, on one "
             "machine, CHOIR_JOB to the same secret on all",
-            v->meeting->world);
-    if (choir__variable_number("MASTER_PORT", &port))
+            j->meeting->world);
+    if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (!text)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -160,48 +157,48 @@ static choir_status meet_master(choir__venue *v, const choir_group_opts *opts)
     if (port < 1 || port > 65535)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "MASTER_PORT is '%s': want a port of 1 to 65535", text);
-    return meet_at(v, opts, master, port);
+    return meet_at(j, opts, master, port);
 }
 
 /* RANK and its like. local: how many ranks are on this machine; 0: not told. */
-static choir_status meet_env(choir__venue *v, const choir_group_opts *opts, int local)
+static choir_status meet_env(choir__joining *j, const choir_group_opts *opts, int local)
 {
-    int world = v->meeting->world;
+    int world = j->meeting->world;
     bool own = opts->job && opts->rank >= 0; /* nothing of it is the environment's */
-    bool here = v->job && (local == world || !choir__variable("MASTER_ADDR") || own);
+    bool here = j->job && (local == world || !choir__variable("MASTER_ADDR") || own);
     if (!here)
-        return meet_master(v, opts);
+        return meet_master(j, opts);
     if (local > 0 && local != world)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d of %d ranks are on this machine: to meet the others, set MASTER_ADDR and "
             "MASTER_PORT to where rank 0 is to listen",
             local, world);
-    return meet_here(v, opts);
+    return meet_here(j, opts);
 }
 
-/* mpirun, srun: see meet_launched.c. */
+/* mpirun, srun: see launched.c. */
 static choir_status meet_launched(
-    choir__venue *v, const choir_group_opts *opts, const choir__launcher *l)
+    choir__joining *j, const choir_group_opts *opts, const choir__launcher *l)
 {
     const char *method = NULL;
-    choir_status status = choir__meet_launched(l, opts, v->meeting, &method);
-    if (status || v->meeting->world == 1)
+    choir_status status = choir__meet_launched(l, opts, j->meeting, &method);
+    if (status != CHOIR_OK || j->meeting->world == 1)
         return status;
     if (method)
-        return meet_tcp(v, opts, method + strlen("tcp://"));
-    v->job = v->meeting->job;
-    return *v->job ? meet_here(v, opts) : CHOIR_OK;
+        return meet_tcp(j, opts, method + strlen("tcp://"));
+    j->job = j->meeting->job;
+    return *j->job ? meet_here(j, opts) : CHOIR_OK;
 }
 
-static choir_status keep_job(choir__venue *v)
+static choir_status keep_job(choir__joining *j)
 {
-    choir__meeting *m = v->meeting;
-    if (!v->job)
+    choir__meeting *m = j->meeting;
+    if (!j->job)
         return CHOIR_OK;
-    if (strlen(v->job) >= sizeof m->job)
+    if (strlen(j->job) >= sizeof m->job)
         return choir__error(CHOIR_ERR_ARGUMENT, "the job's name has %zu bytes: want up to %zu",
-            strlen(v->job), sizeof m->job - 1);
-    memcpy(m->job, v->job, strlen(v->job) + 1);
+            strlen(j->job), sizeof m->job - 1);
+    memcpy(m->job, j->job, strlen(j->job) + 1);
     return CHOIR_OK;
 }
 
@@ -209,60 +206,38 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
 {
     choir__launcher l;
     const char *job = opts->job ? opts->job : choir__variable("CHOIR_JOB");
-    choir__venue v = {.meeting = m, .job = job && *job ? job : NULL};
+    choir__joining j = {.meeting = m, .job = job && *job ? job : NULL};
     *m = (choir__meeting){
         .rank = opts->rank, .world = opts->world, .timeout_s = opts->timeout_s, .nodes = 1};
     method = method && *method ? method : NULL;
     choir_status status = take_place(method, opts, m, &l);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium does not start");
-    v.deadline = choir__now() + m->timeout_s;
+    j.deadline = choir__now() + m->timeout_s;
     bool launched = l.name && strcmp(l.name, "RANK") != 0;
     bool tcp = method && !strncmp(method, "tcp://", 6);
     bool file = method && !strncmp(method, "file://", 7);
-    v.path = file ? method + 7 : NULL;
+    j.path = file ? method + 7 : NULL;
     if (method && !tcp && !file && strcmp(method, "env://") && strcmp(method, "mpi://"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "there is no way to meet at '%s': want env://, tcp://host:port, file://path or "
             "mpi://",
             method);
     if (launched && !tcp && !file)
-        status = meet_launched(&v, opts, &l);
-    else if (!tcp && !file && keep_job(&v))
+        status = meet_launched(&j, opts, &l);
+    else if (!tcp && !file && keep_job(&j) != CHOIR_OK)
         status = CHOIR_ERR_ARGUMENT;
     else if (m->world == 1) /* alone */
         status = CHOIR_OK;
     else if (tcp)
-        status = meet_tcp(&v, opts, method + 6);
+        status = meet_tcp(&j, opts, method + 6);
     else if (file)
-        status = choir__meet_file(&v);
+        status = choir__meet_file(&j);
     else
-        status = meet_env(&v, opts, l.local_world);
-    if (status)
+        status = meet_env(&j, opts, l.local_world);
+    if (status != CHOIR_OK)
         choir__meeting_free(m);
     return status;
-}
-
-void choir__meeting_stay(const choir__meeting *m, double at_most_s)
-{
-    struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    double until = choir__now() + at_most_s;
-    while (choir__store_clients(m->server) > 1 && choir__now() < until)
-        nanosleep(&pause, NULL);
-}
-
-void choir__meeting_linger(const choir__meeting *meeting)
-{
-    if (meeting->server && meeting->consulted)
-        choir__meeting_stay(meeting, linger_s);
-}
-
-void choir__meeting_free(choir__meeting *meeting)
-{
-    choir_store_free(meeting->store);
-    choir_store_server_free(meeting->server);
-    free(meeting->members);
-    sodium_memzero(meeting, sizeof *meeting);
 }

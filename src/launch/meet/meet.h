@@ -1,61 +1,63 @@
-/* Meeting in a store: what the methods (meet.c, meet_file.c) have in common (meet_store.c). */
-#ifndef CHOIR_COMM_MEET_H
-#define CHOIR_COMM_MEET_H
+/* Meeting in a store that rank 0 serves: the parts that all methods of meeting share.
+ *
+ *   meet.c   the methods by name      file.c     file://path, note.c its text
+ *   call.c   serving and calling      store.c    rank 0 leads the meeting, the others follow
+ *   member.c a rank's own line        launched.c ranks of mpirun and srun */
+#ifndef CHOIR_LAUNCH_MEET_MEET_H
+#define CHOIR_LAUNCH_MEET_MEET_H
 
 #include "launch/meet/meeting.h"
 #include "launch/store/store.h"
 
-/* One rank's way to a meeting. */
-typedef struct choir__venue {
+/* One rank's attempt to join a meeting. */
+typedef struct choir__joining {
     choir__meeting *meeting; /* rank, world, timeout_s; gets the store, and rank 0 the server */
-    const char *job;         /* its name, if it has one: two jobs shall not mix */
+    const char *job;         /* the job's name, so that two jobs do not mix; NULL: none */
     double deadline;         /* of choir__now */
     char where[300];         /* "127.0.0.1:29500", for messages */
-    /* Rank 0, if not NULL: the others can call; nobody has to come any more. */
-    choir_status (*doors_open)(struct choir__venue *venue, const choir__key *key);
-    void (*all_here)(struct choir__venue *venue);
+    /* Rank 0 calls these, unless NULL, when its server listens, and when all have joined. */
+    choir_status (*listening)(struct choir__joining *joining, const choir__store_key *key);
+    void (*all_joined)(struct choir__joining *joining);
     const char *path; /* of file:// */
-    bool placed;      /* the file is ours */
-    char root[400];   /* who rank 0 is, once it is known */
-    bool seated;      /* the store has our name */
-} choir__venue;
+    bool placed;      /* this rank wrote the file */
+    char root[400];   /* rank 0's member line, once it is known */
+    bool joined;      /* the store has this rank's name */
+} choir__joining;
 
-/* Rank 0 serves at opts.bind and opts.port, and decides. Errors: as choir_store_serve; timed
- * out, peer lost, mismatch: the same sentence on all ranks. */
+/* Rank 0 serves the store at opts.bind and opts.port and leads the meeting. Errors: as
+ * choir_store_serve; timed out, peer lost, mismatch: the same sentence on all ranks. */
 choir_status choir__meet_host(
-    choir__venue *venue, choir_store_opts opts, const choir__key *key);
+    choir__joining *joining, choir_store_opts opts, const choir__store_key *key);
 
-/* At all addresses of this machine, whatever opts.bind says. */
+/* Like choir__meet_host, but at all addresses of this machine, whatever opts.bind says. */
 choir_status choir__meet_host_everywhere(
-    choir__venue *venue, choir_store_opts opts, const choir__key *key);
+    choir__joining *joining, choir_store_opts opts, const choir__store_key *key);
 
-/* The others call, until somebody answers. */
+/* The other ranks call host:port until a store answers there, and follow the meeting. */
 choir_status choir__meet_call(
-    choir__venue *venue, const char *host, int port, const choir__key *key);
+    choir__joining *joining, const char *host, int port, const choir__store_key *key);
 
-typedef enum choir__attendance {
-    CHOIR__MET,
-    CHOIR__UNREACHED, /* no store there, or not this one */
-    CHOIR__MISSED,    /* one that was just being left: try again */
-    CHOIR__FAILED,
-} choir__attendance;
+typedef enum choir__meet_result {
+    CHOIR__MEET_DONE,
+    CHOIR__MEET_UNREACHED, /* no store there, or not this one */
+    CHOIR__MEET_MISSED,    /* a store that rank 0 is about to close: try again */
+    CHOIR__MEET_FAILED,
+} choir__meet_result;
 
-/* One try to be at a meeting. Unless it is MET, *status and the message say why. */
-choir__attendance choir__meet_try(choir__venue *venue, const char *host, int port,
-    double timeout_s, const choir__key *key, choir_status *status);
+/* Makes one attempt to join. Unless the result is DONE, *status and the message say why. */
+choir__meet_result choir__meet_try(choir__joining *joining, const char *host, int port,
+    double timeout_s, const choir__store_key *key, choir_status *status);
 
-/* file://path */
-choir_status choir__meet_file(choir__venue *venue);
+/* Joins by the method file://path. */
+choir_status choir__meet_file(choir__joining *joining);
 
-/* The meeting itself, once there is a connection to the store: for rank 0, and for the others.
- * *again: it is one they have been at, which is over. */
-choir_status choir__meet_preside(choir__venue *venue, const choir__member *self);
-choir_status choir__meet_attend(choir__venue *venue, const choir__member *self, bool *again);
+/* The meeting itself, on a connection to the store: rank 0 leads it, and the others follow.
+ * *again: the store is that of a meeting at which this rank has been, and which is over. */
+choir_status choir__meet_lead(choir__joining *joining, const choir__member *self);
+choir_status choir__meet_follow(
+    choir__joining *joining, const choir__member *self, bool *again);
 
-/* Rank 0: until nobody is left in its store but itself. */
-void choir__meeting_stay(const choir__meeting *meeting, double at_most_s);
-
-/* --- meet_member.c --- */
+/* --- member.c --- */
 
 enum { CHOIR__MEMBER_TEXT = 400 };
 

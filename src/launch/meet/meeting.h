@@ -1,7 +1,7 @@
 /* How ranks have met: who is where, and what they can still say to each other before an engine
  * carries messages. */
-#ifndef CHOIR_COMM_MEETING_H
-#define CHOIR_COMM_MEETING_H
+#ifndef CHOIR_LAUNCH_MEET_MEETING_H
+#define CHOIR_LAUNCH_MEET_MEETING_H
 
 #include <choir/group.h>
 #include <choir/store.h>
@@ -31,6 +31,9 @@ typedef struct choir__meeting {
 choir_status choir__meet(
     const char *method, const choir_group_opts *opts, choir__meeting *meeting);
 void choir__meeting_free(choir__meeting *meeting);
+
+/* Rank 0 waits until it is the only client of its store, but at most so many seconds. */
+void choir__meeting_stay(const choir__meeting *meeting, double at_most_s);
 
 /* After a failure, before free: rank 0 keeps a consulted store until the others have gone, or a
  * second. They have the sentence by then; else they would name rank 0, which goes, as well. */

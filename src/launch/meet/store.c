@@ -35,39 +35,41 @@ static const char *key_of(const char *what, int rank, char key[32])
     return key;
 }
 
-static choir_status put(choir__venue *v, const char *key, const char *text)
+static choir_status put(choir__joining *j, const char *key, const char *text)
 {
-    return choir_store_set(v->meeting->store, key, text, strlen(text));
+    return choir_store_set(j->meeting->store, key, text, strlen(text));
 }
 
 /* What is there now, if anything. */
-static char *look(choir__venue *v, const char *key)
+static char *look(choir__joining *j, const char *key)
 {
     char *text = NULL;
-    return choir_store_get(v->meeting->store, key, 0, &text, NULL) ? NULL : text;
+    return choir_store_get(j->meeting->store, key, 0, &text, NULL) != CHOIR_OK ? NULL : text;
 }
 
 /* What a failure of the store itself means: it is rank 0's. */
-static choir_status of_store(choir__venue *v, choir_status status)
+static choir_status of_store(choir__joining *j, choir_status status)
 {
     choir__member who;
     char name[128] = "rank 0";
-    if (choir__member_read(v->root, &who))
+    if (choir__member_read(j->root, &who))
         snprintf(name, sizeof name, "rank 0 (pid %d on %s)", who.pid, who.host);
     if (status == CHOIR_ERR_TIMEOUT)
         return choir__error(
-            status, "%s at %s stopped answering while the group was meeting", name, v->where);
+            status, "%s at %s stopped answering while the group was meeting", name, j->where);
     if (status == CHOIR_ERR_PEER_LOST)
         return choir__error(
-            status, "%s at %s died or gave up while the group was meeting", name, v->where);
+            status, "%s at %s died or gave up while the group was meeting", name, j->where);
     return status;
 }
 
 /* The sentence becomes everybody's, unless another came first, which is ours then. */
-static choir_status fault(choir__venue *v, choir_status status, const char *sentence)
+static choir_status fault(choir__joining *j, choir_status status, const char *sentence)
 {
     char *text = choir__format("%d %s", (int)status, sentence), *now = NULL, *words;
-    if (choir_store_compare_set(v->meeting->store, "meet/fault", NULL, text, &now) || !now) {
+    if (choir_store_compare_set(j->meeting->store, "meet/fault", NULL, text, &now) !=
+            CHOIR_OK ||
+        !now) {
         free(text);
         return choir__error(status, "%s", sentence);
     }
@@ -79,14 +81,14 @@ static choir_status fault(choir__venue *v, choir_status status, const char *sent
 }
 
 /* Names the ranks r of which meet/WHAT/r is missing. How many there are. */
-static int name_missing(choir__venue *v, const char *what, char names[TEXT])
+static int name_missing(choir__joining *j, const char *what, char names[TEXT])
 {
-    int missing = 0, named = 0, world = v->meeting->world;
+    int missing = 0, named = 0, world = j->meeting->world;
     size_t used = 0;
     char key[32];
     names[0] = '\0';
     for (int r = 0; r < world; r++) {
-        char *text = look(v, key_of(what, r, key));
+        char *text = look(j, key_of(what, r, key));
         if (!text && ++missing && used < TEXT - 100) {
             used += (size_t)snprintf(names + used, TEXT - used, named++ ? ", %d" : "%d", r);
         }
@@ -97,11 +99,11 @@ static int name_missing(choir__venue *v, const char *what, char names[TEXT])
     return missing;
 }
 
-static choir_status never_came(choir__venue *v)
+static choir_status never_came(choir__joining *j)
 {
     char names[TEXT], sentence[2 * TEXT + 160], strangers[128] = "";
-    int missing = name_missing(v, "rank", names);
-    choir_store_server *server = v->meeting->server;
+    int missing = name_missing(j, "rank", names);
+    choir_store_server *server = j->meeting->server;
     long failures = server ? choir__store_failures(server) : 0;
     if (failures)
         snprintf(strangers, sizeof strangers,
@@ -109,26 +111,26 @@ static choir_status never_came(choir__venue *v)
             failures == 1 ? " was" : "s were");
     if (!missing)
         snprintf(sentence, sizeof sentence,
-            "all %d ranks came to %s, and rank 0 did not go on within %g s", v->meeting->world,
-            v->where, v->meeting->timeout_s);
+            "all %d ranks came to %s, and rank 0 did not go on within %g s", j->meeting->world,
+            j->where, j->meeting->timeout_s);
     else
         snprintf(sentence, sizeof sentence,
             "rank%s %s of %d never came to %s within %g s: were all ranks started, and can "
             "they reach it?%s",
-            missing == 1 ? "" : "s", names, v->meeting->world, v->where, v->meeting->timeout_s,
+            missing == 1 ? "" : "s", names, j->meeting->world, j->where, j->meeting->timeout_s,
             strangers);
-    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+    return fault(j, CHOIR_ERR_TIMEOUT, sentence);
 }
 
-static choir_status went_silent(choir__venue *v)
+static choir_status went_silent(choir__joining *j)
 {
     char names[TEXT], sentence[2 * TEXT];
-    int missing = name_missing(v, "ready", names);
+    int missing = name_missing(j, "ready", names);
     snprintf(sentence, sizeof sentence,
         "rank%s %s of %d came to %s and then fell silent: %s stopped?", missing == 1 ? "" : "s",
-        names, v->meeting->world, v->where,
+        names, j->meeting->world, j->where,
         missing == 1 ? "was its process" : "were their processes");
-    return fault(v, CHOIR_ERR_TIMEOUT, sentence);
+    return fault(j, CHOIR_ERR_TIMEOUT, sentence);
 }
 
 /* --- coming --- */
@@ -145,50 +147,50 @@ static void digest_of(const char *job, char hex[2 * SECRET + 1])
     sodium_bin2hex(hex, 2 * SECRET + 1, hash, sizeof hash);
 }
 
-static choir_status announce(choir__venue *v, const char *self)
+static choir_status announce(choir__joining *j, const char *self)
 {
     char digest[2 * SECRET + 1], text[2 * TEXT];
-    digest_of(v->job, digest);
-    snprintf(text, sizeof text, "%s %d %s %s", CHOIR_VERSION, v->meeting->world, digest, self);
-    return put(v, "meet/head", text);
+    digest_of(j->job, digest);
+    snprintf(text, sizeof text, "%s %d %s %s", CHOIR_VERSION, j->meeting->world, digest, self);
+    return put(j, "meet/head", text);
 }
 
 /* Whether rank 0 was told the same as we. */
-static choir_status compare(choir__venue *v)
+static choir_status compare(choir__joining *j)
 {
     char version[32], digest[40], mine[2 * SECRET + 1], sentence[TEXT], *head = NULL;
     int world, at = 0;
-    choir__meeting *m = v->meeting;
-    double left = v->deadline - choir__now();
+    choir__meeting *m = j->meeting;
+    double left = j->deadline - choir__now();
     choir_status status =
         choir_store_get(m->store, "meet/head", left > 0 ? left : 0, &head, NULL);
-    if (status)
-        return of_store(v, status);
+    if (status != CHOIR_OK)
+        return of_store(j, status);
     if (sscanf(head, "%31s %d %39s %n", version, &world, digest, &at) != 3 || !at) {
         free(head);
-        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", j->where);
     }
-    snprintf(v->root, sizeof v->root, "%s", head + at);
+    snprintf(j->root, sizeof j->root, "%s", head + at);
     free(head);
-    digest_of(v->job, mine);
+    digest_of(j->job, mine);
     if (strcmp(version, CHOIR_VERSION) != 0) {
         snprintf(sentence, sizeof sentence,
             "rank %d runs Choir %s and rank 0 Choir %s: use the same release everywhere",
             m->rank, CHOIR_VERSION, version);
-        return fault(v, CHOIR_ERR_MISMATCH, sentence);
+        return fault(j, CHOIR_ERR_MISMATCH, sentence);
     }
     if (digest[0] != '-' && mine[0] != '-' && strcmp(digest, mine) != 0)
         return choir__error(CHOIR_ERR_MISMATCH,
             "the rank 0 at %s belongs to another job (its CHOIR_JOB differs): choose another "
             "port or file",
-            v->where);
+            j->where);
     if (world == m->world)
         return CHOIR_OK;
     snprintf(sentence, sizeof sentence,
         "a rank %d of %d came to %s, where rank 0 counts %d ranks: WORLD_SIZE must be the "
         "same everywhere",
-        m->rank, m->world, v->where, world);
-    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+        m->rank, m->world, j->where, world);
+    return fault(j, CHOIR_ERR_MISMATCH, sentence);
 }
 
 /* The fault that rank 0 has told all of. */
@@ -205,16 +207,16 @@ static bool is_go(const char *outcome)
     return !strncmp(outcome, "go ", 3);
 }
 
-static choir_status two_of_us(choir__venue *v, const char *other, const choir__member *self)
+static choir_status two_of_us(choir__joining *j, const char *other, const choir__member *self)
 {
     char sentence[TEXT];
     choir__member o;
     if (!choir__member_read(other, &o))
-        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", j->where);
     snprintf(sentence, sizeof sentence,
-        "two processes say they are rank %d: pid %d on %s and pid %d on %s", v->meeting->rank,
+        "two processes say they are rank %d: pid %d on %s and pid %d on %s", j->meeting->rank,
         o.pid, o.host, self->pid, self->host);
-    return fault(v, CHOIR_ERR_MISMATCH, sentence);
+    return fault(j, CHOIR_ERR_MISMATCH, sentence);
 }
 
 static bool is_us(const char *text, const choir__member *self)
@@ -225,31 +227,31 @@ static bool is_us(const char *text, const choir__member *self)
 }
 
 /* Says who we are. *again: this is a meeting we have been at, which is over. */
-static choir_status claim(choir__venue *v, const choir__member *self, bool *again)
+static choir_status claim(choir__joining *j, const choir__member *self, bool *again)
 {
     char key[32], mine[TEXT], will[TEXT + 16], *now = NULL;
-    choir_store *store = v->meeting->store;
+    choir_store *store = j->meeting->store;
     choir_status status = CHOIR_OK;
-    char *outcome = look(v, "meet/outcome");
-    key_of("rank", v->meeting->rank, key);
+    char *outcome = look(j, "meet/outcome");
+    key_of("rank", j->meeting->rank, key);
     choir__member_write(self, mine);
-    snprintf(will, sizeof will, "%d %s", v->meeting->rank, mine);
+    snprintf(will, sizeof will, "%d %s", j->meeting->rank, mine);
     if (outcome && !is_go(outcome)) {
         status = told(outcome);
     } else if (outcome) {
-        now = look(v, key);
+        now = look(j, key);
         *again = is_us(now, self);
         if (!now) /* rank 0 has just let go of it */
-            status = of_store(v, CHOIR_ERR_PEER_LOST);
+            status = of_store(j, CHOIR_ERR_PEER_LOST);
         else if (!*again)
-            status = two_of_us(v, now, self);
+            status = two_of_us(j, now, self);
     } else {
         status = choir_store_compare_set(store, key, NULL, mine, &now);
-        v->seated = status == CHOIR_OK;
-        if (!status && strcmp(now, mine) != 0)
-            status = two_of_us(v, now, self);
-        else if (status || (status = choir_store_will(store, "meet/lost", will, strlen(will))))
-            status = of_store(v, status);
+        j->joined = status == CHOIR_OK;
+        bool taken = j->joined && strcmp(now, mine) != 0;
+        if (status == CHOIR_OK && !taken)
+            status = choir_store_will(store, "meet/lost", will, strlen(will));
+        status = taken ? two_of_us(j, now, self) : of_store(j, status);
     }
     free(outcome);
     free(now);
@@ -258,26 +260,26 @@ static choir_status claim(choir__venue *v, const choir__member *self, bool *agai
 
 /* --- going on --- */
 
-static choir_status take_note(choir__venue *v, const char *go)
+static choir_status take_note(choir__joining *j, const char *go)
 {
     char key[32];
-    choir__meeting *m = v->meeting;
+    choir__meeting *m = j->meeting;
     if (!choir__members_read(m, go))
-        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", v->where);
-    return of_store(v, put(v, key_of("ready", m->rank, key), ""));
+        return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", j->where);
+    return of_store(j, put(j, key_of("ready", m->rank, key), ""));
 }
 
 /* --- rank 0 --- */
 
 /* A failure that was found by another, or the death of one; OK: none so far. */
-static choir_status trouble(choir__venue *v, bool faults)
+static choir_status trouble(choir__joining *j, bool faults)
 {
-    char *text = faults ? look(v, "meet/fault") : NULL, *lost = NULL;
+    char *text = faults ? look(j, "meet/fault") : NULL, *lost = NULL;
     choir_status status = CHOIR_OK;
     choir__member who;
     if (text) {
         status = told(text);
-    } else if ((lost = look(v, "meet/lost"))) {
+    } else if ((lost = look(j, "meet/lost"))) {
         char sentence[TEXT];
         int rank = 0, at = 0;
         if (sscanf(lost, "%d %n", &rank, &at) != 1 || !at ||
@@ -286,7 +288,7 @@ static choir_status trouble(choir__venue *v, bool faults)
         snprintf(sentence, sizeof sentence,
             "rank %d (pid %d on %s) died or gave up while the group was meeting", rank, who.pid,
             who.host);
-        status = fault(v, CHOIR_ERR_PEER_LOST, sentence);
+        status = fault(j, CHOIR_ERR_PEER_LOST, sentence);
     }
     free(text);
     free(lost);
@@ -294,9 +296,9 @@ static choir_status trouble(choir__venue *v, bool faults)
 }
 
 /* Until meet/WHAT/R of all ranks R is there. */
-static choir_status await_all(choir__venue *v, const char *what, double deadline)
+static choir_status await_all(choir__joining *j, const char *what, double deadline)
 {
-    int world = v->meeting->world;
+    int world = j->meeting->world;
     bool coming = !strcmp(what, "rank");
     char key[32];
     const char **keys = choir__calloc((size_t)world, sizeof *keys);
@@ -305,17 +307,17 @@ static choir_status await_all(choir__venue *v, const char *what, double deadline
         keys[r] = choir__strdup(key_of(what, r, key));
     for (;;) {
         double left = deadline - choir__now();
-        status = choir_store_wait(v->meeting->store, keys, world,
+        status = choir_store_wait(j->meeting->store, keys, world,
             left > look_s ? look_s
             : left > 0    ? left
                           : 0);
         if (status != CHOIR_ERR_TIMEOUT)
             break;
-        status = trouble(v, coming);
-        if (status)
+        status = trouble(j, coming);
+        if (status != CHOIR_OK)
             break;
         if (choir__now() >= deadline) {
-            status = coming ? never_came(v) : went_silent(v);
+            status = coming ? never_came(j) : went_silent(j);
             break;
         }
     }
@@ -325,9 +327,9 @@ static choir_status await_all(choir__venue *v, const char *what, double deadline
     return status;
 }
 
-static choir_status write_go(choir__venue *v)
+static choir_status write_go(choir__joining *j)
 {
-    int world = v->meeting->world;
+    int world = j->meeting->world;
     unsigned char secret[SECRET];
     char key[32], hex[2 * SECRET + 1];
     choir_status status = CHOIR_OK;
@@ -336,56 +338,56 @@ static choir_status write_go(choir__venue *v)
     randombytes_buf(secret, sizeof secret);
     sodium_bin2hex(hex, sizeof hex, secret, sizeof secret);
     used = (size_t)snprintf(all, room, "go %s", hex);
-    for (int r = 0; r < world && !status; r++) {
+    for (int r = 0; r < world && status == CHOIR_OK; r++) {
         char *text = NULL;
-        status = choir_store_get(v->meeting->store, key_of("rank", r, key), 0, &text, NULL);
-        if (!status)
+        status = choir_store_get(j->meeting->store, key_of("rank", r, key), 0, &text, NULL);
+        if (status == CHOIR_OK)
             used += (size_t)snprintf(all + used, room - used, "\n%.*s", TEXT - 2, text);
         free(text);
     }
-    if (!status)
-        status = put(v, "meet/outcome", all);
-    if (!status)
-        status = take_note(v, all);
+    if (status == CHOIR_OK)
+        status = put(j, "meet/outcome", all);
+    if (status == CHOIR_OK)
+        status = take_note(j, all);
     sodium_memzero(all, room);
     free(all);
     return status;
 }
 
 /* Tells all of a failure, and stays until they have taken note. */
-static void tell_all(choir__venue *v, choir_status status)
+static void tell_all(choir__joining *j, choir_status status)
 {
     char *message = choir__strdup(choir_error_message());
-    char *text = choir__format("%d %s", (int)status, choir__plain_message(v->meeting->rank));
-    if (!put(v, "meet/outcome", text) && !put(v, "meet/met", text))
-        choir__meeting_stay(v->meeting, grace_s);
+    char *text = choir__format("%d %s", (int)status, choir__plain_message(j->meeting->rank));
+    if (put(j, "meet/outcome", text) == CHOIR_OK && put(j, "meet/met", text) == CHOIR_OK)
+        choir__meeting_stay(j->meeting, grace_s);
     choir__set_message(message);
     free(message);
     free(text);
 }
 
-choir_status choir__meet_preside(choir__venue *v, const choir__member *self)
+choir_status choir__meet_lead(choir__joining *j, const choir__member *self)
 {
     char mine[TEXT];
     bool again = false;
     choir__member_write(self, mine);
-    choir_status status = announce(v, mine);
-    if (!status)
-        status = claim(v, self, &again);
-    if (!status)
-        status = await_all(v, "rank", v->deadline);
-    if (v->all_here)
-        v->all_here(v);
-    if (!status)
-        status = write_go(v);
-    if (!status) {
+    choir_status status = announce(j, mine);
+    if (status == CHOIR_OK)
+        status = claim(j, self, &again);
+    if (status == CHOIR_OK)
+        status = await_all(j, "rank", j->deadline);
+    if (j->all_joined)
+        j->all_joined(j);
+    if (status == CHOIR_OK)
+        status = write_go(j);
+    if (status == CHOIR_OK) {
         double soon = choir__now() + grace_s;
-        status = await_all(v, "ready", v->deadline > soon ? v->deadline : soon);
+        status = await_all(j, "ready", j->deadline > soon ? j->deadline : soon);
     }
-    if (!status)
-        status = put(v, "meet/met", "go");
-    if (status)
-        tell_all(v, status);
+    if (status == CHOIR_OK)
+        status = put(j, "meet/met", "go");
+    if (status != CHOIR_OK)
+        tell_all(j, status);
     return status;
 }
 
@@ -393,39 +395,40 @@ choir_status choir__meet_preside(choir__venue *v, const choir__member *self)
 
 /* Who is ready waits for all to be: one that died since is named here. Rank 0 may have come and
  * gone in the meantime, with its store; that is no failure of the meeting. */
-static choir_status all_ready(choir__venue *v)
+static choir_status all_ready(choir__joining *j)
 {
     char *met = NULL;
-    double left = v->deadline + grace_s - choir__now();
+    double left = j->deadline + grace_s - choir__now();
     choir_status status = CHOIR_OK;
-    if (!choir_store_get(v->meeting->store, "meet/met", left > 0 ? left : 0, &met, NULL) &&
+    if (choir_store_get(j->meeting->store, "meet/met", left > 0 ? left : 0, &met, NULL) ==
+            CHOIR_OK &&
         strcmp(met, "go") != 0)
         status = told(met);
     free(met);
     return status;
 }
 
-choir_status choir__meet_attend(choir__venue *v, const choir__member *self, bool *again)
+choir_status choir__meet_follow(choir__joining *j, const choir__member *self, bool *again)
 {
     char *outcome = NULL;
-    choir_status status = compare(v);
-    if (!status)
-        status = claim(v, self, again);
-    if (status || *again)
+    choir_status status = compare(j);
+    if (status == CHOIR_OK)
+        status = claim(j, self, again);
+    if (status != CHOIR_OK || *again)
         return status;
-    double left = v->deadline + grace_s - choir__now();
+    double left = j->deadline + grace_s - choir__now();
     status =
-        choir_store_get(v->meeting->store, "meet/outcome", left > 0 ? left : 0, &outcome, NULL);
+        choir_store_get(j->meeting->store, "meet/outcome", left > 0 ? left : 0, &outcome, NULL);
     if (status == CHOIR_ERR_TIMEOUT) {
-        char *head = look(v, "meet/head");
-        status = head ? never_came(v) : of_store(v, status);
+        char *head = look(j, "meet/head");
+        status = head ? never_came(j) : of_store(j, status);
         free(head);
-    } else if (status) {
-        status = of_store(v, status);
+    } else if (status != CHOIR_OK) {
+        status = of_store(j, status);
     } else {
-        status = is_go(outcome) ? take_note(v, outcome) : told(outcome);
-        if (!status)
-            status = all_ready(v);
+        status = is_go(outcome) ? take_note(j, outcome) : told(outcome);
+        if (status == CHOIR_OK)
+            status = all_ready(j);
     }
     free(outcome);
     return status;

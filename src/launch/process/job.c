@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/options.h"
 
 void choir__set_number(const char *name, int value)
@@ -20,7 +21,7 @@ void choir__set_number(const char *name, int value)
 }
 
 /* Roles are torchrun's way to start several kinds of workers; here all are of one kind. */
-void choir__place_export(const choir__place *p)
+void choir__job_place_export(const choir__job_place *p)
 {
     choir__set_number("RANK", p->rank);
     choir__set_number("WORLD_SIZE", p->world);
@@ -36,7 +37,7 @@ void choir__place_export(const choir__place *p)
     }
 }
 
-void choir__place_master(choir__place *p, const char *method)
+void choir__job_place_master(choir__job_place *p, const char *method)
 {
     int port = 0;
     if (method && !strncmp(method, "tcp://", 6) &&
@@ -78,6 +79,14 @@ choir_status choir__job_random(char text[CHOIR__JOB_TEXT])
     for (size_t i = 0; i < sizeof bytes; i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return CHOIR_OK;
+}
+
+uint64_t choir__job_hash(const char *job)
+{
+    uint64_t h = choir__hash_text(CHOIR__HASH_SEED, job); /* then murmur3's last mix */
+    h = (h ^ (h >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+    h = (h ^ (h >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return h ^ (h >> 33);
 }
 
 choir_status choir__job_free_port(int *port)

@@ -9,8 +9,8 @@
  * nothing outlives the caller however it dies.
  *
  * Threads: whoever starts a family watches it; the kernel ties children to that thread. */
-#ifndef CHOIR_COMM_PROCESS_H
-#define CHOIR_COMM_PROCESS_H
+#ifndef CHOIR_LAUNCH_PROCESS_PROCESS_H
+#define CHOIR_LAUNCH_PROCESS_PROCESS_H
 
 #include <poll.h>
 #include <signal.h>

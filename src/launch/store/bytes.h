@@ -1,7 +1,7 @@
 /* A queue of bytes: what came and is not read yet, what is to go and is not sent yet. It grows
  * with what is really there, never with what a peer says will come. */
-#ifndef CHOIR_STORE_BYTES_H
-#define CHOIR_STORE_BYTES_H
+#ifndef CHOIR_LAUNCH_STORE_BYTES_H
+#define CHOIR_LAUNCH_STORE_BYTES_H
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static choir__field text_field(const char *text)
+static choir__store_field text_field(const char *text)
 {
-    return (choir__field){(const uint8_t *)text, (uint32_t)strlen(text)};
+    return (choir__store_field){(const uint8_t *)text, (uint32_t)strlen(text)};
 }
 
 /* What a reply's status means; TIMEOUT is the caller's to word. */
@@ -48,7 +48,7 @@ static choir_status check_key(const char *key)
 
 static choir_status check_value(const char *key, const void *value, size_t bytes)
 {
-    if (check_key(key))
+    if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (bytes > CHOIR_STORE_VALUE_MAX)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -61,16 +61,16 @@ static choir_status check_value(const char *key, const void *value, size_t bytes
 
 /* A call that does not wait, on one key and up to two values. */
 static choir_status simple(choir_store *store, choir__store_op op, int64_t number,
-    const choir__field *fields, int count, choir__store_reply *reply, char **value)
+    const choir__store_field *fields, int count, choir__store_reply *reply, char **value)
 {
     choir_status status = choir__store_enter(store);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     status = choir__store_talk(
         store, op, number, fields, count, store->timeout_s + CHOIR__STORE_SLACK_S, reply);
-    if (!status)
+    if (status == CHOIR_OK)
         status = judge(store, (const char *)fields[0].data, reply);
-    if (!status && value && reply->status != CHOIR__STORE_ABSENT) {
+    if (status == CHOIR_OK && value && reply->status != CHOIR__STORE_ABSENT) {
         *value = choir__alloc(reply->bytes + 1);
         memcpy(*value, reply->value, reply->bytes);
         (*value)[reply->bytes] = '\0';
@@ -83,9 +83,9 @@ choir_status choir_store_set(
     choir_store *store, const char *key, const void *value, size_t bytes)
 {
     choir__store_reply reply;
-    if (check_value(key, value, bytes))
+    if (check_value(key, value, bytes) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__field fields[] = {text_field(key), {value, (uint32_t)bytes}};
+    choir__store_field fields[] = {text_field(key), {value, (uint32_t)bytes}};
     return simple(store, CHOIR__STORE_SET, 0, fields, 2, &reply, NULL);
 }
 
@@ -93,20 +93,20 @@ choir_status choir_store_will(
     choir_store *store, const char *key, const void *value, size_t bytes)
 {
     choir__store_reply reply;
-    if (check_value(key, value, bytes))
+    if (check_value(key, value, bytes) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__field fields[] = {text_field(key), {value, (uint32_t)bytes}};
+    choir__store_field fields[] = {text_field(key), {value, (uint32_t)bytes}};
     return simple(store, CHOIR__STORE_WILL, 0, fields, 2, &reply, NULL);
 }
 
 choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum)
 {
     choir__store_reply reply;
-    if (check_key(key))
+    if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__field field = text_field(key);
+    choir__store_field field = text_field(key);
     choir_status status = simple(store, CHOIR__STORE_ADD, amount, &field, 1, &reply, NULL);
-    if (!status && sum)
+    if (status == CHOIR_OK && sum)
         *sum = reply.number;
     return status;
 }
@@ -114,11 +114,11 @@ choir_status choir_store_add(choir_store *store, const char *key, int64_t amount
 choir_status choir_store_delete(choir_store *store, const char *key, bool *existed)
 {
     choir__store_reply reply;
-    if (check_key(key))
+    if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__field field = text_field(key);
+    choir__store_field field = text_field(key);
     choir_status status = simple(store, CHOIR__STORE_DELETE, 0, &field, 1, &reply, NULL);
-    if (!status && existed)
+    if (status == CHOIR_OK && existed)
         *existed = reply.flag;
     return status;
 }
@@ -129,15 +129,15 @@ choir_status choir_store_compare_set(choir_store *store, const char *key, const 
     choir__store_reply reply;
     if (!desired)
         return choir__error(CHOIR_ERR_ARGUMENT, "no value for '%s'", key ? key : "");
-    if (check_value(key, desired, strlen(desired)) ||
-        (expected && check_value(key, expected, strlen(expected))))
+    if (check_value(key, desired, strlen(desired)) != CHOIR_OK ||
+        (expected && check_value(key, expected, strlen(expected)) != CHOIR_OK))
         return CHOIR_ERR_ARGUMENT;
-    choir__field fields[] = {
+    choir__store_field fields[] = {
         text_field(key), text_field(desired), text_field(expected ? expected : "")};
     char *now = NULL;
     choir_status status =
         simple(store, CHOIR__STORE_COMPARE_SET, 0, fields, expected ? 3 : 2, &reply, &now);
-    if (!status && value)
+    if (status == CHOIR_OK && value)
         *value = now;
     else
         free(now);
@@ -169,20 +169,20 @@ choir_status choir_store_get(
     choir_store *store, const char *key, double timeout_s, char **value, size_t *bytes)
 {
     choir__store_reply reply;
-    if (check_key(key))
+    if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     choir_status status = choir__store_enter(store);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     double wait_s = timeout_s < 0 ? store->timeout_s : timeout_s;
-    choir__field field = text_field(key);
+    choir__store_field field = text_field(key);
     status = choir__store_talk(store, CHOIR__STORE_GET, in_ms(wait_s), &field, 1,
         wait_s + CHOIR__STORE_SLACK_S, &reply);
-    if (!status && reply.status == CHOIR__STORE_TIMEOUT)
+    if (status == CHOIR_OK && reply.status == CHOIR__STORE_TIMEOUT)
         status = not_there(store, key, 1, wait_s);
-    else if (!status)
+    else if (status == CHOIR_OK)
         status = judge(store, key, &reply);
-    if (!status) {
+    if (status == CHOIR_OK) {
         char *copy = choir__alloc(reply.bytes + 1);
         memcpy(copy, reply.value, reply.bytes);
         copy[reply.bytes] = '\0';
@@ -199,17 +199,17 @@ choir_status choir_store_wait(
 {
     choir__store_reply reply;
     for (int i = 0; i < count; i++)
-        if (check_key(keys[i]))
+        if (check_key(keys[i]) != CHOIR_OK)
             return CHOIR_ERR_ARGUMENT;
     if (count < 1)
         return CHOIR_OK;
     choir_status status = choir__store_enter(store);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     double wait_s = timeout_s < 0 ? store->timeout_s : timeout_s;
     double deadline = choir__now() + wait_s;
-    choir__field *fields = choir__calloc(CHOIR__STORE_WAIT_MAX, sizeof *fields);
-    for (int from = 0, n; from < count && !status; from += n) {
+    choir__store_field *fields = choir__calloc(CHOIR__STORE_WAIT_MAX, sizeof *fields);
+    for (int from = 0, n; from < count && status == CHOIR_OK; from += n) {
         n = (int)choir__min(count - from, CHOIR__STORE_WAIT_MAX);
         for (int i = 0; i < n; i++)
             fields[i] = text_field(keys[from + i]);
@@ -217,9 +217,9 @@ choir_status choir_store_wait(
         left = left > 0 ? left : 0;
         status = choir__store_talk(store, CHOIR__STORE_WAIT, in_ms(left), fields, n,
             left + CHOIR__STORE_SLACK_S, &reply);
-        if (!status && reply.status == CHOIR__STORE_TIMEOUT)
+        if (status == CHOIR_OK && reply.status == CHOIR__STORE_TIMEOUT)
             status = not_there(store, keys[from], n, wait_s);
-        else if (!status)
+        else if (status == CHOIR_OK)
             status = judge(store, keys[from], &reply);
     }
     free(fields);

@@ -30,7 +30,7 @@ static void write_hello(choir__channel *c, choir__refusal refusal)
     choir__bytes_put(&c->out, h, CHOIR__HELLO_BYTES);
 }
 
-void choir__channel_init(choir__channel *channel, bool server, const choir__key *key)
+void choir__channel_init(choir__channel *channel, bool server, const choir__store_key *key)
 {
     memset(channel, 0, sizeof *channel);
     channel->server = server;
@@ -223,7 +223,7 @@ static int next_frame(choir__channel *c, const uint8_t **message, size_t *bytes)
 int choir__channel_next(choir__channel *channel, const uint8_t **message, size_t *bytes)
 {
     for (;;) {
-        choir__stage before = channel->stage;
+        choir__channel_stage before = channel->stage;
         int got = -1;
         switch (before) {
         case CHOIR__STAGE_HELLO: got = next_hello(channel); break;

@@ -1,8 +1,8 @@
 /* One end of a connection to a store, without the connection: bytes go in, messages come out,
  * and the other way round. It carries out the greeting and, with a key, the encryption
  * (protocol.h), so that server, client and fuzzer share them. */
-#ifndef CHOIR_STORE_CHANNEL_H
-#define CHOIR_STORE_CHANNEL_H
+#ifndef CHOIR_LAUNCH_STORE_CHANNEL_H
+#define CHOIR_LAUNCH_STORE_CHANNEL_H
 
 #include <sodium.h>
 
@@ -28,19 +28,19 @@ typedef enum choir__refusal {
     CHOIR__REFUSAL_GARBLED,   /* a frame that is too long, or was tampered with */
 } choir__refusal;
 
-typedef enum choir__stage {
+typedef enum choir__channel_stage {
     CHOIR__STAGE_HELLO, /* waits for the other side's hello */
     CHOIR__STAGE_PROOF, /* and its proof */
     CHOIR__STAGE_OPEN,
     CHOIR__STAGE_OVER, /* see refusal; what is in `out` is still to be sent */
-} choir__stage;
+} choir__channel_stage;
 
 typedef struct choir__channel {
     bool server, keyed;
     uint8_t peer_version; /* as its hello says */
-    choir__stage stage;
+    choir__channel_stage stage;
     choir__refusal refusal;
-    choir__key key;
+    choir__store_key key;
     choir__bytes in, out; /* received and not understood yet; to be sent */
     uint8_t *message;     /* the last one, decrypted */
     size_t message_room;
@@ -50,7 +50,7 @@ typedef struct choir__channel {
 } choir__channel;
 
 /* key NULL: without. A client's channel begins with its hello in `out`. */
-void choir__channel_init(choir__channel *channel, bool server, const choir__key *key);
+void choir__channel_init(choir__channel *channel, bool server, const choir__store_key *key);
 void choir__channel_free(choir__channel *channel);
 
 /* Goes on with what is in `in`. 1: a message, which holds until the next call; 0: more bytes

@@ -15,7 +15,7 @@ static const double goodbye_s = 2; /* for the server to take note */
 
 /* --- moving bytes --- */
 
-choir__progress choir__store_move(choir_store *store, double deadline)
+choir__store_progress choir__store_move(choir_store *store, double deadline)
 {
     choir__bytes *out = &store->channel.out, *in = &store->channel.in;
     bool deaf = false; /* it takes nothing any more; its last words may still be there */
@@ -61,7 +61,7 @@ static choir_status lost(choir_store *store)
 /* --- talking --- */
 
 static void put_request(choir_store *store, choir__store_op op, int64_t number,
-    const choir__field *fields, int count)
+    const choir__store_field *fields, int count)
 {
     uint8_t head[CHOIR__STORE_HEAD] = {(uint8_t)op}, length[4];
     choir__bytes request = {0};
@@ -79,7 +79,7 @@ static void put_request(choir_store *store, choir__store_op op, int64_t number,
 }
 
 choir_status choir__store_talk(choir_store *store, choir__store_op op, int64_t number,
-    const choir__field *fields, int count, double patience, choir__store_reply *reply)
+    const choir__store_field *fields, int count, double patience, choir__store_reply *reply)
 {
     const uint8_t *message;
     size_t bytes;
@@ -111,7 +111,7 @@ choir_status choir__store_enter(choir_store *store)
         return choir__error(CHOIR_ERR_STATE,
             "a connection to a store does not survive a fork: connect again in the child");
     pthread_mutex_lock(&store->lock);
-    if (!store->failed)
+    if (store->failed == CHOIR_OK)
         return CHOIR_OK;
     choir_status status = choir__error(store->failed, "%s", store->why);
     pthread_mutex_unlock(&store->lock);
@@ -139,7 +139,7 @@ void choir_store_free(choir_store *store)
         return;
     choir__forkable_remove(&store->forkable);
     char *message = choir__strdup(choir_error_message()); /* going is no news */
-    if (!choir__store_enter(store)) {
+    if (choir__store_enter(store) == CHOIR_OK) {
         choir__store_talk(store, CHOIR__STORE_BYE, 0, NULL, 0, goodbye_s, &reply);
         choir__store_leave(store);
     }

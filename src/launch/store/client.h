@@ -1,6 +1,6 @@
 /* A client: what connect.c, client.c and calls.c share. */
-#ifndef CHOIR_STORE_CLIENT_H
-#define CHOIR_STORE_CLIENT_H
+#ifndef CHOIR_LAUNCH_STORE_CLIENT_H
+#define CHOIR_LAUNCH_STORE_CLIENT_H
 
 #include <pthread.h>
 
@@ -23,10 +23,14 @@ struct choir_store {
     char where[200], why[300];
 };
 
-typedef enum choir__progress { CHOIR__LATE, CHOIR__CAME, CHOIR__GONE } choir__progress;
+typedef enum choir__store_progress {
+    CHOIR__LATE,
+    CHOIR__CAME,
+    CHOIR__GONE
+} choir__store_progress;
 
 /* Sends what can be sent, and waits until something came. */
-choir__progress choir__store_move(choir_store *store, double deadline);
+choir__store_progress choir__store_move(choir_store *store, double deadline);
 
 /* Closes and frees. */
 void choir__store_dismantle(choir_store *store);
@@ -37,6 +41,6 @@ void choir__store_leave(choir_store *store);
 
 /* One request and its reply, whose value holds until the next; between enter and leave. */
 choir_status choir__store_talk(choir_store *store, choir__store_op op, int64_t number,
-    const choir__field *fields, int count, double patience_s, choir__store_reply *reply);
+    const choir__store_field *fields, int count, double patience_s, choir__store_reply *reply);
 
 #endif

@@ -20,18 +20,19 @@ choir_store_opts choir_store_defaults(void)
         .timeout_s = 300};
 }
 
-choir_status choir__store_key(const choir_store_opts *opts, choir__key *key, bool *given)
+choir_status choir__store_key_given(
+    const choir_store_opts *opts, choir__store_key *key, bool *given)
 {
     bool file = opts->key_file && *opts->key_file;
     *given = file || opts->key_fd >= 0;
-    *key = (choir__key){{0}};
+    *key = (choir__store_key){{0}};
     if (file && opts->key_fd >= 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a key from the file '%s' and from descriptor %d: name one of them", opts->key_file,
             opts->key_fd);
     if (file)
-        return choir__key_read_file(opts->key_file, key);
-    return *given ? choir__key_read_fd(opts->key_fd, key) : CHOIR_OK;
+        return choir__store_key_read_file(opts->key_file, key);
+    return *given ? choir__store_key_read_fd(opts->key_fd, key) : CHOIR_OK;
 }
 
 /* --- greeting --- */
@@ -121,7 +122,7 @@ static greeting greet(choir_store *store, double deadline, choir_status *status)
             return HOPELESS;
         }
         errno = 0;
-        choir__progress p = choir__store_move(store, deadline);
+        choir__store_progress p = choir__store_move(store, deadline);
         if (p != CHOIR__CAME) {
             errno = p == CHOIR__LATE ? ETIMEDOUT : errno ? errno : ECONNRESET;
             return TRY_AGAIN;
@@ -140,7 +141,7 @@ static void in_child(void *self)
 }
 
 static choir_store *new_client(
-    int fd, const char *where, double timeout_s, const choir__key *key)
+    int fd, const char *where, double timeout_s, const choir__store_key *key)
 {
     choir_store *s = choir__calloc(1, sizeof *s);
     s->fd = fd;
@@ -153,7 +154,7 @@ static choir_store *new_client(
 
 /* On success *store; else errno (try again) or *status (hopeless). */
 static greeting connect_over(int fd, const char *where, double timeout_s, double deadline,
-    const choir__key *key, choir_store **store, choir_status *status)
+    const choir__store_key *key, choir_store **store, choir_status *status)
 {
     choir_store *s = new_client(fd, where, timeout_s, key);
     greeting g = greet(s, deadline, status);
@@ -169,8 +170,8 @@ static greeting connect_over(int fd, const char *where, double timeout_s, double
     return GREETED;
 }
 
-choir_status choir__store_over(
-    int fd, const char *where, double timeout_s, const choir__key *key, choir_store **store)
+choir_status choir__store_over(int fd, const char *where, double timeout_s,
+    const choir__store_key *key, choir_store **store)
 {
     choir_status status = CHOIR_OK;
     if (sodium_init() < 0)
@@ -207,7 +208,7 @@ typedef struct attempt {
     const char *host;
     int port;
     double timeout_s, started, deadline;
-    const choir__key *key;
+    const choir__store_key *key;
     char why[200];  /* of the latest failure */
     bool name_only; /* it was that the name is not known */
 } attempt;
@@ -266,7 +267,7 @@ static const char *describe(const attempt *a, char text[160])
 }
 
 choir_status choir__store_connect(const char *host, int port, choir_store_opts opts,
-    const choir__key *key, choir_store **store)
+    const choir__store_key *key, choir_store **store)
 {
     bool unix_name = host && !strncmp(host, "unix:", 5);
     struct timespec pause = {.tv_nsec = 1000 * 1000};
@@ -302,10 +303,10 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
 choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store)
 {
-    choir__key key;
+    choir__store_key key;
     bool given;
-    choir_status status = choir__store_key(&opts, &key, &given);
-    if (!status)
+    choir_status status = choir__store_key_given(&opts, &key, &given);
+    if (status == CHOIR_OK)
         status = choir__store_connect(host, port, opts, given ? &key : NULL, store);
     sodium_memzero(&key, sizeof key);
     return status;

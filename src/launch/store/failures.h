@@ -1,7 +1,7 @@
 /* Who failed to greet lately. An address that fails too often is turned away unheard for a
  * moment: guessing a key is hopeless, but each try costs us a key exchange. */
-#ifndef CHOIR_STORE_FAILURES_H
-#define CHOIR_STORE_FAILURES_H
+#ifndef CHOIR_LAUNCH_STORE_FAILURES_H
+#define CHOIR_LAUNCH_STORE_FAILURES_H
 
 #include <netinet/in.h>
 #include <stdint.h>

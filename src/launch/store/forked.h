@@ -1,8 +1,8 @@
 /* What must not live on in a forked child: a server, whose thread stays behind, and a client,
  * whose connection is its parent's. The child closes their descriptors, so that a port is free
  * and a death is noticed when the parent goes, not when its last child does. */
-#ifndef CHOIR_STORE_FORKED_H
-#define CHOIR_STORE_FORKED_H
+#ifndef CHOIR_LAUNCH_STORE_FORKED_H
+#define CHOIR_LAUNCH_STORE_FORKED_H
 
 #include <pthread.h>
 

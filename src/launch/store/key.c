@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-void choir__key_of(const void *secret, size_t bytes, choir__key *key)
+void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key)
 {
     static const uint8_t purpose[] = "choir job key 1";
     crypto_generichash(
@@ -18,7 +18,7 @@ void choir__key_of(const void *secret, size_t bytes, choir__key *key)
 }
 
 /* name: of the file or descriptor, for messages. */
-static choir_status read_key(int fd, const char *name, choir__key *key)
+static choir_status read_key(int fd, const char *name, choir__store_key *key)
 {
     choir_status status = CHOIR_OK;
     uint8_t *secret = choir__alloc(CHOIR__KEY_MAX + 1);
@@ -33,28 +33,28 @@ static choir_status read_key(int fd, const char *name, choir__key *key)
         if (n <= 0 || (used += (size_t)n) > CHOIR__KEY_MAX)
             break;
     }
-    if (!status && (used < CHOIR__KEY_MIN || used > CHOIR__KEY_MAX))
+    if (status == CHOIR_OK && (used < CHOIR__KEY_MIN || used > CHOIR__KEY_MAX))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "the key %s has %s%zu bytes: want %d to %d random ones, as 'head -c 32 "
             "/dev/urandom' gives",
             name, used > CHOIR__KEY_MAX ? "more than " : "",
             used > CHOIR__KEY_MAX ? (size_t)CHOIR__KEY_MAX : used, CHOIR__KEY_MIN,
             CHOIR__KEY_MAX);
-    if (!status)
-        choir__key_of(secret, used, key);
+    if (status == CHOIR_OK)
+        choir__store_key_of(secret, used, key);
     sodium_memzero(secret, CHOIR__KEY_MAX + 1);
     free(secret);
     return status;
 }
 
-choir_status choir__key_read_fd(int fd, choir__key *key)
+choir_status choir__store_key_read_fd(int fd, choir__store_key *key)
 {
     char name[40];
     snprintf(name, sizeof name, "from descriptor %d", fd);
     return read_key(fd, name, key);
 }
 
-choir_status choir__key_read_file(const char *path, choir__key *key)
+choir_status choir__store_key_read_file(const char *path, choir__store_key *key)
 {
     struct stat info;
     choir_status status;

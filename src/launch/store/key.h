@@ -1,21 +1,21 @@
 /* The job's key: a secret of at least 32 bytes that all ranks hold, from a file that only its
  * owner may read or from a descriptor; never from the command line, which everybody sees. */
-#ifndef CHOIR_STORE_KEY_H
-#define CHOIR_STORE_KEY_H
+#ifndef CHOIR_LAUNCH_STORE_KEY_H
+#define CHOIR_LAUNCH_STORE_KEY_H
 
 #include <choir/status.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct choir__key {
+typedef struct choir__store_key {
     uint8_t bytes[32]; /* BLAKE2b of what was read, byte for byte */
-} choir__key;
+} choir__store_key;
 
 enum { CHOIR__KEY_MIN = 32, CHOIR__KEY_MAX = 64 * 1024 };
 
 /* Errors: argument (too short, too long, others may read it), I/O. */
-choir_status choir__key_read_file(const char *path, choir__key *key);
-choir_status choir__key_read_fd(int fd, choir__key *key);
-void choir__key_of(const void *secret, size_t bytes, choir__key *key);
+choir_status choir__store_key_read_file(const char *path, choir__store_key *key);
+choir_status choir__store_key_read_fd(int fd, choir__store_key *key);
+void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key);
 
 #endif

@@ -1,7 +1,7 @@
 /* Sockets for the store: addresses, who holds a port, whose process is at the other end.
  * All sockets are non-blocking and closed on exec. */
-#ifndef CHOIR_STORE_NET_H
-#define CHOIR_STORE_NET_H
+#ifndef CHOIR_LAUNCH_STORE_NET_H
+#define CHOIR_LAUNCH_STORE_NET_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

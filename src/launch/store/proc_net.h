@@ -4,8 +4,8 @@
  * as people write it), state, user id and inode. A process has the inode among its descriptors.
  * A socket that no process holds any more shows inode 0, and user id 0 with it, which says
  * nothing. */
-#ifndef CHOIR_STORE_PROC_NET_H
-#define CHOIR_STORE_PROC_NET_H
+#ifndef CHOIR_LAUNCH_STORE_PROC_NET_H
+#define CHOIR_LAUNCH_STORE_PROC_NET_H
 
 #include "base/base.h"
 

@@ -19,14 +19,14 @@ static const shape shapes[] = {
     [CHOIR__STORE_BYE] = {0, 0, false},
 };
 
-choir__field choir__store_field(const uint8_t **at)
+choir__store_field choir__store_next_field(const uint8_t **at)
 {
-    choir__field f = {.data = *at + 4, .bytes = choir__get32(*at)};
+    choir__store_field f = {.data = *at + 4, .bytes = choir__get32(*at)};
     *at = f.data + f.bytes;
     return f;
 }
 
-static bool is_key(choir__field f)
+static bool is_key(choir__store_field f)
 {
     return f.bytes >= 1 && f.bytes <= CHOIR__STORE_KEY_MAX && !memchr(f.data, '\0', f.bytes);
 }
@@ -50,7 +50,7 @@ bool choir__store_request_read(
         size_t left = (size_t)(request->end - at);
         if (left < 4 || choir__get32(at) > left - 4)
             return false;
-        choir__field f = choir__store_field(&at);
+        choir__store_field f = choir__store_next_field(&at);
         if ((i == 0 || s->keys) ? !is_key(f) : f.bytes > CHOIR_STORE_VALUE_MAX)
             return false;
     }

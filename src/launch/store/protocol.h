@@ -43,8 +43,8 @@
  * Each request gets one reply with its seq; GET and WAIT get it when the keys are there or the
  * time is over. A request that comes while such a one waits ends it with TIMEOUT. A connection
  * that ends without BYE carries out the client's wills. */
-#ifndef CHOIR_STORE_PROTOCOL_H
-#define CHOIR_STORE_PROTOCOL_H
+#ifndef CHOIR_LAUNCH_STORE_PROTOCOL_H
+#define CHOIR_LAUNCH_STORE_PROTOCOL_H
 
 #include <choir/store.h>
 #include "base/base.h"
@@ -78,10 +78,10 @@ typedef enum choir__store_answer {
     CHOIR__STORE_BAD,        /* a request that makes no sense; the server hangs up */
 } choir__store_answer;
 
-typedef struct choir__field {
+typedef struct choir__store_field {
     const uint8_t *data;
     uint32_t bytes;
-} choir__field;
+} choir__store_field;
 
 /* Points into the payload it was read from. */
 typedef struct choir__store_request {
@@ -106,7 +106,7 @@ bool choir__store_request_read(
     const uint8_t *payload, size_t bytes, choir__store_request *request);
 
 /* The next field of a request that was read; at starts as request->fields. */
-choir__field choir__store_field(const uint8_t **at);
+choir__store_field choir__store_next_field(const uint8_t **at);
 
 bool choir__store_reply_read(const uint8_t *payload, size_t bytes, choir__store_reply *reply);
 

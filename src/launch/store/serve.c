@@ -127,9 +127,9 @@ static void dismantle(choir_store_server *server)
 }
 
 choir_status choir__store_serve(
-    choir_store_opts opts, const choir__key *key, choir_store_server **server)
+    choir_store_opts opts, const choir__store_key *key, choir_store_server **server)
 {
-    if (check(&opts))
+    if (check(&opts) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium does not start");
@@ -142,9 +142,9 @@ choir_status choir__store_serve(
     pthread_mutex_init(&s->lock, NULL);
     choir__hub_init(&s->hub, (size_t)opts.keys_max, opts.bytes_max);
     choir_status status = open_listener(s, &opts);
-    if (!status)
+    if (status == CHOIR_OK)
         status = start(s);
-    if (status) {
+    if (status != CHOIR_OK) {
         int why = errno;
         dismantle(s);
         errno = why;
@@ -158,10 +158,10 @@ choir_status choir__store_serve(
 
 choir_status choir_store_serve(choir_store_opts opts, choir_store_server **server)
 {
-    choir__key key;
+    choir__store_key key;
     bool given;
-    choir_status status = choir__store_key(&opts, &key, &given);
-    if (!status)
+    choir_status status = choir__store_key_given(&opts, &key, &given);
+    if (status == CHOIR_OK)
         status = choir__store_serve(opts, given ? &key : NULL, server);
     sodium_memzero(&key, sizeof key);
     return status;

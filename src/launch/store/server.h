@@ -1,6 +1,6 @@
 /* The server: what its thread (server.c) and who starts and stops it (serve.c) share. */
-#ifndef CHOIR_STORE_SERVER_H
-#define CHOIR_STORE_SERVER_H
+#ifndef CHOIR_LAUNCH_STORE_SERVER_H
+#define CHOIR_LAUNCH_STORE_SERVER_H
 
 #include <pthread.h>
 
@@ -35,7 +35,7 @@ struct choir_store_server {
     int port, clients_max;
     bool keyed, stopping, deaf; /* deaf: not accepting, until hears_at */
     double hears_at;
-    choir__key key;
+    choir__store_key key;
     choir__hub hub;
     choir__failures failures;
     choir__clients waiting, open, gone; /* waiting: in the order of their deadlines */

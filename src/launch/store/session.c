@@ -42,7 +42,7 @@ static void reply_full(choir__session *s, uint32_t seq, int cap)
     reply(s, (choir__store_reply){.status = CHOIR__STORE_FULL, .seq = seq, .number = cap});
 }
 
-static void reply_entry(choir__session *s, uint32_t seq, bool flag, const choir__entry *e)
+static void reply_entry(choir__session *s, uint32_t seq, bool flag, const choir__store_entry *e)
 {
     reply(s,
         (choir__store_reply){.flag = flag, .seq = seq, .value = e->value, .bytes = e->bytes});
@@ -72,7 +72,7 @@ static bool all_there(choir__session *s)
 {
     for (; s->keys_left; s->keys_left--) {
         const uint8_t *from = s->keys + s->keys_at, *at = from;
-        choir__field key = choir__store_field(&at);
+        choir__store_field key = choir__store_next_field(&at);
         if (!choir__table_find(&s->hub->table, key)) {
             s->wanted = choir__table_hash(&s->hub->table, key);
             return false;
@@ -88,7 +88,7 @@ static void answer_wait(choir__session *s)
     if (s->is_get) {
         const uint8_t *at = s->keys + s->keys_at;
         reply_entry(
-            s, s->seq, true, choir__table_find(&s->hub->table, choir__store_field(&at)));
+            s, s->seq, true, choir__table_find(&s->hub->table, choir__store_next_field(&at)));
     } else {
         reply(s, (choir__store_reply){.seq = s->seq});
     }
@@ -110,7 +110,7 @@ static void wake(choir__session *s)
 }
 
 /* A key has appeared. */
-static void announce(choir__hub *hub, choir__field key)
+static void announce(choir__hub *hub, choir__store_field key)
 {
     if (!hub->parked)
         return;
@@ -179,7 +179,8 @@ static void wait_for(choir__session *s, const choir__store_request *r)
 /* --- changing --- */
 
 /* Sets, and tells who waits. Replies only if there is no room. */
-static bool set(choir__session *s, uint32_t seq, choir__field key, choir__field value)
+static bool set(
+    choir__session *s, uint32_t seq, choir__store_field key, choir__store_field value)
 {
     choir__room room = choir__table_set(&s->hub->table, key, value);
     if (room) {
@@ -193,13 +194,13 @@ static bool set(choir__session *s, uint32_t seq, choir__field key, choir__field 
 static void do_set(choir__session *s, const choir__store_request *r)
 {
     const uint8_t *at = r->fields;
-    choir__field key = choir__store_field(&at), value = choir__store_field(&at);
+    choir__store_field key = choir__store_next_field(&at), value = choir__store_next_field(&at);
     if (set(s, r->seq, key, value))
         reply(s, (choir__store_reply){.seq = r->seq});
 }
 
 /* A whole number in text, and nothing else. */
-static bool number_of(const choir__entry *e, int64_t *number)
+static bool number_of(const choir__store_entry *e, int64_t *number)
 {
     char text[24], *end;
     if (!e) {
@@ -220,8 +221,8 @@ static bool number_of(const choir__entry *e, int64_t *number)
 static void do_add(choir__session *s, const choir__store_request *r)
 {
     const uint8_t *at = r->fields;
-    choir__field key = choir__store_field(&at);
-    choir__entry *e = choir__table_find(&s->hub->table, key);
+    choir__store_field key = choir__store_next_field(&at);
+    choir__store_entry *e = choir__table_find(&s->hub->table, key);
     int64_t sum;
     char text[24];
     if (!number_of(e, &sum)) {
@@ -233,7 +234,7 @@ static void do_add(choir__session *s, const choir__store_request *r)
         reply(s, (choir__store_reply){.status = CHOIR__STORE_OVERFLOW, .seq = r->seq});
     } else {
         int length = snprintf(text, sizeof text, "%" PRId64, sum);
-        choir__field value = {(const uint8_t *)text, (uint32_t)length};
+        choir__store_field value = {(const uint8_t *)text, (uint32_t)length};
         if (set(s, r->seq, key, value))
             reply(s, (choir__store_reply){.seq = r->seq, .number = sum});
     }
@@ -242,11 +243,12 @@ static void do_add(choir__session *s, const choir__store_request *r)
 static void do_compare_set(choir__session *s, const choir__store_request *r)
 {
     const uint8_t *at = r->fields;
-    choir__field key = choir__store_field(&at), desired = choir__store_field(&at);
-    choir__entry *e = choir__table_find(&s->hub->table, key);
+    choir__store_field key = choir__store_next_field(&at),
+                       desired = choir__store_next_field(&at);
+    choir__store_entry *e = choir__table_find(&s->hub->table, key);
     bool as_expected = !e;
     if (r->count == 3) {
-        choir__field expected = choir__store_field(&at);
+        choir__store_field expected = choir__store_next_field(&at);
         as_expected =
             e && e->bytes == expected.bytes && memcmp(e->value, expected.data, e->bytes) == 0;
     }
@@ -262,7 +264,7 @@ static void do_compare_set(choir__session *s, const choir__store_request *r)
 static void do_delete(choir__session *s, const choir__store_request *r)
 {
     const uint8_t *at = r->fields;
-    bool existed = choir__table_delete(&s->hub->table, choir__store_field(&at));
+    bool existed = choir__table_delete(&s->hub->table, choir__store_next_field(&at));
     reply(s, (choir__store_reply){.flag = existed, .seq = r->seq});
 }
 
@@ -284,7 +286,7 @@ static void drop_wills(choir__session *s)
     s->will_count = 0;
 }
 
-static choir__will *will_for(choir__session *s, choir__field key)
+static choir__will *will_for(choir__session *s, choir__store_field key)
 {
     for (int i = 0; i < s->will_count; i++)
         if (s->wills[i].key_bytes == key.bytes &&
@@ -296,7 +298,7 @@ static choir__will *will_for(choir__session *s, choir__field key)
 static void do_will(choir__session *s, const choir__store_request *r)
 {
     const uint8_t *at = r->fields;
-    choir__field key = choir__store_field(&at), value = choir__store_field(&at);
+    choir__store_field key = choir__store_next_field(&at), value = choir__store_next_field(&at);
     choir__table *table = &s->hub->table;
     choir__will *w = will_for(s, key);
     if (!w && s->will_count == CHOIR__WILLS_MAX) {
@@ -327,7 +329,7 @@ static void carry_out_wills(choir__session *s)
 {
     for (int i = 0; i < s->will_count; i++) {
         choir__will *w = &s->wills[i];
-        choir__field key = {w->key, w->key_bytes}, value = {w->value, w->bytes};
+        choir__store_field key = {w->key, w->key_bytes}, value = {w->value, w->bytes};
         choir__table_release(&s->hub->table, cost_of(w));
         if (choir__table_set(&s->hub->table, key, value) == CHOIR__ROOM)
             announce(s->hub, key);
@@ -338,7 +340,7 @@ static void carry_out_wills(choir__session *s)
 
 /* --- the session --- */
 
-void choir__session_init(choir__session *session, choir__hub *hub, const choir__key *key)
+void choir__session_init(choir__session *session, choir__hub *hub, const choir__store_key *key)
 {
     memset(session, 0, sizeof *session);
     session->hub = hub;

@@ -5,8 +5,8 @@
  * first key that is missing. Whoever sets a key looks through the parked sessions for that
  * hash; those it wakes are on the hub's list `woken`, for the server to send what they have to
  * say. */
-#ifndef CHOIR_STORE_SESSION_H
-#define CHOIR_STORE_SESSION_H
+#ifndef CHOIR_LAUNCH_STORE_SESSION_H
+#define CHOIR_LAUNCH_STORE_SESSION_H
 
 #include "launch/store/channel.h"
 #include "launch/store/table.h"
@@ -56,7 +56,7 @@ void choir__hub_free(choir__hub *hub); /* after its sessions */
 /* Ends the waits whose time is over; the others' next deadline, or 0. */
 double choir__hub_expire(choir__hub *hub, double now);
 
-void choir__session_init(choir__session *session, choir__hub *hub, const choir__key *key);
+void choir__session_init(choir__session *session, choir__hub *hub, const choir__store_key *key);
 
 /* Carries out what has come, until something is to be sent; false: nothing more is to come,
  * hang up when `out` is sent. */

@@ -13,7 +13,7 @@ void choir__table_init(choir__table *table, size_t keys_max, size_t bytes_max)
 void choir__table_free(choir__table *table)
 {
     for (size_t i = 0; i < table->heads_count; i++)
-        for (choir__entry *e = table->heads[i], *next; e; e = next) {
+        for (choir__store_entry *e = table->heads[i], *next; e; e = next) {
             next = e->next;
             free(e->value);
             free(e);
@@ -22,7 +22,7 @@ void choir__table_free(choir__table *table)
     *table = (choir__table){0};
 }
 
-uint64_t choir__table_hash(const choir__table *table, choir__field key)
+uint64_t choir__table_hash(const choir__table *table, choir__store_field key)
 {
     uint8_t hash[crypto_shorthash_BYTES];
     crypto_shorthash(hash, key.data, key.bytes, table->seed);
@@ -30,16 +30,17 @@ uint64_t choir__table_hash(const choir__table *table, choir__field key)
 }
 
 /* Where the entry is linked, or would be. */
-static choir__entry **seek(const choir__table *table, choir__field key, uint64_t hash)
+static choir__store_entry **seek(
+    const choir__table *table, choir__store_field key, uint64_t hash)
 {
-    choir__entry **at = &table->heads[hash & (table->heads_count - 1)];
+    choir__store_entry **at = &table->heads[hash & (table->heads_count - 1)];
     while (*at && ((*at)->hash != hash || (*at)->key_bytes != key.bytes ||
                       memcmp((*at)->key, key.data, key.bytes) != 0))
         at = &(*at)->next;
     return at;
 }
 
-choir__entry *choir__table_find(const choir__table *table, choir__field key)
+choir__store_entry *choir__table_find(const choir__table *table, choir__store_field key)
 {
     return *seek(table, key, choir__table_hash(table, key));
 }
@@ -47,9 +48,9 @@ choir__entry *choir__table_find(const choir__table *table, choir__field key)
 static void widen(choir__table *table)
 {
     size_t count = 2 * table->heads_count;
-    choir__entry **heads = choir__calloc(count, sizeof *heads);
+    choir__store_entry **heads = choir__calloc(count, sizeof *heads);
     for (size_t i = 0; i < table->heads_count; i++)
-        for (choir__entry *e = table->heads[i], *next; e; e = next) {
+        for (choir__store_entry *e = table->heads[i], *next; e; e = next) {
             next = e->next;
             e->next = heads[e->hash & (count - 1)];
             heads[e->hash & (count - 1)] = e;
@@ -72,24 +73,25 @@ void choir__table_release(choir__table *table, size_t bytes)
     table->bytes -= bytes;
 }
 
-static choir__entry *add(choir__table *table, choir__field key, uint64_t hash)
+static choir__store_entry *add(choir__table *table, choir__store_field key, uint64_t hash)
 {
     if (table->keys >= table->heads_count)
         widen(table);
-    choir__entry *e = choir__calloc(1, sizeof *e + key.bytes);
-    *e = (choir__entry){.hash = hash, .key_bytes = (uint8_t)key.bytes};
+    choir__store_entry *e = choir__calloc(1, sizeof *e + key.bytes);
+    *e = (choir__store_entry){.hash = hash, .key_bytes = (uint8_t)key.bytes};
     memcpy(e->key, key.data, key.bytes);
-    choir__entry **head = &table->heads[hash & (table->heads_count - 1)];
+    choir__store_entry **head = &table->heads[hash & (table->heads_count - 1)];
     e->next = *head;
     *head = e;
     table->keys++;
     return e;
 }
 
-choir__room choir__table_set(choir__table *table, choir__field key, choir__field value)
+choir__room choir__table_set(
+    choir__table *table, choir__store_field key, choir__store_field value)
 {
     uint64_t hash = choir__table_hash(table, key);
-    choir__entry *e = *seek(table, key, hash);
+    choir__store_entry *e = *seek(table, key, hash);
     size_t held = e ? e->bytes : 0, cost = e ? 0 : CHOIR__ENTRY_COST + key.bytes;
     if (!e && table->keys >= table->keys_max)
         return CHOIR__NO_KEYS_LEFT;
@@ -113,10 +115,10 @@ choir__room choir__table_set(choir__table *table, choir__field key, choir__field
     return CHOIR__ROOM;
 }
 
-bool choir__table_delete(choir__table *table, choir__field key)
+bool choir__table_delete(choir__table *table, choir__store_field key)
 {
-    choir__entry **at = seek(table, key, choir__table_hash(table, key));
-    choir__entry *e = *at;
+    choir__store_entry **at = seek(table, key, choir__table_hash(table, key));
+    choir__store_entry *e = *at;
     if (!e)
         return false;
     *at = e->next;

@@ -1,0 +1,38 @@
+/* choir_spawn: the ranks are forks (launch/spawn.c). What the forks must respect of devices and
+ * the flight recorder is said here, since launching knows neither. */
+#include <choir/group.h>
+
+#include "base/base.h"
+#include "comm/recorder.h"
+#include "device/device.h"
+#include "device/queue.h"
+#include "launch/spawn.h"
+
+static choir_status may_fork(void)
+{
+    if (!choir__device_forbids_fork())
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_STATE,
+        "spawn: this process uses a GPU already, which no fork of it could: spawn ranks first, "
+        "or start them by 'choir run'");
+}
+
+choir_spawn_opts choir_spawn_defaults(void)
+{
+    return (choir_spawn_opts){.nodes = 1};
+}
+
+choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts)
+{
+    static const choir__spawn_host host = {
+        .may_fork = may_fork,
+        .quiesce = choir__queues_quiesce,
+        .show = choir__recorder_dump,
+    };
+    return choir__spawn(&host, local, fn, arg, opts);
+}
+
+choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg)
+{
+    return choir_spawn_with(world, fn, arg, choir_spawn_defaults());
+}
