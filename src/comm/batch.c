@@ -66,7 +66,7 @@ static choir_status pack(
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         size_t n = bytes_of(&calls[i]);
-        for (int p = 0; p < in_parts && n && !status; p++)
+        for (int p = 0; p < in_parts && n && status == CHOIR_OK; p++)
             status = choir__far_copy(
                 packed + (size_t)p * whole + at, (const char *)calls[i].in + (size_t)p * n, n);
         at += n;
@@ -81,7 +81,7 @@ static choir_status unpack(
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         size_t n = bytes_of(&calls[i]);
-        for (int p = 0; p < out_parts && n && !status; p++)
+        for (int p = 0; p < out_parts && n && status == CHOIR_OK; p++)
             status = choir__far_copy(
                 (char *)calls[i].out + (size_t)p * n, packed + (size_t)p * whole + at, n);
         at += n;
@@ -122,12 +122,12 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     fused.in = in;
     fused.out = out;
     choir_status status = settle(engine, calls, count);
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__far_fail(engine, pack(in, calls, count, in_parts, whole));
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__group_run(group, &fused);
     bool mine = fused.stamp.kind != CHOIR__REDUCE || fused.stamp.root == engine->rank;
-    if (!status && mine)
+    if (status == CHOIR_OK && mine)
         status = choir__far_fail(engine, unpack(out, calls, count, out_parts, whole));
     free(in);
     return status;
@@ -143,7 +143,7 @@ static choir_status run_messages(choir_group *group, const choir__call *calls, i
         if (is_message(&calls[i]))
             some[found++] = calls[i];
     choir_status status = engine->failed;
-    if (found && !status) {
+    if (found && status == CHOIR_OK) {
         for (int i = 0; i < found; i++)
             choir__log_begin(group->log, &some[i].stamp);
         status = engine->ops->takes ? engine->ops->run_batch(engine, some, found)
@@ -158,7 +158,7 @@ static choir_status run_messages(choir_group *group, const choir__call *calls, i
 choir_status choir__batch_run(choir_group *group, choir__call *calls, int count)
 {
     choir_status status = run_messages(group, calls, count);
-    for (int i = 0, n; i < count && !status; i += n) {
+    for (int i = 0, n; i < count && status == CHOIR_OK; i += n) {
         if (is_message(&calls[i])) {
             n = 1;
             continue;

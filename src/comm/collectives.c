@@ -69,14 +69,14 @@ static draft begin(
 static void reduces(draft *d, choir_reduce_op op)
 {
     const choir__stamp *s = &d->call.stamp;
-    if (!d->status)
+    if (d->status == CHOIR_OK)
         d->status = check_op(choir__kind_name((choir__kind)s->kind), (choir_dtype)s->dtype, op);
     d->call.stamp.op = (uint8_t)op;
 }
 
 static void has_peer(draft *d, int peer)
 {
-    if (!d->status)
+    if (d->status == CHOIR_OK)
         d->status =
             check_peer(d->group, choir__kind_name((choir__kind)d->call.stamp.kind), peer);
     d->call.stamp.root = peer;
@@ -87,9 +87,9 @@ static void lies_at(draft *d, const void *in, bool in_used, void *out, bool out_
 {
     const char *name = choir__kind_name((choir__kind)d->call.stamp.kind);
     int64_t count = (int64_t)d->call.stamp.count;
-    if (!d->status && in_used)
+    if (d->status == CHOIR_OK && in_used)
         d->status = check_data(name, in, count);
-    if (!d->status && out_used)
+    if (d->status == CHOIR_OK && out_used)
         d->status = check_data(name, out, count);
     d->call.in = in;
     d->call.out = out;
@@ -97,7 +97,7 @@ static void lies_at(draft *d, const void *in, bool in_used, void *out, bool out_
 
 static choir_status issue(const draft *d, choir_work *work)
 {
-    return d->status ? d->status : choir__group_issue(d->group, &d->call, work);
+    return d->status != CHOIR_OK ? d->status : choir__group_issue(d->group, &d->call, work);
 }
 
 static bool is_root(const choir_group *group, int root)
@@ -209,18 +209,18 @@ choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     draft d = begin(group, CHOIR__ALL_TO_ALL, 0, dtype, false);
     lies_at(&d, in, true, out, true);
     d.call.stamp.layout = 1;
-    if (!d.status)
+    if (d.status == CHOIR_OK)
         d.status = check_counts("in_counts", in_counts, world, dtype, &sent);
-    if (!d.status)
+    if (d.status == CHOIR_OK)
         d.status = check_counts("out_counts", out_counts, world, dtype, &received);
-    if (!d.status)
+    if (d.status == CHOIR_OK)
         d.status = check_data("all_to_all", in, sent);
-    if (!d.status)
+    if (d.status == CHOIR_OK)
         d.status = check_data("all_to_all", out, received);
-    if (!d.status && in == out && sent && received)
+    if (d.status == CHOIR_OK && in == out && sent && received)
         d.status = choir__error(CHOIR_ERR_ARGUMENT,
             "all_to_all: parts of different sizes find no room in place: out must be elsewhere");
-    if (d.status)
+    if (d.status != CHOIR_OK)
         return d.status;
     int64_t *both = choir__alloc(2 * bytes);
     memcpy(both, in_counts, bytes);
@@ -237,7 +237,7 @@ static choir_status point_to_point(choir_group *group, choir__kind kind, const v
     draft d = begin(group, kind, count, dtype, false);
     has_peer(&d, peer);
     lies_at(&d, in, kind == CHOIR__SEND, out, kind == CHOIR__RECEIVE);
-    if (!d.status && is_root(group, peer))
+    if (d.status == CHOIR_OK && is_root(group, peer))
         d.status = choir__error(CHOIR_ERR_ARGUMENT, "%s: rank %d is this rank itself",
             choir__kind_name(kind), peer);
     return issue(&d, work);

@@ -51,11 +51,11 @@ static choir_status open_nccl(choir__meeting *meeting, choir__engine **engine)
     int other;
     choir_status status = on_one_machine(meeting, &other) ? choir__shm_open(meeting, engine)
                                                           : open_ucx(meeting, engine);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     choir__engine *host = *engine;
     status = choir__plugin_engine("nccl", "the CUDA toolkit and libnccl-dev", meeting, engine);
-    if (status && *engine == host) { /* it has not got there */
+    if (status != CHOIR_OK && *engine == host) { /* it has not got there */
         char *why = choir__strdup(choir_error_message());
         host->ops->close(host);
         choir__error(status, "%s", why);
@@ -107,7 +107,7 @@ choir_status choir__engine_fail(
     choir__engine *engine, choir_status status, const char *format, ...)
 {
     va_list args;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     va_start(args, format);
     vsnprintf(engine->message, sizeof engine->message, format, args);

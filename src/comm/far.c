@@ -85,7 +85,7 @@ choir_status choir__far_copy(void *to, const void *from, size_t bytes)
 
 choir_status choir__far_fail(choir__engine *engine, choir_status status)
 {
-    if (!status || engine->failed)
+    if (status == CHOIR_OK || engine->failed != CHOIR_OK)
         return engine->failed;
     char *why = choir__strdup(choir_error_message());
     choir__engine_spread(engine, status, "rank %d: %s", engine->rank, why);
@@ -203,7 +203,7 @@ static choir_status move(const job *j, const side *s, char *near, int64_t first,
         char *here = near + (size_t)p * near_stride;
         choir_status status =
             out ? choir__far_copy(far, here, bytes) : choir__far_copy(here, far, bytes);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
     }
     return CHOIR_OK;
@@ -237,8 +237,9 @@ static choir_status run_piece(
         call.stamp.layout = mark_piece(call.stamp.layout, j->call->stamp.count, first);
     if (first)
         call.stamp.seq = ++j->engine->seq;
-    if (choir__far_fail(j->engine, move(j, &j->in, near, first, n, stride, false)) ||
-        run(j->engine, &call))
+    if (choir__far_fail(j->engine, move(j, &j->in, near, first, n, stride, false)) !=
+            CHOIR_OK ||
+        run(j->engine, &call) != CHOIR_OK)
         return j->engine->failed;
     side written = j->out;
     if (tree)
@@ -259,7 +260,7 @@ static choir_status run_parts(
     if (!near)
         return engine->failed;
     for (int64_t first = 0; first < choir__max(count, 1); first += each)
-        if (run_piece(&j, run, near, first, choir__min(each, count - first)))
+        if (run_piece(&j, run, near, first, choir__min(each, count - first)) != CHOIR_OK)
             return engine->failed;
     return CHOIR_OK;
 }
@@ -281,7 +282,8 @@ static choir_status run_uneven(
         return engine->failed;
     near.in = at;
     near.out = at + apart;
-    if (choir__far_fail(engine, choir__far_copy(at, call->in, in)) || run(engine, &near))
+    if (choir__far_fail(engine, choir__far_copy(at, call->in, in)) != CHOIR_OK ||
+        run(engine, &near) != CHOIR_OK)
         return engine->failed;
     return choir__far_fail(engine, choir__far_copy(call->out, near.out, out));
 }
@@ -289,7 +291,7 @@ static choir_status run_uneven(
 choir_status choir__far_run(choir__engine *engine, const choir__call *call, choir__runner *run)
 {
     const choir__far *far = first_far(call);
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     switch ((choir__kind)call->stamp.kind) {
     case CHOIR__TREE_SCATTER:
@@ -322,7 +324,7 @@ static choir_status move_messages(choir__engine *engine, const choir__call *call
             status = choir__far_copy(calls[i].out, near[i].out, bytes);
         if (!out && calls[i].in && near[i].in != calls[i].in)
             status = choir__far_copy((void *)(uintptr_t)near[i].in, calls[i].in, bytes);
-        if (choir__far_fail(engine, status))
+        if (choir__far_fail(engine, status) != CHOIR_OK)
             return engine->failed;
     }
     return CHOIR_OK;
@@ -332,7 +334,7 @@ choir_status choir__far_batch(choir__engine *engine, const choir__call *calls, i
 {
     const choir__far *far = NULL;
     size_t bytes = 0;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     for (int i = 0; i < count; i++) {
         const choir__far *own = first_far(&calls[i]);

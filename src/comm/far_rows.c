@@ -32,7 +32,7 @@ static void flush(mover *m)
     char *far = m->far + (size_t)m->at_far * m->size,
          *near = m->near + (size_t)m->at_near * m->size;
     size_t bytes = (size_t)m->count * m->size;
-    if (m->count && !m->status)
+    if (m->count && m->status == CHOIR_OK)
         m->status =
             m->out ? choir__far_copy(far, near, bytes) : choir__far_copy(near, far, bytes);
     m->count = 0;
@@ -124,7 +124,7 @@ static choir_status scatter(choir__engine *engine, const choir__call *call,
     if (!near)
         return engine->failed;
     char *out = near + (size_t)mine * stride;
-    for (int k = 0; k < mine && !status; k++)
+    for (int k = 0; k < mine && status == CHOIR_OK; k++)
         status = move_blocks(s, (char *)(uintptr_t)a->nodes + (size_t)k * a->node_stride,
             near + (size_t)k * stride, sizeof(float), false, false);
     choir__tree_scatter there = *a;
@@ -138,9 +138,9 @@ static choir_status scatter(choir__engine *engine, const choir__call *call,
     choir__call part = *call;
     part.rows = &there;
     part.stamp.count = (uint64_t)s->whole;
-    if (choir__far_fail(engine, status) || run(engine, &part))
+    if (choir__far_fail(engine, status) != CHOIR_OK || run(engine, &part) != CHOIR_OK)
         return engine->failed;
-    for (int k = 0; k < results && !status; k++)
+    for (int k = 0; k < results && status == CHOIR_OK; k++)
         status = move_own(s, (char *)a->out + (size_t)k * a->out_stride,
             out + (size_t)k * out_stride, sizeof(float), true);
     return choir__far_fail(engine, status);
@@ -162,7 +162,7 @@ static choir_status gather(choir__engine *engine, const choir__call *call,
     choir__call part = *call;
     part.rows = &there;
     part.stamp.count = (uint64_t)s->whole;
-    if (choir__far_fail(engine, status) || run(engine, &part))
+    if (choir__far_fail(engine, status) != CHOIR_OK || run(engine, &part) != CHOIR_OK)
         return engine->failed;
     return choir__far_fail(engine, move_blocks(s, a->all, near, size, false, true));
 }

@@ -62,7 +62,8 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
 {
     choir__engine *engine = NULL;
     choir__algorithm algorithm;
-    if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm))
+    if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm) !=
+        CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     choir__membership *job = choir__calloc(1, sizeof *job);
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
@@ -97,7 +98,7 @@ void choir_group_free(choir_group *group)
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
     choir__log_close(group->log);
-    if (group->engine->failed)
+    if (group->engine->failed != CHOIR_OK)
         atomic_store(&group->job->failed, true);
     group->engine->ops->close(group->engine);
     choir__queue_let_go(group->queue);
@@ -230,7 +231,7 @@ static choir_status run_where_it_lies(choir__engine *engine, const choir__call *
         return engine->ops->run(engine, call);
     if (!choir__call_is_far(call))
         return run_near(engine, call);
-    if (engine->ops->settle && engine->ops->settle(engine))
+    if (engine->ops->settle && engine->ops->settle(engine) != CHOIR_OK)
         return engine->failed;
     return choir__far_run(engine, call, run_near);
 }
@@ -238,7 +239,7 @@ static choir_status run_where_it_lies(choir__engine *engine, const choir__call *
 choir_status choir__group_run(choir_group *group, choir__call *call)
 {
     choir__engine *engine = group->engine;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     call->stamp.seq = ++engine->seq;
     choir__log_begin(group->log, &call->stamp);
@@ -250,9 +251,9 @@ choir_status choir__group_run(choir_group *group, choir__call *call)
 static void report(choir_group *group, choir_status status)
 {
     const char *sentence = group->engine->message;
-    if (status && group->on_failure)
+    if (status != CHOIR_OK && group->on_failure)
         sentence = group->on_failure(group->on_failure_arg, status, sentence);
-    if (status)
+    if (status != CHOIR_OK)
         choir__queue_fail(status, "%s", sentence);
 }
 
@@ -374,11 +375,11 @@ static void run_fn(const void *args)
     const call_task *t = args;
     choir__engine *engine = t->group->engine;
     choir_status status = engine->ops->settle ? engine->ops->settle(engine) : CHOIR_OK;
-    if (!status)
+    if (status == CHOIR_OK)
         status = t->fn(t->args);
-    if (status && !engine->failed)
+    if (status != CHOIR_OK && engine->failed == CHOIR_OK)
         status = choir__engine_spread(engine, status, "%s", choir_error_message());
-    report(t->group, engine->failed ? engine->failed : status);
+    report(t->group, engine->failed != CHOIR_OK ? engine->failed : status);
 }
 
 choir_status choir_group_call(
@@ -450,11 +451,11 @@ static void run_share(const void *args)
 {
     const sharing *s = args;
     choir__engine *engine = s->group->engine;
-    engine->seq += !engine->failed;
+    engine->seq += engine->failed == CHOIR_OK;
     choir__stamp stamp = {.kind = CHOIR__SHARE, .count = s->bytes, .seq = engine->seq};
     choir__log_begin(s->group->log, &stamp);
-    *s->status = engine->failed       ? engine->failed
-                 : engine->ops->share ? engine->ops->share(engine, s->bytes, s->shared)
+    *s->status = engine->failed != CHOIR_OK ? engine->failed
+                 : engine->ops->share       ? engine->ops->share(engine, s->bytes, s->shared)
                                       : choir__shared_private(engine, s->bytes, s->shared);
     choir__log_end(s->group->log, &stamp, *s->status);
     report(s->group, engine->failed);
@@ -466,9 +467,9 @@ choir_status choir__shared_new(choir_group *group, size_t bytes, choir__shared *
     sharing s = {group, bytes, shared, &status};
     choir__queue_issue(group->queue, run_share, &s, sizeof s);
     choir_status failed = choir__queue_wait(group->queue);
-    if (failed)
+    if (failed != CHOIR_OK)
         return failed;
-    if (status)
+    if (status != CHOIR_OK)
         return choir__error(status, "%s", group->engine->message);
     (*shared)->group = group;
     (*shared)->other = group->shareds;

@@ -81,7 +81,7 @@ static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status
 {
     choir__engine *parts[] = {h->whole, h->local, h->across};
     char sentence[sizeof h->base.message];
-    if (!status)
+    if (status == CHOIR_OK)
         return CHOIR_OK;
     renumber(h, part, part->message, sentence, sizeof sentence);
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
@@ -128,7 +128,7 @@ static choir_status finish_sum(hierarchy *h, const choir__call *call, double sca
     part_of(h, call, arith->size, h->local->rank, &lo, &hi);
     part.stamp.count = (uint64_t)(hi - lo);
     part.in = part.out = (char *)call->out + (size_t)lo * arith->size;
-    if (hi > lo && run_on(h, h->across, part))
+    if (hi > lo && run_on(h, h->across, part) != CHOIR_OK)
         return h->base.failed;
     if (hi > lo && (scale != 1 || divisor != 1))
         arith->rescale(part.out, hi - lo, scale, divisor);
@@ -140,7 +140,7 @@ static choir_status finish_sum(hierarchy *h, const choir__call *call, double sca
         part.stamp.root = l;
         part.stamp.count = (uint64_t)(hi - lo);
         part.in = part.out = (char *)call->out + (size_t)lo * arith->size;
-        if (hi > lo && run_on(h, h->local, part))
+        if (hi > lo && run_on(h, h->local, part) != CHOIR_OK)
             return h->base.failed;
     }
     return CHOIR_OK;
@@ -153,7 +153,7 @@ static choir_status all_reduce(hierarchy *h, const choir__call *call)
     if (mean)
         node.stamp.op = CHOIR_SUM;
     node.stamp.algorithm = CHOIR__AUTO;
-    if (run_on(h, h->local, node))
+    if (run_on(h, h->local, node) != CHOIR_OK)
         return h->base.failed;
     int world = h->base.world;
     return finish_sum(h, call, mean ? 1.0 / world : 1, mean ? world : 1);
@@ -165,7 +165,7 @@ static choir_status tree_reduce(hierarchy *h, const choir__call *call)
     node.stamp.root = call->stamp.root / h->base.nodes;
     node.stamp.algorithm = CHOIR__AUTO;
     node.scale = 1;
-    if (run_on(h, h->local, node))
+    if (run_on(h, h->local, node) != CHOIR_OK)
         return h->base.failed;
     return finish_sum(h, call, (double)call->scale, 1);
 }
@@ -204,7 +204,7 @@ static choir_status run(choir__engine *engine, const choir__call *call)
 {
     hierarchy *h = (hierarchy *)engine;
     if (!in_layers(h, &call->stamp))
-        return enter(h, call) ? h->base.failed : run_on(h, h->whole, *call);
+        return enter(h, call) != CHOIR_OK ? h->base.failed : run_on(h, h->whole, *call);
     return call->stamp.kind == CHOIR__TREE_REDUCE ? tree_reduce(h, call) : all_reduce(h, call);
 }
 
@@ -248,7 +248,7 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
         part->ops->split(part, part == h->local ? local : ranks, count, rank, color, child);
     part->seq = seq;
     free(local);
-    return part->failed ? adopt(h, part, status) : status;
+    return part->failed != CHOIR_OK ? adopt(h, part, status) : status;
 }
 
 static void close_all(choir__engine *engine)

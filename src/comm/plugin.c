@@ -22,7 +22,7 @@ choir_status choir__plugin_engine(
     char *what = choir__format("backend '%s' is", name);
     choir_status status = choir__plugin_load(name, what, needs, CHOIR__PLUGIN_LAYOUT, &head);
     free(what);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     const choir__plugin *plugin = (const choir__plugin *)head;
     plugin->start(&host);

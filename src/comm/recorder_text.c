@@ -119,10 +119,10 @@ static void print_call(const choir__seen *seen, const choir__seen_call *call, FI
     choir__duration_text(seen->at - call->begun, ago);
     fprintf(out, "  %10s %9s %9s %9s  %s%s%s\n", number, ago, queued, took,
         choir__stamp_text(&call->stamp, what),
-        running        ? ", running"
-        : call->status ? ": "
-                       : "",
-        !running && call->status ? choir_status_name(call->status) : "");
+        running                    ? ", running"
+        : call->status != CHOIR_OK ? ": "
+                                   : "",
+        !running && call->status != CHOIR_OK ? choir_status_name(call->status) : "");
 }
 
 static double mib(uint64_t bytes)

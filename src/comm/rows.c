@@ -116,7 +116,7 @@ static choir_status issue(choir_group *group, choir__call *call, const void *arg
     choir_work work;
     call->rows = choir__group_keep(group, args, bytes);
     choir_status status = choir__group_issue(group, call, &work);
-    if (status)
+    if (status != CHOIR_OK)
         choir__group_drop(group, call->rows);
     return status;
 }
@@ -126,7 +126,7 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
     int64_t whole;
     uint32_t scale;
     choir__node nodes[CHOIR__MAX_NODES];
-    if (check_cuts("tree_scatter", a->cuts, a->cut_count, a->count, &whole))
+    if (check_cuts("tree_scatter", a->cuts, a->cut_count, a->count, &whole) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (a->first < 0 || a->leaves < 1 || a->total > INT32_MAX ||
         a->first > a->total - a->leaves || (a->leaves < a->total && a->scale != 1))
@@ -158,7 +158,7 @@ choir_status choir__group_gather_rows(choir_group *group, const choir__gather_ro
         return choir__error(
             CHOIR_ERR_DTYPE, "gather_rows: there is no element type %d", (int)a->dtype);
     if (check_cuts("gather_rows", a->cuts, a->cut_count,
-            INT64_MAX / (int64_t)choir_dtype_size(a->dtype), &whole))
+            INT64_MAX / (int64_t)choir_dtype_size(a->dtype), &whole) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (!a->all && whole)
         return choir__error(

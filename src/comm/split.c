@@ -52,7 +52,7 @@ choir_status choir_group_split(choir_group *group, int color, int key, choir_gro
             snprintf(name, sizeof name, "%s/%u.%d", group->name, number, color);
             *child = choir__group_new(engine, group->job, name);
             (*child)->algorithm = group->algorithm;
-        } else if (group->engine->failed) {
+        } else if (group->engine->failed != CHOIR_OK) {
             choir__error(status, "%s", group->engine->message);
         }
     }

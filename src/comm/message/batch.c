@@ -38,14 +38,14 @@ choir_status choir__message_batch(choir__engine *engine, const choir__call *call
     choir_status status = engine->failed;
     int posted = 0;
     for (int sends = 0; sends < 2; sends++)
-        for (int i = 0; i < count && !status; i++) {
+        for (int i = 0; i < count && status == CHOIR_OK; i++) {
             if ((calls[i].stamp.kind == CHOIR__SEND) != sends)
                 continue;
             stamps[posted] = stamp_of(engine, &calls[i]);
             status = post(engine, &calls[i], &stamps[posted], &requests[posted]);
             posted++;
         }
-    if (!status)
+    if (status == CHOIR_OK)
         status = engine->ops->wait(engine, requests, posted);
     free(stamps);
     return status;

@@ -125,7 +125,7 @@ static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
         choir_status status = choir__schedule_make(&other, &theirs);
         k->rounds = theirs.rounds > k->rounds ? theirs.rounds : k->rounds;
         choir__schedule_free(&theirs);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
     }
     return CHOIR_OK;
@@ -155,7 +155,7 @@ choir_status choir__plan_schedule(
     if (!k) {
         choir__schedule made = {0};
         choir_status status = choir__schedule_make(plan, &made);
-        if (status) {
+        if (status != CHOIR_OK) {
             choir__schedule_free(&made);
             return status;
         }

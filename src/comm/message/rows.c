@@ -190,13 +190,14 @@ static choir_status tree_scatter(job *j, const choir__tree_scatter *a)
         most = choir__max(most, all.first[r + 1] - all.first[r]);
     j->each = piece_elements(j, most);
     choir_status status = settle(j, j->each * j->world * mine, j->each * all.count);
-    for (int64_t first = 0; first < choir__max(end, 1) && !status; first += j->each) {
+    for (int64_t first = 0; first < choir__max(end, 1) && status == CHOIR_OK;
+         first += j->each) {
         int64_t n = piece(j, j->rank, first);
         pack_nodes(j, a, mine, first, counts);
         for (int r = 0; r < j->world; r++)
             got[r] = r == j->rank ? 0 : n * (all.first[r + 1] - all.first[r]);
         status = move(j, j->call->stamp.count, counts, got);
-        if (!status)
+        if (status == CHOIR_OK)
             add_piece(j, a, &all, first, n);
     }
     free(counts);
@@ -232,7 +233,7 @@ static choir_status gather_rows(job *j, const choir__gather_rows *a)
 {
     int64_t end = longest(j);
     j->each = piece_elements(j, 1);
-    if (settle(j, 0, j->each * j->world))
+    if (settle(j, 0, j->each * j->world) != CHOIR_OK)
         return j->engine->failed;
     j->in = j->out + (size_t)(j->rank * j->each) * j->size; /* its place in what all get */
     for (int64_t first = 0; first < choir__max(end, 1); first += j->each) {
@@ -243,7 +244,7 @@ static choir_status gather_rows(job *j, const choir__gather_rows *a)
                 memcpy(j->in + (size_t)s.at * j->size, own_rows(j, a, &s),
                     (size_t)s.count * j->size);
         }
-        if (move(j, (uint64_t)j->each, NULL, NULL))
+        if (move(j, (uint64_t)j->each, NULL, NULL) != CHOIR_OK)
             return j->engine->failed;
         for (int r = 0; r < j->world; r++)
             unpack(j, a, r, first);

@@ -39,7 +39,7 @@ static choir_status post(const choir__run *run, choir__lane *lane)
             if (!is_message(m) || (m->kind == CHOIR__MOVE_SEND) != sends)
                 continue;
             choir_status status = post_message(run, lane, m, &run->call->stamp);
-            if (status)
+            if (status != CHOIR_OK)
                 return status;
         }
     lane->local = lane->next;
@@ -54,7 +54,7 @@ static choir_status step(const choir__run *run, choir__lane *lane)
     choir__engine *engine = run->engine;
     if (lane->pending) {
         choir_status status = engine->ops->wait(engine, lane->requests, lane->pending);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
         lane->pending = 0;
     }
@@ -109,7 +109,7 @@ static choir_status run_lanes(const choir__run *run, const cut *c, choir__lane *
             if (lane->segment != s || !lane->busy)
                 continue; /* this rank was through with it early */
             choir_status status = step(run, lane);
-            if (status)
+            if (status != CHOIR_OK)
                 return status;
         }
         while (
@@ -125,7 +125,7 @@ static choir_status run_one(const choir__run *run, const cut *c, choir__lane *la
     begin(run, c, lane, 0);
     while (lane->busy) {
         choir_status status = step(run, lane);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
     }
     return CHOIR_OK;
@@ -191,7 +191,7 @@ static choir_status cut_up(const choir__run *run, choir__plan *plan, cut *c)
     plan->count = c->rest; /* first, so that the other is not the older of the two */
     choir_status status = choir__plan_schedule(run->engine, plan, several, &c->kept_rest);
     plan->count = c->each;
-    if (!status)
+    if (status == CHOIR_OK)
         status = choir__plan_schedule(run->engine, plan, several, &c->kept);
     plan->count = count;
     return status;
@@ -310,22 +310,22 @@ static choir_status carry(choir__engine *engine, const choir__call *call)
     choir__run run = {.engine = engine, .call = call};
     cut c;
     run.executor = choir__executor_of(engine);
-    if (arithmetic(&run))
+    if (arithmetic(&run) != CHOIR_OK)
         return engine->failed;
     run.in_place = in_place(engine, call, run.size);
     choir__plan plan = plan_of(&run);
     widen(&run, &plan);
     choir_status status = cut_up(&run, &plan, &c);
-    if (status)
+    if (status != CHOIR_OK)
         return choir__engine_fail(engine, status, "%s", choir_error_message());
-    if (settle(&run, &c, lanes))
+    if (settle(&run, &c, lanes) != CHOIR_OK)
         return engine->failed;
     return c.segments > 1 ? run_lanes(&run, &c, lanes) : run_one(&run, &c, lanes);
 }
 
 choir_status choir__message_run(choir__engine *engine, const choir__call *call)
 {
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     switch ((choir__kind)call->stamp.kind) {
     case CHOIR__SEND:

@@ -64,14 +64,14 @@ static choir_status broadcast(choir__mpi *m, const choir__call *call)
     bool root = call->stamp.root == m->base.rank;
     bool small = bytes <= choir__mpi_parcel_room(m, false);
     choir__mpi_parcel parcel = {call->in, root && small ? bytes : 0, 0};
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     if (small && !root && bytes)
         memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes);
     for (size_t at = 0, n; at < bytes && !small; at += n) {
         n = bytes - at < PIECE ? bytes - at : PIECE;
         if (CHOIR__MPI_RUN(m, MPI_Ibcast((char *)call->out + at, (int)n, MPI_BYTE,
-                                  call->stamp.root, m->comm, &request_)))
+                                  call->stamp.root, m->comm, &request_)) != CHOIR_OK)
             return m->base.failed;
     }
     if (!small && root)
@@ -89,13 +89,13 @@ static choir_status gather(choir__mpi *m, const choir__call *call)
     choir__mpi_parcel parcel = {call->in, small ? bytes : 0, 0};
     MPI_Datatype type = choir__mpi_carrier(size_of(call));
     int n = (int)call->stamp.count;
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     for (int r = 0; r < m->base.world && small && mine && bytes; r++)
         memcpy((char *)call->out + (size_t)r * bytes, choir__mpi_parcel_of(m, r), bytes);
     if (small)
         return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count))
+    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
         return m->base.failed;
     choir__mpi_count_bytes(m, bytes);
     bool in_place = mine && call->in == (char *)call->out + (size_t)m->base.rank * bytes;
@@ -114,13 +114,13 @@ static choir_status scatter(choir__mpi *m, const choir__call *call)
     choir__mpi_parcel parcel = {call->in, root && small ? bytes : 0, bytes};
     MPI_Datatype type = choir__mpi_carrier(size_of(call));
     int n = (int)call->stamp.count;
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     if (small && bytes)
         memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes);
     if (small)
         return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count))
+    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
         return m->base.failed;
     if (root)
         choir__mpi_count_bytes(m, (size_t)(m->base.world - 1) * bytes);
@@ -141,16 +141,16 @@ static choir_status all_to_all(choir__mpi *m, const choir__call *call)
     MPI_Datatype type = choir__mpi_carrier(size_of(call));
     int n = (int)call->stamp.count;
     const void *in = call->in;
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     for (int r = 0; r < m->base.world && small && bytes; r++)
         memcpy((char *)call->out + (size_t)r * bytes, choir__mpi_parcel_of(m, r), bytes);
     if (small)
         return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count))
+    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
         return m->base.failed;
     if (in == call->out) {
-        if (choir__mpi_room(m, whole))
+        if (choir__mpi_room(m, whole) != CHOIR_OK)
             return m->base.failed;
         in = memcpy(m->work, in, whole);
     }
@@ -201,20 +201,21 @@ static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
     int64_t sent, got;
     MPI_Datatype type = choir__mpi_carrier(size_of(call));
     const void *in = call->in;
-    if (choir__mpi_enter(m, &call->stamp, NULL) || choir__mpi_room(m, row * (size_t)world))
+    if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK ||
+        choir__mpi_room(m, row * (size_t)world) != CHOIR_OK)
         return m->base.failed;
     int64_t *all = (int64_t *)(void *)m->work, *mine = all + 2 * world * m->base.rank;
     memcpy(mine, call->in_counts, row / 2);
     memcpy(mine + world, call->out_counts, row / 2);
     if (CHOIR__MPI_RUN(m, MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INT64_T, all, 2 * world,
-                              MPI_INT64_T, m->comm, &request_)) ||
-        compare_counts(m, all, 2 * (size_t)world) ||
-        lay_out(m, call->in_counts, c, c + world, &sent) ||
-        lay_out(m, call->out_counts, c + 2 * world, c + 3 * world, &got))
+                              MPI_INT64_T, m->comm, &request_)) != CHOIR_OK ||
+        compare_counts(m, all, 2 * (size_t)world) != CHOIR_OK ||
+        lay_out(m, call->in_counts, c, c + world, &sent) != CHOIR_OK ||
+        lay_out(m, call->out_counts, c + 2 * world, c + 3 * world, &got) != CHOIR_OK)
         return m->base.failed;
     size_t bytes = (size_t)sent * size_of(call);
     if (in == call->out && bytes) {
-        if (choir__mpi_room(m, bytes))
+        if (choir__mpi_room(m, bytes) != CHOIR_OK)
             return m->base.failed;
         in = memcpy(m->work, in, bytes);
     }
@@ -266,7 +267,7 @@ choir_status choir__mpi_run(choir__engine *engine, const choir__call *call)
     case CHOIR__EXCHANGE: return plain(m, call);
     case CHOIR__NATIVE: return reduces ? choir__mpi_native(m, call) : plain(m, call);
     default:
-        if (choir__mpi_enter(m, &call->stamp, NULL))
+        if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK)
             return engine->failed;
         return choir__message_run(engine, call);
     }

@@ -110,14 +110,14 @@ choir_status choir__mpi_enter(
         choir__mpi_unlock();
         if (rc)
             return choir__mpi_error(m, rc);
-        if (choir__mpi_wait(m, m->requests, 2 * world))
+        if (choir__mpi_wait(m, m->requests, 2 * world) != CHOIR_OK)
             return m->base.failed;
     } else {
         choir__mpi_lock();
         rc = MPI_Iallgather(
             MPI_IN_PLACE, 0, MPI_BYTE, m->entries, GATHERED, MPI_BYTE, m->comm, &request);
         choir__mpi_unlock();
-        if (choir__mpi_finish(m, rc, request))
+        if (choir__mpi_finish(m, rc, request) != CHOIR_OK)
             return m->base.failed;
     }
     return compare(m);

@@ -62,7 +62,7 @@ void choir__mpi_count(int engines, choir_status failed)
 {
     pthread_mutex_lock(&library.lock);
     library.engines += engines;
-    library.lost = library.lost || (failed && failed != CHOIR_ERR_MISMATCH);
+    library.lost = library.lost || (failed != CHOIR_OK && failed != CHOIR_ERR_MISMATCH);
     pthread_mutex_unlock(&library.lock);
 }
 
@@ -220,10 +220,10 @@ static choir_status start(double timeout_s)
     if (library.state == ASLEEP && there) { /* by the program */
         MPI_Query_thread(&library.threads);
         library.state = make_home() ? RUNNING : BROKEN;
-    } else if (library.state == ASLEEP && start_keeper()) {
+    } else if (library.state == ASLEEP && start_keeper() != CHOIR_OK) {
         return CHOIR_ERR_IO;
     }
-    if (wait_for_keeper(timeout_s))
+    if (wait_for_keeper(timeout_s) != CHOIR_OK)
         return CHOIR_ERR_TIMEOUT;
     if (library.state != RUNNING)
         return choir__error(CHOIR_ERR_STATE, "MPI did not start");

@@ -140,7 +140,7 @@ static bool progress(choir__mpi *m, choir__request *request)
 {
     parcel *p = request->handle;
     bool all = true;
-    for (int i = 0, done; i < p->count && !m->base.failed; i++) {
+    for (int i = 0, done; i < p->count && m->base.failed == CHOIR_OK; i++) {
         if (p->requests[i] != MPI_REQUEST_NULL) {
             int rc = MPI_Test(&p->requests[i], &done, MPI_STATUS_IGNORE);
             if (rc && !(p->headed && !p->checked)) /* else the head will tell */
@@ -165,7 +165,7 @@ static bool poll_messages(choir__mpi *m, void *what)
     errand *e = what;
     bool all = true;
     memset(e->peers, 0, (size_t)m->base.world * sizeof *e->peers);
-    for (int i = 0; i < e->count && !m->base.failed; i++) {
+    for (int i = 0; i < e->count && m->base.failed == CHOIR_OK; i++) {
         choir__request *r = &e->requests[i];
         r->done = r->done || progress(m, r);
         if (!r->done) {
@@ -182,7 +182,7 @@ static void finish(choir__mpi *m, choir__request *requests, int count)
         parcel *p = requests[i].handle;
         if (!p)
             continue;
-        if (m->base.failed) {
+        if (m->base.failed != CHOIR_OK) {
             choir__mpi_lock();
             choir__mpi_call_back(p->requests, p->count);
             choir__mpi_unlock();
@@ -208,7 +208,7 @@ choir_status choir__mpi_wait_all(choir__engine *engine, choir__request *requests
         m->entered = false;
     }
     choir__mpi_until(m, poll_messages, &e, headed ? peers : NULL);
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         choir__mpi_fail(m, engine->failed, "%s", engine->message); /* tells the peers */
     finish(m, requests, count);
     m->stamp = collective;
@@ -221,7 +221,7 @@ choir_status choir__mpi_batch(choir__engine *engine, const choir__call *calls, i
     choir__request *requests = choir__calloc((size_t)count, sizeof *requests);
     choir_status status = CHOIR_OK;
     int started = 0;
-    while (started < count && !status) {
+    while (started < count && status == CHOIR_OK) {
         const choir__call *c = &calls[started];
         size_t bytes = (size_t)c->stamp.count * choir_dtype_size((choir_dtype)c->stamp.dtype);
         choir__request *r = &requests[started++];
@@ -229,7 +229,7 @@ choir_status choir__mpi_batch(choir__engine *engine, const choir__call *calls, i
                      ? choir__mpi_send(engine, c->stamp.root, c->in, bytes, &c->stamp, r)
                      : choir__mpi_receive(engine, c->stamp.root, c->out, bytes, &c->stamp, r);
     }
-    if (choir__mpi_wait_all(engine, requests, started))
+    if (choir__mpi_wait_all(engine, requests, started) != CHOIR_OK)
         status = engine->failed;
     free(requests);
     return status;

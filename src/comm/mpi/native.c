@@ -82,7 +82,7 @@ static choir_status reduce(choir__mpi *m, const choir__call *call, const native 
     int64_t count = (int64_t)call->stamp.count, step = CHOIR__MPI_CHUNK;
     for (int64_t first = 0, part; first < count; first += part) {
         part = choir__min(step, count - first);
-        if (n->wide && choir__mpi_room(m, 4 * (size_t)part))
+        if (n->wide && choir__mpi_room(m, 4 * (size_t)part) != CHOIR_OK)
             return m->base.failed;
         const char *in = widened(m, n, (const char *)call->in + (size_t)first * size, part);
         char *out = (char *)call->out + (size_t)first * size, *got = n->wide ? m->work : out;
@@ -105,13 +105,13 @@ static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const
     size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
     size_t part = (size_t)count * (n->wide ? 4 : size);
     /* The result may be a part of what is read: it goes to memory of our own first. */
-    if (choir__mpi_check_total(m, call->stamp.count) ||
-        choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part))
+    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK ||
+        choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part) != CHOIR_OK)
         return m->base.failed;
     const char *in = widened(m, n, call->in, all);
     char *got = m->work + (n->wide ? 4 * (size_t)all : 0);
-    if (CHOIR__MPI_RUN(m,
-            MPI_Ireduce_scatter_block(in, got, (int)count, n->type, n->op, m->comm, &request_)))
+    if (CHOIR__MPI_RUN(m, MPI_Ireduce_scatter_block(in, got, (int)count, n->type, n->op,
+                              m->comm, &request_)) != CHOIR_OK)
         return m->base.failed;
     settle(m, call, n, call->out, got, count);
     if (!n->wide && count)
@@ -123,7 +123,7 @@ static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const
 choir_status choir__mpi_native(choir__mpi *m, const choir__call *call)
 {
     native n = native_of(&call->stamp);
-    if (choir__mpi_enter(m, &call->stamp, NULL))
+    if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK)
         return m->base.failed;
     if (call->stamp.kind == CHOIR__REDUCE_SCATTER)
         return reduce_scatter(m, call, &n);

@@ -204,7 +204,7 @@ static choir_status say_hello(choir__mpi *lobby, const hello *mine, hello *all)
     choir__mpi_unlock();
     choir_status status = rc ? choir__mpi_error(lobby, rc)
                              : choir__mpi_until(lobby, poll_hellos, lobby->left, lobby->left);
-    if (status) {
+    if (status != CHOIR_OK) {
         choir__mpi_lock();
         choir__mpi_call_back(lobby->requests, 2 * world);
         choir__mpi_unlock();
@@ -242,13 +242,13 @@ static choir_status meet(const choir__meeting *meeting, choir__mpi *lobby, choir
     int *at = choir__calloc((size_t)world, sizeof *at);
     describe(&mine.member);
     choir_status status = say_hello(lobby, &mine, all);
-    if (!status)
+    if (status == CHOIR_OK)
         status = seat(lobby, all, members, at);
-    if (!status) {
+    if (status == CHOIR_OK) {
         int rc = make_comm(choir__mpi_home(), at, world, 0, &comm);
         status = rc ? choir__mpi_error(lobby, rc) : CHOIR_OK;
     }
-    if (!status) {
+    if (status == CHOIR_OK) {
         count_nodes(members, world, &nodes);
         choir__mpi_lock();
         *made = make(comm, meeting->rank, world, meeting->timeout_s, members, nodes);
@@ -265,16 +265,16 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
 {
     choir__mpi *made = NULL;
     choir_status status = choir__mpi_start(meeting->timeout_s);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     choir__mpi_bury(NULL); /* those that can go by now */
     choir__mpi *lobby = open_lobby(meeting->timeout_s);
     status = meet(meeting, lobby, &made);
-    if (status)
+    if (status != CHOIR_OK)
         choir__error(status, "%s", lobby->base.message);
     choir__mpi_count(0, lobby->base.failed);
     choir__mpi_free(lobby);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     choir__mpi_count(+1, CHOIR_OK);
     *engine = &made->base;

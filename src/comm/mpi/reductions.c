@@ -117,7 +117,7 @@ static choir_status replicated(choir__mpi *m, job *j)
     MPI_Datatype type = choir__mpi_carrier(j->size);
     size_t whole = (size_t)j->all * (size_t)j->count * j->size;
     choir__node nodes[CHOIR__MAX_NODES];
-    if (choir__mpi_room(m, whole + (size_t)j->mine * (size_t)j->count * j->size))
+    if (choir__mpi_room(m, whole + (size_t)j->mine * (size_t)j->count * j->size) != CHOIR_OK)
         return m->base.failed;
     for (int r = 0; r < m->base.world; r++) {
         counts[r] = nodes_of(j, m, r, nodes) * n;
@@ -126,7 +126,7 @@ static choir_status replicated(choir__mpi *m, job *j)
     }
     const char *mine = pack(j, 0, j->count, m->work + whole);
     if (CHOIR__MPI_RUN(m, MPI_Iallgatherv(mine, counts[m->base.rank], type, m->work, counts, at,
-                              type, m->comm, &request_)))
+                              type, m->comm, &request_)) != CHOIR_OK)
         return m->base.failed;
     add_up(m, j, 0, j->count, j->call->out, in_work, &(places){at, j->size});
     choir__mpi_count_bytes(
@@ -164,7 +164,7 @@ static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
         sum += got[r];
     }
     size_t peers = (size_t)sum * j->size, packed = (size_t)(j->mine * n) * j->size;
-    if (choir__mpi_room(m, peers + packed + (size_t)slice * j->size))
+    if (choir__mpi_room(m, peers + packed + (size_t)slice * j->size) != CHOIR_OK)
         return m->base.failed;
     char *place = m->work + peers;
     const char *from = j->mine == 1 ? own(j, 0, first) : place;
@@ -175,7 +175,7 @@ static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
         at[r] *= j->mine;
     }
     if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(from, counts, at, type, m->work, got, got_at, type,
-                              m->comm, &request_)))
+                              m->comm, &request_)) != CHOIR_OK)
         return m->base.failed;
     bool root = all || me == j->call->stamp.root;
     char *to = root ? out + (size_t)lo * j->size : m->work + peers + packed;
@@ -202,7 +202,7 @@ choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call)
     choir__mpi_parcel parcel = {NULL, small ? bytes * (size_t)j.mine : 0, 0};
     if (parcel.bytes)
         parcel.data = pack(&j, 0, j.count, packed);
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     if (small) {
         if (mine && bytes)
@@ -214,7 +214,7 @@ choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call)
     int64_t step = (int64_t)(CHOIR__MPI_CHUNK / j.size / (size_t)j.most);
     for (int64_t first = 0, n; first < j.count; first += n) {
         n = choir__min(step, j.count - first);
-        if (sliced(m, &j, first, n))
+        if (sliced(m, &j, first, n) != CHOIR_OK)
             return m->base.failed;
     }
     return CHOIR_OK;
@@ -232,19 +232,19 @@ choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call)
     bool small = bytes <= choir__mpi_parcel_room(m, true);
     choir__mpi_parcel parcel = {call->in, small ? bytes : 0, bytes};
     int64_t mine = me * j.count;
-    if (choir__mpi_enter(m, &call->stamp, &parcel))
+    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
     if (small) {
         if (bytes)
             add_up(m, &j, mine, j.count, call->out, in_entries, NULL);
         return CHOIR_OK;
     }
-    if (choir__mpi_check_total(m, call->stamp.count))
+    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
         return m->base.failed;
     int64_t step = choir__max(1, (int64_t)CHOIR__MPI_CHUNK / (int64_t)j.size / world);
     for (int64_t first = 0, n; first < j.count; first += n) {
         n = choir__min(step, j.count - first);
-        if (choir__mpi_room(m, (size_t)(world * n) * j.size))
+        if (choir__mpi_room(m, (size_t)(world * n) * j.size) != CHOIR_OK)
             return m->base.failed;
         for (int r = 0; r < world; r++) {
             counts[r] = got[r] = r == me ? 0 : (int)n;
@@ -252,7 +252,7 @@ choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call)
             got_at[r] = (int)(r * n);
         }
         if (CHOIR__MPI_RUN(m, MPI_Ialltoallv(call->in, counts, at, type, m->work, got, got_at,
-                                  type, m->comm, &request_)))
+                                  type, m->comm, &request_)) != CHOIR_OK)
             return m->base.failed;
         add_up(m, &j, mine + first, n, (char *)call->out + (size_t)first * j.size, in_work,
             &(places){got_at, j.size});

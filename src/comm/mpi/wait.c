@@ -187,7 +187,7 @@ static bool is_over(choir__mpi *m, choir__mpi_poll *poll, void *what)
     choir__mpi_lock();
     bool over = poll(m, what);
     choir__mpi_unlock();
-    return over || m->base.failed;
+    return over || m->base.failed != CHOIR_OK;
 }
 
 /* Somebody is late: whom do I still wait for, and is there still hope? */
@@ -204,7 +204,7 @@ static choir_status look_around(
     if (in_a_call && (asked || waited > ask_at))
         announce(m);
     choir__mpi_unlock();
-    if (is_over(m, poll, what) || someone_left(m, peers))
+    if (is_over(m, poll, what) || someone_left(m, peers) != CHOIR_OK)
         return m->base.failed;
     bool hope = waited < m->base.timeout_s + (in_a_call ? grace_s : 0);
     return hope ? CHOIR_OK : timed_out(m, peers);
@@ -228,7 +228,7 @@ choir_status choir__mpi_until(
         if (now - looked < look_s)
             continue;
         looked = now;
-        if (look_around(m, poll, what, peers, now - since))
+        if (look_around(m, poll, what, peers, now - since) != CHOIR_OK)
             break;
     }
     return m->base.failed;
@@ -252,7 +252,7 @@ choir_status choir__mpi_wait(choir__mpi *m, MPI_Request *requests, int count)
 {
     batch b = {requests, count};
     choir_status status = choir__mpi_until(m, poll_batch, &b, NULL);
-    if (status) {
+    if (status != CHOIR_OK) {
         tell(m);
         choir__mpi_lock();
         choir__mpi_call_back(requests, count);
@@ -267,7 +267,7 @@ choir_status choir__mpi_finish(choir__mpi *m, int rc, MPI_Request request)
     if (rc)
         return choir__mpi_error(m, rc);
     choir_status status = choir__mpi_until(m, poll_batch, &b, NULL);
-    if (status) {
+    if (status != CHOIR_OK) {
         tell(m);
         choir__mpi_abandon();
     }

@@ -98,7 +98,7 @@ static choir_status all_to_all(choir__nccl *n, const parts *p)
         in += gives;
         out += takes;
     }
-    if (choir__nccl_end(n))
+    if (choir__nccl_end(n) != CHOIR_OK)
         return choir__nccl_stopped(n);
     return choir__nccl_copy(n, p->out + own_out, p->in + own_in, own);
 }
@@ -111,7 +111,7 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
     if (call->in == call->out) { /* what comes must not fall on what is yet to go */
         size_t whole = p.bytes * (size_t)n->base.world;
         char *aside = choir__nccl_scratch(n, whole + 1);
-        if (!aside || choir__nccl_copy(n, aside, call->in, whole))
+        if (!aside || choir__nccl_copy(n, aside, call->in, whole) != CHOIR_OK)
             return choir__nccl_stopped(n);
         p.in = aside;
     }
@@ -137,7 +137,7 @@ static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gat
         choir__nccl_send(n, one, bytes, root);
     else if (rank != root)
         choir__nccl_receive(n, one, bytes, root);
-    if (choir__nccl_end(n) || rank != root)
+    if (choir__nccl_end(n) != CHOIR_OK || rank != root)
         return choir__nccl_stopped(n);
     char *mine = all + (size_t)rank * bytes;
     return choir__nccl_copy(n, gathers ? mine : one, gathers ? one : mine, bytes);
@@ -156,7 +156,8 @@ static choir_status gather_rows(choir__nccl *n, const choir__call *call)
         for (int i = first; i < end && a->mine; i++) {
             int64_t lo, own = choir__cut_part(&a->cuts[i], rank, world, &lo);
             if (choir__nccl_copy(n, (char *)a->all + (size_t)(a->cuts[i].at + lo) * size,
-                    (const char *)a->mine + (size_t)a->cuts[i].out * size, (size_t)own * size))
+                    (const char *)a->mine + (size_t)a->cuts[i].out * size,
+                    (size_t)own * size) != CHOIR_OK)
                 return choir__nccl_stopped(n);
         }
         ncclGroupStart();
@@ -171,7 +172,7 @@ static choir_status gather_rows(choir__nccl *n, const choir__call *call)
                 choir__nccl_send(n, block + (size_t)lo * size, (size_t)mine * size, r);
                 choir__nccl_receive(n, block + (size_t)at * size, (size_t)theirs * size, r);
             }
-        if (choir__nccl_end(n))
+        if (choir__nccl_end(n) != CHOIR_OK)
             return choir__nccl_stopped(n);
     }
     return CHOIR_OK;

@@ -19,7 +19,7 @@
 
 static choir_status adopt_host(choir__nccl *n, choir_status status)
 {
-    if (!status)
+    if (status == CHOIR_OK)
         return CHOIR_OK;
     choir__nccl_go_down(n, status, n->host->message);
     return choir__nccl_status(n);
@@ -98,7 +98,7 @@ static choir_status compare(choir__nccl *n, const char *name)
     report mine = look_here(n, name);
     report *all = choir__calloc((size_t)n->base.world, sizeof *all);
     choir_status status = all_gather(n, &mine, all, sizeof mine);
-    if (status)
+    if (status != CHOIR_OK)
         choir__error(status, "%s", n->base.message);
     else
         status = judge(n, all);
@@ -117,7 +117,7 @@ static choir_status open_comm(choir__nccl *n)
         .stamp = {.count = sizeof id, .kind = CHOIR__BROADCAST, .dtype = CHOIR_U8},
         .in = &id,
         .out = &id};
-    if (result == ncclSuccess && run_on_host(n, call))
+    if (result == ncclSuccess && run_on_host(n, call) != CHOIR_OK)
         return n->base.failed;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -126,7 +126,8 @@ static choir_status open_comm(choir__nccl *n)
     if (result == ncclSuccess)
         result = ncclCommInitRankConfig(&n->comm, n->base.world, id, n->base.rank, &config);
     choir_status status = choir__nccl_done(n, result, "a communicator");
-    if (!status && result != ncclSuccess && result != ncclInProgress) /* none to ask after */
+    if (status == CHOIR_OK && result != ncclSuccess &&
+        result != ncclInProgress) /* none to ask after */
         status = choir__error(CHOIR_ERR_DEVICE,
             "backend nccl: rank %d has no communicator on %s: %s; NCCL_DEBUG=WARN says more",
             n->base.rank, choir_device_name(n->device), ncclGetErrorString(result));
@@ -142,7 +143,7 @@ static choir_status open_watch(choir__nccl *n)
     choir_status status =
         n->host->ops->split(n->host, ranks, n->base.world, n->base.rank, INT16_MAX, &n->watch);
     free(ranks);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     n->watch->layer = true;
     if (!n->watch->ops->look)
@@ -183,22 +184,22 @@ static choir_status open_over(choir__engine *host, const char *device, choir__en
         n->base.members = memcpy(choir__alloc(bytes), host->members, bytes);
     }
     choir_status status = compare(n, device);
-    if (!status) {
+    if (status == CHOIR_OK) {
         host->layer = true;
         n->base.stream = choir__device_stream(n->device);
         status = n->base.stream ? CHOIR_OK : CHOIR_ERR_DEVICE;
     }
-    if (!status) {
+    if (status == CHOIR_OK) {
         n->stream = n->base.stream->ops->handle(n->base.stream);
         status = open_watch(n);
     }
-    if (!status)
+    if (status == CHOIR_OK)
         status = open_comm(n);
-    if (!status) {
+    if (status == CHOIR_OK) {
         *engine = &n->base;
         return CHOIR_OK;
     }
-    if (n->base.failed)
+    if (n->base.failed != CHOIR_OK)
         choir__error(status, "%s", n->base.message);
     else
         choir__nccl_go_down(n, status, choir_error_message());
@@ -215,7 +216,7 @@ static choir_status open_over(choir__engine *host, const char *device, choir__en
 static void close_comm(choir__nccl *n)
 {
     pthread_mutex_lock(&n->lock);
-    if (n->comm && !n->base.failed) {
+    if (n->comm && n->base.failed == CHOIR_OK) {
         ncclResult_t result = ncclCommFinalize(n->comm);
         choir__nccl_done(n, result, "the end");
     }
@@ -274,14 +275,14 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
     choir_status status = choir__nccl_status(n);
     n->now = calls->stamp;
     n->refused = false;
-    if (!status)
+    if (status == CHOIR_OK)
         status = mark(n, &n->seen->begun);
     bool messages = calls->stamp.kind == CHOIR__SEND || calls->stamp.kind == CHOIR__RECEIVE;
-    if (!status && calls->stamp.kind == CHOIR__BARRIER)
+    if (status == CHOIR_OK && calls->stamp.kind == CHOIR__BARRIER)
         status = barrier(n);
-    else if (!status && !messages)
+    else if (status == CHOIR_OK && !messages)
         status = choir__nccl_carry(n, calls);
-    if (!status && messages) {
+    if (status == CHOIR_OK && messages) {
         ncclGroupStart();
         for (int i = 0; i < count; i++)
             if (calls[i].stamp.kind == CHOIR__SEND)
@@ -290,7 +291,7 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
                 choir__nccl_receive(n, calls[i].out, bytes_of(&calls[i]), calls[i].stamp.root);
         status = choir__nccl_end(n);
     }
-    if (!status)
+    if (status == CHOIR_OK)
         status = mark(n, &n->seen->ended);
     if (n->refused)
         status = n->base.failed;
@@ -318,7 +319,7 @@ static choir_status run_batch(choir__engine *engine, const choir__call *calls, i
     choir__nccl *n = (choir__nccl *)engine;
     choir__call *part = choir__calloc((size_t)count, sizeof *part);
     choir_status status = CHOIR_OK;
-    for (int far = 0; far < 2 && !status; far++) {
+    for (int far = 0; far < 2 && status == CHOIR_OK; far++) {
         int found = 0;
         for (int i = 0; i < count; i++)
             if (choir__call_is_far(&calls[i]) == (far != 0))
@@ -341,8 +342,8 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     n->host->seq = engine->seq; /* out of which names are made */
     choir_status status = n->host->ops->split(n->host, ranks, count, rank, color, &host);
     n->host->seq = seq;
-    if (status)
-        return n->host->failed ? adopt_host(n, status) : status;
+    if (status != CHOIR_OK)
+        return n->host->failed != CHOIR_OK ? adopt_host(n, status) : status;
     return open_over(host, choir_device_name(n->device), child);
 }
 
@@ -351,12 +352,12 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
 static choir_status fail(choir__engine *engine, choir_status status, const char *sentence)
 {
     choir__nccl *n = (choir__nccl *)engine;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     if (n->host->ops->fail)
         n->host->ops->fail(n->host, status, sentence);
-    choir__nccl_go_down(n, n->host->failed ? n->host->failed : status,
-        n->host->failed ? n->host->message : sentence);
+    choir__nccl_go_down(n, n->host->failed != CHOIR_OK ? n->host->failed : status,
+        n->host->failed != CHOIR_OK ? n->host->message : sentence);
     return choir__nccl_status(n);
 }
 

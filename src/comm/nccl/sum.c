@@ -164,7 +164,7 @@ static choir_status sum_whole(const job *j, void *out, bool here)
         for (int k = 0; k < nodes_of(&j->all, r); k++, at += bytes)
             choir__nccl_receive(n, scratch + at, bytes, r);
     }
-    if (choir__nccl_end(n))
+    if (choir__nccl_end(n) != CHOIR_OK)
         return choir__nccl_stopped(n);
     return here ? add_slice(j, scratch, 0, j->count, out) : CHOIR_OK;
 }
@@ -200,7 +200,7 @@ static choir_status sum_slices(const job *j, int64_t *lo, int64_t *mine, char **
         for (int k = 0; k < nodes_of(&j->all, r); k++, at += own)
             choir__nccl_receive(n, *scratch + at, own, r);
     }
-    if (choir__nccl_end(n))
+    if (choir__nccl_end(n) != CHOIR_OK)
         return choir__nccl_stopped(n);
     return add_slice(j, *scratch, *lo, *mine, place(j, *scratch + at, *lo));
 }
@@ -224,7 +224,7 @@ static choir_status all_reduce(const job *j)
     int64_t lo, mine;
     if ((size_t)j->count * j->size <= WHOLE)
         return sum_whole(j, out, true);
-    if (sum_slices(j, &lo, &mine, &scratch, in_place))
+    if (sum_slices(j, &lo, &mine, &scratch, in_place) != CHOIR_OK)
         return choir__nccl_stopped(n);
     ncclGroupStart();
     for (int r = 0; r < n->base.world; r++) {
@@ -247,7 +247,7 @@ static choir_status reduce(const job *j)
     int64_t lo, mine;
     if ((size_t)j->count * j->size <= WHOLE)
         return sum_whole(j, out, here);
-    if (sum_slices(j, &lo, &mine, &scratch, here ? in_place : aside))
+    if (sum_slices(j, &lo, &mine, &scratch, here ? in_place : aside) != CHOIR_OK)
         return choir__nccl_stopped(n);
     int others = j->all.count - nodes_of(&j->all, n->base.rank);
     char *sum = scratch + (size_t)others * (size_t)mine * j->size;
@@ -279,7 +279,7 @@ static choir_status reduce_scatter(job *j)
         choir__nccl_receive(n, scratch + at, bytes, r);
         at += bytes;
     }
-    if (choir__nccl_end(n))
+    if (choir__nccl_end(n) != CHOIR_OK)
         return choir__nccl_stopped(n);
     return add_slice(j, scratch, (int64_t)rank * j->count, j->count, j->call->out);
 }
@@ -312,7 +312,7 @@ static choir_status add_rows(
             end++;
         sum.sources = end - i;
         memcpy(sum.from, from + i, (size_t)(end - i) * sizeof *from);
-        if (add(n, &sum, j->all.nodes + i))
+        if (add(n, &sum, j->all.nodes + i) != CHOIR_OK)
             return choir__nccl_stopped(n);
     }
     return CHOIR_OK;
@@ -360,12 +360,12 @@ choir_status choir__nccl_tree_scatter(choir__nccl *n, const choir__call *call)
     for (int first = 0; first < a->cut_count; first += CHOIR__NCCL_CUTS) {
         int end = choir__min(first + CHOIR__NCCL_CUTS, a->cut_count);
         size_t before = (size_t)choir__cuts_part(a->cuts, first, rank, world) * j.size;
-        if (scatter_cuts(&j, a, first, end, scratch + (size_t)others * before))
+        if (scatter_cuts(&j, a, first, end, scratch + (size_t)others * before) != CHOIR_OK)
             return choir__nccl_stopped(n);
     }
     for (int i = 0; i < a->cut_count; i++) {
         int64_t lo, part = choir__cut_part(&a->cuts[i], rank, world, &lo);
-        if (add_rows(&j, a, &a->cuts[i], scratch))
+        if (add_rows(&j, a, &a->cuts[i], scratch) != CHOIR_OK)
             return choir__nccl_stopped(n);
         scratch += (size_t)others * (size_t)part * j.size;
     }
@@ -393,12 +393,12 @@ static choir_status native_tree(job *j)
     mine.sources = own;
     for (int k = 0; k < own; k++)
         mine.from[k] = j->in + (size_t)k * j->stride;
-    if (own != 1 && add(n, &mine, j->all.nodes + first))
+    if (own != 1 && add(n, &mine, j->all.nodes + first) != CHOIR_OK)
         return choir__nccl_stopped(n);
     if (choir__nccl_done(n,
             ncclAllReduce(j->call->out, j->call->out, (size_t)j->count, ncclFloat32, ncclSum,
                 n->comm, n->stream),
-            "an all-reduce"))
+            "an all-reduce") != CHOIR_OK)
         return choir__nccl_stopped(n);
     choir__nccl_addition scaled = addition(j, j->call->out, j->count);
     scaled.sources = 1;

@@ -72,7 +72,7 @@ void choir__nccl_await_end(choir__nccl *n)
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence)
 {
     pthread_mutex_lock(&n->lock);
-    bool first = !n->down;
+    bool first = n->down == CHOIR_OK;
     ncclComm_t comm = n->comm;
     if (first) {
         n->down = status;
@@ -95,7 +95,7 @@ void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *senten
 choir_status choir__nccl_status(choir__nccl *n)
 {
     pthread_mutex_lock(&n->lock);
-    if (n->down)
+    if (n->down != CHOIR_OK)
         choir__engine_fail(&n->base, n->down, "%s", n->sentence);
     pthread_mutex_unlock(&n->lock);
     return n->base.failed;
@@ -109,7 +109,9 @@ bool choir__nccl_refused(choir__nccl *n)
 
 choir_status choir__nccl_stopped(const choir__nccl *n)
 {
-    return n->base.failed ? n->base.failed : n->refused ? CHOIR_ERR_STATE : CHOIR_OK;
+    return n->base.failed != CHOIR_OK ? n->base.failed
+           : n->refused               ? CHOIR_ERR_STATE
+                                      : CHOIR_OK;
 }
 
 choir_status choir__nccl_cuda(choir__nccl *n, cudaError_t error, const char *what)
@@ -199,7 +201,7 @@ static void look_at_nccl(choir__nccl *n)
 static void look_at_peers(choir__nccl *n, const choir__stamp *during, bool needed)
 {
     choir_status status = n->watch->ops->look(n->watch, during, needed);
-    if (status)
+    if (status != CHOIR_OK)
         choir__nccl_go_down(n, status, n->watch->message);
 }
 

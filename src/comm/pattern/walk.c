@@ -272,7 +272,8 @@ static choir_status plan_it(
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%d ranks on %d nodes: want 1 to %d", ranks, nodes, ranks);
     *p = (choir__plan){.world = ranks, .align = 1, .nodes = w->nodes};
-    if (find_kind(collective, &p->kind) || choir__algorithm_parse(algorithm, &p->algorithm))
+    if (find_kind(collective, &p->kind) != CHOIR_OK ||
+        choir__algorithm_parse(algorithm, &p->algorithm) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     bool streamed = p->algorithm == CHOIR__DOUBLE_TREE ||
                     (p->algorithm == CHOIR__RING && p->kind == CHOIR__BROADCAST);
@@ -283,7 +284,7 @@ static choir_status plan_it(
         w->nodes[r] = (int)((int64_t)r * nodes / ranks);
     for (p->rank = 0; p->rank < ranks; p->rank++) {
         choir_status status = choir__schedule_make(p, &w->ranks[p->rank].schedule);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
     }
     return CHOIR_OK;
@@ -317,7 +318,7 @@ choir_status choir_pattern_new(const char *collective, const char *algorithm, in
     walk *w = choir__calloc(1, sizeof *w);
     w->nodes = choir__calloc(RANKS_MAX, sizeof *w->nodes);
     choir_status status = plan_it(w, collective, algorithm, ranks, nodes);
-    if (!status) {
+    if (status == CHOIR_OK) {
         *pattern = w->pattern = choir__calloc(1, sizeof **pattern);
         run(w);
     }

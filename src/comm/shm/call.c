@@ -23,15 +23,15 @@ static choir_status mismatch(
 
 choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call)
 {
-    if (shm->base.failed)
+    if (shm->base.failed != CHOIR_OK)
         return shm->base.failed;
     if (atomic_load_explicit(&shm->control->fault.state, memory_order_relaxed) &&
-        choir__shm_fault(shm))
+        choir__shm_fault(shm) != CHOIR_OK)
         return shm->base.failed;
     uint32_t place = shm->stepped % 2;
     shm->call = shm->recent[call->seq % CHOIR__RECENT] = *call;
     shm->me->calls[place] = *call;
-    if (choir__shm_barrier(shm))
+    if (choir__shm_barrier(shm) != CHOIR_OK)
         return shm->base.failed;
     const choir__shm_slot *slots = shm->control->slots;
     const choir__stamp *zero = &slots[0].calls[place];

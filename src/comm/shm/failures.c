@@ -20,7 +20,8 @@ static const double LONGEST_NAP = 1;
 choir_status choir__shm_fault(choir__shm *shm)
 {
     choir__fault *fault = &shm->control->fault;
-    if (!shm->base.failed && atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
+    if (shm->base.failed == CHOIR_OK &&
+        atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
         shm->base.failed = (choir_status)fault->status;
         snprintf(shm->base.message, sizeof shm->base.message, "%s", fault->text);
     }
@@ -29,7 +30,7 @@ choir_status choir__shm_fault(choir__shm *shm)
 
 choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
 {
-    if (choir__shm_fault(shm))
+    if (choir__shm_fault(shm) != CHOIR_OK)
         return shm->base.failed;
     va_list args;
     va_start(args, format);
@@ -52,7 +53,7 @@ void choir__shm_abort(choir__engine *engine, choir_status status, const char *se
 
 choir_status choir__shm_tell(choir__shm *shm, choir_status status)
 {
-    if (status)
+    if (status != CHOIR_OK)
         choir__shm_abort(&shm->base, status, shm->base.message);
     return status;
 }
@@ -141,7 +142,7 @@ choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, 
     choir__shm *shm = (choir__shm *)engine;
     char call[CHOIR__CALL_TEXT];
     int gone = -1;
-    if (choir__shm_fault(shm))
+    if (choir__shm_fault(shm) != CHOIR_OK)
         return engine->failed;
     for (int r = 0; r < engine->world; r++)
         if (r != engine->rank && (choir__shm_left(shm, r) ? needed : choir__shm_dead(shm, r)))

@@ -242,7 +242,7 @@ static choir_status push(choir__shm *shm, int to, bool *moved)
     contact *mine = &m->peers[to];
     pipe_ *pipe = &m->pipes[pair(shm, shm->base.rank, to)];
     char *ring = m->rings + pair(shm, shm->base.rank, to) * m->ring;
-    if (!mine->allocated && allocate(shm, to))
+    if (!mine->allocated && allocate(shm, to) != CHOIR_OK)
         return shm->base.failed;
     for (parcel *p; (p = mine->out.first);) {
         size_t room = m->ring - (size_t)(mine->written - mine->seen_taken);
@@ -335,8 +335,8 @@ static choir_status progress(choir__shm *shm, bool *moved)
     choir__messages *m = shm->messages;
     for (int i = 1; i < shm->base.world; i++) {
         int r = (shm->base.rank + i) % shm->base.world;
-        if ((m->peers[r].in.first && pull(shm, r, moved)) ||
-            (m->peers[r].out.first && push(shm, r, moved)))
+        if ((m->peers[r].in.first && pull(shm, r, moved) != CHOIR_OK) ||
+            (m->peers[r].out.first && push(shm, r, moved) != CHOIR_OK))
             return shm->base.failed;
     }
     return CHOIR_OK;
@@ -380,7 +380,8 @@ static choir_status late(choir__shm *shm, const int *pending, int count)
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
     int pending[CHOIR__MAX_WORLD], count = 0, culprit = -1;
-    if (choir__shm_fault(shm) || (shm->call.seq <= 1 && choir__shm_last_words(shm)))
+    if (choir__shm_fault(shm) != CHOIR_OK ||
+        (shm->call.seq <= 1 && choir__shm_last_words(shm) != CHOIR_OK))
         return shm->base.failed;
     for (int r = 0; r < shm->base.world; r++) {
         const contact *p = &shm->messages->peers[r];
@@ -390,10 +391,10 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         bool gone = awaited ? choir__shm_gone(shm, r)
                             : !choir__shm_left(shm, r) && choir__shm_dead(shm, r);
         if (gone) {
-            if (progress(shm, &moved) || moved) /* its last bytes */
+            if (progress(shm, &moved) != CHOIR_OK || moved) /* its last bytes */
                 return shm->base.failed;
             culprit = choir__shm_culprit(shm, culprit, r);
-        } else if (choir__shm_compare(shm, r))
+        } else if (choir__shm_compare(shm, r) != CHOIR_OK)
             return shm->base.failed;
         if (awaited)
             pending[count++] = r;
@@ -410,7 +411,7 @@ static choir_status sleep_on(choir__shm *shm, bool *moved)
     uint32_t rings = atomic_load(&b->rings);
     atomic_store(&b->asleep, 1);
     choir_status status = progress(shm, moved);
-    if (!status && !*moved)
+    if (status == CHOIR_OK && !*moved)
         syscall(SYS_futex, &b->rings, FUTEX_WAIT, rings, &nap, NULL, 0);
     atomic_store(&b->asleep, 0);
     return status;
@@ -424,7 +425,7 @@ choir_status choir__shm_wait_messages(
     int done = 0, looks = 0;
     for (;;) {
         bool moved = false;
-        if (progress(shm, &moved))
+        if (progress(shm, &moved) != CHOIR_OK)
             return shm->base.failed;
         while (done < count && requests[done].done)
             done++;
@@ -438,14 +439,14 @@ choir_status choir__shm_wait_messages(
             sched_yield();
         } else {
             asked = asked != 0 ? asked : choir__now();
-            if (sleep_on(shm, &moved))
+            if (sleep_on(shm, &moved) != CHOIR_OK)
                 return shm->base.failed;
             double now = choir__now();
             if (moved || now - asked < 0.04)
                 continue;
             waited += choir__shm_slept(now - asked);
             asked = now;
-            if (ask_after_peers(shm, waited))
+            if (ask_after_peers(shm, waited) != CHOIR_OK)
                 return shm->base.failed;
         }
     }

@@ -163,7 +163,8 @@ static choir_status staged(const move *m, choir__shm_progress progress)
         uint32_t buffer = (done ? shm->turns - 1 : shm->turns++) % 2;
         if (!done) {
             stage(m, at, buffer);
-            if (choir__shm_step(shm, &m->call->stamp, at == 0 && progress == CHOIR__FRESH))
+            if (choir__shm_step(shm, &m->call->stamp, at == 0 && progress == CHOIR__FRESH) !=
+                CHOIR_OK)
                 return shm->base.failed;
         }
         if (receives(m, m->rank))
@@ -269,7 +270,8 @@ static choir_status by_place(const move *m)
     mine->staged = !m->uneven && !mine->in.shared && !mine->out.shared;
     if (mine->staged)
         stage(m, 0, buffer);
-    if (choir__shm_enter(shm, &call->stamp) || (m->uneven && compare_counts(m)))
+    if (choir__shm_enter(shm, &call->stamp) != CHOIR_OK ||
+        (m->uneven && compare_counts(m) != CHOIR_OK))
         return shm->base.failed;
     bool can_pull = !anyone_in_place(m) && reachable(m, true);
     bool can_push = !anyone_in_place(m) && reachable(m, false);
@@ -293,7 +295,7 @@ choir_status choir__shm_move(choir__shm *shm, const choir__call *call)
     m.same = m.kind != CHOIR__SCATTER && m.kind != CHOIR__ALL_TO_ALL;
     bool small = !m.uneven && m.each < CHOIR__DIRECT_FROM;
     choir_status status = small ? staged(&m, CHOIR__FRESH) : by_place(&m);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
 
     size_t sent = 0, received = 0, own = part_bytes(&m, m.rank, m.rank);

@@ -165,12 +165,12 @@ choir_status choir__numa_reduce(
     l.list = choir__calloc((size_t)l.runs, sizeof *l.list);
     plan(&l, owners);
     int64_t chunk = (int64_t)(l.room / size) * l.each, done = 0;
-    for (int64_t first = 0; first < count && !shm->base.failed; first += chunk) {
+    for (int64_t first = 0; first < count && shm->base.failed == CHOIR_OK; first += chunk) {
         int64_t lo, hi;
         uint32_t buffer = shm->turns++ % 2;
         choir__reduce_slice(choir__min(chunk, count - first), size, l.local, l.each, &lo, &hi);
         add_node(&l, first + lo, hi - lo, buffer);
-        if (choir__shm_barrier(shm))
+        if (choir__shm_barrier(shm) != CHOIR_OK)
             break;
         add_all(&l, first + lo, hi - lo, buffer);
         done += hi - lo;
@@ -179,5 +179,5 @@ choir_status choir__numa_reduce(
     free(l.list);
     free(l.nodes);
     free(l.from);
-    return shm->base.failed ? shm->base.failed : choir__shm_barrier(shm);
+    return shm->base.failed != CHOIR_OK ? shm->base.failed : choir__shm_barrier(shm);
 }

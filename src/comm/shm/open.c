@@ -41,11 +41,11 @@ static choir_status trade_pidfds(choir__shm *shm)
     choir_status status = choir__shm_exchange(shm, &mine, self, offers, pidfds);
     if (self >= 0)
         close(self);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     choir__shm_close_all(shm->pidfds, shm->base.world); /* a sub-group's, from its parent */
     memcpy(shm->pidfds, pidfds, sizeof pidfds);
-    for (int r = 0; r < shm->base.world && !status; r++) {
+    for (int r = 0; r < shm->base.world && status == CHOIR_OK; r++) {
         shm->pids[r] = offers[r].pid;
         shm->numa[r] = offers[r].node;
         if (offers[r].status)
@@ -79,7 +79,7 @@ static choir_status share_control(choir__shm *shm)
         fd = choir__messages_memory(shm->base.world, mine.text);
     if (shm->base.rank < 2 && fd < 0)
         mine.status = CHOIR_ERR_MEMORY;
-    if (choir__shm_exchange(shm, &mine, fd, offers, fds))
+    if (choir__shm_exchange(shm, &mine, fd, offers, fds) != CHOIR_OK)
         goto out;
     bool made = fds[0] >= 0 && fds[1] >= 0;
     void *p = made ? choir__memfd_map(fds[0], shm->control_bytes) : NULL;
@@ -156,7 +156,8 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
             CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
     }
     if (world > 1) {
-        if (choir__shm_call_together(shm) || trade_pidfds(shm) || share_control(shm)) {
+        if (choir__shm_call_together(shm) != CHOIR_OK || trade_pidfds(shm) != CHOIR_OK ||
+            share_control(shm) != CHOIR_OK) {
             choir__error(shm->base.failed, "%s", shm->base.message);
             choir_status status = shm->base.failed;
             choir__shm_close(&shm->base);

@@ -130,7 +130,7 @@ static choir_status one_step(job *j, choir__shm_progress progress)
     do {
         uint32_t buffer;
         int64_t n = chunk(j, first);
-        if (staging_step(j, first, progress, &buffer))
+        if (staging_step(j, first, progress, &buffer) != CHOIR_OK)
             return shm->base.failed;
         for (int r = 0; r < j->world; r++)
             j->from[r] = choir__shm_staging(shm, r, buffer) + at;
@@ -155,7 +155,7 @@ static choir_status two_steps(job *j, choir__shm_progress progress)
         uint32_t buffer;
         int64_t n = chunk(j, first);
         char *result = (char *)j->call->out + (size_t)first * j->size;
-        if (staging_step(j, first, progress, &buffer))
+        if (staging_step(j, first, progress, &buffer) != CHOIR_OK)
             return shm->base.failed;
         for (int r = 0; r < j->world; r++)
             j->from[r] = choir__shm_staging(shm, r, buffer);
@@ -163,7 +163,7 @@ static choir_status two_steps(job *j, choir__shm_progress progress)
         choir__reduce_slice(n, j->size, j->rank, j->world, &lo, &hi);
         choir__reduce(&j->reduction, shm->scratch, lo, hi);
         fetched += (j->world - 1) * (hi - lo);
-        if (choir__shm_barrier(shm))
+        if (choir__shm_barrier(shm) != CHOIR_OK)
             return shm->base.failed;
         for (int i = 0; i < j->world && j->wants; i++) {
             int r = (j->rank + i) % j->world;
@@ -261,10 +261,10 @@ choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call)
         mine->staged = !mine->in.shared;
         if (mine->staged)
             stage(&j, 0, buffer);
-        if (choir__shm_enter(shm, &call->stamp))
+        if (choir__shm_enter(shm, &call->stamp) != CHOIR_OK)
             return shm->base.failed;
         if (reachable(shm, bytes, j.from))
-            return shm->base.failed ? shm->base.failed : directly(&j);
+            return shm->base.failed != CHOIR_OK ? shm->base.failed : directly(&j);
         progress = choir__shm_all_staged(shm) ? CHOIR__STAGED : CHOIR__ENTERED;
     }
     return scatters(&j) || j.few ? one_step(&j, progress) : two_steps(&j, progress);
@@ -315,13 +315,13 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
     char *to[CHOIR__MAX_WORLD];
     size_t bytes = choir__shm_bytes(&call->stamp);
     choir__shm_my_details(shm)->in = choir__shm_find(shm, call->out, bytes);
-    if (choir__shm_enter(shm, &call->stamp))
+    if (choir__shm_enter(shm, &call->stamp) != CHOIR_OK)
         return shm->base.failed;
     if (call->stamp.count == 0)
         return CHOIR_OK;
     if (!reachable(shm, bytes, from))
         return choir__shm_tell(shm, choir__message_run(&shm->base, call));
-    for (int r = 0; r < world && !shm->base.failed; r++) {
+    for (int r = 0; r < world && shm->base.failed == CHOIR_OK; r++) {
         int n = add_nodes(shm, call, r, from[r], count);
         if (!fits(shm, call, r, n))
             choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
@@ -330,7 +330,7 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
                 n, (unsigned long long)call->stamp.count, call->node_stride, r);
         count += n;
     }
-    if (shm->base.failed)
+    if (shm->base.failed != CHOIR_OK)
         return shm->base.failed;
     for (int r = 0; r < world; r++)
         to[r] = (char *)(uintptr_t)from[r];

@@ -48,7 +48,8 @@ static int dead_but(const choir__shm *shm, int rank, int otherwise)
 static choir_status parents_fault(choir__shm *shm)
 {
     choir_status status = shm->parent ? choir__shm_fault(shm->parent) : CHOIR_OK;
-    return status ? choir__shm_fail(shm, status, "%s", shm->parent->base.message) : CHOIR_OK;
+    return status != CHOIR_OK ? choir__shm_fail(shm, status, "%s", shm->parent->base.message)
+                              : CHOIR_OK;
 }
 
 /* rank is gone; but it may have given up because another had died. A process that is killed
@@ -56,7 +57,7 @@ static choir_status parents_fault(choir__shm *shm)
 static choir_status lost(choir__shm *shm, int rank)
 {
     struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};
-    if (parents_fault(shm))
+    if (parents_fault(shm) != CHOIR_OK)
         return shm->base.failed;
     if (process.fd >= 0 && poll(&process, 1, 200) != 1)
         rank = dead_but(shm, rank, rank);
@@ -130,7 +131,7 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
                 return CHOIR_OK;
             return lost(shm, rank);
         }
-        if (choir__shm_fault(shm) || parents_fault(shm))
+        if (choir__shm_fault(shm) != CHOIR_OK || parents_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (choir__shm_dead(shm, rank))
             return lost(shm, rank);
@@ -144,8 +145,8 @@ static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], do
     int passed[CHOIR__MAX_WORLD], passed_count = 0;
     for (int r = 1; r < shm->base.world; r++) {
         int got = 0;
-        if (receive(
-                shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got, deadline)) {
+        if (receive(shm, r, &all->offers[r], sizeof all->offers[r], &fds[r], 1, &got,
+                deadline) != CHOIR_OK) {
             tell_all(shm);
             return shm->base.failed;
         }
@@ -173,8 +174,8 @@ static choir_status exchange_below(
         errno != EPIPE && errno != ECONNRESET) /* gone: its last words may lie there */
         return lost(shm, 0);
     /* A little longer than rank 0 waits: it can say who is missing. */
-    if (receive(
-            shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count, deadline + 2))
+    if (receive(shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count,
+            deadline + 2) != CHOIR_OK)
         return shm->base.failed;
     if (all->status) {
         choir__shm_close_all(passed, passed_count);
@@ -201,7 +202,7 @@ choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int 
     } else {
         status = exchange_below(shm, mine, fd, all, fds, deadline);
     }
-    if (status)
+    if (status != CHOIR_OK)
         choir__shm_close_all(fds, shm->base.world);
     else
         memcpy(offers, all->offers, sizeof all->offers);
@@ -260,13 +261,13 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
             if (watch[r].fd >= 0 && watch[r].revents)
                 return lost(shm, r);
         int rank, world, dead = dead_but(shm, -1, -1);
-        if (parents_fault(shm))
+        if (parents_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (dead >= 0)
             return lost(shm, dead);
         int fd = choir__socket_accept(listener, key, &rank, &world);
         if (fd >= 0) {
-            if (seat(shm, fd, rank, world))
+            if (seat(shm, fd, rank, world) != CHOIR_OK)
                 return shm->base.failed;
             seated++;
         } else if (choir__now() > deadline) {
@@ -306,7 +307,7 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
         return choir__shm_fail(
             shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
     choir_status status = gather_ranks(shm, listener, key);
-    if (status)
+    if (status != CHOIR_OK)
         tell_all(shm);
     if (status == CHOIR_ERR_PEER_LOST)
         tell_latecomers(shm, listener, key);
@@ -332,7 +333,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return choir__shm_fail(
                 shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
         int dead = dead_but(shm, -1, -1);
-        if (parents_fault(shm))
+        if (parents_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (dead >= 0)
             return lost(shm, dead);

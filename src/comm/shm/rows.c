@@ -66,14 +66,14 @@ choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call)
     choir__shm_my_details(shm)->in =
         any ? choir__shm_find(shm, a->nodes, choir__shm_bytes(&call->stamp))
             : (choir__shm_place){0};
-    if (choir__shm_enter(shm, &call->stamp))
+    if (choir__shm_enter(shm, &call->stamp) != CHOIR_OK)
         return shm->base.failed;
     if (!a->count)
         return CHOIR_OK;
     if (!nodes_shared(shm, a))
         return by_messages(shm, call);
     int sources = find_nodes(shm, call);
-    if (shm->base.failed)
+    if (shm->base.failed != CHOIR_OK)
         return shm->base.failed;
     size_t at = 0, sum = 0; /* how far the sources are in their buffers, in bytes */
     for (int i = 0; i < a->cut_count; i++) {
@@ -134,7 +134,7 @@ choir_status choir__shm_gather_rows(choir__shm *shm, const choir__call *call)
     choir__shm_my_details(shm)->in =
         span ? choir__shm_find(shm, base + (size_t)first * size, (size_t)span * size)
              : (choir__shm_place){0};
-    if (choir__shm_enter(shm, &call->stamp))
+    if (choir__shm_enter(shm, &call->stamp) != CHOIR_OK)
         return shm->base.failed;
     for (int r = 0; r < world; r++)
         if (span_of(a, r, world, a->mine != NULL, &first) &&

@@ -93,17 +93,18 @@ static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *sh
     choir_status status = choir__shm_exchange(shm, mine, fd, offers, fds);
     if (fd >= 0)
         close(fd);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     status = anyone_failed(shm, offers);
-    if (status) {
+    if (status != CHOIR_OK) {
         for (int r = 0; r < shm->base.world; r++)
             if (fds[r] >= 0)
                 close(fds[r]);
         return status;
     }
     map_all(shm, shared, offers, fds, mine);
-    if (choir__shm_exchange(shm, mine, -1, offers, fds)) /* has it worked everywhere? */
+    if (choir__shm_exchange(shm, mine, -1, offers, fds) !=
+        CHOIR_OK) /* has it worked everywhere? */
         return shm->base.failed;
     return anyone_failed(shm, offers);
 }
@@ -113,13 +114,13 @@ choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared
     choir__shm *shm = (choir__shm *)engine;
     const choir__stamp call = {.kind = CHOIR__SHARE, .seq = engine->seq};
     shm->stepped++;
-    if (choir__shm_enter(shm, &call))
+    if (choir__shm_enter(shm, &call) != CHOIR_OK)
         return shm->base.failed;
     choir__offer mine = {.bytes = bytes};
     choir__shared *shared = choir__shared_make(engine);
     shared->unmap = unmap;
     choir_status status = trade(shm, &mine, shared);
-    if (status) {
+    if (status != CHOIR_OK) {
         unmap(shared);
         free(shared);
         return status;

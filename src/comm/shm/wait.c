@@ -40,7 +40,8 @@ static bool arrived(const choir__shm *shm, int rank)
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
     int silent[CHOIR__MAX_WORLD], count = 0, culprit = -1;
-    if (choir__shm_fault(shm) || (shm->call.seq <= 1 && choir__shm_last_words(shm)))
+    if (choir__shm_fault(shm) != CHOIR_OK ||
+        (shm->call.seq <= 1 && choir__shm_last_words(shm) != CHOIR_OK))
         return shm->base.failed;
     for (int r = 0; r < shm->base.world; r++) {
         if (arrived(shm, r))
@@ -56,7 +57,7 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
     if (culprit >= 0)
         return choir__shm_lost(shm, culprit);
     for (int i = 0; i < count; i++)
-        if (choir__shm_compare(shm, silent[i]))
+        if (choir__shm_compare(shm, silent[i]) != CHOIR_OK)
             return shm->base.failed;
     return waited > shm->base.timeout_s && count ? choir__shm_late(shm, silent, count)
                                                  : CHOIR_OK;
@@ -88,7 +89,7 @@ static choir_status wait_long(choir__shm *shm, choir__shm_slot *slot)
             continue; /* woken by a step, though not yet the one */
         waited += choir__shm_slept(now - asked);
         asked = now;
-        if (ask_after_peers(shm, waited))
+        if (ask_after_peers(shm, waited) != CHOIR_OK)
             return shm->base.failed;
     }
     return CHOIR_OK;
@@ -102,7 +103,7 @@ choir_status choir__shm_wait(choir__shm *shm)
         while (!reached(slot, shm->step, memory_order_acquire)) {
             choir__pause();
             if (--spins < 0) {
-                if (wait_long(shm, slot))
+                if (wait_long(shm, slot) != CHOIR_OK)
                     return shm->base.failed;
                 break;
             }

@@ -16,7 +16,7 @@ static void close_engine(choir__engine *engine)
     choir__ucx *g = (choir__ucx *)engine, **at;
     choir__ucx_net *net = g->net;
     pthread_mutex_lock(&net->lock);
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         choir__ucx_abandon(g);
     for (int r = 0; r < engine->world; r++)
         if (r != engine->rank && !g->peers[r].left)
@@ -35,7 +35,7 @@ static void close_engine(choir__engine *engine)
         choir__ucx_abandon(g);
     pthread_mutex_unlock(&net->lock);
     if (last)
-        choir__ucx_net_close(net, !engine->failed && !stuck);
+        choir__ucx_net_close(net, engine->failed == CHOIR_OK && !stuck);
     close(g->wake_fd);
     free(g->peers);
     choir__engine_free(engine);
@@ -91,7 +91,7 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
 static choir_status fail(choir__engine *engine, choir_status status, const char *sentence)
 {
     choir__ucx *g = (choir__ucx *)engine;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     choir__ucx_fail(g, status, "%s", sentence);
     pthread_mutex_lock(&g->net->lock);
@@ -107,7 +107,7 @@ static void abort_calls(choir__engine *engine, choir_status status, const char *
 {
     choir__ucx *g = (choir__ucx *)engine;
     pthread_mutex_lock(&g->net->lock);
-    if (!engine->failed && !*g->told) {
+    if (engine->failed == CHOIR_OK && !*g->told) {
         snprintf(g->told, sizeof g->told, "%d %.500s", (int)status, sentence);
         g->told_by = engine->rank;
         if (!*g->sentence)
@@ -137,7 +137,7 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
     choir__ucx_net *net;
     meeting->consulted = true;
     choir_status status = choir__ucx_net_open(meeting, &net);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     *engine = make(net, 1, meeting->rank, meeting->world, meeting->timeout_s, NULL);
     (*engine)->nodes = meeting->nodes;

@@ -54,7 +54,7 @@ static choir_status fail(const joining *j, choir_status status, const char *sent
     char key[128], text[600], *now = NULL;
     snprintf(text, sizeof text, "%d %s", (int)status, sentence);
     if (choir_store_compare_set(
-            j->net->store, key_of(j->net, "fault", key), NULL, text, &now) ||
+            j->net->store, key_of(j->net, "fault", key), NULL, text, &now) != CHOIR_OK ||
         !now)
         return choir__error(status, "%s", sentence);
     status = adopt(now);
@@ -151,10 +151,10 @@ static choir_status look_around(const joining *j)
 {
     char key[128], text[300], *value;
     choir_status status = look_at(j, key_of(j->net, "fault", key), 0, &value);
-    if (!status && value)
+    if (status == CHOIR_OK && value)
         status = adopt(value);
     free(value);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     int dead = find_gone(j->net);
     if (dead < 0) {
@@ -162,7 +162,7 @@ static choir_status look_around(const joining *j)
         dead = value ? atoi(value) : -1;
         free(value);
     }
-    if (status || dead < 0 || dead >= j->net->world)
+    if (status != CHOIR_OK || dead < 0 || dead >= j->net->world)
         return status;
     return fail(j, CHOIR_ERR_PEER_LOST, death_of(j, dead, text));
 }
@@ -176,7 +176,7 @@ static choir_status missing(const joining *j)
     for (int r = 0; r < j->net->world && used + 16 < sizeof who; r++) {
         snprintf(key, sizeof key, "%s/far/%d", j->net->prefix, r);
         choir_status status = look_at(j, key, 0, &value);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
         if (!value)
             used += (size_t)snprintf(who + used, sizeof who - used, count++ ? ", %d" : "%d", r);
@@ -216,10 +216,10 @@ static choir_status await_address(const joining *j, const char *key, char **addr
         double left = j->until - choir__now();
         double slice = left > look_s ? look_s : left > 0 ? left : 0;
         choir_status status = look_at(j, key, slice, address);
-        if (status || *address)
+        if (status != CHOIR_OK || *address)
             return status;
         status = look_around(j);
-        if (status)
+        if (status != CHOIR_OK)
             return status;
         if (choir__now() >= j->until)
             return missing(j);
@@ -245,7 +245,7 @@ static choir_status connect_to(const joining *j, int rank)
     char key[128], *address;
     snprintf(key, sizeof key, "%s/%s/%d", net->prefix, near ? "near" : "far", rank);
     choir_status status = await_address(j, key, &address);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -272,7 +272,7 @@ static choir_status choose_prefix(const joining *j)
     int64_t times;
     snprintf(key, sizeof key, "ucx/opened/%d", net->rank);
     choir_status status = choir_store_add(net->store, key, 1, &times);
-    if (!status)
+    if (status == CHOIR_OK)
         snprintf(net->prefix, sizeof net->prefix, "ucx/%lld", (long long)times);
     return of_store(j, status);
 }
@@ -290,13 +290,13 @@ choir_status choir__ucx_join(choir__ucx_net *net, const choir__meeting *meeting)
     const joining j = {net, meeting, choir__now() + meeting->timeout_s};
     watch_processes(&j);
     choir_status status = choose_prefix(&j);
-    if (!status)
+    if (status == CHOIR_OK)
         status = leave_will(&j);
-    if (!status)
+    if (status == CHOIR_OK)
         status = publish(&j, false);
-    if (!status)
+    if (status == CHOIR_OK)
         status = publish(&j, true);
-    for (int r = 0; r < net->world && !status; r++)
+    for (int r = 0; r < net->world && status == CHOIR_OK; r++)
         status = connect_to(&j, r);
     return status;
 }

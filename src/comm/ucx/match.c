@@ -21,7 +21,7 @@ static void disagree(
 {
     char here[CHOIR__STAMP_TEXT], there[CHOIR__STAMP_TEXT], numbers[64] = "";
     bool first = peer > g->base.rank;
-    if (g->found)
+    if (g->found != CHOIR_OK)
         return;
     if (mine->seq != theirs->seq)
         snprintf(numbers, sizeof numbers, " (calls number %u and %u)",
@@ -44,7 +44,7 @@ static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t byt
         disagree(g, op->peer, &op->header.stamp, &header->stamp);
         return false;
     }
-    if (bytes != op->bytes && !g->found) {
+    if (bytes != op->bytes && g->found == CHOIR_OK) {
         char call[CHOIR__CALL_TEXT];
         snprintf(g->found_text, sizeof g->found_text,
             "rank %d sent %zu bytes to rank %d, which wants %zu, in %s: do they run the same "

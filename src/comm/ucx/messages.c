@@ -32,7 +32,7 @@ choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, 
     const choir__stamp *stamp, choir__request *request)
 {
     choir__ucx *g = (choir__ucx *)engine;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     pthread_mutex_lock(&g->net->lock);
     choir__ucx_op *op = choir__ucx_op_take(g, peer, request);
@@ -78,7 +78,7 @@ choir_status choir__ucx_receive(choir__engine *engine, int peer, void *data, siz
 {
     choir__ucx *g = (choir__ucx *)engine;
     choir__ucx_peer *from = &g->peers[peer];
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     pthread_mutex_lock(&g->net->lock);
     choir__ucx_op *op = choir__ucx_op_take(g, peer, request);

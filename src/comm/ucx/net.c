@@ -34,11 +34,11 @@ choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net *
     for (int r = 0; r < net->world; r++)
         net->far[r].pid_fd = -1;
     status = choir__ucx_make_worker(net, meeting->nodes);
-    if (!status && net->world > 1) {
+    if (status == CHOIR_OK && net->world > 1) {
         net->crowded = is_crowded(meeting);
         status = choir__ucx_join(net, meeting);
     }
-    if (status)
+    if (status != CHOIR_OK)
         choir__ucx_net_close(net, false);
     else
         *made = net;

@@ -127,7 +127,7 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
 {
     char key[160], text[sizeof g->base.message];
     va_list args;
-    if (g->base.failed)
+    if (g->base.failed != CHOIR_OK)
         return g->base.failed;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -140,7 +140,7 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
         char *now = NULL; /* a question may stand there, and another one come in between */
         choir_status lost =
             choir_store_compare_set(g->net->store, key, there, g->sentence, &now);
-        if (lost)
+        if (lost != CHOIR_OK)
             give_up_store(g, lost);
         free(there);
         there = now;
@@ -170,7 +170,7 @@ static void give_answer(choir__ucx *g, const bool *awaited)
         a->awaited[r] = awaited[r];
     snprintf(what, sizeof what, "waits/%d", g->base.rank);
     choir_status lost = choir_store_set(g->net->store, key_of(g, what, key), a, bytes);
-    if (lost)
+    if (lost != CHOIR_OK)
         give_up_store(g, lost);
     free(a);
 }
@@ -347,7 +347,7 @@ static bool ask(choir__ucx *g)
         return false;
     choir_status lost =
         choir_store_compare_set(g->net->store, key_of(g, "fault", key), NULL, mine, &now);
-    if (lost)
+    if (lost != CHOIR_OK)
         give_up_store(g, lost);
     if (is_sentence(now))
         adopt(g, now);
@@ -361,7 +361,7 @@ choir_status choir__ucx_late(choir__ucx *g, const bool *awaited)
     double until = choir__now() + answers_s;
     if (ask(g)) {
         give_answer(g, awaited);
-        while (!g->base.failed && choir__now() < until) {
+        while (g->base.failed == CHOIR_OK && choir__now() < until) {
             poll(NULL, 0, 50);
             choir__ucx_ask_store(g, awaited);
         }
@@ -372,7 +372,7 @@ choir_status choir__ucx_late(choir__ucx *g, const bool *awaited)
         for (int r = 0; r < g->base.world; r++)
             answers[g->base.rank]->awaited[r] = awaited[r];
     }
-    choir_status status = g->base.failed ? g->base.failed : judge(g, answers);
+    choir_status status = g->base.failed != CHOIR_OK ? g->base.failed : judge(g, answers);
     for (int r = 0; r < g->base.world; r++)
         free(answers[r]);
     free(answers);

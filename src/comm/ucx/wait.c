@@ -38,7 +38,7 @@ static bool look(wait *w)
     choir__ucx *g = w->g;
     while (w->at < w->count && w->requests[w->at].done)
         w->at++;
-    return w->at == w->count || g->found || *g->told || w->losses != g->net->losses;
+    return w->at == w->count || g->found != CHOIR_OK || *g->told || w->losses != g->net->losses;
 }
 
 /* Moves messages for a moment; *moved: there was something to do. */
@@ -150,7 +150,7 @@ static choir_status explain_loss(wait *w, int peer)
     bool moved;
     do {
         progress(w, &moved);
-        if (choir__ucx_ask_store(g, w->awaited))
+        if (choir__ucx_ask_store(g, w->awaited) != CHOIR_OK)
             return g->base.failed;
         if (is_dead(w, peer))
             return has_died(g, peer);
@@ -189,7 +189,7 @@ static choir_status look_after_peers(wait *w)
     pthread_mutex_unlock(&g->net->lock);
     if (over && w->at == w->count)
         return CHOIR_OK;
-    if (choir__ucx_ask_store(g, w->awaited))
+    if (choir__ucx_ask_store(g, w->awaited) != CHOIR_OK)
         return g->base.failed;
     if (found)
         return choir__ucx_fail(g, g->found, "%s", g->found_text);
@@ -226,7 +226,7 @@ static choir_status wait_long(wait *w)
             return CHOIR_OK;
         double now = choir__now();
         w->moved = moved ? now : w->moved;
-        if ((over || now - w->looked > look_s) && look_after_peers(w))
+        if ((over || now - w->looked > look_s) && look_after_peers(w) != CHOIR_OK)
             return g->base.failed;
         if (now - w->moved > (crowded ? yield_s : spin_s))
             sleep_a_while(w);
@@ -261,16 +261,16 @@ choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, 
     choir__ucx *g = (choir__ucx *)engine;
     wait w = {.g = g};
     bool moved;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     g->now = *during;
     progress(&w, &moved);
     w.awaited = choir__calloc((size_t)engine->world, sizeof *w.awaited);
     choir_status status = choir__ucx_ask_store(g, w.awaited);
-    for (int r = 0; r < engine->world && !status; r++)
+    for (int r = 0; r < engine->world && status == CHOIR_OK; r++)
         if (r != engine->rank)
             status = look_at(&w, r, needed);
-    if (status)
+    if (status != CHOIR_OK)
         end_all(g);
     free(w.awaited);
     return status;
@@ -281,7 +281,7 @@ choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, in
     choir__ucx *g = (choir__ucx *)engine;
     double now;
     bool moved;
-    if (engine->failed)
+    if (engine->failed != CHOIR_OK)
         return engine->failed;
     wait w = {.g = g, .requests = requests, .count = count};
     if (progress(&w, &moved) && w.at == count)
@@ -296,7 +296,7 @@ choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, in
     pthread_mutex_lock(&g->net->lock);
     g->waiting = false;
     pthread_mutex_unlock(&g->net->lock);
-    if (status)
+    if (status != CHOIR_OK)
         end_all(g);
     free(w.awaited);
     return status;

@@ -144,9 +144,9 @@ choir_status choir__ucx_make_worker(choir__ucx_net *net, int nodes)
     if (s != UCS_OK)
         return choir__ucx_trouble("its configuration", s);
     choir_status status = configure(config, nodes);
-    s = status ? UCS_OK : ucp_init(&wanted, config, &net->context);
+    s = status != CHOIR_OK ? UCS_OK : ucp_init(&wanted, config, &net->context);
     ucp_config_release(config);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     if (s == UCS_OK)
         s = ucp_worker_create(net->context, &how, &net->worker);
