@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/named.h"
 
 static const char *const kinds[CHOIR__KIND_COUNT] = {
     [CHOIR__BARRIER] = "barrier",
@@ -37,6 +37,8 @@ static const char *const algorithms[CHOIR__ALGORITHM_COUNT] = {
     [CHOIR__NATIVE] = "native",
 };
 
+static const choir__name_table algorithm_table = CHOIR__NAME_TABLE(algorithms);
+
 static const char *const reduce_ops[CHOIR_REDUCE_OP_COUNT] = {
     [CHOIR_SUM] = "",
     [CHOIR_MEAN] = " (mean)",
@@ -58,6 +60,11 @@ const char *choir__reduce_op_text(choir_reduce_op op)
     return (unsigned)op < CHOIR_REDUCE_OP_COUNT ? reduce_ops[op] : " (?)";
 }
 
+const choir__name_table *choir__algorithm_names(void)
+{
+    return &algorithm_table;
+}
+
 const char *choir__algorithm_name(choir__algorithm algorithm)
 {
     return (unsigned)algorithm < CHOIR__ALGORITHM_COUNT ? algorithms[algorithm] : "?";
@@ -65,17 +72,11 @@ const char *choir__algorithm_name(choir__algorithm algorithm)
 
 choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm)
 {
-    char list[200] = "";
-    for (int a = 0; a < CHOIR__ALGORITHM_COUNT; a++) {
-        size_t used = strlen(list);
-        if (strcmp(name, algorithms[a]) == 0) {
-            *algorithm = (choir__algorithm)a;
-            return CHOIR_OK;
-        }
-        snprintf(list + used, sizeof list - used, "%s%s", a ? ", " : "", algorithms[a]);
-    }
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "there is no algorithm '%s': want one of %s", name, list);
+    int at = choir__find_named(&algorithm_table, name);
+    if (at < 0)
+        return choir__unknown_name(&algorithm_table, "algorithm", name);
+    *algorithm = (choir__algorithm)at;
+    return CHOIR_OK;
 }
 
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT])

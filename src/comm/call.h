@@ -78,8 +78,10 @@ static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int fro
     return stamp;
 }
 
-/* "ring"; and back, with an error that lists them. */
+/* Returns the algorithm's name, as "ring"; and the algorithm of a name, with an error that
+ * lists them all. choir__algorithm_names is for choir__list_names. */
 const char *choir__algorithm_name(choir__algorithm algorithm);
 choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm);
+const struct choir__name_table *choir__algorithm_names(void);
 
 #endif

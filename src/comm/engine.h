@@ -1,5 +1,5 @@
 /* Engines: what carries a group's collectives. An engine is a struct with a choir__engine first
- * and one line in the registry (engine.c); all but shm are plug-ins, loaded when asked for.
+ * and one line in the registry (engines.c); all but shm are plug-ins, loaded when asked for.
  *
  * An engine runs whole calls (run), or only moves messages between two ranks (send, receive,
  * wait) and leaves it to comm/message to run a schedule of comm/pattern over them:
@@ -99,7 +99,11 @@ static inline bool choir__engine_takes(const choir__engine *engine, const choir_
     return engine->ops->takes && engine->ops->takes(engine, call);
 }
 
-/* Opens the engine `name` (NULL: the best for where the members are) over a meeting. */
+/* engines.c: the names of all engines, for choir__list_names and choir__find_named. */
+const struct choir__name_table *choir__engine_names(void);
+
+/* engines.c: opens the engine `name` (NULL: the best for where the members are) over a meeting.
+ */
 choir_status choir__engine_open(
     const char *name, choir__meeting *meeting, choir__engine **engine);
 
@@ -110,7 +114,8 @@ void choir__engine_free(choir__engine *engine);
 choir__member *choir__members_of(
     const choir__member *members, const int *ranks, int count, int *nodes);
 
-/* Keeps the first failure. Engines tell the peers of it where those could not see it. */
+/* failure.c: keeps the first failure. Engines tell the peers of it where those could not see
+ * it. */
 choir_status choir__engine_fail(choir__engine *engine, choir_status status, const char *format,
     ...) __attribute__((format(printf, 3, 4)));
 

@@ -24,7 +24,9 @@ choir_status choir__far_run(choir__engine *engine, const choir__call *call, choi
 /* Sends and receives, some of which may be far, side by side: the engine's run_batch. */
 choir_status choir__far_batch(choir__engine *engine, const choir__call *calls, int count);
 
-/* A copy where either side may be far. And what its failure is to the group: told to all. */
+/* choir__far_copy copies where either side may be far. choir__far_fail makes a failure of such
+ * a copy the group's, which all ranks are told; with CHOIR_OK it returns the engine's status.
+ */
 choir_status choir__far_copy(void *to, const void *from, size_t bytes);
 choir_status choir__far_fail(choir__engine *engine, choir_status status);
 

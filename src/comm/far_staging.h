@@ -1,22 +1,25 @@
-/* Between far.c and far_rows.c. */
+/* The staging memory of calls on far data, which far.c and far_rows.c share. */
 #ifndef CHOIR_COMM_FAR_STAGING_H
 #define CHOIR_COMM_FAR_STAGING_H
 
 #include "comm/far.h"
 #include "device/far.h"
 
+enum { CHOIR__STAGING_ALIGN = 64 }; /* bytes */
 enum { CHOIR__FAR_PIECE = 32 << 20 /* bytes of staging for a piece, all its sides together */ };
 
-/* What an engine keeps for it. */
+/* An engine keeps one of these, for all its calls on far data. */
 typedef struct choir__staging {
     char *at;
     size_t bytes;
     const choir__far *from; /* whose pinned memory it is; NULL: the heap's */
 } choir__staging;
 
-/* So many bytes, aligned to 64, until the next call of it. NULL: the engine has failed. */
+/* Returns `bytes` bytes, aligned to 64, that stay valid until the next call of this function;
+ * NULL if the engine has failed. */
 char *choir__staging_get(choir__engine *engine, const choir__far *far, size_t bytes);
 
+/* far_rows.c: runs a call on rows, as choir__far_run does the others. */
 choir_status choir__far_rows(
     choir__engine *engine, const choir__call *call, const choir__far *far, choir__runner *run);
 

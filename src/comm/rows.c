@@ -1,77 +1,9 @@
-/* Collectives on rows that are cut over the ranks: which rows, which nodes of the tree, and how
- * the calls are issued. See rows.h. */
+/* Checking and issuing collectives on rows that are cut over the ranks: see rows.h. */
 #include "comm/rows.h"
 
 #include <string.h>
 
 #include "comm/issue.h"
-#include "comm/reduce.h"
-
-/* --- arithmetic --- */
-
-int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo)
-{
-    int64_t each = (cut->rows + world - 1) / world;
-    int64_t begin = choir__min(rank * each, cut->rows);
-    int64_t end = choir__min((rank + 1) * each, cut->rows);
-    *lo = begin * cut->row;
-    return (end - begin) * cut->row;
-}
-
-int64_t choir__cuts_part(const choir__cut *cuts, int cut_count, int rank, int world)
-{
-    int64_t sum = 0, lo;
-    for (int i = 0; i < cut_count; i++)
-        sum += choir__cut_part(&cuts[i], rank, world, &lo);
-    return sum;
-}
-
-int choir__scatter_nodes(
-    const choir__tree_scatter *args, int rank, int world, choir__node nodes[CHOIR__MAX_NODES])
-{
-    int64_t lo, hi;
-    choir__tree_run(args->leaves, rank, world, &lo, &hi);
-    return choir__tree_nodes(args->first + lo, args->first + hi, nodes);
-}
-
-int choir__scatter_results(const choir__tree_scatter *args, choir__node nodes[CHOIR__MAX_NODES])
-{
-    if (args->leaves < args->total)
-        return choir__tree_nodes(args->first, args->first + args->leaves, nodes);
-    nodes[0] = (choir__node){0, args->total};
-    return 1;
-}
-
-void choir__scatter_add(const choir__tree_scatter *args, const choir__node *nodes,
-    const char *const *from, int sources, char *out, int64_t n, char *scratch)
-{
-    choir__node results[CHOIR__MAX_NODES];
-    int count = choir__scatter_results(args, results);
-    for (int k = 0, i = 0, end; k < count; k++, i = end) {
-        int64_t last = results[k].start + results[k].leaves;
-        char *to = out + (size_t)k * args->out_stride;
-        for (end = i; end < sources && nodes[end].start < last;)
-            end++;
-        const choir__reduction r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
-            .nodes = nodes + i,
-            .from = from + i,
-            .to = &to,
-            .sources = end - i,
-            .outputs = 1,
-            .scale = (double)args->scale,
-            .divisor = 1};
-        choir__reduce(&r, scratch, 0, n);
-    }
-}
-
-choir__kind choir__carried_as(choir__kind kind)
-{
-    return kind == CHOIR__TREE_SCATTER  ? CHOIR__ALL_TO_ALL
-           : kind == CHOIR__GATHER_ROWS ? CHOIR__ALL_GATHER
-                                        : kind;
-}
-
-/* --- the calls --- */
 
 static uint64_t mix(uint64_t h, uint64_t value)
 {

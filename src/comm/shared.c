@@ -51,20 +51,6 @@ void choir__shared_free(choir__shared *shared)
     free(shared);
 }
 
-choir_status choir__group_scratch(choir_group *group, size_t bytes, void **at)
-{
-    int rank = choir_group_rank(group);
-    if (!group->scratch || choir__shared_bytes(group->scratch, rank) < bytes) {
-        choir__shared_free(group->scratch);
-        group->scratch = NULL;
-        choir_status status = choir__shared_new(group, bytes, &group->scratch);
-        if (status != CHOIR_OK)
-            return status;
-    }
-    *at = choir__shared_at(group->scratch, rank);
-    return CHOIR_OK;
-}
-
 void *choir__shared_at(const choir__shared *shared, int rank)
 {
     return shared->regions[rank].at;

@@ -10,45 +10,9 @@ enum {
     PIECE = 1 << 30, /* bytes of a broadcast in one go: MPI counts in int */
 };
 
-void choir__mpi_count_bytes(choir__mpi *m, size_t bytes)
-{
-    atomic_fetch_add_explicit(&m->base.bytes, bytes, memory_order_relaxed);
-}
-
-choir_status choir__mpi_room(choir__mpi *m, size_t bytes)
-{
-    if (bytes <= m->work_bytes)
-        return CHOIR_OK;
-    free(m->work);
-    m->work = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    m->work_bytes = m->work ? bytes : 0;
-    return m->work ? CHOIR_OK
-                   : choir__mpi_fail(m, CHOIR_ERR_MEMORY, "rank %d has no %zu bytes for %s",
-                         m->base.rank, bytes, choir__kind_name((choir__kind)m->stamp.kind));
-}
-
 static size_t size_of(const choir__call *call)
 {
     return choir_dtype_size((choir_dtype)call->stamp.dtype);
-}
-
-MPI_Datatype choir__mpi_carrier(size_t size)
-{
-    return size == 8   ? MPI_INT64_T
-           : size == 4 ? MPI_INT32_T
-           : size == 2 ? MPI_INT16_T
-                       : MPI_BYTE;
-}
-
-/* MPI's counts and places are int. */
-choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count)
-{
-    uint64_t most = INT32_MAX / (unsigned)m->base.world;
-    return count <= most ? CHOIR_OK
-                         : choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED,
-                               "%s of %llu elements a rank over MPI: want up to %llu",
-                               choir__kind_name((choir__kind)m->stamp.kind),
-                               (unsigned long long)count, (unsigned long long)most);
 }
 
 /* --- those that only move --- */

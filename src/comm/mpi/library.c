@@ -19,8 +19,6 @@
 static const double patience_s = 10;
 static const struct timespec last_words = {.tv_sec = 1};
 
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* calls of MPI */
-
 static struct library {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -30,32 +28,11 @@ static struct library {
     MPI_Comm home;
     choir__mpi *closed;
     bool lost; /* a rank has been, or is late */
-    _Atomic bool abandoned;
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-void choir__mpi_lock(void)
-{
-    pthread_mutex_lock(&one_at_a_time);
-}
-
-void choir__mpi_unlock(void)
-{
-    pthread_mutex_unlock(&one_at_a_time);
-}
 
 MPI_Comm choir__mpi_home(void)
 {
     return library.home;
-}
-
-void choir__mpi_abandon(void)
-{
-    atomic_store(&library.abandoned, true);
-}
-
-bool choir__mpi_abandoned(void)
-{
-    return atomic_load(&library.abandoned);
 }
 
 void choir__mpi_count(int engines, choir_status failed)

@@ -13,8 +13,9 @@
  *
  *   library.c  MPI's own start and end    enter.c        stamps, small data
  *   open.c     groups and sub-groups      collectives.c  those that move
- *   wait.c     tests, letters, timeouts   reductions.c   in the fixed tree
- *   messages.c send, receive, wait        native.c       by MPI's own reductions
+ *   wait.c     tests, timeouts            reductions.c   in the fixed tree
+ *   letters.c  letters, called back       native.c       by MPI's own reductions
+ *   messages.c send, receive, wait        counts.c       what these have in common
  *
  * MPI is used by one thread at a time: choir__mpi_lock is held around every call of it. */
 #ifndef CHOIR_COMM_MPI_H
@@ -92,21 +93,32 @@ typedef struct choir__mpi {
 choir_status choir__mpi_start(double timeout_s);
 /* All processes of MPI_COMM_WORLD, in a communicator of our own. */
 MPI_Comm choir__mpi_home(void);
-void choir__mpi_lock(void);
-void choir__mpi_unlock(void);
 /* +1: one is opened; -1: closed, and why it failed if it did. */
 void choir__mpi_count(int engines, choir_status failed);
+
+/* Keeps a closed engine until nobody can write to it any more, then frees it. */
+void choir__mpi_bury(choir__mpi *m);
+
+/* --- lock.c --- */
+
+void choir__mpi_lock(void);
+void choir__mpi_unlock(void);
 
 /* Transfers that cannot be called back may still write into a caller's memory when MPI makes
  * progress: so from here on this process does not call MPI any more. */
 void choir__mpi_abandon(void);
 bool choir__mpi_abandoned(void);
 
-/* Keeps a closed engine until nobody can write to it any more, then frees it. */
-void choir__mpi_bury(choir__mpi *m);
+/* --- letters.c --- */
 
-/* --- open.c --- */
+#define CHOIR__MPI_LINGER_S 0.2 /* how long a letter, or a request called back, may take */
 
+void choir__mpi_nap(long us);
+bool choir__mpi_all_done(MPI_Request *requests, int count); /* the lock is held */
+void choir__mpi_letters(choir__mpi *m);                     /* reads the mail; under the lock */
+void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail); /* sends it to all others */
+void choir__mpi_announce(choir__mpi *m);                    /* sends HERE, once per call */
+void choir__mpi_call_back(MPI_Request *requests, int count);
 void choir__mpi_free(choir__mpi *m); /* its memory */
 
 /* --- wait.c --- */
@@ -132,15 +144,10 @@ choir_status choir__mpi_finish(choir__mpi *m, int rc, MPI_Request request);
         choir__mpi_finish(m, rc_, request_);                                                   \
     })
 
-void choir__mpi_call_back(MPI_Request *requests, int count);
-
 /* Keeps the first failure and tells the peers. */
 choir_status choir__mpi_fail(choir__mpi *m, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 choir_status choir__mpi_error(choir__mpi *m, int rc); /* MPI's own error */
-
-void choir__mpi_letters(choir__mpi *m);                     /* reads the mail; under the lock */
-void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail); /* sends it to all others */
 
 /* --- enter.c --- */
 
@@ -158,17 +165,20 @@ size_t choir__mpi_parcel_room(const choir__mpi *m, bool each_its_own);
 /* What rank's parcel had for me, and mine. */
 const char *choir__mpi_parcel_of(const choir__mpi *m, int rank);
 
+/* --- counts.c --- */
+
+choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count); /* fits MPI's int */
+MPI_Datatype choir__mpi_carrier(size_t size); /* any type of so many bytes: only moved */
+/* m->work of at least so many bytes. */
+choir_status choir__mpi_room(choir__mpi *m, size_t bytes);
+void choir__mpi_count_bytes(choir__mpi *m, size_t bytes);
+
 /* --- collectives.c, native.c, messages.c: the engine's operations --- */
 
 choir_status choir__mpi_run(choir__engine *engine, const choir__call *call);
 choir_status choir__mpi_native(choir__mpi *m, const choir__call *call);
 choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call);
 choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call);
-choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count);
-MPI_Datatype choir__mpi_carrier(size_t size); /* any type of so many bytes: only moved */
-/* m->work of at least so many bytes. */
-choir_status choir__mpi_room(choir__mpi *m, size_t bytes);
-void choir__mpi_count_bytes(choir__mpi *m, size_t bytes);
 
 choir_status choir__mpi_batch(choir__engine *engine, const choir__call *calls, int count);
 choir_status choir__mpi_send(choir__engine *engine, int peer, const void *data, size_t bytes,

@@ -74,24 +74,6 @@ static choir__mpi *make(
     return m;
 }
 
-void choir__mpi_free(choir__mpi *m)
-{
-    free(m->sent);
-    free(m->entries);
-    free(m->requests);
-    free(m->counts);
-    free(m->nodes);
-    free(m->from);
-    free(m->scratch);
-    free(m->work);
-    free(m->here.requests);
-    free(m->fault.requests);
-    free(m->goodbye.requests);
-    free(m->heard);
-    free(m->left);
-    choir__engine_free(&m->base);
-}
-
 static void mpi_close(choir__engine *engine)
 {
     choir__mpi *m = (choir__mpi *)engine;

@@ -17,7 +17,7 @@
 
 #include "comm/recorder.h"
 
-static const double ask_after_s = 1, grace_s = 0.3, linger_s = 0.2, look_s = 0.01;
+static const double ask_after_s = 1, grace_s = 0.3, look_s = 0.01;
 
 static void relax(void)
 {
@@ -26,62 +26,6 @@ static void relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static void nap(long us)
-{
-    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
-}
-
-/* --- letters --- */
-
-static bool all_done(MPI_Request *requests, int count)
-{
-    int done = 0;
-    return MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && done;
-}
-
-void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail)
-{
-    if (!all_done(mail->requests, m->base.world))
-        return; /* the same letter as before is still under way */
-    for (int r = 0; r < m->base.world; r++)
-        if (r != m->base.rank)
-            MPI_Isend(&mail->letter, sizeof mail->letter, MPI_BYTE, r, CHOIR__TAG_LETTER,
-                m->comm, &mail->requests[r]);
-}
-
-static void announce(choir__mpi *m)
-{
-    if (m->here.letter.seq == m->stamp.seq || !all_done(m->here.requests, m->base.world))
-        return;
-    m->here.letter = (choir__mpi_letter){.mood = CHOIR__MPI_HERE, .seq = m->stamp.seq};
-    choir__mpi_post(m, &m->here);
-}
-
-static void read_letter(choir__mpi *m, int from)
-{
-    const choir__mpi_letter *letter = &m->inbox;
-    if (letter->mood == CHOIR__MPI_FAILED) {
-        m->told = true;
-        choir__engine_fail(&m->base, (choir_status)letter->status, "%.*s", 499, letter->text);
-        return;
-    }
-    m->heard[from] = letter->seq;
-    m->left[from] = m->left[from] || letter->mood == CHOIR__MPI_LEFT;
-}
-
-void choir__mpi_letters(choir__mpi *m)
-{
-    int there = 1;
-    MPI_Status status;
-    while (m->inbox_request != MPI_REQUEST_NULL && there) {
-        if (MPI_Test(&m->inbox_request, &there, &status) != MPI_SUCCESS || !there)
-            return;
-        read_letter(m, status.MPI_SOURCE);
-        MPI_Irecv(&m->inbox, sizeof m->inbox, MPI_BYTE, MPI_ANY_SOURCE, CHOIR__TAG_LETTER,
-            m->comm, &m->inbox_request);
-    }
 }
 
 /* --- failures --- */
@@ -96,8 +40,9 @@ static void tell(choir__mpi *m)
     snprintf(m->fault.letter.text, sizeof m->fault.letter.text, "%.499s", m->base.message);
     choir__mpi_post(m, &m->fault);
     double since = choir__now();
-    while (!all_done(m->fault.requests, m->base.world) && choir__now() - since < linger_s)
-        nap(100);
+    while (!choir__mpi_all_done(m->fault.requests, m->base.world) &&
+           choir__now() - since < CHOIR__MPI_LINGER_S)
+        choir__mpi_nap(100);
     choir__mpi_unlock();
 }
 
@@ -202,7 +147,7 @@ static choir_status look_around(
     for (int r = 0; r < m->base.world && in_a_call; r++)
         asked = asked || m->heard[r] == m->stamp.seq;
     if (in_a_call && (asked || waited > ask_at))
-        announce(m);
+        choir__mpi_announce(m);
     choir__mpi_unlock();
     if (is_over(m, poll, what) || someone_left(m, peers) != CHOIR_OK)
         return m->base.failed;
@@ -224,7 +169,7 @@ choir_status choir__mpi_until(
     double since = choir__now(), looked = since;
     while (!is_over(m, poll, what)) {
         double now = choir__now();
-        nap(now - since < 0.01 ? 50 : now - since < 1 ? 500 : 2000);
+        choir__mpi_nap(now - since < 0.01 ? 50 : now - since < 1 ? 500 : 2000);
         if (now - looked < look_s)
             continue;
         looked = now;
@@ -272,25 +217,4 @@ choir_status choir__mpi_finish(choir__mpi *m, int rc, MPI_Request request)
         choir__mpi_abandon();
     }
     return status;
-}
-
-void choir__mpi_call_back(MPI_Request *requests, int count)
-{
-    if (choir__mpi_abandoned())
-        return;
-    for (int i = 0, done; i < count; i++) {
-        if (requests[i] == MPI_REQUEST_NULL)
-            continue;
-        MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE);
-        if (!done)
-            MPI_Cancel(&requests[i]);
-    }
-    double since = choir__now();
-    while (!all_done(requests, count)) {
-        if (choir__now() - since > linger_s) {
-            choir__mpi_abandon();
-            return;
-        }
-        nap(100);
-    }
 }

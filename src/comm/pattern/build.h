@@ -68,9 +68,15 @@ bool choir__nodes_contiguous(const choir__plan *plan);
 /* How many rounds double a distance from 1 up to world. */
 int choir__log2_ceil(int world);
 
-/* One an algorithm: false if it does not do plan->kind. */
+/* Each algorithm has one: it writes the schedule, or returns false if it does not do
+ * plan->kind.
+ */
 typedef bool choir__pattern(const choir__plan *plan, choir__schedule *schedule);
 choir__pattern choir__pattern_exchange, choir__pattern_ring, choir__pattern_halving,
     choir__pattern_binomial, choir__pattern_double_tree, choir__pattern_hierarchical;
+
+/* patterns.c: returns the pattern of the plan's algorithm, where AUTO, DIRECT and NATIVE are
+ * exchange; NULL if the algorithm does not do the plan's collective. */
+choir__pattern *choir__pattern_of(const choir__plan *plan);
 
 #endif

@@ -20,31 +20,6 @@
 enum { MANY_NODES = 16, MANY_ON_ONE = 4 }; /* ranks */
 enum { SMALL = 256, MIDDLE = 8192 };       /* cache lines: 16 KiB, 512 KiB */
 
-#define BIT(kind) (1u << (kind))
-
-bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm)
-{
-    static const unsigned kinds[CHOIR__ALGORITHM_COUNT] = {
-        [CHOIR__EXCHANGE] = ~0u,
-        [CHOIR__RING] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) |
-                        BIT(CHOIR__REDUCE_SCATTER) | BIT(CHOIR__ALL_GATHER) |
-                        BIT(CHOIR__BROADCAST),
-        [CHOIR__HALVING] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__ALL_GATHER),
-        [CHOIR__BINOMIAL] = BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) |
-                            BIT(CHOIR__REDUCE_SCATTER) | BIT(CHOIR__ALL_GATHER) |
-                            BIT(CHOIR__GATHER) | BIT(CHOIR__SCATTER) | BIT(CHOIR__BROADCAST),
-        [CHOIR__DOUBLE_TREE] =
-            BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) | BIT(CHOIR__BROADCAST),
-        [CHOIR__HIERARCHICAL] =
-            BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__TREE_REDUCE) | BIT(CHOIR__BROADCAST),
-    };
-    if (plan->kind == CHOIR__BARRIER)
-        return true;
-    if (algorithm == CHOIR__HIERARCHICAL && !choir__nodes_contiguous(plan))
-        return false;
-    return kinds[algorithm] & BIT(plan->kind);
-}
-
 /* Whether some node has several ranks and there are several nodes. */
 static bool layered(const choir__plan *p)
 {

@@ -226,8 +226,6 @@ static void broadcast(const choir__plan *p, choir__schedule *s)
 
 bool choir__pattern_double_tree(const choir__plan *p, choir__schedule *s)
 {
-    if (!choir__schedule_does(p, CHOIR__DOUBLE_TREE))
-        return false;
     if (p->world == 1 || p->count == 0)
         alone(p, s);
     else if (p->kind == CHOIR__ALL_REDUCE)

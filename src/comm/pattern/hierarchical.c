@@ -20,14 +20,6 @@
 
 #include <stdlib.h>
 
-bool choir__nodes_contiguous(const choir__plan *p)
-{
-    for (int r = 1; r < p->world && p->nodes; r++)
-        if (p->nodes[r] != p->nodes[r - 1] && p->nodes[r] != p->nodes[r - 1] + 1)
-            return false;
-    return true;
-}
-
 enum { SMALL = 1024 }; /* cache lines of a broadcast that is not cut */
 
 typedef struct cluster {
@@ -308,8 +300,6 @@ static void broadcast(const cluster *c)
 bool choir__pattern_hierarchical(const choir__plan *p, choir__schedule *s)
 {
     cluster c;
-    if (!choir__schedule_does(p, CHOIR__HIERARCHICAL))
-        return false;
     cluster_init(&c, p, s);
     if (p->kind == CHOIR__BROADCAST)
         broadcast(&c);

@@ -24,13 +24,6 @@ static int pidfd_of_self(void)
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
-void choir__shm_close_all(int *fds, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-}
-
 static choir_status trade_pidfds(choir__shm *shm)
 {
     choir__offer mine = {.pid = getpid()}, offers[CHOIR__MAX_WORLD];

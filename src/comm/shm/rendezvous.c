@@ -29,6 +29,13 @@ typedef struct letter { /* what rank 0 sends down */
     choir__offer offers[CHOIR__MAX_WORLD];
 } letter;
 
+void choir__shm_close_all(int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
 static int pid_of(const choir__shm *shm, int rank)
 {
     return shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);

@@ -15,7 +15,7 @@
  *   call.c        do all ranks make the same call    reductions.c   reduce and such
  *   shared.c      memory that peers can reach        messages.c     between two ranks
  *   failures.c    death, silence, who is to blame    numa.c         several memory nodes
- *   rows.c        of rows cut over the ranks
+ *   rows.c        of rows cut over the ranks         step.c         staging buffers, details
  *
  * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
  * by other threads. */
@@ -118,12 +118,14 @@ choir_status choir__shm_open(choir__meeting *meeting, choir__engine **engine);
 choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child);
 void choir__shm_close(choir__engine *engine);
-void choir__shm_close_all(int *fds, int count); /* those that are not -1 */
 
 /* --- rendezvous.c --- */
 
 /* The ranks of shm->job get connected to rank 0. */
 choir_status choir__shm_call_together(choir__shm *shm);
+
+/* Closes those descriptors that are not -1. */
+void choir__shm_close_all(int *fds, int count);
 
 /* What a rank tells all others in an exchange; text says why status is not 0. */
 typedef struct choir__offer {
@@ -226,9 +228,12 @@ char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes);
 choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
 void choir__shm_orphan(choir__shm *shm); /* shareds outlive their group */
 
-/* --- collectives.c: which way a call takes, and what the ways share --- */
+/* --- collectives.c --- */
 
+/* The engine's `run`. */
 choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
+
+/* --- step.c: what the ways of a call share --- */
 
 /* A staging buffer of rank: 0 and 1 in turn; 2 for results. */
 char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer);

@@ -47,48 +47,16 @@ choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net *
 
 /* --- closing --- */
 
-static void progress_until(choir__ucx_net *net, void *request, double until)
-{
-    if (!UCS_PTR_IS_PTR(request))
-        return;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && choir__now() < until)
-        if (!ucp_worker_progress(net->worker))
-            sched_yield();
-    ucp_request_free(request);
-}
-
-static ucs_status_ptr_t close_endpoint(choir__ucx_far *far, bool by_force)
-{
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = by_force ? UCP_EP_CLOSE_FLAG_FORCE : 0,
-    };
-    ucp_ep_h ep = far->ep;
-    far->ep = NULL;
-    return ep ? ucp_ep_close_nbx(ep, &param) : NULL;
-}
-
-void choir__ucx_drop(choir__ucx_net *net, int net_rank)
-{
-    choir__ucx_far *far = &net->far[net_rank];
-    if (!far->ep)
-        return;
-    if (far->lost == UCS_OK) {
-        far->lost = UCS_ERR_CANCELED;
-        net->losses++;
-    }
-    progress_until(net, close_endpoint(far, true), choir__now() + 1);
-}
-
 static void close_endpoints(choir__ucx_net *net, bool in_order)
 {
     const ucp_request_param_t none = {0};
     double until = choir__now() + CLOSE_S;
     if (in_order && !net->losses)
-        progress_until(net, ucp_worker_flush_nbx(net->worker, &none), until);
+        choir__ucx_progress_until(net, ucp_worker_flush_nbx(net->worker, &none), until);
     for (int r = 0; r < net->world; r++) {
         bool by_force = !in_order || net->far[r].lost != UCS_OK;
-        progress_until(net, close_endpoint(&net->far[r], by_force), until);
+        choir__ucx_progress_until(
+            net, choir__ucx_close_endpoint(&net->far[r], by_force), until);
     }
 }
 

@@ -17,7 +17,7 @@
  *   join.c      addresses, endpoints              match.c     what comes, and for whom
  *   net.c       open, close                       ops.c       what UCX has in hand
  *   engine.c    groups of a net                   wait.c      progress, sleep, who is missing
- *                                                 verdict.c   one sentence for all ranks
+ *   endpoint.c  the end of an endpoint            verdict.c   one sentence for all ranks
  *
  * Groups of one net may run at the same time on different threads: the net's lock guards
  * everything here, UCX included. Only `bytes` of the base is read without it. */
@@ -136,7 +136,12 @@ bool choir__ucx_gone(
 /* --- net.c --- */
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
 void choir__ucx_net_close(choir__ucx_net *net, bool in_order); /* once it has no groups */
-void choir__ucx_drop(choir__ucx_net *net, int net_rank);       /* closes an endpoint by force */
+
+/* --- endpoint.c --- */
+void choir__ucx_drop(choir__ucx_net *net, int net_rank); /* closes an endpoint by force */
+/* Begins to close an endpoint, and ends such a request or gives it up at `until`. */
+ucs_status_ptr_t choir__ucx_close_endpoint(choir__ucx_far *far, bool by_force);
+void choir__ucx_progress_until(choir__ucx_net *net, void *request, double until);
 
 /* --- ops.c; under the lock --- */
 choir__ucx_op *choir__ucx_op_take(choir__ucx *g, int peer, choir__request *request);

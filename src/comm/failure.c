@@ -1,0 +1,41 @@
+/* How an engine keeps its first failure, and how it names a rank in the sentence. */
+#include <stdio.h>
+
+#include "comm/engine.h"
+
+choir_status choir__engine_fail(
+    choir__engine *engine, choir_status status, const char *format, ...)
+{
+    va_list args;
+    if (engine->failed != CHOIR_OK)
+        return engine->failed;
+    va_start(args, format);
+    vsnprintf(engine->message, sizeof engine->message, format, args);
+    va_end(args);
+    return engine->failed = status;
+}
+
+choir_status choir__engine_spread(
+    choir__engine *engine, choir_status status, const char *format, ...)
+{
+    char sentence[sizeof engine->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    if (engine->ops->fail)
+        return engine->ops->fail(engine, status, sentence);
+    return choir__engine_fail(engine, status, "%s", sentence);
+}
+
+const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160])
+{
+    const choir__member *m = engine->members ? &engine->members[rank] : NULL;
+    if (!m)
+        snprintf(text, 160, "rank %d", rank);
+    else if (engine->nodes > 1)
+        snprintf(text, 160, "rank %d (pid %d on %s)", rank, m->pid, m->host);
+    else
+        snprintf(text, 160, "rank %d (pid %d)", rank, m->pid);
+    return text;
+}

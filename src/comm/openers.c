@@ -1,0 +1,57 @@
+/* How each engine is opened: which plug-in carries it, and over which other engine it lies. */
+#include "comm/openers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hierarchy.h"
+#include "comm/plugin.h"
+#include "comm/shm/shm.h"
+#include "launch/launchers.h"
+
+bool choir__on_one_machine(const choir__meeting *m, int *other)
+{
+    for (int r = 1; m->members && r < m->world; r++)
+        if (strcmp(m->members[r].machine, m->members[0].machine) != 0) {
+            *other = r;
+            return false;
+        }
+    return true;
+}
+
+choir_status choir__open_ucx(choir__meeting *meeting, choir__engine **engine)
+{
+    choir__engine *whole;
+    choir_status status = choir__plugin_engine("ucx", "libucx-dev", meeting, &whole);
+    if (status == CHOIR_OK && choir__hierarchy_fits(meeting))
+        return choir__hierarchy_open(whole, meeting, engine);
+    if (status == CHOIR_OK)
+        *engine = whole;
+    return status;
+}
+
+choir_status choir__open_mpi(choir__meeting *meeting, choir__engine **engine)
+{
+    return choir__plugin_engine(choir__launcher_plugin(),
+        "libopenmpi-dev (or libmpich-dev, to run under MPICH's mpirun)", meeting, engine);
+}
+
+/* Over the engine that there would be without GPUs, which is the group's from then on. */
+choir_status choir__open_nccl(choir__meeting *meeting, choir__engine **engine)
+{
+    int other;
+    choir_status status = choir__on_one_machine(meeting, &other)
+                              ? choir__shm_open(meeting, engine)
+                              : choir__open_ucx(meeting, engine);
+    if (status != CHOIR_OK)
+        return status;
+    choir__engine *host = *engine;
+    status = choir__plugin_engine("nccl", "the CUDA toolkit and libnccl-dev", meeting, engine);
+    if (status != CHOIR_OK && *engine == host) { /* it has not got there */
+        char *why = choir__strdup(choir_error_message());
+        host->ops->close(host);
+        choir__error(status, "%s", why);
+        free(why);
+    }
+    return status;
+}

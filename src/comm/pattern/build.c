@@ -1,0 +1,184 @@
+/* Building schedules: a growing list of moves, and slices of data. See build.h. */
+#include "comm/pattern/build.h"
+
+#include <stdlib.h>
+
+/* --- moves --- */
+
+static void add(choir__schedule *s, choir__move move)
+{
+    if (move.count == 0)
+        return;
+    if (s->count == s->room) {
+        s->room = s->room ? 2 * s->room : 16;
+        s->moves = choir__realloc(s->moves, (size_t)s->room * sizeof *s->moves);
+    }
+    s->moves[s->count++] = move;
+    s->rounds = move.round + 1;
+}
+
+void choir__add_send(choir__schedule *s, int round, int peer, choir__span from, int64_t count)
+{
+    add(s, (choir__move){.kind = CHOIR__MOVE_SEND,
+               .round = round,
+               .peer = peer,
+               .from = from,
+               .count = count});
+}
+
+void choir__add_receive(choir__schedule *s, int round, int peer, choir__span to, int64_t count)
+{
+    add(s, (choir__move){.kind = CHOIR__MOVE_RECEIVE,
+               .round = round,
+               .peer = peer,
+               .to = to,
+               .count = count});
+}
+
+void choir__add_copy(
+    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count)
+{
+    add(s,
+        (choir__move){
+            .kind = CHOIR__MOVE_COPY, .round = round, .from = from, .to = to, .count = count});
+}
+
+void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t count)
+{
+    add(s,
+        (choir__move){.kind = CHOIR__MOVE_RESCALE, .round = round, .to = to, .count = count});
+}
+
+void choir__add_combine(
+    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count, bool swap)
+{
+    add(s, (choir__move){.kind = CHOIR__MOVE_COMBINE,
+               .round = round,
+               .from = from,
+               .to = to,
+               .count = count,
+               .swap = swap});
+}
+
+void choir__add_source(choir__schedule *s, choir__node node, choir__span at)
+{
+    if (s->source_count == s->source_room) {
+        s->source_room = s->source_room ? 2 * s->source_room : 16;
+        s->sources = choir__realloc(s->sources, (size_t)s->source_room * sizeof *s->sources);
+    }
+    s->sources[s->source_count++] = (choir__reduce_source){node, at};
+}
+
+void choir__add_reduce(
+    choir__schedule *s, int round, int first, int sources, choir__span to, int64_t count)
+{
+    add(s, (choir__move){.kind = CHOIR__MOVE_REDUCE,
+               .round = round,
+               .to = to,
+               .count = count,
+               .first_source = first,
+               .sources = sources});
+}
+
+/* --- places --- */
+
+choir__span choir__add_scratch(choir__schedule *s, int64_t count)
+{
+    choir__span span = {CHOIR__SCRATCH, s->scratch};
+    s->scratch += count;
+    return span;
+}
+
+choir__span choir__in(int64_t at)
+{
+    return (choir__span){CHOIR__IN, at};
+}
+
+choir__span choir__out(int64_t at)
+{
+    return (choir__span){CHOIR__OUT, at};
+}
+
+choir__span choir__past(choir__span span, int64_t count)
+{
+    span.at += count;
+    return span;
+}
+
+choir__slice choir__slice_of(choir__slice whole, int align, int index, int parts)
+{
+    int64_t lines = (whole.count + align - 1) / align;
+    int64_t lo = choir__min(lines * index / parts * align, whole.count);
+    int64_t hi = choir__min(lines * (index + 1) / parts * align, whole.count);
+    return (choir__slice){whole.at + lo, hi - lo};
+}
+
+int64_t choir__slice_most(int64_t count, int align, int parts)
+{
+    int64_t lines = (count + align - 1) / align;
+    return (lines + parts - 1) / parts * align;
+}
+
+int choir__plan_nodes(const choir__plan *plan, int rank, choir__node nodes[CHOIR__MAX_NODES])
+{
+    int64_t lo, hi;
+    choir__tree_run(plan->kind == CHOIR__TREE_REDUCE ? plan->leaves : plan->world, rank,
+        plan->world, &lo, &hi);
+    return choir__tree_nodes(lo, hi, nodes);
+}
+
+bool choir__plan_reduces(const choir__plan *plan)
+{
+    return plan->kind == CHOIR__REDUCE || plan->kind == CHOIR__ALL_REDUCE ||
+           plan->kind == CHOIR__REDUCE_SCATTER || plan->kind == CHOIR__TREE_REDUCE;
+}
+
+bool choir__plan_rescales(const choir__plan *plan)
+{
+    return plan->mean || plan->kind == CHOIR__TREE_REDUCE;
+}
+
+static bool in_place(const choir__sum *sum)
+{
+    return sum->own.buffer == sum->to.buffer && sum->own.at == sum->to.at;
+}
+
+void choir__sum_receive(
+    const choir__sum *sum, choir__schedule *s, int round, int peer, choir__slice slice)
+{
+    choir__span to = in_place(sum) ? sum->spare : choir__past(sum->to, slice.at);
+    choir__add_receive(s, round, peer, to, slice.count);
+}
+
+void choir__sum_combine(
+    const choir__sum *sum, choir__schedule *s, int round, choir__slice slice, bool lower)
+{
+    choir__span to = choir__past(sum->to, slice.at);
+    if (in_place(sum))
+        choir__add_combine(s, round, sum->spare, to, slice.count, lower);
+    else
+        choir__add_combine(s, round, choir__past(sum->own, slice.at), to, slice.count, !lower);
+}
+
+bool choir__nodes_contiguous(const choir__plan *p)
+{
+    for (int r = 1; r < p->world && p->nodes; r++)
+        if (p->nodes[r] != p->nodes[r - 1] && p->nodes[r] != p->nodes[r - 1] + 1)
+            return false;
+    return true;
+}
+
+int choir__log2_ceil(int world)
+{
+    int rounds = 0;
+    while ((INT64_C(1) << rounds) < world)
+        rounds++;
+    return rounds;
+}
+
+void choir__schedule_free(choir__schedule *schedule)
+{
+    free(schedule->moves);
+    free(schedule->sources);
+    *schedule = (choir__schedule){0};
+}

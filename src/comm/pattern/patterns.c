@@ -1,0 +1,41 @@
+/* The registry of algorithms: the pattern that writes each one's schedules, and the collectives
+ * that it does. */
+#include "comm/pattern/build.h"
+
+#define BIT(kind) (1u << (kind))
+
+static const struct {
+    choir__pattern *pattern;
+    unsigned kinds;
+} patterns[CHOIR__ALGORITHM_COUNT] = {
+    [CHOIR__EXCHANGE] = {choir__pattern_exchange, ~0u},
+    [CHOIR__RING] = {choir__pattern_ring, BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) |
+                                              BIT(CHOIR__REDUCE_SCATTER) |
+                                              BIT(CHOIR__ALL_GATHER) | BIT(CHOIR__BROADCAST)},
+    [CHOIR__HALVING] = {choir__pattern_halving,
+        BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__ALL_GATHER)},
+    [CHOIR__BINOMIAL] = {choir__pattern_binomial,
+        BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) | BIT(CHOIR__REDUCE_SCATTER) |
+            BIT(CHOIR__ALL_GATHER) | BIT(CHOIR__GATHER) | BIT(CHOIR__SCATTER) |
+            BIT(CHOIR__BROADCAST)},
+    [CHOIR__DOUBLE_TREE] = {choir__pattern_double_tree,
+        BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__REDUCE) | BIT(CHOIR__BROADCAST)},
+    [CHOIR__HIERARCHICAL] = {choir__pattern_hierarchical,
+        BIT(CHOIR__ALL_REDUCE) | BIT(CHOIR__TREE_REDUCE) | BIT(CHOIR__BROADCAST)},
+};
+
+bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm)
+{
+    if (plan->kind == CHOIR__BARRIER)
+        return true;
+    if (algorithm == CHOIR__HIERARCHICAL && !choir__nodes_contiguous(plan))
+        return false;
+    return patterns[algorithm].kinds & BIT(plan->kind);
+}
+
+choir__pattern *choir__pattern_of(const choir__plan *plan)
+{
+    choir__algorithm algorithm =
+        patterns[plan->algorithm].pattern ? plan->algorithm : CHOIR__EXCHANGE;
+    return choir__schedule_does(plan, algorithm) ? patterns[algorithm].pattern : NULL;
+}

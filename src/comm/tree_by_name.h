@@ -1,0 +1,13 @@
+/* The tree reduction by algorithms that do not add in the fixed tree. */
+#ifndef CHOIR_COMM_TREE_BY_NAME_H
+#define CHOIR_COMM_TREE_BY_NAME_H
+
+#include "comm/engine.h"
+
+/* Returns whether the call is a tree reduction for which such an algorithm was named. */
+bool choir__tree_by_name(const choir__call *call);
+
+/* Runs that call, by an all-reduce of the engine. */
+choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *call);
+
+#endif
