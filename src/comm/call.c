@@ -93,21 +93,27 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
     case CHOIR__KIND_COUNT: break;
     case CHOIR__REDUCE:
     case CHOIR__GATHER:
-    case CHOIR__SEND:
         snprintf(rest, room, " of %" PRIu64 " %s%s to rank %d", stamp->count, dtype, op,
             stamp->root);
         break;
+    case CHOIR__SEND:
+        snprintf(rest, room, " of %" PRIu64 " %s%s to rank %d", stamp->count, dtype, op,
+            stamp->peer);
+        break;
     case CHOIR__BROADCAST:
     case CHOIR__SCATTER:
+        snprintf(
+            rest, room, " of %" PRIu64 " %s from rank %d", stamp->count, dtype, stamp->root);
+        break;
     case CHOIR__RECEIVE:
         used = snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
-        if (stamp->root != CHOIR__SOMEBODY)
-            snprintf(rest + used, room - (size_t)used, " from rank %d", stamp->root);
+        if (stamp->peer != CHOIR__SOMEBODY)
+            snprintf(rest + used, room - (size_t)used, " from rank %d", stamp->peer);
         break;
     case CHOIR__TREE_REDUCE:
     case CHOIR__TREE_SCATTER:
         snprintf(rest, room, " of %" PRIu64 " f32 over %d micro-batches (layout %08x)",
-            stamp->count, stamp->root, stamp->layout);
+            stamp->count, stamp->leaves, stamp->layout);
         return text;
     case CHOIR__GATHER_ROWS:
         snprintf(

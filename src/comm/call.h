@@ -15,7 +15,7 @@ typedef enum choir__kind {
     CHOIR__SCATTER,
     CHOIR__REDUCE_SCATTER,
     CHOIR__ALL_TO_ALL, /* equal parts, or uneven ones where the counts are given */
-    CHOIR__SEND,       /* these two: not collective, no seq; peer in root */
+    CHOIR__SEND,       /* these two: not collective, no seq */
     CHOIR__RECEIVE,
     CHOIR__TREE_REDUCE,  /* the gradients' tree over micro-batches */
     CHOIR__SHARE,        /* the making of shared memory */
@@ -43,7 +43,11 @@ typedef struct choir__stamp {
     uint64_t count; /* elements, as the public function counts them */
     uint32_t seq;   /* how many collectives this group has run */
     uint8_t kind, dtype, op, algorithm;
-    int32_t root;    /* who; tree reduction, scatter: leaves; send, receive: the peer */
+    union {             /* which of these it has, `kind` says */
+        int32_t root;   /* broadcast, reduce, gather, scatter: as the group numbers its ranks */
+        int32_t leaves; /* tree reduction, tree scatter: micro-batches of the job */
+        int32_t peer;   /* send, receive: the other rank, or CHOIR__SOMEBODY */
+    };
     uint32_t layout; /* tree reduction: digest of stride and scale; rows: of what all ranks
                         give alike; uneven: 1; a piece of far data: CHOIR__PIECE_MARK above */
 } choir__stamp;
@@ -71,9 +75,9 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
  * from: whom it receives from, or CHOIR__SOMEBODY. */
 static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int from)
 {
-    if (stamp.kind == CHOIR__SEND && stamp.root == rank) {
+    if (stamp.kind == CHOIR__SEND && stamp.peer == rank) {
         stamp.kind = CHOIR__RECEIVE;
-        stamp.root = from;
+        stamp.peer = from;
     }
     return stamp;
 }

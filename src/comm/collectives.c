@@ -79,7 +79,13 @@ static void has_peer(draft *d, int peer)
     if (d->status == CHOIR_OK)
         d->status =
             check_peer(d->group, choir__kind_name((choir__kind)d->call.stamp.kind), peer);
-    d->call.stamp.root = peer;
+    d->call.stamp.peer = peer;
+}
+
+static void has_root(draft *d, int root)
+{
+    has_peer(d, root);
+    d->call.stamp.root = root;
 }
 
 /* Where the data lie; `used` says which of the two this rank needs. */
@@ -117,7 +123,7 @@ choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count
     choir_dtype dtype, int root, choir_work *work)
 {
     draft d = begin(group, CHOIR__BROADCAST, count, dtype, false);
-    has_peer(&d, root);
+    has_root(&d, root);
     lies_at(&d, data, true, data, true);
     return issue(&d, work);
 }
@@ -127,7 +133,7 @@ choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
 {
     draft d = begin(group, CHOIR__REDUCE, count, dtype, false);
     reduces(&d, op);
-    has_peer(&d, root);
+    has_root(&d, root);
     lies_at(&d, data, true, data, true);
     return issue(&d, work);
 }
@@ -145,7 +151,7 @@ choir_status choir_group_gather(choir_group *group, const void *mine, void *all,
     choir_dtype dtype, int root, choir_work *work)
 {
     draft d = begin(group, CHOIR__GATHER, count, dtype, true);
-    has_peer(&d, root);
+    has_root(&d, root);
     lies_at(&d, mine, true, all, is_root(group, root));
     return issue(&d, work);
 }
@@ -162,7 +168,7 @@ choir_status choir_group_scatter(choir_group *group, const void *all, void *mine
     choir_dtype dtype, int root, choir_work *work)
 {
     draft d = begin(group, CHOIR__SCATTER, count, dtype, true);
-    has_peer(&d, root);
+    has_root(&d, root);
     lies_at(&d, all, is_root(group, root), mine, true);
     return issue(&d, work);
 }

@@ -79,7 +79,8 @@ struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
     const char *name; /* the group's, as the flight recorder has it; NULL: not opened yet */
-    bool layer;       /* of a hierarchy: ranks are numbered otherwise than in the group */
+    /* Rank r is rank first + r * (gap + 1) of the group: not 0 in the parts of a hierarchy. */
+    int first, gap;
     double timeout_s;
     int nodes;              /* machines that the ranks are on */
     choir__member *members; /* (world), the engine's own copy; NULL: all on this machine */
@@ -92,6 +93,19 @@ struct choir__engine {
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
     struct choir__staging *staging;   /* comm/far: the host's memory for far data */
 };
+
+/* Returns the number by which the group knows a rank of the engine. All sentences use it, so
+ * that a part of a hierarchy words its failures for the group. */
+static inline int choir__engine_number(const choir__engine *engine, int rank)
+{
+    return engine->first + rank * (engine->gap + 1);
+}
+
+/* Returns the rank that the group numbers so, which is a rank of the engine: for stamp.root. */
+static inline int choir__engine_rank(const choir__engine *engine, int known_as)
+{
+    return (known_as - engine->first) / (engine->gap + 1);
+}
 
 /* Whether the engine itself gives the call to a stream. */
 static inline bool choir__engine_takes(const choir__engine *engine, const choir__call *call)

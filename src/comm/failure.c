@@ -31,11 +31,12 @@ choir_status choir__engine_spread(
 const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160])
 {
     const choir__member *m = engine->members ? &engine->members[rank] : NULL;
+    int number = choir__engine_number(engine, rank);
     if (!m)
-        snprintf(text, 160, "rank %d", rank);
+        snprintf(text, 160, "rank %d", number);
     else if (engine->nodes > 1)
-        snprintf(text, 160, "rank %d (pid %d on %s)", rank, m->pid, m->host);
+        snprintf(text, 160, "rank %d (pid %d on %s)", number, m->pid, m->host);
     else
-        snprintf(text, 160, "rank %d (pid %d)", rank, m->pid);
+        snprintf(text, 160, "rank %d (pid %d)", number, m->pid);
     return text;
 }

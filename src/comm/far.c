@@ -109,7 +109,7 @@ static job describe(choir__engine *engine, const choir__call *call)
     case CHOIR__ALL_TO_ALL: j.in.parts = j.out.parts = j.most_in = j.most_out = world; break;
     case CHOIR__TREE_REDUCE:
         j.one = true;
-        j.in.parts = tree_parts(engine, s->root, &j.most_in);
+        j.in.parts = tree_parts(engine, s->leaves, &j.most_in);
         j.in.stride = call->node_stride;
         break;
     default: j.one = true; break; /* all_reduce */

@@ -11,7 +11,6 @@
  * called, and whatever would be rounded twice, goes to the engine of all ranks. */
 #include "comm/hierarchy.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,51 +40,15 @@ bool choir__hierarchy_fits(const choir__meeting *m)
 
 /* --- failures --- */
 
-/* What the group calls a rank of a part. */
-static int number_of(const hierarchy *h, const choir__engine *part, int rank)
-{
-    int each = h->local->world;
-    if (part == h->local)
-        return h->base.rank / each * each + rank;
-    return part == h->across ? rank * each + h->base.rank % each : rank;
-}
-
-/* The sentence of a part with its "rank 1" and "ranks 1, 2" as the group numbers them. */
-static void renumber(
-    const hierarchy *h, const choir__engine *part, const char *from, char *to, size_t room)
-{
-    size_t used = 0;
-    while (*from && used + 1 < room) {
-        bool several = strncmp(from, "ranks ", 6) == 0;
-        size_t skip = several ? 6 : strncmp(from, "rank ", 5) == 0 ? 5 : 0;
-        bool minus = from[skip] == '-'; /* of a root on an earlier node: see enter */
-        if (!skip || !isdigit((unsigned char)from[skip + minus])) {
-            to[used++] = *from++;
-            continue;
-        }
-        do {
-            char *end;
-            int n = number_of(h, part, (int)strtol(from + skip, &end, 10));
-            used += (size_t)snprintf(to + used, room - used, "%.*s%d", (int)skip, from, n);
-            from = end;
-            skip = 2;
-        } while (used < room && several && strncmp(from, ", ", 2) == 0 &&
-                 isdigit((unsigned char)from[2]));
-    }
-    to[used < room ? used : room - 1] = '\0';
-}
-
 /* A part's failure is the group's. The whole has one sentence for all ranks, that of who came
  * first; the other parts then only have to wake those who wait in them. */
 static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status)
 {
     choir__engine *parts[] = {h->whole, h->local, h->across};
-    char sentence[sizeof h->base.message];
     if (status == CHOIR_OK)
         return CHOIR_OK;
-    renumber(h, part, part->message, sentence, sizeof sentence);
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
-        choir__engine_spread(parts[i], status, "%s", i ? h->whole->message : sentence);
+        choir__engine_spread(parts[i], status, "%s", (i ? h->whole : part)->message);
     return choir__engine_fail(&h->base, h->whole->failed, "%s", h->whole->message);
 }
 
@@ -137,7 +100,7 @@ static choir_status finish_sum(hierarchy *h, const choir__call *call, double sca
     part.stamp.op = CHOIR_SUM;
     for (int l = 0; l < h->local->world; l++) {
         part_of(h, call, arith->size, l, &lo, &hi);
-        part.stamp.root = l;
+        part.stamp.root = choir__engine_number(h->local, l);
         part.stamp.count = (uint64_t)(hi - lo);
         part.in = part.out = (char *)call->out + (size_t)lo * arith->size;
         if (hi > lo && run_on(h, h->local, part) != CHOIR_OK)
@@ -162,7 +125,7 @@ static choir_status all_reduce(hierarchy *h, const choir__call *call)
 static choir_status tree_reduce(hierarchy *h, const choir__call *call)
 {
     choir__call node = *call;
-    node.stamp.root = call->stamp.root / h->base.nodes;
+    node.stamp.leaves = call->stamp.leaves / h->base.nodes;
     node.stamp.algorithm = CHOIR__AUTO;
     node.scale = 1;
     if (run_on(h, h->local, node) != CHOIR_OK)
@@ -173,11 +136,11 @@ static choir_status tree_reduce(hierarchy *h, const choir__call *call)
 /* Whether what a node sums is a node of the tree, and adding it keeps every bit. */
 static bool in_layers(const hierarchy *h, const choir__stamp *s)
 {
-    int leaves = s->root / h->base.nodes; /* of a node, in a tree reduction */
+    int leaves = s->leaves / h->base.nodes; /* of a node, in a tree reduction */
     if (s->algorithm != CHOIR__AUTO && s->algorithm != CHOIR__HIERARCHICAL)
         return false;
     if (s->kind == CHOIR__TREE_REDUCE)
-        return s->root % h->base.world == 0 && (leaves & (leaves - 1)) == 0;
+        return s->leaves % h->base.world == 0 && (leaves & (leaves - 1)) == 0;
     return s->kind == CHOIR__ALL_REDUCE && s->dtype != CHOIR_BF16 && s->dtype != CHOIR_F16 &&
            !(s->dtype == CHOIR_U8 && s->op == CHOIR_MEAN);
 }
@@ -188,10 +151,6 @@ static choir_status enter(hierarchy *h, const choir__call *call)
 {
     choir__shm *local = (choir__shm *)h->local;
     choir__stamp stamp = call->stamp;
-    bool rooted = stamp.kind == CHOIR__BROADCAST || stamp.kind == CHOIR__REDUCE ||
-                  stamp.kind == CHOIR__GATHER || stamp.kind == CHOIR__SCATTER;
-    if (rooted) /* as the part numbers ranks, so that the group's number comes out in words */
-        stamp.root -= number_of(h, h->local, 0);
     stamp.seq = ++local->base.seq;
     local->base.name = h->base.name;
     local->stepped++;
@@ -315,7 +274,9 @@ choir_status choir__hierarchy_open(
     if (status == CHOIR_OK)
         status = open_across(h, each);
     if (status == CHOIR_OK) {
-        h->local->layer = h->across->layer = true;
+        h->local->first = m->rank / each * each;
+        h->across->first = m->rank % each;
+        h->across->gap = each - 1;
         *engine = &h->base;
     } else
         close_all(&h->base);

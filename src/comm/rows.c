@@ -78,7 +78,7 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
                             .kind = CHOIR__TREE_SCATTER,
                             .dtype = CHOIR_F32,
                             .op = CHOIR_SUM,
-                            .root = (int32_t)a->total,
+                            .leaves = (int32_t)a->total,
                             .layout = (uint32_t)h}};
     return issue(group, &call, a, sizeof *a);
 }

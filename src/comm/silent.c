@@ -37,7 +37,7 @@ static const char *who(const choir__engine *e, const int *pids, int rank, char t
 {
     if (e->members || !pids)
         return choir__engine_peer(e, rank, text);
-    snprintf(text, 160, "rank %d (pid %d)", rank, pids[rank]);
+    snprintf(text, 160, "rank %d (pid %d)", choir__engine_number(e, rank), pids[rank]);
     return text;
 }
 
@@ -52,14 +52,14 @@ const char *choir__engine_silent(const choir__engine *e, const int *ranks, int c
         add(text, "%s %s%s%s", who(e, pids, ranks[0], name), *state ? "is " : "", state,
             *state ? " and " : "");
     for (int i = 0; i < count && count > 1; i++)
-        add(text, "%s%d", i ? ", " : "ranks ", ranks[i]);
+        add(text, "%s%d", i ? ", " : "ranks ", choir__engine_number(e, ranks[i]));
     add(text, "%sdid not %s %s within %g s", count > 1 ? " " : "",
         came ? "go on with" : "come to", choir__call_text(call, what), e->timeout_s);
     for (int i = 0; i < count && i < DETAILED; i++) {
         pid = pid_here(e, pids, ranks[i]);
         *seen = '\0';
         if (pid && e->name)
-            choir__log_last_seen(pid, e->name, e->layer ? -1 : ranks[i], seen);
+            choir__log_last_seen(pid, e->name, choir__engine_number(e, ranks[i]), seen);
         state = pid && count > 1 ? choir__state_text(choir__process_state(pid)) : "";
         if (!*seen && !*state)
             continue;

@@ -26,7 +26,7 @@ static choir_status fold(choir__engine *engine, const choir__call *call)
     choir__node nodes[CHOIR__MAX_NODES];
     const char *from[CHOIR__MAX_NODES];
     char *to[] = {call->out};
-    choir__tree_run(call->stamp.root, engine->rank, engine->world, &lo, &hi);
+    choir__tree_run(call->stamp.leaves, engine->rank, engine->world, &lo, &hi);
     choir__reduction r = {.arith = choir__arith_find(CHOIR_F32, CHOIR_SUM),
         .nodes = nodes,
         .from = from,
@@ -54,7 +54,7 @@ choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *c
 {
     choir__call sum = {.stamp = call->stamp, .in = call->out, .out = call->out};
     sum.stamp.kind = CHOIR__ALL_REDUCE;
-    sum.stamp.root = 0; /* layout still tells scale and stride apart */
+    sum.stamp.leaves = 0; /* layout still tells scale and stride apart */
     choir_status status = fold(engine, call);
     if (status == CHOIR_OK)
         status = engine->ops->run(engine, &sum);

@@ -21,7 +21,7 @@ choir_status choir__group_tree_reduce(choir_group *group, const choir__tree_redu
                                   .dtype = CHOIR_F32,
                                   .op = CHOIR_SUM,
                                   .algorithm = (uint8_t)args->algorithm,
-                                  .root = (int32_t)args->leaves,
+                                  .leaves = (int32_t)args->leaves,
                                   .layout = digest(args)},
         .in = args->nodes,
         .out = args->nodes,

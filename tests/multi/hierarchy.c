@@ -73,7 +73,7 @@ static int trees(choir__engine *e, int64_t leaves, int64_t count)
                             .seq = ++e->seq,
                             .kind = CHOIR__TREE_REDUCE,
                             .dtype = CHOIR_F32,
-                            .root = (int32_t)leaves},
+                            .leaves = (int32_t)leaves},
         .in = x,
         .out = x,
         .node_stride = ROOM * sizeof *x,

@@ -60,7 +60,7 @@ static void send_ahead(choir__engine *e, stage *s)
     (void)s;
     static char data[COUNT][ROOM];
     choir__request requests[COUNT];
-    choir__stamp stamp = {.kind = CHOIR__SEND, .dtype = CHOIR_F32, .root = 1};
+    choir__stamp stamp = {.kind = CHOIR__SEND, .dtype = CHOIR_F32, .peer = 1};
     for (int i = 0; i < COUNT; i++) {
         size_t bytes = (size_t)(i * 7919 % ROOM) + 1;
         stamp.count = bytes;
@@ -183,7 +183,7 @@ static void send_less_than_wanted(choir__engine *e, stage *s)
     float x[4] = {0};
     choir__request request;
     choir__stamp stamp = {
-        .count = e->rank ? 4 : 3, .kind = CHOIR__SEND, .dtype = CHOIR_F32, .root = 1};
+        .count = e->rank ? 4 : 3, .kind = CHOIR__SEND, .dtype = CHOIR_F32, .peer = 1};
     if (e->rank == 0)
         e->ops->send(e, 1, x, 3 * sizeof *x, &stamp, &request);
     else
@@ -211,7 +211,7 @@ static void wait_for_different_roots(choir__engine *e, stage *s)
     choir__call call = {.in = &x, .out = &x};
     call.stamp =
         (choir__stamp){.count = 1, .seq = e->seq, .kind = CHOIR__BROADCAST, .dtype = CHOIR_F32};
-    call.stamp.root = 1 - e->rank;
+    call.stamp.peer = 1 - e->rank;
     e->ops->run(e, &call);
 }
 

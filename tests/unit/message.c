@@ -158,7 +158,7 @@ static int trees(choir__engine *engine, void *arg)
                                         .seq = ++seq,
                                         .kind = CHOIR__TREE_REDUCE,
                                         .algorithm = (uint8_t)algorithms[a],
-                                        .root = (int32_t)leaves[l]},
+                                        .leaves = (int32_t)leaves[l]},
                     .in = data,
                     .out = data,
                     .node_stride = (size_t)stride * sizeof *data,
@@ -205,7 +205,7 @@ static int messages(choir__engine *engine, void *arg)
                 calls[count++] = (choir__call){.stamp = {.count = (uint64_t)n,
                                                    .kind = way ? CHOIR__RECEIVE : CHOIR__SEND,
                                                    .dtype = CHOIR_I32,
-                                                   .root = r},
+                                                   .peer = r},
                     .in = place,
                     .out = place};
             }
@@ -215,7 +215,7 @@ static int messages(choir__engine *engine, void *arg)
             for (uint64_t i = 0; i < calls[c].stamp.count; i++)
                 bad |=
                     ((int32_t *)calls[c].out)[i] !=
-                    value(CHOIR_I32, calls[c].stamp.root, c / 2 % EACH * ROOM + (int64_t)i).i32;
+                    value(CHOIR_I32, calls[c].stamp.peer, c / 2 % EACH * ROOM + (int64_t)i).i32;
     free(calls);
     free(data);
     return bad;

@@ -197,7 +197,7 @@ static void side_by_side(void)
     choir__stamp stamps[3];
     for (int i = 0; i < 3; i++) {
         stamps[i] =
-            (choir__stamp){.kind = CHOIR__SEND, .dtype = CHOIR_F32, .count = 10 + i, .root = 1};
+            (choir__stamp){.kind = CHOIR__SEND, .dtype = CHOIR_F32, .count = 10 + i, .peer = 1};
     }
     for (int i = 0; i < 3; i++)
         choir__log_begin(log, &stamps[i]);

@@ -11,7 +11,7 @@ static choir__stamp stamp_of(const choir__engine *engine, const choir__call *cal
     choir__stamp stamp = call->stamp;
     if (stamp.kind == CHOIR__RECEIVE) {
         stamp.kind = CHOIR__SEND;
-        stamp.root = engine->rank;
+        stamp.peer = engine->rank;
     }
     stamp.op = 0;
     stamp.algorithm = CHOIR__AUTO;
@@ -23,7 +23,7 @@ static choir_status post(choir__engine *engine, const choir__call *call,
     const choir__stamp *stamp, choir__request *request)
 {
     size_t bytes = (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
-    int peer = call->stamp.root;
+    int peer = call->stamp.peer;
     memset(request, 0, sizeof *request);
     if (call->stamp.kind == CHOIR__SEND)
         return engine->ops->send(engine, peer, call->in, bytes, stamp, request);

@@ -99,7 +99,8 @@ void choir__lane_widen(const choir__run *run, choir__lane *lane)
 void choir__lane_narrow(const choir__run *run, choir__lane *lane)
 {
     const choir__stamp *stamp = &run->call->stamp;
-    if (stamp->kind == CHOIR__REDUCE && stamp->root != run->engine->rank)
+    if (stamp->kind == CHOIR__REDUCE &&
+        stamp->root != choir__engine_number(run->engine, run->engine->rank))
         return; /* nothing came of it here */
     run->wide->narrow(
         (char *)run->call->out + (size_t)lane->first * run->wide->size, lane->out, lane->count);

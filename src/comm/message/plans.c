@@ -50,8 +50,8 @@ static char *grow(choir__engine *engine, size_t bytes, char **at, size_t *has)
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         choir__engine_spread(engine, CHOIR_ERR_MEMORY,
-            "rank %d cannot have the %zu bytes that messages need on their way", engine->rank,
-            bytes);
+            "rank %d cannot have the %zu bytes that messages need on their way",
+            choir__engine_number(engine, engine->rank), bytes);
         return NULL;
     }
     forget(*at, *has);

@@ -204,13 +204,15 @@ static choir__plan plan_of(const choir__run *run)
     const choir__stamp *stamp = &call->stamp;
     const choir__kind kind = (choir__kind)stamp->kind;
     bool tree = kind == CHOIR__TREE_REDUCE;
+    bool rooted = kind == CHOIR__BROADCAST || kind == CHOIR__REDUCE || kind == CHOIR__GATHER ||
+                  kind == CHOIR__SCATTER;
     choir__plan plan = {.kind = choir__carried_as(kind),
         .algorithm = (choir__algorithm)stamp->algorithm,
         .rank = engine->rank,
         .world = engine->world,
-        .root = tree || choir__carried_as(kind) != kind ? 0 : stamp->root,
+        .root = rooted ? choir__engine_rank(engine, stamp->root) : 0,
         .count = (int64_t)stamp->count,
-        .leaves = tree ? stamp->root : 0,
+        .leaves = tree ? stamp->leaves : 0,
         .node_stride = (int64_t)(call->node_stride / sizeof(float)),
         .align = (int)(64 / run->size),
         .in_place = run->in_place,

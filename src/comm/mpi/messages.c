@@ -226,8 +226,8 @@ choir_status choir__mpi_batch(choir__engine *engine, const choir__call *calls, i
         size_t bytes = (size_t)c->stamp.count * choir_dtype_size((choir_dtype)c->stamp.dtype);
         choir__request *r = &requests[started++];
         status = c->stamp.kind == CHOIR__SEND
-                     ? choir__mpi_send(engine, c->stamp.root, c->in, bytes, &c->stamp, r)
-                     : choir__mpi_receive(engine, c->stamp.root, c->out, bytes, &c->stamp, r);
+                     ? choir__mpi_send(engine, c->stamp.peer, c->in, bytes, &c->stamp, r)
+                     : choir__mpi_receive(engine, c->stamp.peer, c->out, bytes, &c->stamp, r);
     }
     if (choir__mpi_wait_all(engine, requests, started) != CHOIR_OK)
         status = engine->failed;

@@ -34,7 +34,7 @@ static void job_init(job *j, choir__mpi *m, const choir__call *call)
         .size = choir_dtype_size((choir_dtype)call->stamp.dtype),
         .stride = call->node_stride,
         .most = 1,
-        .leaves = tree ? call->stamp.root : m->base.world,
+        .leaves = tree ? call->stamp.leaves : m->base.world,
         .count = (int64_t)call->stamp.count};
     for (int r = 0; r < m->base.world; r++) {
         int n = nodes_of(j, m, r, nodes);

@@ -145,7 +145,6 @@ static choir_status open_watch(choir__nccl *n)
     free(ranks);
     if (status != CHOIR_OK)
         return status;
-    n->watch->layer = true;
     if (!n->watch->ops->look)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "backend nccl: ranks cannot look after each other over backend %s: name no backend "
@@ -185,7 +184,6 @@ static choir_status open_over(choir__engine *host, const char *device, choir__en
     }
     choir_status status = compare(n, device);
     if (status == CHOIR_OK) {
-        host->layer = true;
         n->base.stream = choir__device_stream(n->device);
         status = n->base.stream ? CHOIR_OK : CHOIR_ERR_DEVICE;
     }
@@ -286,9 +284,9 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
         ncclGroupStart();
         for (int i = 0; i < count; i++)
             if (calls[i].stamp.kind == CHOIR__SEND)
-                choir__nccl_send(n, calls[i].in, bytes_of(&calls[i]), calls[i].stamp.root);
+                choir__nccl_send(n, calls[i].in, bytes_of(&calls[i]), calls[i].stamp.peer);
             else
-                choir__nccl_receive(n, calls[i].out, bytes_of(&calls[i]), calls[i].stamp.root);
+                choir__nccl_receive(n, calls[i].out, bytes_of(&calls[i]), calls[i].stamp.peer);
         status = choir__nccl_end(n);
     }
     if (status == CHOIR_OK)

@@ -29,14 +29,14 @@ static bool find_sources(const choir__nccl *n, const choir__call *call, sources 
     bool tree =
         call->stamp.kind == CHOIR__TREE_REDUCE || call->stamp.kind == CHOIR__TREE_SCATTER;
     s->count = 0;
-    if (world >= CHOIR__NCCL_SOURCES || (tree && call->stamp.root >> CHOIR__NCCL_DEPTH))
+    if (world >= CHOIR__NCCL_SOURCES || (tree && call->stamp.leaves >> CHOIR__NCCL_DEPTH))
         return false;
     for (int r = 0; r < world; r++) {
         int64_t lo, hi;
         int found = 1;
         nodes[0] = (choir__node){r, 1};
         if (call->stamp.kind == CHOIR__TREE_REDUCE) {
-            choir__tree_run(call->stamp.root, r, world, &lo, &hi);
+            choir__tree_run(call->stamp.leaves, r, world, &lo, &hi);
             found = choir__tree_nodes(lo, hi, nodes);
         } else if (call->stamp.kind == CHOIR__TREE_SCATTER) {
             found = choir__scatter_nodes(call->rows, r, world, nodes);

@@ -17,7 +17,8 @@ static choir_status mismatch(
     if (theirs->seq != zero->seq)
         snprintf(numbers, sizeof numbers, " (calls number %u and %u)", theirs->seq, zero->seq);
     return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
-        "rank %d called %s while rank 0 called %s%s", rank, choir__stamp_text(theirs, there),
+        "rank %d called %s while rank %d called %s%s", choir__engine_number(&shm->base, rank),
+        choir__stamp_text(theirs, there), choir__engine_number(&shm->base, 0),
         choir__stamp_text(zero, here), numbers);
 }
 

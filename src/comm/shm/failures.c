@@ -110,7 +110,8 @@ static choir_status compare_earlier(choir__shm *shm, int rank, const choir__stam
     if (mine->seq != theirs->seq || memcmp(mine, theirs, sizeof *mine) == 0)
         return CHOIR_OK;
     return choir__shm_fail(shm, CHOIR_ERR_MISMATCH, "rank %d called %s while rank %d called %s",
-        rank, choir__call_text(theirs, there), shm->base.rank, choir__call_text(mine, here));
+        choir__engine_number(&shm->base, rank), choir__call_text(theirs, there),
+        choir__engine_number(&shm->base, shm->base.rank), choir__call_text(mine, here));
 }
 
 /* Ranks that wait for one another in different ways, by steps and by messages or by messages of
@@ -128,10 +129,10 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
     if (steps == stepping && (steps || memcmp(&last, &shm->call, sizeof last) == 0))
         return CHOIR_OK; /* two that step compare their calls by themselves */
     return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
-        "rank %d called %s (algorithm %s) while rank %d called %s (algorithm %s)", rank,
-        choir__stamp_text(&last, there),
-        choir__algorithm_name((choir__algorithm)last.algorithm), shm->base.rank,
-        choir__stamp_text(&shm->call, here),
+        "rank %d called %s (algorithm %s) while rank %d called %s (algorithm %s)",
+        choir__engine_number(&shm->base, rank), choir__stamp_text(&last, there),
+        choir__algorithm_name((choir__algorithm)last.algorithm),
+        choir__engine_number(&shm->base, shm->base.rank), choir__stamp_text(&shm->call, here),
         choir__algorithm_name((choir__algorithm)shm->call.algorithm));
 }
 
@@ -152,7 +153,8 @@ choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, 
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
         choir__shm_left(shm, gone) ? "rank %d (pid %d) has left the group, and %s needs it"
                                    : "rank %d (pid %d) died during %s",
-        gone, shm->pids[gone], choir__call_text(during, call));
+        choir__engine_number(&shm->base, gone), shm->pids[gone],
+        choir__call_text(during, call));
 }
 
 double choir__shm_slept(double seconds)
@@ -183,14 +185,14 @@ choir_status choir__shm_lost(choir__shm *shm, int rank)
     choir__call_text(&shm->call, during);
     if (choir__shm_left(shm, rank))
         return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-            "rank %d (pid %d) has left the group, and %s needs it", rank, shm->pids[rank],
-            during);
+            "rank %d (pid %d) has left the group, and %s needs it",
+            choir__engine_number(&shm->base, rank), shm->pids[rank], during);
     if (last_call(shm, rank, &last) && last.seq == shm->call.seq)
         snprintf(before, sizeof before, "it had come to that");
     else if (last.seq)
         snprintf(before, sizeof before, "its last call was %s", choir__call_text(&last, what));
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s; %s",
-        rank, shm->pids[rank], during, before);
+        choir__engine_number(&shm->base, rank), shm->pids[rank], during, before);
 }
 
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count)

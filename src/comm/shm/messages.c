@@ -229,8 +229,9 @@ static choir_status allocate(choir__shm *shm, int to)
     while (error == EINTR);
     if (error)
         return choir__shm_fail(shm, CHOIR_ERR_MEMORY,
-            "rank %d cannot have %zu bytes for messages to rank %d: %s", shm->base.rank,
-            m->ring, to, strerror(error));
+            "rank %d cannot have %zu bytes for messages to rank %d: %s",
+            choir__engine_number(&shm->base, shm->base.rank), m->ring,
+            choir__engine_number(&shm->base, to), strerror(error));
     m->peers[to].allocated = true;
     return CHOIR_OK;
 }
@@ -288,11 +289,12 @@ static choir_status mismatch(choir__shm *shm, int from, const parcel *p, const e
             numbers, sizeof numbers, " (calls number %u and %u)", e->stamp.seq, p->stamp->seq);
     if (memcmp(&e->stamp, p->stamp, sizeof e->stamp) == 0)
         return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
-            "%s: rank %d sends %zu bytes where rank %d expects %zu", here, from,
-            (size_t)e->bytes, shm->base.rank, p->bytes);
+            "%s: rank %d sends %zu bytes where rank %d expects %zu", here,
+            choir__engine_number(&shm->base, from), (size_t)e->bytes,
+            choir__engine_number(&shm->base, shm->base.rank), p->bytes);
     return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
-        "rank %d called %s while rank %d called %s%s", from, there, shm->base.rank, here,
-        numbers);
+        "rank %d called %s while rank %d called %s%s", choir__engine_number(&shm->base, from),
+        there, choir__engine_number(&shm->base, shm->base.rank), here, numbers);
 }
 
 /* Takes what has come. */

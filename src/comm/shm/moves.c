@@ -22,12 +22,13 @@ typedef struct move {
 static bool sends(const move *m, int rank)
 {
     bool one = m->kind == CHOIR__BROADCAST || m->kind == CHOIR__SCATTER;
-    return !one || rank == m->call->stamp.root;
+    return !one || rank == choir__engine_rank(&m->shm->base, m->call->stamp.root);
 }
 
 static bool receives(const move *m, int rank)
 {
-    return m->kind != CHOIR__GATHER || rank == m->call->stamp.root;
+    return m->kind != CHOIR__GATHER ||
+           rank == choir__engine_rank(&m->shm->base, m->call->stamp.root);
 }
 
 /* --- a pair's part: from sender s to receiver d --- */
@@ -91,7 +92,9 @@ static choir_status compare_counts(const move *m)
                 return choir__shm_fail(m->shm, CHOIR_ERR_MISMATCH,
                     "all_to_all: rank %d has %" PRId64
                     " %s for rank %d, which expects %" PRId64,
-                    s, given, choir_dtype_name((choir_dtype)m->call->stamp.dtype), d, wanted);
+                    choir__engine_number(&m->shm->base, s), given,
+                    choir_dtype_name((choir_dtype)m->call->stamp.dtype),
+                    choir__engine_number(&m->shm->base, d), wanted);
         }
     return CHOIR_OK;
 }
@@ -206,7 +209,9 @@ static bool anyone_in_place(const move *m)
 static choir_status freed(const move *m, int rank)
 {
     return choir__shm_fail(m->shm, CHOIR_ERR_STATE,
-        "rank %d uses shared memory that rank %d has freed", rank, m->rank);
+        "rank %d uses shared memory that rank %d has freed",
+        choir__engine_number(&m->shm->base, rank),
+        choir__engine_number(&m->shm->base, m->rank));
 }
 
 /* Where all ranks share one result, a part may be in its place already. */

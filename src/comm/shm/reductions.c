@@ -41,7 +41,8 @@ static void job_init(job *j, choir__shm *shm, const choir__call *call)
     j->kind = (choir__kind)stamp->kind;
     j->rank = shm->base.rank;
     j->world = shm->base.world;
-    j->wants = j->kind != CHOIR__REDUCE || j->rank == stamp->root;
+    j->wants =
+        j->kind != CHOIR__REDUCE || j->rank == choir__engine_rank(&j->shm->base, stamp->root);
     j->each = (int64_t)stamp->count;
     j->count = j->kind == CHOIR__REDUCE_SCATTER ? j->each * j->world : j->each;
     for (int r = 0; r < j->world; r++)
@@ -193,7 +194,9 @@ static bool reachable(choir__shm *shm, size_t bytes, const char *from[])
         from[r] = choir__shm_at(shm, choir__shm_details(shm, r)->in, bytes);
         if (!from[r])
             choir__shm_fail(shm, CHOIR_ERR_STATE,
-                "rank %d uses shared memory that rank %d has freed", r, shm->base.rank);
+                "rank %d uses shared memory that rank %d has freed",
+                choir__engine_number(&shm->base, r),
+                choir__engine_number(&shm->base, shm->base.rank));
     }
     return true;
 }
@@ -235,7 +238,7 @@ static choir_status directly(job *j)
     switch (j->kind) {
     case CHOIR__ALL_REDUCE: return into_all(j->shm, &j->reduction, j->owners, j->to, j->count);
     case CHOIR__REDUCE:
-        j->reduction.to = &j->to[j->call->stamp.root];
+        j->reduction.to = &j->to[choir__engine_rank(&j->shm->base, j->call->stamp.root)];
         choir__reduce_slice(j->count, j->size, j->rank, j->world, &lo, &hi);
         return direct(j->shm, &j->reduction, lo, hi);
     default:
@@ -294,7 +297,7 @@ static int add_nodes(
 {
     int64_t lo, hi;
     choir__node nodes[CHOIR__MAX_NODES];
-    choir__tree_run(call->stamp.root, rank, shm->base.world, &lo, &hi);
+    choir__tree_run(call->stamp.leaves, rank, shm->base.world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, nodes);
     choir__shm_add_sources(shm, rank, nodes, n, at, call->node_stride, count);
     return n;
@@ -327,7 +330,8 @@ choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call)
             choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
                 "tree_reduce: %d nodes of %llu f32, %zu bytes apart, do not fit rank %d's "
                 "shared memory",
-                n, (unsigned long long)call->stamp.count, call->node_stride, r);
+                n, (unsigned long long)call->stamp.count, call->node_stride,
+                choir__engine_number(&shm->base, r));
         count += n;
     }
     if (shm->base.failed != CHOIR_OK)

@@ -18,9 +18,12 @@ static choir_status unfit(choir__shm *shm, const choir__call *call, int rank)
     const choir__shm_place place = choir__shm_details(shm, rank)->in;
     if (!choir__shm_at(shm, place, 0))
         return choir__shm_fail(shm, CHOIR_ERR_STATE,
-            "rank %d uses shared memory that rank %d has freed", rank, shm->base.rank);
+            "rank %d uses shared memory that rank %d has freed",
+            choir__engine_number(&shm->base, rank),
+            choir__engine_number(&shm->base, shm->base.rank));
     return choir__shm_fail(shm, CHOIR_ERR_ARGUMENT,
-        "%s: what rank %d gives does not fit its shared memory", name, rank);
+        "%s: what rank %d gives does not fit its shared memory", name,
+        choir__engine_number(&shm->base, rank));
 }
 
 /* --- tree_scatter --- */

@@ -77,7 +77,8 @@ static choir_status anyone_failed(choir__shm *shm, const choir__offer *offers)
     for (int r = 0; r < shm->base.world; r++)
         if (offers[r].status) {
             snprintf(shm->base.message, sizeof shm->base.message,
-                "rank %d has no memory to share: %.199s", r, offers[r].text);
+                "rank %d has no memory to share: %.199s", choir__engine_number(&shm->base, r),
+                offers[r].text);
             return (choir_status)offers[r].status;
         }
     return CHOIR_OK;

@@ -30,8 +30,9 @@ static void disagree(
     choir__stamp_text(&called, here);
     choir__stamp_text(theirs, there);
     snprintf(g->found_text, sizeof g->found_text, "rank %d called %s while rank %d called %s%s",
-        first ? peer : g->base.rank, first ? there : here, first ? g->base.rank : peer,
-        first ? here : there, numbers);
+        choir__engine_number(&g->base, first ? peer : g->base.rank), first ? there : here,
+        choir__engine_number(&g->base, first ? g->base.rank : peer), first ? here : there,
+        numbers);
     g->found = CHOIR_ERR_MISMATCH;
     choir__ucx_wake(g);
 }
@@ -49,7 +50,8 @@ static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t byt
         snprintf(g->found_text, sizeof g->found_text,
             "rank %d sent %zu bytes to rank %d, which wants %zu, in %s: do they run the same "
             "program?",
-            op->peer, bytes, g->base.rank, op->bytes,
+            choir__engine_number(&g->base, op->peer), bytes,
+            choir__engine_number(&g->base, g->base.rank), op->bytes,
             choir__call_text(&op->header.stamp, call));
         g->found = CHOIR_ERR_MISMATCH;
         choir__ucx_wake(g);

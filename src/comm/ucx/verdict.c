@@ -312,12 +312,13 @@ static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer 
             choir__stamp theirs =
                 choir__stamp_of(answers[other]->stamp, other, CHOIR__SOMEBODY);
             return choir__ucx_fail(g, CHOIR_ERR_MISMATCH,
-                "rank %d called %s while rank %d called %s", r, choir__call_text(&mine, there),
-                other, choir__call_text(&theirs, here));
+                "rank %d called %s while rank %d called %s", choir__engine_number(&g->base, r),
+                choir__call_text(&mine, there), choir__engine_number(&g->base, other),
+                choir__call_text(&theirs, here));
         }
         if (used + 16 < sizeof who)
-            used +=
-                (size_t)snprintf(who + used, sizeof who - used, first < 0 ? "%d" : ", %d", r);
+            used += (size_t)snprintf(who + used, sizeof who - used, first < 0 ? "%d" : ", %d",
+                choir__engine_number(&g->base, r));
         first = first < 0 ? r : first;
     }
     return choir__ucx_fail(g, CHOIR_ERR_TIMEOUT,
