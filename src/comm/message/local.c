@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* In a lane of blocks (reduce_scatter), block b of the segment lies in block b of all. */
-char *choir__lane_at(const choir__run *run, const choir__lane *lane, choir__span span)
+char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, choir__span span)
 {
     int64_t at = span.at;
     char *base = span.buffer == CHOIR__SCRATCH ? lane->scratch
@@ -18,7 +18,7 @@ char *choir__lane_at(const choir__run *run, const choir__lane *lane, choir__span
 
 /* rescale: the move behind this one does that to the same place. */
 static void reduce(
-    const choir__run *run, const choir__lane *lane, const choir__move *m, bool rescale)
+    const choir__schedule_run *run, const choir__lane *lane, const choir__move *m, bool rescale)
 {
     choir__executor *x = run->executor;
     const choir__reduce_source *sources = lane->kept->schedule.sources + m->first_source;
@@ -44,7 +44,7 @@ static bool rescales(const choir__move *m, const choir__move *before)
            m->to.buffer == before->to.buffer && m->to.at == before->to.at;
 }
 
-void choir__lane_local(const choir__run *run, choir__lane *lane)
+void choir__lane_local(const choir__schedule_run *run, choir__lane *lane)
 {
     const choir__move *moves = lane->kept->schedule.moves;
     for (int i = lane->local; i < lane->local_end; i++) {
@@ -78,12 +78,12 @@ void choir__lane_local(const choir__run *run, choir__lane *lane)
 /* --- wider copies --- */
 
 /* How many blocks of a segment this rank's data have: one a rank in reduce_scatter. */
-static int blocks(const choir__run *run)
+static int blocks(const choir__schedule_run *run)
 {
     return run->call->stamp.kind == CHOIR__REDUCE_SCATTER ? run->engine->world : 1;
 }
 
-void choir__lane_widen(const choir__run *run, choir__lane *lane)
+void choir__lane_widen(const choir__schedule_run *run, choir__lane *lane)
 {
     const char *data = run->call->in;
     for (int b = 0; b < blocks(run); b++) {
@@ -96,7 +96,7 @@ void choir__lane_widen(const choir__run *run, choir__lane *lane)
     lane->block = 0;
 }
 
-void choir__lane_narrow(const choir__run *run, choir__lane *lane)
+void choir__lane_narrow(const choir__schedule_run *run, choir__lane *lane)
 {
     const choir__stamp *stamp = &run->call->stamp;
     if (stamp->kind == CHOIR__REDUCE &&

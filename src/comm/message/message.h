@@ -63,7 +63,7 @@ typedef struct choir__lane {
 } choir__lane;
 
 /* What all lanes of a call have in common. */
-typedef struct choir__run {
+typedef struct choir__schedule_run {
     choir__engine *engine;
     choir__executor *executor;
     const choir__call *call;
@@ -74,7 +74,7 @@ typedef struct choir__run {
     double scale;
     int64_t divisor;
     char *partial; /* CHOIR__REDUCE_SCRATCH bytes */
-} choir__run;
+} choir__schedule_run;
 
 /* --- plans.c --- */
 
@@ -99,14 +99,14 @@ void choir__executor_free(choir__executor *executor);
 /* --- local.c --- */
 
 /* Where a span lies in the memory of a lane. */
-char *choir__lane_at(const choir__run *run, const choir__lane *lane, choir__span span);
+char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, choir__span span);
 
 /* The moves of the lane's round that are no messages, in order. */
-void choir__lane_local(const choir__run *run, choir__lane *lane);
+void choir__lane_local(const choir__schedule_run *run, choir__lane *lane);
 
 /* Partial results travel as what they are added in (bf16 as f32): such a lane runs on copies of
  * its part of the caller's data, widened before its first round, and rounded after its last. */
-void choir__lane_widen(const choir__run *run, choir__lane *lane);
-void choir__lane_narrow(const choir__run *run, choir__lane *lane);
+void choir__lane_widen(const choir__schedule_run *run, choir__lane *lane);
+void choir__lane_narrow(const choir__schedule_run *run, choir__lane *lane);
 
 #endif

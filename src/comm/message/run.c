@@ -12,8 +12,8 @@ static bool is_message(const choir__move *m)
     return m->kind == CHOIR__MOVE_SEND || m->kind == CHOIR__MOVE_RECEIVE;
 }
 
-static choir_status post_message(
-    const choir__run *run, choir__lane *lane, const choir__move *m, const choir__stamp *stamp)
+static choir_status post_message(const choir__schedule_run *run, choir__lane *lane,
+    const choir__move *m, const choir__stamp *stamp)
 {
     choir__engine *engine = run->engine;
     choir__request *request = &lane->requests[lane->pending++];
@@ -27,7 +27,7 @@ static choir_status post_message(
 }
 
 /* The lane's next round: receives first, so that what comes finds its place. */
-static choir_status post(const choir__run *run, choir__lane *lane)
+static choir_status post(const choir__schedule_run *run, choir__lane *lane)
 {
     const choir__schedule *s = &lane->kept->schedule;
     int end = lane->next;
@@ -49,7 +49,7 @@ static choir_status post(const choir__run *run, choir__lane *lane)
 }
 
 /* Ends the lane's round and begins the next. */
-static choir_status step(const choir__run *run, choir__lane *lane)
+static choir_status step(const choir__schedule_run *run, choir__lane *lane)
 {
     choir__engine *engine = run->engine;
     if (lane->pending) {
@@ -76,7 +76,8 @@ typedef struct cut {
     int64_t block; /* see choir__lane */
 } cut;
 
-static void begin(const choir__run *run, const cut *c, choir__lane *lane, int64_t segment)
+static void begin(
+    const choir__schedule_run *run, const cut *c, choir__lane *lane, int64_t segment)
 {
     const choir__call *call = run->call;
     bool last = segment == c->segments - 1;
@@ -96,7 +97,7 @@ static void begin(const choir__run *run, const cut *c, choir__lane *lane, int64_
     lane->out = call->out ? (char *)call->out + at : NULL;
 }
 
-static choir_status run_lanes(const choir__run *run, const cut *c, choir__lane *lanes)
+static choir_status run_lanes(const choir__schedule_run *run, const cut *c, choir__lane *lanes)
 {
     int rounds =
         c->kept->rounds > c->kept_rest->rounds ? c->kept->rounds : c->kept_rest->rounds;
@@ -120,7 +121,7 @@ static choir_status run_lanes(const choir__run *run, const cut *c, choir__lane *
     return CHOIR_OK;
 }
 
-static choir_status run_one(const choir__run *run, const cut *c, choir__lane *lane)
+static choir_status run_one(const choir__schedule_run *run, const cut *c, choir__lane *lane)
 {
     begin(run, c, lane, 0);
     while (lane->busy) {
@@ -155,7 +156,7 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
 
 /* How many elements a segment has: so that its messages are of CHOIR__SEGMENT_MESSAGE bytes.
  * Out of what all ranks share, since all must cut alike. */
-static int64_t segment_count(const choir__run *run, const choir__plan *plan)
+static int64_t segment_count(const choir__schedule_run *run, const choir__plan *plan)
 {
     if (plan->algorithm == CHOIR__DOUBLE_TREE)
         return plan->count; /* it sends in pieces by itself */
@@ -180,7 +181,7 @@ static int64_t segment_count(const choir__run *run, const choir__plan *plan)
     return (each + plan->align - 1) / plan->align * plan->align;
 }
 
-static choir_status cut_up(const choir__run *run, choir__plan *plan, cut *c)
+static choir_status cut_up(const choir__schedule_run *run, choir__plan *plan, cut *c)
 {
     const int64_t count = plan->count;
     c->each = segment_count(run, plan);
@@ -197,7 +198,7 @@ static choir_status cut_up(const choir__run *run, choir__plan *plan, cut *c)
     return status;
 }
 
-static choir__plan plan_of(const choir__run *run)
+static choir__plan plan_of(const choir__schedule_run *run)
 {
     const choir__engine *engine = run->engine;
     const choir__call *call = run->call;
@@ -225,7 +226,7 @@ static choir__plan plan_of(const choir__run *run)
 }
 
 /* What is added, and what a sum is multiplied by at the end. */
-static choir_status arithmetic(choir__run *run)
+static choir_status arithmetic(choir__schedule_run *run)
 {
     const choir__stamp *stamp = &run->call->stamp;
     run->size = choir_dtype_size((choir_dtype)stamp->dtype);
@@ -248,7 +249,7 @@ static choir_status arithmetic(choir__run *run)
 }
 
 /* The exchange adds all in one go. Elsewhere partial sums travel: as what they are added in. */
-static void widen(choir__run *run, choir__plan *plan)
+static void widen(choir__schedule_run *run, choir__plan *plan)
 {
     if (!run->arith || !run->arith->wide || plan->algorithm == CHOIR__EXCHANGE ||
         plan->world == 1)
@@ -274,7 +275,7 @@ static size_t room_for(int64_t elements, int64_t times, size_t size)
 /* Hands out memory to as many lanes as there is work for.
  *
  *   | partial sums of one block | scratch of lane 0 | widened in | widened out | lane 1 ... */
-static choir_status settle(choir__run *run, const cut *c, choir__lane *lanes)
+static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *lanes)
 {
     int count = (int)choir__min(CHOIR__LANES, c->segments);
     const choir__kept *k = c->kept, *rest = c->kept_rest;
@@ -309,7 +310,7 @@ static choir_status settle(choir__run *run, const cut *c, choir__lane *lanes)
 static choir_status carry(choir__engine *engine, const choir__call *call)
 {
     choir__lane lanes[CHOIR__LANES];
-    choir__run run = {.engine = engine, .call = call};
+    choir__schedule_run run = {.engine = engine, .call = call};
     cut c;
     run.executor = choir__executor_of(engine);
     if (arithmetic(&run) != CHOIR_OK)
