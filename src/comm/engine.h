@@ -7,7 +7,8 @@
  * a time; only `bytes` is read by others.
  *
  * Failures are kept in `message` and stick: a group that lost a rank stays lost. The first
- * detector words the sentence, and every rank ends up with that sentence. */
+ * detector words the sentence, once, with the numbers by which the group knows its ranks
+ * (choir__engine_number), and every rank ends up with that sentence. */
 #ifndef CHOIR_COMM_ENGINE_H
 #define CHOIR_COMM_ENGINE_H
 
