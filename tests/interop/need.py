@@ -5,6 +5,6 @@ import sys
 
 missing = [name for name in ("numpy", "torch") if importlib.util.find_spec(name) is None]
 if missing:
-    print("skipped: %s has no %s, nor has /usr/bin/python3 (install python3-torch python3-numpy, or name "
+    print("skipped: %s has no %s (install python3-torch python3-numpy, or name "
           "another Python with -DCHOIR_PYTHON=...)" % (sys.executable, " and no ".join(missing)))
     sys.exit(77)
