@@ -57,9 +57,9 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 # --- what --full has alone -----------------------------------------------------------------------
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)
-  choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|nccl|saved|mixed)" "multi[.].*_numa"
-    "softgpu[.](attention_sm_89|cli_output)" "mpi[.]collectives"
-    "cli[.](amp|compare.*|same_bits|mesh|diloco|hogwild|recipes|donut|tensor_parallel)")
+  choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
+    "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
+    "mpi[.](collectives|machines)" "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild)")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
   set_property(TEST ${long} APPEND PROPERTY LABELS long)
 endif()
