@@ -438,6 +438,17 @@ static void cube_backward_wrong(choir_tensor *const *in, int count, choir_tensor
     grad_in[0] = choir_mul(grad_out, choir_square(in[0]));
 }
 
+/* Wrong in one entry of six. */
+static void cube_backward_one_off(choir_tensor *const *in, int count, choir_tensor *out,
+    choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
+{
+    static const double off[6] = {[4] = 1e-4};
+    cube_backward(in, count, out, grad_out, grad_in, arg);
+    choir_tensor *more =
+        choir_from(choir_tensor_scope(grad_out), CHOIR_F64, choir_dims(3, 2), off);
+    grad_in[0] = choir_add(grad_in[0], more);
+}
+
 static choir_tensor *apply_custom(choir_tensor *const *in, int count, void *arg)
 {
     return weigh(choir_custom(arg, in, count, NULL));
@@ -447,12 +458,18 @@ static void custom(void **state)
 {
     static const choir_custom_op right = {"cube", cube, cube_backward};
     static const choir_custom_op wrong = {"wrong cube", cube, cube_backward_wrong};
+    static const choir_custom_op one_off = {"cube but one", cube, cube_backward_one_off};
     (void)state;
     choir_tensor *x = leaf(choir_dims(3, 2), false);
     check(apply_custom, &x, 1, (void *)&right);
     x = leaf(choir_dims(3, 2), false); /* the check can fail */
     assert_int_equal(
         choir_gradcheck(apply_custom, &x, 1, (void *)&wrong, 1e-6), CHOIR_ERR_ARGUMENT);
+    for (uint64_t seed = 0; seed < 20; seed++) { /* and so can a sampled one */
+        x = leaf(choir_dims(3, 2), false);
+        assert_int_equal(
+            check_directions(apply_custom, &x, 1, (void *)&one_off, seed), CHOIR_ERR_ARGUMENT);
+    }
 }
 
 int main(void)
