@@ -12,6 +12,7 @@ struct choir__late {
     int stage;
     choir_tensor *grad, *ids; /* the parameter's, or rows of ids; of the record's result */
     choir__storage *in[CHOIR__MAX_IN], *saved[CHOIR__MAX_SAVED];
+    unsigned lent; /* bit i: operand or saved tensor i has its memory from here for now */
     choir__late *next;
 };
 

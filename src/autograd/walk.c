@@ -9,6 +9,7 @@
 
 #include "autograd/look.h"
 #include "autograd/sink.h"
+#include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
@@ -63,7 +64,7 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
             choir__tensor_release(t);
     }
     for (int i = 0; i < r->count; i++)
-        if (r->in[i] && r->in[i]->cast_of && --r->in[i]->readers == 0)
+        if (r->in[i] && r->in[i]->cast && --r->in[i]->cast->readers == 0)
             choir__tensor_release(r->in[i]);
     release_scratch(r, mark);
     choir__tensor_release(r->out->grad);
@@ -154,7 +155,8 @@ static void unlink_record(choir__record *r)
 {
     choir_scope *s = r->scope;
     choir__segment_drop(r);
-    r->out->let_go = NULL; /* for good */
+    if (r->out->released)
+        r->out->released->segment = NULL; /* for good */
     *(r->previous ? &r->previous->next : &s->tape) = r->next;
     *(r->next ? &r->next->previous : &s->tape_tail) = r->previous;
     r->op = &choir__consumed_op;
@@ -301,11 +303,11 @@ static void lend(choir__late *late, bool back)
             continue;
         if (!back && !t->storage) {
             t->storage = choir__storage_ref(*kept);
-            t->lent = true;
+            late->lent |= 1u << i;
         } else if (back) {
-            if (t->lent)
+            if (late->lent >> i & 1)
                 choir__tensor_release(t);
-            t->lent = false;
+            late->lent &= ~(1u << i);
             choir__storage_unref(*kept);
             *kept = NULL;
         }

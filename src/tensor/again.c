@@ -143,12 +143,18 @@ struct goal {
 
 static bool is_goal(const struct goal *g, const choir__record *r, const choir_tensor *t)
 {
-    return g->t ? t == g->t : t && t->let_go == g->segment && r->reached;
+    return g->t ? t == g->t : t && choir__released_by(t) == g->segment && r->reached;
+}
+
+/* The last record that needs t while others are made again; NULL: none. */
+static const choir__record *until(const choir_tensor *t)
+{
+    return t->released ? t->released->until : NULL;
 }
 
 static bool needed(const struct goal *g, const choir__record *r)
 {
-    bool need = r->out->until || (!r->out->storage && is_goal(g, r, r->out));
+    bool need = until(r->out) || (!r->out->storage && is_goal(g, r, r->out));
     for (int i = 0; i < CHOIR__MAX_SAVED && !need; i++) {
         choir_tensor *along = choir__made_along(r, i);
         need = along && !along->storage && is_goal(g, r, along);
@@ -172,10 +178,10 @@ static choir_tensor *plan(const struct goal *g)
             continue;
         for (int i = 0; i < MOST_OPERANDS; i++) {
             choir_tensor *t = operand(r, i);
-            if (!t || t->storage || t->until)
+            if (!t || t->storage || until(t))
                 continue;
             if (part_of(g, t->producer))
-                t->until = r;
+                choir__released_of(t)->until = r;
             else
                 outside = t;
         }
@@ -187,8 +193,10 @@ static void forget(const struct goal *g)
 {
     for (choir__record *r = g->segment->first; r; r = choir__segment_after(g->segment, r)) {
         r->needed = false;
-        r->out->until = NULL;
-        r->out->passing = false;
+        if (r->out->released) {
+            r->out->released->until = NULL;
+            r->out->released->passing = false;
+        }
     }
 }
 
@@ -196,9 +204,9 @@ static void forget(const struct goal *g)
 static void settle(const struct goal *g, const choir__record *r, choir_tensor *t)
 {
     if (is_goal(g, r, t))
-        t->let_go = NULL;
-    else if (t->until)
-        t->passing = true;
+        choir__released_of(t)->segment = NULL;
+    else if (until(t))
+        t->released->passing = true;
     else
         choir__tensor_release(t);
 }
@@ -220,12 +228,12 @@ static choir_status make_part(const struct goal *g, choir__record *r)
             settle(g, r, r->saved[i]);
     for (int i = 0; i < MOST_OPERANDS; i++) {
         choir_tensor *t = operand(r, i);
-        if (!t || t->until != r)
+        if (!t || until(t) != r)
             continue;
-        t->until = NULL;
-        if (t->passing)
+        t->released->until = NULL;
+        if (t->released->passing)
             choir__tensor_release(t);
-        t->passing = false;
+        t->released->passing = false;
     }
     return CHOIR_OK;
 }
@@ -260,23 +268,23 @@ static choir_status remake(struct goal g, bool backward)
 /* Makes t of its operands, and those before, as far as they are gone. */
 static choir_status make_chain(choir_tensor *t, bool backward)
 {
-    t->waiting = NULL;
+    choir__released_of(t)->waiting = NULL;
     while (t) {
         choir__record *r = t->producer;
         choir_tensor *gone = missing_operand(r);
         choir_status status = CHOIR_OK;
-        if (gone && gone->let_go) {
+        if (gone && choir__released_by(gone)) {
             status = bring(gone, backward);
             if (status == CHOIR_OK && !gone->storage)
                 status = lost(r);
         } else if (gone && gone->producer && choir__can_make(gone->producer)) {
-            gone->waiting = t;
+            choir__released_of(gone)->waiting = t;
             t = gone;
         } else if (gone) {
             status = lost(r);
         } else {
             status = make(r);
-            t = t->waiting;
+            t = t->released->waiting;
         }
         if (status != CHOIR_OK)
             return status;
@@ -289,7 +297,7 @@ static choir_status bring(choir_tensor *t, bool backward)
     choir__record *r = t->producer;
     if (!r || t->storage || !choir__can_make(r))
         return CHOIR_OK;
-    choir__segment *of = t->let_go;
+    choir__segment *of = choir__released_by(t);
     choir_status status = CHOIR_OK;
     if (of && backward)
         status = remake((struct goal){of, r->stage, NULL}, true);
@@ -307,7 +315,7 @@ static choir_status restore(choir_tensor *t)
 
 choir_status choir__bring_back(choir_tensor *t)
 {
-    if (t->storage || !t->let_go)
+    if (t->storage || !choir__released_by(t))
         return CHOIR_OK;
     choir_status status = bring(t, false);
     if (status == CHOIR_OK && !t->storage)
@@ -322,8 +330,8 @@ choir_status choir__restore_read(choir__record *r)
         status = choir__cast_again(r->in[i]);
     for (int i = 0; i < CHOIR__MAX_SAVED && status == CHOIR_OK; i++) {
         choir_tensor *along = choir__made_along(r, i);
-        if (along && !along->storage && along->let_go)
-            status = remake((struct goal){along->let_go, r->stage, NULL}, true);
+        if (along && !along->storage && choir__released_by(along))
+            status = remake((struct goal){choir__released_by(along), r->stage, NULL}, true);
         else if (r->saved[i] && !along)
             status = restore(r->saved[i]);
     }

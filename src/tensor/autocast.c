@@ -108,32 +108,32 @@ static choir_tensor *new_like(choir_scope *scope, const choir_tensor *x, choir_d
 
 static choir_tensor *cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
 {
-    for (choir_tensor *t = scope->casts; t; t = t->next_cast)
-        if (t->cast_of == x && t->dtype == dtype && t->storage &&
+    for (choir_tensor *t = scope->casts; t; t = t->cast->next)
+        if (t->cast->of == x && t->dtype == dtype && t->storage &&
             choir__device_of(t) == choir__device_of(x))
             return t;
     choir_tensor *y = new_like(scope, x, dtype);
     if (y->poisoned)
         return y;
     choir__launch_copy(y, x);
-    y->cast_of = x;
+    y->cast = choir__arena_get(&scope->arena, sizeof *y->cast);
+    *y->cast = (choir__cast){.of = x, .next = scope->casts};
     y->param = x->param;
     y->requires_grad = x->requires_grad;
-    y->next_cast = scope->casts;
     return scope->casts = y;
 }
 
 choir_status choir__cast_again(choir_tensor *t)
 {
-    if (!t || !t->cast_of || t->storage)
+    if (!t || !t->cast || t->storage)
         return CHOIR_OK;
-    choir_status status = choir__cast_again(t->cast_of);
+    choir_status status = choir__cast_again(t->cast->of);
     if (status != CHOIR_OK)
         return status;
-    if (!choir__tensor_allocate(t, choir__device_of(t->cast_of)))
+    if (!choir__tensor_allocate(t, choir__device_of(t->cast->of)))
         return choir_scope_status(t->scope);
     t->freed = false;
-    choir__launch_copy(t, t->cast_of);
+    choir__launch_copy(t, t->cast->of);
     return CHOIR_OK;
 }
 
@@ -278,7 +278,7 @@ static bool widen(choir_scope *scope, choir_tensor **in, int count, unsigned but
             continue;
         if ((in[i] = cast(scope, in[i], CHOIR_F32))->poisoned)
             return false;
-        if (!in[i]->cast_of)
+        if (!in[i]->cast)
             scope->widened[scope->widened_count++] = in[i];
     }
     return true;

@@ -11,7 +11,7 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     for (int i = 0; i < count; i++) {
         if (in[i] && in[i]->poisoned)
             return in[i];
-        if (in[i] && in[i]->freed && !in[i]->let_go)
+        if (in[i] && in[i]->freed && !choir__released_by(in[i]))
             return choir__poison(in[i]->scope, CHOIR_ERR_STATE,
                 "%s: backward has freed operand %d; choir_keep it before", op, i);
     }
@@ -96,7 +96,8 @@ choir__record *choir__record_op(
         if (!in[i])
             continue;
         r->version[i] = in[i]->storage->version;
-        in[i]->readers += in[i]->cast_of != NULL;
+        if (in[i]->cast)
+            in[i]->cast->readers++;
     }
     if (scope->placement) {
         r->stage = r->owner = scope->placement->stage;

@@ -41,10 +41,17 @@ void choir__segment_drop(choir__record *r)
     }
 }
 
-static void let_go(choir__segment *s, choir_tensor *t)
+choir__released *choir__released_of(choir_tensor *t)
+{
+    if (!t->released)
+        t->released = choir__arena_get(&t->scope->arena, sizeof *t->released);
+    return t->released;
+}
+
+static void release(choir__segment *s, choir_tensor *t)
 {
     choir__tensor_release(t);
-    t->let_go = s;
+    choir__released_of(t)->segment = s;
 }
 
 void choir__segment_end(choir__segment *s, choir_tensor *result)
@@ -62,10 +69,10 @@ void choir__segment_end(choir__segment *s, choir_tensor *result)
         for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
             choir_tensor *along = choir__made_along(r, i);
             if (along && along->storage && !along->kept)
-                let_go(s, along);
+                release(s, along);
         }
         if (t->storage && t != result && !t->kept && !t->watched && !t->hooks &&
             t->storage->version == r->out_version)
-            let_go(s, t);
+            release(s, t);
     }
 }

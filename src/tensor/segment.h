@@ -19,6 +19,24 @@ void choir__segment_add(choir__segment *segment, choir__record *r);
 /* Takes a record that is about to leave the tape out of its segments. */
 void choir__segment_drop(choir__record *r);
 
+/* What a tensor has whose memory was released until it is made again. */
+typedef struct choir__released {
+    choir__segment *segment; /* that released it; NULL: none, or for good */
+    /* while it, or what is made of it, is made again: */
+    choir__record *until;  /* the last record that needs it */
+    bool passing;          /* it is released again after that */
+    choir_tensor *waiting; /* the tensor that is to be made of it */
+} choir__released;
+
+/* Returns t's record of this kind, which is empty if it had none. */
+choir__released *choir__released_of(choir_tensor *t);
+
+/* The segment that released t's memory; NULL: none did. */
+static inline choir__segment *choir__released_by(const choir_tensor *t)
+{
+    return t->released ? t->released->segment : NULL;
+}
+
 /* If t's values were released, makes them again, in the forward pass: t alone. */
 choir_status choir__bring_back(choir_tensor *t);
 /* In backward: makes again all that r's backward reads, and what its segments will read after

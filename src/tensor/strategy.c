@@ -56,6 +56,13 @@ bool choir__strategies_share(const choir_scope *scope)
     return false;
 }
 
+choir__route *choir__route_of(choir_tensor *t)
+{
+    if (!t->route)
+        t->route = choir__arena_get(&t->scope->arena, sizeof *t->route);
+    return t->route;
+}
+
 choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)
 {
     choir_status status = CHOIR_OK;

@@ -149,6 +149,20 @@ struct choir__placement {
     bool paused; /* ops run where their operands are: inside custom ops and backward */
 };
 
+/* A tensor's way through the devices of a pipeline. */
+typedef struct choir__route {
+    int stage;          /* in which it was made */
+    choir_tensor *copy; /* the latest copy, on a later stage's device */
+} choir__route;
+
+/* Returns t's route, which begins in stage 0 if it had none. */
+choir__route *choir__route_of(choir_tensor *t);
+
+static inline int choir__stage_of(const choir_tensor *t)
+{
+    return t->route ? t->route->stage : 0;
+}
+
 /* Shows an op's operands to the scope's placement, if it has one that is not paused. */
 static inline bool choir__placed(
     choir_scope *scope, const char *op, choir_tensor **in, int count)

@@ -96,13 +96,14 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
 {
     choir_tensor *t = choir__arena_get(&scope->arena, sizeof *t);
     t->scope = scope;
-    t->stage = scope->placement ? scope->placement->stage : 0;
     t->dtype = dtype;
     t->shape = shape;
     t->count = choir__shape_count(shape);
     choir__set_row_major(t);
     t->next = scope->tensors;
     scope->tensors = t;
+    if (scope->placement)
+        choir__route_of(t)->stage = scope->placement->stage;
     return t;
 }
 

@@ -24,24 +24,19 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
-    int stage;                     /* of a pipeline, in which it was made */
-    choir_tensor *copy;            /* of it on a later stage's device: the latest */
-    bool lent;                     /* its memory is put-off work's (autograd/walk.c) */
-    struct choir__segment *let_go; /* where its memory went until it is made again: again.c */
-    struct choir__record *until;   /* while that is made again: the last that needs this */
-    bool passing;                  /* it goes again after that */
-    choir_tensor *waiting;         /* for this one, to be made itself */
-    bool watched;                  /* hooks were shown it: they may come back to it */
-    choir__record *producer;       /* NULL: a leaf */
-    choir_tensor *grad;            /* during backward; of a leaf, afterwards too */
-    bool grad_owned;               /* grad's memory is ours to add to */
-    choir__param *param;           /* a parameter: its gradient lives in a book */
-    const choir__partition *split; /* this is a rank's part of it; NULL: it is whole */
-    choir_tensor *cast_of;         /* a parameter's values in another dtype: autocast.c */
-    choir_tensor *next_cast;       /* of the scope's */
-    int readers;                   /* records on the tape that it is an operand of, if so */
+    bool watched;            /* hooks were shown it: they may come back to it */
+    bool grad_owned;         /* grad's memory is ours to add to */
+    choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
+    choir__record *producer; /* NULL: a leaf */
+    choir__param *param;     /* a parameter: its gradient lives in a book */
     choir__hook *hooks;
-    choir_tensor *next; /* in the scope's list, for closing */
+    /* what few tensors have; NULL: not this one */
+    const choir__partition *split; /* this is a rank's part of it: strategy.h */
+    struct choir__route *route;    /* it was made in a pipeline: strategy.h */
+    struct choir__released
+        *released;            /* its memory is released until it is made again: again.h */
+    struct choir__cast *cast; /* a parameter's values in another dtype: autocast.h */
+    choir_tensor *next;       /* in the scope's list, for closing */
 };
 
 /* --- making and releasing handles --- */

@@ -24,7 +24,7 @@ static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
  * copies that begins at x. */
 static choir_tensor *there_already(choir_tensor *x, choir_device *device)
 {
-    for (choir_tensor *t = x; t; t = t->copy)
+    for (choir_tensor *t = x; t; t = t->route ? t->route->copy : NULL)
         if (t->storage && choir__device_of(t) == device)
             return t;
     return NULL;
@@ -36,8 +36,8 @@ static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
     if (choir__bring_back(x) != CHOIR_OK)
         return x;
     bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
-    if (of_this && there && m->done && x->stage < stage)
-        x->storage->ready = m->done[x->stage];
+    if (of_this && there && m->done && choir__stage_of(x) < stage)
+        x->storage->ready = m->done[choir__stage_of(x)];
     return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
 }
 
@@ -48,20 +48,20 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
     if (x->param)
         return bring_param(m, x, stage);
     choir_tensor *last = x;
-    while (last->copy)
-        last = last->copy;
+    while (last->route && last->route->copy)
+        last = last->route->copy;
     if (choir__device_of(last) == device)
         return last;
     choir_tensor *near = there_already(x, device), *y;
     y = near ? choir__tensor_alias(m->scope, near) : copy_to(m, last, stage);
     if (y->poisoned)
         return y;
-    y->stage = stage;
+    choir__route_of(y)->stage = stage;
     choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
     if (r)
-        r->owner = last->stage;
+        r->owner = choir__stage_of(last);
     if (x->scope->kind != CHOIR__RUN)
-        last->copy = y;
+        choir__route_of(last)->copy = y;
     return y;
 }
 
@@ -130,7 +130,7 @@ static bool follow_op(
             stage = in[i]->param->stage;
             break;
         }
-        stage = in[i]->stage > stage ? in[i]->stage : stage;
+        stage = choir__stage_of(in[i]) > stage ? choir__stage_of(in[i]) : stage;
     }
     m->placement.stage = stage;
     m->scope = scope;
