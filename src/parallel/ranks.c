@@ -193,14 +193,3 @@ choir_status choir__ranks_name_unused(choir__book *book, const char *strategy)
 }
 
 /* --- buffers --- */
-
-void choir__ranks_sync_buffers(
-    choir_group *group, choir_module *module, const choir_scope *scope, uint64_t *synced)
-{
-    if (*synced == scope->step + 1)
-        return;
-    *synced = scope->step + 1;
-    choir_status status = choir__ranks_broadcast_buffers(group, module);
-    if (status != CHOIR_OK)
-        choir__scope_fail(module->run, status);
-}

@@ -176,6 +176,15 @@ static void deal(choir_shards *s)
     choir__on_close(s->scope, close_pieces, s->scopes);
 }
 
+choir__data_parallel *choir__data_parallel_of(choir_module *module)
+{
+    if (module->inside->strategy && module->inside->strategy->ops == &choir__data_parallel_ops)
+        return (choir__data_parallel *)module;
+    choir__error(CHOIR_ERR_ARGUMENT, "data_parallel: module '%s' is a %s, not a data_parallel",
+        *module->path ? module->path : module->type->name, module->type->name);
+    return NULL;
+}
+
 choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *module)
 {
     choir__data_parallel *dp = choir__data_parallel_of(module);

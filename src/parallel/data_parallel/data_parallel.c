@@ -144,18 +144,6 @@ static const choir_module_class plain = {
 static const choir_module_class balanced = {
     "data_parallel_balanced", sizeof(choir__data_parallel), forward};
 
-static const choir__strategy_ops data_parallel_ops = {
-    .name = "data_parallel", .reducer = &choir__data_parallel_reducer};
-
-choir__data_parallel *choir__data_parallel_of(choir_module *module)
-{
-    if (module->type == &plain || module->type == &balanced)
-        return (choir__data_parallel *)module;
-    choir__error(CHOIR_ERR_ARGUMENT, "data_parallel: module '%s' is a %s, not a data_parallel",
-        *module->path ? module->path : module->type->name, module->type->name);
-    return NULL;
-}
-
 static void close_data_parallel(void *arg)
 {
     choir__data_parallel *dp = arg;
@@ -270,7 +258,7 @@ static choir_module *wrap(const choir_module_class *type, choir_scope *run,
     choir_module *module, choir_data_parallel_opts opts)
 {
     choir__data_parallel *dp = choir_module_new(run, type);
-    dp->strategy = (choir__strategy){.ops = &data_parallel_ops, .places = true};
+    dp->strategy = (choir__strategy){.ops = &choir__data_parallel_ops, .places = true};
     dp->base.inside->strategy = &dp->strategy;
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&dp->base, "", &dp->module, module);

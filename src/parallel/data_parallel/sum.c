@@ -403,3 +403,6 @@ const choir__reducer_ops choir__data_parallel_reducer = {
     .gather_rows = gather_rows,
     .free = let_go,
 };
+
+const choir__strategy_ops choir__data_parallel_ops = {
+    .name = "data_parallel", .reducer = &choir__data_parallel_reducer};

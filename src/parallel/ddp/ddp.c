@@ -39,33 +39,6 @@ static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, in
 
 static const choir_module_class ddp_class = {"ddp", sizeof(choir__ddp), ddp_forward};
 
-choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **ddp)
-{
-    if (!module || module->type != &ddp_class)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s is not what choir_ddp returned", who,
-            module ? module->type->name : "NULL");
-    *ddp = (choir__ddp *)module;
-    if ((*ddp)->lent)
-        return choir__error(CHOIR_ERR_STATE,
-            "%s: a pipeline reduces this module's gradients, exactly and as planned", who);
-    return choir_scope_status(module->run);
-}
-
-choir_status choir__ddp_between_steps(const choir__ddp *d, const char *who)
-{
-    for (int i = 0; i < d->part_count; i++) {
-        const choir__book *book = d->parts[i].book;
-        if (book && book->leaves && !book->consumed)
-            return choir__error(CHOIR_ERR_STATE,
-                "%s after %lld backwards of a step: choir_optim_step ends it first", who,
-                (long long)book->leaves);
-    }
-    return choir__recording_active()
-               ? choir__error(CHOIR_ERR_STATE,
-                     "%s in a step that is being recorded: it belongs between steps", who)
-               : CHOIR_OK;
-}
-
 /* --- no_sync --- */
 
 choir_status choir_ddp_no_sync(choir_module *ddp, bool on)
@@ -187,28 +160,6 @@ static choir_status take_over(choir__ddp *d)
     return status == CHOIR_OK ? choir__ranks_broadcast_model(d->group, d->module, 0) : status;
 }
 
-static choir__replication replication(const choir__ddp *d)
-{
-    return (choir__replication){
-        .group = d->group,
-        .microbatches = d->opts.microbatches,
-        .first_bucket_mb = d->opts.first_bucket_mb,
-        .bucket_cap_mb = d->opts.bucket_cap_mb,
-        .algorithm = d->opts.algorithm,
-    };
-}
-
-/* A pipeline around this module has its group, and reduces its gradients. */
-static void lend(choir__strategy *s, choir__replication *how)
-{
-    choir__ddp *d = CHOIR__STRATEGY_OF(s, choir__ddp, strategy);
-    d->lent = true;
-    *how = replication(d);
-}
-
-static const choir__strategy_ops ddp_ops = {
-    .name = "ddp", .reducer = &choir__ddp_reducer, .lend = lend};
-
 /* A pipeline reduces what it is lent bucket by bucket, exactly. */
 static choir_status check_lent(const choir_ddp_opts *o)
 {
@@ -227,7 +178,7 @@ choir_module *choir_ddp(
     choir__ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
     d->opts = opts;
-    d->strategy = (choir__strategy){.ops = &ddp_ops, .places = true};
+    d->strategy = (choir__strategy){.ops = &choir__ddp_ops, .places = true};
     d->base.inside->strategy = &d->strategy;
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
@@ -236,7 +187,7 @@ choir_module *choir_ddp(
     d->lent = inner != NULL;
     if (status == CHOIR_OK && inner)
         status = check_lent(&opts);
-    choir__replication how = replication(d);
+    choir__replication how = choir__ddp_replication(d);
     if (status == CHOIR_OK)
         status = inner ? inner->ops->replicate(inner, &how) : take_over(d);
     if (status != CHOIR_OK)

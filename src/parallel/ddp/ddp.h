@@ -71,6 +71,10 @@ struct choir__ddp {
 };
 
 /* The struct of a module that choir_ddp made, or an error that begins with `who`. */
+extern const choir__strategy_ops choir__ddp_ops;
+/* Over which ranks, and how, the gradients are reduced. */
+struct choir__replication choir__ddp_replication(const choir__ddp *d);
+
 choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **ddp);
 /* No step is half done, nothing is being recorded; or an error. */
 choir_status choir__ddp_between_steps(const choir__ddp *d, const char *who);

@@ -18,15 +18,6 @@
 
 enum { ALIGN = 16, TURNS = 2 };
 
-choir_status choir__fsdp_fence(choir__fsdp *f)
-{
-    choir_work work;
-    choir__group_waits(f->shard, f->device);
-    choir_status status = choir_group_barrier(f->shard, &work);
-    choir__device_waits(f->device, f->shard);
-    return status;
-}
-
 static void drain(choir__fsdp *f)
 {
     choir__queue_wait(choir__group_queue(f->shard));

@@ -38,48 +38,6 @@ static int64_t place(choir__fsdp *f)
     return at;
 }
 
-/* The boxes of p's tensor, which may be a part of the whole already (tensor_parallel), cut to
- * its rows [lo, lo + n). */
-static void cut_boxes(choir_scope *run, choir__param *p, int64_t lo, int64_t n)
-{
-    choir__box all = {.size = {1}};
-    const choir__box *old = p->boxes ? p->boxes : &all;
-    int count = p->boxes ? p->box_count : 1;
-    choir__box *boxes = choir__arena_get(&run->arena, (size_t)count * sizeof *boxes);
-    for (int d = 0; d < p->tensor->shape.ndim; d++)
-        all.size[d] = p->tensor->shape.dim[d];
-    p->boxes = boxes;
-    p->box_count = 0;
-    for (int b = 0; b < count; b++) {
-        int64_t first = choir__max(old[b].at[0], lo),
-                end = choir__min(old[b].at[0] + old[b].size[0], lo + n);
-        if (first >= end && count > 1)
-            continue;
-        choir__box *box = &boxes[p->box_count++];
-        *box = old[b];
-        box->from[0] += first - box->at[0];
-        box->at[0] = first - lo;
-        box->size[0] = choir__max(0, end - first);
-    }
-}
-
-void choir__fsdp_take_rows(
-    choir__fsdp *f, choir__param *p, const choir__cut *cut, choir__storage *storage, int64_t at)
-{
-    choir_scope *run = f->base.run;
-    choir_shape shape = p->tensor->shape.ndim ? p->tensor->shape : choir_dims(1);
-    int64_t lo,
-        n = choir__cut_part(cut, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
-    shape.dim[0] = cut->row ? n / cut->row : 0;
-    cut_boxes(run, p, cut->row ? lo / cut->row : 0, shape.dim[0]);
-    p->local = choir__tensor_bare(run, p->tensor->dtype, shape);
-    memcpy(p->local->stride, p->tensor->stride, sizeof p->local->stride);
-    if (!p->tensor->shape.ndim)
-        p->local->stride[0] = 1;
-    p->local->offset = at;
-    p->local->storage = choir__storage_ref(storage);
-}
-
 /* Rows are runs of memory: dimension 0 is the outermost one. */
 static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 {

@@ -219,6 +219,11 @@ void choir__data_abort(choir__pipeline_data *d, choir_status status, const char 
         choir__remote_abort(d->pipeline->remote, status, d->sentence);
 }
 
+static void abort_with(void *arg, choir_status status, const char *sentence)
+{
+    choir__data_abort(arg, status, sentence);
+}
+
 /* "rank 1 (pid 77) died ...", of the ranks that have a stage: the replica that it is of. */
 static void add_replica(
     const choir__pipeline_data *d, const char *sentence, char *text, size_t room)
@@ -352,7 +357,7 @@ choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replicat
     d->first_cap = (size_t)(how->first_bucket_mb * 1048576);
     p->data = d;
     if (p->remote)
-        choir__remote_of_replica(p->remote, d->rank, d);
+        choir__remote_of_replica(p->remote, d->rank, abort_with, d);
     choir_status status = open_data(d, how);
     if (status == CHOIR_OK && p->stages > 1)
         d->sharder = how->sharder;

@@ -75,23 +75,6 @@ static choir_status backward(choir__pipeline *p, choir__micro *m, int stage, boo
     return status;
 }
 
-choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss)
-{
-    if (micro >= p->kept_count) {
-        p->kept = choir__realloc(p->kept, (size_t)(micro + 1) * sizeof(choir_tensor *));
-        for (; p->kept_count <= micro; p->kept_count++)
-            p->kept[p->kept_count] = NULL;
-    }
-    choir_tensor *kept = p->kept[micro];
-    if (!kept)
-        return p->kept[micro] = choir_keep(p->base.run, loss);
-    choir__storage_unref(kept->storage);
-    kept->storage = choir__storage_ref(loss->storage);
-    kept->offset = loss->offset;
-    kept->shape = loss->shape;
-    return kept;
-}
-
 static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tensor **loss)
 {
     choir__walk_close(&m->walk);

@@ -30,8 +30,9 @@ struct choir__remote {
     choir_group *_Atomic *wanted;  /* one of them */
     choir_device *devices;         /* (world) */
     int rank, world, chunks;
-    int replica; /* of several; -1: the pipeline has none */
-    choir__pipeline_data *data;
+    int replica;                      /* of several; -1: the pipeline has none */
+    choir__remote_on_abort *on_abort; /* NULL: there are no replicas */
+    void *on_abort_arg;
     _Atomic int aborted; /* 1: being written; 2: status and sentence say why */
     choir_status status;
     char sentence[600];
@@ -205,8 +206,8 @@ void choir__remote_abort(choir__remote *r, choir_status status, const char *sent
             choir__group_abort(r->between[i], status, r->sentence);
     if (r->whole)
         choir__group_abort(r->whole, status, r->sentence);
-    if (r->data)
-        choir__data_abort(r->data, status, r->sentence);
+    if (r->on_abort)
+        r->on_abort(r->on_abort_arg, status, r->sentence);
 }
 
 void choir__remote_name(const choir__remote *r, int rank, int replica, char *text, size_t room)
@@ -282,10 +283,12 @@ choir_device *choir__remote_device(choir__remote *r, int rank)
     return &r->devices[rank];
 }
 
-void choir__remote_of_replica(choir__remote *r, int replica, choir__pipeline_data *data)
+void choir__remote_of_replica(
+    choir__remote *r, int replica, choir__remote_on_abort *on_abort, void *arg)
 {
     r->replica = replica;
-    r->data = data;
+    r->on_abort = on_abort;
+    r->on_abort_arg = arg;
 }
 
 choir_status choir__remote_open(

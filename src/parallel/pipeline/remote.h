@@ -35,10 +35,10 @@ void choir__remote_join(choir__remote *remote);
 
 int choir__remote_rank(const choir__remote *remote); /* this one */
 
-/* The pipeline is a replica of several, which end with it. */
-struct choir__pipeline_data;
+typedef void choir__remote_on_abort(void *arg, choir_status status, const char *sentence);
+/* Makes the pipeline one of several replicas, which on_abort ends together with it. */
 void choir__remote_of_replica(
-    choir__remote *remote, int replica, struct choir__pipeline_data *data);
+    choir__remote *remote, int replica, choir__remote_on_abort *on_abort, void *arg);
 /* "stage 1 of replica 0 of the pipeline: " of a rank; replica < 0: there is one. */
 void choir__remote_name(
     const choir__remote *remote, int rank, int replica, char *text, size_t room);

@@ -39,24 +39,6 @@ static choir_status unknown(const char *name)
         CHOIR_ERR_ARGUMENT, "there is no pipeline schedule '%s'; there are %s", name, names);
 }
 
-choir_status choir__plan_costs_check(const choir_stage_cost *costs, int stages)
-{
-    for (int s = 0; s < stages; s++) {
-        const struct {
-            const char *name;
-            double value;
-        } parts[] = {{"forward", costs[s].forward}, {"backward", costs[s].backward},
-            {"backward_input", costs[s].backward_input},
-            {"backward_weight", costs[s].backward_weight}, {"transfer", costs[s].transfer}};
-        for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
-            if (!(parts[i].value >= 0 && isfinite(parts[i].value)))
-                return choir__error(CHOIR_ERR_ARGUMENT,
-                    "the cost of stage %d: %s = %g; want a number of at least 0", s,
-                    parts[i].name, parts[i].value);
-    }
-    return CHOIR_OK;
-}
-
 static choir_status check(
     const choir__pipeline_schedule *schedule, int devices, int chunks, int64_t micros)
 {
