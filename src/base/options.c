@@ -62,40 +62,80 @@ static choir_status unknown_key(const char *what, const char *key, const choir__
     for (const choir__option *o = known; o->key; o++)
         snprintf(
             list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", o->key);
-    return choir__error(CHOIR_ERR_ARGUMENT, "%s has no option '%s'%s%s", what, key,
-        *list ? "; it has " : "", list);
+    return choir__error(CHOIR_ERR_ARGUMENT, "%s: unknown option '%s'%s%s", what, key,
+        *list ? ": choose one of " : "; it has no options", list);
 }
 
-static bool set(const choir__option *o, const char *value)
+/* A limit as an integer. */
+static int64_t limit(double x)
+{
+    return x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
+}
+
+bool choir__option_set(const choir__option *o, const char *text)
 {
     switch (o->type) {
-    case CHOIR__INT:
-        return choir__parse_int(value, (int64_t)o->low, (int64_t)o->high, o->value);
-    case CHOIR__FLOAT: return choir__parse_float(value, o->low, o->high, o->value);
+    case CHOIR__INT: return choir__parse_int(text, limit(o->low), limit(o->high), o->value);
+    case CHOIR__FLOAT: return choir__parse_float(text, o->low, o->high, o->value);
+    case CHOIR__BYTES: {
+        int64_t bytes;
+        if (!choir__parse_bytes(text, &bytes) || bytes < limit(o->low) ||
+            bytes > limit(o->high))
+            return false;
+        *(int64_t *)o->value = bytes;
+        return true;
+    }
     case CHOIR__FLAG:
-        *(bool *)o->value = !strcmp(value, "1") || !strcmp(value, "true");
-        return *(bool *)o->value || !strcmp(value, "0") || !strcmp(value, "false");
-    case CHOIR__WORD: return snprintf(o->value, 64, "%s", value) < 64;
-    case CHOIR__TEXT: return snprintf(o->value, 256, "%s", value) < 256;
+        *(bool *)o->value = !strcmp(text, "1") || !strcmp(text, "true");
+        return *(bool *)o->value || !strcmp(text, "0") || !strcmp(text, "false");
+    case CHOIR__WORD: return snprintf(o->value, 64, "%s", text) < 64;
+    case CHOIR__TEXT: return snprintf(o->value, 256, "%s", text) < 256;
+    case CHOIR__STRING: *(const char **)o->value = text; return true;
     }
     return false;
+}
+
+/* Limits that nobody reaches are not worth a word. */
+static const double no_limit = 1e12;
+
+const char *choir__option_expected(const choir__option *o, char text[CHOIR__EXPECTED_TEXT])
+{
+    const char *kind = o->type == CHOIR__INT ? "a whole number" : "a number";
+    switch (o->type) {
+    case CHOIR__BYTES:
+        snprintf(text, CHOIR__EXPECTED_TEXT, "a number of bytes of at least %g, as 500M or 2G",
+            o->low);
+        break;
+    case CHOIR__INT:
+    case CHOIR__FLOAT:
+        if (o->high >= no_limit)
+            snprintf(text, CHOIR__EXPECTED_TEXT, "%s of at least %g", kind, o->low);
+        else
+            snprintf(
+                text, CHOIR__EXPECTED_TEXT, "%s from %.12g to %.12g", kind, o->low, o->high);
+        break;
+    case CHOIR__FLAG: snprintf(text, CHOIR__EXPECTED_TEXT, "0 or 1"); break;
+    default:
+        snprintf(text, CHOIR__EXPECTED_TEXT, "a text of at most %d bytes",
+            o->type == CHOIR__WORD ? 63 : 255);
+    }
+    return text;
 }
 
 static choir_status parse_pair(char *pair, const char *what, const choir__option *known)
 {
     char *value = strchr(pair, '=');
     if (!value)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: '%s' is not key=value", what, pair);
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: expected key=value, got '%s'", what, pair);
     *value++ = '\0';
     for (const choir__option *o = known; o->key; o++) {
         if (strcmp(o->key, pair))
             continue;
-        if (set(o, value))
+        if (choir__option_set(o, value))
             return CHOIR_OK;
-        if (o->type == CHOIR__INT || o->type == CHOIR__FLOAT)
-            return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s is not a number from %g to %g",
-                what, pair, value, o->low, o->high);
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s makes no sense", what, pair, value);
+        char expected[CHOIR__EXPECTED_TEXT];
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: %s=%s: expected %s", what, pair, value,
+            choir__option_expected(o, expected));
     }
     return unknown_key(what, pair, known);
 }

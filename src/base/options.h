@@ -6,15 +6,16 @@
 #include "base/base.h"
 
 typedef enum choir__option_type {
-    CHOIR__INT,
-    CHOIR__FLOAT,
-    CHOIR__FLAG,
-    CHOIR__WORD,
-    CHOIR__TEXT
+    CHOIR__INT,    /* int64_t */
+    CHOIR__FLOAT,  /* double */
+    CHOIR__BYTES,  /* int64_t, with K, M or G behind the number */
+    CHOIR__FLAG,   /* bool: 1, true, 0 or false */
+    CHOIR__WORD,   /* char[64] */
+    CHOIR__TEXT,   /* char[256] */
+    CHOIR__STRING, /* const char *: the text itself, which must outlive the value */
 } choir__option_type;
 
-/* One known key, and where its value goes: int64_t, double, bool, char[64] or
- * char[256]. */
+/* A known key, and the place of its value, whose C type follows from the option's type. */
 typedef struct choir__option {
     const char *key;
     choir__option_type type;
@@ -22,18 +23,28 @@ typedef struct choir__option {
     double low, high; /* numbers must lie in [low, high] */
 } choir__option;
 
+/* Sets the option's value from text; false if the text is no such value. */
+bool choir__option_set(const choir__option *option, const char *text);
+
+enum { CHOIR__EXPECTED_TEXT = 96 };
+
+/* Writes what the option expects, such as "a whole number from 1 to 64", into text and returns
+ * it: for messages of the form "expected ..., got ...". */
+const char *choir__option_expected(
+    const choir__option *option, char text[CHOIR__EXPECTED_TEXT]);
+
 /* The name before the colon, into name. Error: argument, longer than `bytes`. */
 choir_status choir__options_name(const char *text, char *name, size_t bytes);
 
-/* Sets the values that text gives. known ends with a NULL key. what: "model gpt2", for
- * messages. */
+/* Sets the values that text gives. known ends with a NULL key; messages begin with what, such
+ * as "model gpt2". */
 choir_status choir__options_parse(
     const char *text, const char *what, const choir__option *known);
 
-/* Whole text as a number; false if it is none or lies outside [low, high]. */
+/* Reads the whole text as a number; false if it is none or lies outside [low, high]. */
 bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
 bool choir__parse_float(const char *text, double low, double high, double *value);
-/* As an integer with K, M or G behind it (powers of 1024). */
+/* Reads an integer that K, M or G (powers of 1024) may follow; false if it is negative. */
 bool choir__parse_bytes(const char *text, int64_t *value);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/choices.h"
 #include "cli/job.h"
 #include "tensor/tensor.h"
 
@@ -23,6 +24,11 @@ const choir__amp_level *choir__amp_find(const char *name)
         if (!strcmp(levels[i].name, name ? name : "off"))
             return &levels[i];
     return NULL;
+}
+
+const char *choir__cli_amp_level_names(size_t i)
+{
+    return i < CHOIR_COUNT(levels) ? levels[i].name : NULL;
 }
 
 /* What the processor says of itself: no measurement, which could differ between ranks. */

@@ -1,40 +1,32 @@
 /* choir eval: the loss and accuracy of a saved model over a validation split. */
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/options.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/evaluate.h"
 #include "cli/images.h"
 #include "cli/saved.h"
+#include "cli/self.h"
 #include "data/prefetch.h"
 #include "cli/text.h"
 #include "tensor/tensor.h"
 
-static void help(void)
-{
-    printf("Usage: choir eval [OPTION]... CHECKPOINT [DATA]\n\n"
-           "The loss and accuracy of a saved model over the validation split of DATA (a\n"
-           "text file or a folder of images; left out: the text that comes with Choir), on\n"
-           "cpu:0, or where CHOIR_DEVICE says: cuda is the first GPU.\n\n"
-           "  --batch-size N       samples at a time (default 32)\n"
-           "  --eval-batches N     at most so many batches (default 0: the whole split)\n"
-           "  --workers N          threads that read samples (default 1)\n"
-           "  --json               one JSON object\n\n"
-           "Example:\n  choir eval runs/first shakespeare.txt\n");
-}
+typedef struct request {
+    const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
+    int64_t batch_size, batches, workers;
+    bool json;
+} request;
 
 static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)
 {
     choir_tokenizer *tokenizer = s->tokenizer;
     if (s->info.task == CHOIR__REGRESSION)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "the model %s has no data but random numbers", s->info.config);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s trains on random data alone, and there is none to evaluate on",
+            s->info.config);
     if (s->info.task == CHOIR__LANGUAGE) {
         if (!path)
             path = choir__cli_own_text();
@@ -47,10 +39,11 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
     }
     if (s->info.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "the model %s wants tokens with a class each, and there are none to evaluate on",
+            "model %s expects tokens with a class each, and there are none to evaluate on",
             s->info.config);
     if (!path)
-        return choir__error(CHOIR_ERR_ARGUMENT, "name the folder of images to evaluate on");
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "missing DATA: a folder of images to evaluate on");
     if (s->info.task == CHOIR__IMAGE_TO_TEXT)
         return choir__documents_validation(path, &s->info, &s->tokenizer, data);
     return choir__cli_open_validation(path, &s->info, data);
@@ -69,54 +62,61 @@ static void report(const choir__saved *s, const choir__score *score, bool json)
         100 * score->accuracy);
 }
 
-static choir_status evaluate(const char *checkpoint, const char *path, int64_t batch,
-    int64_t batches, int workers, bool json)
+static choir_status evaluate(const request *r)
 {
     choir__saved s;
     choir__score score;
     choir_dataset *data = NULL;
-    choir_status status = choir__saved_open(checkpoint, 42, &s);
+    choir_status status = choir__saved_open(r->checkpoint, 42, &s);
     if (status == CHOIR_OK)
-        status = open_data(&s, path, &data);
+        status = open_data(&s, r->data, &data);
     if (status == CHOIR_OK)
-        status =
-            choir__evaluate(s.run, s.net, &s.info, data, batch, batches, workers, NULL, &score);
+        status = choir__evaluate(s.run, s.net, &s.info, data, r->batch_size, r->batches,
+            (int)r->workers, NULL, &score);
     if (status == CHOIR_OK)
-        report(&s, &score, json);
+        report(&s, &score, r->json);
     choir__saved_close(&s);
     choir_dataset_free(data);
     return status;
 }
 
-int choir__cli_eval(int argc, char **argv)
+static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    static const struct option known[] = {{"batch-size", required_argument, NULL, 'b'},
-        {"eval-batches", required_argument, NULL, 'n'},
-        {"workers", required_argument, NULL, 'w'}, {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int64_t batch = 32, batches = 0, workers = 1;
-    bool json = false;
-    opterr = 0;
-    int which = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", known, &which)) != -1;) {
-        bool good = true;
-        switch (id) {
-        case 'b': good = choir__parse_int(optarg, 1, 1 << 24, &batch); break;
-        case 'n': good = choir__parse_int(optarg, 0, INT64_MAX / 4, &batches); break;
-        case 'w': good = choir__parse_int(optarg, 1, CHOIR__MAX_WORKERS, &workers); break;
-        case 'j': json = true; break;
-        case 'h': help(); return CHOIR__EXIT_OK;
-        case ':': return choir__cli_usage("eval", "%s wants a value", argv[optind - 1]);
-        default: return choir__cli_unknown("eval", argv);
-        }
-        if (!good)
-            return choir__cli_usage(
-                "eval", "--%s %s makes no sense", known[which].name, optarg);
-    }
-    if (optind >= argc || optind + 2 < argc)
-        return choir__cli_usage("eval", "a CHECKPOINT is wanted, and perhaps DATA");
-    const char *path = optind + 1 < argc ? argv[optind + 1] : NULL;
-    return evaluate(argv[optind], path, batch, batches, (int)workers, json) == CHOIR_OK
-               ? CHOIR__EXIT_OK
-               : choir__cli_fail();
+    request r = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    r.checkpoint = operands.words[0];
+    r.data = operands.count > 1 ? operands.words[1] : NULL;
+    return evaluate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
+
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"batch-size", CHOIR__INT, AT(batch_size), 1, 1 << 24, .preset = "32", .argument = "N",
+        .help = "samples per batch"},
+    {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
+        .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
+    {"workers", CHOIR__INT, AT(workers), 1, CHOIR__MAX_WORKERS, .preset = "1", .argument = "N",
+        .help = "threads that read samples ahead"},
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_eval = {
+    .name = "eval",
+    .summary = "print the loss and accuracy of a saved model",
+    .usage = "[OPTION]... CHECKPOINT [DATA]",
+    .about =
+        "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
+        "text file or a folder of images (default: the text that comes with Choir). The "
+        "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",
+    .example = "  choir eval runs/first shakespeare.txt",
+    .options = options,
+    .operand = "CHECKPOINT",
+    .least = 1,
+    .most = 2,
+    .run = run,
+};

@@ -1,15 +1,13 @@
 /* Sampling from a language model, and choir generate. */
-#include <getopt.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/options.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/saved.h"
 #include "cli/trainer.h"
@@ -102,63 +100,13 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir__m
 
 /* --- the command --- */
 
-static void help(void)
-{
-    printf("Usage: choir generate [OPTION]... CHECKPOINT\n\n"
-           "Writes text with a saved language model. CHECKPOINT is what choir train --save\n"
-           "made. It runs on cpu:0, or where CHOIR_DEVICE says: cuda is the first GPU.\n\n"
-           "  --prompt TEXT        what the text begins with\n"
-           "  --image FILE         what a model of documents (donut) tells of it\n"
-           "  --tokens N           how many to write (default 200)\n"
-           "  --temperature X      0 takes the likeliest (default 0.8)\n"
-           "  --top-k K            draws from the K likeliest; 0: from all (default 40)\n"
-           "  --seed N             (default 42)\n\n"
-           "Example:\n  choir generate runs/first --prompt 'To be' --tokens 500\n");
-}
-
-struct request {
+typedef struct request {
     const char *checkpoint, *prompt, *image;
     int64_t tokens, top_k, seed;
     double temperature;
-};
+} request;
 
-static int parse(struct request *r, int argc, char **argv, bool *done)
-{
-    static const struct option known[] = {{"prompt", required_argument, NULL, 'p'},
-        {"image", required_argument, NULL, 'i'}, {"tokens", required_argument, NULL, 'n'},
-        {"temperature", required_argument, NULL, 't'}, {"top-k", required_argument, NULL, 'k'},
-        {"seed", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    *r = (struct request){NULL, "", NULL, 200, 40, 42, 0.8};
-    opterr = 0;
-    int which = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", known, &which)) != -1;) {
-        bool good = true;
-        switch (id) {
-        case 'p': r->prompt = optarg; break;
-        case 'i': r->image = optarg; break;
-        case 'n': good = choir__parse_int(optarg, 1, 1 << 30, &r->tokens); break;
-        case 'k': good = choir__parse_int(optarg, 0, 1 << 30, &r->top_k); break;
-        case 's': good = choir__parse_int(optarg, 0, INT64_MAX, &r->seed); break;
-        case 't': good = choir__parse_float(optarg, 0, 1000, &r->temperature); break;
-        case 'h':
-            help();
-            *done = true;
-            return CHOIR__EXIT_OK;
-        case ':': return choir__cli_usage("generate", "%s wants a value", argv[optind - 1]);
-        default: return choir__cli_unknown("generate", argv);
-        }
-        if (!good)
-            return choir__cli_usage(
-                "generate", "--%s %s makes no sense", known[which].name, optarg);
-    }
-    if (optind + 1 != argc)
-        return choir__cli_usage("generate", "one CHECKPOINT is wanted");
-    r->checkpoint = argv[optind];
-    return CHOIR__EXIT_OK;
-}
-
-static choir_status generate(const struct request *r)
+static choir_status generate(const request *r)
 {
     choir__saved s;
     choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
@@ -197,12 +145,47 @@ static choir_status generate(const struct request *r)
     return status;
 }
 
-int choir__cli_generate(int argc, char **argv)
+static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    struct request r;
-    bool done = false;
-    int status = parse(&r, argc, argv, &done);
-    if (status != CHOIR__EXIT_OK || done)
+    request r = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
         return status;
+    r.checkpoint = operands.words[0];
+    r.prompt = r.prompt ? r.prompt : "";
     return generate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
+
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"prompt", CHOIR__STRING, AT(prompt), .argument = "TEXT",
+        .help = "text that the result begins with"},
+    {"image", CHOIR__STRING, AT(image), .argument = "FILE",
+        .help = "image that a model of documents (donut) describes"},
+    {"tokens", CHOIR__INT, AT(tokens), 1, 1 << 30, .preset = "200", .argument = "N",
+        .help = "number of tokens to write"},
+    {"temperature", CHOIR__FLOAT, AT(temperature), 0, 1000, .preset = "0.8", .argument = "X",
+        .help = "0 takes the likeliest token; the higher, the more surprising"},
+    {"top-k", CHOIR__INT, AT(top_k), 0, 1 << 30, .preset = "40", .argument = "K",
+        .help = "draw from the K likeliest tokens; 0: from all"},
+    {"seed", CHOIR__INT, AT(seed), 0, 0x1p63, .preset = "42", .argument = "N",
+        .help = "seed of the draws"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_generate = {
+    .name = "generate",
+    .summary = "write text with a saved language model",
+    .usage = "[OPTION]... CHECKPOINT",
+    .about = "Writes text with a saved language model. CHECKPOINT is a folder that choir train "
+             "--save wrote. The model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the "
+             "first GPU.",
+    .example = "  choir generate runs/first --prompt 'To be' --tokens 500",
+    .options = options,
+    .operand = "CHECKPOINT",
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

@@ -1,5 +1,4 @@
 /* choir info: what this build can do, and what it found here. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,16 +6,9 @@
 #include <jansson.h>
 
 #include "base/plugin.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "device/cpu/context.h"
 #include "device/device.h"
-
-static void help(void)
-{
-    printf("Usage: choir info [--json]\n\n"
-           "Version, what is built in, and the devices found.\n\n"
-           "Example:\n  choir info\n");
-}
 
 /* Formats of images that are built in. */
 #ifdef CHOIR_HAVE_JPEG
@@ -136,25 +128,19 @@ static void print_gpus(void)
         print_gpu(i);
 }
 
-int choir__cli_info(int argc, char **argv)
+typedef struct request {
+    bool json;
+} request;
+
+static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
-    opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
-        if (id == 'h') {
-            help();
-            return CHOIR__EXIT_OK;
-        }
-        if (id != 'j')
-            return choir__cli_unknown("info", argv);
-        json = true;
-    }
-    if (optind < argc)
-        return choir__cli_usage("info", "'%s' is not wanted", argv[optind]);
+    request r = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
+        return status;
     int devices = choir_device_count("cpu");
-    if (json) {
+    if (r.json) {
         print_json(devices);
         return CHOIR__EXIT_OK;
     }
@@ -168,3 +154,18 @@ int choir__cli_info(int argc, char **argv)
     print_gpus();
     return CHOIR__EXIT_OK;
 }
+
+static const choir__cli_option options[] = {
+    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json), .help = "print one JSON object"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_info = {
+    .name = "info",
+    .summary = "print the version, the backends and the devices",
+    .usage = "[--json]",
+    .about = "Prints the version, the backends that are built in, and the devices found here.",
+    .example = "  choir info",
+    .options = options,
+    .run = run,
+};

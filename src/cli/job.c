@@ -12,7 +12,8 @@
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/amp.h"
-#include "cli/cli.h"
+#include "cli/say.h"
+#include "cli/self.h"
 #include "cli/documents.h"
 #include "cli/images.h"
 #include "cli/text.h"
@@ -254,4 +255,5 @@ void choir__job_free(choir__job *j)
     choir_dataset_free(j->train);
     choir_dataset_free(j->validation);
     choir_tokenizer_free(j->tokenizer);
+    choir__composition_free(&j->composition);
 }

@@ -2,15 +2,14 @@
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 
-#include <getopt.h>
-
 #include <choir/data.h>
 #include <choir/optim.h>
+#include "cli/command.h"
 #include "cli/strategy/strategy.h"
 #include "nn/models/models.h"
 
 typedef struct choir__job {
-    const char *command; /* "train", for messages */
+    const char *command; /* the command it belongs to, "train" or "compare", for messages */
     const char *data;    /* NULL: the text that comes with Choir */
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
@@ -30,13 +29,12 @@ typedef struct choir__job {
     bool recompute; /* choir_module_recompute_blocks */
     choir__composition composition;
     const choir__cli_strategy *strategy; /* of it */
-    choir__strategy_options strategy_options;
-    char resumed_model[512];   /* the model of --resume, where none is named */
-    const char *weights;       /* to start from: a file or a folder */
-    const char *published;     /* the folder that the model was read from */
-    char published_model[512]; /* and the text of its config.json */
-    bool launched;             /* by choir run, mpirun, srun...: join */
-    int rank, world;           /* as the launcher says; 0 of 1 without one */
+    char resumed_model[512];             /* the model of --resume, where none is named */
+    const char *weights;                 /* to start from: a file or a folder */
+    const char *published;               /* the folder that the model was read from */
+    char published_model[512];           /* and the text of its config.json */
+    bool launched;                       /* by choir run, mpirun, srun...: join */
+    int rank, world;                     /* as the launcher says; 0 of 1 without one */
 
     /* The data and the model, opened before any rank starts: wrong input ends here, once. */
     const choir__model_spec *spec;
@@ -47,23 +45,16 @@ typedef struct choir__job {
     int device_count;
 } choir__job;
 
-/* Reads train's options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed.
- */
-int choir__job_parse(choir__job *job, int argc, char **argv, bool *done);
+/* The options of a job, and a job before any of them is read. */
+extern const choir__cli_option choir__job_options[];
+choir__job choir__job_new(const char *command);
 
-/* The same in parts, for a command with options of its own: defaults; one option that
- * getopt_long knew by the table; what is left of argv; and, when all is read, whether it makes
- * sense. Each returns what choir__job_parse would. */
-
-extern const struct option choir__job_options[]; /* ended by a NULL name; ids are above 255 */
-const char *choir__job_option_name(int id);
-void choir__job_defaults(choir__job *job, const char *command);
-int choir__job_set(choir__job *job, int id, const char *text);
-int choir__job_data(choir__job *job, int argc, char **argv);
+/* Checks whether the options fit one another, and fills in what follows from them. Returns
+ * CHOIR__EXIT_OK, or the status to exit with. */
 int choir__job_check(choir__job *job);
-int choir__job_devices_once(const choir__job *job); /* none of them is named twice */
 
-void choir__cli_train_help(void);
+/* Refuses a job that names a device twice, in the same way. */
+int choir__job_devices_once(const choir__job *job);
 
 /* Opens data and model description, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);

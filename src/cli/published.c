@@ -14,7 +14,7 @@
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/state.h"
-#include "cli/cli.h"
+#include "cli/say.h"
 #include "cli/job.h"
 
 static bool is_folder(const char *path)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "cli/choices.h"
 #include "cli/job.h"
 #include "optim/optim.h"
 
@@ -16,6 +17,11 @@ struct recipe {
 };
 
 static const char *const optimizers[KINDS] = {"sgd", "adam", "adamw", "lamb"};
+
+const char *choir__cli_optimizer_names(size_t i)
+{
+    return i < KINDS ? optimizers[i] : NULL;
+}
 
 /* The options of all four; each knows its own. */
 struct numbers {
@@ -134,6 +140,11 @@ struct curve {
 
 static const char *const schedules[] = {"constant", "cosine", "linear", "step", "multistep",
     "exponential", "polynomial", "restarts", "one_cycle", "cyclic", "inverse_sqrt"};
+
+const char *choir__cli_schedule_names(size_t i)
+{
+    return i < CHOIR_COUNT(schedules) ? schedules[i] : NULL;
+}
 
 static choir_status read_curve(const char *text, int kind, struct curve *c)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/cli.h"
+#include "cli/self.h"
 
 static double items_of(const choir__cli_report *r)
 {

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/published.h"
 #include "checkpoint/state.h"
-#include "cli/cli.h"
+#include "cli/say.h"
 #include "cli/text.h"
 
 static bool has(const char *folder, const char *name)

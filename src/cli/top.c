@@ -5,8 +5,8 @@
  * hang, or are stopped. A round is a look at all of them; how busy a device is follows from two
  * looks. On a terminal rounds follow each other in place; elsewhere there is one. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,8 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/options.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "comm/recorder.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */
@@ -34,24 +33,6 @@ typedef struct looks {
     choir__seen **seen;
     int count;
 } looks;
-
-static void help(void)
-{
-    printf("Usage: choir top [OPTION]... [PID]...\n\n"
-           "What your Choir processes (or those named) are doing: by job and rank, each\n"
-           "device's memory, how busy it was since the last look, the tasks in its queue,\n"
-           "and the collective that the rank is in. It works on processes that hang or are\n"
-           "stopped, too.\n"
-           "On a terminal the table is refreshed until you press q.\n\n"
-           "  --once           one table, and no more\n"
-           "  --interval S     seconds between refreshes (default 1)\n"
-           "  --dump           the last collectives of every group, with their times\n"
-           "  --json           JSON: a process (with --dump: a collective) a line, once\n"
-           "  --help           print this\n\n"
-           "Examples:\n"
-           "  choir top\n"
-           "  choir top --dump 4711\n");
-}
 
 /* --- looking --- */
 
@@ -298,40 +279,20 @@ static void dump(const top *t)
 
 /* --- the command --- */
 
-static int read_options(top *t, int argc, char **argv)
+static int read_pids(top *t, const choir__cli_operands *operands)
 {
-    enum { ONCE = 'o', INTERVAL = 'i', DUMP = 'd', JSON = 'j', HELP = 'h' };
-    static const struct option known[] = {{"once", no_argument, NULL, ONCE},
-        {"interval", required_argument, NULL, INTERVAL}, {"dump", no_argument, NULL, DUMP},
-        {"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP},
-        {NULL, 0, NULL, 0}};
-    opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
-        switch (id) {
-        case ONCE: t->once = true; break;
-        case DUMP: t->dump = true; break;
-        case JSON: t->json = true; break;
-        case HELP: help(); return -1;
-        case INTERVAL:
-            if (!choir__parse_float(optarg, 0.05, 3600, &t->interval_s))
-                return choir__cli_usage(
-                    "top", "--interval is '%s': want seconds from 0.05 to 3600", optarg);
-            break;
-        case ':': return choir__cli_usage("top", "%s wants a value", argv[optind - 1]);
-        default: return choir__cli_unknown("top", argv);
-        }
-    }
-    t->pids = choir__calloc((size_t)(argc - optind) + 1, sizeof *t->pids);
-    for (; optind < argc; optind++) {
+    t->pids = choir__calloc((size_t)operands->count + 1, sizeof *t->pids);
+    for (int i = 0; i < operands->count; i++) {
         int64_t pid;
-        if (!choir__parse_int(argv[optind], 1, INT32_MAX, &pid))
-            return choir__cli_usage("top", "'%s' is no process: want its number", argv[optind]);
+        if (!choir__parse_int(operands->words[i], 1, INT32_MAX, &pid))
+            return choir__cli_usage(
+                "top", "expected the number of a process, got '%s'", operands->words[i]);
         t->pids[t->pid_count++] = (int)pid;
     }
     return CHOIR__EXIT_OK;
 }
 
-/* Those asked for must be there. */
+/* Whether all processes that were named can be read. */
 static bool all_there(const top *t)
 {
     for (int i = 0; i < t->pid_count; i++) {
@@ -347,10 +308,13 @@ static bool all_there(const top *t)
     return true;
 }
 
-int choir__cli_top(int argc, char **argv)
+static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    top t = {.interval_s = 1};
-    int status = read_options(&t, argc, argv);
+    top t = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &t, argc, argv, &operands);
+    if (status == CHOIR__EXIT_OK)
+        status = read_pids(&t, &operands);
     if (status == CHOIR__EXIT_OK && !all_there(&t))
         status = choir__cli_fail();
     else if (status == CHOIR__EXIT_OK && t.dump)
@@ -360,5 +324,33 @@ int choir__cli_top(int argc, char **argv)
     else if (status == CHOIR__EXIT_OK)
         refresh(&t);
     free(t.pids);
-    return status < 0 ? CHOIR__EXIT_OK : status;
+    return status;
 }
+
+#define AT(member) CHOIR__CLI_AT(top, member)
+
+static const choir__cli_option options[] = {
+    {"once", CHOIR__FLAG, AT(once), .help = "print one table and exit"},
+    {"interval", CHOIR__FLOAT, AT(interval_s), 0.05, 3600, .preset = "1", .argument = "S",
+        .help = "seconds between two refreshes"},
+    {"dump", CHOIR__FLAG, AT(dump),
+        .help = "print the last collectives of every group, with their times"},
+    {"json", CHOIR__FLAG, AT(json),
+        .help = "print JSON once: one process (with --dump: one collective) per line"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_top = {
+    .name = "top",
+    .summary = "show live processes: memory, utilisation, collectives",
+    .usage = "[OPTION]... [PID]...",
+    .about =
+        "Shows what your processes that use Choir (or those named) are doing: by job and rank, "
+        "the memory of each device, how busy it was since the last look, the tasks in its queue, "
+        "and the collective that the rank is in. It also works on processes that hang or are "
+        "stopped. On a terminal the table is refreshed until you press q.",
+    .example = "  choir top\n  choir top --dump 4711",
+    .options = options,
+    .most = INT_MAX,
+    .run = run,
+};

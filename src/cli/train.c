@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/say.h"
 #include "cli/trainer.h"
 #include "tensor/tensor.h"
 
@@ -89,14 +89,18 @@ static int run_ranks(const choir__job *job)
     return exit_status(status);
 }
 
-int choir__cli_train(int argc, char **argv)
+static int run(const choir__cli_command *command, int argc, char **argv)
 {
-    choir__job job;
-    bool done;
-    int status = choir__job_parse(&job, argc, argv, &done);
-    if (status != CHOIR__EXIT_OK || done)
+    choir__job job = choir__job_new(command->name);
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &job, argc, argv, &operands);
+    if (status != CHOIR__EXIT_OK)
         return status;
-    if (choir__job_prepare(&job) != CHOIR_OK) {
+    job.data = operands.count ? operands.words[0] : NULL;
+    status = choir__job_check(&job);
+    if (status != CHOIR__EXIT_OK) {
+        /* the message is out */
+    } else if (choir__job_prepare(&job) != CHOIR_OK) {
         status = choir__cli_fail();
     } else if (job.nproc > 1 && !job.launched) {
         status = run_ranks(&job);
@@ -110,3 +114,21 @@ int choir__cli_train(int argc, char **argv)
     choir__job_free(&job);
     return status;
 }
+
+const choir__cli_command choir__cli_train = {
+    .name = "train",
+    .summary = "train a model on a text, a folder of images or random data",
+    .usage = "[OPTION]... [DATA]",
+    .about =
+        "Trains a model. DATA is a text file or a file of token ids (language models), a folder "
+        "of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for donut a folder of "
+        "images and JSON (train/metadata.jsonl), or 'random'. Without DATA, the model is trained "
+        "on a text that comes with Choir.",
+    .example_title = "two ranks in lockstep, with checkpoints",
+    .example =
+        "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/1 shakespeare.txt",
+    .options = choir__job_options,
+    .operand = "DATA",
+    .most = 1,
+    .run = run,
+};

@@ -70,9 +70,9 @@ names() {
     bad 2 'steps' train random --steps
     bad 2 'frob' train "${small[@]}" --strategy frob random
     bad 2 'frob' train "${small[@]}" --strategy ddp:frob=1 random
-    bad 2 "no hook 'f8'; there are bf16, f16, powersgd" train "${small[@]}" \
+    bad 2 "unknown hook of strategy ddp 'f8': choose one of bf16, f16, powersgd" train "${small[@]}" \
         --strategy ddp:hook=f8 random
-    bad 2 'rank is an option of hook=powersgd' train "${small[@]}" --strategy ddp:rank=2 random
+    bad 2 'rank needs hook=powersgd' train "${small[@]}" --strategy ddp:rank=2 random
     bad 2 'frob' train "${small[@]}" --strategy single:frob=1 random
     bad 2 'two' train "${small[@]}" random two
     bad 2 'frob' train "${small[@]}" --model frob random
@@ -141,19 +141,19 @@ sizes() {
 # Strategies of one process, over several devices.
 strategies() {
     export CHOIR_CPU_DEVICES=4
-    bad 2 "no schedule 'frob'" "${toy[@]}" --strategy pipeline:schedule=frob
+    bad 2 "unknown schedule 'frob'" "${toy[@]}" --strategy pipeline:schedule=frob
     bad 2 'chunks=0' "${toy[@]}" --strategy pipeline:chunks=0
     bad 2 'frob' "${toy[@]}" --strategy mp:frob=1
     bad 2 'nproc 2.*dp.*ddp' "${toy[@]}" --strategy dp --nproc 2
     bad 2 'dim=1' "${toy[@]}" --strategy dp:dim=1
     bad 2 'cpu:77.*cpu:3' "${toy[@]}" --strategy dp:output_device=cpu:77
-    bad 2 'cpu:1 is there twice' "${toy[@]}" --strategy mp --devices cpu:1,cpu:0-1
+    bad 2 'cpu:1 is named twice' "${toy[@]}" --strategy mp --devices cpu:1,cpu:0-1
     bad 1 'cpu:77.*cpu:3' "${toy[@]}" --strategy mp --devices cpu:0,cpu:77
     bad 1 '12.*5' "${toy[@]}" --strategy pipeline --microbatches 5
     failed '4 stages .* 2 layers' "${toy[@]}" --strategy mp
     failed "'nowhere'" "${toy[@]}" --strategy mp:cuts=nowhere --devices cpu:0-1
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
-        bad 2 '2 ranks.*ddp' "${toy[@]}" --strategy dp-balanced
+        bad 2 'got 2 that.*ddp' "${toy[@]}" --strategy dp-balanced
     unset CHOIR_CPU_DEVICES
 }
 

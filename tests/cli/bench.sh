@@ -106,20 +106,20 @@ busbw() {
 }
 
 mistakes() {
-    bad 2 'which collective' bench
+    bad 2 'missing COLLECTIVE' bench
     bad 2 "'frob'.*all_reduce.*barrier" bench frob
     bad 2 "'two'" bench all_reduce two
     bad 2 "'--frob'" bench all_reduce --frob
-    bad 2 "'--min' wants a value" bench all_reduce --min
+    bad 2 'missing value of --min' bench all_reduce --min
     for value in 0 -1 x 1.5 1T 99999999999999999999 ''; do
-        bad 2 "--min '$value'" bench all_reduce --min "$value"
-        bad 2 "--max '$value'" bench all_reduce --max "$value"
-        bad 2 "--factor '$value'" bench all_reduce --factor "$value"
-        bad 2 "--ranks '$value'" bench all_reduce --ranks "$value"
+        bad 2 "--min: .*'$value'" bench all_reduce --min "$value"
+        bad 2 "--max: .*'$value'" bench all_reduce --max "$value"
+        bad 2 "--factor: .*'$value'" bench all_reduce --factor "$value"
+        bad 2 "--ranks: .*'$value'" bench all_reduce --ranks "$value"
     done
-    bad 2 "--factor '1'" bench all_reduce --factor 1
-    bad 2 "--ranks '65'" bench all_reduce -n 65
-    bad 2 'max 1024.*min 2048' bench all_reduce --min 2K --max 1K
+    bad 2 "--factor: .*'1'" bench all_reduce --factor 1
+    bad 2 "--ranks: .*'65'" bench all_reduce -n 65
+    bad 2 'max 1024: expected at least --min 2048' bench all_reduce --min 2K --max 1K
     bad 2 '12 bytes' bench all_gather -n 3 --min 8
     bad 2 "'f8'.*bf16" bench all_reduce --dtype f8
     bad 2 "'avg'.*mean" bench all_reduce --op avg

@@ -90,11 +90,11 @@ converts_types() {
     good checkpoint inspect --json half
     [ "$(grep -c '"of":"model".*"dtype":"bf16"' out)" -gt 10 ] || fail "$(cat out)"
     good eval --json half text
-    bad 2 'f32, bf16 and f16' checkpoint convert --dtype f64 sharded other
+    bad 2 'f32, bf16, f16' checkpoint convert --dtype f64 sharded other
     bad 2 '1 to 99999' checkpoint convert --shards 0 sharded other
-    bad 2 "no option '--shards'" checkpoint verify --shards 2 sharded
-    bad 2 'one checkpoint' checkpoint inspect
-    bad 2 "there is no 'look'" checkpoint look sharded
+    bad 2 "verify takes no option '--shards'" checkpoint verify --shards 2 sharded
+    bad 2 'missing CHECKPOINT' checkpoint inspect
+    bad 2 "unknown action 'look'" checkpoint look sharded
 }
 
 # damaged PATTERN: `broken` is refused by all that read it, which name the file.

@@ -78,13 +78,13 @@ what_does_not_fit() {
 wrong_usage() {
     bad 2 'frob' compare --strategies frob random
     bad 2 'frob' compare --strategies single,ddp:frob=1 random
-    bad 2 'strategies' compare --strategy single random
-    bad 2 'repeats 0' compare --repeats 0 random
-    bad 2 'splits 12,7.*24' compare "${mlp[@]}" --splits 12,7 random
+    bad 2 "unknown option '--strategy'; did you mean '--strategies'" compare --strategy single random
+    bad 2 "repeats: .*got '0'" compare --repeats 0 random
+    bad 2 "splits: .*24, got '12,7'" compare "${mlp[@]}" --splits 12,7 random
     bad 2 'a\.gif' compare --plot a.gif random
     bad 2 'save' compare --save here random
     bad 2 'frob' compare --frob random
-    bad 2 'cpu:0 is there twice' compare --devices cpu:0,cpu:0 random
+    bad 2 'cpu:0 is named twice' compare --devices cpu:0,cpu:0 random
     bad 2 "unknown model 'frob'" compare --model frob random
     RANK=0 WORLD_SIZE=1 bad 2 'rank of a job' compare random
     good compare --help

@@ -72,34 +72,34 @@ compared() {
         --steps 4 --model mlp:layers=4 --batch-size 16 random
     [ "$(grep -c '"same_bits":true' out)" -eq 3 ] || fail "compare: $(cat out)"
     grep -q '"strategy":"ddp+pipeline:schedule=1f1b"' out || fail "compare: $(cat out)"
-    bad 2 'on 3 devices: --mesh is to say how' compare --strategies ddp+pipeline \
+    bad 2 'on 3 devices: missing --mesh' compare --strategies ddp+pipeline \
         --devices cpu:0-2 --model toy --batch-size 24 random
 }
 
 told() {
-    bad 2 'wants a mesh of 2 dimensions, the outermost first: --mesh 2x2' \
+    bad 2 'missing --mesh with 2 sizes, the outermost first, as in --mesh 2x2' \
         train --strategy ddp+pipeline random
-    bad 2 'mesh 2x: sizes as 2x4 are wanted' train --strategy ddp+pipeline --mesh 2x random
-    bad 2 'mesh 2x0: sizes as 2x4 are wanted' train --strategy ddp+pipeline --mesh 2x0 random
-    bad 2 'of 64 ranks at most' train --strategy ddp+pipeline --mesh 40x2 random
-    bad 2 'mesh 2: 1 dimension for 2 strategies' train --strategy ddp+pipeline --mesh 2 random
-    bad 2 'mesh 2x2: 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
-    bad 2 "'hogwild' takes no part in a composition; there are ddp" \
+    bad 2 'mesh 2x: expected sizes such as 2x4' train --strategy ddp+pipeline --mesh 2x random
+    bad 2 'mesh 2x0: expected sizes such as 2x4' train --strategy ddp+pipeline --mesh 2x0 random
+    bad 2 'of at most 64 ranks' train --strategy ddp+pipeline --mesh 40x2 random
+    bad 2 'mesh 2: got 1 dimension for 2 strategies' train --strategy ddp+pipeline --mesh 2 random
+    bad 2 'mesh 2x2: got 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
+    bad 2 "'hogwild' takes no part in compositions: choose among ddp" \
         train --strategy ddp+hogwild --mesh 2x2 random
     bad 2 'ddp and fsdp both deal micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
-    bad 2 'state follows the stages' train --strategy pipeline --offload . random
+    bad 2 'each stage keeps its state' train --strategy pipeline --offload . random
     bad 2 "mp and pipeline are both for the 'pipeline' dimension" \
         train --strategy mp+pipeline --mesh 2x2 random
-    bad 2 "there is no strategy 'none'" train --strategy ddp+none --mesh 2x2 random
-    bad 2 "no schedule 'x'" train --strategy ddp+pipeline:schedule=x --mesh 2x2 random
-    bad 2 'mesh 2x2 has 4 ranks, and --nproc says 3' \
+    bad 2 "unknown strategy 'none'" train --strategy ddp+none --mesh 2x2 random
+    bad 2 "unknown schedule 'x'" train --strategy ddp+pipeline:schedule=x --mesh 2x2 random
+    bad 2 'mesh 2x2: expected 4 ranks, got --nproc 3' \
         train --strategy ddp+pipeline --mesh 2x2 --nproc 3 random
-    bad 2 'wants 9 devices a rank, and there are 8' \
+    bad 2 'expected 9 devices per rank, got 8' \
         train --strategy ddp+pipeline --mesh 2x9 --nproc 2 random
     bad 1 '1 micro-batches are fewer than 2 replicas' \
         train --strategy ddp+pipeline --mesh 2x2 --microbatches 1 random
     RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=1 bad 2 \
-        'mesh 2x2 wants 4 ranks, and 3 were started' \
+        'mesh 2x2: expected 4 ranks, got 3 that were started' \
         train --strategy ddp+pipeline --mesh 2x2 random
 }
 

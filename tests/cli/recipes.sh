@@ -62,7 +62,7 @@ wrong_options() {
     refused "decay=some" --optimizer adamw:decay=some
     refused "amsgrad=x" --optimizer adam:amsgrad=x
     refused "inverse_sqrt" --schedule noam
-    refused "no option 'power'" --schedule cosine:power=2
+    refused "unknown option 'power'" --schedule cosine:power=2
     refused "milestones" --schedule multistep
     refused "milestones=5/x" --schedule multistep:milestones=5/x
     refused "increase" --schedule multistep:milestones=5/5
@@ -94,7 +94,7 @@ init_is_chosen() {
     [ "$torch" != "$own" ] || fail "--init torch did nothing"
     good train --json --model "$model" --steps 1 --init torch --seed 3 random || return
     [ "$(hash_of)" != "$torch" ] || fail "--init torch does not follow --seed"
-    refused "choir or torch" --init xavier
+    refused "choir, torch" --init xavier
     refused "checkpoint" --init torch --resume nowhere
 }
 

@@ -225,7 +225,7 @@ no_command() {
 usage() {
     bad 2 "'--frob'" run --frob true
     bad 2 'COMMAND' run -n 2
-    bad 2 'wants a value' run --nproc-per-node
+    bad 2 'missing value of --nproc-per-node' run --nproc-per-node
     for value in 0 -1 x 1.5 '' 99999; do
         bad 2 'ranks' run -n "$value" true
         bad 2 'ranks' run --nproc-per-node "$value" true
@@ -240,13 +240,13 @@ usage() {
         bad 2 'local-ranks-filter' run -n 2 --local-ranks-filter "$value" true
     done
     bad 2 'nnodes 2.*rdzv-endpoint' run --nnodes 2 true
-    bad 2 'nnodes 2:1' run --nnodes 2:1 --rdzv-endpoint localhost true
-    bad 2 'node-rank 2.*0 to 1' run --nnodes 2 --node-rank 2 --rdzv-endpoint localhost true
+    bad 2 "nnodes.*'2:1'" run --nnodes 2:1 --rdzv-endpoint localhost true
+    bad 2 'node-rank.*0 to 1.*got 2' run --nnodes 2 --node-rank 2 --rdzv-endpoint localhost true
     bad 2 'one node' run --nnodes 2 -n 2 --rdzv-endpoint localhost true
     bad 2 'rdzv-endpoint' run --nnodes 2 --rdzv-endpoint localhost:x true
     bad 2 'brackets' run --nnodes 2 --rdzv-endpoint ::1 true
     bad 2 'restarts' run --nnodes 2 --max-restarts 1 --rdzv-endpoint localhost true
-    bad 2 'rdzv-backend etcd' run --rdzv-backend etcd true
+    bad 2 "rdzv-backend.*'etcd'" run --rdzv-backend etcd true
     bad 2 'rdzv-id' run --rdzv-id a/b true
     bad 2 'timeout' run --timeout soon true
     bad 2 'master-port' run --master-port 70000 true
@@ -405,7 +405,7 @@ train_joins() {
     done
     run -n 2 "$CHOIR" "${args[@]}"
     ended_with 2
-    has err '2 ranks were started.*--strategy ddp'
+    has err 'got 2 that were started; strategies for several ranks are ddp'
 }
 
 # Asked by SIGUSR1: what the ranks are at; also those behind a shell.

@@ -103,8 +103,8 @@ check table
 check stopped
 check on_a_terminal
 check none
-check bad 2 "there is no option '--often'" top --often
-check bad 2 "'x7' is no process" top x7
-check bad 2 "interval is '0'" top --interval 0
+check bad 2 "unknown option '--often'" top --often
+check bad 2 "expected the number of a process, got 'x7'" top x7
+check bad 2 "interval: .*got '0'" top --interval 0
 check bad 1 "process $$ shows nothing" top --dump $$
 finish

@@ -3,14 +3,14 @@
 #define CHOIR_CLI_BENCH_H
 
 #include <choir/group.h>
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "comm/group.h"
 #include "device/far.h"
 
 typedef struct choir__bench choir__bench;
 typedef struct choir__station choir__station;
 
-/* --- bench_collectives.c --- */
+/* --- collectives.c --- */
 
 /* A row of the table of collectives. */
 typedef struct choir__collective {
@@ -25,13 +25,13 @@ typedef struct choir__collective {
 /* NULL: there is none of that name. */
 const choir__collective *choir__collective_find(const char *name);
 
-/* "all_reduce, all_gather, ...". */
-const char *choir__collective_names(void);
+/* The name of collective i; NULL: there are fewer. */
+const char *choir__collective_name(size_t i);
 
 /* Elements that come out wrong on this rank. */
 int64_t choir__bench_check(const choir__station *s, int64_t count);
 
-/* --- bench_measure.c --- */
+/* --- measure.c --- */
 
 struct choir__bench {
     const choir__collective *what;
@@ -39,8 +39,9 @@ struct choir__bench {
     size_t min, max, factor; /* bytes */
     choir_dtype dtype;
     choir_reduce_op op;
-    const char *backend, *algorithm; /* NULL: chosen */
-    bool staged;                     /* in private memory */
+    const char *dtype_name, *op_name; /* as given */
+    const char *backend, *algorithm;  /* NULL: chosen */
+    bool staged;                      /* in private memory */
     bool json;
 };
 

@@ -106,13 +106,9 @@ const choir__collective *choir__collective_find(const char *name)
     return NULL;
 }
 
-const char *choir__collective_names(void)
+const char *choir__collective_name(size_t i)
 {
-    static char names[200];
-    names[0] = 0;
-    for (size_t i = 0; i < CHOIR_COUNT(collectives); i++)
-        strcat(strcat(names, i ? ", " : ""), collectives[i].name);
-    return names;
+    return i < CHOIR_COUNT(collectives) ? collectives[i].name : NULL;
 }
 
 /* --- numbers --- */

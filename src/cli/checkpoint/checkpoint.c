@@ -1,59 +1,16 @@
 /* choir checkpoint: looks into, checks and converts saved state. */
 #include "cli/checkpoint/checkpoint.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/options.h"
-#include "cli/cli.h"
+#include "cli/choices.h"
 
-static void help(void)
-{
-    printf(
-        "Usage: choir checkpoint inspect [--json] CHECKPOINT\n"
-        "       choir checkpoint verify [--json] CHECKPOINT\n"
-        "       choir checkpoint convert [--shards N] [--dtype TYPE] CHECKPOINT NEW\n\n"
-        "CHECKPOINT is what choir train --save wrote (the folder, or one of its steps), a\n"
-        "folder of safetensors files, or one such file.\n\n"
-        "inspect shows what was saved, by whom, the files and the tensors in them.\n"
-        "verify compares every file with the size and SHA-256 that it was saved with, and\n"
-        "looks whether the files together have every tensor whole.\n"
-        "convert writes it anew, to a folder that can be gone on from if CHECKPOINT can;\n"
-        "or the weights alone, if NEW ends in .safetensors. Tensors in parts become whole.\n\n"
-        "  --shards N           files to make (default 1)\n"
-        "  --dtype TYPE         of the weights: f32, bf16 or f16 (default: as they are)\n"
-        "  --json               one JSON object a line\n\n"
-        "Example:\n  choir checkpoint convert runs/first weights.safetensors\n");
-}
-
-typedef struct options {
+typedef struct request {
     bool json;
-    choir__convert_opts convert;
-} options;
-
-static int set_option(options *o, int id, const char *text)
-{
-    int64_t n;
-    if (id == 'j') {
-        o->json = true;
-    } else if (id == 's') {
-        if (!choir__parse_int(text, 1, 99999, &n))
-            return choir__cli_usage(
-                "checkpoint", "--shards %s: a number from 1 to 99999 is wanted", text);
-        o->convert.shards = (int)n;
-    } else {
-        const choir_dtype types[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
-        for (size_t i = 0; i < CHOIR_COUNT(types); i++)
-            if (!strcmp(text, choir_dtype_name(types[i]))) {
-                o->convert.typed = true;
-                o->convert.dtype = types[i];
-                return CHOIR__EXIT_OK;
-            }
-        return choir__cli_usage("checkpoint", "--dtype %s: there are f32, bf16 and f16", text);
-    }
-    return CHOIR__EXIT_OK;
-}
+    int64_t shards;    /* 0: unless specified */
+    const char *dtype; /* NULL: unless specified */
+} request;
 
 static choir_status inspect(const char *path, bool json)
 {
@@ -65,9 +22,15 @@ static choir_status inspect(const char *path, bool json)
     return status;
 }
 
-static choir_status convert(const char *from, const char *to, choir__convert_opts opts)
+static choir_status convert(const char *from, const char *to, const request *r)
 {
+    choir__convert_opts opts = {.shards = r->shards ? (int)r->shards : 1};
     choir__opened opened;
+    for (int d = 0; d < CHOIR_DTYPE_COUNT && r->dtype; d++)
+        if (!strcmp(r->dtype, choir_dtype_name((choir_dtype)d))) {
+            opts.typed = true;
+            opts.dtype = (choir_dtype)d;
+        }
     choir_status status = choir__opened_open(&opened, from, true);
     if (status == CHOIR_OK)
         status = choir__checkpoint_convert(&opened, to, opts);
@@ -75,58 +38,81 @@ static choir_status convert(const char *from, const char *to, choir__convert_opt
     return status;
 }
 
-/* argv: of the command inspect, verify or convert. */
-static int run(const char *what, int argc, char **argv)
+static const char *actions(size_t i)
 {
-    static const struct option known[] = {{"json", no_argument, NULL, 'j'},
-        {"shards", required_argument, NULL, 's'}, {"dtype", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    options o = {.convert = {.shards = 1}};
-    bool converts = !strcmp(what, "convert");
-    int id, which = 0, status = CHOIR__EXIT_OK, wanted = converts ? 2 : 1;
-    choir_status done;
-    opterr = 0;
-    while (
-        (id = getopt_long(argc, argv, "h", known, &which)) != -1 && status == CHOIR__EXIT_OK) {
-        if (id == 'h') {
-            help();
-            return CHOIR__EXIT_OK;
-        }
-        if (id == '?' || (id == 'j') == converts)
-            return id == '?' ? choir__cli_unknown("checkpoint", argv)
-                             : choir__cli_usage("checkpoint", "%s has no option '--%s'", what,
-                                   known[which].name);
-        status = set_option(&o, id, optarg);
-    }
+    static const char *const names[] = {"inspect", "verify", "convert"};
+    return i < CHOIR_COUNT(names) ? names[i] : NULL;
+}
+
+/* The actions share a table of options, and each takes its own. */
+static int check_action(const char *action, const request *r, int paths)
+{
+    bool converts = !strcmp(action, "convert");
+    const char *stranger = converts    ? (r->json ? "json" : NULL)
+                           : r->shards ? "shards"
+                           : r->dtype  ? "dtype"
+                                       : NULL;
+    if (stranger)
+        return choir__cli_usage("checkpoint", "%s takes no option '--%s'", action, stranger);
+    if (paths == 0)
+        return choir__cli_usage("checkpoint", "%s: missing CHECKPOINT", action);
+    if (converts && paths == 1)
+        return choir__cli_usage(
+            "checkpoint", "convert: missing NEW, a file or folder to write");
+    if (paths > 1 + converts)
+        return choir__cli_usage("checkpoint", "%s: expected %d path%s, got %d", action,
+            1 + converts, converts ? "s" : "", paths);
+    return CHOIR__EXIT_OK;
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    request r = {0};
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, &r, argc, argv, &operands);
+    if (status == CHOIR__EXIT_OK)
+        status = check_action(operands.words[0], &r, operands.count - 1);
     if (status != CHOIR__EXIT_OK)
         return status;
-    if (argc - optind != wanted)
-        return choir__cli_usage("checkpoint",
-            converts ? "convert wants a checkpoint, and the new file or folder"
-                     : "%s wants one checkpoint",
-            what);
-    const char *path = argv[optind];
-    if (converts)
-        done = convert(path, argv[optind + 1], o.convert);
-    else if (!strcmp(what, "verify"))
-        done = choir__checkpoint_check(path, o.json);
-    else
-        done = inspect(path, o.json);
+    const char *action = operands.words[0], *path = operands.words[1];
+    choir_status done = !strcmp(action, "convert")  ? convert(path, operands.words[2], &r)
+                        : !strcmp(action, "verify") ? choir__checkpoint_check(path, r.json)
+                                                    : inspect(path, r.json);
     return done == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
-int choir__cli_checkpoint(int argc, char **argv)
-{
-    static const char *const commands[] = {"inspect", "verify", "convert"};
-    if (argc < 2)
-        return choir__cli_usage("checkpoint", "inspect, verify or convert is wanted");
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        help();
-        return CHOIR__EXIT_OK;
-    }
-    for (size_t i = 0; i < CHOIR_COUNT(commands); i++)
-        if (!strcmp(argv[1], commands[i]))
-            return run(commands[i], argc - 1, argv + 1);
-    return choir__cli_usage(
-        "checkpoint", "there is no '%s'; there are inspect, verify and convert", argv[1]);
-}
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"shards", CHOIR__INT, AT(shards), 1, 99999, .argument = "N",
+        .help = "convert: number of files to write (default 1)"},
+    {"dtype", CHOIR__STRING, AT(dtype), .argument = "TYPE",
+        .help = "convert: type of the weights (default: as they are)",
+        .choices = choir__cli_weight_dtype_names, .strict = true},
+    {"json", CHOIR__FLAG, AT(json), .help = "inspect, verify: print one JSON object per line"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_checkpoint = {
+    .name = "checkpoint",
+    .summary = "inspect, verify and convert saved state",
+    .usage = "inspect [--json] CHECKPOINT\n"
+             "verify [--json] CHECKPOINT\n"
+             "convert [--shards N] [--dtype TYPE] CHECKPOINT NEW",
+    .about =
+        "CHECKPOINT is what choir train --save wrote (the folder, or one of its steps), a "
+        "folder of safetensors files, or one such file.\n\n"
+        "inspect shows what was saved and by which job, the files and the tensors in them. "
+        "verify compares every file with the size and SHA-256 that were saved with it, and "
+        "checks that the files together have every tensor whole. "
+        "convert writes the checkpoint anew, to a folder that can be resumed from if "
+        "CHECKPOINT can; or the weights alone, if NEW ends in .safetensors. Tensors in parts "
+        "become whole.",
+    .example = "  choir checkpoint convert runs/first weights.safetensors",
+    .options = options,
+    .operand = "action",
+    .operands = actions,
+    .least = 1,
+    .most = 4, /* paths are counted by action */
+    .run = run,
+};

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
 #include "cli/compare/compare.h"
+#include "cli/say.h"
 #include "launch/process/process.h"
 
 /* Steps of a run that is watched, and how long they take at least: */
@@ -175,27 +175,58 @@ static int verdict(const choir__compare *c)
     return status;
 }
 
-int choir__cli_compare(int argc, char **argv)
+static choir_status compare(choir__compare *c)
 {
-    choir__compare c;
-    bool done;
-    int exit_status = choir__compare_parse(&c, argc, argv, &done);
-    if (exit_status == CHOIR__EXIT_OK && !done) {
-        choir_status status = c.plot ? choir__compare_plot_check(c.plot) : CHOIR_OK;
-        if (status == CHOIR_OK)
-            status = run_all(&c);
-        if (status == CHOIR_OK) {
-            (c.job.json ? choir__compare_json : choir__compare_table)(&c);
-            status = choir__cli_flush();
-        }
-        if (status == CHOIR_OK && c.plot)
-            status = choir__compare_plot(&c);
-        if (status == CHOIR_OK)
-            exit_status = verdict(&c);
-        else
-            exit_status = choir__cli_fail();
+    choir_status status = c->plot ? choir__compare_plot_check(c->plot) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = run_all(c);
+    if (status == CHOIR_OK) {
+        (c->job.json ? choir__compare_json : choir__compare_table)(c);
+        status = choir__cli_flush();
+    }
+    if (status == CHOIR_OK && c->plot)
+        status = choir__compare_plot(c);
+    return status;
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    choir__compare c = {.job = choir__job_new(command->name)};
+    choir__cli_operands operands;
+    c.job.strategy_text = "single"; /* what the job is judged by */
+    c.args = choir__calloc((size_t)argc + 1, sizeof *c.args);
+    int exit_status = choir__cli_parse(command, &c, argc, argv, &operands);
+    if (exit_status == CHOIR__EXIT_OK) {
+        c.job.data = operands.count ? operands.words[0] : NULL;
+        exit_status = choir__compare_prepare(&c);
+    }
+    if (exit_status == CHOIR__EXIT_OK) {
+        choir_status status = compare(&c);
+        exit_status = status == CHOIR_OK ? verdict(&c) : choir__cli_fail();
         exit_status = status == CHOIR_ERR_INTERRUPTED ? 130 : exit_status;
     }
     choir__compare_free(&c);
     return exit_status;
 }
+
+const choir__cli_command choir__cli_compare = {
+    .name = "compare",
+    .summary = "run the same job under every strategy, side by side",
+    .usage = "[OPTION]... [DATA]",
+    .about =
+        "Trains the same model on the same data under one strategy after the other, each run in "
+        "a process of its own, and shows side by side: items per second with their spread, "
+        "speed-up and efficiency against one device, memory and use of each device, bytes moved, "
+        "the loss, and whether every bit is that of one device.",
+    .example_title = "model parallel, one device and pipelines of ResNet-50 on two cores",
+    .example =
+        "  choir compare --model resnet50:image=64 --batch-size 120 --microbatches 6 \\\n"
+        "    --steps 5 --devices cpu:0,cpu:1 --plot compare.png random",
+    .options = choir__compare_options,
+    .inherited = choir__job_options,
+    .inherited_at = offsetof(choir__compare, job),
+    .operand = "DATA",
+    .most = 1,
+    .took = choir__compare_took,
+    .run = run,
+};

@@ -1,12 +1,12 @@
 /* Inside `choir compare`: the strategies side by side, the runs of each, and what came out.
  *
- *     compare.c           what is to be run, in which order; the command
- *     compare_options.c   its options, and the strategies that it compares
- *     compare_run.c       one run: `choir train --json` in a process of its own
- *     compare_watch.c     a run's devices over time, seen from outside
- *     compare_figures.c   medians, spreads, speed-ups, the same bits, advice
- *     compare_table.c     the table and the JSON
- *     compare_plot.c      the picture, through gnuplot */
+ *     compare.c     the command, and the order of the runs
+ *     options.c     its options, and the strategies that it compares
+ *     run.c         one run: `choir train --json` in a process of its own
+ *     watch.c       a run's devices over time, seen from outside
+ *     figures.c     medians, spreads, speed-ups, the same bits, advice
+ *     table.c       the table and the JSON
+ *     plot*.c       the picture, through gnuplot */
 #ifndef CHOIR_CLI_COMPARE_H
 #define CHOIR_CLI_COMPARE_H
 
@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "cli/job.h"
 
-/* --- compare_watch.c --- */
+/* --- watch.c --- */
 
 /* Memory and time in kernels of a run's devices, seen again and again. */
 typedef struct choir__watch {
@@ -35,7 +35,7 @@ void choir__watch_free(choir__watch *watch); /* NULL is fine */
 /* The share of the time in [from, to) that device i was busy. */
 double choir__watch_busy(const choir__watch *watch, int i, double from, double to);
 
-/* --- compare_run.c --- */
+/* --- run.c --- */
 
 typedef struct choir__outcome {
     json_t *summary; /* what train said last; NULL: it did not get there */
@@ -86,8 +86,15 @@ typedef struct choir__compare {
     bool interrupted;
 } choir__compare;
 
-/* Reads the options; CHOIR__EXIT_OK, or the status to exit with. *done: help was printed. */
-int choir__compare_parse(choir__compare *c, int argc, char **argv, bool *done);
+/* --- options.c --- */
+
+/* The options, and what keeps those that are passed on to the runs. */
+extern const choir__cli_option choir__compare_options[];
+int choir__compare_took(void *compare, const choir__cli_option *option, const char *text);
+
+/* Checks the options, and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with.
+ */
+int choir__compare_prepare(choir__compare *c);
 void choir__compare_free(choir__compare *c);
 
 /* Trains in a process of its own; watch: NULL, or filled in. The outcome is the caller's to
@@ -95,7 +102,7 @@ void choir__compare_free(choir__compare *c);
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome);
 
-/* --- compare_figures.c --- */
+/* --- figures.c --- */
 
 void choir__outcome_free(choir__outcome *outcome);
 
@@ -122,7 +129,7 @@ void choir__compare_advice(const choir__compare *c, char *text, size_t room);
 /* "tokens" or "samples". */
 const char *choir__compare_items(const choir__compare *c);
 
-/* --- compare_table.c, compare_plot.c --- */
+/* --- table.c, plot.c --- */
 
 void choir__compare_table(const choir__compare *c);
 void choir__compare_json(const choir__compare *c);

@@ -1,154 +1,63 @@
 /* choir compare's options. Those of a training job are train's own: what is read here is
  * checked as train checks it, and passed on. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
-#include "cli/cli.h"
+#include "cli/choices.h"
 #include "cli/compare/compare.h"
+#include "cli/say.h"
 #include "launch/launchers.h"
 
-enum { STRATEGIES = 1, REPEATS, PLOT, SPLITS };
-enum { STEPS = 20, MOST_REPEATS = 1000, SPLITS_UNASKED = 6, MOST_MICRO = 24 };
+enum { SPLITS_UNASKED = 6, MOST_MICRO = 24 };
 
-static const struct option own[] = {
-    {"strategies", required_argument, NULL, STRATEGIES},
-    {"repeats", required_argument, NULL, REPEATS},
-    {"plot", required_argument, NULL, PLOT},
-    {"splits", required_argument, NULL, SPLITS},
+#define AT(member) CHOIR__CLI_AT(choir__compare, member)
+#define MANY       CHOIR__CLI_NO_LIMIT
+
+const choir__cli_option choir__compare_options[] = {
+    {"strategies", CHOIR__STRING, AT(strategies), .argument = "LIST",
+        .help = "strategies to compare, with their keys and compositions such as ddp+pipeline "
+                "as choir train takes them (default: all that fit)",
+        .choices = choir__cli_strategy_names},
+    {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
+        .help = "sizes of compositions (default: two devices for the innermost)"},
+    {"devices", CHOIR__STRING, AT(job.devices), .argument = "LIST",
+        .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
+                "machine without GPUs (default auto)"},
+    {"batch-size", CHOIR__INT, AT(job.batch_size), 1, MANY, .preset = "32", .argument = "N",
+        .help = "samples of the global batch", .passed_on = true},
+    {"microbatches", CHOIR__INT, AT(job.microbatches), 1, MANY, .argument = "M",
+        .help =
+            "number of micro-batches, the same for all strategies (default: four per device, or the "
+            "next fewer that divide the batch)"},
+    {"steps", CHOIR__INT, AT(job.steps), 1, MANY, .preset = "20", .argument = "N",
+        .help = "steps of each run"},
+    {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",
+        .help = "runs of each strategy, in turns"},
+    {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
+        .help = "draw a picture, .png or .svg, by gnuplot: throughput with its spread, over "
+                "split sizes, and memory and use of devices over time"},
+    {"splits", CHOIR__STRING, AT(splits_text), .argument = "LIST",
+        .help = "samples per micro-batch at which pipelines run as well (default: none; with "
+                "--plot up to six that divide the batch)"},
+    {"json", CHOIR__FLAG, AT(job.json),
+        .help = "print one JSON object per strategy: train's summary and more"},
+    {NULL},
 };
 
-static void help(void)
+int choir__compare_took(void *values, const choir__cli_option *o, const char *text)
 {
-    printf("Usage: choir compare [OPTION]... [DATA]\n\n"
-           "Trains the same model on the same data under one strategy after the other, each\n"
-           "run in a process of its own, and shows side by side: items a second with their\n"
-           "spread, speed-up and efficiency against one device, memory and use of each\n"
-           "device, bytes moved, the loss, and whether every bit is that of one device.\n\n"
-           "  --strategies LIST     of these, as choir train's --strategy takes them\n"
-           "                        (default: all that fit):\n");
-    int column = 0;
-    for (int i = 0; choir__cli_strategies[i]; i++) {
-        const char *name = choir__cli_strategies[i]->name;
-        bool fits = column + 2 + (int)strlen(name) < 79;
-        column = !i     ? printf("%26s%s", "", name)
-                 : fits ? column + printf(", %s", name)
-                        : printf(",\n%26s%s", "", name) - 2;
-    }
-    printf("\n                        and compositions, as ddp+pipeline\n"
-           "  --mesh 2x4            of compositions (default: two devices for the innermost)\n"
-           "  --devices LIST        as cpu:0,cpu:1 or cuda:0-3 (default auto: all GPUs,\n"
-           "                        or all cores where there are none)\n"
-           "  --batch-size N        samples of the global batch (default 32)\n"
-           "  --microbatches M      the cut of the batch, the same for all (default: four a\n"
-           "                        device, or the next fewer that divide the batch)\n"
-           "  --steps N             of each run (default 20)\n"
-           "  --repeats N           runs of each strategy, in turns (default 3)\n"
-           "  --plot FILE           a picture, .png or .svg, by gnuplot: throughput with its\n"
-           "                        spread, over split sizes, and memory and use of devices\n"
-           "                        over time\n"
-           "  --splits LIST         samples a micro-batch at which pipelines run, too\n"
-           "                        (default with --plot: up to six that divide the batch)\n"
-           "  --json                a JSON object a strategy: train's summary and more\n"
-           "  --help                print this\n\n"
-           "Model, data and training are told as to choir train: --model, --seed, --lr,\n"
-           "--optimizer, --workers, --threads, ...\n\n"
-           "Example: model parallel, one device and pipelines of ResNet-50 on two cores:\n"
-           "  choir compare --model resnet50:image=64 --batch-size 120 --microbatches 6 \\\n"
-           "    --steps 5 --devices cpu:0,cpu:1 --plot compare.png random\n");
-}
-
-/* --- options --- */
-
-/* What train has and a comparison does without; or says otherwise. */
-static int refuse(const char *name)
-{
-    static const char *const refused[] = {"nproc", "save", "save-every", "resume", "trace",
-        "epochs", "eval-every", "eval-batches", "no-eval", "log-every", "rendezvous",
-        "key-file", "quiet"};
-    if (!strcmp(name, "strategy"))
-        return choir__cli_usage("compare", "--strategy: --strategies names what to compare");
-    for (size_t i = 0; i < CHOIR_COUNT(refused); i++)
-        if (!strcmp(name, refused[i]))
-            return choir__cli_usage("compare", "there is no option '--%s' here", name);
+    choir__compare *c = values;
+    if (o->passed_on)
+        c->args[c->arg_count++] =
+            text ? choir__format("--%s=%s", o->name, text) : choir__format("--%s", o->name);
     return CHOIR__EXIT_OK;
-}
-
-static int set_own(choir__compare *c, int id, const char *text)
-{
-    if (id == STRATEGIES)
-        c->strategies = text;
-    if (id == SPLITS)
-        c->splits_text = text;
-    if (id == PLOT)
-        c->plot = text;
-    if (id == REPEATS && !choir__parse_int(text, 1, MOST_REPEATS, &c->repeats))
-        return choir__cli_usage(
-            "compare", "--repeats %s: from 1 to %d are possible", text, MOST_REPEATS);
-    return CHOIR__EXIT_OK;
-}
-
-/* An option of train: kept for the runs, unless it is ours to say. */
-static int set_shared(choir__compare *c, int id, const char *text)
-{
-    static const char *const ours[] = {"devices", "microbatches", "steps", "json", "mesh"};
-    const char *name = choir__job_option_name(id);
-    int status = refuse(name);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__job_set(&c->job, id, text);
-    if (status != CHOIR__EXIT_OK)
-        return status;
-    for (size_t i = 0; i < CHOIR_COUNT(ours); i++)
-        if (!strcmp(name, ours[i]))
-            return CHOIR__EXIT_OK;
-    c->args[c->arg_count++] =
-        text ? choir__format("--%s=%s", name, text) : choir__format("--%s", name);
-    return CHOIR__EXIT_OK;
-}
-
-static struct option *all_options(void)
-{
-    size_t count = 0, mine = CHOIR_COUNT(own);
-    while (choir__job_options[count].name)
-        count++;
-    struct option *all = choir__calloc(mine + count + 1, sizeof *all);
-    memcpy(all, own, sizeof own);
-    memcpy(all + mine, choir__job_options, (count + 1) * sizeof *all);
-    return all;
-}
-
-static int read_options(choir__compare *c, int argc, char **argv, bool *done)
-{
-    struct option *known = all_options();
-    int status = CHOIR__EXIT_OK;
-    opterr = 0;
-    optind = 1;
-    for (int id; status == CHOIR__EXIT_OK && !*done &&
-                 (id = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
-        if (id == '?')
-            status = choir__cli_unknown("compare", argv);
-        else if (id == ':')
-            status = choir__cli_usage("compare", "%s wants a value", argv[optind - 1]);
-        else if (id < 256)
-            status = set_own(c, id, optarg);
-        else if (!strcmp(choir__job_option_name(id), "help"))
-            *done = true;
-        else
-            status = set_shared(c, id, optarg);
-    }
-    free(known);
-    if (*done)
-        help();
-    else if (status == CHOIR__EXIT_OK)
-        status = choir__job_data(&c->job, argc, argv);
-    return status;
 }
 
 /* --- strategies --- */
 
-/* As told; else the innermost strategy of two has two devices. */
+/* The mesh is --mesh unless left out: then the innermost strategy of two has two devices. */
 static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
 {
     int devices = c->job.device_count;
@@ -160,8 +69,8 @@ static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
         snprintf(e->mesh, sizeof e->mesh, "%dx2", devices / 2);
     else
         return choir__cli_usage("compare",
-            "--strategies %s on %d device%s: --mesh is to say how, as --mesh 2x2", e->text,
-            devices, devices > 1 ? "s" : "");
+            "--strategies %s on %d device%s: missing --mesh with the sizes, as in --mesh 2x2",
+            e->text, devices, devices > 1 ? "s" : "");
     if (choir__composition_mesh(&e->composition, e->mesh) != CHOIR_OK)
         return choir__cli_usage("compare", "--mesh %s: %s", e->mesh, choir_error_message());
     return CHOIR__EXIT_OK;
@@ -169,20 +78,25 @@ static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
 
 static int add_entry(choir__compare *c, const char *text, size_t length)
 {
-    choir__strategy_options options = {0};
     choir__compare_entry e = {0};
     if (length >= sizeof e.text)
-        return choir__cli_usage("compare", "--strategies %s: that is too long", text);
+        return choir__cli_usage("compare",
+            "--strategies: expected at most %d characters per strategy, got '%s'",
+            (int)sizeof e.text - 1, text);
     memcpy(e.text, text, length);
     for (int i = 0; i < c->count; i++)
         if (!strcmp(c->entries[i].text, e.text))
             return CHOIR__EXIT_OK;
-    if (choir__composition_parse(e.text, &e.composition, &options) != CHOIR_OK)
-        return choir__cli_usage(
-            "compare", "--strategies %s: %s", e.text, choir_error_message());
-    int status = choose_mesh(c, &e);
-    if (status != CHOIR__EXIT_OK)
+    int status = CHOIR__EXIT_OK;
+    if (choir__composition_parse(e.text, &e.composition) != CHOIR_OK)
+        status =
+            choir__cli_usage("compare", "--strategies %s: %s", e.text, choir_error_message());
+    if (status == CHOIR__EXIT_OK)
+        status = choose_mesh(c, &e);
+    if (status != CHOIR__EXIT_OK) {
+        choir__composition_free(&e.composition);
         return status;
+    }
     c->entries = choir__realloc(c->entries, (size_t)(c->count + 1) * sizeof *c->entries);
     c->entries[c->count++] = e;
     return CHOIR__EXIT_OK;
@@ -273,11 +187,11 @@ static int read_splits(choir__compare *c)
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (!choir__parse_int(word, 1, c->job.batch_size, &n) || c->job.batch_size % n)
             return choir__cli_usage("compare",
-                "--splits %s: samples a micro-batch are wanted that divide the batch of %lld",
-                c->splits_text, (long long)c->job.batch_size);
+                "--splits: expected samples per micro-batch that divide the batch of %lld, got '%s'",
+                (long long)c->job.batch_size, c->splits_text);
         if (c->split_count == CHOIR__MAX_SPLITS)
-            return choir__cli_usage(
-                "compare", "--splits %s: at most %d fit", c->splits_text, CHOIR__MAX_SPLITS);
+            return choir__cli_usage("compare", "--splits: expected at most %d, got '%s'",
+                CHOIR__MAX_SPLITS, c->splits_text);
         c->splits[c->split_count++] = n;
         at += length + (at[length] == ',');
     }
@@ -306,27 +220,18 @@ static int check_start(const choir__compare *c)
         return choir__cli_usage("compare", "%s", choir_error_message());
     if (l.name && (l.world > 1 || !strcmp(l.name, "RANK")))
         return choir__cli_usage(
-            "compare", "it was started as a rank of a job, and starts ranks itself");
+            "compare", "cannot run as a rank of a job, as it starts ranks itself");
     const char *dot = c->plot ? strrchr(c->plot, '.') : NULL;
     if (c->plot && (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg"))))
-        return choir__cli_usage("compare", "--plot %s: a .png or .svg is wanted", c->plot);
+        return choir__cli_usage(
+            "compare", "--plot: expected a name that ends in .png or .svg, got '%s'", c->plot);
     return CHOIR__EXIT_OK;
 }
 
-int choir__compare_parse(choir__compare *c, int argc, char **argv, bool *done)
+int choir__compare_prepare(choir__compare *c)
 {
-    *c = (choir__compare){.repeats = 3};
-    *done = false;
-    c->args = choir__calloc((size_t)argc + 1, sizeof *c->args);
-    choir__job_defaults(&c->job, "compare");
-    int status = read_options(c, argc, argv, done);
-    if (status != CHOIR__EXIT_OK || *done)
-        return status;
     c->chosen = c->strategies != NULL;
-    c->mesh = c->job.mesh;
-    c->job.mesh = NULL; /* it is single's job */
-    c->job.steps = c->job.steps ? c->job.steps : STEPS;
-    status = check_start(c);
+    int status = check_start(c);
     if (status == CHOIR__EXIT_OK)
         status = choir__job_check(&c->job);
     if (status == CHOIR__EXIT_OK)
@@ -352,10 +257,12 @@ void choir__compare_free(choir__compare *c)
         for (int s = 0; s < CHOIR__MAX_SPLITS; s++)
             free(e->split[s]);
         choir__watch_free(e->watch);
+        choir__composition_free(&e->composition);
         free(e->runs);
     }
     for (int i = 0; i < c->arg_count; i++)
         free(c->args[i]);
     free(c->args);
     free(c->entries);
+    choir__composition_free(&c->job.composition);
 }

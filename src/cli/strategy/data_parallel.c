@@ -11,43 +11,42 @@
 #include <choir/autograd.h>
 #include <choir/data_parallel.h>
 
-#include "base/options.h"
 #include "cli/job.h"
 #include "tensor/tensor.h"
 
-static choir_status parse_common(const char *text, const char *what, choir__strategy_options *o)
+typedef struct dp_keys {
+    char output_device[64]; /* "": the first */
+    int64_t dim;
+} dp_keys;
+
+#define AT(member) CHOIR__CLI_AT(dp_keys, member)
+
+static const choir__cli_option keys[] = {
+    {"output_device", CHOIR__WORD, AT(output_device), .argument = "cpu:0"},
+    {"dim", CHOIR__INT, AT(dim), 0, CHOIR_MAX_DIMS - 1, .preset = "0"},
+    {NULL},
+};
+
+static choir_status check(void *own)
 {
-    int64_t dim = 0;
-    choir__option known[] = {{"output_device", CHOIR__WORD, o->output_device, 0, 0},
-        {"dim", CHOIR__INT, &dim, 0, CHOIR_MAX_DIMS - 1}, {NULL}};
-    choir_status status = choir__options_parse(text, what, known);
-    if (status == CHOIR_OK && dim)
+    const dp_keys *k = own;
+    if (k->dim)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "dim=%lld: the batch of every model here is in dimension 0", (long long)dim);
-    if (status == CHOIR_OK && *o->output_device && !choir_device_find(o->output_device))
-        return CHOIR_ERR_DEVICE;
-    return status;
-}
-
-static choir_status parse(const char *text, choir__strategy_options *o)
-{
-    return parse_common(text, "strategy dp", o);
-}
-
-static choir_status parse_balanced(const char *text, choir__strategy_options *o)
-{
-    return parse_common(text, "strategy dp-balanced", o);
+            "dim=%lld: expected 0, as every model here has its batch in dimension 0",
+            (long long)k->dim);
+    return *k->output_device && !choir_device_find(k->output_device) ? CHOIR_ERR_DEVICE
+                                                                     : CHOIR_OK;
 }
 
 static choir_data_parallel_opts options_of(choir__cli_part *p)
 {
-    const choir__strategy_options *o = &p->job->strategy_options;
+    const dp_keys *k = p->at->keys;
     choir_data_parallel_opts opts = choir_data_parallel_defaults();
     opts.devices = p->devices;
     opts.device_count = p->device_count;
     opts.pieces = p->job->microbatches;
-    if (*o->output_device)
-        opts.output_device = choir_device_find(o->output_device);
+    if (*k->output_device)
+        opts.output_device = choir_device_find(k->output_device);
     return opts;
 }
 
@@ -142,10 +141,11 @@ static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 
 const choir__cli_strategy choir__strategy_dp = {
     .name = "dp",
-    .options = "[:output_device=cpu:0,dim=0]",
     .help = "the batch dealt to all devices, outputs gathered on one",
     .spread = CHOIR__ALL_DEVICES,
-    .parse = parse,
+    .keys = keys,
+    .keys_bytes = sizeof(dp_keys),
+    .check = check,
     .micro_each = 1,
     .build = build,
     .step = step_gathered,
@@ -153,10 +153,11 @@ const choir__cli_strategy choir__strategy_dp = {
 
 const choir__cli_strategy choir__strategy_dp_balanced = {
     .name = "dp-balanced",
-    .options = "[:output_device=cpu:0,dim=0]",
-    .help = "the same, with the loss computed where the outputs are",
+    .help = "as dp, but the loss is computed where the outputs are",
     .spread = CHOIR__ALL_DEVICES,
-    .parse = parse_balanced,
+    .keys = keys,
+    .keys_bytes = sizeof(dp_keys),
+    .check = check,
     .micro_each = 1,
     .build = build_balanced,
     .step = step_balanced,

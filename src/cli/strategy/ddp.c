@@ -4,75 +4,89 @@
 #include <choir/ddp_hook.h>
 #include <choir/sync_batch_norm.h>
 
-#include "base/options.h"
+#include "base/named.h"
 #include "cli/job.h"
 #include "comm/call.h"
 
-static choir_status check_hook(const choir__strategy_options *o, int64_t rank, int64_t start)
+typedef struct ddp_keys {
+    double bucket_cap_mb, first_bucket_mb;
+    char algorithm[64], hook[64]; /* "": none was named */
+    bool sync_bn, find_unused, static_graph, delay_allreduce;
+    int64_t rank, start_step; /* of hook=powersgd; -1: unless specified */
+} ddp_keys;
+
+#define AT(member) CHOIR__CLI_AT(ddp_keys, member)
+
+static const choir__cli_option keys[] = {
+    {"bucket_cap_mb", CHOIR__FLOAT, AT(bucket_cap_mb), 1e-6, 1e6, .preset = "25"},
+    {"first_bucket_mb", CHOIR__FLOAT, AT(first_bucket_mb), 1e-6, 1e6, .preset = "1"},
+    {"algorithm", CHOIR__WORD, AT(algorithm), .argument = "exchange"},
+    {"sync_bn", CHOIR__FLAG, AT(sync_bn), .preset = "0"},
+    {"find_unused", CHOIR__FLAG, AT(find_unused), .preset = "0"},
+    {"static_graph", CHOIR__FLAG, AT(static_graph), .preset = "0"},
+    {"delay_allreduce", CHOIR__FLAG, AT(delay_allreduce), .preset = "0"},
+    {"hook", CHOIR__WORD, AT(hook), .argument = "bf16|f16|powersgd"},
+    {"rank", CHOIR__INT, AT(rank), 1, 1024, .preset = "-1", .argument = "1"},
+    {"start_step", CHOIR__INT, AT(start_step), 0, 1e15, .preset = "-1", .argument = "1000"},
+    {NULL},
+};
+
+static choir_status check(void *own)
 {
-    bool power = !strcmp(o->hook, "powersgd");
-    if (*o->hook && !power && strcmp(o->hook, "bf16") && strcmp(o->hook, "f16"))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "strategy ddp: there is no hook '%s'; there are bf16, f16, powersgd", o->hook);
-    if ((rank || start >= 0) && !power)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "strategy ddp: %s is an option of hook=powersgd", rank ? "rank" : "start_step");
-    return CHOIR_OK;
+    static const char *const hooks[] = {"bf16", "f16", "powersgd"};
+    static const choir__name_table table = CHOIR__NAME_TABLE(hooks);
+    const ddp_keys *k = own;
+    choir__algorithm algorithm;
+    choir_status status = CHOIR_OK;
+    if (*k->algorithm)
+        status = choir__algorithm_parse(k->algorithm, &algorithm);
+    if (status == CHOIR_OK && *k->hook && choir__find_named(&table, k->hook) < 0)
+        status = choir__unknown_name(&table, "hook of strategy ddp", k->hook);
+    if (status == CHOIR_OK && (k->rank >= 0 || k->start_step >= 0) &&
+        strcmp(k->hook, "powersgd"))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "strategy ddp: %s needs hook=powersgd",
+            k->rank >= 0 ? "rank" : "start_step");
+    return status;
 }
 
-static choir_status parse(const char *text, choir__strategy_options *o)
+static choir_status set_hook(choir_module *model, const ddp_keys *k)
 {
-    int64_t rank = 0, start = -1;
-    o->ddp = choir_ddp_defaults();
-    o->powersgd = choir_powersgd_defaults();
-    choir__option known[] = {{"bucket_cap_mb", CHOIR__FLOAT, &o->ddp.bucket_cap_mb, 1e-6, 1e6},
-        {"first_bucket_mb", CHOIR__FLOAT, &o->ddp.first_bucket_mb, 1e-6, 1e6},
-        {"algorithm", CHOIR__WORD, o->algorithm, 0, 0},
-        {"find_unused", CHOIR__FLAG, &o->ddp.find_unused_parameters, 0, 0},
-        {"static_graph", CHOIR__FLAG, &o->ddp.static_graph, 0, 0},
-        {"delay_allreduce", CHOIR__FLAG, &o->ddp.delay_allreduce, 0, 0},
-        {"sync_bn", CHOIR__FLAG, &o->sync_bn, 0, 0}, {"hook", CHOIR__WORD, o->hook, 0, 0},
-        {"rank", CHOIR__INT, &rank, 1, 1024}, {"start_step", CHOIR__INT, &start, 0, 1e15},
-        {NULL}};
-    choir__algorithm algorithm;
-    choir_status status = choir__options_parse(text, "strategy ddp", known);
-    if (status == CHOIR_OK && *o->algorithm)
-        status = choir__algorithm_parse(o->algorithm, &algorithm);
-    if (status == CHOIR_OK)
-        status = check_hook(o, rank, start);
-    if (rank)
-        o->powersgd.rank = (int)rank;
-    if (start >= 0)
-        o->powersgd.start_step = start;
-    return status;
+    choir_powersgd_opts opts = choir_powersgd_defaults();
+    if (k->rank >= 0)
+        opts.rank = (int)k->rank;
+    if (k->start_step >= 0)
+        opts.start_step = k->start_step;
+    if (!strcmp(k->hook, "bf16"))
+        return choir_ddp_set_hook(model, choir_ddp_bf16_compress, NULL);
+    if (!strcmp(k->hook, "f16"))
+        return choir_ddp_set_hook(model, choir_ddp_f16_compress, NULL);
+    return *k->hook ? choir_ddp_powersgd(model, opts) : CHOIR_OK;
 }
 
 static choir_status build(choir__cli_part *p)
 {
-    const choir__strategy_options *o = &p->job->strategy_options;
-    choir_ddp_opts opts = o->ddp;
-    opts.algorithm = *o->algorithm ? o->algorithm : NULL;
-    if (o->sync_bn)
+    const ddp_keys *k = p->at->keys;
+    choir_ddp_opts opts = choir_ddp_defaults();
+    opts.bucket_cap_mb = k->bucket_cap_mb;
+    opts.first_bucket_mb = k->first_bucket_mb;
+    opts.algorithm = *k->algorithm ? k->algorithm : NULL;
+    opts.find_unused_parameters = k->find_unused;
+    opts.static_graph = k->static_graph;
+    opts.delay_allreduce = k->delay_allreduce;
+    if (k->sync_bn)
         choir_sync_batch_norm(p->run, p->net, p->along);
     p->model = choir_ddp(p->run, p->model, p->along, opts);
-    if (!strcmp(o->hook, "bf16"))
-        return choir_ddp_set_hook(p->model, choir_ddp_bf16_compress, NULL);
-    if (!strcmp(o->hook, "f16"))
-        return choir_ddp_set_hook(p->model, choir_ddp_f16_compress, NULL);
-    if (!strcmp(o->hook, "powersgd"))
-        return choir_ddp_powersgd(p->model, o->powersgd);
-    return CHOIR_OK; /* errors stick to the run */
+    return set_hook(p->model, k); /* other errors stick to the run */
 }
 
 const choir__cli_strategy choir__strategy_ddp = {
     .name = "ddp",
-    .options = "[:bucket_cap_mb=25,first_bucket_mb=1,algorithm=exchange,sync_bn=0,"
-               "find_unused=0,static_graph=0,delay_allreduce=0,hook=bf16|f16|powersgd,"
-               "rank=1,start_step=1000]",
     .help = "a process a device, gradients averaged while backward runs",
     .dimension = "data",
     .spread = CHOIR__DEVICE_A_RANK,
-    .parse = parse,
+    .keys = keys,
+    .keys_bytes = sizeof(ddp_keys),
+    .check = check,
     .micro_each = 1,
     .build = build,
     .step = choir__strategy_plain_step,

@@ -4,50 +4,76 @@
 
 #include <string.h>
 
-#include "base/options.h"
 #include "cli/job.h"
 #include "parallel/diloco/diloco.h"
 
 enum { MOST_STEPS = 1000000000 };
 
-static choir_status parse_diloco(const char *text, choir__strategy_options *o)
+/* --- diloco --- */
+
+typedef struct diloco_keys {
+    int64_t every;
+    double outer_lr, momentum;
+    bool nesterov;
+    char wire[64];
+} diloco_keys;
+
+#define AT(member) CHOIR__CLI_AT(diloco_keys, member)
+
+static const choir__cli_option diloco_keys_known[] = {
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50"},
+    {"outer_lr", CHOIR__FLOAT, AT(outer_lr), 1e-6, 1e3, .preset = "0.7"},
+    {"momentum", CHOIR__FLOAT, AT(momentum), 0, 0.999999, .preset = "0.9"},
+    {"nesterov", CHOIR__FLAG, AT(nesterov), .preset = "1"},
+    {"wire", CHOIR__WORD, AT(wire), .preset = "f32"},
+    {NULL},
+};
+#undef AT
+
+static choir_status check_diloco(void *keys)
 {
-    double lr = 0.7, momentum = 0.9;
-    char wire[64] = "f32";
-    o->diloco = choir_diloco_defaults();
-    choir__option known[] = {{"every", CHOIR__INT, &o->diloco.every, 1, MOST_STEPS},
-        {"outer_lr", CHOIR__FLOAT, &lr, 1e-6, 1e3},
-        {"momentum", CHOIR__FLOAT, &momentum, 0, 0.999999},
-        {"nesterov", CHOIR__FLAG, &o->diloco.nesterov, 0, 0}, {"wire", CHOIR__WORD, wire, 0, 0},
-        {NULL}};
-    choir_status status = choir__options_parse(text, "strategy diloco", known);
-    if (status == CHOIR_OK && strcmp(wire, "f32") && strcmp(wire, "bf16"))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s; f32 or bf16 is wanted", wire);
-    o->diloco.outer_lr = (float)lr;
-    o->diloco.momentum = (float)momentum;
-    o->diloco.wire = strcmp(wire, "bf16") ? CHOIR_F32 : CHOIR_BF16;
-    return status;
+    const diloco_keys *k = keys;
+    if (!strcmp(k->wire, "f32") || !strcmp(k->wire, "bf16"))
+        return CHOIR_OK;
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s: expected f32 or bf16", k->wire);
 }
 
 static choir_status build_diloco(choir__cli_part *p)
 {
-    p->model = choir_diloco(p->run, p->net, p->env.group, p->job->strategy_options.diloco);
+    const diloco_keys *k = p->at->keys;
+    choir_diloco_opts opts = choir_diloco_defaults();
+    opts.every = k->every;
+    opts.outer_lr = (float)k->outer_lr;
+    opts.momentum = (float)k->momentum;
+    opts.nesterov = k->nesterov;
+    opts.wire = strcmp(k->wire, "bf16") ? CHOIR_F32 : CHOIR_BF16;
+    p->model = choir_diloco(p->run, p->net, p->env.group, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
 
-static choir_status parse_local_sgd(const char *text, choir__strategy_options *o)
-{
-    o->local_sgd = choir_local_sgd_defaults();
-    choir__option known[] = {{"every", CHOIR__INT, &o->local_sgd.every, 1, MOST_STEPS},
-        {"warmup", CHOIR__INT, &o->local_sgd.warmup, 0, MOST_STEPS},
-        {"node_every", CHOIR__INT, &o->local_sgd.near_every, 1, MOST_STEPS}, {NULL}};
-    return choir__options_parse(text, "strategy local-sgd", known);
-}
+/* --- local-sgd --- */
+
+typedef struct local_sgd_keys {
+    int64_t every, warmup, node_every; /* node_every 0: not in between */
+} local_sgd_keys;
+
+#define AT(member) CHOIR__CLI_AT(local_sgd_keys, member)
+
+static const choir__cli_option local_sgd_keys_known[] = {
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50"},
+    {"warmup", CHOIR__INT, AT(warmup), 0, MOST_STEPS, .preset = "0"},
+    {"node_every", CHOIR__INT, AT(node_every), 1, MOST_STEPS, .argument = "STEPS"},
+    {NULL},
+};
 
 static choir_status build_local_sgd(choir__cli_part *p)
 {
-    choir_local_sgd_opts opts = p->job->strategy_options.local_sgd;
+    const local_sgd_keys *k = p->at->keys;
+    choir_local_sgd_opts opts = choir_local_sgd_defaults();
+    opts.every = k->every;
+    opts.warmup = k->warmup;
+    opts.near_every = k->node_every;
     choir_status status = CHOIR_OK;
     if (opts.near_every) {
         status = choir_group_split(
@@ -58,6 +84,8 @@ static choir_status build_local_sgd(choir__cli_part *p)
         p->model = choir_local_sgd(p->run, p->net, p->env.group, opts);
     return status; /* other errors stick to the run */
 }
+
+/* --- both --- */
 
 static bool together(const choir__cli_part *p)
 {
@@ -77,10 +105,11 @@ static choir_status resumed(choir__cli_part *p)
 
 const choir__cli_strategy choir__strategy_diloco = {
     .name = "diloco",
-    .options = "[:every=50,outer_lr=0.7,momentum=0.9,nesterov=1,wire=f32]",
     .help = "a process a device by itself; now and then they meet",
     .spread = CHOIR__DEVICE_A_RANK,
-    .parse = parse_diloco,
+    .keys = diloco_keys_known,
+    .keys_bytes = sizeof(diloco_keys),
+    .check = check_diloco,
     .micro_each = 1,
     .build = build_diloco,
     .step = choir__strategy_plain_step,
@@ -91,10 +120,10 @@ const choir__cli_strategy choir__strategy_diloco = {
 
 const choir__cli_strategy choir__strategy_local_sgd = {
     .name = "local-sgd",
-    .options = "[:every=50,warmup=0,node_every=STEPS]",
-    .help = "the same; weights are averaged where they meet",
+    .help = "as diloco, but weights are averaged where ranks meet",
     .spread = CHOIR__DEVICE_A_RANK,
-    .parse = parse_local_sgd,
+    .keys = local_sgd_keys_known,
+    .keys_bytes = sizeof(local_sgd_keys),
     .micro_each = 1,
     .build = build_local_sgd,
     .step = choir__strategy_plain_step,

@@ -2,15 +2,8 @@
  */
 #include <choir/hogwild.h>
 
-#include "base/options.h"
 #include "cli/job.h"
 #include "parallel/hogwild/hogwild.h"
-
-static choir_status parse(const char *text, choir__strategy_options *options)
-{
-    (void)options;
-    return choir__options_parse(text, "strategy hogwild", (choir__option[]){{NULL}});
-}
 
 static choir_status build(choir__cli_part *p)
 {
@@ -33,10 +26,8 @@ static choir_status resumed(choir__cli_part *p)
 
 const choir__cli_strategy choir__strategy_hogwild = {
     .name = "hogwild",
-    .options = "",
     .help = "a process a device, one set of weights, no locks",
     .spread = CHOIR__DEVICE_A_RANK,
-    .parse = parse,
     .micro_each = 1,
     .build = build,
     .step = choir__strategy_plain_step,

@@ -56,21 +56,19 @@ static const char *end_of_part(const char *text)
     return end;
 }
 
-static choir_status take_part(
-    choir__composition *c, const char *text, size_t length, choir__strategy_options *options)
+static choir_status take_part(choir__composition *c, const char *text, size_t length)
 {
+    if (c->count == CHOIR_MESH_MAX_DIMS)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected at most %d strategies in a composition", CHOIR_MESH_MAX_DIMS);
     char *own = choir__format("%.*s", (int)length, text);
     const choir__cli_strategy *s;
-    choir_status status = CHOIR_OK;
-    if (c->count == CHOIR_MESH_MAX_DIMS)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "at most %d strategies make a composition",
-            CHOIR_MESH_MAX_DIMS);
-    if (status == CHOIR_OK)
-        status = choir__strategy_find(own, &s);
-    if (status == CHOIR_OK)
-        status = s->parse(own, options);
-    if (status == CHOIR_OK)
-        c->dims[c->count++] = (choir__dimension){s, 1};
+    choir_status status = choir__strategy_find(own, &s);
+    if (status == CHOIR_OK) {
+        choir__dimension *d = &c->dims[c->count++];
+        *d = (choir__dimension){.strategy = s, .size = 1};
+        status = choir__strategy_read(s, own, &d->keys);
+    }
     free(own);
     return status;
 }
@@ -83,7 +81,7 @@ static choir_status refuse(const choir__cli_strategy *s)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
                 choir__cli_strategies[i]->name);
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "'%s' takes no part in a composition; there are %s for that", s->name, list);
+        "strategy '%s' takes no part in compositions: choose among %s", s->name, list);
 }
 
 static choir_status check_parts(const choir__composition *c)
@@ -97,15 +95,15 @@ static choir_status check_parts(const choir__composition *c)
         for (int e = 0; e < d; e++)
             if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
                 return choir__error(CHOIR_ERR_ARGUMENT,
-                    "%s and %s are both for the '%s' dimension of a mesh; take one of them",
+                    "%s and %s are both for the '%s' dimension of a mesh: choose one of them",
                     c->dims[e].strategy->name, s->name, s->dimension);
         if (own && s->step != choir__strategy_plain_step)
-            return choir__error(CHOIR_ERR_ARGUMENT, "%s and %s cannot both say what a step is",
-                own->name, s->name);
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s and %s both define the step: choose one of them", own->name, s->name);
         own = s->step != choir__strategy_plain_step ? s : own;
         if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "%s and %s both deal micro-batches to ranks; take one of them", dealer->name,
+                "%s and %s both deal micro-batches to ranks: choose one of them", dealer->name,
                 s->name);
         dealer = s->spread == CHOIR__DEVICE_A_RANK ? s : dealer;
     }
@@ -114,8 +112,7 @@ static choir_status check_parts(const choir__composition *c)
 
 static void make_whole(choir__composition *c)
 {
-    c->whole = (choir__cli_strategy){.options = "",
-        .help = "",
+    c->whole = (choir__cli_strategy){.help = "",
         .spread = CHOIR__ON_A_MESH,
         .build = build_all,
         .step = choir__strategy_plain_step,
@@ -130,14 +127,20 @@ static void make_whole(choir__composition *c)
     }
 }
 
-choir_status choir__composition_parse(
-    const char *text, choir__composition *c, choir__strategy_options *options)
+void choir__composition_free(choir__composition *c)
+{
+    for (int d = 0; d < c->count; d++)
+        free(c->dims[d].keys);
+    *c = (choir__composition){0};
+}
+
+choir_status choir__composition_parse(const char *text, choir__composition *c)
 {
     choir_status status = CHOIR_OK;
     *c = (choir__composition){0};
     for (const char *end; status == CHOIR_OK; text = end + 1) {
         end = end_of_part(text);
-        status = take_part(c, text, (size_t)(end - text), options);
+        status = take_part(c, text, (size_t)(end - text));
         if (!*end)
             break;
     }
@@ -166,15 +169,15 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text)
         if (n < 1 || (*end && *end != 'x') || count == CHOIR_MESH_MAX_DIMS ||
             (product *= n) > CHOIR__MAX_DEVICES)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "sizes as 2x4 are wanted, the outermost first, of %d ranks at most",
+                "expected sizes such as 2x4, the outermost first, of at most %d ranks",
                 CHOIR__MAX_DEVICES);
         sizes[count++] = (int)n;
         at = *end ? end + 1 : NULL;
     }
     if (count != c->count)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%d dimension%s for %d strateg%s; each has one, the outermost first", count,
-            count > 1 ? "s" : "", c->count, c->count > 1 ? "ies" : "y");
+            "got %d dimension%s for %d strateg%s; expected one for each, the outermost first",
+            count, count > 1 ? "s" : "", c->count, c->count > 1 ? "ies" : "y");
     for (int d = 0; d < count; d++)
         c->dims[d].size = sizes[d];
     return CHOIR_OK;

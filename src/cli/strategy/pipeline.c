@@ -5,54 +5,50 @@
  * done: a device works while the others wait. */
 #include "cli/strategy/strategy.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include <choir/pipeline.h>
 
-#include "base/options.h"
+#include "base/named.h"
 #include "cli/job.h"
 #include "tensor/tensor.h"
 
-/* Cuts are told apart by slashes: commas part options. */
-static void use_commas(char *cuts)
-{
-    for (; *cuts; cuts++)
-        *cuts = *cuts == '/' ? ',' : *cuts;
-}
+/* mp has the cuts alone. */
+typedef struct pipeline_keys {
+    char schedule[64]; /* "": mp's */
+    char cuts[256];    /* "": where they cost least */
+    int64_t chunks;    /* 0: as many as the schedule needs */
+} pipeline_keys;
 
-static choir_status parse_mp(const char *text, choir__strategy_options *o)
-{
-    strcpy(o->schedule, "sequential");
-    choir__option known[] = {{"cuts", CHOIR__TEXT, o->cuts, 0, 0}, {NULL}};
-    choir_status status = choir__options_parse(text, "strategy mp", known);
-    use_commas(o->cuts);
-    return status;
-}
+#define AT(member) CHOIR__CLI_AT(pipeline_keys, member)
 
-static choir_status parse(const char *text, choir__strategy_options *o)
+static const choir__cli_option mp_keys[] = {
+    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH"},
+    {NULL},
+};
+
+static const choir__cli_option keys[] = {
+    {"schedule", CHOIR__WORD, AT(schedule), .preset = "zero-bubble",
+        .argument = "gpipe|1f1b|interleaved|zero-bubble"},
+    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH"},
+    {"chunks", CHOIR__INT, AT(chunks), 1, 64, .argument = "2"},
+    {NULL},
+};
+
+/* Cuts are separated by slashes here, as commas separate keys, and by commas in the library. */
+static choir_status check(void *own)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
-    strcpy(o->schedule, "zero-bubble");
-    choir__option known[] = {{"schedule", CHOIR__WORD, o->schedule, 0, 0},
-        {"cuts", CHOIR__TEXT, o->cuts, 0, 0}, {"chunks", CHOIR__INT, &o->chunks, 1, 64},
-        {NULL}};
-    choir_status status = choir__options_parse(text, "strategy pipeline", known);
-    use_commas(o->cuts);
-    for (size_t i = 0; i < CHOIR_COUNT(schedules) && status == CHOIR_OK; i++)
-        if (!strcmp(o->schedule, schedules[i]))
-            return CHOIR_OK;
-    return status != CHOIR_OK
-               ? status
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "there is no schedule '%s'; there are gpipe, 1f1b, interleaved, "
-                     "zero-bubble",
-                     o->schedule);
+    static const choir__name_table table = CHOIR__NAME_TABLE(schedules);
+    pipeline_keys *k = own;
+    for (char *cut = k->cuts; *cut; cut++)
+        *cut = *cut == '/' ? ',' : *cut;
+    if (*k->schedule && choir__find_named(&table, k->schedule) < 0)
+        return choir__unknown_name(&table, "schedule", k->schedule);
+    return CHOIR_OK;
 }
 
 static choir_status build(choir__cli_part *p)
 {
-    const choir__strategy_options *o = &p->job->strategy_options;
+    const pipeline_keys *k = p->at->keys;
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.devices = p->devices;
     opts.device_count = p->device_count;
@@ -60,10 +56,10 @@ static choir_status build(choir__cli_part *p)
         opts.devices = NULL;
         opts.group = p->along;
     }
-    opts.schedule = o->schedule;
-    if (o->chunks)
-        opts.chunks = (int)o->chunks;
-    opts.cuts = *o->cuts ? o->cuts : NULL;
+    opts.schedule = *k->schedule ? k->schedule : "sequential";
+    if (k->chunks)
+        opts.chunks = (int)k->chunks;
+    opts.cuts = *k->cuts ? k->cuts : NULL;
     p->model = p->evaluated = choir_pipeline(p->run, p->model, opts);
     return CHOIR_OK; /* errors stick to the run */
 }
@@ -91,18 +87,21 @@ static const choir__cli_strategy mp_over_ranks = {
     .name = "mp",
     .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
-    .parse = parse_mp,
+    .keys = mp_keys,
+    .keys_bytes = sizeof(pipeline_keys),
+    .check = check,
     .build = build,
     .step = step_pipeline,
 };
 
 const choir__cli_strategy choir__strategy_mp = {
     .name = "mp",
-    .options = "[:cuts=PATH/PATH]",
     .help = "the model cut into a stage a device, one working at a time",
     .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,
-    .parse = parse_mp,
+    .keys = mp_keys,
+    .keys_bytes = sizeof(pipeline_keys),
+    .check = check,
     .build = build,
     .step = step_pipeline,
     .over_ranks = &mp_over_ranks,
@@ -115,7 +114,9 @@ static const choir__cli_strategy pipeline_over_ranks = {
     .name = "pipeline",
     .dimension = "pipeline",
     .spread = CHOIR__RANKS_TOGETHER,
-    .parse = parse,
+    .keys = keys,
+    .keys_bytes = sizeof(pipeline_keys),
+    .check = check,
     .micro_each = 4,
     .build = build,
     .step = step_pipeline,
@@ -123,12 +124,13 @@ static const choir__cli_strategy pipeline_over_ranks = {
 
 const choir__cli_strategy choir__strategy_pipeline = {
     .name = "pipeline",
-    .options = "[:schedule=gpipe|1f1b|interleaved|zero-bubble,cuts=PATH/PATH,chunks=2]",
     .help = "stages that work on several micro-batches at once",
     .dimension = "pipeline",
     .spread = CHOIR__ALL_DEVICES,
     .variants = variants,
-    .parse = parse,
+    .keys = keys,
+    .keys_bytes = sizeof(pipeline_keys),
+    .check = check,
     .micro_each = 4,
     .build = build,
     .step = step_pipeline,

@@ -5,6 +5,11 @@
 #include "cli/job.h"
 #include "tensor/tensor.h"
 
+bool choir__strategy_has_ranks(const choir__cli_strategy *s)
+{
+    return s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__ALL_DEVICES;
+}
+
 int choir__strategy_workers(const choir__job *job)
 {
     int product = 1;

@@ -1,9 +1,7 @@
 /* The registry of strategies. */
 #include "cli/strategy/strategy.h"
 
-#include <stdio.h>
-#include <string.h>
-
+#include "base/named.h"
 #include "base/options.h"
 
 extern const choir__cli_strategy choir__strategy_single, choir__strategy_dp,
@@ -28,18 +26,15 @@ const choir__cli_strategy *const choir__cli_strategies[] = {
 
 choir_status choir__strategy_find(const char *text, const choir__cli_strategy **strategy)
 {
-    char name[64], list[320] = "";
+    static const choir__name_table table = {choir__cli_strategies,
+        CHOIR_COUNT(choir__cli_strategies) - 1, sizeof *choir__cli_strategies, true};
+    char name[64];
     choir_status status = choir__options_name(text, name, sizeof name);
     if (status != CHOIR_OK)
         return status;
-    for (int i = 0; choir__cli_strategies[i]; i++) {
-        if (!strcmp(choir__cli_strategies[i]->name, name)) {
-            *strategy = choir__cli_strategies[i];
-            return CHOIR_OK;
-        }
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
-            choir__cli_strategies[i]->name);
-    }
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "there is no strategy '%s'; there are %s", name, list);
+    int at = choir__find_named(&table, name);
+    if (at < 0)
+        return choir__unknown_name(&table, "strategy", name);
+    *strategy = choir__cli_strategies[at];
+    return CHOIR_OK;
 }

@@ -13,33 +13,15 @@
 
 #include <choir/amp.h>
 #include <choir/data.h>
-#include <choir/ddp_hook.h>
-#include <choir/diloco.h>
 #include <choir/env.h>
-#include <choir/fsdp.h>
 #include <choir/mesh.h>
 #include <choir/optim.h>
+
+#include "cli/command.h"
 
 enum { CHOIR__MAX_DEVICES = 64 };
 
 struct choir__job;
-
-/* What "ddp:bucket_cap_mb=25" says. Each strategy reads its own part of it. */
-typedef struct choir__strategy_options {
-    choir_ddp_opts ddp;
-    choir_diloco_opts diloco;
-    choir_local_sgd_opts local_sgd;
-    char algorithm[64];
-    char hook[64]; /* of ddp: bf16, f16, powersgd */
-    choir_powersgd_opts powersgd;
-    choir_fsdp_opts fsdp;
-    char unit_class[64];    /* of fsdp */
-    bool sync_bn;           /* of ddp */
-    char output_device[64]; /* of dp */
-    char schedule[64];      /* of pipelines, with all below */
-    char cuts[256];
-    int64_t chunks;
-} choir__strategy_options;
 
 /* A process's part of a job, as far as a strategy sees it. */
 typedef struct choir__cli_part {
@@ -80,16 +62,19 @@ typedef enum choir__spread {
 typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
-    const char *options; /* ":key=value,..." as the help shows them; "" */
-    const char *help;    /* one line */
+    const char *help; /* one line */
+    /* What "ddp:bucket_cap_mb=25" may say: rows whose values lie in a struct of the strategy's
+     * own, of keys_bytes, which build finds in part->at->keys. NULL: there are no keys. */
+    const choir__cli_option *keys;
+    size_t keys_bytes;
+    /* Checks the struct and may complete it. Error: argument. NULL: every value is fine. */
+    choir_status (*check)(void *keys);
     /* Of a mesh that it works along, as "data"; NULL: it takes no part in compositions. */
     const char *dimension;
     choir__spread spread;
     bool shards; /* weights, too: wraps the model before they are read from a file */
     /* Texts that `choir compare` runs, ended by NULL; NULL: the name alone. */
     const char *const *variants;
-    /* Reads text's options and checks them. Error: argument. */
-    choir_status (*parse)(const char *text, choir__strategy_options *options);
     int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
     /* Wraps part->model, before there is an optimizer or a loader. What is evaluated is net
      * unless it says otherwise. */
@@ -116,11 +101,21 @@ extern const choir__cli_strategy *const choir__cli_strategies[];
 /* The one named before the colon; an error lists the names there are. */
 choir_status choir__strategy_find(const char *text, const choir__cli_strategy **strategy);
 
+/* --- keys: keys.c --- */
+
+/* Allocates the strategy's keys and fills them in from "ddp:bucket_cap_mb=25"; *keys is NULL if
+ * the strategy has none. Error: argument; *keys is the caller's to free all the same. */
+choir_status choir__strategy_read(const choir__cli_strategy *s, const char *text, void **keys);
+
+/* Writes "[:bucket_cap_mb=25,...]", or "" without keys, into text and returns it. */
+const char *choir__strategy_keys_text(const choir__cli_strategy *s, char *text, size_t bytes);
+
 /* --- compositions: strategy_mesh.c --- */
 
 typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
-    int size; /* ranks along it, or devices of a process */
+    void *keys; /* of the strategy, as --strategy gives them */
+    int size;   /* ranks along it, or devices of a process */
 } choir__dimension;
 
 /* What --strategy names: one strategy, or several, the outermost first. */
@@ -131,10 +126,10 @@ typedef struct choir__composition {
     char name[96];
 } choir__composition;
 
-/* Parts of "ddp:...+pipeline:..." and their options. Error: argument, also where they do not
- * compose. */
-choir_status choir__composition_parse(
-    const char *text, choir__composition *c, choir__strategy_options *options);
+/* Reads "ddp:...+pipeline:...". The caller frees the composition, also after an error. Error:
+ * argument, also if the strategies do not compose. */
+choir_status choir__composition_parse(const char *text, choir__composition *c);
+void choir__composition_free(choir__composition *c);
 /* The one strategy, or the one that does what all do. */
 const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
 /* "2x4" into the sizes; a dimension a strategy. */
@@ -145,7 +140,10 @@ bool choir__composition_inside(const choir__composition *c);
 /* A group a dimension, and the ranks that micro-batches are dealt to. Collective. */
 choir_status choir__cli_part_mesh(choir__cli_part *part);
 
-/* --- jobs --- */
+/* --- step.c --- */
+
+/* Whether the strategy has several processes. */
+bool choir__strategy_has_ranks(const choir__cli_strategy *s);
 
 /* Devices or ranks that a job's work is dealt to. */
 int choir__strategy_workers(const struct choir__job *job);

@@ -2,14 +2,7 @@
  */
 #include <choir/tensor_parallel.h>
 
-#include "base/options.h"
 #include "cli/job.h"
-
-static choir_status parse(const char *text, choir__strategy_options *o)
-{
-    (void)o;
-    return choir__options_parse(text, "strategy tp", (choir__option[]){{NULL}});
-}
 
 static choir_status build(choir__cli_part *p)
 {
@@ -20,11 +13,9 @@ static choir_status build(choir__cli_part *p)
 
 const choir__cli_strategy choir__strategy_tp = {
     .name = "tp",
-    .options = "",
     .help = "a process a device, large weights dealt out by columns, rows and heads",
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
-    .parse = parse,
     .build = build,
     .step = choir__strategy_plain_step,
 };

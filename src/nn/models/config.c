@@ -86,6 +86,7 @@ static choir_status read_option(
     const char *want = "";
     switch (row->type) {
     case CHOIR__INT:
+    case CHOIR__BYTES:
         good = json_is_integer(value) && json_integer_value(value) >= 1;
         want = "a whole number of 1 or more is wanted";
         break;
@@ -98,7 +99,8 @@ static choir_status read_option(
         want = "true or false is wanted";
         break;
     case CHOIR__WORD:
-    case CHOIR__TEXT: /* as it may stand in the text */
+    case CHOIR__TEXT:
+    case CHOIR__STRING: /* as it may stand in the text */
         good = json_is_string(value) && !strpbrk(json_string_value(value), ",=:");
         want = "a word is wanted";
         break;
@@ -305,11 +307,13 @@ choir_status choir__config_read(const char *path, char **text, char **notes)
 static json_t *value_json(choir__option_type type, const char *text)
 {
     switch (type) {
-    case CHOIR__INT: return json_integer(strtoll(text, NULL, 10));
+    case CHOIR__INT:
+    case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
     case CHOIR__FLOAT: return json_real(strtod(text, NULL));
     case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
     case CHOIR__WORD:
-    case CHOIR__TEXT: break;
+    case CHOIR__TEXT:
+    case CHOIR__STRING: break;
     }
     return json_string(text);
 }

@@ -1,0 +1,42 @@
+/* Names from the registries of the library, one by one: see choices.h. */
+#include "cli/choices.h"
+
+#include <choir/dtype.h>
+
+#include "cli/strategy/strategy.h"
+#include "nn/models/models.h"
+
+const char *choir__cli_model_names(size_t i)
+{
+    const choir__model_spec *model = choir__model_at(i);
+    return model ? model->name : NULL;
+}
+
+const char *choir__cli_strategy_names(size_t i)
+{
+    return choir__cli_strategies[i] ? choir__cli_strategies[i]->name : NULL;
+}
+
+const char *choir__cli_backend_names(size_t i)
+{
+    static const char *const names[] = {"shm", "ucx", "mpi", "nccl"};
+    return i < CHOIR_COUNT(names) ? names[i] : NULL;
+}
+
+const char *choir__cli_dtype_names(size_t i)
+{
+    return i < CHOIR_DTYPE_COUNT ? choir_dtype_name((choir_dtype)i) : NULL;
+}
+
+/* Types that the weights of a checkpoint can be converted to. */
+const char *choir__cli_weight_dtype_names(size_t i)
+{
+    static const choir_dtype types[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
+    return i < CHOIR_COUNT(types) ? choir_dtype_name(types[i]) : NULL;
+}
+
+const char *choir__cli_init_names(size_t i)
+{
+    static const char *const names[] = {"choir", "torch"};
+    return i < CHOIR_COUNT(names) ? names[i] : NULL;
+}

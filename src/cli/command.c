@@ -1,0 +1,64 @@
+/* Tables of options: which ones a command takes, and setting one value: see command.h. */
+#include "cli/command.h"
+
+#include <string.h>
+
+static const choir__cli_option help_option = {
+    .name = "help", .letter = 'h', .type = CHOIR__FLAG, .help = "print this help"};
+
+static bool has_option(const choir__cli_option *rows, const char *name)
+{
+    for (const choir__cli_option *o = rows; o->name || o->letter; o++)
+        if (o->name && !strcmp(o->name, name))
+            return true;
+    return false;
+}
+
+int choir__cli_options(
+    const choir__cli_command *c, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS])
+{
+    int count = 0;
+    for (const choir__cli_option *o = c->options; o->name || o->letter; o++)
+        taken[count++] = (choir__cli_taken){o, o->at};
+    for (const choir__cli_option *o = c->inherited; o && o->name; o++)
+        if (o->passed_on && !has_option(c->options, o->name))
+            taken[count++] = (choir__cli_taken){o, c->inherited_at + o->at};
+    taken[count++] = (choir__cli_taken){&help_option, 0};
+    return count;
+}
+
+const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; choices(i) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", choices(i));
+    return text;
+}
+
+bool choir__cli_is_choice(choir__cli_choices *choices, const char *name)
+{
+    for (size_t i = 0; choices(i); i++)
+        if (!strcmp(choices(i), name))
+            return true;
+    return false;
+}
+
+choir_status choir__cli_set(const choir__cli_option *o, void *place, const char *text)
+{
+    char expected[512];
+    int64_t n = 0;
+    const bool whole = o->type == CHOIR__INT || o->type == CHOIR__BYTES;
+    choir__option option = {o->name, o->type, whole ? &n : place, o->low, o->high};
+    if (o->strict && !choir__cli_is_choice(o->choices, text))
+        return choir__error(CHOIR_ERR_ARGUMENT, "unknown value '%s': choose one of %s", text,
+            choir__cli_list_choices(o->choices, expected, sizeof expected));
+    if (!choir__option_set(&option, text))
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s, got '%s'",
+            choir__option_expected(&option, expected), text);
+    if (whole && o->bytes == sizeof(int))
+        *(int *)place = (int)n;
+    else if (whole)
+        *(int64_t *)place = n;
+    return CHOIR_OK;
+}

@@ -1,0 +1,120 @@
+/* Commands and their options as data.
+ *
+ * Each command has one table of options. The parser (parse.c), --help (help.c), the completion
+ * of the shell (complete.c) and the tests of the man pages (tests/cli/options.sh) all read that
+ * table, so an option is stated once: a row, and the member of a struct that gets its value. */
+#ifndef CHOIR_CLI_COMMAND_H
+#define CHOIR_CLI_COMMAND_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/options.h"
+#include "cli/say.h"
+
+typedef struct choir__cli_option choir__cli_option;
+typedef struct choir__cli_command choir__cli_command;
+
+/* Returns the name of choice i, or NULL if there are fewer. */
+typedef const char *choir__cli_choices(size_t i);
+
+struct choir__cli_option {
+    const char *name; /* without its dashes; NULL: the option has a letter only */
+    choir__option_type type;
+    size_t at, bytes;     /* of the value's member: see CHOIR__CLI_AT */
+    double low, high;     /* numbers must lie in [low, high] */
+    const char *preset;   /* the value unless specified; NULL: the member stays as it is */
+    const char *argument; /* "N" in the help; NULL: the option is a flag */
+    const char *help;
+    char letter;                 /* 'n' of -n; 0: none */
+    choir__cli_choices *choices; /* values that the help and the completion offer, or NULL */
+    bool strict;                 /* no other value than one of the choices is accepted */
+    bool passed_on;              /* choir compare passes the option to the jobs it starts */
+    void (*details)(FILE *out);  /* prints more lines of help below the option, or NULL */
+    const char *group;           /* heading above the option in the help, or NULL */
+};
+
+/* Place and size of a member, for a row of the table. Integers may have 4 or 8 bytes. */
+#define CHOIR__CLI_AT(type, member) offsetof(type, member), sizeof(((type *)NULL)->member)
+
+/* The highest value of options that have no limit; sums and products with it do not overflow.
+ */
+#define CHOIR__CLI_NO_LIMIT ((double)(INT64_MAX / 4096))
+
+struct choir__cli_command {
+    const char *name;
+    const char *summary;       /* one line of `choir --help` */
+    const char *usage;         /* what follows `choir NAME`; a line for each form */
+    const char *about;         /* paragraphs of the help */
+    const char *example;       /* one line or more, each a command with two blanks in front */
+    const char *example_title; /* what the example shows, or NULL */
+    int (*run)(const choir__cli_command *command, int argc, char **argv);
+
+    const choir__cli_option *options; /* ended by a row without name and letter */
+    const choir__cli_option
+        *inherited;               /* a table whose rows to pass on it takes too, or NULL */
+    size_t inherited_at;          /* where the values of inherited rows begin */
+    const char *operand;          /* the first operand's name, "CHECKPOINT" */
+    int least, most;              /* how many operands there may be */
+    choir__cli_choices *operands; /* what the first operand may be, or NULL */
+    bool stops_at_operand;        /* options end where the operands begin */
+    bool underscores;             /* names may be written with underscores, too */
+    /* Called after each option that was read, in order; returns an exit status. NULL: nothing
+     * is left to do. */
+    int (*took)(void *values, const choir__cli_option *option, const char *text);
+};
+
+/* What the command line has besides options. */
+typedef struct choir__cli_operands {
+    char **words;
+    int count;
+} choir__cli_operands;
+
+/* choir__cli_parse printed the help: the command has nothing else to do. */
+enum { CHOIR__EXIT_DONE = -1 };
+
+/* Fills in values from the presets, then from argv. Returns CHOIR__EXIT_OK, CHOIR__EXIT_DONE,
+ * or CHOIR__EXIT_USAGE after saying what is wrong. */
+int choir__cli_parse(const choir__cli_command *command, void *values, int argc, char **argv,
+    choir__cli_operands *operands);
+
+/* Prints the command's --help; the list of commands that is `choir --help`. commands ends with
+ * NULL. */
+void choir__cli_help(const choir__cli_command *command, FILE *out);
+void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *out);
+
+/* For `details`: prints a name with its help, then the keys, such as "[:every=50]", if any. */
+void choir__cli_help_choice(
+    FILE *out, int width, const char *name, const char *help, const char *keys);
+
+/* choir __complete WORD...: prints what may stand in place of the last word, one a line;
+ * nothing where a file name may. */
+void choir__cli_complete(
+    const choir__cli_command *const *commands, int argc, char **argv, FILE *out);
+
+/* --- for the readers of tables --- */
+
+enum { CHOIR__CLI_MOST_OPTIONS = 64 };
+
+/* An option that a command takes, and where its value lies in the command's values. */
+typedef struct choir__cli_taken {
+    const choir__cli_option *option;
+    size_t at;
+} choir__cli_taken;
+
+/* Lists the command's own options, those it inherits, and --help; returns how many there are.
+ */
+int choir__cli_options(
+    const choir__cli_command *command, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS]);
+
+/* Sets the member at `place` to the value that text gives. Error: argument, with the message
+ * "expected ..., got ..." or "unknown value ...: choose one of ...". */
+choir_status choir__cli_set(const choir__cli_option *option, void *place, const char *text);
+
+/* Writes the choices as "a, b, c" into text and returns it. */
+const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes);
+
+/* Whether name is one of the choices. */
+bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
+
+#endif

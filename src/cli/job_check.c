@@ -1,0 +1,239 @@
+/* Whether the options of a training job fit one another, and what follows from them: the
+ * strategy and its mesh, the devices, the number of ranks. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cli/amp.h"
+#include "cli/job.h"
+#include "cli/say.h"
+#include "device/device.h"
+#include "launch/launchers.h"
+
+/* A strategy that can be in one process or over ranks is put over ranks. The exception is the
+ * innermost one of a composition, if only as many ranks were asked for as the others have: it
+ * then gets the devices of each process. */
+static void go_over_ranks(choir__composition *c, int ranks, int product)
+{
+    for (int d = 0; d < c->count; d++) {
+        const choir__cli_strategy *over = c->dims[d].strategy->over_ranks;
+        bool inside = d > 0 && d == c->count - 1 && ranks * c->dims[d].size == product;
+        if (over && !(inside && ranks < product))
+            c->dims[d].strategy = over;
+    }
+}
+
+/* Fits the mesh to the strategies, and sets the number of ranks if the mesh determines it. */
+static int fit_mesh(choir__job *j)
+{
+    choir__composition *c = &j->composition;
+    int asked = j->launched && j->world > 1 ? j->world : j->nproc, product = 1, ranks;
+    if (!j->mesh && c->count > 1)
+        return choir__cli_usage(j->command,
+            "--strategy %s: missing --mesh with %d sizes, the outermost first, as in --mesh %s",
+            j->strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
+    if (j->mesh && choir__composition_mesh(c, j->mesh) != CHOIR_OK)
+        return choir__cli_usage(j->command, "--mesh %s: %s", j->mesh, choir_error_message());
+    for (int d = 0; d < c->count; d++)
+        product *= c->dims[d].size;
+    ranks = j->mesh ? product : asked;
+    if (j->mesh || asked > 1)
+        go_over_ranks(c, asked ? asked : ranks, product);
+    if (choir__composition_inside(c))
+        ranks /= c->dims[c->count - 1].size;
+    if (j->mesh && asked && ranks != asked)
+        return choir__cli_usage(j->command,
+            j->launched ? "--mesh %s: expected %d ranks, got %d that were started"
+                        : "--mesh %s: expected %d ranks, got --nproc %d",
+            j->mesh, ranks, asked);
+    j->nproc = ranks;
+    return CHOIR__EXIT_OK;
+}
+
+/* Lists the strategies that can have several ranks, as "a, b, c". */
+static void list_rank_strategies(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; choir__cli_strategies[i] && used < bytes; i++) {
+        const choir__cli_strategy *s = choir__cli_strategies[i];
+        if (s->over_ranks || choir__strategy_has_ranks(s))
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", s->name);
+    }
+}
+
+static int parse_strategy(choir__job *j)
+{
+    if (choir__composition_parse(j->strategy_text, &j->composition) != CHOIR_OK)
+        return choir__cli_usage(
+            j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
+    int status = fit_mesh(j);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    j->strategy = choir__composition_strategy(&j->composition);
+    if (choir__strategy_has_ranks(j->strategy) || j->nproc <= 1)
+        return CHOIR__EXIT_OK;
+    char list[256];
+    list_rank_strategies(list, sizeof list);
+    if (j->launched)
+        return choir__cli_usage(j->command,
+            "--strategy %s: expected one rank, got %d that were started; strategies for "
+            "several ranks are %s",
+            j->strategy->name, j->world, list);
+    return choir__cli_usage(j->command,
+        "--nproc %d with --strategy %s: strategies for several ranks are %s", j->nproc,
+        j->strategy->name, list);
+}
+
+static void add_device(choir__job *j, const char *kind, size_t length, long index)
+{
+    if (j->device_count < (int)CHOIR_COUNT(j->device_names) && length < 8)
+        snprintf(j->device_names[j->device_count++], sizeof j->device_names[0], "%.*s:%d",
+            (int)length, kind, (int)index);
+}
+
+int choir__job_devices_once(const choir__job *j)
+{
+    for (int i = 1; i < j->device_count; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(j->device_names[i], j->device_names[k]))
+                return choir__cli_usage(j->command,
+                    "--devices %s: %s is named twice; a strategy of one process needs different devices",
+                    j->devices, j->device_names[i]);
+    return CHOIR__EXIT_OK;
+}
+
+/* Reads --devices: "cpu:0,cpu:2-4" names cpu:0 cpu:2 cpu:3 cpu:4, and "auto" all GPUs, or all
+ * cores of a machine without GPUs. */
+static int parse_devices(choir__job *j)
+{
+    const char *text = j->devices && strcmp(j->devices, "auto") ? j->devices : NULL;
+    if (!text) {
+        const char *kind = choir__device_kind("auto");
+        int there = choir__device_look(kind, NULL, 0);
+        for (int i = 0; i < there && i < (int)CHOIR_COUNT(j->device_names); i++)
+            add_device(j, kind, strlen(kind), i);
+        return CHOIR__EXIT_OK;
+    }
+    for (const char *at = text; *at;) {
+        size_t length = strcspn(at, ",");
+        const char *colon = memchr(at, ':', length);
+        char *end = NULL;
+        long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
+        if (end && *end == '-' && isdigit((unsigned char)end[1]))
+            high = strtol(end + 1, &end, 10);
+        if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) ||
+            end != at + length || high < low || high > 1 << 20)
+            return choir__cli_usage(j->command,
+                "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
+        if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
+            return choir__cli_usage(j->command,
+                "--devices: expected at most %d devices, got '%s'",
+                (int)CHOIR_COUNT(j->device_names), text);
+        for (long i = low; i <= high; i++)
+            add_device(j, at, (size_t)(colon - at), i);
+        at += length + (at[length] == ',');
+    }
+    if (!j->device_count)
+        return choir__cli_usage(
+            j->command, "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got ''");
+    for (int i = 0; i < j->device_count; i++)
+        if (!choir__device_is_there(j->device_names[i]))
+            return choir__cli_fail();
+    return CHOIR__EXIT_OK;
+}
+
+/* Two ranks may share a device, but the devices of one process must differ. */
+static int check_devices(const choir__job *j)
+{
+    const choir__composition *c = &j->composition;
+    bool inside = choir__composition_inside(c);
+    if (inside && c->dims[c->count - 1].size > j->device_count)
+        return choir__cli_usage(j->command,
+            "--mesh %s with --nproc %d: expected %d devices per rank, got %d", j->mesh,
+            j->nproc, c->dims[c->count - 1].size, j->device_count);
+    return inside || j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
+                                                               : CHOIR__EXIT_OK;
+}
+
+/* Checks names and their options as far as that is possible without data. */
+static int check_words(choir__job *j)
+{
+    const choir__model_spec *spec;
+    choir__model_info info = {0};
+    if (j->weights && j->resume)
+        return choir__cli_usage(j->command,
+            "--weights %s with --resume %s: choose one of them to start from", j->weights,
+            j->resume);
+    if (choir__job_published(j) != CHOIR_OK)
+        return choir__cli_fail();
+    choir_status status = j->model ? choir__model_find(j->model, &spec) : CHOIR_OK;
+    if (status == CHOIR_OK && j->model)
+        status = spec->describe(j->model, &info);
+    if (status == CHOIR_OK)
+        status = choir__job_check_optimizer(j);
+    return status == CHOIR_OK ? CHOIR__EXIT_OK
+                              : choir__cli_usage(j->command, "%s", choir_error_message());
+}
+
+/* There are the launcher's ranks; else as many as were asked for; else one per device that was
+ * named, if the strategy has ranks. */
+static int count_ranks(choir__job *j)
+{
+    bool ranks = choir__strategy_has_ranks(j->strategy);
+    if (j->launched)
+        j->nproc = j->world;
+    if (!j->nproc)
+        j->nproc = ranks && j->devices ? j->device_count : 1;
+    return CHOIR__EXIT_OK;
+}
+
+/* choir run, mpirun and srun tell a rank its place. A single process of mpirun or srun counts
+ * as started by hand. */
+static int find_launcher(choir__job *j)
+{
+    choir__launcher l;
+    if (choir__launcher_find(false, &l) != CHOIR_OK)
+        return choir__cli_usage(j->command, "%s", choir_error_message());
+    j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->rank = j->launched ? l.rank : 0;
+    j->world = j->launched ? l.world : 1;
+    return CHOIR__EXIT_OK;
+}
+
+static bool has_stages(const choir__job *j)
+{
+    for (int d = 0; d < j->composition.count; d++) {
+        const char *dimension = j->composition.dims[d].strategy->dimension;
+        if (dimension && !strcmp(dimension, "pipeline"))
+            return true;
+    }
+    return false;
+}
+
+int choir__job_check(choir__job *j)
+{
+    if (j->init && j->resume)
+        return choir__cli_usage(
+            j->command, "--init with --resume: the initial values are those of the checkpoint");
+    int status = find_launcher(j);
+    if (status == CHOIR__EXIT_OK)
+        status = parse_strategy(j);
+    if (status == CHOIR__EXIT_OK && j->strategy->shards && choir__amp_find(j->amp)->halved)
+        return choir__cli_usage(j->command,
+            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
+            j->strategy->name);
+    if (status == CHOIR__EXIT_OK && j->offload && has_stages(j))
+        return choir__cli_usage(j->command,
+            "--offload with --strategy %s: each stage keeps its state on its own device",
+            j->strategy->name);
+    if (status == CHOIR__EXIT_OK)
+        status = parse_devices(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_devices(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_words(j);
+    return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
+}

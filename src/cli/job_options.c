@@ -1,0 +1,144 @@
+/* The options of a training job: `choir train` takes all of them, and `choir compare` passes
+ * those marked so on to the jobs it starts. */
+#include "cli/choices.h"
+#include "cli/job.h"
+#include "data/prefetch.h"
+
+#define AT(member) CHOIR__CLI_AT(choir__job, member)
+#define MANY       CHOIR__CLI_NO_LIMIT
+
+#define MOST 1e12 /* of numbers that have no limit */
+
+static void describe_models(FILE *out)
+{
+    const choir__model_spec *model;
+    for (size_t i = 0; (model = choir__model_at(i)); i++)
+        choir__cli_help_choice(out, 9, model->name, model->help, "");
+}
+
+static void describe_strategies(FILE *out)
+{
+    char keys[320];
+    for (int i = 0; choir__cli_strategies[i]; i++) {
+        const choir__cli_strategy *s = choir__cli_strategies[i];
+        choir__cli_help_choice(
+            out, 11, s->name, s->help, choir__strategy_keys_text(s, keys, sizeof keys));
+    }
+}
+
+const choir__cli_option choir__job_options[] = {
+    {"model", CHOIR__STRING, AT(model), .argument = "NAME[:key=value,...]",
+        .help = "a published model (its config.json, or a folder with one, whose weights are "
+                "loaded if they are there), or one of these (default: one that fits the data)",
+        .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
+        .group = "Model and data"},
+    {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",
+        .help = "start from published weights: a .safetensors file, an index of several, or a "
+                "folder",
+        .passed_on = true},
+    {"tokenizer", CHOIR__STRING, AT(tokenizer_file), .argument = "FILE",
+        .help =
+            "a tokenizer.json, a SentencePiece .model, or a folder with one of these or with "
+            "vocab.json and merges.txt (default: each character is a token)",
+        .passed_on = true},
+    {"bytes", CHOIR__FLAG, AT(bytes), .help = "each byte is a token", .passed_on = true},
+    {"batch-size", CHOIR__INT, AT(batch_size), 1, MANY, .preset = "32", .argument = "N",
+        .help = "samples of the global batch", .passed_on = true},
+    {"microbatches", CHOIR__INT, AT(microbatches), 1, MANY, .argument = "M",
+        .help =
+            "number of micro-batches that the global batch is cut into (default: one per rank)"},
+    {"workers", CHOIR__INT, AT(workers), 1, CHOIR__MAX_WORKERS, .preset = "1", .argument = "N",
+        .help = "threads per rank that read samples ahead", .passed_on = true},
+    {"init", CHOIR__STRING, AT(init), .preset = NULL, .argument = "NAME",
+        .help =
+            "initial values: Choir's own (the default), or those that PyTorch draws for the "
+            "same layers after manual_seed(N)",
+        .choices = choir__cli_init_names, .strict = true, .passed_on = true},
+    {"seed", CHOIR__INT, AT(seed), 0, MANY, .preset = "42", .argument = "N",
+        .help = "seed of everything random", .passed_on = true},
+
+    {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "single",
+        .argument = "NAME[:key=value,...]", .help = "how the work is distributed, one of these",
+        .choices = choir__cli_strategy_names, .details = describe_strategies,
+        .group = "Devices"},
+    {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
+        .help =
+            "sizes of a composition of strategies, the outermost first: with --strategy "
+            "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
+            "stage; with --nproc 2 as well, the stages of a replica are devices of one rank"},
+    {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
+        .help =
+            "number of ranks to start (default: one per device of --devices, else 1; mp and "
+            "pipeline use one process unless specified)"},
+    {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
+        .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
+                "machine without GPUs (default auto)"},
+    {"threads", CHOIR__INT, AT(threads), 1, MANY, .preset = "1", .argument = "N",
+        .help = "cores per CPU device", .passed_on = true},
+    {"mem-cap", CHOIR__BYTES, AT(mem_cap), 0, 0x1p63, .argument = "BYTES",
+        .help = "limit of the memory of each device, such as 500M", .passed_on = true},
+    {"recompute", CHOIR__FLAG, AT(recompute),
+        .help = "save memory: compute the blocks of the model again in backward",
+        .passed_on = true},
+    {"amp", CHOIR__STRING, AT(amp), .argument = "LEVEL",
+        .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
+        .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true},
+    {"timeout", CHOIR__FLOAT, AT(timeout), 0, MOST, .preset = "1800", .argument = "S",
+        .help = "seconds after which a silent rank is given up", .passed_on = true},
+    {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
+        .help = "how ranks communicate (default: the best that reaches all of them)",
+        .choices = choir__cli_backend_names, .strict = true, .passed_on = true},
+    {"rendezvous", CHOIR__STRING, AT(rendezvous), .argument = "URL",
+        .help = "where ranks started by hand meet: env://, tcp://host:port or file://path"},
+    {"key-file", CHOIR__STRING, AT(key_file), .argument = "FILE",
+        .help = "the job's key (mode 0600), for ranks on several machines"},
+
+    {"steps", CHOIR__INT, AT(steps), 1, MANY, .argument = "N",
+        .help = "number of steps (default 1000, unless --epochs is specified)",
+        .group = "Training"},
+    {"epochs", CHOIR__INT, AT(epochs), 1, MANY, .argument = "N",
+        .help = "number of passes over the data"},
+    {"optimizer", CHOIR__STRING, AT(optimizer), .preset = "adamw",
+        .argument = "NAME[:key=value,...]",
+        .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
+        .choices = choir__cli_optimizer_names, .passed_on = true},
+    {"lr", CHOIR__FLOAT, AT(lr), 0, MOST, .preset = "1e-3", .argument = "X",
+        .help = "learning rate", .passed_on = true},
+    {"schedule", CHOIR__STRING, AT(schedule), .preset = "constant",
+        .argument = "NAME[:key=value,...]",
+        .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
+        .choices = choir__cli_schedule_names, .passed_on = true},
+    {"weight-decay", CHOIR__FLOAT, AT(weight_decay), 0, MOST, .argument = "X",
+        .help = "weight decay (default: the optimizer's own)", .passed_on = true},
+    {"clip", CHOIR__FLOAT, AT(clip), 0, MOST, .argument = "X",
+        .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true},
+    {"offload", CHOIR__STRING, AT(offload), .argument = "FOLDER",
+        .help = "keep the optimizer's state in a file there instead of in memory",
+        .passed_on = true},
+    {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
+        .help = "validate every N steps (default: only at the end)"},
+    {"eval-batches", CHOIR__INT, AT(eval_batches), 0, MANY, .preset = "0", .argument = "N",
+        .help = "validate on at most N batches; 0: on the whole split"},
+    {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end"},
+    {"save", CHOIR__STRING, AT(save), .argument = "DIR",
+        .help = "write checkpoints to DIR, the last one at the end"},
+    {"save-every", CHOIR__INT, AT(save_every), 1, MANY, .argument = "N",
+        .help = "write a checkpoint every N steps as well"},
+    {"resume", CHOIR__STRING, AT(resume), .argument = "DIR",
+        .help = "continue from the latest checkpoint in DIR"},
+
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line",
+        .group = "Output"},
+    {"quiet", CHOIR__FLAG, AT(quiet), .help = "print only the last line"},
+    {"log-every", CHOIR__INT, AT(log_every), 1, MANY, .argument = "N",
+        .help = "report every N steps (default: now and then; with --json every step)"},
+    {"trace", CHOIR__STRING, AT(trace), .argument = "FILE",
+        .help = "write which kernel ran when, for ui.perfetto.dev, and print a profile at the "
+                "end; rank R > 0 writes FILE.R"},
+    {NULL},
+};
+
+choir__job choir__job_new(const char *command)
+{
+    return (choir__job){.command = command, .weight_decay = -1};
+}
