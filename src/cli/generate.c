@@ -30,8 +30,8 @@ static float kth_largest(const float *scores, int64_t n, int64_t k)
     return value;
 }
 
-/* Draws from softmax(scores / temperature) over the top_k (0: all); temperature 0: the largest.
- */
+/* Draws from softmax(scores / temperature) over the top_k scores (0: over all); temperature 0
+ * takes the largest. */
 static int64_t draw(
     const float *scores, int64_t n, double temperature, int64_t top_k, float unit)
 {
@@ -113,8 +113,8 @@ static choir_status generate(const request *r)
     bool documents = status == CHOIR_OK && s.info.task == CHOIR__IMAGE_TO_TEXT;
     if (status == CHOIR_OK && documents != (r->image != NULL))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            documents ? "%s tells what is in an image: name one by --image FILE"
-                      : "%s writes text: --image is for models of documents",
+            documents ? "%s describes images: missing --image FILE"
+                      : "%s writes text: --image is for models of documents alone",
             r->checkpoint);
     if (status == CHOIR_OK && !s.tokenizer && (documents || s.info.task == CHOIR__LANGUAGE))
         status = choir__error(CHOIR_ERR_ARGUMENT,

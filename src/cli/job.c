@@ -113,16 +113,16 @@ static choir_status check_sizes(choir__job *j)
 {
     const bool chosen = j->microbatches > 0;
     if (!chosen)
-        j->microbatches = choir__strategy_microbatches(j);
-    int dealt = choir__strategy_dealt(j);
+        j->microbatches = choir__cli_strategy_microbatches(j);
+    int dealt = choir__cli_strategy_dealt(j);
     const char *to = j->composition.count > 1 ? "replicas" : "ranks";
     if (j->batch_size < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a batch of %lld is smaller than %d %s; each wants a sample",
+            "a batch of %lld is smaller than %d %s; each needs a sample",
             (long long)j->batch_size, dealt, to);
     if (j->microbatches < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%lld micro-batches are fewer than %d %s; each wants one",
+            "%lld micro-batches are fewer than %d %s; each needs one",
             (long long)j->microbatches, dealt, to);
     if (j->batch_size % j->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -138,13 +138,14 @@ static choir_status check_sizes(choir__job *j)
     if (!j->steps && !j->epochs)
         j->steps = 1000;
     if (!j->steps && __builtin_mul_overflow(j->epochs, samples / j->batch_size, &j->steps))
-        return choir__error(CHOIR_ERR_ARGUMENT, "--epochs %lld are too many steps to count",
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--epochs %lld: expected fewer, as the number of steps overflows",
             (long long)j->epochs);
     return CHOIR_OK;
 }
 
-/* That checkpoints cannot be written is to be known before the first step, not after the last.
- */
+/* Makes the folder of --save before the first step, so that a folder that cannot be written is
+ * not found out after the last one. */
 static choir_status make_save_folder(const char *path)
 {
     struct stat s;
@@ -175,7 +176,7 @@ static choir_status check_trace_file(const char *path)
     return CHOIR_OK;
 }
 
-/* A folder that holds a run is gone on with, not written over. */
+/* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. */
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
@@ -185,11 +186,11 @@ static choir_status check_save_folder(const choir__job *j)
         realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "--save %s holds a run already: go on with it by --resume %s, or name another folder",
+        "--save %s holds a run already: continue it by --resume %s, or choose another folder",
         j->save, j->save);
 }
 
-/* What a resumed run need not be told again. */
+/* Takes from the checkpoint of --resume what the options leave open. */
 static choir_status take_from_resumed(choir__job *j)
 {
     char found[PATH_MAX];

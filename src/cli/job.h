@@ -1,4 +1,4 @@
-/* A training job as the command line describes it, and the parts it is made of. */
+/* A training job: its options as the command line gives them, and what follows from them. */
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 

@@ -58,7 +58,7 @@ static void list_rank_strategies(char *text, size_t bytes)
     size_t used = 0;
     for (int i = 0; choir__cli_strategies[i] && used < bytes; i++) {
         const choir__cli_strategy *s = choir__cli_strategies[i];
-        if (s->over_ranks || choir__strategy_has_ranks(s))
+        if (s->over_ranks || choir__cli_strategy_has_ranks(s))
             used +=
                 (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", s->name);
     }
@@ -73,7 +73,7 @@ static int parse_strategy(choir__job *j)
     if (status != CHOIR__EXIT_OK)
         return status;
     j->strategy = choir__composition_strategy(&j->composition);
-    if (choir__strategy_has_ranks(j->strategy) || j->nproc <= 1)
+    if (choir__cli_strategy_has_ranks(j->strategy) || j->nproc <= 1)
         return CHOIR__EXIT_OK;
     char list[256];
     list_rank_strategies(list, sizeof list);
@@ -182,7 +182,7 @@ static int check_words(choir__job *j)
  * named, if the strategy has ranks. */
 static int count_ranks(choir__job *j)
 {
-    bool ranks = choir__strategy_has_ranks(j->strategy);
+    bool ranks = choir__cli_strategy_has_ranks(j->strategy);
     if (j->launched)
         j->nproc = j->world;
     if (!j->nproc)

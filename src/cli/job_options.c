@@ -22,7 +22,7 @@ static void describe_strategies(FILE *out)
     for (int i = 0; choir__cli_strategies[i]; i++) {
         const choir__cli_strategy *s = choir__cli_strategies[i];
         choir__cli_help_choice(
-            out, 11, s->name, s->help, choir__strategy_keys_text(s, keys, sizeof keys));
+            out, 11, s->name, s->help, choir__cli_strategy_keys_text(s, keys, sizeof keys));
     }
 }
 

@@ -79,7 +79,7 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
-    if (status == CHOIR_OK && choir__strategy_dealt(j) > 1) /* for its buckets */
+    if (status == CHOIR_OK && choir__cli_strategy_dealt(j) > 1) /* for its buckets */
         choir_zeros(run, CHOIR_F32, choir_dims(choir_module_param_count(t.net)));
     if (status == CHOIR_OK)
         status = choir_scope_status(run);
@@ -94,7 +94,7 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->microbatches + 1; m <= j->batch_size; m++) {
-        int64_t n = j->batch_size / m, dealt = choir__strategy_dealt(j),
+        int64_t n = j->batch_size / m, dealt = choir__cli_strategy_dealt(j),
                 a_rank = (m + dealt - 1) / dealt;
         if (j->batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
             return m;

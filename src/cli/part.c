@@ -166,7 +166,7 @@ static uint64_t group_bytes(const choir__cli_part *p)
     for (int d = 0; p->mesh && d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
         const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
-        if (s->step == choir__strategy_plain_step && along)
+        if (s->step == choir__cli_strategy_plain_step && along)
             bytes += choir__group_bytes(along);
     }
     return bytes;

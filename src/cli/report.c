@@ -59,7 +59,7 @@ void choir__cli_report_start(
         .scale = (double)NAN};
     if (job->json || job->quiet)
         return;
-    int workers = choir__strategy_workers(job);
+    int workers = choir__cli_strategy_workers(job);
     printf("%s: %lld parameters, %s on %d %s%s, %lld micro-batch%s of %lld samples%s\n",
         job->info.config, (long long)parameters, job->strategy_text, workers,
         job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
@@ -179,7 +179,7 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     print_string("model", r->job->info.config);
     print_string("strategy", r->job->strategy_text);
     printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
-        choir__strategy_workers(r->job), (long long)r->job->microbatches,
+        choir__cli_strategy_workers(r->job), (long long)r->job->microbatches,
         (long long)r->job->steps, (long long)parameters);
     printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
     printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");

@@ -192,7 +192,7 @@ static choir_status save(trainer *t, float loss, bool best, bool async)
         .output = j->info.output,
         .classes = j->info.classes,
         .task = (int)j->info.task,
-        .world = choir__strategy_workers(j)};
+        .world = choir__cli_strategy_workers(j)};
     snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
@@ -321,7 +321,7 @@ static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
         t->job->json || t->job->quiet || t->part.env.rank != 0 ||
-        !choir__strategy_is_whole(t->job) ||
+        !choir__cli_strategy_is_whole(t->job) ||
         choir_module_collective(t->part.evaluated)) /* all ranks would have to */
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
@@ -426,7 +426,7 @@ choir_status choir__train_rank(const choir__job *job)
     choir__cli_report_free(&t.report);
     choir__cli_part_close(&t.part);
     free(t.read);
-    if (status == CHOIR_ERR_MEMORY && device && choir__strategy_is_whole(job))
+    if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);
     return status;
 }

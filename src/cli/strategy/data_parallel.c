@@ -139,7 +139,7 @@ static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
     return finish(p, choir_criterion_parallel(out, b.y, criterion, &info));
 }
 
-const choir__cli_strategy choir__strategy_dp = {
+const choir__cli_strategy choir__cli_strategy_dp = {
     .name = "dp",
     .help = "the batch dealt to all devices, outputs gathered on one",
     .spread = CHOIR__ALL_DEVICES,
@@ -151,7 +151,7 @@ const choir__cli_strategy choir__strategy_dp = {
     .step = step_gathered,
 };
 
-const choir__cli_strategy choir__strategy_dp_balanced = {
+const choir__cli_strategy choir__cli_strategy_dp_balanced = {
     .name = "dp-balanced",
     .help = "as dp, but the loss is computed where the outputs are",
     .spread = CHOIR__ALL_DEVICES,

@@ -79,7 +79,7 @@ static choir_status build(choir__cli_part *p)
     return set_hook(p->model, k); /* other errors stick to the run */
 }
 
-const choir__cli_strategy choir__strategy_ddp = {
+const choir__cli_strategy choir__cli_strategy_ddp = {
     .name = "ddp",
     .help = "a process a device, gradients averaged while backward runs",
     .dimension = "data",
@@ -89,5 +89,5 @@ const choir__cli_strategy choir__strategy_ddp = {
     .check = check,
     .micro_each = 1,
     .build = build,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
 };

@@ -103,7 +103,7 @@ static choir_status resumed(choir__cli_part *p)
     return choir__worker_resume(p->model, (int64_t)choir__run_of(p->run)->next_step);
 }
 
-const choir__cli_strategy choir__strategy_diloco = {
+const choir__cli_strategy choir__cli_strategy_diloco = {
     .name = "diloco",
     .help = "a process a device by itself; now and then they meet",
     .spread = CHOIR__DEVICE_A_RANK,
@@ -112,13 +112,13 @@ const choir__cli_strategy choir__strategy_diloco = {
     .check = check_diloco,
     .micro_each = 1,
     .build = build_diloco,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
     .meet = meet,
     .together = together,
     .resumed = resumed,
 };
 
-const choir__cli_strategy choir__strategy_local_sgd = {
+const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .name = "local-sgd",
     .help = "as diloco, but weights are averaged where ranks meet",
     .spread = CHOIR__DEVICE_A_RANK,
@@ -126,7 +126,7 @@ const choir__cli_strategy choir__strategy_local_sgd = {
     .keys_bytes = sizeof(local_sgd_keys),
     .micro_each = 1,
     .build = build_local_sgd,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
     .meet = meet,
     .together = together,
     .resumed = resumed,

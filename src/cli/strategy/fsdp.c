@@ -39,7 +39,7 @@ static choir_status build(choir__cli_part *p)
 
 static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
 
-const choir__cli_strategy choir__strategy_fsdp = {
+const choir__cli_strategy choir__cli_strategy_fsdp = {
     .name = "fsdp",
     .help = "a process a device, weights, gradients and state sharded",
     .dimension = "shard",
@@ -50,5 +50,5 @@ const choir__cli_strategy choir__strategy_fsdp = {
     .keys_bytes = sizeof(fsdp_keys),
     .micro_each = 1,
     .build = build,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
 };

@@ -24,13 +24,13 @@ static choir_status resumed(choir__cli_part *p)
     return choir__hogwild_restart(p->net, p->env.group);
 }
 
-const choir__cli_strategy choir__strategy_hogwild = {
+const choir__cli_strategy choir__cli_strategy_hogwild = {
     .name = "hogwild",
     .help = "a process a device, one set of weights, no locks",
     .spread = CHOIR__DEVICE_A_RANK,
     .micro_each = 1,
     .build = build,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
     .meet = meet,
     .resumed = resumed,
 };

@@ -8,7 +8,8 @@
 
 enum { MOST_KEYS = 16 };
 
-choir_status choir__strategy_read(const choir__cli_strategy *s, const char *text, void **keys)
+choir_status choir__cli_strategy_read(
+    const choir__cli_strategy *s, const char *text, void **keys)
 {
     choir__option known[MOST_KEYS + 1] = {{NULL}};
     char what[80];
@@ -27,7 +28,8 @@ choir_status choir__strategy_read(const choir__cli_strategy *s, const char *text
     return status == CHOIR_OK && s->check ? s->check(*keys) : status;
 }
 
-const char *choir__strategy_keys_text(const choir__cli_strategy *s, char *text, size_t bytes)
+const char *choir__cli_strategy_keys_text(
+    const choir__cli_strategy *s, char *text, size_t bytes)
 {
     size_t used = 0;
     *text = '\0';

@@ -63,11 +63,11 @@ static choir_status take_part(choir__composition *c, const char *text, size_t le
             "expected at most %d strategies in a composition", CHOIR_MESH_MAX_DIMS);
     char *own = choir__format("%.*s", (int)length, text);
     const choir__cli_strategy *s;
-    choir_status status = choir__strategy_find(own, &s);
+    choir_status status = choir__cli_strategy_find(own, &s);
     if (status == CHOIR_OK) {
         choir__dimension *d = &c->dims[c->count++];
         *d = (choir__dimension){.strategy = s, .size = 1};
-        status = choir__strategy_read(s, own, &d->keys);
+        status = choir__cli_strategy_read(s, own, &d->keys);
     }
     free(own);
     return status;
@@ -97,10 +97,10 @@ static choir_status check_parts(const choir__composition *c)
                 return choir__error(CHOIR_ERR_ARGUMENT,
                     "%s and %s are both for the '%s' dimension of a mesh: choose one of them",
                     c->dims[e].strategy->name, s->name, s->dimension);
-        if (own && s->step != choir__strategy_plain_step)
+        if (own && s->step != choir__cli_strategy_plain_step)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s and %s both define the step: choose one of them", own->name, s->name);
-        own = s->step != choir__strategy_plain_step ? s : own;
+        own = s->step != choir__cli_strategy_plain_step ? s : own;
         if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s and %s both deal micro-batches to ranks: choose one of them", dealer->name,
@@ -115,13 +115,13 @@ static void make_whole(choir__composition *c)
     c->whole = (choir__cli_strategy){.help = "",
         .spread = CHOIR__ON_A_MESH,
         .build = build_all,
-        .step = choir__strategy_plain_step,
+        .step = choir__cli_strategy_plain_step,
         .resumed = resumed_all};
     for (int d = 0; d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
         snprintf(c->name + strlen(c->name), sizeof c->name - strlen(c->name), "%s%s",
             d ? "+" : "", s->name);
-        if (s->step != choir__strategy_plain_step)
+        if (s->step != choir__cli_strategy_plain_step)
             c->whole.step = s->step;
         c->whole.shards |= s->shards;
     }

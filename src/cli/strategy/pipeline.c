@@ -94,7 +94,7 @@ static const choir__cli_strategy mp_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__cli_strategy choir__strategy_mp = {
+const choir__cli_strategy choir__cli_strategy_mp = {
     .name = "mp",
     .help = "the model cut into a stage a device, one working at a time",
     .dimension = "pipeline",
@@ -122,7 +122,7 @@ static const choir__cli_strategy pipeline_over_ranks = {
     .step = step_pipeline,
 };
 
-const choir__cli_strategy choir__strategy_pipeline = {
+const choir__cli_strategy choir__cli_strategy_pipeline = {
     .name = "pipeline",
     .help = "stages that work on several micro-batches at once",
     .dimension = "pipeline",

@@ -7,11 +7,11 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK;
 }
 
-const choir__cli_strategy choir__strategy_single = {
+const choir__cli_strategy choir__cli_strategy_single = {
     .name = "single",
     .help = "one device",
     .spread = CHOIR__ONE_DEVICE,
     .micro_each = 1,
     .build = build,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
 };

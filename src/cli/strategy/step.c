@@ -5,12 +5,12 @@
 #include "cli/job.h"
 #include "tensor/tensor.h"
 
-bool choir__strategy_has_ranks(const choir__cli_strategy *s)
+bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s)
 {
     return s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__ALL_DEVICES;
 }
 
-int choir__strategy_workers(const choir__job *job)
+int choir__cli_strategy_workers(const choir__job *job)
 {
     int product = 1;
     switch (job->strategy->spread) {
@@ -25,7 +25,7 @@ int choir__strategy_workers(const choir__job *job)
     }
 }
 
-int choir__strategy_dealt(const choir__job *job)
+int choir__cli_strategy_dealt(const choir__job *job)
 {
     int product = 1;
     for (int d = 0; d < job->composition.count; d++)
@@ -34,19 +34,19 @@ int choir__strategy_dealt(const choir__job *job)
     return product;
 }
 
-int64_t choir__strategy_microbatches(const choir__job *job)
+int64_t choir__cli_strategy_microbatches(const choir__job *job)
 {
     const choir__composition *c = &job->composition;
     int64_t product = 1;
     for (int d = 0; d < c->count; d++) {
         int64_t each = c->dims[d].strategy->micro_each;
-        int size = c->count > 1 ? c->dims[d].size : choir__strategy_workers(job);
+        int size = c->count > 1 ? c->dims[d].size : choir__cli_strategy_workers(job);
         product *= each ? each * size : 1;
     }
     return product;
 }
 
-bool choir__strategy_is_whole(const choir__job *job)
+bool choir__cli_strategy_is_whole(const choir__job *job)
 {
     for (int d = 0; d < job->composition.count; d++) {
         choir__spread spread = job->composition.dims[d].strategy->spread;
@@ -56,7 +56,7 @@ bool choir__strategy_is_whole(const choir__job *job)
     return true;
 }
 
-choir_status choir__strategy_plain_step(choir_scope *step, choir__cli_part *p)
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
 {
     const choir__model_info *info = &p->job->info;
     choir_status status = CHOIR_OK;

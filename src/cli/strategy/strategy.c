@@ -4,27 +4,27 @@
 #include "base/named.h"
 #include "base/options.h"
 
-extern const choir__cli_strategy choir__strategy_single, choir__strategy_dp,
-    choir__strategy_dp_balanced, choir__strategy_ddp, choir__strategy_fsdp, choir__strategy_tp,
-    choir__strategy_mp, choir__strategy_pipeline, choir__strategy_hogwild,
-    choir__strategy_diloco, choir__strategy_local_sgd;
+extern const choir__cli_strategy choir__cli_strategy_single, choir__cli_strategy_dp,
+    choir__cli_strategy_dp_balanced, choir__cli_strategy_ddp, choir__cli_strategy_fsdp,
+    choir__cli_strategy_tp, choir__cli_strategy_mp, choir__cli_strategy_pipeline,
+    choir__cli_strategy_hogwild, choir__cli_strategy_diloco, choir__cli_strategy_local_sgd;
 
 const choir__cli_strategy *const choir__cli_strategies[] = {
-    &choir__strategy_single,
-    &choir__strategy_dp,
-    &choir__strategy_dp_balanced,
-    &choir__strategy_ddp,
-    &choir__strategy_fsdp,
-    &choir__strategy_tp,
-    &choir__strategy_mp,
-    &choir__strategy_pipeline,
-    &choir__strategy_hogwild,
-    &choir__strategy_diloco,
-    &choir__strategy_local_sgd,
+    &choir__cli_strategy_single,
+    &choir__cli_strategy_dp,
+    &choir__cli_strategy_dp_balanced,
+    &choir__cli_strategy_ddp,
+    &choir__cli_strategy_fsdp,
+    &choir__cli_strategy_tp,
+    &choir__cli_strategy_mp,
+    &choir__cli_strategy_pipeline,
+    &choir__cli_strategy_hogwild,
+    &choir__cli_strategy_diloco,
+    &choir__cli_strategy_local_sgd,
     NULL,
 };
 
-choir_status choir__strategy_find(const char *text, const choir__cli_strategy **strategy)
+choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy)
 {
     static const choir__name_table table = {choir__cli_strategies,
         CHOIR_COUNT(choir__cli_strategies) - 1, sizeof *choir__cli_strategies, true};

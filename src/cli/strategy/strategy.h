@@ -1,10 +1,10 @@
-/* Strategies as the command knows them: a table with an entry a name.
+/* Strategies as the command knows them: an entry for each name, in a file of its own.
  *
- * An entry says what its options are, which devices and ranks it wants, how many micro-batches
- * there are unless told, how it wraps the model, and what one step is. All else (data,
- * optimizer, evaluation, checkpoints, reports) is the same under every strategy.
+ * An entry defines its keys, the devices and ranks it uses, the number of micro-batches unless
+ * specified, how it wraps the model, and what one step is. All else (data, optimizer,
+ * evaluation, checkpoints, reports) is the same under every strategy.
  *
- * Several make a composition, "ddp+pipeline", on a mesh (strategy_mesh.c): each has a dimension
+ * Several make a composition, "ddp+pipeline", on a mesh (mesh.c): each has a dimension
  * of it, and the ranks along that are its group, part->along. The innermost wraps the model
  * first, the next one what that gave. An entry that names its dimension can take part, by
  * itself: build wraps part->model and asks part->along, not the job, who its ranks are. */
@@ -80,37 +80,40 @@ struct choir__cli_strategy {
      * unless it says otherwise. */
     choir_status (*build)(choir__cli_part *part);
     /* Forward and backward of this process's micro-batches; fills in part->losses. Of a
-     * composition one may have its own, the others choir__strategy_plain_step. */
+     * composition one may have its own, the others choir__cli_strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__cli_part *part);
-    /* The same where there are several ranks; NULL: it is of one process alone. */
+    /* The strategy's form over several ranks; NULL: it always runs in one process. */
     const choir__cli_strategy *over_ranks;
-    /* NULL: ranks step together. Else each steps by itself, on the mean of its own losses, and
-     * waits for the others only where they meet: before validation, a checkpoint, and the end.
-     * All are here; makes net the same on all. */
+    /* NULL: ranks step together. Otherwise each rank steps by itself, on the mean of its own
+     * losses, and the ranks meet only before validation, a checkpoint, and the end: all call
+     * this then, and it makes net the same on all. */
     choir_status (*meet)(choir__cli_part *part);
-    /* Whether they have just met, by the strategy's own doing: then all is due that was since
-     * they met last, and in between nothing is. NULL: they never do. */
+    /* True right after the strategy synchronised the ranks on its own schedule. Validation and
+     * checkpoints that fell due in between happen only then. NULL: never. */
     bool (*together)(const choir__cli_part *part);
-    /* All ranks have read weights from a checkpoint; NULL: nothing to be done. */
+    /* Called when all ranks have read weights from a checkpoint. NULL: nothing is left to do.
+     */
     choir_status (*resumed)(choir__cli_part *part);
 };
 
 /* The registry, ended by NULL. */
 extern const choir__cli_strategy *const choir__cli_strategies[];
 
-/* The one named before the colon; an error lists the names there are. */
-choir_status choir__strategy_find(const char *text, const choir__cli_strategy **strategy);
+/* Finds the strategy that text names before its colon. Error: argument, with the names. */
+choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy);
 
 /* --- keys: keys.c --- */
 
 /* Allocates the strategy's keys and fills them in from "ddp:bucket_cap_mb=25"; *keys is NULL if
  * the strategy has none. Error: argument; *keys is the caller's to free all the same. */
-choir_status choir__strategy_read(const choir__cli_strategy *s, const char *text, void **keys);
+choir_status choir__cli_strategy_read(
+    const choir__cli_strategy *s, const char *text, void **keys);
 
 /* Writes "[:bucket_cap_mb=25,...]", or "" without keys, into text and returns it. */
-const char *choir__strategy_keys_text(const choir__cli_strategy *s, char *text, size_t bytes);
+const char *choir__cli_strategy_keys_text(
+    const choir__cli_strategy *s, char *text, size_t bytes);
 
-/* --- compositions: strategy_mesh.c --- */
+/* --- compositions: mesh.c --- */
 
 typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
@@ -143,25 +146,25 @@ choir_status choir__cli_part_mesh(choir__cli_part *part);
 /* --- step.c --- */
 
 /* Whether the strategy has several processes. */
-bool choir__strategy_has_ranks(const choir__cli_strategy *s);
+bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
 
 /* Devices or ranks that a job's work is dealt to. */
-int choir__strategy_workers(const struct choir__job *job);
+int choir__cli_strategy_workers(const struct choir__job *job);
 /* Runs that its micro-batches are dealt in: ranks that have some of their own. */
-int choir__strategy_dealt(const struct choir__job *job);
+int choir__cli_strategy_dealt(const struct choir__job *job);
 /* Unless told: the cut of the global batch. */
-int64_t choir__strategy_microbatches(const struct choir__job *job);
+int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
 
 /* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
 void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 
 /* Whether a process's device holds all of the model and of its micro-batches. */
-bool choir__strategy_is_whole(const struct choir__job *job);
+bool choir__cli_strategy_is_whole(const struct choir__job *job);
 
 /* Where backward starts: the loss, scaled if gradients are. */
 choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);
 
 /* What a step is where each micro-batch is plain code: forward and backward, one by one. */
-choir_status choir__strategy_plain_step(choir_scope *step, choir__cli_part *part);
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *part);
 
 #endif

@@ -11,11 +11,11 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
-const choir__cli_strategy choir__strategy_tp = {
+const choir__cli_strategy choir__cli_strategy_tp = {
     .name = "tp",
     .help = "a process a device, large weights dealt out by columns, rows and heads",
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
     .build = build,
-    .step = choir__strategy_plain_step,
+    .step = choir__cli_strategy_plain_step,
 };
