@@ -3,7 +3,9 @@
 
 #include <choir/dtype.h>
 
+#include "base/named.h"
 #include "cli/strategy/strategy.h"
+#include "comm/engine.h"
 #include "nn/models/models.h"
 
 const char *choir__cli_model_names(size_t i)
@@ -19,8 +21,8 @@ const char *choir__cli_strategy_names(size_t i)
 
 const char *choir__cli_backend_names(size_t i)
 {
-    static const char *const names[] = {"shm", "ucx", "mpi", "nccl"};
-    return i < CHOIR_COUNT(names) ? names[i] : NULL;
+    const choir__name_table *engines = choir__engine_names();
+    return i < engines->count ? choir__name_at(engines, i) : NULL;
 }
 
 const char *choir__cli_dtype_names(size_t i)

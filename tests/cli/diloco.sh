@@ -140,7 +140,7 @@ sync_batch_norm() {
 wrong_input() {
     bad 2 'strategy diloco.*lr' train --strategy diloco:lr=1 --model toy random
     bad 2 'every' train --strategy diloco:every=0 --model toy random
-    bad 2 'wire=f16; f32 or bf16' train --strategy diloco:wire=f16 --model toy random
+    bad 2 'wire=f16: expected f32 or bf16' train --strategy diloco:wire=f16 --model toy random
     bad 1 'near_every = 4; ranks near each other meet more often than all do, every 4 steps' train \
         --strategy local-sgd:every=4,node_every=4 --nproc 2 --model toy random
     bad 2 'warmup' train --strategy local-sgd:warmup=-1 --model toy random

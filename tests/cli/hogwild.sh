@@ -79,7 +79,7 @@ killed_rank() {
 
 wrong_input() {
     bad 2 "strategy hogwild.*lr" train --strategy hogwild:lr=1 --model toy random
-    bad 2 'several ranks want --strategy ddp, fsdp, .*, hogwild, mp or pipeline' \
+    bad 2 'strategies for several ranks are ddp, fsdp, .*, mp, pipeline, hogwild' \
         train --strategy single --nproc 2 --model toy random
     good info
     if grep -qE '^backends .*[ ,]ucx' out; then

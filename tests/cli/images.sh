@@ -64,8 +64,8 @@ bad_folders() {
     mkdir -p hollow/train
     bad 1 'hollow/train has no folders of classes' train "${job[@]}" hollow
     bad 1 'wants a text file, and set is a folder' train --model gpt2 set
-    bad 2 'workers 0: a whole number' train --workers 0 set
-    bad 2 'workers 1000: at most 64' train --workers 1000 set
+    bad 2 "workers: expected a whole number from 1 to 64, got '0'" train --workers 0 set
+    bad 2 "workers: .* to 64, got '1000'" train --workers 1000 set
     bad 1 'no class has 10 images' train "${job[@]}" set/val
 }
 

@@ -53,7 +53,7 @@ stages_go_on() {
 }
 
 told() {
-    bad 2 'several ranks want .*pipeline' train --strategy single --nproc 2 \
+    bad 2 'strategies for several ranks are .*pipeline' train --strategy single --nproc 2 \
         --model toy random
     late '3 stages for a model of 2 layers' --strategy pipeline --nproc 3
     late "stage 1 is to begin at 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2

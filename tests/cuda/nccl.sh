@@ -8,7 +8,7 @@ export SOFTGPU_COUNT=2 SOFTGPU=now
 good info || finish
 grep -qE '^backends .*[ ,]nccl' out || skip "there is no NCCL plug-in"
 choir bench barrier --backend nccl >out 2>err ||
-    { grep -q 'a GPU a rank' err && skip "there are no two GPUs"; }
+    { grep -q 'a GPU for each' err && skip "there are no two GPUs"; }
 make_text text 200
 
 # train FILE ARG...
@@ -67,7 +67,7 @@ bench() {
     done
     good bench all_reduce --backend nccl --algorithm native --max 4K --json &&
         grep -q '"backend":"nccl","algorithm":"native"' out || fail "native: $(cat out)"
-    bad 1 'a GPU a rank: 9 ranks, and [0-8] GPUs' bench all_reduce -n 9 --backend nccl
+    bad 1 'a GPU for each of 9 ranks, got [0-8]' bench all_reduce -n 9 --backend nccl
 }
 check bench
 finish

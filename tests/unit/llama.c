@@ -121,7 +121,7 @@ static void bad_options(void **state)
     bad("mistral:size=1b", 0, "there is 7b");
     bad("llama:window=-1", 0, "window=-1");
     bad("llama:tied=perhaps", 0, "tied=perhaps");
-    bad("llama:dropout=0.1", 0, "no option 'dropout'");
+    bad("llama:dropout=0.1", 0, "unknown option 'dropout'");
     bad("llamas", 0, "unknown model 'llamas'");
 }
 
