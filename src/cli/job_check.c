@@ -100,7 +100,7 @@ int choir__job_devices_once(const choir__job *j)
         for (int k = 0; k < i; k++)
             if (!strcmp(j->device_names[i], j->device_names[k]))
                 return choir__cli_usage(j->command,
-                    "--devices %s: %s is named twice; a strategy of one process needs different devices",
+                    "--devices %s: %s is named twice; one process needs different devices",
                     j->devices, j->device_names[i]);
     return CHOIR__EXIT_OK;
 }

@@ -70,8 +70,8 @@ names() {
     bad 2 'steps' train random --steps
     bad 2 'frob' train "${small[@]}" --strategy frob random
     bad 2 'frob' train "${small[@]}" --strategy ddp:frob=1 random
-    bad 2 "unknown hook of strategy ddp 'f8': choose one of bf16, f16, powersgd" train "${small[@]}" \
-        --strategy ddp:hook=f8 random
+    bad 2 "unknown hook of strategy ddp 'f8': choose one of bf16, f16, powersgd" \
+        train "${small[@]}" --strategy ddp:hook=f8 random
     bad 2 'rank needs hook=powersgd' train "${small[@]}" --strategy ddp:rank=2 random
     bad 2 'frob' train "${small[@]}" --strategy single:frob=1 random
     bad 2 'two' train "${small[@]}" random two

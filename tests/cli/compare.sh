@@ -78,7 +78,8 @@ what_does_not_fit() {
 wrong_usage() {
     bad 2 'frob' compare --strategies frob random
     bad 2 'frob' compare --strategies single,ddp:frob=1 random
-    bad 2 "unknown option '--strategy'; did you mean '--strategies'" compare --strategy single random
+    bad 2 "unknown option '--strategy'; did you mean '--strategies'" \
+        compare --strategy single random
     bad 2 "repeats: .*got '0'" compare --repeats 0 random
     bad 2 "splits: .*24, got '12,7'" compare "${mlp[@]}" --splits 12,7 random
     bad 2 'a\.gif' compare --plot a.gif random

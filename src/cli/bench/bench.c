@@ -138,7 +138,7 @@ static int start(choir__bench *b)
         return run_launched(b, &launcher);
     if (b->backend && strcmp(b->backend, "mpi") == 0)
         return choir__cli_usage("bench",
-            "--backend mpi needs ranks that mpirun starts: mpirun -n %d choir bench %s --backend mpi",
+            "--backend mpi needs mpirun: mpirun -n %d choir bench %s --backend mpi",
             b->ranks ? b->ranks : 2, b->what->name);
     b->ranks = b->ranks ? b->ranks : 2;
     if (b->backend && strcmp(b->backend, "nccl") == 0 && check_gpus(b) != CHOIR_OK)

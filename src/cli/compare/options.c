@@ -28,9 +28,8 @@ const choir__cli_option choir__compare_options[] = {
     {"batch-size", CHOIR__INT, AT(job.batch_size), 1, MANY, .preset = "32", .argument = "N",
         .help = "samples of the global batch", .passed_on = true},
     {"microbatches", CHOIR__INT, AT(job.microbatches), 1, MANY, .argument = "M",
-        .help =
-            "number of micro-batches, the same for all strategies (default: four per device, or the "
-            "next fewer that divide the batch)"},
+        .help = "number of micro-batches, the same for all strategies (default: four per "
+                "device, or the next fewer that divide the batch)"},
     {"steps", CHOIR__INT, AT(job.steps), 1, MANY, .preset = "20", .argument = "N",
         .help = "steps of each run"},
     {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",
@@ -187,7 +186,7 @@ static int read_splits(choir__compare *c)
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (!choir__parse_int(word, 1, c->job.batch_size, &n) || c->job.batch_size % n)
             return choir__cli_usage("compare",
-                "--splits: expected samples per micro-batch that divide the batch of %lld, got '%s'",
+                "--splits: expected sizes that divide the batch of %lld, got '%s'",
                 (long long)c->job.batch_size, c->splits_text);
         if (c->split_count == CHOIR__MAX_SPLITS)
             return choir__cli_usage("compare", "--splits: expected at most %d, got '%s'",
