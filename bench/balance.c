@@ -32,10 +32,10 @@ typedef struct figures {
 
 static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *arg)
 {
-    return choir__model_loss(arg, out, target);
+    return choir_model_loss(arg, out, target);
 }
 
-static choir_module *build(choir_scope *run, const job *j, choir__model_info *info)
+static choir_module *build(choir_scope *run, const job *j, choir_model_info *info)
 {
     const choir__model_spec *spec;
     choir_module *net = NULL;
@@ -45,7 +45,7 @@ static choir_module *build(choir_scope *run, const job *j, choir__model_info *in
     return net;
 }
 
-static choir_tensor *ids(choir_scope *s, const job *j, const choir__model_info *info, int seed)
+static choir_tensor *ids(choir_scope *s, const job *j, const choir_model_info *info, int seed)
 {
     int64_t n = j->batch * info->input.dim[0], *data = malloc((size_t)n * sizeof *data);
     for (int64_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static void look(const job *j, figures *f, bool peak)
 static figures measure(const job *j, bool balanced, const double *weights)
 {
     figures f = {{0}, {0}, 0, 0};
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     choir_scope *run = choir_scope_open(j->device[0], 42);
     choir_data_parallel_opts opts = {.device_count = j->devices, .weights = weights};
     choir_module *dp = choir_data_parallel_balanced(run, build(run, j, &info), opts);

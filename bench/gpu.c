@@ -56,7 +56,7 @@ static struct settings {
 } set = {.seconds = 5};
 
 typedef struct job {
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
@@ -122,8 +122,8 @@ static choir_status make_data(job *j, int64_t batch)
 {
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch;
-    bool tokens = j->info.task == CHOIR__LANGUAGE;
-    bool values = j->info.task == CHOIR__REGRESSION;
+    bool tokens = j->info.task == CHOIR_LANGUAGE;
+    bool values = j->info.task == CHOIR_REGRESSION;
     choir_status status = tokens ? choir_dataset_random_tokens(batch, j->info.input.dim[0],
                                        j->info.classes, 5, &j->data)
                                  : choir_dataset_random(batch, j->info.input,
@@ -166,8 +166,7 @@ static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     choir_tensor *out = choir_forward(j->net, choir_in(step, j->x));
-    choir_status status =
-        choir_backward(choir__model_loss(&j->info, out, choir_in(step, j->y)));
+    choir_status status = choir_backward(choir_model_loss(&j->info, out, choir_in(step, j->y)));
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
@@ -206,7 +205,7 @@ static double flops_of(const workload *w, const job *j)
 {
     double t = (double)j->info.input.dim[0];
     double wide = (double)(w->size[set.tiny].layers * w->size[set.tiny].width);
-    if (j->info.task == CHOIR__LANGUAGE)
+    if (j->info.task == CHOIR_LANGUAGE)
         return 6 * (double)(j->parameters - j->looked_up) + (w->causal ? 6 : 12) * wide * t;
     return !strcmp(w->name, "resnet50") && !set.tiny ? RESNET_FLOPS : 0;
 }

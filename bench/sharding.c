@@ -87,7 +87,7 @@ static void *watching(void *arg)
 typedef struct job {
     const plan *plan;
     choir_env env;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
@@ -102,8 +102,8 @@ static choir_status one_step(choir_scope *step, void *arg)
         choir_scope *micro = choir_micro_open(step, j->first + m);
         choir_batch b;
         choir_check(choir_loader_next(j->loader, micro, &b));
-        choir_tensor *out = choir__model_forward(&j->info, j->net, b.x, b.y);
-        choir_check(choir_backward(choir__model_loss(&j->info, out, b.y)));
+        choir_tensor *out = choir_model_forward(&j->info, j->net, b.x, b.y);
+        choir_check(choir_backward(choir_model_loss(&j->info, out, b.y)));
         choir_check(choir_scope_close(micro));
     }
     return choir_optim_step(j->optim);
@@ -132,7 +132,7 @@ static choir_dataset *open_data(const job *j)
 {
     choir_dataset *data;
     choir_status status =
-        j->info.task == CHOIR__LANGUAGE
+        j->info.task == CHOIR_LANGUAGE
             ? choir_dataset_random_tokens(512, j->info.input.dim[0], j->info.classes, 5, &data)
             : choir_dataset_random(512, j->info.input, CHOIR_SCALAR, j->info.classes, 5, &data);
     choir_check(status);

@@ -26,7 +26,7 @@ typedef struct job {
     const char *model;
     int devices;
     int64_t batch, micros;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
     choir_optim *optim;
@@ -44,7 +44,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     job *j = arg;
     int64_t m = micro->micro;
     choir_tensor *x = choir_in(micro, j->x[m]);
-    return choir__model_loss(&j->info, choir_forward(net, x), j->y[m]);
+    return choir_model_loss(&j->info, choir_forward(net, x), j->y[m]);
 }
 
 static choir_status alone(choir_scope *step, job *j)
@@ -62,7 +62,7 @@ static choir_status alone(choir_scope *step, job *j)
 
 static choir_tensor *criterion(choir_tensor *out, choir_tensor *y, void *arg)
 {
-    return choir__model_loss(&((job *)arg)->info, out, y);
+    return choir_model_loss(&((job *)arg)->info, out, y);
 }
 
 /* x[0] and y[0] are the whole batch. */
@@ -101,13 +101,13 @@ static void make_data(job *j)
     opts.batch_size = j->batch;
     int64_t parts = strncmp(j->name, "dp", 2) ? j->micros : 1;
     opts.microbatches = opts.micro_count = parts;
-    if (j->info.task == CHOIR__LANGUAGE)
+    if (j->info.task == CHOIR_LANGUAGE)
         choir_check(choir_dataset_random_tokens(
             j->batch, j->info.input.dim[0], j->info.classes, 5, &data));
     else
         choir_check(choir_dataset_random(j->batch, j->info.input,
-            j->info.task == CHOIR__REGRESSION ? j->info.output : CHOIR_SCALAR,
-            j->info.task == CHOIR__REGRESSION ? 0 : j->info.classes, 5, &data));
+            j->info.task == CHOIR_REGRESSION ? j->info.output : CHOIR_SCALAR,
+            j->info.task == CHOIR_REGRESSION ? 0 : j->info.classes, 5, &data));
     choir_loader *loader = choir_loader_new(j->run, data, opts);
     for (int64_t m = 0; m < parts; m++) {
         choir_batch b;

@@ -63,7 +63,7 @@ typedef struct job {
     choir_scope *run;
     choir_module *net;
     choir_optim *opt;
-    choir__model_info info;
+    choir_model_info info;
 } job;
 
 enum optimizer { ADAMW, SGD_MOMENTUM, SGD_PLAIN };
@@ -101,17 +101,17 @@ static inline void train(job *j, int first, int last)
             ids[i] = (int64_t)(choir__mix(1, (uint64_t)(k * 64 + i)) % 5);
             targets[i] = (int64_t)(choir__mix(2, (uint64_t)(k * 64 + i)) % 3);
         }
-        if (j->info.task == CHOIR__LANGUAGE) {
+        if (j->info.task == CHOIR_LANGUAGE) {
             x = choir_from(s, CHOIR_I64, choir_dims(BATCH, 4), ids);
             y = choir_from(s, CHOIR_I64, choir_dims(BATCH, 4), targets);
-        } else if (j->info.task == CHOIR__CLASSIFICATION) {
+        } else if (j->info.task == CHOIR_CLASSIFICATION) {
             x = choir_randn(s, choir_dims(BATCH, 1, 8, 8), "x");
             y = choir_from(s, CHOIR_I64, choir_dims(BATCH), targets);
         } else {
             x = choir_randn(s, choir_dims(BATCH, 3), "x");
             y = choir_randn(s, choir_dims(BATCH, 2), "y");
         }
-        ok(choir_backward(choir__model_loss(&j->info, choir_forward(j->net, x), y)));
+        ok(choir_backward(choir_model_loss(&j->info, choir_forward(j->net, x), y)));
         ok(choir_optim_step(j->opt));
         ok(choir_scope_close(s));
     }
@@ -122,13 +122,13 @@ static inline const char *sha(choir_module *net)
     static char hex[4][65];
     static int next;
     char *out = hex[next++ % 4];
-    ok(choir__weights_sha256(net, NULL, out));
+    ok(choir_weights_sha256(net, NULL, out));
     return out;
 }
 
-static inline choir__train_state state_of(const job *j, int64_t step)
+static inline choir_train_state state_of(const job *j, int64_t step)
 {
-    choir__train_state s = {.step = step,
+    choir_train_state s = {.step = step,
         .position = step * 2,
         .seed = UINT64_MAX,
         .batch_size = 4,
@@ -148,7 +148,7 @@ static inline choir__train_state state_of(const job *j, int64_t step)
 
 static inline void save(const char *dir, const job *j, int64_t step, bool best)
 {
-    choir__train_state s = state_of(j, step);
+    choir_train_state s = state_of(j, step);
     ok(choir__checkpoint_save(dir, &s, j->net, j->opt, NULL, best));
 }
 
@@ -156,7 +156,7 @@ static inline void save(const char *dir, const job *j, int64_t step, bool best)
 static inline int64_t load(const char *path, job *j)
 {
     char found[PATH_MAX];
-    choir__train_state s;
+    choir_train_state s;
     ok(choir__checkpoint_find(path, found));
     ok(choir__checkpoint_state(found, &s));
     ok(choir__checkpoint_load(found, j->net, j->opt, NULL));

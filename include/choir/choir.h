@@ -19,7 +19,9 @@
 #include <choir/pipeline_plan.h>
 #include <choir/data.h>
 #include <choir/checkpoint.h>
+#include <choir/model_info.h>
 #include <choir/models.h>
+#include <choir/data_open.h>
 #include <choir/store.h>
 #include <choir/group.h>
 #include <choir/mesh.h>
@@ -27,6 +29,8 @@
 #include <choir/distributed.h>
 #include <choir/trace.h>
 #include <choir/env.h>
+#include <choir/training.h>
+#include <choir/evaluate.h>
 #include <choir/ddp.h>
 #include <choir/ddp_hook.h>
 #include <choir/fsdp.h>

@@ -78,6 +78,9 @@ const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id)
 /** Like choir_tokenizer_decode, and stores the length: a token may be a part of a character, or
  * contain '\0'. */
 const char *choir_tokenizer_token(const choir_tokenizer *tokenizer, int64_t id, size_t *bytes);
+/** Returns the id of the token with this text, such as "</s>"; -1 if there is none. It searches
+ * the whole vocabulary. */
+int64_t choir_tokenizer_id(const choir_tokenizer *tokenizer, const char *text);
 
 /** Saves the tokenizer as JSON, in its original form: {"type":"chars","vocab":["\n"," ",...]},
  * {"type":"bytes"}, a published tokenizer.json unchanged (also for GPT-2's two files), or
@@ -95,6 +98,9 @@ choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *
  * supported.
  */
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
+
+/** Whether a folder has files that choir_tokenizer_load takes. */
+bool choir_tokenizer_exists(const char *folder);
 
 /* --- datasets --- */
 
@@ -222,6 +228,10 @@ choir_document_opts choir_document_defaults(void);
 choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
+/** Reads one image as choir_dataset_documents does: x (opts->height, opts->width, 3) f32.
+ * Errors: io, format, unsupported, naming the file. */
+choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x);
+
 /** Returns the name of a class of an image folder; NULL: no such class, or another kind of
  * dataset. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
@@ -297,6 +307,8 @@ typedef struct choir_batch {
     choir_tensor *y; /* (B/M, y_shape...) */
 } choir_batch;
 
+enum { CHOIR_MAX_WORKERS = 64 }; /* threads of one loader */
+
 typedef struct choir_loader_opts {
     int64_t batch_size;   /* global; M must divide it */
     int64_t microbatches; /* M, of the whole job; default 1 */
@@ -337,6 +349,8 @@ choir_status choir_loader_next(choir_loader *loader, choir_scope *scope, choir_b
  * choir_loader_seek sets it. */
 int64_t choir_loader_position(const choir_loader *loader);
 void choir_loader_seek(choir_loader *loader, int64_t position);
+/** Makes this rank's first micro-batch of a step the next one. */
+void choir_loader_seek_step(choir_loader *loader, int64_t step);
 
 /** Returns the number of whole global batches per epoch. */
 int64_t choir_loader_batches(const choir_loader *loader);

@@ -61,6 +61,10 @@ void choir_device_set_limit(choir_device *device, size_t bytes);
 /** Waits until everything enqueued so far has run; returns the queue's sticky error, if any. */
 choir_status choir_device_sync(choir_device *device);
 
+/** Binds the calling thread to the device's cores, in a process that has this device to itself.
+ * Does nothing for a GPU. */
+void choir_device_bind_thread(choir_device *device);
+
 /** Fills in the current figures. */
 void choir_device_get_stats(choir_device *device, choir_device_stats *stats);
 

@@ -95,6 +95,10 @@ choir_status choir_meet(choir_module *module);
 int64_t choir_steps_apart(const choir_module *module);
 int64_t choir_meetings(const choir_module *module);
 
+/** Goes on after `steps` steps with weights, and an outer momentum, that all ranks have read
+ * from a checkpoint. Error: argument (module is none of a constructor above). */
+choir_status choir_diloco_resume(choir_module *module, int64_t steps);
+
 #ifdef __cplusplus
 }
 #endif

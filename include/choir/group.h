@@ -74,6 +74,9 @@ void choir_group_free(choir_group *group);
 int choir_group_rank(const choir_group *group);
 int choir_group_world(const choir_group *group);
 
+/** Returns the bytes that this rank has sent to its peers or fetched from them so far. */
+uint64_t choir_group_bytes(const choir_group *group);
+
 /** Location of a rank: nodes (machines) count from 0 in the order of their lowest ranks, and
  * local ranks count within a node. rank -1 means this rank. */
 int choir_group_node(const choir_group *group, int rank);

@@ -80,6 +80,10 @@ choir_status choir_hogwild_exchange(choir_module *module);
  * that is not shared. */
 int64_t choir_hogwild_updates(const choir_module *module);
 
+/** The ranks of the group have changed all weights alike, as by loading a file: rank 0's become
+ * the master's, and everybody's. Collective. */
+choir_status choir_hogwild_restart(choir_module *module, choir_group *group);
+
 #ifdef __cplusplus
 }
 #endif

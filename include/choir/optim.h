@@ -171,6 +171,8 @@ choir_schedule choir_schedule_inverse_sqrt(int64_t warmup);
 
 /** Returns the rate at step t for the base rate lr. */
 float choir_schedule_at(const choir_schedule *schedule, float lr, int64_t t);
+/** Checks a schedule. Error: argument, naming the invalid entry. */
+choir_status choir_schedule_check(const choir_schedule *schedule);
 /** Makes choir_optim_step follow the schedule from now on. An invalid schedule is an error of
  * the run: argument. */
 void choir_optim_schedule(choir_optim *optim, choir_schedule schedule);

@@ -35,6 +35,10 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed);
 /** Opens a step of a run. Closing it frees its tensors. */
 choir_scope *choir_step_open(choir_scope *run, uint64_t step);
 
+/** Returns the device or the seed of the run that a scope belongs to. */
+choir_device *choir_scope_device(const choir_scope *scope);
+uint64_t choir_scope_seed(const choir_scope *scope);
+
 /** Opens micro-batch `index` of a step; the index counts over the whole job. A step in which no
  * micro-batch is opened is this rank's first micro-batch. */
 choir_scope *choir_micro_open(choir_scope *step, int64_t index);
@@ -86,6 +90,15 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  * errors. Devices other than the run's may take part.
  */
 choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
+
+/** Returns the number of the step that choir_step runs next. choir_run_seek sets it: a resumed
+ * run goes on from there. */
+uint64_t choir_run_next(const choir_scope *run);
+void choir_run_seek(choir_scope *run, uint64_t step);
+
+/** Frees the recording of choir_step and its memory, before other work that wants memory. A
+ * later choir_step records a new one. */
+void choir_run_forget(choir_scope *run);
 
 #ifdef __cplusplus
 }

@@ -1,18 +1,11 @@
-/* The public face of checkpoints: what the command does, for programs. What the command keeps
- * beside weights and state (the model's text, the data) is a program's own business. */
+/* Checkpoints of weights and optimizers, for programs. training.c saves and resumes all of a
+ * training. */
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/checkpoint.h"
-#include "tensor/scope.h"
-
-struct choir_checkpoint {
-    char *dir;
-    choir_checkpoint_opts opts;
-    choir__saver *saver;
-};
+#include "checkpoint/api.h"
 
 choir_checkpoint_opts choir_checkpoint_defaults(void)
 {
@@ -43,20 +36,10 @@ bool choir_checkpoint_exists(const choir_checkpoint *c)
 choir_status choir_checkpoint_save(
     choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t step)
 {
-    choir__train_state state = {.step = step,
-        .seed = module->run->seed,
-        .optimizer_steps = optim ? choir_optim_steps(optim) : 0,
-        .loss = (double)NAN,
-        .eval_loss = (double)NAN,
-        .best_loss = (double)NAN,
-        .world = choir__world_of(c->opts.group)};
-    choir__save_args args = {.dir = c->dir,
-        .state = &state,
-        .module = module,
-        .optim = optim,
-        .async = c->opts.async,
-        .least = c->opts.file_bytes};
-    return choir__saver_save(c->saver, &args);
+    choir_train_state state = choir_train_state_none();
+    state.step = step;
+    return choir_training_save(
+        c, &(choir_training){.module = module, .optim = optim}, &state, 0);
 }
 
 choir_status choir_checkpoint_wait(choir_checkpoint *c)
@@ -64,11 +47,16 @@ choir_status choir_checkpoint_wait(choir_checkpoint *c)
     return choir__saver_wait(c->saver);
 }
 
+bool choir_checkpoint_saved(choir_checkpoint *c, int64_t *step)
+{
+    return choir__saver_saved(c->saver, step);
+}
+
 choir_status choir_checkpoint_load(
     choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t *step)
 {
     char found[PATH_MAX];
-    choir__train_state state;
+    choir_train_state state;
     choir_status status = choir__saver_wait(c->saver);
     if (status != CHOIR_OK)
         return status;

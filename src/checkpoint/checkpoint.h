@@ -19,27 +19,7 @@
 #ifndef CHOIR_CHECKPOINT_INTERNAL_H
 #define CHOIR_CHECKPOINT_INTERNAL_H
 
-#include <choir/checkpoint.h>
-#include <choir/data.h>
-
-typedef struct choir__train_state {
-    char model[512];  /* in full: "gpt2:layers=4,..." */
-    int64_t step;     /* steps done */
-    int64_t position; /* micro-batches of the job consumed so far */
-    uint64_t seed;
-    int64_t batch_size, microbatches;
-    int64_t optimizer_steps;
-    char optimizer[256];               /* as given: "adamw:beta2=0.99" */
-    double loss, eval_loss, best_loss; /* NaN: unknown */
-    choir_shape input, output;         /* of a sample: what the model was built for */
-    int64_t classes;
-    int task;
-    char strategy[256]; /* it was trained with, and the ranks that saved; "" and 0: unknown */
-    int64_t world;
-    char amp[16];      /* mixed precision: "fp16"; "": none, or unknown */
-    double loss_scale; /* of gradients; not above 0: they were not scaled */
-    int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
-} choir__train_state;
+#include <choir/training.h>
 
 /* --- saving (save.c) --- */
 
@@ -51,7 +31,7 @@ typedef struct choir__saver choir__saver;
 
 typedef struct choir__save_args {
     const char *dir; /* made if missing */
-    const choir__train_state *state;
+    const choir_train_state *state;
     choir_module *module;
     choir_optim *optim;               /* may be NULL */
     const choir_tokenizer *tokenizer; /* may be NULL; stays until the save is done */
@@ -75,7 +55,7 @@ bool choir__saver_saved(choir__saver *saver, int64_t *step);
 void choir__saver_free(choir__saver *saver);
 
 /* By this process alone, at once. */
-choir_status choir__checkpoint_save(const char *dir, const choir__train_state *state,
+choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
     choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best);
 
 /* --- finding and loading --- */
@@ -87,7 +67,7 @@ choir_status choir__checkpoint_find(const char *path, char *found);
 
 /* Reads state.json of a checkpoint's folder, and compares every file's size with what it says.
  * Errors: io, format, naming file and key. */
-choir_status choir__checkpoint_state(const char *folder, choir__train_state *state);
+choir_status choir__checkpoint_state(const char *folder, choir_train_state *state);
 
 /* Weights; with optim not NULL its state too (and its step count): what this rank has of them,
  * whoever saved them. Sizes and SHA-256 of all files are compared with state.json, by the ranks
@@ -98,12 +78,5 @@ choir_status choir__checkpoint_load(
 
 /* The tokenizer, or NULL if the checkpoint has none. */
 choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer);
-
-/* --- whole tensors of sharded modules (whole.c) --- */
-
-/* SHA-256 of all parameters and buffers in name order as little-endian f32, in hex; on rank 0,
- * which sees one tensor at a time. group: the module's ranks; NULL: this process has all of it.
- * Collective. */
-choir_status choir__weights_sha256(choir_module *module, choir_group *group, char hex[65]);
 
 #endif

@@ -10,7 +10,7 @@
 typedef struct choir__opened {
     char *folder;   /* NULL: a file alone */
     bool has_state; /* the next two are there */
-    choir__train_state state;
+    choir_train_state state;
     json_t *files; /* its manifest */
     choir__stored model, optimizer;
 } choir__opened;

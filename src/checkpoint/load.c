@@ -19,10 +19,10 @@ static choir_status no_state(const char *path)
         "%s has weights alone, no training state: a checkpoint's folder is needed", path);
 }
 
-choir_status choir__checkpoint_state(const char *folder, choir__train_state *state)
+choir_status choir__checkpoint_state(const char *folder, choir_train_state *state)
 {
     json_t *files = NULL;
-    choir__train_state read;
+    choir_train_state read;
     if (choir__is_weights_file(folder))
         return no_state(folder);
     choir_status status = choir__state_read(folder, &read, &files);
@@ -62,7 +62,7 @@ choir_status choir__stored_open_kind(
 
 typedef struct load {
     const char *folder;
-    choir__train_state state;
+    choir_train_state state;
     json_t *files;
     choir__items items;
     int weights; /* of the items; the rest are moments */
@@ -140,7 +140,7 @@ choir_status choir__checkpoint_load(
 
 choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer)
 {
-    choir__train_state state;
+    choir_train_state state;
     json_t *files = NULL;
     *tokenizer = NULL;
     if (choir__is_weights_file(folder))

@@ -296,7 +296,7 @@ void choir__saver_free(choir__saver *s)
     free(s);
 }
 
-choir_status choir__checkpoint_save(const char *dir, const choir__train_state *state,
+choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
     choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best)
 {
     choir__save_args args = {.dir = dir,

@@ -15,7 +15,7 @@ struct choir__saver {
     /* The save at hand. */
     char *dir, *fresh; /* DIR, DIR/.new-PID */
     int lock;          /* of DIR, on rank 0; -1 */
-    choir__train_state state;
+    choir_train_state state;
     const choir_tokenizer *tokenizer;
     bool best;
     choir__items items;

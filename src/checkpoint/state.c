@@ -32,8 +32,8 @@ typedef struct field {
 #define FIELD(name, type) OPTIONAL(name, type, false)
 #define OPTIONAL(name, type, optional)                                                         \
     {                                                                                          \
-#name, type, offsetof(choir__train_state, name),                                       \
-            sizeof(((choir__train_state *)0)->name), optional                                  \
+#name, type, offsetof(choir_train_state, name),                                        \
+            sizeof(((choir_train_state *)0)->name), optional                                   \
     }
 
 static const field fields[] = {
@@ -122,7 +122,7 @@ void choir__state_add_file(json_t *files, const char *name, const choir__st_dige
 }
 
 choir_status choir__state_write(
-    const char *folder, const choir__train_state *state, json_t *files)
+    const char *folder, const choir_train_state *state, json_t *files)
 {
     char hex[CHOIR__SHA256_HEX];
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-checkpoint", "version", VERSION);
@@ -240,7 +240,7 @@ static choir_status check_files(const char *path, json_t *files)
     return CHOIR_OK;
 }
 
-static choir_status parse_state(const char *path, json_t *root, choir__train_state *state)
+static choir_status parse_state(const char *path, json_t *root, choir_train_state *state)
 {
     choir_status status = check_root(path, root);
     for (size_t i = 0; i < CHOIR_COUNT(fields) && status == CHOIR_OK; i++) {
@@ -253,9 +253,9 @@ static choir_status parse_state(const char *path, json_t *root, choir__train_sta
     return status == CHOIR_OK ? check_files(path, json_object_get(root, "files")) : status;
 }
 
-choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files)
+choir_status choir__state_read(const char *folder, choir_train_state *state, json_t **files)
 {
-    choir__train_state found = {0};
+    choir_train_state found = {0};
     json_error_t why;
     json_t *root = NULL;
     char *text = NULL;

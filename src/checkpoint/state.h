@@ -24,10 +24,10 @@ void choir__state_add_file(json_t *files, const char *name, const choir__st_dige
 /* Writes FOLDER/state.json. files: those with weights; the others are found and added. Errors:
  * argument (text that is not UTF-8), io. */
 choir_status choir__state_write(
-    const char *folder, const choir__train_state *state, json_t *files);
+    const char *folder, const choir_train_state *state, json_t *files);
 
 /* Reads it. files: the object "files", which the caller decrefs. Errors: io, format. */
-choir_status choir__state_read(const char *folder, choir__train_state *state, json_t **files);
+choir_status choir__state_read(const char *folder, choir_train_state *state, json_t **files);
 
 /* Compares a file of the folder with its entry: the size, and with hashed all of it. Errors:
  * io, format. */

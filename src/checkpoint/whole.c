@@ -123,7 +123,7 @@ static void hash(choir__sha256_state *state, const choir__item *item, const void
     }
 }
 
-choir_status choir__weights_sha256(choir_module *module, choir_group *group, char hex[65])
+choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65])
 {
     choir__wholes w;
     choir__sha256_state state;

@@ -6,7 +6,7 @@
 
 #include "cli/choices.h"
 #include "cli/job.h"
-#include "tensor/tensor.h"
+#include "base/base.h"
 
 static const choir__amp_level levels[] = {
     {.name = "off", .apex = 0},
@@ -66,27 +66,4 @@ choir_status choir__amp_step(choir__cli_part *p)
         return choir_optim_step(p->optim);
     choir_status status = choir_scaler_step(p->scaler, p->optim);
     return status == CHOIR_OK ? choir_scaler_update(p->scaler) : status;
-}
-
-choir_status choir__amp_save(const choir__cli_part *p, choir__train_state *state)
-{
-    choir_scaler_state s = {0};
-    snprintf(state->amp, sizeof state->amp, "%s", choir__amp_find(p->job->amp)->name);
-    choir_status status = p->scaler ? choir_scaler_get(p->scaler, &s) : CHOIR_OK;
-    state->loss_scale = (double)s.scale;
-    state->scale_clean = s.clean;
-    state->scale_in_a_row = s.in_a_row;
-    state->skipped_steps = s.skipped[0];
-    return status;
-}
-
-choir_status choir__amp_resume(choir__cli_part *p, const choir__train_state *state)
-{
-    if (!p->scaler || !(state->loss_scale > 0))
-        return CHOIR_OK;
-    return choir_scaler_set(p->scaler, p->optim,
-        (choir_scaler_state){.scale = (float)state->loss_scale,
-            .clean = state->scale_clean,
-            .in_a_row = state->scale_in_a_row,
-            .skipped = {state->skipped_steps}});
 }

@@ -2,7 +2,6 @@
 #ifndef CHOIR_CLI_AMP_H
 #define CHOIR_CLI_AMP_H
 
-#include "checkpoint/checkpoint.h"
 #include "cli/strategy/strategy.h"
 
 typedef struct choir__amp_level {
@@ -21,9 +20,5 @@ const choir__amp_level *choir__amp_find(const char *name);
 choir_status choir__amp_begin(choir__cli_part *part);
 /* The optimizer's step, through the scaler if there is one. */
 choir_status choir__amp_step(choir__cli_part *part);
-
-/* The level and the scaler's state, to a checkpoint and back. */
-choir_status choir__amp_save(const choir__cli_part *part, choir__train_state *state);
-choir_status choir__amp_resume(choir__cli_part *part, const choir__train_state *state);
 
 #endif

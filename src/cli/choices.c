@@ -2,16 +2,15 @@
 #include "cli/choices.h"
 
 #include <choir/dtype.h>
+#include <choir/models.h>
 
 #include "base/named.h"
 #include "cli/strategy/strategy.h"
 #include "comm/engine.h"
-#include "nn/models/models.h"
 
 const char *choir__cli_model_names(size_t i)
 {
-    const choir__model_spec *model = choir__model_at(i);
-    return model ? model->name : NULL;
+    return choir_model_name((int)i, NULL);
 }
 
 const char *choir__cli_strategy_names(size_t i)

@@ -1,67 +1,19 @@
-/* The model says how large an image is and how long a text; the texts, which tokens there are.
- */
+/* What a model of documents tells of an image, token by token. */
 #include "cli/documents.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/text.h"
-#include "data/dataset.h"
-#include "data/tokenizer/tokenizer.h"
-
-static choir_document_opts options_of(const choir__model_info *info)
-{
-    choir_document_opts opts = choir_document_defaults();
-    opts.image.height = (int)info->input.dim[1];
-    opts.image.width = (int)info->input.dim[2];
-    opts.context = info->output.dim[0];
-    return opts;
-}
-
-static choir_status open_split(const char *folder, const choir__model_info *info,
-    choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset)
-{
-    choir_document_opts opts = options_of(info);
-    return choir_dataset_documents(folder, split, opts, tokenizer, dataset);
-}
-
-choir_status choir__documents_open(choir__job *j)
-{
-    choir_status status = choir__text_tokenizer(j);
-    if (status == CHOIR_OK)
-        status = open_split(j->data, &j->info, CHOIR_TRAIN, &j->tokenizer, &j->train);
-    if (status == CHOIR_OK)
-        status = open_split(j->data, &j->info, CHOIR_VALIDATION, &j->tokenizer, &j->validation);
-    if (status != CHOIR_OK)
-        return status;
-    j->info.classes = choir_tokenizer_size(j->tokenizer);
-    j->info.pad = choir__tokenizer_id(j->tokenizer, "<pad>");
-    j->info.start = choir__tokenizer_id(j->tokenizer, "<s>");
-    return CHOIR_OK;
-}
-
-choir_status choir__documents_validation(const char *folder, const choir__model_info *info,
-    choir_tokenizer **tokenizer, choir_dataset **dataset)
-{
-    choir_status status = open_split(folder, info, CHOIR_VALIDATION, tokenizer, dataset);
-    if (status == CHOIR_OK && (*dataset)->classes > info->classes)
-        return choir__error(CHOIR_ERR_SHAPE,
-            "%s has fields or characters that the model does not know: %lld tokens, the model "
-            "%lld",
-            folder, (long long)(*dataset)->classes, (long long)info->classes);
-    return status;
-}
-
-/* --- telling --- */
+#include "base/base.h"
 
 /* The image's states (1, S, E), kept in the run. */
 static choir_status see(const choir__saved *s, const float *pixels, choir_tensor **states)
 {
-    const choir__model_info *i = &s->info;
+    const choir_model_info *i = &s->info;
     choir_scope *step = choir_no_grad(s->run);
     choir_tensor *x =
         choir_from(step, CHOIR_F32, choir_dims(1, i->input.dim[1], i->input.dim[2], 3), pixels);
-    x = choir__donut_encode(s->net, choir_permute(x, choir_dims(0, 3, 1, 2)));
+    x = choir_donut_encode(s->net, choir_permute(x, choir_dims(0, 3, 1, 2)));
     *states = choir_keep(s->run, x);
     return choir_scope_close(step);
 }
@@ -72,7 +24,7 @@ static choir_status next_token(
     choir_scope *step = choir_no_grad(s->run);
     choir_tensor *known = choir_from(step, CHOIR_I64, choir_dims(1, t), ids);
     choir_tensor *out =
-        choir__donut_decode(s->net, known, choir_in(step, states)); /* (1, T, V) */
+        choir_donut_decode(s->net, known, choir_in(step, states)); /* (1, T, V) */
     choir_tensor *last = choir_argmax(choir_narrow(out, 1, t - 1, 1));
     choir_status status = choir_read(last, next, sizeof *next);
     choir_status closed = choir_scope_close(step);
@@ -81,7 +33,7 @@ static choir_status next_token(
 
 static choir_status tell(const choir__saved *s, choir_tensor *states)
 {
-    int64_t context = s->info.output.dim[0], end = choir__tokenizer_id(s->tokenizer, "</s>");
+    int64_t context = s->info.output.dim[0], end = choir_tokenizer_id(s->tokenizer, "</s>");
     int64_t *ids = choir__alloc((size_t)(context + 1) * sizeof *ids);
     choir_status status = CHOIR_OK;
     ids[0] = s->info.start;
@@ -100,11 +52,13 @@ static choir_status tell(const choir__saved *s, choir_tensor *states)
 
 choir_status choir__documents_tell(const choir__saved *s, const char *image)
 {
-    choir_document_opts opts = options_of(&s->info);
+    choir_document_opts opts = choir_document_defaults();
+    opts.image.height = (int)s->info.input.dim[1];
+    opts.image.width = (int)s->info.input.dim[2];
     float *pixels = choir__alloc(
         (size_t)(3 * s->info.input.dim[1] * s->info.input.dim[2]) * sizeof *pixels);
     choir_tensor *states = NULL;
-    choir_status status = choir__document_image(image, &opts.image, pixels);
+    choir_status status = choir_document_image(image, &opts.image, pixels);
     choir_module_train(s->net, false);
     if (status == CHOIR_OK)
         status = see(s, pixels, &states);

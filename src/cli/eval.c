@@ -5,14 +5,7 @@
 #include <string.h>
 
 #include "cli/command.h"
-#include "cli/documents.h"
-#include "cli/evaluate.h"
-#include "cli/images.h"
 #include "cli/saved.h"
-#include "cli/self.h"
-#include "data/prefetch.h"
-#include "cli/text.h"
-#include "tensor/tensor.h"
 
 typedef struct request {
     const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
@@ -22,34 +15,25 @@ typedef struct request {
 
 static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)
 {
-    choir_tokenizer *tokenizer = s->tokenizer;
-    if (s->info.task == CHOIR__REGRESSION)
+    choir_data_opts opts = choir_data_defaults();
+    opts.seed = s->seed;
+    if (s->info.task == CHOIR_REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s trains on random data alone, and there is none to evaluate on",
             s->info.config);
-    if (s->info.task == CHOIR__LANGUAGE) {
-        if (!path)
-            path = choir__cli_own_text();
-        choir_status status = path ? choir__text_open(path, s->info.input.dim[0],
-                                         CHOIR_VALIDATION, &tokenizer, data)
-                                   : CHOIR_ERR_IO;
-        if (status == CHOIR_OK && s->info.masked)
-            status = choir__text_mask(tokenizer, s->seed, data);
-        return status == CHOIR_OK ? choir__text_check(*data, path, s->info.classes) : status;
-    }
-    if (s->info.vocab)
+    if (s->info.vocab && s->info.task != CHOIR_LANGUAGE)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s expects tokens with a class each, and there are none to evaluate on",
             s->info.config);
-    if (!path)
+    if (!path && s->info.task != CHOIR_LANGUAGE)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "missing DATA: a folder of images to evaluate on");
-    if (s->info.task == CHOIR__IMAGE_TO_TEXT)
-        return choir__documents_validation(path, &s->info, &s->tokenizer, data);
-    return choir__cli_open_validation(path, &s->info, data);
+    choir_status status =
+        choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
+    return status == CHOIR_OK ? choir_dataset_fits(*data, path, &s->info) : status;
 }
 
-static void report(const choir__saved *s, const choir__score *score, bool json)
+static void report(const choir__saved *s, const choir_score *score, bool json)
 {
     if (json) {
         printf("{\"event\":\"eval\",\"step\":%lld,\"loss\":%.9g,\"accuracy\":%.9g,"
@@ -65,14 +49,15 @@ static void report(const choir__saved *s, const choir__score *score, bool json)
 static choir_status evaluate(const request *r)
 {
     choir__saved s;
-    choir__score score;
+    choir_score score;
     choir_dataset *data = NULL;
     choir_status status = choir__saved_open(r->checkpoint, 42, &s);
     if (status == CHOIR_OK)
         status = open_data(&s, r->data, &data);
+    choir_eval_opts opts = {
+        .batch_size = r->batch_size, .max_batches = r->batches, .workers = (int)r->workers};
     if (status == CHOIR_OK)
-        status = choir__evaluate(s.run, s.net, &s.info, data, r->batch_size, r->batches,
-            (int)r->workers, NULL, &score);
+        status = choir_evaluate(s.run, s.net, &s.info, data, opts, &score);
     if (status == CHOIR_OK)
         report(&s, &score, r->json);
     choir__saved_close(&s);
@@ -99,7 +84,7 @@ static const choir__cli_option options[] = {
         .help = "samples per batch"},
     {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
-    {"workers", CHOIR__INT, AT(workers), 1, CHOIR__MAX_WORKERS, .preset = "1", .argument = "N",
+    {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
         .help = "threads that read samples ahead"},
     {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object"},
     {NULL},

@@ -6,12 +6,10 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/saved.h"
 #include "cli/trainer.h"
-#include "tensor/scope.h"
 
 static int descending(const void *a, const void *b)
 {
@@ -67,7 +65,7 @@ static choir_status next_scores(choir_scope *run, choir_module *net, const int64
     return status == CHOIR_OK ? closed : status;
 }
 
-choir_status choir__generate(choir_scope *run, choir_module *net, const choir__model_info *info,
+choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,
     const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
     int64_t count, double temperature, int64_t top_k)
 {
@@ -84,7 +82,7 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir__m
         if (status != CHOIR_OK)
             break;
         uint32_t words[4];
-        choir__philox(choir__key(run->seed, "generate"), 0, (uint64_t)i, words);
+        choir__philox(choir__key(choir_scope_seed(run), "generate"), 0, (uint64_t)i, words);
         int64_t id = draw(scores, n, temperature, top_k, choir__unit(words[0]));
         size_t bytes = 1;
         const char *text = choir_tokenizer_token(tokenizer, id, &bytes);
@@ -110,18 +108,18 @@ static choir_status generate(const request *r)
 {
     choir__saved s;
     choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
-    bool documents = status == CHOIR_OK && s.info.task == CHOIR__IMAGE_TO_TEXT;
+    bool documents = status == CHOIR_OK && s.info.task == CHOIR_IMAGE_TO_TEXT;
     if (status == CHOIR_OK && documents != (r->image != NULL))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             documents ? "%s describes images: missing --image FILE"
                       : "%s writes text: --image is for models of documents alone",
             r->checkpoint);
-    if (status == CHOIR_OK && !s.tokenizer && (documents || s.info.task == CHOIR__LANGUAGE))
+    if (status == CHOIR_OK && !s.tokenizer && (documents || s.info.task == CHOIR_LANGUAGE))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no tokenizer: it was trained on ids alone; choir train --tokenizer FILE"
             " keeps one",
             r->checkpoint);
-    if (status == CHOIR_OK && !documents && (s.info.task != CHOIR__LANGUAGE || s.info.masked))
+    if (status == CHOIR_OK && !documents && (s.info.task != CHOIR_LANGUAGE || s.info.masked))
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no model that writes text but %s",
             r->checkpoint, s.info.config);
     if (status == CHOIR_OK && documents) {

@@ -10,61 +10,13 @@
 #include <unistd.h>
 
 #include "base/options.h"
-#include "checkpoint/checkpoint.h"
 #include "cli/amp.h"
 #include "cli/say.h"
-#include "cli/self.h"
-#include "cli/documents.h"
-#include "cli/images.h"
 #include "cli/text.h"
-#include "tensor/tensor.h"
 
-enum { RANDOM_SAMPLES = 1 << 16, RANDOM_BATCHES = 4 }; /* to train on; batches to validate on */
+enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
 
 /* --- data --- */
-
-static choir_status open_random(choir__job *j)
-{
-    choir__model_info *i = &j->info;
-    choir_dataset **sets[2] = {&j->train, &j->validation};
-    choir_status status = CHOIR_OK;
-    for (int s = 0; s < 2 && status == CHOIR_OK; s++) {
-        int64_t count = s ? RANDOM_BATCHES * j->batch_size : RANDOM_SAMPLES;
-        if (i->task == CHOIR__LANGUAGE)
-            status = choir_dataset_random_tokens(
-                count, i->input.dim[0], i->classes, j->seed + (uint64_t)s, sets[s]);
-        else if (i->vocab)
-            status = choir_dataset_random_labelled(
-                count, i->input.dim[0], i->vocab, i->classes, j->seed + (uint64_t)s, sets[s]);
-        else
-            status = choir_dataset_random(count, i->input,
-                i->task == CHOIR__CLASSIFICATION ? CHOIR_SCALAR : i->output,
-                i->task == CHOIR__REGRESSION ? 0 : i->classes, j->seed + (uint64_t)s, sets[s]);
-    }
-    return status;
-}
-
-static choir_status mask_data(choir__job *j)
-{
-    choir_status status = choir__text_mask(j->tokenizer, j->seed, &j->train);
-    if (status == CHOIR_OK)
-        status = choir__text_mask(j->tokenizer, j->seed, &j->validation);
-    return status;
-}
-
-static choir_status open_text(choir__job *j, const char *path)
-{
-    choir_dataset **sets[2] = {&j->train, &j->validation};
-    choir_status status = choir__text_tokenizer(j);
-    for (int s = 0; s < 2 && status == CHOIR_OK; s++)
-        status = choir__text_open(path, j->info.input.dim[0],
-            s ? CHOIR_VALIDATION : CHOIR_TRAIN, &j->tokenizer, sets[s]);
-    if (status == CHOIR_OK && j->info.masked)
-        status = mask_data(j);
-    if (status == CHOIR_OK)
-        j->info.classes = choir__max(j->train->classes, j->validation->classes);
-    return status;
-}
 
 static bool is_random(const choir__job *j)
 {
@@ -77,34 +29,27 @@ static bool is_folder(const choir__job *j)
     return j->data && !is_random(j) && stat(j->data, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-choir_status choir__job_open_data(choir__job *j)
+/* Opens the data for the model, and describes the model for the data. */
+static choir_status open_data(choir__job *j)
 {
-    bool language = j->info.task == CHOIR__LANGUAGE;
-    if (is_random(j))
-        return open_random(j);
-    if (j->info.task == CHOIR__REGRESSION)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s trains on random data alone: choir train --model %s random",
-            j->spec->name, j->model);
-    if (language && is_folder(j))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s wants a text file, and %s is a folder", j->spec->name, j->data);
-    if (!language && j->info.vocab)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s with classes wants tokens with a class each: there are 'random' ones alone",
-            j->spec->name);
-    if (j->info.task == CHOIR__IMAGE_TO_TEXT && is_folder(j))
-        return choir__documents_open(j);
-    if (!language && !is_folder(j))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s wants a folder of %s or 'random', not %s", j->spec->name,
-            j->info.task == CHOIR__IMAGE_TO_TEXT ? "images with a metadata.jsonl"
-                                                 : "images (class folders or IDX files)",
-            j->data ? j->data : "a text");
-    if (!language)
-        return choir__cli_open_pictures(j);
-    const char *path = j->data ? j->data : choir__cli_own_text();
-    return path ? open_text(j, path) : CHOIR_ERR_IO;
+    choir_model_info wanted = {.random = is_random(j)};
+    choir_data_opts opts = choir_data_defaults();
+    choir_data data;
+    choir_status status = choir_model_describe(j->model, &wanted);
+    bool tokens = wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT;
+    if (status == CHOIR_OK && tokens && !wanted.random)
+        status = choir__text_tokenizer(j, &opts.tokenizer);
+    if (status != CHOIR_OK)
+        return status;
+    opts.seed = j->seed;
+    opts.random_valid = RANDOM_BATCHES * j->batch_size;
+    status = choir_model_data(j->model, j->data, opts, &j->info, &data);
+    if (status != CHOIR_OK)
+        return status;
+    j->train = data.train;
+    j->validation = data.validation;
+    j->tokenizer = data.tokenizer;
+    return CHOIR_OK;
 }
 
 /* --- sizes --- */
@@ -180,9 +125,9 @@ static choir_status check_trace_file(const char *path)
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
-    if (j->rank > 0 || choir__checkpoint_find(j->save, old) != CHOIR_OK)
+    if (j->rank > 0 || choir_training_find(j->save, old) != CHOIR_OK)
         return CHOIR_OK;
-    if (j->resume && choir__checkpoint_find(j->resume, resumed) == CHOIR_OK &&
+    if (j->resume && choir_training_find(j->resume, resumed) == CHOIR_OK &&
         realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
@@ -193,13 +138,10 @@ static choir_status check_save_folder(const choir__job *j)
 /* Takes from the checkpoint of --resume what the options leave open. */
 static choir_status take_from_resumed(choir__job *j)
 {
-    char found[PATH_MAX];
-    choir__train_state s;
+    choir_train_state s;
     if (!j->resume || (j->model && j->microbatches && j->amp))
         return CHOIR_OK;
-    choir_status status = choir__checkpoint_find(j->resume, found);
-    if (status == CHOIR_OK)
-        status = choir__checkpoint_state(found, &s);
+    choir_status status = choir_training_read(j->resume, &s);
     if (status != CHOIR_OK)
         return status;
     if (!j->model)
@@ -213,7 +155,6 @@ static choir_status take_from_resumed(choir__job *j)
 
 choir_status choir__job_prepare(choir__job *j)
 {
-    char text[512];
     choir_status status = take_from_resumed(j);
     if (status == CHOIR_OK && j->save)
         status = check_save_folder(j);
@@ -223,25 +164,7 @@ choir_status choir__job_prepare(choir__job *j)
         j->model = is_random(j)   ? "toy"
                    : is_folder(j) ? "cnn"
                                   : "gpt2:layers=4,heads=4,width=128,context=64";
-    status = choir__model_find(j->model, &j->spec);
-    j->info.random = is_random(j);
-    /* Images say what a sample is before a classifier is described; a text needs the context
-     * first. */
-    choir__model_info own = {0};
-    if (status == CHOIR_OK && is_folder(j))
-        status = j->spec->describe(j->model, &own);
-    if (status == CHOIR_OK && is_folder(j) && own.task == CHOIR__CLASSIFICATION && !own.vocab)
-        status = choir__cli_open_pictures(j);
-    if (status == CHOIR_OK)
-        status = j->spec->describe(j->model, &j->info);
-    if (status == CHOIR_OK && !j->train) {
-        if (!is_random(j))
-            j->info.classes = 0;
-        status = choir__job_open_data(j);
-        snprintf(text, sizeof text, "%s", j->model);
-        if (status == CHOIR_OK)
-            status = j->spec->describe(text, &j->info);
-    }
+    status = open_data(j);
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     if (status == CHOIR_OK)

@@ -2,11 +2,13 @@
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 
-#include <choir/data.h>
+#include <choir/data_open.h>
+#include <choir/evaluate.h>
+#include <choir/models.h>
 #include <choir/optim.h>
+#include <choir/training.h>
 #include "cli/command.h"
 #include "cli/strategy/strategy.h"
-#include "nn/models/models.h"
 
 typedef struct choir__job {
     const char *command; /* the command it belongs to, "train" or "compare", for messages */
@@ -37,8 +39,7 @@ typedef struct choir__job {
     int rank, world;                     /* as the launcher says; 0 of 1 without one */
 
     /* The data and the model, opened before any rank starts: wrong input ends here, once. */
-    const choir__model_spec *spec;
-    choir__model_info info;
+    choir_model_info info;
     choir_dataset *train, *validation;
     choir_tokenizer *tokenizer;
     char device_names[CHOIR__MAX_DEVICES][32];
@@ -59,10 +60,6 @@ int choir__job_devices_once(const choir__job *job);
 /* Opens data and model description, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);
 void choir__job_free(choir__job *job);
-
-/* Data for a model: fills in what info leaves open. split files, folders of images or "random".
- */
-choir_status choir__job_open_data(choir__job *job);
 
 /* --model and --weights where they name published files: the model becomes text. What the files
  * say that does not hold here goes to standard error. */

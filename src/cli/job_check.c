@@ -161,17 +161,14 @@ static int check_devices(const choir__job *j)
 /* Checks names and their options as far as that is possible without data. */
 static int check_words(choir__job *j)
 {
-    const choir__model_spec *spec;
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     if (j->weights && j->resume)
         return choir__cli_usage(j->command,
             "--weights %s with --resume %s: choose one of them to start from", j->weights,
             j->resume);
     if (choir__job_published(j) != CHOIR_OK)
         return choir__cli_fail();
-    choir_status status = j->model ? choir__model_find(j->model, &spec) : CHOIR_OK;
-    if (status == CHOIR_OK && j->model)
-        status = spec->describe(j->model, &info);
+    choir_status status = j->model ? choir_model_describe(j->model, &info) : CHOIR_OK;
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     return status == CHOIR_OK ? CHOIR__EXIT_OK

@@ -2,7 +2,6 @@
  * those marked so on to the jobs it starts. */
 #include "cli/choices.h"
 #include "cli/job.h"
-#include "data/prefetch.h"
 
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
 #define MANY       CHOIR__CLI_NO_LIMIT
@@ -11,9 +10,9 @@
 
 static void describe_models(FILE *out)
 {
-    const choir__model_spec *model;
-    for (size_t i = 0; (model = choir__model_at(i)); i++)
-        choir__cli_help_choice(out, 9, model->name, model->help, "");
+    const char *name, *about;
+    for (int i = 0; (name = choir_model_name(i, &about)); i++)
+        choir__cli_help_choice(out, 9, name, about, "");
 }
 
 static void describe_strategies(FILE *out)
@@ -47,7 +46,7 @@ const choir__cli_option choir__job_options[] = {
     {"microbatches", CHOIR__INT, AT(microbatches), 1, MANY, .argument = "M",
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)"},
-    {"workers", CHOIR__INT, AT(workers), 1, CHOIR__MAX_WORKERS, .preset = "1", .argument = "N",
+    {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
         .help = "threads per rank that read samples ahead", .passed_on = true},
     {"init", CHOIR__STRING, AT(init), .preset = NULL, .argument = "NAME",
         .help =

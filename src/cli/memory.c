@@ -6,7 +6,7 @@
 #include <choir/autograd.h>
 
 #include "cli/trainer.h"
-#include "tensor/scope.h"
+#include "base/base.h"
 
 static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample, int64_t n)
 {
@@ -28,8 +28,8 @@ static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor
     const choir_dataset *d = t->job->train;
     choir_tensor *x = zeros(scope, d->x_dtype, d->x_shape, t->n);
     choir_tensor *y = zeros(scope, d->y_dtype, d->y_shape, t->n);
-    *out = choir__model_forward(&t->job->info, t->net, x, y);
-    return choir__model_loss(&t->job->info, *out, y);
+    *out = choir_model_forward(&t->job->info, t->net, x, y);
+    return choir_model_loss(&t->job->info, *out, y);
 }
 
 static choir_status trial_step(choir_scope *step, void *arg)
@@ -54,14 +54,14 @@ static choir_status try_steps(choir_scope *run, trial *t)
     for (int i = 0; i < 3 && status == CHOIR_OK; i++) {
         status = choir_step(run, trial_step, t);
         if (status == CHOIR_OK)
-            status = choir_device_sync(run->device);
+            status = choir_device_sync(choir_scope_device(run));
     }
     if (status != CHOIR_OK)
         return status;
     choir_scope *step = choir_no_grad(run);
     choir_tensor *out;
     trial_loss(t, step, &out);
-    if (t->job->info.task != CHOIR__REGRESSION)
+    if (t->job->info.task != CHOIR_REGRESSION)
         choir_argmax(out);
     status = choir_scope_status(step);
     choir_status closed = choir_scope_close(step);
@@ -72,9 +72,9 @@ static choir_status try_steps(choir_scope *run, trial *t)
 static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
     choir_scope *run = choir_scope_open(device, j->seed);
-    choir__model_info info = j->info;
     trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
-    choir_status status = j->spec->build(j->info.config, run, &info, &t.net);
+    t.net = choir_model_build(run, &j->info);
+    choir_status status = choir_scope_status(run);
     if (status == CHOIR_OK && j->recompute)
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)

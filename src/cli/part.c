@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/group.h"
-#include "comm/pattern/tree.h"
-#include "parallel/env.h"
-#include "tensor/scope.h"
+#include "base/base.h"
 
 static choir_status take_device(choir__cli_part *p, choir_device *device)
 {
@@ -82,7 +79,7 @@ choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
     opts.key_file = j->key_file;
     char *devices = first_devices(j);
     opts.device = devices;
-    choir_status status = choir__env_join(&p->env, j->rendezvous, opts);
+    choir_status status = choir_env_join(&p->env, j->rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)
         return status;
@@ -91,17 +88,17 @@ choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
     if (status == CHOIR_OK)
         status = choir__cli_part_mesh(p);
     if (status == CHOIR_OK && p->env.world > 1)
-        choir__device_bind_thread(p->env.device);
+        choir_device_bind_thread(p->env.device);
     return status;
 }
 
 choir_status choir__cli_part_build(choir__cli_part *p)
 {
     const choir__job *j = p->job;
-    choir__model_info info = j->info;
     p->run = choir_run_open(&p->dealt, j->seed);
     choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
-    choir_status status = j->spec->build(j->info.config, p->run, &info, &p->net);
+    p->net = choir_model_build(p->run, &j->info);
+    choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK && j->strategy->shards)
         status = j->strategy->build(p);
@@ -131,11 +128,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
 
 choir_status choir__cli_part_mean(const choir__cli_part *p, const float *losses, float *mean)
 {
-    int64_t total = p->micro_count;
-    if (p->dealt.world > 1)
-        return choir_env_mean(&p->dealt, losses, mean);
-    *mean = choir__tree_sum(losses, total, 1.0f / (float)total);
-    return CHOIR_OK;
+    return choir_env_mean(&p->dealt, losses, mean);
 }
 
 choir_status choir__cli_part_sync(const choir__cli_part *p)
@@ -160,14 +153,14 @@ void choir__cli_part_start(choir__cli_part *p)
 static uint64_t group_bytes(const choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;
-    uint64_t bytes = choir__group_bytes(p->env.group);
+    uint64_t bytes = choir_group_bytes(p->env.group);
     if (p->subgroup)
-        bytes += choir__group_bytes(p->subgroup);
+        bytes += choir_group_bytes(p->subgroup);
     for (int d = 0; p->mesh && d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
         const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
         if (s->step == choir__cli_strategy_plain_step && along)
-            bytes += choir__group_bytes(along);
+            bytes += choir_group_bytes(along);
     }
     return bytes;
 }

@@ -11,9 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint/published.h"
-#include "checkpoint/shards.h"
-#include "checkpoint/state.h"
+#include "base/base.h"
 #include "cli/say.h"
 #include "cli/job.h"
 
@@ -27,8 +25,8 @@ static bool is_folder(const char *path)
 static char *config_beside(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *config = is_folder(path) ? choir__format("%s/" CHOIR__CONFIG_FILE, path)
-                                   : choir__format("%.*s" CHOIR__CONFIG_FILE,
+    char *config = is_folder(path) ? choir__format("%s/config.json", path)
+                                   : choir__format("%.*sconfig.json",
                                          slash ? (int)(slash + 1 - path) : 0, path);
     if (access(config, F_OK) == 0)
         return config;
@@ -39,7 +37,7 @@ static char *config_beside(const char *path)
 static choir_status take_config(choir__job *j, const char *path)
 {
     char *text = NULL, *notes = NULL;
-    choir_status status = choir__config_read(path, &text, &notes);
+    choir_status status = choir_model_read_config(path, &text, &notes);
     if (status != CHOIR_OK)
         return status;
     if (j->rank == 0)
@@ -54,12 +52,12 @@ static choir_status take_config(choir__job *j, const char *path)
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = CHOIR_OK;
-    if (j->model && choir__config_is_path(j->model)) {
+    if (j->model && choir_model_is_path(j->model)) {
         const char *path = j->model;
         status = take_config(j, path);
         if (status == CHOIR_OK && is_folder(path)) {
             j->published = path;
-            if (!j->weights && !j->resume && choir__shards_present(path))
+            if (!j->weights && !j->resume && choir_model_has_weights(path))
                 j->weights = path;
         }
     } else if (!j->model && j->weights) {
@@ -80,9 +78,7 @@ choir_status choir__job_published(choir__job *j)
 choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
 {
     char *notes = NULL;
-    choir__published_opts opts = {
-        .names = j->spec->published, .model = j->info.config, .fresh = true};
-    choir_status status = choir__published_load(net, j->weights, opts, &notes);
+    choir_status status = choir_model_load_weights(net, &j->info, j->weights, true, &notes);
     if (status == CHOIR_OK && rank == 0)
         choir__cli_notes("train", notes);
     free(notes);

@@ -5,7 +5,6 @@
 #include "base/options.h"
 #include "cli/choices.h"
 #include "cli/job.h"
-#include "optim/optim.h"
 
 struct recipe {
     enum { SGD, ADAM, ADAMW, LAMB, KINDS } kind;
@@ -219,7 +218,7 @@ static choir_status parse_schedule(const choir__job *j, struct recipe *r)
         .halving = c.halving};
     if (status == CHOIR_OK && kind == CHOIR_LR_MULTISTEP)
         status = parse_milestones(c.milestones, &r->schedule);
-    return status == CHOIR_OK ? choir__schedule_check(&r->schedule) : status;
+    return status == CHOIR_OK ? choir_schedule_check(&r->schedule) : status;
 }
 
 choir_status choir__job_check_optimizer(const choir__job *j)

@@ -129,7 +129,7 @@ void choir__cli_report_step(
 }
 
 void choir__cli_report_eval(
-    choir__cli_report *r, int64_t step, const choir__score *score, bool best)
+    choir__cli_report *r, int64_t step, const choir_score *score, bool best)
 {
     if (r->job->json) {
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
@@ -171,7 +171,7 @@ static void print_string(const char *key, const char *text)
 }
 
 static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
-    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    const choir_score *score, const char *sha256, const choir__device_figures *devices,
     int device_count)
 {
     double median = median_step(r);
@@ -202,7 +202,7 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
 }
 
 void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
-    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    const choir_score *score, const char *sha256, const choir__device_figures *devices,
     int device_count)
 {
     double median = median_step(r);

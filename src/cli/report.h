@@ -3,7 +3,7 @@
 #define CHOIR_REPORT_H
 
 #include <choir/trace.h>
-#include "cli/evaluate.h"
+#include "cli/job.h"
 
 typedef struct choir__device_figures {
     char device[16];
@@ -28,10 +28,10 @@ void choir__cli_report_start(
 void choir__cli_report_step(
     choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm);
 void choir__cli_report_eval(
-    choir__cli_report *r, int64_t step, const choir__score *score, bool best);
+    choir__cli_report *r, int64_t step, const choir_score *score, bool best);
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);
 void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
-    const choir__score *score, const char *sha256, const choir__device_figures *devices,
+    const choir_score *score, const char *sha256, const choir__device_figures *devices,
     int device_count);
 /* Where the time went: steps are those that the trace has seen. */
 void choir__cli_report_profile(

@@ -7,7 +7,7 @@
 typedef struct choir__saved {
     choir_scope *run;
     choir_module *net;
-    choir__model_info info;
+    choir_model_info info;
     choir_tokenizer *tokenizer; /* of a language model */
     int64_t step;
     uint64_t seed; /* it was trained with */

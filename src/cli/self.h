@@ -8,8 +8,4 @@ void choir__cli_start(void);
 /* Seconds since this process started, exec and dynamic linking included. */
 double choir__cli_uptime(void);
 
-/* The path of the text that comes with Choir, in memory that stays; NULL with the error noted
- * if the text is missing. */
-const char *choir__cli_own_text(void);
-
 #endif

@@ -13,7 +13,7 @@
 
 #include "cli/say.h"
 #include "cli/trainer.h"
-#include "tensor/tensor.h"
+#include "base/base.h"
 
 /* What went wrong first, in memory that all ranks share. */
 typedef struct board {

@@ -13,11 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint.h"
+#include "base/base.h"
 #include "cli/amp.h"
 #include "cli/part.h"
-#include "comm/pattern/tree.h"
-#include "tensor/run.h"
 
 enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
@@ -28,7 +26,7 @@ typedef struct trainer {
     int64_t step;         /* done */
     double best, last_eval;
     choir__cli_report report;
-    choir__saver *saver;     /* NULL: nothing was saved yet */
+    choir_checkpoint *saved; /* NULL: nothing was saved yet */
     bool stopping;           /* where the ranks met, one of them was to stop */
     bool eval_due, save_due; /* since the ranks met last */
     choir_trace *trace;      /* NULL without --trace */
@@ -71,12 +69,12 @@ static choir_status gather_loss(trainer *t, float *loss)
     }
     if (status == CHOIR_OK)
         status = choir__cli_part_sync(&t->part);
-    int64_t count = t->part.micro_count;
+    if (status != CHOIR_OK)
+        return status;
     if (t->job->strategy->meet) /* nobody is waited for */
-        *loss = choir__tree_sum(t->read, count, 1.0f / (float)count);
-    else if (status == CHOIR_OK)
-        status = choir__cli_part_mean(&t->part, t->read, loss);
-    return status;
+        return choir_env_mean(
+            &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
+    return choir__cli_part_mean(&t->part, t->read, loss);
 }
 
 static choir_status note_scale(trainer *t)
@@ -144,7 +142,7 @@ static choir_status end_trace(trainer *t, int64_t steps)
     choir_status status = choir_trace_write(t->trace, path, rank);
     if (rank == 0 && status == CHOIR_OK)
         choir__cli_report_profile(
-            &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.run->device));
+            &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.env.device));
     choir_trace_free(t->trace);
     t->trace = NULL;
     return status;
@@ -152,11 +150,14 @@ static choir_status end_trace(trainer *t, int64_t steps)
 
 /* --- validation and checkpoints --- */
 
-static choir_status evaluate(trainer *t, int64_t batches, choir__score *score)
+static choir_status evaluate(trainer *t, int64_t batches, choir_score *score)
 {
-    return choir__evaluate(t->part.run, t->part.evaluated, &t->job->info, t->job->validation,
-        t->job->batch_size / t->job->microbatches, batches, (int)t->job->workers,
-        t->part.dealt.group, score);
+    choir_eval_opts opts = {.batch_size = t->job->batch_size / t->job->microbatches,
+        .max_batches = batches,
+        .workers = (int)t->job->workers,
+        .group = t->part.dealt.group};
+    return choir_evaluate(
+        t->part.run, t->part.evaluated, &t->job->info, t->job->validation, opts, score);
 }
 
 /* Of ranks that step by themselves each has an optimizer of its own: the first one's counts. */
@@ -168,51 +169,50 @@ static choir_group *savers(const trainer *t)
 static void report_saved(trainer *t)
 {
     int64_t step;
-    if (t->saver && t->part.env.rank == 0 && choir__saver_saved(t->saver, &step))
+    if (t->saved && t->part.env.rank == 0 && choir_checkpoint_saved(t->saved, &step))
         choir__cli_report_saved(&t->report, step, t->job->save);
 }
 
-/* async: training goes on while it is written; what goes wrong is known when the next one is
- * saved. */
-static choir_status save(trainer *t, float loss, bool best, bool async)
+static choir_training parts_of(const trainer *t)
+{
+    return (choir_training){.module = t->part.net,
+        .optim = t->part.optim,
+        .scaler = t->part.scaler,
+        .loader = t->part.loader,
+        .info = &t->job->info,
+        .tokenizer = t->job->tokenizer};
+}
+
+static choir_status open_checkpoint(trainer *t)
+{
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    opts.group = savers(t);
+    opts.async = true;
+    return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->save, opts, &t->saved);
+}
+
+/* Saves, with the flags of choir_training_save: unless told otherwise training goes on while it
+ * is written, and an error is known when the next checkpoint is saved. */
+static choir_status save(trainer *t, float loss, unsigned flags)
 {
     const choir__job *j = t->job;
     if (!j->save || (j->strategy->meet && t->part.env.rank != 0))
         return CHOIR_OK;
-    choir__train_state s = {.step = t->step,
-        .position = t->step * t->part.env.microbatches,
-        .seed = j->seed,
-        .batch_size = j->batch_size,
-        .microbatches = j->microbatches,
-        .optimizer_steps = choir_optim_steps(t->part.optim),
+    choir_training parts = parts_of(t);
+    choir_train_state s = {.step = t->step,
         .loss = (double)loss,
         .eval_loss = t->last_eval,
         .best_loss = t->best,
-        .input = j->info.input,
-        .output = j->info.output,
-        .classes = j->info.classes,
-        .task = (int)j->info.task,
         .world = choir__cli_strategy_workers(j)};
-    snprintf(s.model, sizeof s.model, "%s", j->info.config);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
-    choir_status status = choir__amp_save(&t->part, &s);
-    if (status != CHOIR_OK)
-        return status;
-    choir__save_args args = {.dir = j->save,
-        .state = &s,
-        .module = t->part.net,
-        .optim = t->part.optim,
-        .tokenizer = j->tokenizer,
-        .best = best,
-        .async = async,
-        .least = CHOIR__FILE_BYTES};
-    status = t->saver ? CHOIR_OK : choir__saver_new(savers(t), &t->saver);
+    snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->amp)->name);
+    choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
-        status = choir__saver_wait(t->saver);
+        status = choir_checkpoint_wait(t->saved);
     report_saved(t);
     if (status == CHOIR_OK)
-        status = choir__saver_save(t->saver, &args);
+        status = choir_training_save(t->saved, &parts, &s, flags);
     report_saved(t);
     return status;
 }
@@ -255,7 +255,7 @@ static choir_status between_steps(trainer *t, float loss)
     if (status != CHOIR_OK || t->stopping)
         return status;
     if (t->eval_due) {
-        choir__score score;
+        choir_score score;
         status = evaluate(t, j->eval_batches, &score);
         t->last_eval = score.loss;
         best = !(score.loss >= t->best);
@@ -264,44 +264,28 @@ static choir_status between_steps(trainer *t, float loss)
             choir__cli_report_eval(&t->report, t->step, &score, best);
     }
     if (status == CHOIR_OK && (t->save_due || best))
-        status = save(t, loss, best, true);
+        status = save(t, loss, best ? CHOIR_SAVE_BEST : 0);
     t->eval_due = t->save_due = false;
     return status;
 }
 
 static choir_status resume(trainer *t)
 {
-    char found[PATH_MAX];
-    choir__train_state s;
-    choir_status status = choir__checkpoint_find(t->job->resume, found);
-    if (status == CHOIR_OK)
-        status = choir__checkpoint_state(found, &s);
-    if (status != CHOIR_OK)
-        return status;
-    if (strcmp(s.model, t->job->info.config))
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", found, s.model,
-            t->job->info.config);
-    if (s.batch_size != t->job->batch_size || s.microbatches != t->job->microbatches)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with --batch-size %lld --microbatches %lld: go on with the same",
-            found, (long long)s.batch_size, (long long)s.microbatches);
-    if (s.seed != t->job->seed)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with --seed %llu; the bits go on only with the same", found,
-            (unsigned long long)s.seed);
-    if (s.step >= t->job->steps)
-        return choir__error(CHOIR_ERR_ARGUMENT,
+    choir_training parts = parts_of(t);
+    choir_train_state s;
+    choir_status status = choir_training_read(t->job->resume, &s);
+    if (status == CHOIR_OK && s.step >= t->job->steps)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s has done %lld steps already; --steps %lld asks "
             "for no more",
-            found, (long long)s.step, (long long)t->job->steps);
-    status = choir__checkpoint_load(found, t->part.net, t->part.optim, t->part.env.group);
+            t->job->resume, (long long)s.step, (long long)t->job->steps);
     if (status == CHOIR_OK)
-        status = choir__amp_resume(&t->part, &s);
+        status = choir_training_resume(t->job->resume, &parts, t->part.env.group, &s);
+    if (status != CHOIR_OK)
+        return status;
     t->step = s.step;
     t->best = s.best_loss;
     t->last_eval = s.eval_loss;
-    choir__run_of(t->part.run)->next_step = (uint64_t)s.step;
-    choir_loader_seek(t->part.loader, s.step * t->part.micro_count);
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);
     return status;
@@ -319,7 +303,7 @@ static choir_status build(trainer *t)
 
 static choir_status sample(trainer *t)
 {
-    if (t->job->info.task != CHOIR__LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
+    if (t->job->info.task != CHOIR_LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
         t->job->json || t->job->quiet || t->part.env.rank != 0 ||
         !choir__cli_strategy_is_whole(t->job) ||
         choir_module_collective(t->part.evaluated)) /* all ranks would have to */
@@ -333,23 +317,23 @@ static choir_status sample(trainer *t)
 
 static choir_status finish(trainer *t, float loss)
 {
-    choir__score score = {.loss = (double)NAN, .accuracy = (double)NAN};
+    choir_score score = {.loss = (double)NAN, .accuracy = (double)NAN};
     char sha[65];
     int device_count;
     choir__device_figures *figures;
     choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
     if (status == CHOIR_OK)
         status = end_trace(t, t->report.steps - t->traced_before);
-    choir__step_forget(t->part.run); /* its memory is more than validation needs */
+    choir_run_forget(t->part.run); /* its memory is more than validation needs */
     if (status == CHOIR_OK && !t->job->no_eval)
         status = evaluate(t, 0, &score);
     bool best = status == CHOIR_OK && !t->job->no_eval && !(score.loss >= t->best);
     t->last_eval = t->job->no_eval ? t->last_eval : score.loss;
     t->best = best ? score.loss : t->best;
     if (status == CHOIR_OK)
-        status = save(t, loss, best, false);
+        status = save(t, loss, CHOIR_SAVE_NOW | (best ? CHOIR_SAVE_BEST : 0));
     if (status == CHOIR_OK && (savers(t) || t->part.env.rank == 0))
-        status = choir__weights_sha256(t->part.net, savers(t), sha);
+        status = choir_weights_sha256(t->part.net, savers(t), sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)
         choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
             &score, sha, figures, device_count);
@@ -374,7 +358,7 @@ static choir_status stop(trainer *t, float loss)
 {
     choir_status status = meet(t);
     if (status == CHOIR_OK)
-        status = save(t, loss, false, false);
+        status = save(t, loss, CHOIR_SAVE_NOW);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
             t->part.env.group, NULL); /* nobody leaves while rank 0 still writes */
@@ -421,7 +405,7 @@ choir_status choir__train_rank(const choir__job *job)
         status = train(&t);
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
-    choir__saver_free(t.saver);
+    choir_checkpoint_close(t.saved);
     choir_trace_free(t.trace);
     choir__cli_report_free(&t.report);
     choir__cli_part_close(&t.part);

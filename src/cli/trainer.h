@@ -16,7 +16,7 @@ choir_status choir__explain_memory(
 void choir__train_interrupt(int signal);
 
 /* Writes `count` tokens after prompt (count of ids; may be 0) to stdout. */
-choir_status choir__generate(choir_scope *run, choir_module *net, const choir__model_info *info,
+choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,
     const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
     int64_t count, double temperature, int64_t top_k);
 

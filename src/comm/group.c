@@ -161,7 +161,7 @@ bool choir__group_shares(const choir_group *group)
     return group->engine->ops->share != NULL;
 }
 
-uint64_t choir__group_bytes(const choir_group *group)
+uint64_t choir_group_bytes(const choir_group *group)
 {
     return atomic_load_explicit(&group->engine->bytes, memory_order_relaxed);
 }

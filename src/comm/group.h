@@ -63,9 +63,6 @@ bool choir__group_shares(const choir_group *group);
  * Collective; where it has to grow, waits for all that was issued. */
 choir_status choir__group_scratch(choir_group *group, size_t bytes, void **at);
 
-/* Bytes this rank has sent to or fetched from peers so far. */
-uint64_t choir__group_bytes(const choir_group *group);
-
 /* Memory of the group, a region a rank (comm/shared.h): every rank can read and write all of
  * them where the engine is shm, its own elsewhere. Zero-filled. Collectives on data in it skip
  * the staging areas. Collective, blocking; bytes may differ from rank to rank and may be 0. */

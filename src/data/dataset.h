@@ -17,14 +17,11 @@ choir_status choir__dataset_get_named(
 choir_status choir__sample_bytes(
     const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);
 
+/* The options a loader was made with, micro_count filled in. */
+const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
+
 /* Says where a text stops being UTF-8. name: of the text; NULL: unknown. */
 choir_status choir__not_utf8(const char *name, const char *text, const char *at);
-
-/* Whether a folder has files that choir_tokenizer_load takes. */
-bool choir__has_tokenizer(const char *folder);
-
-/* One image as choir_dataset_documents has it: x (height, width, 3). Errors: io, format. */
-choir_status choir__document_image(const char *path, const choir_image_opts *opts, float *x);
 
 /* Whether a file holds ids, not text: by what it begins with, or a name that ends in .bin. */
 bool choir__is_token_file(const char *path);

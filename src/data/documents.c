@@ -188,8 +188,8 @@ static choir_status settle_tokenizer(const documents *d, const documents *rest,
 
 static choir_status encode(documents *d, const choir_tokenizer *tokenizer)
 {
-    int64_t end = choir__tokenizer_id(tokenizer, "</s>");
-    d->pad = choir__tokenizer_id(tokenizer, "<pad>");
+    int64_t end = choir_tokenizer_id(tokenizer, "</s>");
+    d->pad = choir_tokenizer_id(tokenizer, "<pad>");
     for (int64_t i = 0; i < d->count; i++) {
         document *k = &d->all[i];
         size_t bytes = strlen(k->text);
@@ -228,7 +228,7 @@ static choir_status render(choir__image_work *w, choir__resample_fn *resample,
     return status;
 }
 
-choir_status choir__document_image(const char *path, const choir_image_opts *opts, float *x)
+choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x)
 {
     choir__image_work w = {0};
     choir_status status = render(&w, choir__resample_find(), opts, path, x);

@@ -85,9 +85,9 @@ static choir_status check_micros(choir_loader_opts *opts)
 
 static choir_status check_workers(const choir_loader_opts *opts)
 {
-    if (opts->workers < 0 || opts->workers > CHOIR__MAX_WORKERS)
+    if (opts->workers < 0 || opts->workers > CHOIR_MAX_WORKERS)
         return choir__error(CHOIR_ERR_ARGUMENT, "%d loader workers: from 0 to %d make sense",
-            opts->workers, CHOIR__MAX_WORKERS);
+            opts->workers, CHOIR_MAX_WORKERS);
     if (opts->prefetch < 0 || !(opts->timeout_s >= 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a loader cannot prefetch %d micro-batches, or wait %g s", opts->prefetch,
@@ -260,6 +260,16 @@ void choir_loader_seek(choir_loader *loader, int64_t position)
     loader->position = position;
     if (loader->prefetch)
         choir__prefetch_restart(loader->prefetch, position);
+}
+
+void choir_loader_seek_step(choir_loader *loader, int64_t step)
+{
+    choir_loader_seek(loader, step * loader->opts.micro_count);
+}
+
+const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
+{
+    return &loader->opts;
 }
 
 int64_t choir_loader_batches(const choir_loader *loader)

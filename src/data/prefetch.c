@@ -160,7 +160,7 @@ choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **
     choir__prefetch *p = choir__calloc(1, sizeof *p);
     p->source = *source;
     p->depth = choose_depth(source);
-    for (int i = 0; i < CHOIR__MAX_WORKERS; i++)
+    for (int i = 0; i < CHOIR_MAX_WORKERS; i++)
         p->reading[i] = -1;
     pthread_mutex_init(&p->lock, NULL);
     init_condition(p);

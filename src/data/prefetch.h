@@ -17,6 +17,7 @@
 #ifndef CHOIR_PREFETCH_H
 #define CHOIR_PREFETCH_H
 
+#include <choir/data.h>
 #include "device/far.h"
 #include "device/queue.h"
 
@@ -43,8 +44,6 @@ typedef struct choir__stage {
     choir_status status;         /* of that one */
     char *message;
 } choir__stage;
-
-enum { CHOIR__MAX_WORKERS = 64 };
 
 typedef struct choir__source {
     /* The samples of micro-batch `position`: index (samples), the epoch; *count is lowered if

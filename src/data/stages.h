@@ -19,11 +19,11 @@ struct choir__prefetch {
     int64_t ahead; /* position to fill next */
     bool listing;  /* a worker is, of the stage it opens */
     bool napping;  /* a worker looks after the copies */
-    pthread_t threads[CHOIR__MAX_WORKERS];
-    int running;                                 /* threads */
-    int busy;                                    /* of them, in the source's functions */
-    _Atomic int64_t reading[CHOIR__MAX_WORKERS]; /* the sample that each is at; -1: none */
-    int started;                                 /* threads that have taken a number */
+    pthread_t threads[CHOIR_MAX_WORKERS];
+    int running;                                /* threads */
+    int busy;                                   /* of them, in the source's functions */
+    _Atomic int64_t reading[CHOIR_MAX_WORKERS]; /* the sample that each is at; -1: none */
+    int started;                                /* threads that have taken a number */
     bool stop, hung;
     _Atomic bool left;     /* to the workers: the last one frees it all */
     choir__prefetch *next; /* in the registry */

@@ -279,7 +279,7 @@ void choir__device_place(choir_device *device, int index)
         backend_of(device)->place(device, index);
 }
 
-void choir__device_bind_thread(choir_device *device)
+void choir_device_bind_thread(choir_device *device)
 {
     if (backend_of(device)->bind_thread)
         backend_of(device)->bind_thread(device);

@@ -91,10 +91,6 @@ choir_device *choir__device_default(void);
  * that processes which inherited one device do not crowd on its cores. */
 void choir__device_place(choir_device *device, int index);
 
-/* Ties the calling thread to the device's cores: for a process that a launcher gave this
- * device. */
-void choir__device_bind_thread(choir_device *device);
-
 /* What a device can say about memory that it does not have, for messages: "", or "; 3 of 80 GiB
  * of the GPU are free". */
 void choir__device_memory_note(const choir_device *device, char *text, size_t bytes);

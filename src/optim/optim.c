@@ -51,7 +51,7 @@ int64_t choir_optim_steps(const choir_optim *o)
 
 void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 {
-    choir_status status = choir__schedule_check(&schedule);
+    choir_status status = choir_schedule_check(&schedule);
     if (status == CHOIR_OK)
         o->schedule = schedule;
     else

@@ -103,7 +103,4 @@ int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);
 
-/* An error says what makes no sense. */
-choir_status choir__schedule_check(const choir_schedule *schedule);
-
 #endif

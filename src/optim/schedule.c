@@ -227,7 +227,7 @@ static const char *wrong_with(const choir_schedule *s)
     return NULL;
 }
 
-choir_status choir__schedule_check(const choir_schedule *s)
+choir_status choir_schedule_check(const choir_schedule *s)
 {
     const char *wrong = wrong_with(s);
     return wrong ? choir__error(CHOIR_ERR_ARGUMENT, "the schedule: %s", wrong) : CHOIR_OK;

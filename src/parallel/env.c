@@ -1,10 +1,10 @@
 /* Rank, group, device of this process, out of the environment. */
+#include <choir/env.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/pattern/tree.h"
-#include "parallel/env.h"
 #include "tensor/run.h"
 #include "tensor/scope.h"
 
@@ -13,7 +13,7 @@ choir_status choir_env_init(choir_env *env)
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
-choir_status choir__env_join(choir_env *env, const char *method, choir_group_opts opts)
+choir_status choir_env_join(choir_env *env, const char *method, choir_group_opts opts)
 {
     choir_group *group;
     const char *assigned = getenv("CHOIR_DEVICE");
@@ -31,7 +31,7 @@ choir_status choir__env_join(choir_env *env, const char *method, choir_group_opt
 
 choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts)
 {
-    choir_status status = choir__env_join(env, method, opts);
+    choir_status status = choir_env_join(env, method, opts);
     if (status != CHOIR_OK)
         return status;
     env->device = choir__device_assigned(env->local_rank);
@@ -67,6 +67,10 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 
 choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
 {
+    if (env->world == 1) {
+        *mean = choir__tree_sum(losses, env->microbatches, 1.0f / (float)env->microbatches);
+        return CHOIR_OK;
+    }
     int64_t total = env->microbatches, each = (total + env->world - 1) / env->world, first,
             count;
     float *mine = choir__calloc((size_t)(each * (env->world + 1)), sizeof *mine),
@@ -80,6 +84,23 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
         memmove(all + lo, all + r * each, (size_t)(hi - lo) * sizeof *all);
     }
     *mean = choir__tree_sum(all, total, 1.0f / (float)total);
+    free(mine);
+    return status;
+}
+
+choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean)
+{
+    int64_t first, count;
+    float all;
+    choir_status status = CHOIR_OK;
+    choir_env_micro(env, &first, &count);
+    float *mine = choir__calloc((size_t)count + 1, sizeof *mine);
+    for (int64_t m = 0; m < count && status == CHOIR_OK; m++)
+        status = choir_read(losses[m], &mine[m], sizeof *mine);
+    if (status == CHOIR_OK)
+        status = choir_env_mean(env, mine, &all);
+    if (status == CHOIR_OK)
+        *mean = (double)all;
     free(mine);
     return status;
 }

@@ -21,6 +21,16 @@ static choir_scope *take_scope(choir__run *run)
     return choir__calloc(1, sizeof(choir_scope));
 }
 
+choir_device *choir_scope_device(const choir_scope *scope)
+{
+    return scope->run->base.device;
+}
+
+uint64_t choir_scope_seed(const choir_scope *scope)
+{
+    return scope->run->base.seed;
+}
+
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
 {
     choir__run *whole = choir__calloc(1, sizeof *whole);

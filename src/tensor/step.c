@@ -135,3 +135,18 @@ choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
     return r->calls++ < (run->warm_up > WARM_UP ? run->warm_up : WARM_UP) ? run_once(r, step)
                                                                           : record(r, step);
 }
+
+uint64_t choir_run_next(const choir_scope *run)
+{
+    return run->run->next_step;
+}
+
+void choir_run_seek(choir_scope *run, uint64_t step)
+{
+    run->run->next_step = step;
+}
+
+void choir_run_forget(choir_scope *run)
+{
+    choir__step_forget(&run->run->base);
+}

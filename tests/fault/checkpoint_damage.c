@@ -65,14 +65,14 @@ static void every_flip_of_state(void **state)
     job j = job_open(TOY, SGD_PLAIN);
     size_t bytes;
     char found[PATH_MAX], path[PATH_MAX + 16];
-    choir__train_state want = {0};
+    choir_train_state want = {0};
     save(at("flip"), &j, 1, false);
     ok(choir__checkpoint_find(at("flip"), found));
     ok(choir__checkpoint_state(found, &want));
     snprintf(path, sizeof path, "%s/state.json", found);
     unsigned char *whole = slurp(path, &bytes);
     for (size_t bit = 0; bit < 8 * bytes; bit++) {
-        choir__train_state got = {0};
+        choir_train_state got = {0};
         whole[bit / 8] ^= (unsigned char)(1u << bit % 8);
         spit(path, whole, bytes);
         if (choir__checkpoint_state(found, &got) == CHOIR_OK) {
@@ -98,7 +98,7 @@ static void refuses_nonfinite(void **state)
     save(at("nan"), &j, 1, false);
     float bias[2] = {0, NAN};
     ok(choir_write(choir_module_find(j.net, "2.bias"), bias, sizeof bias));
-    choir__train_state s = state_of(&j, 2);
+    choir_train_state s = state_of(&j, 2);
     assert_int_equal(
         choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true), CHOIR_ERR_NONFINITE);
     assert_says("'2.bias' (2) holds nan, as f32, at index 1");
@@ -115,7 +115,7 @@ static void one_at_a_time(void **state)
     save(at("lock"), &j, 1, false);
     int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    choir__train_state s = state_of(&j, 2);
+    choir_train_state s = state_of(&j, 2);
     assert_int_equal(
         choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
     assert_says("another process is saving");
@@ -140,7 +140,7 @@ static void limited_files(void **state)
     save(at("limit"), &a, 1, true);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     for (int limit = 0; limit < 3000; limit += 50) {
-        choir__train_state s = state_of(&a, 2 + limit);
+        choir_train_state s = state_of(&a, 2 + limit);
         struct rlimit low = {(rlim_t)limit, old.rlim_max};
         train(&a, limit, limit + 1);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
@@ -170,7 +170,7 @@ static int fill_disk(void)
     job a = job_open(TOY, ADAMW);
     int saved = 0, refused = 0;
     for (int k = 1; k <= 16; k++) {
-        choir__train_state s = state_of(&a, k);
+        choir_train_state s = state_of(&a, k);
         char found[PATH_MAX];
         if (choir__checkpoint_save(at("run"), &s, a.net, a.opt, NULL, false) == CHOIR_OK) {
             saved++;

@@ -113,17 +113,17 @@ static int save_whole(int rank, int world, void *arg)
     CHECK(open_job(&j, 16, false) == 0);
     if (rank == 0) {
         CHECK_OK(choir_save(j.net, at("plain.safetensors")));
-        CHECK_OK(choir__weights_sha256(j.net, NULL, hex[0]));
+        CHECK_OK(choir_weights_sha256(j.net, NULL, hex[0]));
     }
     choir_module *net = choir_fsdp(j.run, j.net, j.env.group, choir_fsdp_defaults());
     CHECK(choir_save(net, at("part.safetensors")) == CHOIR_ERR_MISMATCH);
     CHECK_OK(choir_save_whole(net, j.env.group, at("whole.safetensors")));
-    CHECK_OK(choir__weights_sha256(net, j.env.group, hex[1]));
+    CHECK_OK(choir_weights_sha256(net, j.env.group, hex[1]));
     CHECK(rank != 0 || !strcmp(hex[0], hex[1]));
     CHECK(choir_save_whole(net, j.env.group, at("no/such/folder")) == CHOIR_ERR_IO);
     CHECK(strstr(choir_error_message(), "no/such/folder"));
     CHECK_OK(choir_load(net, at("whole.safetensors")));
-    CHECK_OK(choir__weights_sha256(net, j.env.group, hex[1]));
+    CHECK_OK(choir_weights_sha256(net, j.env.group, hex[1]));
     CHECK(rank != 0 || !strcmp(hex[0], hex[1]));
     return close_job(&j);
 }

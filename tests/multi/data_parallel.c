@@ -35,7 +35,7 @@ typedef struct outcome {
 
 typedef struct job {
     const plan *plan;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *dp;
     choir_optim *optim;
@@ -67,7 +67,7 @@ static choir_tensor *sequences_forward(choir_module *self, choir_tensor *const *
 static const choir_module_class sequences_class = {
     "sequences", sizeof(sequences), sequences_forward};
 
-static choir_module *new_sequences(choir_scope *run, choir__model_info *info)
+static choir_module *new_sequences(choir_scope *run, choir_model_info *info)
 {
     sequences *s = choir_module_new(run, &sequences_class);
     choir_recurrent_opts opts = choir_recurrent_defaults();
@@ -75,7 +75,7 @@ static choir_module *new_sequences(choir_scope *run, choir__model_info *info)
     opts.dropout = 0.2f;
     choir_module_child(&s->base, "rnn", &s->rnn, choir_nn_lstm(run, 6, 17, opts));
     choir_module_child(&s->base, "out", &s->out, choir_nn_linear(run, 17, 5));
-    info->task = CHOIR__REGRESSION;
+    info->task = CHOIR_REGRESSION;
     return &s->base;
 }
 
@@ -111,19 +111,19 @@ static choir_tensor *floats(job *j, choir_shape shape, int seed)
 
 static void make_data(job *j)
 {
-    const choir__model_info *i = &j->info;
+    const choir_model_info *i = &j->info;
     for (int s = 0; s < STEPS; s++)
         for (int b = 0; b < j->plan->batches; b++) {
             int seed = 2 * s + b;
             if (j->plan->dim) {
                 j->x[s][b] = floats(j, choir_dims(7, BATCH, 6), seed);
                 j->y[s][b] = floats(j, choir_dims(7, BATCH, 5), seed + 100);
-            } else if (i->task == CHOIR__LANGUAGE) {
+            } else if (i->task == CHOIR_LANGUAGE) {
                 j->x[s][b] = ids(j, with_batch(i->input), i->classes, seed);
                 j->y[s][b] = ids(j, with_batch(i->input), i->classes, seed + 100);
             } else {
                 j->x[s][b] = floats(j, with_batch(i->input), seed);
-                j->y[s][b] = i->task == CHOIR__REGRESSION
+                j->y[s][b] = i->task == CHOIR_REGRESSION
                                  ? floats(j, with_batch(i->output), seed + 100)
                                  : ids(j, choir_dims(BATCH), i->classes, seed + 100);
             }
@@ -165,7 +165,7 @@ static void open_job(job *j, const plan *p)
 
 static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *arg)
 {
-    return choir__model_loss(arg, out, target);
+    return choir_model_loss(arg, out, target);
 }
 
 static choir_tensor *slice(const job *j, choir_tensor *t, int64_t i)

@@ -141,9 +141,9 @@ static int counts_bytes(int rank, int world, void *arg)
     float x[100] = {0};
     (void)rank, (void)arg;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
-    CHECK(choir__group_bytes(group) == 0);
+    CHECK(choir_group_bytes(group) == 0);
     CHECK_OK(choir_group_all_reduce(group, x, 100, CHOIR_F32, CHOIR_SUM, NULL));
-    CHECK(world == 1 ? choir__group_bytes(group) == 0 : choir__group_bytes(group) >= 400);
+    CHECK(world == 1 ? choir_group_bytes(group) == 0 : choir_group_bytes(group) >= 400);
     choir_group_free(group);
     return 0;
 }

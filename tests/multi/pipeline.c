@@ -39,7 +39,7 @@ typedef struct plan {
 typedef struct job {
     const plan *plan;
     choir_env env;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
     choir_optim *optim;
@@ -62,7 +62,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     choir_tensor *y = choir_forward(net, b.x);
     if (differs(j, "ops"))
         y = choir_relu(y);
-    return choir__model_loss(&j->info, y, b.y);
+    return choir_model_loss(&j->info, y, b.y);
 }
 
 static choir_status alone(choir_scope *step, job *j)
@@ -112,9 +112,9 @@ static void ignore(const char *name, choir_tensor *t, void *arg)
 static choir_dataset *open_data(const job *j)
 {
     choir_dataset *data;
-    bool regression = j->info.task == CHOIR__REGRESSION;
+    bool regression = j->info.task == CHOIR_REGRESSION;
     uint64_t seed = differs(j, "data") ? 6 : 5;
-    if (j->info.task == CHOIR__LANGUAGE)
+    if (j->info.task == CHOIR_LANGUAGE)
         choir_check(choir_dataset_random_tokens(
             200, j->info.input.dim[0], j->info.classes, seed, &data));
     else

@@ -43,7 +43,7 @@ typedef struct job {
     const plan *plan;
     choir_env env;
     choir_mesh *mesh;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *model;
     choir_optim *optim;
@@ -64,7 +64,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     choir_batch b;
     if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
         return NULL;
-    return choir__model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
 }
 
 static choir_status alone(choir_scope *step, job *j)
@@ -153,8 +153,8 @@ static void open_job(job *j)
     hp.lr = 1e-2f;
     j->optim = choir_adamw(j->run, j->model, hp);
     choir_optim_clip(j->optim, 0.5f);
-    bool regression = j->info.task == CHOIR__REGRESSION;
-    if (j->info.task == CHOIR__LANGUAGE)
+    bool regression = j->info.task == CHOIR_REGRESSION;
+    if (j->info.task == CHOIR_LANGUAGE)
         choir_check(choir_dataset_random_tokens(
             200, j->info.input.dim[0], j->info.classes, 5, &j->data));
     else

@@ -44,7 +44,7 @@ typedef struct plan {
 typedef struct job {
     const plan *plan;
     choir_env env;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
@@ -56,13 +56,13 @@ typedef struct job {
 static choir_dataset *open_data(const job *j)
 {
     choir_dataset *data;
-    if (j->info.task == CHOIR__LANGUAGE)
+    if (j->info.task == CHOIR_LANGUAGE)
         choir_check(
             choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
     else
         choir_check(choir_dataset_random(200, j->info.input,
-            j->info.task == CHOIR__REGRESSION ? j->info.output : CHOIR_SCALAR,
-            j->info.task == CHOIR__REGRESSION ? 0 : j->info.classes, 5, &data));
+            j->info.task == CHOIR_REGRESSION ? j->info.output : CHOIR_SCALAR,
+            j->info.task == CHOIR_REGRESSION ? 0 : j->info.classes, 5, &data));
     return data;
 }
 
@@ -73,7 +73,7 @@ static choir_status body(choir_scope *step, void *arg)
         choir_scope *micro = choir_micro_open(step, j->first + m);
         choir_batch b;
         choir_check(choir_loader_next(j->loader, micro, &b));
-        choir_tensor *loss = choir__model_loss(&j->info, choir_forward(j->net, b.x), b.y);
+        choir_tensor *loss = choir_model_loss(&j->info, choir_forward(j->net, b.x), b.y);
         choir_check(choir_backward(loss));
         j->losses[m] = choir_keep(j->run, loss);
         choir_check(choir_scope_close(micro));

@@ -29,7 +29,7 @@
 enum { STEPS = 4, BATCH = 8, MICRO = 2, MAX_PARAMS = 80 };
 
 typedef struct job {
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net;
     choir_optim *optim;
@@ -50,7 +50,7 @@ static choir_status body(choir_scope *step, void *arg)
         choir_scope *micro = choir_micro_open(step, j->first + m);
         choir_batch b;
         choir_check(choir_loader_next(j->loader, micro, &b));
-        choir_tensor *loss = choir__model_loss(&j->info, choir_forward(j->net, b.x), b.y);
+        choir_tensor *loss = choir_model_loss(&j->info, choir_forward(j->net, b.x), b.y);
         choir_check(choir_backward(loss));
         j->losses[m] = choir_keep(j->run, loss);
         choir_check(choir_scope_close(micro));
@@ -60,8 +60,8 @@ static choir_status body(choir_scope *step, void *arg)
 
 static void open_data(job *j)
 {
-    bool language = j->info.task == CHOIR__LANGUAGE,
-         regression = j->info.task == CHOIR__REGRESSION;
+    bool language = j->info.task == CHOIR_LANGUAGE,
+         regression = j->info.task == CHOIR_REGRESSION;
     if (language)
         choir_check(choir_dataset_random_tokens(
             64, j->info.input.dim[0], j->info.classes, 5, &j->data));
@@ -603,7 +603,7 @@ static int fails(int rank, int world, void *arg)
 {
     const struct bad *b = arg;
     const choir__model_spec *spec;
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     choir_group *group;
     choir_module *net;
     (void)rank;

@@ -76,7 +76,7 @@ static int all_trees(int rank, int world, void *arg)
                 reduce(group, shared, leaves, choir__min(counts[c], 2900), 4 * 19, 1))
                 return 1;
         }
-    CHECK(world == 1 || choir__group_bytes(group) > 0);
+    CHECK(world == 1 || choir_group_bytes(group) > 0);
     choir__shared_free(shared);
     choir_group_free(group);
     return 0;

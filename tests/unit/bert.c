@@ -146,7 +146,7 @@ static void learns(void **state)
         }
         choir_scope *s = choir_step_open(j.run, (uint64_t)k);
         choir_tensor *out = choir_forward(j.net, tokens(s, x));
-        choir_tensor *loss = choir__model_loss(&j.info, out, tokens(s, y));
+        choir_tensor *loss = choir_model_loss(&j.info, out, tokens(s, y));
         last = (float)choir_item(loss);
         first = k ? first : last;
         ok(choir_backward(loss));

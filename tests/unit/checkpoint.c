@@ -179,7 +179,7 @@ static void state_round_trip(void **state)
     (void)state;
     char found[PATH_MAX];
     job j = job_open(CNN, ADAMW);
-    choir__train_state in = state_of(&j, 12345678901), out;
+    choir_train_state in = state_of(&j, 12345678901), out;
     memset(in.model, 'm', sizeof in.model - 1); /* as long as may be */
     in.model[sizeof in.model - 1] = '\0';
     in.loss = INFINITY; /* is not in JSON: unknown */
@@ -268,7 +268,7 @@ static void weights_alone(void **state)
 {
     (void)state;
     char found[PATH_MAX];
-    choir__train_state s;
+    choir_train_state s;
     choir_tokenizer *tokenizer;
     job j = job_open(TOY, ADAMW);
     ok(choir_save(j.net, at("alone.safetensors")));
@@ -310,7 +310,7 @@ static void tokenizer_comes_along(void **state)
     char found[PATH_MAX];
     job j = job_open(GPT2, ADAMW);
     choir_tokenizer *in, *out;
-    choir__train_state s = state_of(&j, 1);
+    choir_train_state s = state_of(&j, 1);
     ok(choir_tokenizer_chars("hello", 5, &in));
     ok(choir__checkpoint_save(at("tokens"), &s, j.net, j.opt, in, false));
     ok(choir__checkpoint_find(at("tokens"), found));

@@ -49,7 +49,7 @@ static const char *full(const char *json, char **notes)
 {
     static char config[512];
     const choir__model_spec *spec;
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     char *text, *said;
     if (choir__config_parse("x.json", json, strlen(json), &text, &said) != CHOIR_OK)
         return "";

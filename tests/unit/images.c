@@ -20,11 +20,11 @@
 #include "scopes_fixture.h"
 #include "tensor/op.h"
 
-static choir_module *build(const char *text, choir__model_info *info)
+static choir_module *build(const char *text, choir_model_info *info)
 {
     const choir__model_spec *spec;
     choir_module *net;
-    *info = (choir__model_info){0};
+    *info = (choir_model_info){0};
     assert_int_equal(choir__model_find(text, &spec), CHOIR_OK);
     assert_int_equal(spec->describe(text, info), CHOIR_OK);
     assert_int_equal(spec->build(text, run, info, &net), CHOIR_OK);
@@ -56,7 +56,7 @@ static void published_sizes(void **state)
         {"resnet50", 320, 25557032}, {"alexnet", 16, 61100840}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(nets); i++) {
-        choir__model_info info;
+        choir_model_info info;
         int tensors = 0;
         choir_scope *outer = run;
         run = choir_scope_open(NULL, 1);
@@ -71,7 +71,7 @@ static void published_sizes(void **state)
 
 static void published_names(void **state)
 {
-    choir__model_info info;
+    choir_model_info info;
     (void)state;
     choir_module *r = build("resnet50:width=8,classes=7", &info);
     assert_int_equal(size_of(r, "conv1.weight", 3), 7);
@@ -116,7 +116,7 @@ static void file_name(char path[64])
  * without them load. */
 static void counters(void **state)
 {
-    choir__model_info info;
+    choir_model_info info;
     char path[64];
     (void)state;
     choir_module *net = build(small, &info), *other = build(small, &info);
@@ -135,8 +135,8 @@ static void counters(void **state)
     assert_int_equal(choir_load(other, path), CHOIR_OK);
     assert_int_equal(batches(other), 2);
     char mine[65], theirs[65];
-    assert_int_equal(choir__weights_sha256(net, NULL, mine), CHOIR_OK);
-    assert_int_equal(choir__weights_sha256(other, NULL, theirs), CHOIR_OK);
+    assert_int_equal(choir_weights_sha256(net, NULL, mine), CHOIR_OK);
+    assert_int_equal(choir_weights_sha256(other, NULL, theirs), CHOIR_OK);
     assert_string_equal(mine, theirs);
 
     choir__st_file *file;
@@ -222,7 +222,7 @@ static void dropped_results(void **state)
 /* A net keeps less than the results of all its layers, and in eval next to nothing. */
 static void memory(void **state)
 {
-    choir__model_info info;
+    choir_model_info info;
     choir_device_stats before, after;
     (void)state;
     choir_module *net = build("resnet18:width=16,small=1,image=32", &info);
@@ -306,7 +306,7 @@ static void refused_ops(void **state)
 /* The message ends with the layer's path. */
 static void refused_in_a_net(void **state)
 {
-    choir__model_info info;
+    choir_model_info info;
     (void)state;
     choir_module *net = build(small, &info);
     refuses(choir_forward(net, ones(2, 3, 8, 8)), CHOIR_ERR_SHAPE, "in module 'conv1'");
@@ -330,7 +330,7 @@ static void refused_modules(void **state)
     choir_nn_conv_transpose2d(run, 0, 6, 3, choir_conv_defaults());
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
     choir_scope_clear(run);
-    choir__model_info info = {.input = choir_dims(10)};
+    choir_model_info info = {.input = choir_dims(10)};
     const choir__model_spec *spec;
     assert_int_equal(choir__model_find("resnet34", &spec), CHOIR_OK);
     assert_int_equal(spec->describe("resnet34", &info), CHOIR_ERR_ARGUMENT);

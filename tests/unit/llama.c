@@ -15,10 +15,10 @@
 
 #define SMALL "layers=2,heads=4,kv_heads=2,width=16,hidden=24,vocab=30"
 
-static choir_status describe(const char *text, int64_t classes, choir__model_info *info)
+static choir_status describe(const char *text, int64_t classes, choir_model_info *info)
 {
     const choir__model_spec *spec;
-    *info = (choir__model_info){.classes = classes};
+    *info = (choir_model_info){.classes = classes};
     choir_status status = choir__model_find(text, &spec);
     return status == CHOIR_OK ? spec->describe(text, info) : status;
 }
@@ -26,7 +26,7 @@ static choir_status describe(const char *text, int64_t classes, choir__model_inf
 static choir_module *build(const char *text)
 {
     const choir__model_spec *spec;
-    choir__model_info info;
+    choir_model_info info;
     choir_module *net = NULL;
     choir_check(describe(text, 0, &info));
     choir_check(choir__model_find(text, &spec));
@@ -77,7 +77,7 @@ static void options(void **state)
         "mistral:window=0,theta=1e6,eps=1e-6,tied=1"};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) { /* the config in full is one of its own */
-        choir__model_info info, again;
+        choir_model_info info, again;
         choir_check(describe(texts[i], 0, &info));
         assert_true(strlen(info.config) < sizeof info.config - 1);
         choir_check(describe(info.config, 0, &again));
@@ -85,7 +85,7 @@ static void options(void **state)
         assert_int_equal(info.classes, strstr(texts[i], "vocab=30") ? 30 : 32000);
         assert_int_equal(info.items, info.input.dim[0]);
     }
-    choir__model_info info;
+    choir_model_info info;
     choir_check(describe("llama:size=1b,layers=3", 128256, &info));
     assert_non_null(strstr(info.config,
         "layers=3,heads=32,kv_heads=8,head_dim=64,width=2048,hidden=8192,context=131072,"
@@ -95,7 +95,7 @@ static void options(void **state)
 
 static void bad(const char *text, int64_t classes, const char *what)
 {
-    choir__model_info info;
+    choir_model_info info;
     choir_status status = describe(text, classes, &info);
     if (status != CHOIR_ERR_ARGUMENT || !strstr(choir_error_message(), what))
         fail_msg("%s: status %d, '%s', not '%s'", text, status, choir_error_message(), what);

@@ -340,14 +340,14 @@ static void files_know_no_placement(void **state)
             const char *other = placements[CHOIR_COUNT(placements) - 1 - i];
             devices_job a = open_devices_job(placements[i], ADAM_CLIPPED);
             devices_job b = open_devices_job(other, ADAM_CLIPPED);
-            choir__train_state s = {.step = 3, .optimizer_steps = 3};
+            choir_train_state s = {.step = 3, .optimizer_steps = 3};
             char hex[2][65];
             for (uint64_t k = 0; k < 3; k++)
                 run_step(&a, k, recorded);
             ok(choir_save(&a.n->base, at("net.safetensors")));
             ok(choir_load(&b.n->base, at("net.safetensors")));
-            ok(choir__weights_sha256(&a.n->base, NULL, hex[0]));
-            ok(choir__weights_sha256(&b.n->base, NULL, hex[1]));
+            ok(choir_weights_sha256(&a.n->base, NULL, hex[0]));
+            ok(choir_weights_sha256(&b.n->base, NULL, hex[1]));
             assert_string_equal(hex[0], hex[1]);
             ok(choir__checkpoint_save(at("ck"), &s, &a.n->base, a.opt, NULL, false));
             ok(choir__checkpoint_load(at("ck/latest"), &b.n->base, b.opt, NULL));
@@ -355,8 +355,8 @@ static void files_know_no_placement(void **state)
                 run_step(&a, k, recorded);
                 run_step(&b, k, false);
             }
-            ok(choir__weights_sha256(&a.n->base, NULL, hex[0]));
-            ok(choir__weights_sha256(&b.n->base, NULL, hex[1]));
+            ok(choir_weights_sha256(&a.n->base, NULL, hex[0]));
+            ok(choir_weights_sha256(&b.n->base, NULL, hex[1]));
             assert_string_equal(hex[0], hex[1]);
             ok(choir_scope_close(a.run));
             ok(choir_scope_close(b.run));
@@ -370,7 +370,7 @@ static void init_torch_anywhere(void **state)
     for (int i = 0; i < 2; i++) {
         devices_job j = open_devices_job(i ? "21012" : "00000", SGD);
         ok(choir_module_init_torch(&j.n->base, 5));
-        ok(choir__weights_sha256(&j.n->base, NULL, hex[i]));
+        ok(choir_weights_sha256(&j.n->base, NULL, hex[i]));
         ok(choir_scope_close(j.run));
     }
     assert_string_equal(hex[0], hex[1]);

@@ -22,7 +22,7 @@ typedef struct job {
     int devices;
     int64_t microbatches;
     bool recorded, saves; /* saves: brings all home after each step, as to save it */
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
     choir_optim *optim;
@@ -44,7 +44,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     micros_issued++;
     if (choir_loader_next(j->loader, micro, &b) != CHOIR_OK)
         return NULL;
-    return choir__model_loss(&j->info, choir_forward(net, b.x), b.y);
+    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
 }
 
 static choir_status alone(choir_scope *step, job *j)
@@ -86,8 +86,8 @@ static void hash(const char *name, choir_tensor *t, void *arg)
 static choir_dataset *open_data(const job *j)
 {
     choir_dataset *data;
-    bool regression = j->info.task == CHOIR__REGRESSION;
-    if (j->info.task == CHOIR__LANGUAGE)
+    bool regression = j->info.task == CHOIR_REGRESSION;
+    if (j->info.task == CHOIR_LANGUAGE)
         choir_check(
             choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
     else

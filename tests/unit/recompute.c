@@ -24,7 +24,7 @@ typedef struct job {
     const char *model, *schedule, *cuts; /* schedule NULL: one device without a pipeline */
     int devices;
     bool recompute, nested, recorded;
-    choir__model_info info;
+    choir_model_info info;
     choir_scope *run;
     choir_module *net, *pipe;
     choir_optim *optim;
@@ -55,15 +55,15 @@ static choir_shape batch_of(choir_shape sample)
 
 static void make_data(job *j, int m)
 {
-    choir__model_info *info = &j->info;
+    choir_model_info *info = &j->info;
     char name[16];
     snprintf(name, sizeof name, "x %d", m);
-    bool tokens = info->task == CHOIR__LANGUAGE && info->input.ndim == 1;
+    bool tokens = info->task == CHOIR_LANGUAGE && info->input.ndim == 1;
     j->x[m] = tokens ? ids(j->run, batch_of(info->input), info->classes, m)
                      : choir_randn(j->run, batch_of(info->input), name);
-    if (info->task == CHOIR__REGRESSION)
+    if (info->task == CHOIR_REGRESSION)
         j->y[m] = choir_randn(j->run, batch_of(info->output), "y");
-    else if (info->task == CHOIR__CLASSIFICATION)
+    else if (info->task == CHOIR_CLASSIFICATION)
         j->y[m] = ids(j->run, choir_dims(SAMPLES), info->classes, m);
     else
         j->y[m] = ids(j->run, batch_of(tokens ? info->input : info->output), info->classes, m);
@@ -74,7 +74,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     job *j = arg;
     int64_t m = micro->micro;
     choir_tensor *x = choir_in(micro, j->x[m]), *y = choir_in(micro, j->y[m]);
-    return choir__model_loss(&j->info, choir__model_forward(&j->info, net, x, y), y);
+    return choir_model_loss(&j->info, choir_model_forward(&j->info, net, x, y), y);
 }
 
 static choir_status body(choir_scope *at, void *arg)
@@ -552,7 +552,7 @@ static void over_the_scores(void **state)
 static int count_blocks(const char *model)
 {
     const choir__model_spec *spec;
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     choir_module *net;
     choir_check(choir__model_find(model, &spec));
     choir_check(spec->describe(model, &info));

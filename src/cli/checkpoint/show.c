@@ -41,7 +41,7 @@ static const char *file_name(const char *path)
 
 static void print_state(const choir__opened *o, bool json)
 {
-    const choir__train_state *s = &o->state;
+    const choir_train_state *s = &o->state;
     if (json) {
         print_line(json_pack(
             "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:o, s:o}", "event",
@@ -179,7 +179,7 @@ choir_status choir__checkpoint_check(const char *path, bool json)
 {
     char found[PATH_MAX];
     choir__opened opened = {.folder = NULL};
-    choir__train_state state;
+    choir_train_state state;
     json_t *files = NULL;
     choir_status status = choir__checkpoint_find(path, found);
     if (status == CHOIR_OK && !choir__is_weights_file(found)) {

@@ -12,7 +12,6 @@
 #include <choir/data_parallel.h>
 
 #include "cli/job.h"
-#include "tensor/tensor.h"
 
 typedef struct dp_keys {
     char output_device[64]; /* "": the first */
@@ -93,7 +92,7 @@ static choir_tensor *losses_of(const choir__cli_part *p, choir_tensor *out, choi
     int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;
     choir_tensor **losses = choir__alloc((size_t)count * sizeof(choir_tensor *));
     for (int64_t m = 0; m < count; m++) {
-        choir_tensor *loss = choir__model_loss(&p->job->info,
+        choir_tensor *loss = choir_model_loss(&p->job->info,
             choir_narrow(out, 0, m * rows, rows), choir_narrow(y, 0, m * rows, rows));
         losses[m] = choir_reshape(loss, choir_dims(1));
     }
@@ -117,24 +116,24 @@ static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)
         return status;
-    choir_tensor *out = choir__model_forward(&p->job->info, p->model, b.x, b.y);
+    choir_tensor *out = choir_model_forward(&p->job->info, p->model, b.x, b.y);
     return finish(p, losses_of(p, out, choir_to(b.y, choir_tensor_device(out))));
 }
 
 static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *info)
 {
-    return choir__model_loss(info, out, target);
+    return choir_model_loss(info, out, target);
 }
 
 static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 {
-    choir__model_info info = p->job->info;
+    choir_model_info info = p->job->info;
     choir_tensor *in[2];
     choir_batch b;
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)
         return status;
-    int count = choir__model_inputs(&info, b.x, b.y, in);
+    int count = choir_model_inputs(&info, b.x, b.y, in);
     choir_shards *out = choir_forward_shards(p->model, in, count);
     return finish(p, choir_criterion_parallel(out, b.y, criterion, &info));
 }

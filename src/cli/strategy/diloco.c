@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "cli/job.h"
-#include "parallel/diloco/diloco.h"
 
 enum { MOST_STEPS = 1000000000 };
 
@@ -95,12 +94,12 @@ static bool together(const choir__cli_part *p)
 static choir_status meet(choir__cli_part *p)
 {
     choir_status status = choir_meet(p->model);
-    return status == CHOIR_OK ? choir_device_sync(p->run->device) : status;
+    return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
 static choir_status resumed(choir__cli_part *p)
 {
-    return choir__worker_resume(p->model, (int64_t)choir__run_of(p->run)->next_step);
+    return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }
 
 const choir__cli_strategy choir__cli_strategy_diloco = {

@@ -3,7 +3,6 @@
 #include <choir/hogwild.h>
 
 #include "cli/job.h"
-#include "parallel/hogwild/hogwild.h"
 
 static choir_status build(choir__cli_part *p)
 {
@@ -16,12 +15,12 @@ static choir_status build(choir__cli_part *p)
 static choir_status meet(choir__cli_part *p)
 {
     choir_status status = choir_hogwild_exchange(p->net); /* all have put in what they had */
-    return status == CHOIR_OK ? choir_device_sync(p->run->device) : status;
+    return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 
 static choir_status resumed(choir__cli_part *p)
 {
-    return choir__hogwild_restart(p->net, p->env.group);
+    return choir_hogwild_restart(p->net, p->env.group);
 }
 
 const choir__cli_strategy choir__cli_strategy_hogwild = {

@@ -9,7 +9,6 @@
 
 #include "base/named.h"
 #include "cli/job.h"
-#include "tensor/tensor.h"
 
 /* mp has the cuts alone. */
 typedef struct pipeline_keys {
@@ -67,13 +66,13 @@ static choir_status build(choir__cli_part *p)
 static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, void *part)
 {
     choir__cli_part *p = part;
-    const choir__model_info *info = &p->job->info;
+    const choir_model_info *info = &p->job->info;
     choir_batch b;
     choir_status status = choir_loader_next(p->loader, micro, &b);
     if (status != CHOIR_OK)
         return choir_fail(micro, status, "%s", choir_error_message());
     choir_tensor *loss =
-        choir__model_loss(info, choir__model_forward(info, model, b.x, b.y), b.y);
+        choir_model_loss(info, choir_model_forward(info, model, b.x, b.y), b.y);
     return choir__cli_part_scaled(p, loss);
 }
 

@@ -3,7 +3,7 @@
 #include <choir/autograd.h>
 
 #include "cli/job.h"
-#include "tensor/tensor.h"
+#include "base/base.h"
 
 bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s)
 {
@@ -58,15 +58,15 @@ bool choir__cli_strategy_is_whole(const choir__job *job)
 
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
 {
-    const choir__model_info *info = &p->job->info;
+    const choir_model_info *info = &p->job->info;
     choir_status status = CHOIR_OK;
     for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);
         choir_batch b;
         status = choir_loader_next(p->loader, micro, &b);
         if (status == CHOIR_OK) {
-            choir_tensor *out = choir__model_forward(info, p->model, b.x, b.y);
-            choir_tensor *loss = choir__cli_part_scaled(p, choir__model_loss(info, out, b.y));
+            choir_tensor *out = choir_model_forward(info, p->model, b.x, b.y);
+            choir_tensor *loss = choir__cli_part_scaled(p, choir_model_loss(info, out, b.y));
             status = choir_backward(loss);
             p->losses[m] = choir_keep(p->run, loss);
         }

@@ -98,7 +98,7 @@ static bool is_file(const char *folder, const char *name)
     return there;
 }
 
-bool choir__has_tokenizer(const char *folder)
+bool choir_tokenizer_exists(const char *folder)
 {
     return is_file(folder, "tokenizer.json") || is_file(folder, "tokenizer.model") ||
            is_file(folder, "vocab.json");

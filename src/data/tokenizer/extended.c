@@ -11,7 +11,7 @@ typedef struct extended {
     choir_tokenizer *inner;
 } extended;
 
-int64_t choir__tokenizer_id(const choir_tokenizer *t, const char *text)
+int64_t choir_tokenizer_id(const choir_tokenizer *t, const char *text)
 {
     size_t length = strlen(text), bytes;
     for (int64_t id = 0; id < t->size; id++) {
@@ -114,7 +114,7 @@ choir_status choir__tokenizer_extend(
             status = choir__error(CHOIR_ERR_ARGUMENT,
                 "a special token of %zu bytes; 1 to %d are possible", strlen(tokens[i]),
                 CHOIR__LONGEST_TOKEN);
-        else if (choir__tokenizer_id(inner, tokens[i]) < 0 &&
+        else if (choir_tokenizer_id(inner, tokens[i]) < 0 &&
                  !is_among(missing, more, tokens[i]))
             missing[more++] = tokens[i];
     }

@@ -101,9 +101,6 @@ struct choir_tokenizer {
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__place place, choir__ids *ids);
 
-/* The id whose text this is; -1: there is none. Looks through all. */
-int64_t choir__tokenizer_id(const choir_tokenizer *tokenizer, const char *text);
-
 /* inner with those of the tokens that it lacks as further special ones; inner itself, if it has
  * them all. On success the result owns inner. Errors: argument. */
 choir_status choir__tokenizer_extend(

@@ -168,7 +168,7 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
     return status;
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     choir__bert_sizes n;
     choir_status status = parse(text, &n);
@@ -184,7 +184,7 @@ static choir_status describe(const char *text, choir__model_info *info)
     info->classes = n.classes ? n.classes : n.vocab;
     info->vocab = n.vocab;
     info->masked = !n.classes;
-    info->task = n.classes ? CHOIR__CLASSIFICATION : CHOIR__LANGUAGE;
+    info->task = n.classes ? CHOIR_CLASSIFICATION : CHOIR_LANGUAGE;
     info->input = choir_dims(n.context);
     info->items = n.classes ? 1 : n.context;
     snprintf(info->config, sizeof info->config,
@@ -197,7 +197,7 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     choir__bert_sizes n;
     choir_status status = parse(text, &n);

@@ -210,7 +210,7 @@ static choir_status find_model(const choir__config *c, const choir__model_spec *
 static choir_status translate(choir__config *c)
 {
     const choir__model_spec *spec;
-    choir__model_info info = {0};
+    choir_model_info info = {0};
     choir_status status = find_model(c, &spec);
     if (status == CHOIR_OK)
         status = check_architecture(c, spec->published);

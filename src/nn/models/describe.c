@@ -4,7 +4,7 @@
 #include "tensor/launch.h"
 #include "tensor/scope.h"
 
-choir_status choir__model_classes(const char *model, choir__model_info *info, int64_t classes)
+choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes)
 {
     if (classes && info->classes > classes)
         return choir__error(CHOIR_ERR_ARGUMENT, "model %s has %lld classes, the data %lld",
@@ -13,13 +13,13 @@ choir_status choir__model_classes(const char *model, choir__model_info *info, in
         info->classes = classes;
     if (!info->classes)
         info->classes = 10;
-    info->task = CHOIR__CLASSIFICATION;
+    info->task = CHOIR_CLASSIFICATION;
     info->items = 1;
     return CHOIR_OK;
 }
 
 choir_status choir__model_images(
-    const char *model, choir__model_info *info, int64_t channels, int64_t size, int64_t least)
+    const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least)
 {
     if (!info->input.ndim)
         info->input = choir_dims(channels, size, size);

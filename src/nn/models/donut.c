@@ -30,17 +30,25 @@ static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, 
     return choir_forward(d->decoder, in[1], choir_forward(d->encoder, in[0]));
 }
 
-choir_tensor *choir__donut_encode(choir_module *self, choir_tensor *image)
-{
-    return choir_forward(((donut *)self)->encoder, image);
-}
-
-choir_tensor *choir__donut_decode(choir_module *self, choir_tensor *ids, choir_tensor *states)
-{
-    return choir_forward(((donut *)self)->decoder, ids, states);
-}
-
 static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward};
+
+static choir_tensor *no_donut(const choir_module *self, const choir_tensor *in)
+{
+    return choir__poison(choir_tensor_scope(in), CHOIR_ERR_ARGUMENT,
+        "expected a donut model, got a module '%s'", self->type->name);
+}
+
+choir_tensor *choir_donut_encode(choir_module *self, choir_tensor *image)
+{
+    return self->type == &donut_class ? choir_forward(((donut *)self)->encoder, image)
+                                      : no_donut(self, image);
+}
+
+choir_tensor *choir_donut_decode(choir_module *self, choir_tensor *ids, choir_tensor *states)
+{
+    return self->type == &donut_class ? choir_forward(((donut *)self)->decoder, ids, states)
+                                      : no_donut(self, ids);
+}
 
 struct sizes {
     choir__swin_sizes encoder;
@@ -117,7 +125,7 @@ static void print_stages(char text[64], const int64_t *values, int stages)
             (long long)values[i]);
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
     char depths[64], heads[64];
@@ -138,7 +146,7 @@ static choir_status describe(const char *text, choir__model_info *info)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model donut: pad=%lld and start=%lld are no tokens of a vocabulary of %lld",
             (long long)info->pad, (long long)info->start, (long long)info->classes);
-    info->task = CHOIR__IMAGE_TO_TEXT;
+    info->task = CHOIR_IMAGE_TO_TEXT;
     info->input = choir_dims(3, s.encoder.height, s.encoder.width);
     info->output = choir_dims(s.decoder.context);
     info->items = 1;
@@ -157,7 +165,7 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct sizes s;
     choir_status status = parse(text, &s);

@@ -102,7 +102,7 @@ static choir_status parse(const char *text, struct sizes *s)
     return status;
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
     choir_status status = parse(text, &s);
@@ -116,7 +116,7 @@ static choir_status describe(const char *text, choir__model_info *info)
         info->classes = s.vocab;
     if (!info->classes)
         info->classes = 50257;
-    info->task = CHOIR__LANGUAGE;
+    info->task = CHOIR_LANGUAGE;
     info->input = choir_dims(s.context);
     info->items = s.context;
     snprintf(info->config, sizeof info->config,
@@ -128,7 +128,7 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct sizes s;
     choir_status status = parse(text, &s);

@@ -208,7 +208,7 @@ static void write_config(const char *model, const choir__llama_sizes *s, char *t
             (long long)r->original_context);
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     const char *model = is_mistral(text) ? "mistral" : "llama";
     choir__llama_sizes s;
@@ -224,7 +224,7 @@ static choir_status describe(const char *text, choir__model_info *info)
     if (!info->classes)
         info->classes = 32000;
     s.vocab = info->classes;
-    info->task = CHOIR__LANGUAGE;
+    info->task = CHOIR_LANGUAGE;
     info->input = choir_dims(s.context);
     info->items = s.context;
     write_config(model, &s, info->config, sizeof info->config);
@@ -232,7 +232,7 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     choir__llama_sizes s;
     choir_status status = parse(text, &s);

@@ -90,7 +90,7 @@ static choir_status parse(const char *text, struct sizes *s)
     return CHOIR_OK;
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
     char last[32];
@@ -105,7 +105,7 @@ static choir_status describe(const char *text, choir__model_info *info)
         s.out = 256;
     if (!s.vocab && !s.out)
         s.vocab = info->classes ? info->classes : 256; /* bytes */
-    info->task = s.vocab ? CHOIR__LANGUAGE : CHOIR__REGRESSION;
+    info->task = s.vocab ? CHOIR_LANGUAGE : CHOIR_REGRESSION;
     info->input = s.vocab ? choir_dims(s.context) : choir_dims(s.context, s.in);
     info->output = s.vocab ? CHOIR_SCALAR : choir_dims(s.context, s.out);
     info->classes = s.vocab;
@@ -122,13 +122,13 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct sizes s;
     choir_status status = parse(text, &s);
     if (status != CHOIR_OK)
         return status;
-    if (info->task == CHOIR__LANGUAGE)
+    if (info->task == CHOIR_LANGUAGE)
         s.vocab = info->classes;
     else
         s.out = info->output.dim[1];

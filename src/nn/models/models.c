@@ -29,6 +29,14 @@ const choir__model_spec *choir__model_at(size_t index)
     return index < CHOIR_COUNT(models) ? models[index] : NULL;
 }
 
+const char *choir_model_name(int index, const char **help)
+{
+    const choir__model_spec *spec = index < 0 ? NULL : choir__model_at((size_t)index);
+    if (spec && help)
+        *help = spec->help;
+    return spec ? spec->name : NULL;
+}
+
 choir_status choir__model_find(const char *text, const choir__model_spec **spec)
 {
     char name[64];

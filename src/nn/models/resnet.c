@@ -207,7 +207,7 @@ static choir_status parse(const char *text, struct sizes *s)
     return choir__options_parse(text, what, known);
 }
 
-static choir_status describe(const char *text, choir__model_info *info)
+static choir_status describe(const char *text, choir_model_info *info)
 {
     struct sizes s;
     choir_status status = parse(text, &s);
@@ -232,7 +232,7 @@ static choir_status describe(const char *text, choir__model_info *info)
 }
 
 static choir_status build(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct sizes s;
     choir_status status = parse(text, &s);

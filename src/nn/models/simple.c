@@ -20,11 +20,11 @@ static choir_status parse_toy(const char *text, struct toy *t)
     return choir__options_parse(text, "model toy", known);
 }
 
-static choir_status describe_toy(const char *text, choir__model_info *info)
+static choir_status describe_toy(const char *text, choir_model_info *info)
 {
     struct toy t;
     choir_status status = parse_toy(text, &t);
-    info->task = CHOIR__REGRESSION;
+    info->task = CHOIR_REGRESSION;
     info->input = choir_dims(t.in);
     info->output = choir_dims(t.out);
     info->items = 1;
@@ -34,7 +34,7 @@ static choir_status describe_toy(const char *text, choir__model_info *info)
 }
 
 static choir_status build_toy(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct toy t;
     choir_status status = parse_toy(text, &t);
@@ -68,7 +68,7 @@ static choir_status parse_mlp(const char *text, struct mlp *m)
     return choir__options_parse(text, "model mlp", known);
 }
 
-static choir_status describe_mlp(const char *text, choir__model_info *info)
+static choir_status describe_mlp(const char *text, choir_model_info *info)
 {
     struct mlp m;
     choir_status status = parse_mlp(text, &m);
@@ -92,7 +92,7 @@ static choir_status describe_mlp(const char *text, choir__model_info *info)
 enum { MAX_PARTS = 2 + 2 * 64 + 1 };
 
 static choir_status build_mlp(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct mlp m;
     choir_module *parts[MAX_PARTS];
@@ -137,7 +137,7 @@ static choir_status parse_cnn(const char *text, struct cnn *c)
     return choir__options_parse(text, "model cnn", known);
 }
 
-static choir_status describe_cnn(const char *text, choir__model_info *info)
+static choir_status describe_cnn(const char *text, choir_model_info *info)
 {
     struct cnn c;
     choir_status status = parse_cnn(text, &c);
@@ -155,7 +155,7 @@ static choir_status describe_cnn(const char *text, choir__model_info *info)
 }
 
 static choir_status build_cnn(
-    const char *text, choir_scope *run, choir__model_info *info, choir_module **module)
+    const char *text, choir_scope *run, choir_model_info *info, choir_module **module)
 {
     struct cnn c;
     choir_status status = parse_cnn(text, &c);

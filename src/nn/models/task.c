@@ -11,31 +11,30 @@ static choir_tensor *moved_on(choir_tensor *target, int64_t start)
     return choir_cat(parts, 2, 1);
 }
 
-int choir__model_inputs(
-    const choir__model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2])
+int choir_model_inputs(
+    const choir_model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2])
 {
     in[0] = x;
-    if (info->task != CHOIR__IMAGE_TO_TEXT)
+    if (info->task != CHOIR_IMAGE_TO_TEXT)
         return 1;
     in[1] = moved_on(y, info->start);
     return 2;
 }
 
-choir_tensor *choir__model_forward(
-    const choir__model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
+choir_tensor *choir_model_forward(
+    const choir_model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
 {
     choir_tensor *in[2];
-    return choir__model_inputs(info, x, y, in) == 2 ? choir_forward(module, in[0], in[1])
-                                                    : choir_forward(module, in[0]);
+    return choir_model_inputs(info, x, y, in) == 2 ? choir_forward(module, in[0], in[1])
+                                                   : choir_forward(module, in[0]);
 }
 
-choir_tensor *choir__model_loss(
-    const choir__model_info *info, choir_tensor *out, choir_tensor *y)
+choir_tensor *choir_model_loss(const choir_model_info *info, choir_tensor *out, choir_tensor *y)
 {
     choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
     opts.ignore_index = info->pad;
-    if (info->task == CHOIR__IMAGE_TO_TEXT)
+    if (info->task == CHOIR_IMAGE_TO_TEXT)
         return choir_cross_entropy_with(out, y, opts);
-    return info->task == CHOIR__REGRESSION ? choir_mse_loss(out, y)
-                                           : choir_cross_entropy(out, y);
+    return info->task == CHOIR_REGRESSION ? choir_mse_loss(out, y)
+                                          : choir_cross_entropy(out, y);
 }

@@ -138,7 +138,7 @@ int64_t choir_meetings(const choir_module *module)
     return worker_of(module, &w) == CHOIR_OK ? w->meetings : 0;
 }
 
-choir_status choir__worker_resume(choir_module *module, int64_t steps)
+choir_status choir_diloco_resume(choir_module *module, int64_t steps)
 {
     choir__worker *w;
     choir_status status = worker_of(module, &w);

@@ -48,8 +48,4 @@ void choir__worker_restart(choir__worker *worker);
 
 /* --- diloco.c --- */
 
-/* A run goes on after `steps` steps, with weights, and an outer momentum, that all ranks have
- * read from a file. */
-choir_status choir__worker_resume(choir_module *module, int64_t steps);
-
 #endif

@@ -391,7 +391,7 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
     return status == CHOIR_OK ? become_worker(h) : status;
 }
 
-choir_status choir__hogwild_restart(choir_module *module, choir_group *group)
+choir_status choir_hogwild_restart(choir_module *module, choir_group *group)
 {
     choir__hogwild *h = hogwild_of(module);
     choir_device *device = module->run->device;

@@ -59,9 +59,6 @@ static inline choir__hogwild_head *choir__hogwild_head_of(const choir__hogwild *
  * if it has changed the master. hogwild_exchange.c */
 bool choir__hogwild_exchange(
     choir__hogwild_rule rule, void *master, void *mine, void *snapshot, int64_t count);
-/* The ranks of a group have changed all weights alike, as by loading a file: rank 0's are the
- * master's now, and everybody's. Collective. hogwild.c */
-choir_status choir__hogwild_restart(choir_module *module, choir_group *group);
 
 /* mine = snapshot = master. */
 void choir__hogwild_take(

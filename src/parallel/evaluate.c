@@ -1,7 +1,7 @@
 /* Evaluation: the dataset in order, a batch at a time, the batches dealt out to the ranks in
  * contiguous runs. Each batch's sums are gathered and added in order in f64, so the number of
  * ranks changes nothing. */
-#include "cli/evaluate.h"
+#include <choir/evaluate.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,9 +57,9 @@ static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape
 }
 
 /* The target that does not count. */
-static int64_t ignored_by(const choir__model_info *info)
+static int64_t ignored_by(const choir_model_info *info)
 {
-    return info->task == CHOIR__IMAGE_TO_TEXT ? info->pad : CHOIR_IGNORED;
+    return info->task == CHOIR_IMAGE_TO_TEXT ? info->pad : CHOIR_IGNORED;
 }
 
 static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ignored, sums *s)
@@ -79,10 +79,10 @@ static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ig
 
 /* Rows that count: not those of targets that are ignored. */
 static double rows_of(
-    const choir__model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
+    const choir_model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
 {
     int64_t rows = 0;
-    if (info->task == CHOIR__REGRESSION)
+    if (info->task == CHOIR_REGRESSION)
         return (double)n;
     for (int64_t i = 0; i < choir_tensor_count(y); i++)
         rows += targets[i] != ignored_by(info);
@@ -90,18 +90,18 @@ static double rows_of(
 }
 
 static choir_status run_batch(choir_scope *step, choir_module *net,
-    const choir__model_info *info, choir_dataset *data, const choir__stage *stage, sums *s)
+    const choir_model_info *info, choir_dataset *data, const choir__stage *stage, sums *s)
 {
     int64_t n = stage->count;
     choir_tensor *x =
         batch_of(step, data->x_dtype, data->x_shape, n, stage->x, data->ops->channels_last);
     choir_tensor *y = batch_of(step, data->y_dtype, data->y_shape, n, stage->y, false);
-    choir_tensor *out = choir__model_forward(info, net, x, y);
-    choir_tensor *loss = choir__model_loss(info, out, y);
+    choir_tensor *out = choir_model_forward(info, net, x, y);
+    choir_tensor *loss = choir_model_loss(info, out, y);
     s->rows = rows_of(info, n, y, stage->y);
     s->loss = choir_item(loss) * s->rows;
     choir_status status = choir_scope_status(step);
-    if (status == CHOIR_OK && info->task != CHOIR__REGRESSION)
+    if (status == CHOIR_OK && info->task != CHOIR_REGRESSION)
         status = count_correct(out, y, ignored_by(info), s);
     return status;
 }
@@ -138,7 +138,7 @@ static choir_status gather(choir_group *group, const sums *mine, sums *all, int6
 }
 
 static choir_status run_batches(choir_scope *run, choir_module *net,
-    const choir__model_info *info, choir__prefetch *ahead, reading *r, int64_t count, sums *s)
+    const choir_model_info *info, choir__prefetch *ahead, reading *r, int64_t count, sums *s)
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
@@ -156,7 +156,7 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
 }
 
 static choir_status read_batches(choir_scope *run, choir_module *net,
-    const choir__model_info *info, reading *r, int64_t count, int workers, sums *s)
+    const choir_model_info *info, reading *r, int64_t count, int workers, sums *s)
 {
     const choir_dataset *data = r->data;
     choir__prefetch *ahead = NULL;
@@ -178,13 +178,45 @@ static choir_status read_batches(choir_scope *run, choir_module *net,
     return status;
 }
 
-choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__model_info *info,
-    choir_dataset *data, int64_t batch, int64_t max_batches, int workers, choir_group *group,
-    choir__score *score)
+choir_eval_opts choir_eval_defaults(void)
 {
-    int64_t samples = choir_dataset_length(data), count = (samples + batch - 1) / batch;
-    if (max_batches && max_batches < count)
-        count = max_batches;
+    return (choir_eval_opts){.batch_size = 32, .workers = 1};
+}
+
+static void add_up(
+    const choir_model_info *info, const sums *s, int64_t count, choir_score *score)
+{
+    sums total = {0};
+    for (int64_t i = 0; i < count; i++) {
+        total.loss += s[i].loss;
+        total.correct += s[i].correct;
+        total.rows += s[i].rows;
+    }
+    score->loss = total.loss / total.rows;
+    score->accuracy = info->task == CHOIR_REGRESSION ? (double)NAN : total.correct / total.rows;
+}
+
+static choir_status check(const choir_dataset *data, const choir_eval_opts *opts)
+{
+    if (!data || opts->batch_size < 1 || opts->max_batches < 0 || opts->workers < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "evaluate: expected a dataset, batches of 1 or more and 1 worker or more, got "
+            "%lld and %d; begin with choir_eval_defaults()",
+            (long long)opts->batch_size, opts->workers);
+    return CHOIR_OK;
+}
+
+choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
+    choir_dataset *data, choir_eval_opts opts, choir_score *score)
+{
+    choir_status status = check(data, &opts);
+    if (status != CHOIR_OK)
+        return status;
+    choir_group *group = opts.group;
+    int64_t batch = opts.batch_size, samples = choir_dataset_length(data),
+            count = (samples + batch - 1) / batch;
+    if (opts.max_batches && opts.max_batches < count)
+        count = opts.max_batches;
     bool shared = group && choir_group_world(group) > 1;
     int64_t lo = 0, hi = count;
     if (shared)
@@ -193,25 +225,19 @@ choir_status choir__evaluate(choir_scope *run, choir_module *net, const choir__m
     if (shared && choir_module_collective(
                       net)) /* as many forwards as the others: somebody's batch once more */
         mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
-    sums *s = choir__calloc((size_t)count + 1, sizeof *s), total = {0};
-    choir_status status = choir_device_sync(run->device);
+    sums *s = choir__calloc((size_t)count + 1, sizeof *s);
+    status = choir_device_sync(run->device);
     if (shared && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
+    reading r = {data, lo, choir__min(batch, samples), samples, count};
     if (status == CHOIR_OK)
-        status = read_batches(run, net, info,
-            &(reading){data, lo, choir__min(batch, samples), samples, count}, mine, workers, s);
+        status = read_batches(run, net, info, &r, mine, opts.workers, s);
     choir_module_train(net, true);
     if (shared && status == CHOIR_OK)
         status = gather(group, s, s, count);
-    for (int64_t i = 0; i < count; i++) {
-        total.loss += s[i].loss;
-        total.correct += s[i].correct;
-        total.rows += s[i].rows;
-    }
+    score->samples = choir__min(samples, count * batch);
+    add_up(info, s, count, score);
     free(s);
-    *score = (choir__score){.loss = total.loss / total.rows,
-        .accuracy = info->task == CHOIR__REGRESSION ? (double)NAN : total.correct / total.rows,
-        .samples = choir__min(samples, count * batch)};
     return status;
 }

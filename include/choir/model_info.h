@@ -1,0 +1,40 @@
+/* The agreement between a model and its data: what one sample is, what its target is, and how
+ * outputs are judged. A model describes itself by one (choir_model_describe), data fills in
+ * what the model left open (choir_model_data), and evaluation and checkpoints keep to it.
+ *
+ * Threads: plain data. */
+#ifndef CHOIR_MODEL_INFO_H
+#define CHOIR_MODEL_INFO_H
+
+#include <choir/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The kind of learning, which says what targets are and what the loss is. */
+typedef enum choir_task {
+    CHOIR_REGRESSION,     /* y: numbers of the output's shape; mean squared error */
+    CHOIR_CLASSIFICATION, /* y: a class id per sample; cross entropy */
+    CHOIR_LANGUAGE,       /* x, y: tokens, a target per token; cross entropy */
+    CHOIR_IMAGE_TO_TEXT   /* x: an image, y: tokens; cross entropy */
+} choir_task;
+
+/** Entries that are 0 are open: the model or the data fills them in. */
+typedef struct choir_model_info {
+    choir_task task;
+    choir_shape input;  /* of one sample; LANGUAGE: (context) */
+    choir_shape output; /* of one sample's target; REGRESSION, IMAGE_TO_TEXT */
+    int64_t classes;    /* or the vocabulary */
+    int64_t items;      /* a sample counts for: tokens, or steps of a sequence; else 1 */
+    bool random;        /* the data is random, of whatever shape the model wants */
+    int64_t vocab;      /* samples are ids below it, where classes says something else; or 0 */
+    bool masked;        /* LANGUAGE: targets are tokens behind a mask, not the next ones */
+    int64_t pad, start; /* IMAGE_TO_TEXT: ids of tokens; both 0: not known yet */
+    char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
+} choir_model_info;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

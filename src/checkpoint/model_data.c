@@ -1,0 +1,67 @@
+/* Data for a model, and the model for the data: each says what the other leaves open. */
+#include <string.h>
+
+#include <choir/models.h>
+
+#include "base/base.h"
+#include "data/open/reader.h"
+
+static bool names_image(const char *model)
+{
+    const char *options = strchr(model, ':');
+    return options && (strstr(options, ":image=") || strstr(options, ",image="));
+}
+
+/* Classifiers of images take images of any size, unless the model has one of its own, as those
+ * for photographs do, or names one. */
+static bool takes_any_size(const char *model, const choir_model_info *info)
+{
+    return info->task == CHOIR_CLASSIFICATION && !info->vocab && !info->random &&
+           !(info->input.ndim == 3 && (info->input.dim[0] == 3 || names_image(model)));
+}
+
+static choir_status open_both(
+    const char *path, choir_data_opts opts, const choir_model_info *wanted, choir_data *data)
+{
+    choir_status status =
+        choir_dataset_open(path, CHOIR_TRAIN, opts, wanted, &data->tokenizer, &data->train);
+    if (status == CHOIR_OK)
+        status = choir_dataset_open(
+            path, CHOIR_VALIDATION, opts, wanted, &data->tokenizer, &data->validation);
+    return status;
+}
+
+/* What the data says of itself. */
+static void learn(const choir_data *data, choir_model_info *info)
+{
+    info->classes = choir__max(data->train->classes, data->validation->classes);
+    if (info->task == CHOIR_CLASSIFICATION)
+        *info = (choir_model_info){.input = data->train->x_shape, .classes = info->classes};
+    if (info->task == CHOIR_IMAGE_TO_TEXT) {
+        info->classes = choir_tokenizer_size(data->tokenizer);
+        info->pad = choir_tokenizer_id(data->tokenizer, "<pad>");
+        info->start = choir_tokenizer_id(data->tokenizer, "<s>");
+    }
+}
+
+choir_status choir_model_data(const char *model, const char *path, choir_data_opts opts,
+    choir_model_info *info, choir_data *data)
+{
+    *info = (choir_model_info){.random = path && choir__data_is_random(path)};
+    *data = (choir_data){.tokenizer = opts.tokenizer};
+    choir_status status = choir_model_describe(model, info);
+    choir_model_info wanted = *info;
+    if (!info->random)
+        wanted.classes = 0;
+    if (takes_any_size(model, info))
+        wanted.input = (choir_shape){0};
+    if (status == CHOIR_OK)
+        status = open_both(path, opts, &wanted, data);
+    if (status == CHOIR_OK && !info->random)
+        learn(data, info);
+    if (status == CHOIR_OK)
+        status = choir_model_describe(model, info);
+    if (status != CHOIR_OK)
+        choir_data_free(data);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* A training saved and resumed whole: see choir/training.h. */
+#include <choir/training.h>
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/api.h"
+#include "data/dataset.h"
+
+choir_train_state choir_train_state_none(void)
+{
+    return (choir_train_state){
+        .loss = (double)NAN, .eval_loss = (double)NAN, .best_loss = (double)NAN};
+}
+
+/* --- saving --- */
+
+static void note_data(const choir_loader *loader, choir_train_state *s)
+{
+    const choir_loader_opts *opts = choir__loader_opts(loader);
+    s->batch_size = opts->batch_size;
+    s->microbatches = opts->microbatches;
+    s->position = s->step * opts->microbatches;
+}
+
+static void note_model(const choir_model_info *info, choir_train_state *s)
+{
+    s->input = info->input;
+    s->output = info->output;
+    s->classes = info->classes;
+    s->task = info->task;
+    snprintf(s->model, sizeof s->model, "%s", info->config);
+}
+
+static choir_status note_scale(choir_scaler *scaler, choir_train_state *s)
+{
+    choir_scaler_state scale;
+    choir_status status = choir_scaler_get(scaler, &scale);
+    if (status != CHOIR_OK)
+        return status;
+    s->loss_scale = (double)scale.scale;
+    s->scale_clean = scale.clean;
+    s->scale_in_a_row = scale.in_a_row;
+    s->skipped_steps = scale.skipped[0];
+    return CHOIR_OK;
+}
+
+choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
+    const choir_train_state *state, unsigned flags)
+{
+    choir_train_state s = *state;
+    choir_status status = t->scaler ? note_scale(t->scaler, &s) : CHOIR_OK;
+    if (status != CHOIR_OK)
+        return status;
+    if (t->loader)
+        note_data(t->loader, &s);
+    if (t->info)
+        note_model(t->info, &s);
+    if (!s.world)
+        s.world = choir__world_of(c->opts.group);
+    s.seed = choir_scope_seed(t->module->run);
+    s.optimizer_steps = t->optim ? choir_optim_steps(t->optim) : 0;
+    choir__save_args args = {.dir = c->dir,
+        .state = &s,
+        .module = t->module,
+        .optim = t->optim,
+        .tokenizer = t->tokenizer,
+        .best = flags & CHOIR_SAVE_BEST,
+        .async = c->opts.async && !(flags & CHOIR_SAVE_NOW),
+        .least = c->opts.file_bytes};
+    return choir__saver_save(c->saver, &args);
+}
+
+/* --- going on --- */
+
+choir_status choir_training_find(const char *path, char *found)
+{
+    return choir__checkpoint_find(path, found);
+}
+
+choir_status choir_training_read(const char *path, choir_train_state *state)
+{
+    char found[PATH_MAX];
+    choir_status status = choir__checkpoint_find(path, found);
+    return status == CHOIR_OK ? choir__checkpoint_state(found, state) : status;
+}
+
+choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokenizer)
+{
+    char found[PATH_MAX];
+    choir_status status = choir__checkpoint_find(path, found);
+    return status == CHOIR_OK ? choir__checkpoint_tokenizer(found, tokenizer) : status;
+}
+
+/* Whether the run at hand is the one that was saved: else its bits would be another's. */
+static choir_status check(
+    const choir_training *t, const char *found, const choir_train_state *s)
+{
+    if (t->info && strcmp(s->model, t->info->config) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", found,
+            s->model, t->info->config);
+    if (!t->loader)
+        return CHOIR_OK;
+    const choir_loader_opts *opts = choir__loader_opts(t->loader);
+    if (s->batch_size != opts->batch_size || s->microbatches != opts->microbatches)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with --batch-size %lld --microbatches %lld: go on with the same",
+            found, (long long)s->batch_size, (long long)s->microbatches);
+    if (s->seed != choir_scope_seed(t->module->run))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with --seed %llu; the bits go on only with the same", found,
+            (unsigned long long)s->seed);
+    return CHOIR_OK;
+}
+
+/* A scaler that did not scale when it was saved starts anew. */
+static choir_status set_scale(const choir_training *t, const choir_train_state *s)
+{
+    if (!t->scaler || !(s->loss_scale > 0))
+        return CHOIR_OK;
+    return choir_scaler_set(t->scaler, t->optim,
+        (choir_scaler_state){.scale = (float)s->loss_scale,
+            .clean = s->scale_clean,
+            .in_a_row = s->scale_in_a_row,
+            .skipped = {s->skipped_steps}});
+}
+
+choir_status choir_training_resume(
+    const char *path, const choir_training *t, choir_group *group, choir_train_state *state)
+{
+    char found[PATH_MAX];
+    choir_train_state s;
+    choir_status status = choir__checkpoint_find(path, found);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_state(found, &s);
+    if (status == CHOIR_OK)
+        status = check(t, found, &s);
+    status = choir__agree(group, status);
+    if (status == CHOIR_OK)
+        status = choir__checkpoint_load(found, t->module, t->optim, group);
+    if (status == CHOIR_OK)
+        status = set_scale(t, &s);
+    if (status != CHOIR_OK)
+        return status;
+    choir_run_seek(t->module->run, (uint64_t)s.step);
+    if (t->loader)
+        choir_loader_seek_step(t->loader, s.step);
+    if (state)
+        *state = s;
+    return CHOIR_OK;
+}
+
+choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
+    const choir_training *t, choir_train_state *state, choir_checkpoint **checkpoint)
+{
+    choir_checkpoint *c;
+    choir_train_state s = choir_train_state_none();
+    choir_status status = choir_checkpoint_open(dir, opts, &c);
+    if (status != CHOIR_OK)
+        return status;
+    if (choir_checkpoint_exists(c))
+        status = choir_training_resume(dir, t, opts.group, &s);
+    if (status != CHOIR_OK) {
+        choir_checkpoint_close(c);
+        return status;
+    }
+    *state = s;
+    *checkpoint = c;
+    return CHOIR_OK;
+}

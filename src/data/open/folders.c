@@ -1,0 +1,82 @@
+/* Folders of images: with a class each, in class folders or IDX files, or with JSON. */
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/open/reader.h"
+
+bool choir__data_is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* Whether a folder has folders in it, and no IDX files. */
+static bool has_classes(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    bool idx = false, folders = false;
+    if (!dir)
+        return false;
+    for (struct dirent *e; (e = readdir(dir));) {
+        idx |= strstr(e->d_name, "-idx3-ubyte") != NULL;
+        folders |= e->d_name[0] != '.' &&
+                   (e->d_type == DT_DIR || e->d_type == DT_LNK || e->d_type == DT_UNKNOWN);
+    }
+    closedir(dir);
+    return folders && !idx;
+}
+
+/* --- classes --- */
+
+static bool takes_idx(const choir__data_request *r)
+{
+    return r->info->task == CHOIR_CLASSIFICATION && !r->info->vocab &&
+           choir__data_is_folder(r->path);
+}
+
+static bool takes_images(const choir__data_request *r)
+{
+    return takes_idx(r) && has_classes(r->path);
+}
+
+static choir_status open_images(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    choir_image_opts opts = choir_image_defaults();
+    (void)tokenizer;
+    if (r->info->input.ndim == 3) {
+        opts.height = (int)r->info->input.dim[1];
+        opts.width = (int)r->info->input.dim[2];
+    }
+    opts.seed = r->opts->seed;
+    return choir_dataset_images(r->path, r->split, opts, dataset);
+}
+
+static choir_status open_idx(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    (void)tokenizer;
+    return choir_dataset_idx(r->path, r->split, dataset);
+}
+
+/* --- documents --- */
+
+static bool takes_documents(const choir__data_request *r)
+{
+    return r->info->task == CHOIR_IMAGE_TO_TEXT && choir__data_is_folder(r->path);
+}
+
+static choir_status open_documents(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    choir_document_opts opts = choir_document_defaults();
+    opts.image.height = (int)r->info->input.dim[1];
+    opts.image.width = (int)r->info->input.dim[2];
+    opts.context = r->info->output.dim[0];
+    return choir_dataset_documents(r->path, r->split, opts, tokenizer, dataset);
+}
+
+const choir__data_reader choir__data_images = {"images", takes_images, open_images};
+const choir__data_reader choir__data_idx = {"idx", takes_idx, open_idx};
+const choir__data_reader choir__data_documents = {"documents", takes_documents, open_documents};

@@ -1,0 +1,100 @@
+/* From a path to a dataset, and whether a model can be run on it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/open/reader.h"
+#include "tensor/tensor.h"
+
+enum { RANDOM_TRAIN = 1 << 16, RANDOM_VALID = 128 };
+
+choir_data_opts choir_data_defaults(void)
+{
+    return (choir_data_opts){
+        .seed = 42, .random_train = RANDOM_TRAIN, .random_valid = RANDOM_VALID};
+}
+
+/* Says why nothing takes the path. */
+static choir_status refuse(const choir__data_request *r)
+{
+    const choir_model_info *i = r->info;
+    int length = (int)strcspn(i->config, ":");
+    if (i->task == CHOIR_REGRESSION)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %.*s trains on random data alone: name 'random' in place of %s", length,
+            i->config, r->path);
+    if (i->task == CHOIR_LANGUAGE)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %.*s wants a text file, and %s is a folder", length, i->config, r->path);
+    if (i->vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %.*s with classes wants tokens with a class each: there are 'random' ones "
+            "alone",
+            length, i->config);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "model %.*s wants a folder of %s or 'random', not %s", length, i->config,
+        i->task == CHOIR_IMAGE_TO_TEXT ? "images with a metadata.jsonl"
+                                       : "images (class folders or IDX files)",
+        r->path);
+}
+
+choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
+    const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    char *own = NULL;
+    if (!path && info->task == CHOIR_LANGUAGE && !(own = choir__data_own_text()))
+        return CHOIR_ERR_IO;
+    choir__data_request r = {.path = path  ? path
+                                     : own ? own
+                                           : "a text",
+        .split = split,
+        .opts = &opts,
+        .info = info};
+    const choir__data_reader *reader =
+        path || own ? choir__data_reader_find(&r) : NULL; /* the text is no other model's */
+    choir_status status = reader ? reader->open(&r, tokenizer, dataset) : refuse(&r);
+    free(own);
+    return status;
+}
+
+void choir_data_free(choir_data *data)
+{
+    if (!data)
+        return;
+    choir_dataset_free(data->train);
+    choir_dataset_free(data->validation);
+    choir_tokenizer_free(data->tokenizer);
+    *data = (choir_data){0};
+}
+
+/* --- a model that is there --- */
+
+static choir_status images_fit(
+    const choir_dataset *d, const char *path, const choir_model_info *info)
+{
+    if (!choir__same_shape(d->x_shape, info->input))
+        return choir__error(CHOIR_ERR_SHAPE, "the images of %s are %s, the model takes %s",
+            path, choir__shape_text(d->x_shape), choir__shape_text(info->input));
+    if (choir_dataset_class_name(d, 0) && d->classes != info->classes)
+        return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
+            (long long)d->classes, (long long)info->classes);
+    return CHOIR_OK;
+}
+
+choir_status choir_dataset_fits(
+    const choir_dataset *d, const char *path, const choir_model_info *info)
+{
+    path = path ? path : "the text that comes with Choir";
+    if (info->task == CHOIR_CLASSIFICATION && !info->vocab)
+        return images_fit(d, path, info);
+    if (info->task == CHOIR_IMAGE_TO_TEXT && d->classes > info->classes)
+        return choir__error(CHOIR_ERR_SHAPE,
+            "%s has fields or characters that the model does not know: %lld tokens, the model "
+            "%lld",
+            path, (long long)d->classes, (long long)info->classes);
+    if (info->task == CHOIR_LANGUAGE && d->classes > info->classes)
+        return choir__error(CHOIR_ERR_RANGE,
+            "%s has ids of a vocabulary of %lld, and the model knows %lld: it is not the data of"
+            " this model",
+            path, (long long)d->classes, (long long)info->classes);
+    return CHOIR_OK;
+}
