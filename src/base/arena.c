@@ -1,4 +1,4 @@
-/* Chunks in a list, the newest first: see arena.h. */
+/* An arena's chunks form a list, newest first: see arena.h. */
 #include "base/arena.h"
 
 #include <stdlib.h>

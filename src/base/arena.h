@@ -1,7 +1,6 @@
-/* Arenas: many small objects that die together.
+/* Arenas: many small objects that are freed together.
  *
- * Memory is cut off the front of chunks and given back all at once. Emptied chunks are kept for
- * the arena's next life. */
+ * Memory is cut from the front of chunks and released all at once. */
 #ifndef CHOIR_ARENA_H
 #define CHOIR_ARENA_H
 
@@ -10,15 +9,16 @@
 typedef struct choir__chunk choir__chunk;
 
 typedef struct choir__arena {
-    choir__chunk *chunk; /* the one being cut */
-    size_t used;         /* of it */
+    choir__chunk *chunk; /* the chunk in use */
+    size_t used;         /* bytes of that chunk */
 } choir__arena;
 
-/* Zeroed, 16-byte aligned. */
+/* Returns zeroed memory, 16-byte aligned. */
 void *choir__arena_get(choir__arena *arena, size_t bytes);
 char *choir__arena_strdup(choir__arena *arena, const char *text);
 
-/* Everything is free again; the first chunk stays. */
+/* Invalidates all objects. The oldest chunk is kept for the next use; choir__arena_free
+ * releases it too. */
 void choir__arena_reset(choir__arena *arena);
 void choir__arena_free(choir__arena *arena);
 

@@ -1,4 +1,4 @@
-/* Messages, the clock, and host memory that may not fail. */
+/* Messages, the clock, and host memory whose allocation must not fail. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -53,7 +53,7 @@ choir_status choir__verror(choir_status status, const char *format, va_list args
     if (rank_label >= 0)
         snprintf(label, sizeof label, "rank %d: ", rank_label);
     vsnprintf(text, sizeof text, format, args);
-    if (!strncmp(text, label, strlen(label))) /* a sentence told again has its label */
+    if (!strncmp(text, label, strlen(label))) /* a repeated sentence already has its label */
         label[0] = '\0';
     snprintf(
         message, sizeof message, "%s%.*s", label, (int)(sizeof message - sizeof label), text);

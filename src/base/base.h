@@ -1,4 +1,4 @@
-/* The ground floor: nothing here knows of machine learning.
+/* The ground floor: errors, the clock and host memory. Nothing here knows of machine learning.
  *
  * Errors are a code (choir_status) and one sentence; choir__error writes the sentence where the
  * failure is first noticed and returns the code, so that a failing function reads
@@ -14,23 +14,24 @@
 #include <stdint.h>
 #include <choir/status.h>
 
-/* Keeps the sentence for choir_error_message() of this thread and returns status. A prefix
- * "rank 3: " is put before it when the process has been given a rank. */
+/* Stores the sentence for choir_error_message() on this thread and returns status. If the
+ * process has a rank, the sentence begins with "rank 3: ". */
 choir_status choir__error(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 choir_status choir__verror(choir_status status, const char *format, va_list args);
 
-/* Makes text this thread's message as it is: to repeat a sentence written on another thread. */
+/* Makes text this thread's message without a change; repeats a sentence that was written on
+ * another thread. */
 void choir__set_message(const char *text);
 
-/* Names this process in its messages; rank < 0 takes the name away. */
+/* Sets the rank that this process's messages begin with; rank < 0 removes it. */
 void choir__set_rank_label(int rank);
 
 /* Seconds on the monotonic clock. */
 double choir__now(void);
 
-/* Memory that cannot be had ends the process: only for small host-side bookkeeping, never for
- * sizes that come from a user's data. */
+/* These functions end the process when memory is exhausted. They are for small host-side
+ * bookkeeping, never for sizes that come from a user's data. */
 void *choir__alloc(size_t bytes);
 void *choir__calloc(size_t count, size_t size);
 void *choir__realloc(void *p, size_t bytes);

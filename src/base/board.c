@@ -1,8 +1,8 @@
 /* Writing the board: see board.h.
  *
- * The directory is changed under a lock, and an entry's kind is stored last, so a reader never
- * follows one that is half made. Records never move; one given back is given out again to the
- * next of the same size. */
+ * The directory changes under a lock, and an entry's kind is stored last, so a reader never
+ * follows an incomplete entry. Records never move. A record that was given back is reused for
+ * the next record of equal size. */
 #include "base/board.h"
 
 #include <errno.h>
@@ -26,15 +26,16 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    choir__board_page *page; /* NULL: not made */
+    choir__board_page *page; /* NULL: not created */
     bool tried;
     int fd;
-    dev_t device; /* whether fd is still ours */
+    dev_t device; /* with inode: tells whether fd is still this file */
     ino_t inode;
-    uint32_t used; /* bytes; records lie behind them */
+    uint32_t used; /* bytes; new records follow them */
 } mine = {.fd = -1};
 
-/* A file for a board, or -1. Descriptors 0 to 2 are left to those who print. */
+/* Returns a new file for a board, or -1. Descriptors 0 to 2 are left free for standard
+ * streams. */
 static int new_file(void)
 {
     struct stat file;
@@ -57,7 +58,7 @@ static int new_file(void)
     return fd;
 }
 
-/* From now on nobody can change its size, and only this mapping can change what is in it. */
+/* Fixes the file's size and allows writes through this mapping only. */
 static void seal(int fd)
 {
     int size = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -77,7 +78,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* System calls only: the parent may have had threads. */
+/* Uses system calls only, since the parent may have had threads. */
 static void in_child(void)
 {
     choir__board_page *page = mine.page;
@@ -91,7 +92,7 @@ static void in_child(void)
             mmap(page, CHOIR__BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                 mine.fd, 0) == page) {
             seal(mine.fd);
-        } else { /* nobody will see it, but records are there to be written to */
+        } else { /* not visible to readers, but records must stay writable */
             if (mine.fd >= 0)
                 close(mine.fd);
             mine.fd = -1;
@@ -145,7 +146,7 @@ static choir__board_page *own_page(void)
     return mine.page;
 }
 
-/* A place of so many bytes that nobody uses, or NULL. Under lock. */
+/* Returns a free entry for a record of `bytes` bytes, or NULL. Under lock. */
 static choir__board_entry *place(choir__board_page *page, uint32_t bytes)
 {
     for (int i = 0; i < CHOIR__BOARD_ENTRIES; i++) {

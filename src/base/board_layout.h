@@ -1,5 +1,5 @@
-/* How a board's bytes lie: for board.c, which writes them, and board_read.c, which trusts none
- * of them. */
+/* The layout of a board's bytes. board.c writes them; board_read.c reads them and trusts
+ * none. */
 #ifndef CHOIR_BOARD_LAYOUT_H
 #define CHOIR_BOARD_LAYOUT_H
 
@@ -8,21 +8,20 @@
 #include <stdint.h>
 
 #define CHOIR__BOARD_NAME "choir-board"
-#define CHOIR__BOARD_MAGIC                                                                     \
-    UINT64_C(0x647261726f686365) /* changes with what "version" means                          \
-                                  */
+/* Changes if the meaning of "version" changes. */
+#define CHOIR__BOARD_MAGIC UINT64_C(0x647261726f686365)
 
 enum {
-    CHOIR__BOARD_VERSION = 1,        /* of everything on it: records, too */
-    CHOIR__BOARD_BYTES = 512 * 1024, /* what nobody touches takes no memory */
+    CHOIR__BOARD_VERSION = 1,        /* covers everything on the board, records included */
+    CHOIR__BOARD_BYTES = 512 * 1024, /* untouched pages use no memory */
     CHOIR__BOARD_ENTRIES = 120,
-    CHOIR__BOARD_RECORDS = 4096, /* where they begin */
+    CHOIR__BOARD_RECORDS = 4096, /* offset of the first */
 };
 
 typedef struct choir__board_entry {
     _Atomic uint32_t kind;  /* choir__board_kind; 0: not shown */
-    uint32_t offset, bytes; /* of the record; stay when it is given back */
-    uint32_t taken;         /* the kind it will be shown as; 0: nobody has it */
+    uint32_t offset, bytes; /* of the record; unchanged when it is given back */
+    uint32_t taken;         /* the kind it will be shown as; 0: free */
 } choir__board_entry;
 
 typedef struct choir__board_page {

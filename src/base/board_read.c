@@ -1,8 +1,8 @@
 /* Reading other processes' boards.
  *
- * A board is read, not mapped, so nothing its owner does can hurt the reader; and read twice:
- * what both looks saw alike, nobody was writing in between. Everything that is followed
- * (offsets, sizes, counts) is checked first. */
+ * A board is read, not mapped, so its owner can do no harm to the reader. It is read twice:
+ * bytes that are equal in both reads were not being written in between. All offsets, sizes and
+ * counts are checked before they are used. */
 #include "base/board.h"
 
 #include <dirent.h>
@@ -18,12 +18,13 @@
 
 struct choir__board {
     size_t bytes;
-    char *first, *second; /* the two looks */
+    char *first, *second; /* the two reads */
 };
 
 /* --- /proc --- */
 
-/* What `field` of /proc/PID/status says, into text; false if it can't be told. */
+/* Copies the value of `field` in /proc/PID/status to text; returns false if it cannot be
+ * read. */
 static bool status_field(int pid, const char *field, char text[128])
 {
     char path[64], line[256];
@@ -47,7 +48,7 @@ char choir__process_state(int pid)
     return status_field(pid, "State", text) && sscanf(text, " %c", &state) == 1 ? state : 0;
 }
 
-/* What the process calls itself: its number in the innermost namespace it is in. */
+/* Returns the process's number in its innermost namespace, which it uses for itself. */
 static int own_number(int pid)
 {
     char text[128];
@@ -81,7 +82,7 @@ static bool is_board(int folder, const char *name)
     return length == (ssize_t)strlen(wanted) && !memcmp(target, wanted, (size_t)length);
 }
 
-/* The board's file of a process, opened; -1 if there is none we may read. */
+/* Opens the file of a process's board; -1 if there is none that this user may read. */
 static int open_board(int pid)
 {
     char path[64];
@@ -130,14 +131,14 @@ int choir__board_processes(int **pids)
     return count;
 }
 
-/* --- what lies there --- */
+/* --- contents --- */
 
 static const choir__board_page *page_of(const choir__board *board)
 {
     return (const choir__board_page *)board->first;
 }
 
-/* The entry's record, if it is one that lies inside. */
+/* Returns the entry's record if it is inside the board. */
 static const void *record_at(const choir__board *board, const choir__board_entry *e)
 {
     bool fits = e->offset % 64 == 0 && e->offset >= CHOIR__BOARD_RECORDS &&
@@ -145,7 +146,7 @@ static const void *record_at(const choir__board *board, const choir__board_entry
     return fits ? board->first + e->offset : NULL;
 }
 
-/* Takes over both looks, freed where they are no board. */
+/* Takes ownership of both reads, which are freed if they are not a board. */
 static choir__board *checked(char *first, char *second, size_t bytes)
 {
     const choir__board_page *page = (const choir__board_page *)first;
@@ -173,14 +174,14 @@ choir__board *choir__board_parse(const void *first, const void *second, size_t b
         memcpy(choir__alloc(bytes), second, bytes), bytes);
 }
 
-/* The same bytes of the file to the same place of both looks, one right after the other. */
+/* Reads the same bytes of the file into both copies, one right after the other. */
 static bool read_twice(int fd, char *first, char *second, size_t at, size_t bytes)
 {
     return pread(fd, first + at, bytes, (off_t)at) == (ssize_t)bytes &&
            pread(fd, second + at, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-/* Record by record: a group's log may turn over in a quarter of a millisecond. */
+/* Reads record by record, since a group's log may wrap within a quarter of a millisecond. */
 static choir__board *look_twice(int fd)
 {
     struct stat file;

@@ -1,5 +1,5 @@
-/* Fibers over ucontext: a mapped stack with a page below it that nobody may touch, so that
- * running out of it is a crash on the spot. The sanitizers are told of each switch. */
+/* Fibers over ucontext. Below each mapped stack is a guard page without access, so that a stack
+ * overflow crashes at once. The sanitizers are notified of each switch. */
 #include "base/fiber.h"
 
 #include <stdint.h>
@@ -19,11 +19,11 @@
 #define TSAN_SWITCH 1
 #endif
 
-enum { STACK_BYTES = 4 << 20, GUARD_BYTES = 1 << 16 }; /* pages are had as they are touched */
+enum { STACK_BYTES = 4 << 20, GUARD_BYTES = 1 << 16 }; /* pages are allocated on first touch */
 
 struct choir__fiber {
     ucontext_t inside, outside;
-    char *stack; /* the guard first */
+    char *stack; /* begins with the guard */
     void (*fn)(void *arg);
     void *arg;
     bool started, returned;
@@ -49,8 +49,8 @@ choir__fiber *choir__fiber_new(void)
     return f;
 }
 
-/* The first function's frame is never returned from: the sanitizer would take what comes to lie
- * there later for its surroundings. */
+/* The frame of the first function never returns, so the sanitizer would report later accesses
+ * to its memory. This clears the marks. */
 static void forget_frames(choir__fiber *f)
 {
 #ifdef ASAN_SWITCH
@@ -81,8 +81,8 @@ void choir__fiber_start(choir__fiber *f, void (*fn)(void *arg), void *arg)
 
 /* --- switching --- */
 
-/* swapcontext, which the address sanitizer comments upon on standard error: the first return of
- * getcontext goes on, the second is the way back. */
+/* Does what swapcontext does, about which the address sanitizer prints a warning. getcontext
+ * returns a first time before the switch, and a second time on the way back. */
 static void swap(ucontext_t *from, const ucontext_t *to)
 {
     volatile bool back = false;
@@ -114,7 +114,7 @@ static void switch_out(choir__fiber *f, bool for_good)
     swap(&f->inside, &f->outside);
 }
 
-/* makecontext passes ints: the pointer comes in two. */
+/* makecontext passes ints, so the pointer arrives in two halves. */
 static void trampoline(unsigned low, unsigned high)
 {
     choir__fiber *f = (choir__fiber *)(((uintptr_t)high << 32) | (uintptr_t)low);

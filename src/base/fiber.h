@@ -1,5 +1,5 @@
-/* Fibers: functions that can be suspended in mid-call and gone on with later, on the thread
- * that calls. A fiber has a stack of its own; nothing runs at the same time as its caller. */
+/* Fibers: functions that can be suspended inside a call and resumed later, on the calling
+ * thread. A fiber has its own stack; it never runs at the same time as its caller. */
 #ifndef CHOIR_FIBER_H
 #define CHOIR_FIBER_H
 
@@ -7,17 +7,17 @@
 
 typedef struct choir__fiber choir__fiber;
 
-/* NULL: no memory for a stack. */
+/* Returns NULL if there is no memory for a stack. */
 choir__fiber *choir__fiber_new(void);
-void choir__fiber_free(choir__fiber *fiber); /* not one that is suspended; NULL is fine */
+void choir__fiber_free(choir__fiber *fiber); /* must not be suspended; NULL is fine */
 
-/* What the next resume begins with. The one before has returned. */
+/* Sets the function that the next resume starts. The previous one must have returned. */
 void choir__fiber_start(choir__fiber *fiber, void (*fn)(void *arg), void *arg);
 
-/* Goes on until the fiber yields (true) or its function returns (false). */
+/* Runs the fiber until it yields (true) or its function returns (false). */
 bool choir__fiber_resume(choir__fiber *fiber);
 
-/* From inside a fiber: back to whoever resumed it. */
+/* From inside a fiber: returns to the caller of choir__fiber_resume. */
 void choir__fiber_yield(choir__fiber *fiber);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sleeping on a 32-bit word, within one process. */
+/* Futexes: threads of one process sleep until a 32-bit word changes. */
 #ifndef CHOIR_FUTEX_H
 #define CHOIR_FUTEX_H
 
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sleeps while *word == value, at most so many microseconds; may wake early. */
+/* Sleeps while *word == value, for at most `microseconds`. It may wake early. */
 static inline void choir__futex_wait(atomic_uint *word, unsigned value, long microseconds)
 {
     struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000};
@@ -22,7 +22,7 @@ static inline void choir__futex_wake(atomic_uint *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* A hint to the core that this is a spin loop. */
+/* Hints to the core that this is a spin loop. */
 static inline void choir__pause(void)
 {
 #if defined(__x86_64__)

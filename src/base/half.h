@@ -32,7 +32,7 @@ static inline float choir__f32_from_bf16(uint16_t half)
 static inline uint16_t choir__bf16_from_f32(float value)
 {
     uint32_t bits = choir__bits_of_f32(value);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) /* rounding could carry a NaN over to infinity */
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) /* rounding could turn a NaN into an infinity */
         return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
@@ -58,9 +58,9 @@ static inline uint16_t choir__f16_from_f32(float value)
     uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
     if (size > 0x7F800000u)
         return (uint16_t)(sign | 0x7E00u | (size >> 13 & 0x3FFu));
-    if (size >= 0x477FF000u) /* 65520, halfway beyond the largest, and up */
+    if (size >= 0x477FF000u) /* >= 65520, halfway above the largest f16 */
         return (uint16_t)(sign | 0x7C00u);
-    if (size >= 0x38800000u) { /* 2^-14, the smallest normal, and up */
+    if (size >= 0x38800000u) { /* >= 2^-14, the smallest normal */
         uint32_t rounded = size + 0xFFFu + (size >> 13 & 1u);
         return (uint16_t)(sign | (rounded - (112u << 23)) >> 13);
     }

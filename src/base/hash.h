@@ -14,7 +14,7 @@
 
 #define CHOIR__HASH_SEED UINT64_C(0xCBF29CE484222325)
 
-/* Extends the hash by one value; FNV-1a proper takes a byte at a time. */
+/* Extends the hash by one value; standard FNV-1a uses one byte at a time. */
 static inline uint64_t choir__hash_step(uint64_t hash, uint64_t value)
 {
     return (hash ^ value) * UINT64_C(0x100000001B3);
@@ -34,7 +34,7 @@ static inline uint64_t choir__hash_text(uint64_t hash, const char *text)
     return choir__hash_bytes(hash, text, strlen(text));
 }
 
-/* The slot that the hash selects in a table whose size is a power of two. */
+/* Returns the slot that the hash selects in a table whose size is a power of two. */
 static inline size_t choir__hash_slot(uint64_t hash, size_t slots)
 {
     return (size_t)(hash ^ hash >> 29) & (slots - 1);

@@ -20,9 +20,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-enum { MUCH = 1 << 20 }; /* bytes: to ask costs as much as to clear so many */
+enum { MUCH = 1 << 20 }; /* bytes below which the check costs more than it saves */
 
-/* MemAvailable in bytes; where /proc is missing, what is free, which is less. */
+/* Returns MemAvailable in bytes, or if /proc is missing, the free memory, which is less. */
 static size_t memory_available(void)
 {
     char line[128];
@@ -45,7 +45,7 @@ static int allocate(
     int error;
     if (ftruncate(fd, (off_t)bytes))
         return errno;
-    if (place) { /* what it says stays with the file */
+    if (place) { /* the policy it sets stays with the file */
         char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED)
             return errno;
@@ -63,7 +63,8 @@ static int allocate(
 int choir__memfd_new(
     size_t allocated, size_t bytes, choir__memfd_placement *place, void *arg, char why[200])
 {
-    /* The kernel would rather kill a process than refuse: ask first, where it is worth it. */
+    /* The kernel kills a process rather than refuse memory, so large requests are checked
+     * first. */
     size_t available = allocated < MUCH ? SIZE_MAX : memory_available();
     if (allocated > available || bytes > (size_t)INT64_MAX) {
         snprintf(
@@ -88,13 +89,13 @@ void *choir__memfd_map(int fd, size_t bytes)
     int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &file) || (size_t)file.st_size < bytes || seals < 0 ||
         !(seals & F_SEAL_SHRINK)) {
-        errno = EPROTO; /* it might shrink under us */
+        errno = EPROTO; /* it might shrink while it is mapped */
         return NULL;
     }
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE);       /* where the administrator lets us */
+    madvise(p, bytes, MADV_HUGEPAGE);       /* where the administrator allows it */
     madvise(p, bytes, MADV_POPULATE_WRITE); /* now rather than in the first step */
     return p;
 }

@@ -1,14 +1,14 @@
 /* Finding, checking and loading plug-ins.
  *
- * They are looked for relative to the file this code is in (libchoir.so, the command or a
- * test), so that a build tree and an installed one that was moved both find their own:
+ * The search is relative to the file that contains this code (libchoir.so, the command or a
+ * test), so that a build tree and an installation that was moved both find their own:
  *
  *     build/libchoir.so, build/choir        build/plugins/
  *     build/tests/test_x                    build/plugins/
  *     PREFIX/lib/libchoir.so                PREFIX/lib/choir/
  *     PREFIX/bin/choir                      PREFIX/lib/choir/
  *
- * A plug-in stays loaded: the libraries under it have threads and exit handlers. */
+ * A plug-in is never unloaded: its libraries have threads and exit handlers. */
 #include "base/plugin.h"
 
 #include <dlfcn.h>
@@ -19,18 +19,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char here; /* in the file this code is in */
+static const char here; /* an address in the file that contains this code */
 
 /* --- finding --- */
 
-/* The folder of the file this code is in; on the heap. NULL if nobody knows. */
+/* Returns the folder of the file that contains this code, on the heap, or NULL if it is
+ * unknown. */
 static char *home(void)
 {
     Dl_info info;
     struct link_map *map = NULL;
     if (!dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
         return NULL;
-    /* The program itself has no name in the list of what is loaded. */
+    /* The program itself has no name in the loader's list. */
     char *path = realpath(*map->l_name ? map->l_name : "/proc/self/exe", NULL);
     char *slash = path ? strrchr(path, '/') : NULL;
     if (slash)
@@ -70,8 +71,8 @@ char *choir__plugin_find(const char *name, char **looked)
 
 /* --- loading --- */
 
-/* Whose crashes these are is the program's affair: libraries that a plug-in brings (UCX prints
- * a backtrace of its own) don't get to take the signals. */
+/* Restores the program's signal handlers after loading: libraries such as UCX install their
+ * own, and print a backtrace. */
 static void *load(const char *path)
 {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGABRT};

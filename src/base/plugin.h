@@ -1,11 +1,12 @@
-/* Plug-ins: parts of Choir that stand on a library not everybody has, loaded when asked for.
+/* Plug-ins: parts of Choir that need a library which may not be installed. They are loaded on
+ * demand.
  *
- * choir_ucx.so, choir_mpi_*.so and choir_cuda.so are dlopened, so a program starts without them
- * and a package can ship them apart. A plug-in is built from the tree's own headers and calls
- * the internals it needs by their names, but it can't be linked with them: libchoir hides what
- * is internal, and the `choir` command has no libchoir at all. So whoever loads it hands over a
- * table of functions, and the plug-in's side (comm/plugin_side.c, device/plugin_side.c) defines
- * those names there, each as one call through the table:
+ * choir_ucx.so, choir_mpi_*.so and choir_cuda.so are opened with dlopen, so a program starts
+ * without them and a package can ship them separately. A plug-in is built from the tree's own
+ * headers and calls internal functions by their names. It cannot be linked with them: libchoir
+ * hides its internal names, and the `choir` command has no libchoir at all. So the loader
+ * passes a table of functions, and the plug-in's side (comm/plugin_side.c,
+ * device/plugin_side.c) defines those names there, each as one call through the table:
  *
  *     plug-in                                   libchoir.so, or the command
  *     engine: choir__engine_peer(...)
@@ -19,13 +20,14 @@
 
 #include "base/base.h"
 
-/* What every plug-in shows under the name choir_plugin begins with this, for builds to come. */
+/* The start of each struct that a plug-in exports as choir_plugin. Its layout is fixed for all
+ * versions. */
 typedef struct choir__plugin_head {
     const char *version; /* CHOIR_VERSION */
     uint32_t layout;     /* a digest of the sizes of structs that both sides know */
 } choir__plugin_head;
 
-/* What every plug-in may call of base/: result, name, parameters, arguments. */
+/* The functions of base/ that every plug-in may call: result, name, parameters, arguments. */
 #define CHOIR__BASE_HOST(X)                                                                    \
     X(double, choir__now, (void), ())                                                          \
     X(void *, choir__alloc, (size_t bytes), (bytes))                                           \
@@ -37,14 +39,14 @@ typedef struct choir__plugin_head {
     X(const char *, choir_dtype_name, (choir_dtype dtype), (dtype))                            \
     X(size_t, choir_dtype_size, (choir_dtype dtype), (dtype))
 
-/* Loads choir_<name>.so and checks that it fits. what: "backend 'ucx' is", needs: what to
- * install, for messages. Errors: unsupported. */
+/* Loads choir_<name>.so and checks that it matches this build. For messages: `what` is like
+ * "backend 'ucx' is", `needs` is what to install. Error: unsupported. */
 choir_status choir__plugin_load(const char *name, const char *what, const char *needs,
     uint32_t layout, const choir__plugin_head **plugin);
 
-/* Where choir_<name>.so is: in a folder of CHOIR_PLUGIN_PATH, or where this program's build or
- * install has its plug-ins. On the heap; NULL if in none, and `looked` (on the heap, may be
- * NULL) names the folders. */
+/* Returns the path of choir_<name>.so: in a folder of CHOIR_PLUGIN_PATH, or in the plug-in
+ * folder of this program's build or installation. The path is on the heap. If no folder has it,
+ * returns NULL, and `looked` (may be NULL) receives the folders' names, on the heap. */
 char *choir__plugin_find(const char *name, char **looked);
 
 #endif

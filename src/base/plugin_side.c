@@ -1,5 +1,5 @@
-/* What is the same on every plug-in's side: base's functions with `...`, over those that the
- * host's table has. */
+/* The common part of every plug-in's side: base's functions with `...`, built on those of the
+ * host's table. */
 #include "base/plugin.h"
 
 choir_status choir__error(choir_status status, const char *format, ...)

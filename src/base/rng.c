@@ -46,7 +46,7 @@ void choir__randperm(uint64_t seed, int64_t n, int64_t *out)
     choir__mt_seed(&mt, (uint32_t)seed);
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
-    for (int64_t i = 0; i < n - 1; i++) { /* Fisher-Yates as ATen does it on the CPU */
+    for (int64_t i = 0; i < n - 1; i++) { /* Fisher-Yates as in ATen on the CPU */
         int64_t j = i + (int64_t)(choir__mt_next(&mt) % (uint64_t)(n - i));
         int64_t t = out[i];
         out[i] = out[j];

@@ -1,13 +1,14 @@
 /* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as
  * easy as 1, 2, 3", SC'11). A number is a pure function of a key and a counter, so dropout
- * masks and initial weights are the same whoever computes them, in whatever order. */
+ * masks and initial weights depend neither on the device that computes them nor on the
+ * order. */
 #ifndef CHOIR_RNG_H
 #define CHOIR_RNG_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* GPUs' kernels have the same two. */
+/* The kernels of GPUs use the two functions below, too. */
 #ifdef __CUDACC__
 #define CHOIR__BOTH __host__ __device__
 #else
@@ -32,16 +33,16 @@ CHOIR__BOTH static inline void choir__philox(
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* [0, 1), 24 bits. */
+/* Maps bits to [0, 1), using 24 of them. */
 CHOIR__BOTH static inline float choir__unit(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* A key out of a seed and a name: FNV-1a over both, then the splitmix64 finaliser. */
+/* Derives a key from a seed and a name: FNV-1a over both, then the splitmix64 finaliser. */
 uint64_t choir__key(uint64_t seed, const char *name);
 
-/* The splitmix64 finaliser: mixes one more number into a key. */
+/* Mixes one more number into a key with the splitmix64 finaliser. */
 static inline uint64_t choir__mix(uint64_t key, uint64_t value)
 {
     uint64_t z = key + 0x9E3779B97F4A7C15u * (value + 1);
@@ -59,7 +60,7 @@ typedef struct choir__mt19937 {
 void choir__mt_seed(choir__mt19937 *mt, uint32_t seed);
 uint32_t choir__mt_next(choir__mt19937 *mt);
 
-/* torch.randperm(n, generator seeded with seed): out[n]. */
+/* Writes torch.randperm(n) of a generator seeded with seed to out[n]. */
 void choir__randperm(uint64_t seed, int64_t n, int64_t *out);
 
 #endif

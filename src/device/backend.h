@@ -1,4 +1,5 @@
-/* What a kind of device must offer to stand in the registry. */
+/* The functions that a backend provides for one kind of device. The registry (device.c) lists
+ * the backends. */
 #ifndef CHOIR_BACKEND_H
 #define CHOIR_BACKEND_H
 
@@ -10,28 +11,32 @@
 
 typedef struct choir__backend {
     const char *kind; /* "cpu" */
-    /* How many there are; where that is 0, why says in a sentence what is missing. */
+    /* Returns the number of devices. If it is 0, `why` receives a sentence that says what is
+     * missing. */
     int (*count)(char *why, size_t bytes);
-    /* Fills in queue, pool, kernels, reference and backend; name, kind and index are set. */
+    /* Sets queue, pool, kernels, reference and backend; name, kind and index are already
+     * set. */
     choir_status (*open)(choir_device *device);
     choir_status (*set_threads)(choir_device *device, int threads);
-    /* Whether matrices of dtype are multiplied faster than those of f32. */
+    /* Returns true if products of dtype are faster than those of f32. */
     bool (*multiplies)(choir_dtype dtype);
-    /* What decides the bits of its results besides the program: instruction set, libraries,
-     * threads. */
+    /* Writes what determines the bits of results apart from the program: instruction set,
+     * libraries, threads. */
     void (*signature)(const choir_device *device, char *text, size_t bytes);
 
-    /* Of devices that are cores; else NULL. */
-    /* Its worker, which does not run, will run where that of device `index` does. */
+    /* --- devices that are cores; NULL for others --- */
+    /* Makes the device's worker, which must not have started, run on the cores of device
+     * `index`. */
     void (*place)(choir_device *device, int index);
     /* Ties the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
 
-    /* Of devices that are not; else NULL. */
-    const choir__far *far; /* their memory */
+    /* --- devices that are not cores; NULL for others --- */
+    const choir__far *far; /* access to their memory */
     choir__stream *(*stream)(choir_device *device);
     void (*memory_note)(const choir_device *device, char *text, size_t bytes);
-    /* A line of JSON members on device `index` as its driver sees it, `"name":"H200",...`. */
+    /* Writes JSON members about device `index` as its driver reports it,
+     * `"name":"H200",...`. */
     void (*describe)(int index, char *json, size_t bytes);
 } choir__backend;
 

@@ -1,8 +1,8 @@
-/* The registry of kinds of devices, and of the devices found in them.
+/* The registry of kinds of devices, and of the open devices of each kind.
  *
- * A kind's backend is built in or a plug-in, loaded when a device of it is asked for. It counts
- * its devices and opens one by index; devices are opened when first asked for and live as long
- * as the process. */
+ * A kind's backend is built in or is a plug-in, which is loaded when a device of the kind is
+ * first needed. The backend counts its devices and opens one by index. Devices are opened when
+ * first needed and live as long as the process. */
 #include "device/device.h"
 
 #include <errno.h>
@@ -17,13 +17,13 @@
 #include "device/backend.h"
 #include "device/plugin.h"
 
-/* Kinds that are plug-ins are loaded when first asked for. */
+/* Kinds that are plug-ins are loaded when first needed. */
 static struct kind {
     const char *name;
-    const choir__backend *_Atomic backend; /* NULL: not loaded, or not to be had */
+    const choir__backend *_Atomic backend; /* NULL: not loaded, or not available */
     bool tried, looked;
-    int there;     /* when looked for */
-    char why[512]; /* it is not to be had, or has no devices */
+    int there;     /* number of devices that the child process found */
+    char why[512]; /* why it is not available or has no devices */
 } kinds[] = {{.name = "cpu", .backend = &choir__cpu_backend}, {.name = "cuda"}};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,8 +39,8 @@ static struct kind *kind_named(const char *name, size_t length)
     return NULL;
 }
 
-/* Loading CUDA's libraries takes a second. Where the driver has made no device files they are
- * of no use, unless somebody says where the plug-in is. */
+/* Loading CUDA's libraries takes a second. Without the driver's device files they are useless,
+ * so they are not loaded unless the environment names the plug-in's folder. */
 static bool worth_loading(struct kind *k)
 {
     if (getenv("CHOIR_PLUGIN_PATH") || access("/dev/nvidiactl", F_OK) == 0 ||
@@ -102,8 +102,8 @@ static choir_device *open_device(const choir__backend *backend, int index)
     return opened = d;
 }
 
-/* The kind and index in a name of a device; there: how many of a kind there are. NULL, with a
- * message, if there is none of that name. */
+/* Splits a device's name into kind and index; `there` counts the devices of a kind. Returns
+ * NULL, with a message, if no device has that name. */
 static struct kind *parse(const char *name, int (*there)(struct kind *), int *index)
 {
     const char *colon = strchr(name, ':');
@@ -139,12 +139,12 @@ choir_device *choir_device_find(const char *name)
     return device;
 }
 
-/* --- looking without touching --- */
+/* --- counting devices without opening the driver --- */
 
-/* By a child, since a process that has counted GPUs cannot have children that use them:
- * choir_spawn(choir_device_count("cuda"), ...) is to work. */
+/* A child process counts, since a process that has counted GPUs cannot have children that use
+ * them: choir_spawn(choir_device_count("cuda"), ...) must work. */
 
-/* In the child: how many, and why. */
+/* In the child: sends the number of devices and the reason. */
 static void tell(struct kind *k, int fd)
 {
     int there = count(k);
@@ -194,7 +194,7 @@ static int look(struct kind *k)
 {
     if (k->backend || k->tried || !worth_loading(k))
         return k->backend ? count(k) : 0;
-    pthread_mutex_lock(&looking); /* a lock that the child needs not */
+    pthread_mutex_lock(&looking); /* a lock that the child does not need */
     if (!k->looked) {
         k->there = ask_child(k);
         k->looked = true;
@@ -236,9 +236,10 @@ choir_device *choir__device_assigned(int local_rank)
     const char *wanted = getenv("CHOIR_DEVICE");
     const char *kind = choir__device_kind(wanted && *wanted ? wanted : "cpu");
     char name[64];
-    struct kind *k = kind_named(kind, strlen(kind)); /* NULL: "cuda:1", one by name */
+    /* NULL: "cuda:1", the name of one device */
+    struct kind *k = kind_named(kind, strlen(kind));
     int there = k ? count(k) : 0;
-    if (!there) /* or none, which find has words for */
+    if (!there) /* or no device: choir_device_find sets the message */
         return choir_device_find(kind);
     snprintf(name, sizeof name, "%s:%d", kind, local_rank % there);
     return choir_device_find(name);

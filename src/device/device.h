@@ -1,7 +1,7 @@
-/* A device as the layers above see it: memory, a queue, a kernel table.
+/* A device as seen by the layers above: memory, a queue, a kernel table.
  *
- * Backends fill in `struct choir_device` (see cpu/cpu.c) and stand in the registry of device.c.
- */
+ * Backends fill in `struct choir_device` (see cpu/cpu.c) and are listed in the registry of
+ * device.c. */
 #ifndef CHOIR_DEVICE_INTERNAL_H
 #define CHOIR_DEVICE_INTERNAL_H
 
@@ -11,22 +11,23 @@
 
 typedef struct choir__pool choir__pool;
 
-/* How a backend gets memory from the system, for one of its devices. */
+/* Gets memory from the system for one device, and returns it; provided by the backend. */
 typedef struct choir__memory_ops {
-    void *(*get)(void *arg, size_t bytes); /* NULL: none left */
+    void *(*get)(void *arg, size_t bytes); /* NULL: out of memory */
     void (*put)(void *arg, void *p, size_t bytes);
 } choir__memory_ops;
 
-/* Carries bytes where no queue of this process can: between a device that has a carrier and any
- * other, at least one of which may be another rank's. */
+/* Carries bytes between devices that no queue of this process can serve: between a device that
+ * has a carrier and any other device. At least one of the two may belong to another rank. */
 typedef struct choir__carrier choir__carrier;
 struct choir__carrier {
-    /* Moves bytes at x on `from`, whose device has this carrier, to y on `to`, in order: from
-     * event `ready` on they are there, what `to` is given later finds them. Until *read they
-     * are needed at x (no queue: not at all). */
+    /* Moves bytes from x on `from`, whose device has this carrier, to y on `to`, in order. The
+     * bytes at x are valid from event `ready` on, and tasks issued to `to` afterwards find them
+     * at y. Until the event *read they are needed at x (an event without a queue: not
+     * needed). */
     void (*carry)(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
         void *y, size_t bytes, choir__event ready, choir__event *read);
-    /* Whether `to` reads the memory of `from` by itself. NULL: no device does. */
+    /* Returns true if `to` reads the memory of `from` directly. NULL: no device does. */
     bool (*reads)(const choir_device *to, const choir_device *from);
 };
 
@@ -36,20 +37,23 @@ struct choir_device {
     int index;
     choir__queue *queue;
     choir__pool *pool;
-    const choir__kernels *kernels;   /* f32, and what else the backend is fast at */
-    const choir__kernels *reference; /* every dtype; f64 */
-    bool half; /* all its kernels take bf16 and f16 as kernels.h says, not products alone */
+    /* f32, and the other dtypes that the backend computes fast */
+    const choir__kernels *kernels;
+    const choir__kernels *reference; /* every dtype; the only ones for f64 */
+    bool half; /* all its kernels take bf16 and f16 as in kernels.h, not only products */
     void *backend;
-    const struct choir__far *far; /* how its memory is reached (far.h); NULL: as the host's */
-    choir__carrier *carrier;      /* NULL: any queue here reads its memory. choir__carrier_of */
-    bool away;             /* in another process: here it has addresses, no memory, and runs
-                              nothing */
-    choir__gauges *gauges; /* on the board; NULL: there is none */
+    const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
+    /* NULL: any queue here reads its memory. See choir__carrier_of */
+    choir__carrier *carrier;
+    /* in another process: it has addresses here, but no memory, and runs nothing */
+    bool away;
+    choir__gauges *gauges; /* on the board; NULL: none */
     double born;           /* choir__now() */
     choir_device *next;
 };
 
-/* What brings bytes of `from` to `to`; NULL: it reads them. */
+/* Returns the carrier that brings bytes of `from` to `to`, or NULL if `to` reads them
+ * directly. */
 static inline choir__carrier *choir__carrier_of(
     const choir_device *from, const choir_device *to)
 {
@@ -57,7 +61,7 @@ static inline choir__carrier *choir__carrier_of(
     return c && c->reads && c->reads(to, from) ? NULL : c;
 }
 
-/* The table that serves tensors of a dtype. */
+/* Returns the kernel table for tensors of a dtype. */
 static inline const choir__kernels *choir__device_kernels(
     const choir_device *device, choir_dtype dtype)
 {
@@ -69,87 +73,93 @@ static inline const choir__kernels *choir__device_kernels(
     choir__queue_issue((device)->queue,                                                        \
         (choir__task *)choir__device_kernels(device, dtype)->kernel, args, sizeof *(args))
 
-/* The device of a rank on this machine, around the list where there are more ranks: of the kind
- * that CHOIR_DEVICE names (cpu, cuda, or auto: GPUs if there are any), or the very one; cpu
- * where it is not set. NULL, with a message, if there is none. */
+/* Returns the device of a rank on this machine. CHOIR_DEVICE names a kind (cpu, cuda, or auto:
+ * GPUs if there are any) or one device; the default is cpu. If there are more ranks than
+ * devices of the kind, ranks share them in turn. Returns NULL, with a message, if there is
+ * none. */
 choir_device *choir__device_assigned(int local_rank);
 
-/* choir_device_count, and why there are none, asked in a process of its own where asking alone
- * would make this one unfit to fork. From one thread at a time. */
+/* Like choir_device_count, but also says why there are no devices. If counting would make this
+ * process unfit to fork, a child process counts. Only one thread may call it at a time. */
 int choir__device_look(const char *kind, char *why, size_t bytes);
 
-/* Whether there is such a device; else choir_device_find's message. Opens none: looks. */
+/* Returns true if the device exists; otherwise sets the message of choir_device_find. It opens
+ * no device. */
 bool choir__device_is_there(const char *name);
 
-/* "auto" -> "cuda" where there are GPUs, else "cpu"; what else is wanted as it is. Looks. */
+/* Maps "auto" to "cuda" if there are GPUs, else to "cpu"; returns other kinds unchanged. It
+ * opens no device. */
 const char *choir__device_kind(const char *wanted);
 
-/* The device new work goes to when nobody says: that of the first rank. */
+/* Returns the device of new work unless specified: the first rank's. */
 choir_device *choir__device_default(void);
 
-/* The device's worker, which does not run, will run where device `index`'s does: in a fork, so
- * that processes which inherited one device do not crowd on its cores. */
+/* Makes the device's worker, which must not have started, run on the cores of device `index`.
+ * Called after a fork, so that processes which inherited one device do not share its cores. */
 void choir__device_place(choir_device *device, int index);
 
-/* What a device can say about memory that it does not have, for messages: "", or "; 3 of 80 GiB
- * of the GPU are free". */
+/* For messages about missing memory: writes the device's note, such as "; 3 of 80 GiB of the
+ * GPU are free", or "". */
 void choir__device_memory_note(const choir_device *device, char *text, size_t bytes);
 
-/* What the driver says of device `index` of a kind, as members of a JSON object; "" if nothing.
- */
+/* Writes the driver's information on device `index` of a kind, as members of a JSON object; ""
+ * if there is none. */
 void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
 
-/* Devices of a kind whose backend is loaded, and at work: processes may not fork then. */
+/* Returns true if a loaded backend has far memory (GPUs). Processes may not fork then. */
 bool choir__device_forbids_fork(void);
 
-/* Another stream on the device, for a queue that is not its own; NULL: it has none. */
+/* Returns another stream on the device, for a queue other than the device's own; NULL if the
+ * device has no streams. */
 struct choir__stream *choir__device_stream(choir_device *device);
 
-/* What decides the bits of its results besides the program, "cpu avx512, oneDNN 2.6.3, 1
- * thread(s)": ranks compare it. */
+/* Writes what determines the bits of the device's results apart from the program, such as "cpu
+ * avx512, oneDNN 2.6.3, 1 thread(s)". Ranks compare it. */
 enum { CHOIR__SIGNATURE = 128 };
 void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNATURE]);
 
 /* --- memory: a stream-ordered caching pool (pool.c) --- */
 
-/* A block of a pool. Freed blocks are given out again at once: the device's queue is in order,
- * so a later user's work runs after the earlier one's. A block that other queues read carries
+/* A block of a pool. A freed block may be reused at once: the device's queue is in order, so
+ * the next user's work runs after the previous user's. A block that other queues read carries
  * their events and returns to the pool only after them. */
 typedef struct choir__block choir__block;
 
-/* arg: what ops are called with. gauges: kept up to date for others to see; NULL: nobody looks.
- */
+/* Creates a pool. arg is passed to ops. gauges receives the pool's figures for other processes;
+ * NULL: none. */
 choir__pool *choir__pool_new(
     const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges);
 void choir__pool_free(choir__pool *pool);
 
-/* Memory of somebody else's that stands for the device's, as what ranks share does: counts it
- * among the device's bytes, or takes it off. False, and nothing changes, if the limit forbids
+/* Counts memory that is not from the pool, such as memory that ranks share, among the device's
+ * bytes; a negative number subtracts. Returns false and changes nothing if the limit forbids
  * it. */
 bool choir__pool_charge(choir_device *device, ptrdiff_t bytes);
 
-/* Gives what the device's pool has cached back to the system. */
+/* Returns the memory that the device's pool has cached to the system. */
 void choir__pool_trim(choir_device *device);
 
-/* A pool that hands out no more, but some of whose blocks are still in use; freed with the
- * list. */
+/* Retires a pool from which no more blocks are taken, but some of whose blocks are still in
+ * use. choir__pools_free frees the list. */
 void choir__pool_retire(choir__pool *pool, choir__pool **list);
 void choir__pools_free(choir__pool **list);
 
-/* NULL when the system or the cap refuses; the caller writes the message. 64-byte aligned. */
+/* Returns a block, 64-byte aligned, or NULL if the system or the limit refuses it. The caller
+ * writes the message. */
 choir__block *choir__block_new(choir_device *device, size_t bytes);
 void choir__block_free(choir__block *block);
 void *choir__block_data(const choir__block *block);
 
-/* queue will have read the block by event: it is not given out again before. */
+/* Notes that a queue reads the block until event; the block is not reused before. */
 void choir__block_used_by(choir__block *block, choir__event event);
-/* Such a queue may yet read it: the device's own must not write over what is there ... */
+/* Returns true if another queue may still read the block. The device's own queue must not
+ * overwrite it then ... */
 bool choir__block_read_elsewhere(const choir__block *block);
-/* ... unless it, `queue`, waits for them first. */
+/* ... unless it, `queue`, first waits for these readers with this call. */
 void choir__block_wait_readers(choir__block *block, choir__queue *queue);
 
-/* Makes pool the device's; NULL: a fresh one that shares the old one's counters. Returns the
- * old one. While a recording is made, blocks come from a pool that belongs to it: see
+/* Makes pool the device's pool; NULL: a new one that shares the old one's counters. Returns the
+ * old one. While a step is recorded, blocks come from a pool that belongs to the recording: see
  * choir_step. */
 choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool);
 

@@ -1,5 +1,5 @@
-/* A device's figures where other processes can read them: a record on the board (base/board.h),
- * which the pool and the queue keep up to date with plain stores. */
+/* The figures of a device that other processes can read: a record on the board (base/board.h),
+ * which the pool and the queue update with plain stores. */
 #ifndef CHOIR_GAUGES_H
 #define CHOIR_GAUGES_H
 
@@ -11,12 +11,12 @@ typedef struct choir__pool_gauges {
     _Atomic uint64_t now, peak, reserved, limit; /* bytes: see choir_device_stats */
 } choir__pool_gauges;
 
-/* Written by who issues, and by who runs: a cache line each. */
+/* Written by the issuing thread and by the runner: one cache line for each. */
 typedef struct choir__queue_gauges {
     _Atomic uint64_t issued;
     char apart[56];
-    _Atomic uint64_t finished;     /* of a queue with a stream: launched */
-    _Atomic uint64_t busy_ns;      /* until busy_since */
+    _Atomic uint64_t finished;     /* with a stream: launched */
+    _Atomic uint64_t busy_ns;      /* up to busy_since */
     _Atomic int64_t busy_since_ns; /* choir__now(); 0: idle, or waiting for another queue */
 } choir__queue_gauges;
 

@@ -1,34 +1,34 @@
-/* Parts of a recording as graphs: what a GPU is given at once.
+/* Parts of a recording as graphs, each of which a GPU receives as one launch.
  *
  * A part is a run of entries that only concern queues with streams of one kind: tasks that
- * touch no host memory, events, waits for each other. Calls of the host (which data come next,
- * this step's learning rate) and queues of processors lie between parts. A part is captured
- * when it is first replayed, by running its tasks while the streams keep what they are given;
- * from then on it is one launch:
+ * touch no host memory, events, waits for each other. Calls of the host (the next batch's data,
+ * this step's learning rate) and queues of processors separate the parts. A part is captured
+ * when it is first replayed, by running its tasks while the streams store the work instead of
+ * running it. From then on it is one launch:
  *
  *     cuda:0   a b -e1- c       d            [ host call ]   [ a b c d | f g ] one launch
- *     cuda:1        f (e1) g -e2-                             behind all that came before on
- *     cuda:0                  d (e2)                          either queue, before all after
+ *     cuda:1        f (e1) g -e2-                             after all earlier work of either
+ *     cuda:0                  d (e2)                          queue, before all later work
  *
- * What can't be captured is issued task by task, as on a processor. */
+ * Entries that cannot be captured are issued task by task, as on a processor. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/recording_list.h"
 
-enum { FEWEST = 8, MAX_QUEUES = 64 }; /* tasks that are worth a graph */
+enum { FEWEST = 8, MAX_QUEUES = 64 }; /* FEWEST: tasks that are worth a graph */
 
 typedef struct choir__part {
     int begin, end;                   /* entries */
-    choir__queue *queues[MAX_QUEUES]; /* the first has the launch */
+    choir__queue *queues[MAX_QUEUES]; /* the first one launches the graph */
     int queue_count;
     choir__graph *graph;
-    int *earlier; /* events from before the part that it waits for, by their numbers */
+    int *earlier; /* numbers of the events from before the part that it waits for */
     int earlier_count;
     bool tried;
 } part;
 
-/* --- where parts are --- */
+/* --- finding parts --- */
 
 static bool add_queue(part *p, choir__queue *queue)
 {
@@ -41,7 +41,7 @@ static bool add_queue(part *p, choir__queue *queue)
     return true;
 }
 
-/* Who records event number n. */
+/* Returns the queue that records event number n. */
 static choir__queue *recorder_of(const choir__recording *r, int n)
 {
     return r->events[n].queue;
@@ -98,8 +98,8 @@ static choir__stream *stream_of(choir__queue *queue)
     return choir__queue_stream(queue);
 }
 
-/* What comes next on one stream is behind what was captured on another until now; false: it is
- * not captured. */
+/* Makes later work of one stream follow the work captured on another so far; returns false if
+ * the stream is not captured. */
 static bool join(choir__stream *stream, choir__stream *other)
 {
     void *place = other->ops->place(other);
@@ -136,7 +136,8 @@ static void capture_entries(choir__recording *r, part *p)
 
 static void keep(choir__recording *r, part *p, choir__stream *first)
 {
-    bool whole = true; /* else what is "captured" would run, and again when it is issued */
+    /* otherwise "captured" work would really run, and run again when it is issued */
+    bool whole = true;
     for (int i = 1; i < p->queue_count; i++)
         whole &= join(stream_of(p->queues[i]), first);
     if (whole)
@@ -152,7 +153,7 @@ static void keep(choir__recording *r, part *p, choir__stream *first)
     p->graph = NULL;
 }
 
-/* Nobody else gives the queues anything meanwhile. */
+/* Captures a part. This thread owns the queues meanwhile, so no other thread issues to them. */
 static void capture(choir__recording *r, part *p)
 {
     choir__stream *first = stream_of(p->queues[0]);
@@ -186,7 +187,7 @@ static void launch_part(choir__recording *r, const part *p)
     launch l = {stream_of(p->queues[0]), p->graph};
     for (int i = 1; i < p->queue_count; i++)
         choir__queue_wait_event_raw(p->queues[0], choir__queue_record(p->queues[i]));
-    for (int i = 0; i < p->earlier_count; i++) /* all of the part waits for them */
+    for (int i = 0; i < p->earlier_count; i++) /* the whole part waits for them */
         choir__queue_wait_event_raw(p->queues[0], r->events[p->earlier[i]]);
     choir__queue_issue_raw(p->queues[0], launch_graph, &l, sizeof l);
     for (int i = 1; i < p->queue_count; i++)
@@ -218,7 +219,7 @@ int choir__graphs_launch(choir__recording *r, int i)
             continue;
         if (!p->tried && !observed(p))
             capture(r, p);
-        if (!p->graph || observed(p)) /* who watches wants to see tasks */
+        if (!p->graph || observed(p)) /* observers need single tasks */
             return i;
         launch_part(r, p);
         return p->end;

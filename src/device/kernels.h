@@ -1,11 +1,12 @@
-/* The kernel table: what a backend fills in, and nothing above device/ knows who did.
+/* The kernel table: every backend fills it in, and the layers above device/ do not see which
+ * backend did.
  *
  * A kernel takes one struct of arguments by value (a task's arguments) and only reads and
  * writes the memory named there: it neither allocates nor waits. Pointers are device pointers.
- * dtype names the type of all floating operands unless a field says otherwise; kernels compute
- * in f32 (sums that need it in f64), or wholly in f64 for CHOIR_F64, which the reference
- * kernels alone offer. Beside operands of 16 bits the weights of norms, their statistics and
- * the weights' gradients are f32, and so is the table of rotary positions.
+ * dtype is the type of all floating operands unless a field says otherwise. Kernels compute in
+ * f32 (sums that need it in f64), or wholly in f64 for CHOIR_F64, which only the reference
+ * kernels offer. With operands of 16 bits, the weights of norms, their statistics, the weights'
+ * gradients and the table of rotary positions are f32.
  *
  * "Rows" are the leading dimensions flattened, "cols" the last one, contiguous. Images are
  * channels-last: (N, H, W, C) in memory. Outputs never alias inputs unless a field says so. */
@@ -23,7 +24,7 @@
 
 enum { CHOIR__MAX_DIMS = 6 };
 
-/* A strided operand: the shape is in the arguments; stride 0 broadcasts. In elements. */
+/* A strided operand, in elements. The shape is in the arguments; stride 0 broadcasts. */
 typedef struct choir__strided {
     void *p;
     int64_t stride[CHOIR__MAX_DIMS];
@@ -75,8 +76,8 @@ typedef struct choir__k_unary {
     choir_dtype dtype;
 } choir__k_unary;
 
-/* gx[i] = gy[i] op'(x[i]); y = op(x) is there for the ops that are cheaper from it
- * (EXP SQRT TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0. */
+/* gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it (EXP SQRT
+ * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0. */
 typedef struct choir__k_unary_backward {
     const void *x, *y, *gy;
     void *gx;
@@ -94,8 +95,8 @@ typedef enum choir__binary_op {
     CHOIR__BINARY_COUNT
 } choir__binary_op;
 
-/* y = a op b, broadcast by strides; y is contiguous (its strides are those of shape) or has the
- * very strides of a and b; y may be a or b when their strides are equal. */
+/* y = a op b, broadcast by strides. y is contiguous (its strides are those of shape) or has the
+ * strides of a and b; y may be a or b if their strides are equal. */
 typedef struct choir__k_binary {
     choir__strided y, a, b;
     int64_t shape[CHOIR__MAX_DIMS];
@@ -115,20 +116,20 @@ typedef struct choir__k_add_scaled {
 
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
  * On processors f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed
- * tree: lane i += lane i+8, then +4, +2, +1. Other devices have an order of their own, which
- * follows from the shape alone. */
+ * tree: lane i += lane i+8, then +4, +2, +1. Other devices use another order, which depends on
+ * the shape alone. */
 typedef struct choir__k_sum {
     const void *x;
     void *y;
     int64_t rows, cols;
     double scale;
     bool over_rows; /* true: COLS */
-    bool wide;      /* y is f32 beside 16-bit x */
+    bool wide;      /* y is f32 while x has 16 bits */
     choir_dtype dtype;
 } choir__k_sum;
 
-/* y[r] = max_c x[r, c] and, when index is there, the smallest c that has it, plus first. y may
- * be NULL. */
+/* y[r] = max_c x[r, c]. If index is given, index[r] = first + the smallest c that has the
+ * maximum. y may be NULL. */
 typedef struct choir__k_max_rows {
     const void *x;
     void *y;
@@ -137,10 +138,10 @@ typedef struct choir__k_max_rows {
     choir_dtype dtype;
 } choir__k_max_rows;
 
-/* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides in
- * elements; one of each pair of matrix strides is 1 for A and B; C's columns are contiguous.
- * bias (N) or NULL. accumulate: C += that. Of bf16 and f16 operands the sums, and the bias, are
- * f32, and so is C where it is wide. */
+/* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides are
+ * in elements; A and B each have one matrix stride of 1; C's columns are contiguous. bias (N)
+ * or NULL. accumulate: adds the result to C. For bf16 and f16 operands the sums and the bias
+ * are f32; so is C if wide. */
 typedef struct choir__k_matmul {
     const void *a, *b, *bias;
     void *c;
@@ -169,10 +170,10 @@ typedef struct choir__k_softmax_backward {
     choir_dtype dtype;
 } choir__k_softmax_backward;
 
-/* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased
- * (Ba et al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root
- * mean square norm (Zhang & Sennrich, 2019), in which 0 stands for the mean, in the variance
- * too. add, when there: x + add takes the place of x, and is written to sum. */
+/* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased (Ba et
+ * al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root mean
+ * square norm (Zhang & Sennrich, 2019), which uses 0 for the mean, also in the variance. add,
+ * if given: x + add replaces x, and is written to sum. */
 typedef struct choir__k_layer_norm {
     const void *x, *add, *gamma, *beta;
     void *y, *mean, *rstd, *sum;
@@ -181,7 +182,7 @@ typedef struct choir__k_layer_norm {
     choir_dtype dtype;
 } choir__k_layer_norm;
 
-/* gx (rows, cols); gx_add, when there, is added to gx (a residual's gradient; gx may be it).
+/* gx (rows, cols); gx_add, if given, is added to gx (a residual's gradient; gx may alias it).
  * mean NULL as in the forward. */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
@@ -190,7 +191,8 @@ typedef struct choir__k_layer_norm_backward {
     choir_dtype dtype;
 } choir__k_layer_norm_backward;
 
-/* ggamma, gbeta (cols), rows added in order; either may be NULL, and mean as in the forward. */
+/* ggamma, gbeta (cols), rows added in order; either may be NULL. mean NULL as in the
+ * forward. */
 typedef struct choir__k_layer_norm_weights {
     const void *x, *mean, *rstd, *gy;
     void *ggamma, *gbeta;
@@ -198,7 +200,8 @@ typedef struct choir__k_layer_norm_weights {
     choir_dtype dtype;
 } choir__k_layer_norm_weights;
 
-/* y = silu(a) b (Shazeer, 2020): rows of cols elements, a row every a_row, b_row; y dense. */
+/* y = silu(a) b (Shazeer, 2020), for rows of cols elements. Rows of a, b are a_row, b_row
+ * apart; y is dense. */
 typedef struct choir__k_swiglu {
     const void *a, *b;
     void *y;
@@ -206,7 +209,8 @@ typedef struct choir__k_swiglu {
     choir_dtype dtype;
 } choir__k_swiglu;
 
-/* ga = gy b silu'(a) and gb = gy silu(a), a row every ga_row, gb_row; either may be NULL. */
+/* ga = gy b silu'(a) and gb = gy silu(a). Rows of ga, gb are ga_row, gb_row apart; either may
+ * be NULL. */
 typedef struct choir__k_swiglu_backward {
     const void *a, *b, *gy;
     void *ga, *gb;
@@ -214,10 +218,10 @@ typedef struct choir__k_swiglu_backward {
     choir_dtype dtype;
 } choir__k_swiglu_backward;
 
-/* Rotary positions (Su et al., 2021): each vector x (D) of a position t turns in the planes
- * (i, i + D/2):  y[i] = x[i] cos - x[i + D/2] sin,  y[i + D/2] = x[i + D/2] cos + x[i] sin.
- * x, y are (B, T, H, D) by strides, the last of them 1; table (T, D) holds a position's D/2
- * cosines, then its D/2 sines. back: by the negative angle, which is the backward. */
+/* Rotary positions (Su et al., 2021): each vector x (D) of a position t turns in the planes (i,
+ * i + D/2): y[i] = x[i] cos - x[i + D/2] sin, y[i + D/2] = x[i + D/2] cos + x[i] sin. x, y are
+ * (B, T, H, D) by strides, the last stride 1; table (T, D) holds a position's D/2 cosines, then
+ * its D/2 sines. back: turns by the negative angle, which is the backward. */
 typedef struct choir__k_rotary {
     choir__strided y, x;
     const void *table;
@@ -226,24 +230,25 @@ typedef struct choir__k_rotary {
     choir_dtype dtype;
 } choir__k_rotary;
 
-/* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, naming it. Of a part, whose
- * rows are [first, first + rows) of `whole`: y[i] = table[ids[i] - first], 0 where another part
- * has it; an id outside [0, whole) fails. */
+/* y[i] = table[ids[i]]. An id outside [0, rows) fails the queue, with a message that names it.
+ * If the table is a part with rows [first, first + rows) of `whole`: y[i] = table[ids[i] -
+ * first], or 0 if another part has the row; an id outside [0, whole) fails. */
 typedef struct choir__k_embedding {
     const void *table;
     const int64_t *ids;
     void *y;
     int64_t n, rows, cols;
-    int64_t first, whole; /* whole 0: this is no part */
+    int64_t first, whole; /* whole 0: the table is not a part */
     choir_dtype dtype;
 } choir__k_embedding;
 
-/* The gradient of an embedding out of `leaves` micro-batches: leaf l holds ids[l] (counts[l])
- * and rows[l] (counts[l], cols). For each id: a leaf's rows are added in order, the leaves in
- * the fixed tree over all of them (absent: 0), times scale; then y[id] = (y[id] if accumulate,
- * else 0) + that. Rows of y that no id names: 0, or unchanged with accumulate. y (rows, cols)
- * f32/f64 holds rows [first, first + rows) of the table: other ids count for nothing. The
- * three lists are in the device's memory, or in the host's until the task has run. */
+/* The gradient of an embedding from `leaves` micro-batches: leaf l holds ids[l] (counts[l]) and
+ * grads[l] (counts[l], cols). For each id, a leaf's rows are added in order, the leaves in the
+ * fixed tree over all leaves (absent: 0), and the sum is multiplied by scale; then y[id] =
+ * (y[id] if accumulate, else 0) + the sum. Rows of y that no id names become 0, or stay
+ * unchanged with accumulate. y (rows, cols) f32/f64 holds rows [first, first + rows) of the
+ * table; other ids are ignored. The three lists are in device memory, or in host memory that
+ * stays valid until the task has run. */
 typedef struct choir__k_embedding_backward {
     const int64_t *const *ids;
     const void *const *grads;
@@ -256,7 +261,7 @@ typedef struct choir__k_embedding_backward {
     choir_dtype dtype;
 } choir__k_embedding_backward;
 
-/* What becomes of the rows' losses. */
+/* How the losses of rows are combined: see choir__k_cross_entropy. */
 typedef enum choir__row_losses {
     CHOIR__ROWS_MEAN,
     CHOIR__ROWS_SUM,
@@ -264,19 +269,19 @@ typedef enum choir__row_losses {
     CHOIR__ROWS_SCORE
 } choir__row_losses;
 
-/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64, classes weighing
- * w = weight (cols), or 1 each where weight is NULL; nll_c = w_c (lse - logits_c). Label
- * smoothing s mixes the target's t with the uniform distribution's: (1-s) nll_t + s mean_c
- * nll_c is the loss of a row, 0 where the target is ignore_index. lse (rows) = log sum exp;
- * loss and count () by what is asked:
+/* Cross entropy of softmax(logits) (rows, cols) with targets (rows) i64. Classes have weights w
+ * = weight (cols), or 1 each if weight is NULL; nll_c = w_c (lse - logits_c). Label smoothing s
+ * mixes the target's t with the uniform distribution's: (1-s) nll_t + s mean_c nll_c is the
+ * loss of a row, 0 where the target is ignore_index. lse (rows) = log sum exp; `losses` selects
+ * loss and count ():
  *   MEAN  loss () the sum over rows / count (0 where count is); count the sum of w_t over the
  *         rows not ignored, the number of them without weights
  *   SUM   loss () the sum over rows; count 1
  *   EACH  loss (rows); count 1
  *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
- * for part_losses, and without weights and smoothing. Beside 16-bit logits everything else that
- * floats is f32, here and in the backward. A target outside [0, cols) fails the queue, but for
- * CHOIR__ELSEWHERE in SCORE. */
+ *         for part_losses, and without weights and smoothing
+ * With 16-bit logits all other floating operands are f32, here and in the backward. A target
+ * outside [0, cols) fails the queue, except CHOIR__ELSEWHERE in SCORE. */
 typedef struct choir__k_cross_entropy {
     const void *logits, *weight;
     const int64_t *targets;
@@ -287,9 +292,10 @@ typedef struct choir__k_cross_entropy {
     choir_dtype dtype;
 } choir__k_cross_entropy;
 
-/* A row's glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c / cols), where
- * a = (1-s) w_t + s mean w, 1 without weights; 0 where count is. gloss as loss. glogits may be
- * logits. Without weights and smoothing a target may be CHOIR__ELSEWHERE: then it is no c. */
+/* The gradient of a row, glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c /
+ * cols), where a = (1-s) w_t + s mean w, 1 without weights; 0 where count is. gloss has the
+ * shape of loss. glogits may be logits. Without weights and smoothing a target may be
+ * CHOIR__ELSEWHERE, which equals no c. */
 typedef struct choir__k_cross_entropy_backward {
     const void *logits, *weight, *lse, *count, *gloss;
     const int64_t *targets;
@@ -324,7 +330,8 @@ typedef struct choir__k_pair_loss {
     choir_dtype dtype;
 } choir__k_pair_loss;
 
-/* gx and gy, either NULL: gloss times the derivatives. At d = 0 that of |d| is 0. */
+/* gx and gy (either may be NULL): gloss times the derivatives. The derivative of |d| at d = 0
+ * is 0. */
 typedef struct choir__k_pair_loss_backward {
     const void *x, *y, *weight, *gloss;
     void *gx, *gy;
@@ -344,10 +351,9 @@ typedef struct choir__k_nll {
     choir_dtype dtype;
 } choir__k_nll;
 
-/* y[i] = x[i] * keep / (1 - p), keep drawn by Philox: element i is kept iff
- * unit(word i%4 of philox(key, hi = *step, lo = i/4)) >= p. The same call on gy is the
- * backward. step is read on the device, so a recorded step draws anew each replay. y may be x.
- */
+/* y[i] = x[i] * keep / (1 - p), with keep from Philox: element i is kept iff unit(word i%4 of
+ * philox(key, hi = *step, lo = i/4)) >= p. The backward is the same call on gy. step is read on
+ * the device, so each replay of a recorded step has a new mask. y may be x. */
 typedef struct choir__k_dropout {
     const void *x;
     void *y;
@@ -370,40 +376,42 @@ typedef struct choir__k_random {
     choir_dtype dtype;
 } choir__k_random;
 
-/* One parameter of a multi-tensor optimizer step. row: elements a row of dimension 0. */
+/* One parameter of a multi-tensor optimizer step. row: elements per row of dimension 0. */
 typedef struct choir__opt_entry {
     float *param;
     const float *grad;
     float *m, *v; /* SGD: m is the momentum buffer, v unused */
     float *top;   /* Adam with amsgrad: the largest v so far; else NULL */
     int64_t n, row;
-    int group;                    /* whose hyper-parameters */
-    int64_t whole_at, whole_rows; /* of the whole parameter, in the whole model's rows */
-    uint16_t *half; /* SGD, Adam: the parameter is here, of half_dtype, rounded when it is */
-    choir_dtype half_dtype; /* written; or NULL */
+    int group; /* index of its hyper-parameters */
+    /* first row of this entry in, and rows of, the whole model's parameter */
+    int64_t whole_at, whole_rows;
+    uint16_t *half;         /* SGD, Adam: copy of the parameter in half_dtype, rounded when */
+    choir_dtype half_dtype; /* the parameter is written; or NULL */
 } choir__opt_entry;
 
-/* A group's numbers of this step, in device memory. */
+/* The hyper-parameters of a group in this step, in device memory. */
 typedef struct choir__opt_hyper {
     float lr, beta1, beta2, eps, weight_decay;
     float momentum, dampening;
     float step_size, rsqrt_bias2;       /* Adam: lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
     int32_t nesterov, decoupled, first; /* first: the first step of SGD's momentum */
-    int32_t maximize;                   /* the gradient's sign turns */
+    int32_t maximize;                   /* the gradient's sign is inverted */
     /* LAMB: 1 / (1 - beta1^t) and 1 / (1 - beta2^t), or 1; 1 - beta1, or 1; trust: the step is
      * scaled by |p| / |u| */
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
 } choir__opt_hyper;
 
-/* What a step's number changes: nothing; step_size and rsqrt_bias2; inv_bias1 and inv_bias2. */
+/* The corrections that depend on a step's number: none; step_size and rsqrt_bias2; inv_bias1
+ * and inv_bias2. */
 typedef enum choir__opt_bias {
     CHOIR__BIAS_NONE,
     CHOIR__BIAS_ADAM,
     CHOIR__BIAS_LAMB
 } choir__opt_bias;
 
-/* h's numbers that depend on the steps taken before this one. */
+/* Sets the numbers of h that depend on the number of steps before this one. */
 static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
 {
     double t = (double)steps + 1;
@@ -419,20 +427,21 @@ static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias,
 }
 
 /* For each entry, with g = grad * *clip (clip NULL: 1). f32.
- *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;  g = nesterov ? g +
- * momentum m : m; p -= lr g       (no momentum: p -= lr g)
+ *   SGD:  g += wd p;  m = first ? g : momentum m + (1-dampening) g;
+ *         g = nesterov ? g + momentum m : m;  p -= lr g       (no momentum: p -= lr g)
  *   Adam: decoupled ? p -= lr wd p : g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;
  *         w = top ? (top = max(top, v)) : v;  p -= step_size m / (sqrt(w) rsqrt_bias2 + eps)
  *   LAMB: decoupled ? : g += wd p;  m = b1 m + take1 g;  v = b2 v + (1-b2) g g;
  *         u = m inv_bias1 / (sqrt(v inv_bias2) + eps) + (decoupled ? wd p : 0);
  *         p -= lr r u, with r = |p| / |u| if trust and neither is 0, else 1
- * maximize: g = -g before all. The norms |p|, |u| of an entry are f64 sums a row of dimension
- * 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of all entries.
+ * maximize: g = -g at the start. The norms |p|, |u| of an entry are f64 sums per row of
+ * dimension 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of all
+ * entries.
  *
- * Where an entry is a part of a parameter, LAMB comes in two: MEASURE moves m and v, and leaves
- * the sums of squares of p's and of u's rows in rows, first all of the one, then all of the
- * other; STEP finds those of the whole model, whole_rows of each kind, in rows, which it uses
- * up, and moves p. */
+ * Where an entry is a part of a parameter, LAMB runs as two kernels. MEASURE updates m and v,
+ * and stores the sums of squares of p's rows, then those of u's rows, in `rows`. STEP expects
+ * the sums of the whole model in `rows`, whole_rows of each kind; it overwrites them and
+ * updates p. */
 typedef enum choir__lamb_part {
     CHOIR__LAMB_WHOLE,
     CHOIR__LAMB_MEASURE,
@@ -444,14 +453,15 @@ typedef struct choir__k_optim {
     int64_t count;
     const choir__opt_hyper *hyper;
     const float *clip;
-    const float *found; /* nothing is done where it is not 0; NULL: all is */
+    const float *found; /* the step is skipped if it is not 0; NULL: never */
     double *rows;
     choir__lamb_part part;
     int64_t whole_rows;
 } choir__k_optim;
 
-/* A step that a gradient scaler may skip: the hyper-parameters of `groups` groups, as corrected
- * for `steps` steps before this one, are corrected for those that were not skipped. */
+/* A step that a gradient scaler may skip. The hyper-parameters of `groups` groups, corrected
+ * for `steps` earlier steps, are corrected again for the earlier steps that were not
+ * skipped. */
 typedef struct choir__k_optim_skipped {
     choir__opt_hyper *hyper;
     const float *skipped;
@@ -467,19 +477,20 @@ typedef struct choir__k_unscale {
     const float *inverse;
 } choir__k_unscale;
 
-enum { CHOIR__MAX_SCALED = 8 }; /* optimizers of one scaler */
+enum { CHOIR__MAX_SCALED = 8 }; /* optimizers per scaler */
 
-/* A gradient scaler's numbers, in device memory. */
+/* The numbers of a gradient scaler, in device memory. */
 typedef struct choir__scaler_numbers {
     float scale, inverse; /* 1 / scale, rounded once from f64 */
     float clean;          /* steps without infinities since the scale changed */
-    float in_a_row;       /* steps with some, without one clean in between */
-    float one;            /* 1: of gradients that were unscaled before */
+    float in_a_row;       /* consecutive steps with infinities */
+    float one;            /* constant 1: `inverse` of gradients that are already unscaled */
 } choir__scaler_numbers;
 
-/* After a step: `found` of each optimizer says whether it met infinities or NaN. If one did the
- * scale falls by `backoff`, else it rises by `growth` every `interval` clean steps, while it
- * stays finite. `patience` steps with infinities in a row fail the queue. */
+/* Updates a scaler after a step: `found` of each optimizer is not 0 if its gradients had
+ * infinities or NaN. If any had, the scale is multiplied by `backoff`; otherwise it is
+ * multiplied by `growth` after every `interval` clean steps, as long as it stays finite.
+ * `patience` consecutive steps with infinities fail the queue. */
 typedef struct choir__k_scaler_update {
     choir__scaler_numbers *numbers;
     const float *found[CHOIR__MAX_SCALED];
@@ -488,23 +499,27 @@ typedef struct choir__k_scaler_update {
     int64_t interval, patience;
 } choir__k_scaler_update;
 
-/* rows: one f64 for each row of dimension 0 of all gradients: behind the `given` ones that are
- * there already, the sums of squares of the entries' rows, in order. norm () f32 = the root of
- * the sum of all of them by the fixed tree, which uses them up; clip [0] = min(1, max_norm /
- * (norm + 1e-6)), 1 when max_norm <= 0. norm NULL: the rows stay, for a norm over several
- * devices. inverse: the gradients are this much too large; norm and clip are of what they
- * should be. Then clip [1] says whether any is infinite or NaN, and clip [2] counts the calls
- * where one was. */
+/* The norm of all gradients, and the factor that clips it.
+ *
+ * rows has one f64 per row of dimension 0 of all gradients. The first `given` are input; the
+ * kernel appends the sums of squares of the entries' rows, in order. norm () f32 = the root of
+ * the sum of all rows by the fixed tree, which overwrites them; clip [0] = min(1, max_norm /
+ * (norm + 1e-6)), 1 when max_norm <= 0. norm NULL: rows are kept, for a norm over several
+ * devices.
+ *
+ * inverse: the reciprocal of the factor by which the gradients are too large; norm and clip are
+ * those of the unscaled gradients. Then clip [1] is not 0 if any gradient is infinite or NaN,
+ * and clip [2] counts such calls. */
 typedef struct choir__k_grad_norm {
     const choir__opt_entry *entries;
     int64_t count, given;
     double *rows;
     float *norm, *clip;
-    const float *inverse; /* NULL: 1, and clip [1], [2] are left alone */
+    const float *inverse; /* NULL: 1, and clip [1], [2] are not written */
     float max_norm;
 } choir__k_grad_norm;
 
-/* Copies a few bytes that the host decided into device memory, in queue order. */
+/* Copies a few bytes from the arguments into device memory, in queue order. */
 typedef struct choir__k_store {
     void *y;
     uint32_t bytes;

@@ -1,19 +1,19 @@
-/* The arguments of attention's kernels: a part of kernels.h. */
+/* The arguments of attention's kernels; kernels.h includes this header. */
 #ifndef CHOIR_KERNELS_ATTENTION_H
 #define CHOIR_KERNELS_ATTENTION_H
 
 #include <choir/dtype.h>
 #include "base/base.h"
 
-/* Heads: for each batch b and head h a matrix of rows t, whose columns are contiguous. */
+/* Operands by heads: for each batch b and head h a matrix of rows t with contiguous columns. */
 typedef struct choir__heads {
     void *p;
     int64_t b, h, t; /* strides, in elements */
 } choir__heads;
 
-/* What attention is of: queries (B, H, T, D), keys and values (B, G, S, D); head h reads head
- * h / (H / G) of those. Query t sees the keys from max(0, t - window + 1) (window 0: from 0)
- * up to t if causal, else to S - 1. */
+/* The shape of attention: queries (B, H, T, D), keys and values (B, G, S, D); query head h
+ * reads key head h / (H / G). Query t sees the keys from max(0, t - window + 1) (window 0: from
+ * 0) up to t if causal, else to S - 1. */
 typedef struct choir__attention_shape {
     int64_t b, h, g, t, s, d, window;
     float scale;
@@ -27,9 +27,9 @@ typedef struct choir__attention_bias {
     int64_t samples, stride[3];
 } choir__attention_bias;
 
-/* y = softmax(scale q k^T + bias) v, head by head and a block of queries at a time: no more
- * than a block's scores are ever there. lse (B, H, T): log sum exp of each query's scores, f32
- * where the operands are bf16 or f16. */
+/* y = softmax(scale q k^T + bias) v, head by head, one block of queries at a time, so that only
+ * a block's scores are in memory. lse (B, H, T): log sum exp of each query's scores, f32 if the
+ * operands are bf16 or f16. */
 typedef struct choir__k_attention {
     choir__heads q, k, v, y;
     choir__attention_bias bias;
@@ -38,10 +38,10 @@ typedef struct choir__k_attention {
     choir_dtype dtype;
 } choir__k_attention;
 
-/* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T));
- * gq = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
- * gbias.p NULL: not wanted. y is the forward's: rowsum(gy y) is the rowsum above. y.p NULL: it
- * is made again where that is how it is done. */
+/* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T)); gq
+ * = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
+ * gbias.p NULL: not computed. y is the forward's: rowsum(gy y) equals the rowsum above. y.p
+ * NULL: kernels that need y compute it again. */
 typedef struct choir__k_attention_backward {
     choir__heads q, k, v, y, gy, gq, gk, gv;
     choir__attention_bias bias, gbias;

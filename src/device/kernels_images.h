@@ -1,29 +1,34 @@
-/* The arguments of the kernels on images, channels-last: norms over them, convolution, pooling:
- * a part of kernels.h. */
+/* The arguments of kernels on images, channels-last: norms, convolution, pooling. kernels.h
+ * includes this header. */
 #ifndef CHOIR_KERNELS_IMAGES_H
 #define CHOIR_KERNELS_IMAGES_H
 
 #include <choir/dtype.h>
 #include "base/base.h"
 
-/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015):
- *   y = (x - mean) (rstd gamma) + beta, + residual (rows, cols) when there, and relu: max(0,
- * that). train: the batch's mean and biased variance are used and written to mean, rstd; when
- * update is set the running ones become (1 - momentum) old + momentum new, the variance
- * unbiased there. eval: the running ones are used (mean, rstd are written too). again: mean and
- * rstd are an earlier call's, whose y is made once more, bit for bit, and nothing else is
- * written. gamma, beta may be NULL. */
-/* Where statistics are over more rows than x has (other ranks' too), each way goes in two
- * parts: the first only adds up x's own rows, the second takes what the sums have become
- * meanwhile. forward   sums = [ sum x (cols) | sum x^2 (cols) | rows ] backward  sums = [ sum g
- * (cols) | sum g (x - mean) (cols) | rows ], and ggamma, gbeta and gresidual, which are of x's
- * own rows, are written by the first part */
+/* Statistics over more rows than x has (other ranks' rows, too) are computed in two parts: SUMS
+ * adds up x's own rows, the caller reduces the sums, and REST uses the result.
+ *   forward   sums = [ sum x (cols) | sum x^2 (cols) | rows ]
+ *   backward  sums = [ sum g (cols) | sum g (x - mean) (cols) | rows ]
+ * In the backward, SUMS also writes ggamma, gbeta and gresidual, which depend on x's own rows
+ * only. */
 typedef enum choir__norm_part {
     CHOIR__NORM_WHOLE,
     CHOIR__NORM_SUMS,
     CHOIR__NORM_REST
 } choir__norm_part;
 
+/* Batch norm over rows (N*H*W) for each of cols channels (Ioffe & Szegedy, 2015):
+ *
+ *   y = (x - mean) (rstd gamma) + beta, + residual (rows, cols) if given; relu: max(0, that)
+ *
+ *   train  uses the batch's mean and biased variance and writes mean, rstd; if update is set,
+ *          the running values become (1 - momentum) old + momentum new, the variance unbiased
+ *   eval   uses the running values, and also writes mean, rstd
+ *   again  mean and rstd are an earlier call's; computes its y again, bit for bit, and writes
+ *          nothing else
+ *
+ * gamma, beta may be NULL. */
 typedef struct choir__k_batch_norm {
     const void *x, *gamma, *beta, *residual;
     void *y, *mean, *rstd, *running_mean, *running_var;
@@ -36,10 +41,10 @@ typedef struct choir__k_batch_norm {
     choir_dtype dtype;
 } choir__k_batch_norm;
 
-/* gx and, when there, ggamma, gbeta. train and relu as in the forward. A gradient passes ReLU
- * where y > 0: y is read when given, else its sign is computed again from x, gamma and beta (so
- * with a residual y must be given). gresidual, when there, is what passed: the residual's
- * gradient; it may be gy. */
+/* gx and, if given, ggamma, gbeta. train and relu as in the forward. A gradient passes ReLU
+ * where y > 0: y is read if given, else its sign is computed again from x, gamma and beta (so
+ * with a residual y must be given). gresidual, if given, receives the gradient after ReLU,
+ * which is the residual's; it may be gy. */
 typedef struct choir__k_batch_norm_backward {
     const void *x, *gamma, *beta, *mean, *rstd, *y, *gy;
     void *gx, *ggamma, *gbeta, *gresidual;
@@ -61,7 +66,7 @@ typedef struct choir__k_group_norm {
     choir_dtype dtype;
 } choir__k_group_norm;
 
-/* gx and, when there, ggamma, gbeta (cols). */
+/* gx and, if given, ggamma, gbeta (cols). */
 typedef struct choir__k_group_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy;
     void *gx, *ggamma, *gbeta;
@@ -98,9 +103,9 @@ typedef struct choir__k_conv_backward_weight {
     choir_dtype dtype;
 } choir__k_conv_backward_weight;
 
-/* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) keeps where in the window
- * (kh * KW + kw) the first maximum was. Average divides by the whole window, padding counted.
- */
+/* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) stores the place in the window
+ * (kh * KW + kw) of the first maximum. Average divides by the whole window, padding
+ * included. */
 typedef struct choir__k_pool {
     const void *x;
     void *y;
@@ -120,8 +125,8 @@ typedef struct choir__k_pool_backward {
 } choir__k_pool_backward;
 
 /* Pooling to a given size, channels-last: output row i takes input rows floor(i H / OH) up to
- * ceil((i+1) H / OH), columns alike. max: index (N, OH, OW, C) keeps which input pixel (h * W +
- * w) the first maximum was; may be NULL. */
+ * ceil((i+1) H / OH), columns alike. max: index (N, OH, OW, C) stores the input pixel (h * W +
+ * w) of the first maximum; may be NULL. */
 typedef struct choir__k_adaptive_pool {
     const void *x;
     void *y;

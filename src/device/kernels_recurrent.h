@@ -1,24 +1,23 @@
-/* The arguments of the recurrent layers' kernels: a part of kernels.h. */
+/* The arguments of the recurrent layers' kernels; kernels.h includes this header. */
 #ifndef CHOIR_KERNELS_RECURRENT_H
 #define CHOIR_KERNELS_RECURRENT_H
 
 #include <choir/dtype.h>
 #include "base/base.h"
 
-/* A recurrent layer over a sequence, in one direction: `steps` times, for all of the batch,
+/* A recurrent layer over a sequence, in one direction: `steps` steps, each for the whole batch,
  *
  *   LSTM (Hochreiter & Schmidhuber, 1997; gates i, f, g, o):
  *     c = f c' + i g,  h = o tanh c     with i, f, o = sigmoid a and g = tanh a, a share each
- *   GRU (Cho et al., 2014; gates r, z, n; r inside the tanh, as cuDNN has it):
+ *   GRU (Cho et al., 2014; gates r, z, n; r inside the tanh, as in cuDNN):
  *     h = n + z (h' - n)                with r, z = sigmoid a and n = tanh(a + r u)
  *   RNN: h = tanh a, or max(0, a)
  *
  * where ' marks the step before and a = x + h' W_hh^T; in the GRU's n, a = x and u = h' W_hh^T
- * + b_hh. Its r and z have b_hh added too; of other cells b_hh is NULL, and in x. G gates: 4,
- * 3,
- * 1. `reverse` begins at the end of the sequence.
+ * + b_hh. b_hh is also added in the GRU's r and z; for other cells b_hh is NULL and already
+ * part of x. G, the number of gates, is 4, 3 or 1. `reverse` begins at the end of the sequence.
  *
- * gates (T, B, G H): comes as x, goes as the gates (RNN: as a). state (T, B, H): c of the LSTM,
+ * gates (T, B, G H): x on entry, the gates on return (RNN: a). state (T, B, H): c of the LSTM,
  * u of the GRU, else NULL. y: h of step t and sample b at y + (t B + b) y_row. h0, c0 (B, H) or
  * NULL: zeros. */
 typedef enum choir__cell {
@@ -38,10 +37,11 @@ typedef struct choir__k_recurrent {
     choir_dtype dtype;
 } choir__k_recurrent;
 
-/* Its backward, out of y, gates and state as the forward left them, and gy laid out as y. gates
- * goes as the gradient of x, the GRU's state as that of u (the W_hh of r and z sees x's). gh,
- * gc (B, H): come as the gradients of the last h and c, go as those of h0 and c0; with h0 NULL
- * gh goes as scratch. gc: of the LSTM, else NULL. */
+/* The backward of choir__k_recurrent, from y, gates and state as the forward left them, and gy
+ * laid out as y. On return, gates holds the gradient of x, and the GRU's state that of u (the
+ * W_hh of r and z uses x's). gh, gc (B, H): the gradients of the last h and c on entry, those
+ * of h0 and c0 on return; if h0 is NULL, gh is scratch afterwards. gc: for the LSTM, else
+ * NULL. */
 typedef struct choir__k_recurrent_backward {
     const void *w_hh, *h0, *c0, *y, *gy;
     void *gates, *state, *gh, *gc;

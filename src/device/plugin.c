@@ -1,4 +1,4 @@
-/* Backends in plug-ins: the table of functions they are handed, and loading one. */
+/* Backends in plug-ins: the table of functions that they receive, and the loader. */
 #include "device/plugin.h"
 
 #include <stdlib.h>

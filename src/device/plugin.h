@@ -1,5 +1,5 @@
-/* Backends in plug-ins (base/plugin.h): the functions that they may call, and how one is
- * loaded. */
+/* Backends in plug-ins (base/plugin.h): the functions that plug-ins may call, and the
+ * loader. */
 #ifndef CHOIR_DEVICE_PLUGIN_H
 #define CHOIR_DEVICE_PLUGIN_H
 
@@ -9,8 +9,8 @@
 #include "device/stream.h"
 #include "device/work.h"
 
-/* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
- * of their own at the end of choir__device_host. */
+/* The functions that plug-ins may call: result, name, parameters, arguments. Functions with
+ * `...` have other signatures at the end of choir__device_host. */
 #define CHOIR__DEVICE_HOST(X)                                                                  \
     CHOIR__BASE_HOST(X)                                                                        \
     X(choir__queue *, choir__queue_new, (choir__queue_opts opts), (opts))                      \
@@ -37,14 +37,14 @@ typedef struct choir__device_host {
     choir_status (*queue_fail)(choir_status status, const char *text);
 } choir__device_host;
 
-/* What a plug-in shows, under the name choir_plugin. */
+/* The struct that a plug-in exports under the name choir_plugin. */
 typedef struct choir__device_plugin {
     choir__plugin_head head;
     void (*start)(const choir__device_host *host);
     const choir__backend *backend;
 } choir__device_plugin;
 
-/* Two builds of one version whose structs differ in size do not fit. */
+/* Digest of struct sizes; two builds of one version with different digests do not fit. */
 enum {
 #define X(name) +sizeof(choir__k_##name)
     CHOIR__KERNEL_BYTES = 0 CHOIR__KERNEL_LIST(X),
@@ -55,12 +55,12 @@ enum {
                            sizeof(choir__far) * 13 + CHOIR__KERNEL_BYTES
 };
 
-/* In a plug-in: its backend. */
+/* Defined by a plug-in: its backend. */
 extern const choir__backend choir__plugged_backend;
 
 /* --- in the library and the command --- */
 
-/* The backend that choir_<kind>.so has. Errors: unsupported. */
+/* Loads choir_<kind>.so and returns its backend. Error: unsupported. */
 choir_status choir__plugin_backend(const char *kind, const choir__backend **backend);
 
 #endif

@@ -1,5 +1,6 @@
-/* The plug-in's side of plugin.h: what it shows, and the internals' names, each a call through
- * the host's table. Part of every backend's plug-in and of nothing else. */
+/* The plug-in's side of plugin.h: the struct that it exports, and the internal names, each
+ * defined as a call through the host's table. It is a part of every backend's plug-in and of
+ * nothing else. */
 #include "device/plugin.h"
 
 #include <stdio.h>

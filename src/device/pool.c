@@ -1,15 +1,15 @@
 /* The caching pool: free lists by size class.
  *
- * Sizes round up to one of four steps an octave (at most 25 % over), so freed blocks fit again.
- * A freed block goes to the head of its class's list and is the next one given out: it is warm
- * in the cache. Because a device runs its queue in order, a block may be handed out as soon as
- * its owner lets go of it on the host, though the device may still be reading it: the new
- * owner's work comes later. Only readers in *other* queues need care; their events wait with
- * the block. A replay of a recording is not held up by what had been read while it was made, so
- * there a block keeps its readers, and whoever gets it next makes the queue wait for them.
+ * Sizes round up to one of four steps per octave (at most 25 % over), so freed blocks fit
+ * again. A freed block goes to the head of its class's list and is the next one reused, while
+ * it is warm in the cache. A device runs its queue in order, so a block may be reused as soon
+ * as its owner frees it on the host, even if the device is still reading it: the new owner's
+ * work runs later. Only readers in *other* queues need care; their events stay with the block.
+ * A replay does not wait for reads that happened while the recording was made, so a block of a
+ * recording keeps its readers, and its next owner makes the queue wait for them.
  *
- * When the system or the cap says no, cached blocks of other classes are given back and the
- * request is tried once more. Live bytes and their peak are counted by what was handed out. */
+ * When the system or the limit refuses memory, cached blocks of all classes are released and
+ * the request is tried once more. Live bytes and their peak count what was handed out. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,27 +20,28 @@ enum { CLASSES = 4 * 48, SMALLEST = 64 };
 
 struct choir__block {
     void *data;
-    size_t bytes; /* of its class */
+    size_t bytes; /* size of its class */
     int class;
     choir__pool *pool;
     choir__block *next;
-    choir__event *readers; /* in other queues */
+    choir__event *readers; /* events of other queues */
     int reader_count;
 };
 
 struct choir__pool {
     const choir__memory_ops *ops;
-    void *arg; /* the ops' */
+    void *arg; /* argument of the ops */
     pthread_mutex_t lock;
     choir__block *cached[CLASSES];
     choir__pool *next;      /* in a list of retired ones */
-    choir__block *awaiting; /* free, but for readers in other queues */
-    choir__pool *counts;    /* whose counters are used: itself, or the pool it was split from */
+    choir__block *awaiting; /* free, except for readers in other queues */
+    /* the pool whose counters are used: itself, or the pool it was split from */
+    choir__pool *counts;
     size_t live, peak, reserved, limit; /* under counts->lock */
-    choir__pool_gauges *gauges;         /* the same figures, for others; NULL: nobody looks */
+    choir__pool_gauges *gauges;         /* these figures for other processes; NULL: none */
 };
 
-/* Class c holds blocks of (4 + c % 4) << (c / 4) sixteens of bytes. */
+/* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes. */
 static size_t class_bytes(int class)
 {
     return (size_t)(4 + class % 4) << (class / 4 + 4);
@@ -81,7 +82,7 @@ static void show(const choir__pool *counts)
     atomic_store_explicit(&g->limit, counts->limit, memory_order_relaxed);
 }
 
-/* The counters change by so much; false, and nothing changes, if the limit forbids it. */
+/* Adds to the counters; returns false and changes nothing if the limit forbids it. */
 static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
 {
     choir__pool *c = pool->counts;
@@ -165,9 +166,9 @@ static void trim(choir__pool *pool)
         }
 }
 
-/* What nobody uses goes back to the system. A recording's own pool keeps what it has: its list
- * names those addresses at every replay. The pool that it was split from can let go. Under
- * pool->lock. */
+/* Returns unused memory to the system. A recording's own pool keeps its blocks, since its list
+ * names their addresses at every replay; the pool that it was split from releases its own.
+ * Under pool->lock. */
 static void make_room(choir__pool *pool)
 {
     choir__pool *idle = pool->counts;
@@ -181,7 +182,7 @@ static void make_room(choir__pool *pool)
 
 void choir__pool_trim(choir_device *device)
 {
-    choir__queue_wait(device->queue); /* tasks in it may still read what is cached */
+    choir__queue_wait(device->queue); /* queued tasks may still read cached blocks */
     pthread_mutex_lock(&device->pool->lock);
     make_room(device->pool);
     pthread_mutex_unlock(&device->pool->lock);
@@ -202,7 +203,7 @@ void choir__pool_retire(choir__pool *pool, choir__pool **list)
     if (!pool)
         return;
     wait_for_readers(pool);
-    trim(pool); /* the device has been waited for */
+    trim(pool); /* the caller has waited for the device */
     pool->next = *list;
     *list = pool;
 }
@@ -244,7 +245,7 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     if (block)
         pool->cached[class] = block->next;
     else if (!(block = fresh(pool, class))) {
-        /* What is cached may still be read by tasks in the queue: let them finish first. */
+        /* Queued tasks may still read cached blocks: let them finish first. */
         choir__queue_wait(device->queue);
         wait_for_readers(pool);
         make_room(pool);
@@ -282,7 +283,8 @@ void *choir__block_data(const choir__block *block)
 void choir__block_used_by(choir__block *block, choir__event event)
 {
     for (int i = 0; i < block->reader_count; i++)
-        if (block->readers[i].queue == event.queue) { /* the later place is enough */
+        /* the later place covers the earlier one */
+        if (block->readers[i].queue == event.queue) {
             block->readers[i] = event;
             return;
         }

@@ -1,5 +1,5 @@
-/* Queues: tasks are copied into a ring, in order, and run by whoever comes first
- * (queue_run.c). Here is what their users see of them. */
+/* Queues: tasks are copied into a ring, in order, and run by queue_run.c. This file has the
+ * functions for their users. */
 #include "device/queue.h"
 
 #include <pthread.h>
@@ -12,28 +12,33 @@
 #include "device/recording.h"
 
 enum {
-    RING_BYTES = 1 << 23, /* a step of many micro-batches on several devices; pages as needed */
-    HOT_BYTES = 1 << 18,  /* stays in the cache: an empty queue begins again behind it */
+    /* room for a step of many micro-batches on several devices; pages are allocated on first
+     * touch */
+    RING_BYTES = 1 << 23,
+    /* stays in the cache: an empty queue starts again at the front beyond this */
+    HOT_BYTES = 1 << 18,
     NAP_US = 1000,
-    STREAM_NAP_US = 20, /* of the worker, whose tasks are a host's waits */
+    /* for the worker of a queue with a stream, whose tasks are waits for the host */
+    STREAM_NAP_US = 20,
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__queue *registry;
 static pthread_mutex_t failing =
-    PTHREAD_MUTEX_INITIALIZER; /* who is first writes the message */
+    PTHREAD_MUTEX_INITIALIZER; /* the first failing thread writes the message */
 
 /* --- issuing --- */
 
-/* Where `bytes` contiguous bytes can be written, or NULL while the ring is too full. The ring
- * is empty when write == read, and is never filled so far that the two would meet. */
+/* Returns a place for `bytes` contiguous bytes, or NULL while the ring is too full. The ring is
+ * empty when write == read, and is never filled so far that the two would be equal. */
 static task *reserve(choir__queue *q, size_t bytes)
 {
     size_t read = atomic_load_explicit(&q->read, memory_order_acquire);
     bool again = q->write == read && q->write > HOT_BYTES && read > bytes;
     if (q->write < read)
         return read - q->write > bytes ? (task *)(q->ring + q->write) : NULL;
-    if (!again && RING_BYTES - q->write >= bytes + sizeof(task)) /* room for a mark behind it */
+    /* room for an end mark after it */
+    if (!again && RING_BYTES - q->write >= bytes + sizeof(task))
         return (task *)(q->ring + q->write);
     if (read <= bytes)
         return NULL;
@@ -42,7 +47,8 @@ static task *reserve(choir__queue *q, size_t bytes)
     return (task *)q->ring;
 }
 
-/* The clock is four times as fast where it is looked at only every tick. */
+/* Returns milliseconds of the coarse clock, which is four times as fast because it changes only
+ * once per tick. */
 static uint32_t coarse_ms(void)
 {
     struct timespec t;
@@ -55,7 +61,8 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
     size_t need = (sizeof(task) + bytes + 15) & ~(size_t)15;
     pthread_mutex_lock(&q->issue_lock);
     task *t;
-    while (!(t = reserve(q, need))) { /* full: help, or wait for half of it to drain */
+    /* full: run tasks, or wait until half of it has drained */
+    while (!(t = reserve(q, need))) {
         uint64_t issued = atomic_load(&q->issued), done = choir__queue_finished(q);
         pthread_mutex_unlock(&q->issue_lock);
         choir__queue_wait_for_tasks(q, done + (issued - done + 1) / 2);
@@ -92,7 +99,7 @@ choir__event choir__queue_record(choir__queue *queue)
 {
     choir__event event = {queue, atomic_load(&queue->issued)};
     choir__stream *s = queue->opts.stream;
-    if (s && choir__queue_finished(queue) == event.seq) /* else who waits has it marked */
+    if (s && choir__queue_finished(queue) == event.seq) /* else a waiter makes the mark */
         s->ops->mark(s, event.seq);
     if (!queue->opts.null)
         choir__recording_note_event(event);
@@ -113,7 +120,8 @@ void choir__queue_let_go(choir__queue *q)
     free(q);
 }
 
-/* Nothing to wait for. A stream that broke has reached every place: a wait says so. */
+/* Returns true if no wait is needed. A broken stream has reached every place, so its error is
+ * passed on by a wait. */
 static bool over(const choir__queue *queue, choir__event event)
 {
     return (!event.queue->opts.stream || choir__queue_follows(queue, event.queue)) &&
@@ -146,7 +154,7 @@ bool choir__event_done(choir__event event)
         return false;
     if (!s || s->ops->reached(s) >= event.seq)
         return true;
-    s->ops->mark(s, choir__queue_finished(event.queue)); /* for who asks again */
+    s->ops->mark(s, choir__queue_finished(event.queue)); /* for the next query */
     return false;
 }
 
@@ -179,7 +187,7 @@ void choir__queue_break(choir__queue *queue, choir_status status, const char *se
 choir_status choir__queue_status(choir__queue *queue)
 {
     choir_status status = atomic_load(&queue->status);
-    if (status != CHOIR_OK) /* the message was written on another thread, label and all */
+    if (status != CHOIR_OK) /* the message was written on another thread, with its rank */
         choir__set_message(queue->message);
     return status;
 }
@@ -198,12 +206,12 @@ void choir__queue_clear(choir__queue *queue)
     atomic_store(&queue->status, CHOIR_OK);
 }
 
-/* --- what is known of it --- */
+/* --- figures and observers --- */
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue)
 {
     choir__stream *s = queue->opts.stream;
-    /* first: what is issued meanwhile is not finished before it */
+    /* read first: tasks that are issued meanwhile finish later than this */
     uint64_t done = choir__queue_finished(queue);
     uint64_t there = s ? s->ops->reached(s) : done;
     return (choir__queue_stats){
@@ -228,7 +236,8 @@ void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes)
 
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg)
 {
-    /* Others may go on issuing: who watched until now must not meet the new arg. */
+    /* Other threads may go on issuing; the previous observer must not be called with the new
+     * arg. */
     atomic_store(&queue->observer, NULL);
     choir__queue_wait_for(queue, atomic_load(&queue->issued));
     queue->observer_arg = arg;
@@ -287,8 +296,8 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     return q;
 }
 
-/* Another queue may not have got to its wait for a task of this one, which is done: it asks, so
- * the counters outlive the rest. */
+/* Another queue may still have to run its wait for a finished task of this one. It then reads
+ * the counters, so they stay until the last holder releases them. */
 void choir__queue_free(choir__queue *q)
 {
     if (!q)
@@ -307,7 +316,7 @@ void choir__queue_free(choir__queue *q)
     if (q->opts.core_count > 0)
         free((void *)q->opts.cores);
     free(q->ring);
-    atomic_store(&q->status, CHOIR_OK); /* who still asks wants no more than to go on */
+    atomic_store(&q->status, CHOIR_OK); /* later waits need no error, only to continue */
     choir__queue_let_go(q);
 }
 

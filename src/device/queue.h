@@ -1,23 +1,23 @@
 /* In-order queues of work, and events between them.
  *
  * A task is a function and a small block of arguments, copied in when it is issued. One runner
- * at a time executes a queue's tasks, in order. *Whoever waits for a queue runs it*:
- * choir__queue_wait executes the outstanding tasks on the calling thread if nobody else is at
- * it. A worker thread serves the queue when nobody waits; it lets a moment pass before it steps
- * in, so the common "issue a step, then read the loss" never crosses between threads. Queues
- * whose work needs the worker's own thread pool (a device of several cores) are run by the
- * worker alone.
+ * at a time executes a queue's tasks, in order. *A thread that waits for a queue runs it*:
+ * choir__queue_wait executes the outstanding tasks on the calling thread if no other thread is
+ * running them. A worker thread serves the queue when no thread waits. It delays a moment
+ * before it starts, so the common "issue a step, then read the loss" never crosses between
+ * threads. Queues whose work needs the worker's own thread pool (a device of several cores) are
+ * run by the worker alone.
  *
- * Tasks of a queue with a stream (stream.h) only issue work to it, so whoever issues a task
- * runs it at once, unless it would have to wait for a queue of the host's; then the worker
- * does. Such a task is finished when its stream has come to it.
+ * Tasks of a queue with a stream (stream.h) only issue work to the stream, so the issuing
+ * thread runs them at once. If a task would have to wait for a queue of the host, the worker
+ * runs it instead. Such a task is finished when its stream has reached it.
  *
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *
- * A task that fails calls choir__queue_fail; the first failure sticks to the queue, the tasks
- * behind it are dropped, and every later wait returns it.
+ * A task that fails calls choir__queue_fail. The first failure sticks to the queue: later tasks
+ * are dropped, and every later wait returns it.
  *
- * The same queues serve devices and groups. Issuing is thread-safe. */
+ * Devices and groups use these queues alike. Issuing is thread-safe. */
 #ifndef CHOIR_QUEUE_H
 #define CHOIR_QUEUE_H
 
@@ -29,37 +29,40 @@ typedef struct choir__queue choir__queue;
 /* Runs on the queue's current runner. args is the queue's copy, aligned to 16 bytes. */
 typedef void choir__task(const void *args);
 
-/* Whether a task of a queue with a stream only gives work to that, and looks at nothing that
- * changes from one time to the next: such tasks may become a graph. */
+/* Returns true if a task of a queue with a stream only issues work to the stream and reads
+ * nothing that changes between two runs. Such tasks may become a graph. */
 typedef bool choir__capturable(choir__task *fn, const void *args);
 
 typedef struct choir__queue_opts {
     const char *name; /* for traces and messages */
     const int *cores; /* the worker's cores */
     int core_count;   /* 0: anywhere */
-    bool worker_only; /* tasks need the worker's thread: nobody else may run them */
-    int patience_us;  /* how long the worker leaves tasks to a waiter; 0: a millisecond */
+    bool worker_only; /* tasks need the worker's thread: no other thread may run them */
+    /* delay before the worker takes tasks that a waiter could run; 0: the default, a
+     * millisecond (20 us with a stream) */
+    int patience_us;
     void (*enter)(void *arg); /* called on a thread that becomes the runner; may be NULL */
     void *arg;
-    choir__queue_gauges *gauges;   /* kept up to date for others to see; NULL: nobody looks */
-    bool timed;                    /* note when tasks are issued: choir__queue_issued */
-    bool null;                     /* what is issued to it is dropped, and done at once */
-    bool blames;                   /* what a task fails with begins with the queue's name */
-    struct choir__stream *stream;  /* what tasks give their work to (stream.h): the queue's from
-                                      now on, in place of enter. NULL: they do it themselves */
-    choir__capturable *capturable; /* of its tasks; NULL: as the stream says */
+    choir__queue_gauges *gauges; /* figures for other processes; NULL: none */
+    bool timed;                  /* notes when tasks are issued: choir__queue_issued */
+    bool null;                   /* tasks issued to it are dropped and count as done */
+    bool blames;                 /* failure messages begin with the queue's name */
+    /* the stream to which tasks issue work (stream.h); the queue owns it and uses its `enter`
+     * instead of the one above. NULL: tasks do their work themselves */
+    struct choir__stream *stream;
+    choir__capturable *capturable; /* applies to its tasks; NULL: the stream's */
 } choir__queue_opts;
 
 choir__queue *choir__queue_new(choir__queue_opts opts);
 void choir__queue_free(choir__queue *queue); /* drains; NULL is fine */
-/* Other cores, as many as before, for a worker that does not run. */
+/* Sets other cores, as many as before, for a worker that has not started. */
 void choir__queue_place(choir__queue *queue, const int *cores);
 
 /* Enqueues fn with a copy of args (at most CHOIR__TASK_MAX bytes). */
 enum { CHOIR__TASK_MAX = 1024 };
 void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 
-/* A place in a queue: everything issued to it so far. Zero-initialised: nobody recorded it. */
+/* A place in a queue: everything issued to it so far. A zeroed event was never recorded. */
 typedef struct choir__event {
     choir__queue *queue;
     uint64_t seq;
@@ -67,11 +70,13 @@ typedef struct choir__event {
 
 choir__event choir__queue_record(choir__queue *queue);
 
-/* Makes tasks issued to queue from now on wait for it. Error: state, if never recorded. */
+/* Makes tasks that are issued to queue from now on wait for the event. Error: state, if the
+ * event was never recorded. */
 choir_status choir__queue_wait_event(choir__queue *queue, choir__event event);
 
-/* Who keeps an event for longer than its queue may live holds the queue, and lets it go: what
- * is left of a queue that was freed says that the event is done. */
+/* Keeps a queue's counters valid, even after choir__queue_free, until choir__queue_let_go. The
+ * owner of an event that may outlive its queue holds the queue; a freed queue reports all its
+ * events as done. */
 void choir__queue_hold(choir__queue *queue);
 void choir__queue_let_go(choir__queue *queue);
 
@@ -79,31 +84,33 @@ void choir__queue_let_go(choir__queue *queue);
 choir_status choir__event_wait(choir__event event);
 bool choir__event_done(choir__event event);
 
-/* How long the worker leaves tasks to a waiter, from now on: before the first task. */
+/* Sets how long the worker leaves tasks to a waiter. Call it before the first task. */
 void choir__queue_set_patience(choir__queue *queue, int patience_us);
 
-/* Waits for all that has been issued. */
+/* Waits for all issued tasks; returns the queue's sticky error. */
 choir_status choir__queue_wait(choir__queue *queue);
 
-/* From inside a task: marks the queue that runs it failed. Formats like choir__error. */
+/* From inside a task: marks the queue that runs it as failed. Formats like choir__error. */
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* From inside a task, instead of choir__now(). The time, asked for by the last thing a task
- * does: the runner then need not ask again. And, for free, when the runner last asked, which
- * was before this task or, where several run in one go, an earlier one of them. */
+/* From inside a task, instead of choir__now(). choir__queue_now reads the clock; call it last
+ * in a task, so that the runner can reuse the value. choir__queue_looked returns the runner's
+ * last reading without a clock call; it was taken before this task or, if several run in one
+ * batch, before an earlier one. */
 double choir__queue_now(void);
 double choir__queue_looked(void);
 
-/* From inside a task of a timed queue: when it was issued, to a few milliseconds; 0 elsewhere.
- */
+/* From inside a task of a timed queue: the time at which it was issued, to a few milliseconds;
+ * 0 elsewhere. */
 double choir__queue_issued(void);
 
-/* The same from any thread, in words of somebody else's. */
+/* Marks the queue as failed with a given sentence. May be called from any thread. */
 void choir__queue_break(choir__queue *queue, choir_status status, const char *sentence);
 
-/* The first failure, and its sentence; choir__queue_clear forgets it. look: after asking the
- * stream, if there is one, which else is asked when somebody waits. */
+/* Return the queue's first failure and set this thread's message to its sentence.
+ * choir__queue_look also asks the stream, if any, for errors; otherwise only waits ask it.
+ * choir__queue_clear waits for all tasks and forgets the failure. */
 choir_status choir__queue_status(choir__queue *queue);
 choir_status choir__queue_look(choir__queue *queue);
 void choir__queue_clear(choir__queue *queue);
@@ -116,39 +123,42 @@ typedef struct choir__queue_stats {
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue);
 
-/* Notes that tasks issued to `to` copy so many bytes out of another queue's memory. Both count
- * them, in each replay, too. */
+/* Counts `bytes` that tasks issued to `to` copy out of the memory of queue `from`. Both queues
+ * count them, also in each replay. */
 void choir__queue_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 
-/* Called on the runner after each task but waits for other queues, with when it ran
- * (choir__now()). */
+/* Called on the runner after each task, except waits for other queues, with the times
+ * (choir__now()) at which it started and ended. */
 typedef void choir__observer(
     void *arg, choir__task *fn, const void *args, double start, double end);
 
-/* From now on; NULL: nobody watches. The queue is drained first. */
+/* Sets the observer for tasks issued from now on; NULL removes it. The queue is drained
+ * first. */
 void choir__queue_observe(choir__queue *queue, choir__observer *fn, void *arg);
 
 bool choir__queue_captures(choir__queue *queue, choir__task *fn, const void *args);
 
-/* Its stream; NULL: none. */
+/* Returns the queue's stream, or NULL. */
 struct choir__stream *choir__queue_stream(choir__queue *queue);
 
-/* Makes this thread the queue's only runner, once its tasks have been run; and ends that. */
+/* choir__queue_take makes this thread the queue's only runner once its tasks have been run;
+ * choir__queue_give_back ends that. */
 void choir__queue_take(choir__queue *queue);
 void choir__queue_give_back(choir__queue *queue);
 
-/* Runs fn as the runner that this thread is, outside of the queue's order. */
+/* Runs fn on this thread, which must be the runner (choir__queue_take), outside the queue's
+ * order. */
 void choir__queue_run_now(choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 
-/* Whether somebody observes it. */
+/* Returns true if the queue has an observer. */
 bool choir__queue_observed(choir__queue *queue);
 
-/* Drains every queue and joins all workers, before a fork; they start anew on demand. */
+/* Drains every queue and joins all workers before a fork. Workers start again on demand. */
 void choir__queues_quiesce(void);
 
-/* Recording: while a recording is open on this thread, tasks issued, events recorded and waited
- * for, and host calls noted by this thread are written down as well as carried out, so that
- * choir__recording_replay can issue the same list again. */
+/* Recordings. While a recording is open on a thread, the tasks that the thread issues, the
+ * events that it records and waits for, and its host calls are stored as well as carried out,
+ * so that choir__recording_replay can issue the list again. */
 typedef struct choir__recording choir__recording;
 
 choir__recording *choir__recording_open(void);
@@ -157,8 +167,8 @@ void choir__recording_free(choir__recording *recording);
 choir_status choir__recording_replay(choir__recording *recording);
 bool choir__recording_active(void);
 
-/* Runs fn(arg) now and, when a recording is open, again at this place of every replay. What fn
- * issues is not recorded: it is the part of a step that the host decides anew each time. */
+/* Runs fn(arg) now and, if a recording is open, at this place of every replay. Tasks that fn
+ * issues are not recorded: the host decides on them in each step. */
 choir_status choir__host_call(choir_status (*fn)(void *arg), void *arg);
 
 #endif

@@ -1,9 +1,8 @@
-/* Who runs a queue's tasks, and who waits for them.
+/* Running a queue's tasks, and waiting for them.
  *
- * A waiter takes `running` if it is free, else sleeps until `finished` reaches what it waits
- * for. The worker sleeps while there is nothing to do; once woken it has patience before it
- * takes an idle queue, because a host that issues work usually waits for it soon and then runs
- * it itself. */
+ * A waiter takes `running` if it is free, else sleeps until `finished` reaches its place. The
+ * worker sleeps while there is nothing to do. Once woken, it delays before it takes an idle
+ * queue, because a host that issues work usually waits for it soon and then runs it itself. */
 #include "device/queue_run.h"
 
 #include <sched.h>
@@ -15,7 +14,7 @@
 
 enum {
     SPINS = 300,
-    LONG_US = 100000, /* a sleeper looks again this often, should a wake-up be lost */
+    LONG_US = 100000, /* a sleeper looks again after this time, in case a wake-up was lost */
 };
 
 static _Thread_local choir__queue *current;
@@ -47,7 +46,7 @@ double choir__queue_issued(void)
     return current->looked - (ago > 0 ? ago * 1e-3 : 0);
 }
 
-/* A stream keeps its own time. */
+/* A stream measures its own busy time. */
 static void begin_busy(choir__queue *q)
 {
     if (q->opts.stream)
@@ -71,7 +70,7 @@ static void end_busy(choir__queue *q)
 
 /* --- failing --- */
 
-/* Whose task it was goes before the sentence. */
+/* Puts the name of the task's queue before the message. */
 static void blame(const choir__queue *q, choir_status status)
 {
     if (!q->opts.blames)
@@ -105,7 +104,7 @@ void choir__queue_note_trouble(choir__queue *q, choir_status status)
 
 /* --- waiting for a stream, and for other queues --- */
 
-/* Until the stream, if there is one, has reached a place whose tasks have been run. */
+/* Waits until the stream, if there is one, has reached a place whose tasks have been run. */
 static void wait_for_stream(choir__queue *q, uint64_t place)
 {
     choir__stream *s = q->opts.stream;
@@ -122,7 +121,7 @@ static void let_go_of_awaited(const void *args)
     choir__queue_let_go(((const choir__event *)args)->queue);
 }
 
-/* Whether the host would have to wait in the next task. */
+/* Returns true if the next task would make the host wait. */
 static bool must_wait(const choir__queue *q)
 {
     const task *t =
@@ -149,7 +148,8 @@ void choir__queue_wait_task(const void *args)
             wait_for_stream(other, event->seq);
         begin_busy(current);
     } else if (!follow) {
-        wait_for_stream(other, event->seq); /* which is there: for what went wrong on the way */
+        /* does not wait: it only collects errors up to the event */
+        wait_for_stream(other, event->seq);
     }
     choir__stream *mine = current->opts.stream;
     if (follow)
@@ -176,7 +176,7 @@ static void call(choir__queue *q, choir__task *fn, const void *args, size_t byte
         q->opts.stream->ops->ran(q->opts.stream, fn, args, bytes);
 }
 
-/* Who watches a stream's queue sees its tasks one by one: nothing overlaps then. */
+/* Runs one task. An observed queue with a stream runs its tasks one by one, without overlap. */
 static void run_task(choir__queue *q, const task *t)
 {
     choir__observer *observer = atomic_load_explicit(&q->observer, memory_order_acquire);
@@ -198,8 +198,8 @@ static void run_task(choir__queue *q, const task *t)
     observer(q->observer_arg, t->fn, t->args, start, choir__now());
 }
 
-/* The last task before `until` counts the turn's time before it is finished: who waits for it
- * may ask for the sum at once. */
+/* Runs the next task. The last task before `until` adds the turn's busy time before it counts
+ * as finished, since a waiter may read the sum at once. */
 static void run_next(choir__queue *q, uint64_t until)
 {
     size_t at = atomic_load_explicit(&q->read, memory_order_relaxed);
@@ -228,7 +228,7 @@ static void run_next(choir__queue *q, uint64_t until)
     }
 }
 
-/* NULL: none is. */
+/* q NULL: the thread runs no queue. */
 static void make_current(choir__queue *q)
 {
     current = q;
@@ -236,8 +236,8 @@ static void make_current(choir__queue *q)
         q->opts.enter(q->opts.arg);
 }
 
-/* Runs tasks up to the place `until`, or the first that must wait if it may not; the caller
- * holds `running`, which this gives back. */
+/* Runs tasks up to the place `until`; if may_wait is false, only up to the first task that must
+ * wait. The caller holds `running`, which this releases. */
 static void run_tasks(choir__queue *q, uint64_t until, bool may_wait)
 {
     choir__queue *outer = current;
@@ -247,7 +247,7 @@ static void run_tasks(choir__queue *q, uint64_t until, bool may_wait)
     while (choir__queue_finished(q) < until && (may_wait || !must_wait(q)))
         run_next(q, until);
     atomic_store(&q->running, 0);
-    make_current(outer); /* where we ran on behalf of its wait */
+    make_current(outer); /* this may have run inside another queue's wait */
 }
 
 static void run_until(choir__queue *q, uint64_t until)
@@ -255,7 +255,7 @@ static void run_until(choir__queue *q, uint64_t until)
     run_tasks(q, until, true);
 }
 
-/* --- whoever waits runs, or sleeps --- */
+/* --- waiters run tasks, or sleep --- */
 
 static void sleep_until(choir__queue *q, uint64_t place)
 {
@@ -267,7 +267,7 @@ static void sleep_until(choir__queue *q, uint64_t place)
         choir__futex_wait(&q->done, seen, LONG_US);
 }
 
-/* Until the tasks up to a place have been run. */
+/* Returns when the tasks up to a place have been run. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place)
 {
     for (int spins = 0; choir__queue_finished(q) < place; spins++) {
@@ -286,9 +286,10 @@ void choir__queue_wait_for(choir__queue *q, uint64_t place)
     wait_for_stream(q, place);
 }
 
-/* --- a thread that is the runner for a while --- */
+/* --- a thread that is the runner for some time --- */
 
-/* The issuer of a stream's task runs it; what must wait is left to the worker. */
+/* Runs the tasks of a queue with a stream on the issuing thread; from the first task that must
+ * wait, the worker runs them. */
 void choir__queue_run_at_once(choir__queue *q, uint64_t issued)
 {
     if (choir__queue_finished(q) < issued && try_running(q))
@@ -307,7 +308,7 @@ void choir__queue_take(choir__queue *q)
 void choir__queue_give_back(choir__queue *q)
 {
     atomic_store(&q->running, 0);
-    choir__queue_ring_bell(q); /* something may have been issued meanwhile */
+    choir__queue_ring_bell(q); /* tasks may have been issued meanwhile */
 }
 
 void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
@@ -351,7 +352,7 @@ static void *work(void *arg)
             sleep_for_work(q);
             continue;
         }
-        if (!q->opts.worker_only) /* let a host that is about to wait have it */
+        if (!q->opts.worker_only) /* leaves the tasks to a host that is about to wait */
             choir__futex_wait(&q->bell, atomic_load(&q->bell), q->opts.patience_us);
         if (choir__queue_finished(q) < issued && try_running(q))
             run_until(q, issued);
@@ -370,7 +371,7 @@ void choir__queue_start_worker(choir__queue *q)
     atomic_store(&q->stop, false);
     q->started = pthread_create(&q->worker, NULL, work, q) == 0;
     if (!q->started)
-        q->opts.worker_only = false; /* no thread to be had: whoever waits runs everything */
+        q->opts.worker_only = false; /* no thread available: waiters run everything */
 }
 
 void choir__queue_stop_worker(choir__queue *q)

@@ -1,14 +1,14 @@
-/* What a queue is inside: for queue.c, which issues to it and tells of it, and queue_run.c,
+/* The inside of a queue, for queue.c, which issues to it and reports on it, and queue_run.c,
  * which runs it.
  *
- * A byte ring of tasks, two counters, and a lock that says who runs it:
+ * A queue is a byte ring of tasks, two counters, and a lock that decides which thread runs it:
  *
  *     issued    tasks copied into the ring          (grows under issue_lock)
  *     finished  tasks whose function has returned   (grows under the runner's lock)
  *               and, where there is a stream, the place it has reached (stream.h)
  *
- * A place in the queue is a value of `issued`; it has been reached when `finished` has caught
- * up. Whoever holds `running` executes tasks. */
+ * A place in the queue is a value of `issued`; it is reached when `finished` is at least that
+ * value. The thread that holds `running` executes tasks. */
 #ifndef CHOIR_QUEUE_RUN_H
 #define CHOIR_QUEUE_RUN_H
 
@@ -18,7 +18,7 @@
 #include "device/stream.h"
 
 typedef struct task {
-    choir__task *fn;    /* NULL: the rest of the ring is unused, go on at its start */
+    choir__task *fn;    /* NULL: the rest of the ring is unused, continue at its start */
     uint32_t bytes;     /* of header and arguments */
     uint32_t issued_ms; /* of timed queues: choir__now() in coarse milliseconds, wrapping */
     unsigned char args[];
@@ -35,7 +35,7 @@ struct choir__queue {
     atomic_int running;
     /* waiters */
     atomic_uint done;         /* futex: bumped when wake_at is reached */
-    _Atomic uint64_t wake_at; /* the nearest place somebody sleeps for */
+    _Atomic uint64_t wake_at; /* the nearest place that a sleeping thread waits for */
     /* worker */
     pthread_t worker;
     bool started; /* under issue_lock */
@@ -47,14 +47,14 @@ struct choir__queue {
     /* time, by the runner */
     _Atomic uint64_t busy_ns;            /* without waits for other queues */
     double busy_from;                    /* not counted yet */
-    double looked;                       /* when it last asked for the time */
-    bool fresh;                          /* and no task has begun since */
-    const task *running_task;            /* now, or last */
-    choir__queue_gauges *gauges, unseen; /* opts.gauges, or this one */
+    double looked;                       /* its last reading of the clock */
+    bool fresh;                          /* no task has begun since that reading */
+    const task *running_task;            /* the current or last task */
+    choir__queue_gauges *gauges, unseen; /* opts.gauges, or else &unseen */
     choir__observer *_Atomic observer;
     void *observer_arg;
     _Atomic uint64_t moved;
-    atomic_int holders; /* its owner; waits for it that other queues have yet to run; blocks */
+    atomic_int holders; /* its owner; other queues' pending waits for it; blocks */
     choir__queue *next;
 };
 
@@ -63,30 +63,32 @@ static inline uint64_t choir__queue_finished(choir__queue *q)
     return atomic_load_explicit(&q->finished, memory_order_acquire);
 }
 
-/* Whether its stream can wait for the other's without the host. */
+/* Returns true if q's stream can wait for the other's without the host. */
 static inline bool choir__queue_follows(const choir__queue *q, const choir__queue *other)
 {
     return q->opts.stream && other->opts.stream &&
            q->opts.stream->ops == other->opts.stream->ops;
 }
 
-/* Until the tasks up to a place have been run, by this thread where nobody else is at it; and
- * until the stream, if there is one, has reached it. */
+/* choir__queue_wait_for_tasks returns when the tasks up to a place have been run, by this
+ * thread if no other thread runs them. choir__queue_wait_for also waits until the stream, if
+ * there is one, has reached the place. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place);
 void choir__queue_wait_for(choir__queue *q, uint64_t place);
 
-/* The issuer of a stream's task runs it; what must wait is left to the worker. */
+/* Runs the tasks of a queue with a stream on the issuing thread; from the first task that must
+ * wait, the worker runs them. */
 void choir__queue_run_at_once(choir__queue *q, uint64_t issued);
 
-/* The task that waits for an event, whose queue is held until it has. */
+/* The task that waits for an event. The event's queue is held until then. */
 choir__task choir__queue_wait_task;
 
-/* What the stream said, if it is the queue's first trouble, becomes its failure. */
+/* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);
 
-/* Under issue_lock. */
+/* Called under issue_lock. */
 void choir__queue_start_worker(choir__queue *q);
-void choir__queue_stop_worker(choir__queue *q); /* drains */
+void choir__queue_stop_worker(choir__queue *q); /* drains the queue first */
 void choir__queue_ring_bell(choir__queue *q);
 
 #endif

@@ -1,9 +1,9 @@
 /* A recording: the list of tasks, events, waits, bytes moved and host calls that one step made,
  * in order.
  *
- * Replaying issues the same list again. Tasks keep their arguments, so the memory they name
- * must stay theirs: whoever records keeps it (choir_step gives the step a pool of its own).
- * Places in queues differ from replay to replay, so events are numbered, and waits name the
+ * Replaying issues the list again. Tasks keep their arguments, so the memory that they name
+ * must stay allocated; the recorder ensures that (choir_step gives the step its own pool).
+ * Places in queues differ between replays, so events are numbered, and waits name the
  * number. */
 #include "device/recording_list.h"
 
@@ -13,7 +13,7 @@
 
 static _Thread_local choir__recording *open_recording;
 
-/* All that are closed: a queue that goes tells those that name it. */
+/* All closed recordings. A queue that is freed marks those that name it. */
 static pthread_mutex_t closed_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__recording *closed;
 
@@ -68,7 +68,7 @@ void choir__recording_note_wait(choir__queue *queue, choir__event event)
             append(r, WAIT, queue)->as.event = i;
             return;
         }
-    /* An event from before the recording: over by the time anything is replayed. */
+    /* An event from before the recording has been reached before anything is replayed. */
 }
 
 void choir__recording_note_moved(choir__queue *to, choir__queue *from, uint64_t bytes)
@@ -116,8 +116,8 @@ static bool names(const choir__recording *r, const choir__queue *queue)
     return found;
 }
 
-/* Its graphs go now: what they captured, a library's calls for one, belongs to the queue's
- * owner, who may be unable to go before. */
+/* Frees the recordings' graphs now: captured work, for example a library's calls, belongs to
+ * the queue's owner, which may not be able to free it later. */
 void choir__recordings_lose(const choir__queue *queue)
 {
     pthread_mutex_lock(&closed_lock);

@@ -1,20 +1,21 @@
-/* How queues tell a recording what happens to them: see queue.h for its use. */
+/* The functions by which queues notify a recording: see queue.h for its use. */
 #ifndef CHOIR_RECORDING_H
 #define CHOIR_RECORDING_H
 
 #include "device/queue.h"
 
-/* Nothing happens unless a recording is open on this thread. */
+/* These do nothing unless a recording is open on this thread. */
 void choir__recording_note_task(
     choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 void choir__recording_note_event(choir__event event);
 void choir__recording_note_wait(choir__queue *queue, choir__event event);
 void choir__recording_note_moved(choir__queue *to, choir__queue *from, uint64_t bytes);
 
-/* The queue is done with all it was given, and goes: what names it is not replayed again. */
+/* Marks recordings that name the queue as lost when the queue is freed, so that they are not
+ * replayed again. */
 void choir__recordings_lose(const choir__queue *queue);
 
-/* The unrecorded halves of issue, wait_event and moved: what a replay calls. */
+/* The parts of issue, wait_event and moved without recording; replays call them. */
 void choir__queue_issue_raw(
     choir__queue *queue, choir__task *fn, const void *args, size_t bytes);
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event);

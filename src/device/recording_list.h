@@ -1,5 +1,5 @@
-/* The list that is a recording, for recording.c, which makes and replays it, and graphs.c,
- * which replays parts of it at once. */
+/* The list of a recording, for recording.c, which records and replays it, and graphs.c, which
+ * replays parts of it as graphs. */
 #ifndef CHOIR_RECORDING_LIST_H
 #define CHOIR_RECORDING_LIST_H
 
@@ -32,16 +32,16 @@ struct choir__recording {
     int count, capacity;
     unsigned char *args;
     size_t args_used, args_capacity;
-    choir__event *events; /* as recorded, then as last replayed */
+    choir__event *events; /* as recorded; after a replay, as last replayed */
     int event_count;
-    struct choir__part *parts; /* graphs.c's; NULL: not looked for yet */
+    struct choir__part *parts; /* used by graphs.c; NULL: not searched for yet */
     int part_count;
-    bool lost; /* a queue it names is gone */
+    bool lost; /* one of its queues was freed */
     choir__recording *next;
 };
 
-/* Where a part that is a graph begins at entry i, launches it and returns the entry behind it;
- * else i. */
+/* If a part that is a graph begins at entry i, launches it and returns the index of the entry
+ * after it; otherwise returns i. */
 int choir__graphs_launch(choir__recording *recording, int i);
 
 void choir__graphs_free(choir__recording *recording);

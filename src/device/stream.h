@@ -1,60 +1,69 @@
-/* A stream: what a queue's tasks give work to when the work itself is done elsewhere, by a GPU.
+/* A stream: it executes the work that a queue's tasks issue when the work runs elsewhere, on a
+ * GPU.
  *
  * A queue with a stream (choir__queue_opts.stream) has two kinds of progress. Its runner runs
- * tasks, each of which only issues work; the stream then reaches places some time later. A
- * *mark* ties the two together: all that was given to the stream before a mark at place `seq`
- * belongs to tasks up to seq. Waiting for a place is waiting for a mark at or behind it.
+ * tasks, each of which only issues work; the stream reaches their places some time later. A
+ * *mark* connects the two: all work issued to the stream before a mark at place `seq` belongs
+ * to tasks up to seq. Waiting for a place means waiting for a mark at or after it.
  *
- * Between two queues with streams of one kind no host is needed: one follows the other. */
+ * Two queues with streams of one kind need no host between them: one stream follows the
+ * other. */
 #ifndef CHOIR_STREAM_H
 #define CHOIR_STREAM_H
 
 #include "device/queue.h"
 
 typedef struct choir__stream choir__stream;
-typedef struct choir__graph choir__graph; /* work that was captured, to be launched at once */
+typedef struct choir__graph choir__graph; /* captured work that is launched as one unit */
 
 typedef struct choir__stream_ops {
-    /* Done with all it was given, and given nothing more: it has reached every place, as
-     * whoever still holds its queue may ask until `free`. */
+    /* Ends the stream after its last work. It counts as having reached every place; holders of
+     * its queue may ask it until `free`. */
     void (*close)(choir__stream *stream);
     void (*free)(choir__stream *stream);
-    /* Makes it the calling thread's: kernels launch on it. Called as a queue's `enter`. */
+    /* Makes the stream the calling thread's, so that kernels launch on it. Used as the queue's
+     * `enter`. */
     void (*enter)(choir__stream *stream);
     void *(*handle)(choir__stream *stream); /* a cudaStream_t, for libraries that take one */
 
-    /* Marks the place seq, unless there is a mark at or behind it. Any thread. */
+    /* Marks the place seq unless there is a mark at or after it. May be called from any
+     * thread. */
     void (*mark)(choir__stream *stream, uint64_t seq);
-    /* The last marked place that is known to be reached; looks, and does not wait. */
+    /* Returns the last marked place that is known to be reached, without waiting. */
     uint64_t (*reached)(choir__stream *stream);
-    /* What has gone wrong until now, as far as is known without waiting. */
+    /* Returns an error that is known so far, without waiting. */
     choir_status (*look)(choir__stream *stream, uint64_t launched);
-    /* Waits until seq is reached. launched: tasks have been run up to here, for a mark if there
-     * is none. What went wrong on the way is returned, with its sentence. */
+    /* Waits until seq is reached, and returns any error up to there, with its sentence.
+     * launched: tasks have been run up to this place; it is marked if there is no mark yet. */
     choir_status (*wait)(choir__stream *stream, uint64_t seq, uint64_t launched);
-    /* What is given to it from now on waits for `other`, of the same ops, to reach seq. */
+    /* Makes later work of the stream wait until `other`, a stream with equal ops, has reached
+     * seq. */
     void (*follow)(
         choir__stream *stream, choir__stream *other, uint64_t seq, uint64_t launched);
-    /* After a task: fails the queue if a launch was refused. */
+    /* Called after a task: fails the queue if a launch was refused. */
     void (*ran)(choir__stream *stream, choir__task *fn, const void *args, size_t bytes);
     double (*busy_s)(choir__stream *stream);
 
-    /* Capturing: from begin on what is given to `first`, and to streams that join it, is kept
-     * and not run. An error ends it: then end returns NULL. Call all of them on one thread. */
+    /* Capturing. After begin, work that is issued to `first`, and to streams that join it, is
+     * stored and not run. An error ends the capture, and end returns NULL. All calls must be
+     * made on one thread. */
     bool (*capturable)(choir__task *fn, const void *args); /* touches no host memory */
     bool (*begin)(choir__stream *first);
-    /* Of what is captured: what comes next on a stream is behind a place of another. Where that
-     * can't be had the capture is refused; false: and the stream is not captured. */
+    /* Order inside a capture: later work of a stream follows a place of another stream. If that
+     * is not possible, the capture is refused. Return NULL or false if the stream is not
+     * captured. */
     void *(*place)(choir__stream *stream);
     bool (*behind)(choir__stream *stream, void *place);
     void (*drop)(void *place);
     choir__graph *(*end)(choir__stream *first);
-    /* What the stream is being given cannot be captured; false: it is not captured at all. */
+    /* Declares that the stream's current work cannot be captured. Returns false if the stream
+     * is not captured. */
     bool (*refuse)(choir__stream *stream);
-    /* For each of them, after the end. False: something was refused, the graph is not whole. */
+    /* Called for each captured stream after the end. Returns false if something was refused, so
+     * that the graph is incomplete. */
     bool (*captured)(choir__stream *stream);
     void (*launch)(choir__stream *stream, choir__graph *graph);
-    void (*forget)(choir__graph *graph); /* nobody runs it any more */
+    void (*forget)(choir__graph *graph); /* it is not launched again */
 } choir__stream_ops;
 
 struct choir__stream {

@@ -1,9 +1,9 @@
-/* A trace watches queues. Each task that has run is added to the line of its kind (name and
- * shape), and, while there is room, kept as an event.
+/* A trace observes queues. Each task that has run is added to the line of its kind (name and
+ * shape) and, while there is room, stored as an event.
  *
- * A queue's tasks come one at a time, but several queues at once: a lock guards the tables.
- * Times are those of the runner; a device's line may hold a page fault or another process's
- * turn as well as its kernel. */
+ * A queue's tasks arrive one at a time, but those of several queues in parallel, so a lock
+ * guards the tables. Times are the runner's: a device's line may include a page fault or
+ * another process's turn as well as its kernel. */
 #include "device/trace.h"
 
 #include <errno.h>
@@ -32,8 +32,8 @@ typedef struct track {
     struct choir_trace *trace;
     int index;
     char name[32];
-    choir__queue *queue;        /* NULL: the host, or watched no more */
-    const choir_device *device; /* or */
+    choir__queue *queue;        /* NULL: the host, or no longer observed */
+    const choir_device *device; /* NULL: name_of names the tasks */
     const char *(*name_of)(choir__task *fn, const void *args);
 } track;
 

@@ -1,7 +1,7 @@
-/* A task is recognised by its function, found in the device's two kernel tables. FLOPs are
- * counted from the arguments by the textbook: 2 for a multiplication and an addition, of what
- * the result needs. What a kernel computes on top of that (attention's scores once more for
- * backward) is its own affair and does not count. */
+/* The work of tasks. A task is recognised by its function, found in the device's two kernel
+ * tables. FLOPs are counted from the arguments by the textbook: 2 per multiplication and
+ * addition that the result needs. Additional work of a kernel (attention's backward computes
+ * the scores again) does not count. */
 #include "device/work.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void describe_conv_backward_weight(const void *args, choir__work *work)
     describe_conv_shape(&((const choir__k_conv_backward_weight *)args)->s, work);
 }
 
-/* Pairs of a query and a key that it sees. */
+/* Returns the number of pairs of a query and a key that it sees. */
 static double pairs(const choir__attention_shape *n)
 {
     double sum = 0;
@@ -73,7 +73,8 @@ static void describe_attention_backward(const void *args, choir__work *work)
     describe_attention_shape(&((const choir__k_attention_backward *)args)->n, 8, work);
 }
 
-/* steps products of (B, H) by (H, G H): forward, and backward for the state's gradient. */
+/* Counts `steps` products of (B, H) by (H, G H): the forward, or the backward's gradient of the
+ * state. */
 static void describe_cell(
     choir__cell cell, int64_t steps, int64_t batch, int64_t width, choir__work *work)
 {
@@ -132,11 +133,11 @@ choir__work choir__work_of(const choir_device *device, choir__task *fn, const vo
     return work;
 }
 
-/* Where sizes stand in the arguments of kernels that have no more to tell: rows and columns, or
- * a count of elements. */
+/* Offsets of sizes in the arguments of kernels without a describe function: rows and columns,
+ * or a count of elements. */
 static const struct {
     const char *name;
-    int rows, cols; /* places; cols 0: rows is a count */
+    int rows, cols; /* offsets; cols 0: rows is a count */
 } sized[] = {
 #define ROWS(k)                                                                                \
     {                                                                                          \

@@ -1,4 +1,4 @@
-/* What a kernel call amounts to: its name, the size of its operands, the FLOPs it is worth. */
+/* The work of a kernel call: its name, the size of its operands, its FLOPs. */
 #ifndef CHOIR_WORK_H
 #define CHOIR_WORK_H
 
@@ -6,12 +6,12 @@
 
 typedef struct choir__work {
     const char *name; /* NULL: none of the device's kernels */
-    char shape[64];   /* "" where size is not told */
+    char shape[64];   /* "" if the size is not reported */
     double flops;     /* of matrix products, convolutions, attention; else 0 */
 } choir__work;
 
-/* The same with a size for the kernels that have but rows and columns, or elements: for
- * messages. */
+/* Writes the name and size of a call for messages; unlike choir__work_of, kernels that have
+ * only rows and columns, or elements, get a size too. */
 const char *choir__work_text(
     const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes);
 

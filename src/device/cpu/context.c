@@ -1,6 +1,6 @@
-/* A context is a thread count, blocks of scratch memory that only grow, and oneDNN's
- * primitives where that is built in. It belongs to a device; at any time one thread, the
- * queue's runner, has it as its current one. */
+/* A context is a thread count, blocks of scratch memory that only grow, and oneDNN's primitives
+ * if oneDNN is built in. It belongs to a device; at any time it is current on one thread, the
+ * queue's runner. */
 #include "device/cpu/context.h"
 
 #include <pthread.h>
@@ -20,13 +20,13 @@ struct choir__cpu_context {
     int threads;
     struct block scratch, workspace, panel, wide;
 #ifdef CHOIR_HAVE_ONEDNN
-    choir__onednn *onednn; /* made when first asked for: it takes oneDNN a millisecond */
+    choir__onednn *onednn; /* created on first use: it takes oneDNN a millisecond */
 #endif
 };
 
 static _Thread_local choir__cpu_context *current;
 #ifdef CHOIR_HAVE_ONEDNN
-static _Thread_local int omp_threads; /* as last told to OpenMP */
+static _Thread_local int omp_threads; /* as last passed to OpenMP */
 #endif
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_key; /* a thread's own context, freed when the thread ends */
@@ -97,13 +97,13 @@ int choir__cpu_context_threads(const choir__cpu_context *context)
 
 static void *at_least(struct block *block, size_t bytes)
 {
-    bytes += !bytes; /* memset and its like want memory, also for nothing */
+    bytes += !bytes; /* memset and others need a valid pointer, even for 0 bytes */
     if (bytes > block->bytes) {
         free(block->p);
         block->bytes = (bytes + 4095) & ~(size_t)4095;
         block->p = aligned_alloc(64, block->bytes);
         if (!block->p)
-            block->p = choir__alloc(SIZE_MAX); /* says so and ends the process */
+            block->p = choir__alloc(SIZE_MAX); /* prints the error and ends the process */
     }
     return block->p;
 }

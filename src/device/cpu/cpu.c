@@ -1,9 +1,9 @@
-/* CPU devices: groups of the cores this process may use.
+/* CPU devices: groups of the cores that this process may use.
  *
- * Device i takes `threads` cores (one, unless told otherwise) from core i * threads on, around
- * the list when there are more devices than cores. A device of one core is run by whoever waits
- * for it; one of several is run by its worker alone, because OpenMP's threads belong to the
- * thread that entered it. */
+ * Device i takes `threads` cores (default one) from core i * threads on, and starts over at the
+ * first core if there are more devices than cores. A device of one core is run by any waiter. A
+ * device of several cores is run by its worker alone, because OpenMP's threads belong to the
+ * thread that created them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* The cores this process may use, as they were at the first question: later on a launcher may
- * have tied the asking thread to one of them. */
+/* The cores this process may use, as they were at the first query: later a launcher may have
+ * bound the querying thread to one of them. */
 static struct {
     pthread_once_t once;
     int list[CPU_SETSIZE], count;
@@ -64,7 +64,7 @@ static void put_memory(void *p, size_t bytes)
     munmap(p, bytes);
 }
 
-/* Small blocks share pages: a mapping each would waste most of one. */
+/* Small blocks share pages: a mapping for each would waste most of one. */
 static void *get_any(void *arg, size_t bytes)
 {
     (void)arg;

@@ -1,12 +1,14 @@
 /* Products and convolutions of 16-bit operands by way of f32: panels of the operands are
- * widened into a block of memory that stays in the cache, and the f32 kernels do the rest. The
- * sums are the same as of 16-bit operands multiplied directly, whose products are exact in f32.
+ * widened into a block of memory that stays in the cache, and the f32 kernels do the rest.
+ * Products of 16-bit numbers are exact in f32, so the sums equal those of a direct
+ * multiplication.
  *
- * oneDNN has bf16 products of its own where the processor has instructions for them. Intel's in
- * AVX-512 (vdpbf16ps) take twice the time of f32's (oneDNN 2.6, a Xeon without AMX: 87 and 170
- * GFLOP/s of one core), so they are not used; AMX's tiles are, and so are AMD's, which take
- * half (475 and 233). There are none of f16. The rule is of the processor's kind alone, no
- * measurement, and part of a device's signature: ranks that would differ refuse each other. */
+ * oneDNN has its own bf16 products if the processor has instructions for them. Intel's in
+ * AVX-512 (vdpbf16ps) take twice the time of f32 products (oneDNN 2.6, a Xeon without AMX: 87
+ * and 170 GFLOP/s per core), so they are not used. AMX's tiles are used, and so are AMD's
+ * instructions, which take half the time (475 and 233). There are none for f16. The rule
+ * depends on the kind of processor alone, not on a measurement, and is part of a device's
+ * signature, so ranks that would differ refuse each other. */
 #include "device/cpu/half.h"
 #ifdef CHOIR_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
@@ -54,8 +56,8 @@ static const char *at_half(const void *p, int64_t element)
 
 /* --- matrix products --- */
 
-/* Writes a matrix's part of rows x cols as f32 to p, in the same order, and tells its strides.
- */
+/* Writes a matrix's part of rows x cols as f32 to p, in the same order, and returns its
+ * strides. */
 static void widen_part(const choir__kernels *f32, float *p, const void *x, choir_dtype dtype,
     int64_t row, int64_t col, int64_t rows, int64_t cols, int64_t *p_row, int64_t *p_col)
 {
@@ -68,7 +70,7 @@ static void widen_part(const choir__kernels *f32, float *p, const void *x, choir
         convert(f32, p, CHOIR_F32, rows, x, dtype, col, cols, rows);
 }
 
-/* As many rows of `length` as a panel holds, a multiple of 16. */
+/* Returns the number of rows of `length` that a panel holds, a multiple of 16. */
 static int64_t panel_rows(int64_t count, int64_t length)
 {
     int64_t fit = PANEL_BYTES / (int64_t)sizeof(float) / choir__max(length, 1) / 16 * 16;
@@ -78,10 +80,10 @@ static int64_t panel_rows(int64_t count, int64_t length)
 struct panels {
     const choir__kernels *f32;
     float *a, *b, *c;
-    int64_t m, n; /* at most */
+    int64_t m, n; /* upper limits */
 };
 
-/* Rows [i, i + m) and columns [j, j + n) of C; part: its a and b are there. */
+/* Computes rows [i, i + m) and columns [j, j + n) of C; part already has its a and b. */
 static void multiply(const choir__k_matmul *k, choir__k_matmul *part, const struct panels *p,
     int64_t i, int64_t j)
 {
@@ -99,7 +101,7 @@ static void multiply(const choir__k_matmul *k, choir__k_matmul *part, const stru
             part->m, part->n);
 }
 
-/* One matrix of the batch. */
+/* Multiplies one matrix of the batch. */
 static void multiply_panels(const choir__k_matmul *k, const struct panels *p)
 {
     choir__k_matmul part = {.a = p->a,
@@ -115,7 +117,7 @@ static void multiply_panels(const choir__k_matmul *k, const struct panels *p)
             k->k, part.n, &part.b_row, &part.b_col);
         for (int64_t i = 0; i < k->m; i += p->m) {
             part.m = choir__min(p->m, k->m - i);
-            if (j == 0 || p->m < k->m) /* else it is there */
+            if (j == 0 || p->m < k->m) /* otherwise it is already widened */
                 widen_part(p->f32, p->a, at_half(k->a, i * k->a_row), k->dtype, k->a_row,
                     k->a_col, part.m, k->k, &part.a_row, &part.a_col);
             multiply(k, &part, p, i, j);
@@ -146,8 +148,9 @@ void choir__half_matmul(const choir__kernels *f32, const choir__k_matmul *k)
 
 struct images {
     float *x, *w, *y;
-    int64_t x_each, w_count, y_each; /* elements of an image of x, of the weights, ... */
-    int64_t n;                       /* images at a time */
+    /* elements per image of x, of the weights, per image of y */
+    int64_t x_each, w_count, y_each;
+    int64_t n; /* images at a time */
 };
 
 static struct images images_of(const choir__conv_shape *s, int64_t more)
@@ -214,7 +217,7 @@ static void add_to(float *y, const float *x, int64_t n)
         y[i] += x[i];
 }
 
-/* The images' gradients are added in order. */
+/* Adds the images' gradients in order. */
 void choir__half_conv_backward_weight(
     const choir__kernels *f32, const choir__k_conv_backward_weight *k)
 {

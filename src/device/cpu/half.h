@@ -1,13 +1,14 @@
-/* Kernels on 16-bit operands that go through f32, and when. */
+/* Kernels on 16-bit operands that compute by way of f32, and the rule when they are used. */
 #ifndef CHOIR_CPU_HALF_H
 #define CHOIR_CPU_HALF_H
 
 #include "device/cpu/context.h"
 
-/* Whether such operands are multiplied faster than f32 here, by oneDNN. */
+/* Returns true if oneDNN multiplies operands of dtype faster than f32 on this machine. */
 bool choir__half_products(choir_dtype dtype);
 
-/* The kernels on 16-bit operands. f32: the table's copy, and its products of f32 operands. */
+/* The kernels on 16-bit operands. f32: the table that provides the copy and the f32
+ * products. */
 void choir__half_matmul(const choir__kernels *f32, const choir__k_matmul *k);
 void choir__half_conv(const choir__kernels *f32, const choir__k_conv *k);
 void choir__half_conv_backward_input(

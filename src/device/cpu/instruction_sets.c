@@ -1,5 +1,5 @@
-/* The registry of instruction sets, widest first: each has a kernel table, and says whether
- * this machine has it. */
+/* The registry of instruction sets, widest first. Each has a kernel table and a function that
+ * tells whether this machine supports it. */
 #include <stdlib.h>
 
 #include <choir/device.h>

@@ -1,4 +1,4 @@
-/* Who multiplies matrices on CPU devices, in words. */
+/* The name of the library that multiplies matrices on CPU devices. */
 #include "device/cpu/context.h"
 
 #ifdef CHOIR_HAVE_ONEDNN

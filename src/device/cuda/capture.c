@@ -1,6 +1,6 @@
-/* Capturing: a part of a recorded step as one CUDA graph (device/graphs.c). What is given to a
- * stream meanwhile is kept, and not run; whatever can't be kept refuses the whole part, which
- * is then issued task by task. */
+/* Capturing a part of a recorded step as one CUDA graph (device/graphs.c). Work that is issued
+ * to a stream meanwhile is stored and not run. Work that cannot be stored makes the capture of
+ * the whole part fail; the part is then issued task by task. */
 #include "device/cuda/stream_run.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct choir__graph {
     cudaGraphExec_t exec;
 };
 
-/* A copy from or to the host's memory is made when it is launched: no part of a graph. */
+/* Copies from or to host memory run when they are issued, so they cannot be part of a graph. */
 bool choir__cuda_capturable(choir__task *fn, const void *args)
 {
     if (fn == choir__cuda_transfer) {
@@ -24,7 +24,7 @@ bool choir__cuda_capturable(choir__task *fn, const void *args)
     return choir__cuda_gpu_of(k->x.p) >= 0 && choir__cuda_gpu_of(k->y.p) >= 0;
 }
 
-/* Others look, under lock, before they make marks. */
+/* Other threads read this, under lock, before they make marks. */
 static void set_capturing(cuda_stream *s, bool now)
 {
     pthread_mutex_lock(&s->lock);
@@ -41,7 +41,7 @@ bool choir__cuda_begin(choir__stream *first)
     s->cuda.refused = false;
     bool begun =
         cudaStreamBeginCapture(s->cuda.stream, cudaStreamCaptureModeRelaxed) == cudaSuccess;
-    cudaGetLastError(); /* no kernel's */
+    cudaGetLastError(); /* belongs to no kernel */
     set_capturing(s, begun);
     return begun;
 }
@@ -66,7 +66,7 @@ void *choir__cuda_place(choir__stream *stream)
     return NULL;
 }
 
-/* A stream joins a capture by its first wait for what is captured. */
+/* A stream joins a capture by its first wait for captured work. */
 bool choir__cuda_behind(choir__stream *stream, void *place)
 {
     cuda_stream *s = (cuda_stream *)stream;

@@ -1,14 +1,14 @@
-/* A CUDA device from the inside: what its kernels and its streams share.
+/* A CUDA device from the inside: the state that its kernels and its streams share.
  *
- * cuda:K is a GPU, or with CHOIR_CUDA_DEVICES=n one of n *virtual* devices dealt out over the
- * GPUs there are: a stream, a pool and a cuBLASLt workspace of its own, on a GPU that others
- * use too. A kernel of the table is a host function (`kernel.cuh` has the pattern): it runs on
- * whichever thread runs the device's queue, looks at its arguments there, so that pointers to
- * host memory among them are fine, and launches work on choir__cuda_here()->stream.
+ * cuda:K is a GPU. With CHOIR_CUDA_DEVICES=n it is one of n *virtual* devices, distributed over
+ * the available GPUs: each has its own stream, pool and cuBLASLt workspace, on a GPU that
+ * others use too. A kernel of the table is a host function (`kernel.cuh` has the pattern). It
+ * runs on the thread that runs the device's queue, reads its arguments there, so that they may
+ * contain pointers to host memory, and launches work on choir__cuda_here()->stream.
  *
- * Everything a kernel needs beyond its arguments comes from the context: scratch memory, the
- * matrix library's handle, and the *fault* that device code raises for what it cannot say
- * otherwise, a class id out of range. The host reads it when it next waits for the stream. */
+ * Everything a kernel needs besides its arguments comes from the context: scratch memory, the
+ * matrix library's handle, and the *fault*, by which device code reports errors such as a class
+ * id out of range. The host reads the fault when it next waits for the stream. */
 #ifndef CHOIR_CUDA_H
 #define CHOIR_CUDA_H
 
@@ -22,19 +22,19 @@ extern "C" {
 #include <choir/device.h>
 #include "device/kernels.h"
 
-#ifdef __cplusplus /* which knows no _Atomic, so no queue.h */
+#ifdef __cplusplus /* C++ has no _Atomic, so queue.h cannot be included */
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 #endif
 
-/* What device code found wrong, in pinned memory: the first to raise it wins. */
+/* The kinds of errors that device code reports, in pinned memory: the first report wins. */
 typedef enum choir__cuda_wrong {
     CHOIR__FINE,
-    CHOIR__BAD_ID,          /* an embedding's id: value, at which position, limit: rows */
-    CHOIR__BAD_TARGET,      /* cross_entropy's class: value, at which row, limit: classes */
-    CHOIR__BAD_NLL_TARGET,  /* nll_loss's, alike */
-    CHOIR__BAD_PROBABILITY, /* bce_loss of what is not in [0, 1]: number, at which element */
-    CHOIR__STUCK_SCALER,    /* so many steps in a row with infinities: value; number: scale */
+    CHOIR__BAD_ID,          /* an embedding's id: value, its position, limit: rows */
+    CHOIR__BAD_TARGET,      /* cross_entropy's class: value, its row, limit: classes */
+    CHOIR__BAD_NLL_TARGET,  /* nll_loss's class, likewise */
+    CHOIR__BAD_PROBABILITY, /* bce_loss of a number outside [0, 1]: number, its element */
+    CHOIR__STUCK_SCALER,    /* consecutive steps with infinities: value; number: scale */
 } choir__cuda_wrong;
 
 typedef struct choir__cuda_fault {
@@ -46,32 +46,34 @@ typedef struct choir__cuda_fault {
 
 typedef struct choir__cuda {
     choir_device *device; /* NULL: a group's stream */
-    int gpu;              /* CUDA's number of it */
+    int gpu;              /* CUDA's number of the GPU */
     int capability;       /* 90: Hopper */
     int multiprocessors;
-    int most_shared; /* bytes of shared memory that a block may ask for */
+    int most_shared; /* bytes of shared memory that a block may request */
     cudaStream_t stream;
     cublasLtHandle_t blas;
     void *workspace; /* cuBLASLt's and cuDNN's, used in stream order */
     size_t workspace_bytes;
-    choir__cuda_fault *fault; /* host memory that the GPU sees at the same address */
+    choir__cuda_fault *fault; /* host memory at an address that the GPU can use */
     struct choir__cuda_scratch *scratch;
-    bool capturing;             /* what is launched is kept, not run */
+    bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* matmul.cu's; NULL: none yet */
     void *dnn;                  /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
 } choir__cuda;
 
-/* The context current on this thread: set while a queue's tasks run. */
+/* Returns the context that is current on this thread: set while a queue's tasks run. */
 choir__cuda *choir__cuda_here(void);
 
-/* Device memory of at least so many bytes, aligned to 256, good until the same thread's next
- * call with the same slot: what is launched later comes later. NULL, and the queue has failed,
- * where there is none. Slots let one kernel have several. */
+/* Returns device memory of at least `bytes` bytes, aligned to 256, valid until the thread's
+ * next call with the same slot: the stream is in order, so work launched later runs later.
+ * Returns NULL, after failing the queue, if there is no memory. Slots let one kernel have
+ * several blocks. */
 enum { CHOIR__SCRATCH_SLOTS = 4 };
 void *choir__cuda_scratch(int slot, size_t bytes);
 
-/* What products keep of a context that closes; its stream has done all. */
+/* Free what products and cuDNN store for a context that closes; its stream has finished all
+ * work. */
 void choir__cuda_plans_free(choir__cuda *cuda);
 #ifdef CHOIR_HAVE_CUDNN
 void choir__cuda_dnn_free(choir__cuda *cuda);
@@ -82,20 +84,21 @@ static inline void choir__cuda_dnn_free(choir__cuda *cuda)
 }
 #endif
 
-/* A thread that never chose a GPU is on GPU 0, and many a call of its would begin to use that:
- * half a gigabyte of its memory. So GPUs are noted when they come into use, and who calls CUDA
- * outside of a stream's tasks settles on one of those first. False: none is in use yet. */
+/* A thread that has not chosen a GPU is on GPU 0, and many CUDA calls would start to use that
+ * GPU, which takes half a gigabyte of its memory. So choir__cuda_use notes GPUs when they come
+ * into use, and threads that call CUDA outside a stream's tasks first call choir__cuda_settle,
+ * which selects one of those. It returns false if no GPU is in use yet. */
 void choir__cuda_use(int gpu);
 bool choir__cuda_settle(void);
 
-/* Whether p lies in memory of some GPU, and which: -1 for the host's. */
+/* Returns the number of the GPU whose memory contains p, or -1 for host memory. */
 int choir__cuda_gpu_of(const void *p);
 
-/* Fails the running queue with a sentence about `what` ("cuBLASLt's product") unless the error
- * is none. The next kernels find the queue failed. */
+/* Returns true if there is no error. Otherwise fails the running queue with a message about
+ * `what` ("cuBLASLt's product") and returns false. */
 bool choir__cuda_ok(cudaError_t error, const char *what);
 
-/* The kernels, one name for each of the table's. */
+/* The kernels, named as in the table. */
 #define X(name) void choir__cuda_##name(const choir__k_##name *k);
 CHOIR__KERNEL_LIST(X)
 #undef X

@@ -1,5 +1,6 @@
-/* cuDNN's part in convolution and attention (dnn.c, dnn_conv.c, dnn_attention.c); where it is
- * not built in, nothing. A function that says false has done nothing: other kernels must. */
+/* The use of cuDNN in convolution and attention (dnn.c, dnn_conv.c, dnn_attention.c). A
+ * function that returns false has done nothing, and the caller uses another kernel; without
+ * cuDNN all return false. */
 #ifndef CHOIR_CUDA_DNN_H
 #define CHOIR_CUDA_DNN_H
 
@@ -15,7 +16,7 @@ bool choir__dnn_conv_backward_input(const choir__k_conv_backward_input *k);
 bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_weight *k);
 bool choir__dnn_attention(const choir__k_attention *k);
 
-/* As in "9.19.0"; 0 where it is not used. */
+/* Returns cuDNN's version, 91900 for 9.19.0; 0 if it is not used. */
 size_t choir__dnn_version(void);
 #else
 static inline bool choir__dnn_conv(const choir__k_conv *k)

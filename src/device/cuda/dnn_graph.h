@@ -1,5 +1,5 @@
-/* How cuDNN is asked for something: a graph of operations on tensors, built anew for each
- * problem, and a plan made of it, which is kept. */
+/* The interface to cuDNN's graphs: a graph of operations on tensors, built again for each
+ * problem, and a plan made from it, which is kept. */
 #ifndef CHOIR_CUDA_DNN_GRAPH_H
 #define CHOIR_CUDA_DNN_GRAPH_H
 
@@ -11,16 +11,16 @@ typedef cudnnBackendDescriptor_t choir__dnn_thing;
 
 enum { CHOIR__DNN_THINGS = 96, CHOIR__DNN_OPS = 24 };
 
-/* Everything made is a thing of the graph, and goes with it. A failure sticks: what comes after
- * is skipped, and the graph has no plan. */
+/* All objects made are `things` of the graph and are freed with it. A failure sticks: later
+ * calls do nothing, and the graph has no plan. */
 typedef struct choir__dnn_graph {
     choir__dnn_thing things[CHOIR__DNN_THINGS], ops[CHOIR__DNN_OPS];
     int count, op_count;
-    int64_t next; /* the unique id of the next tensor nobody sees */
+    int64_t next; /* the unique id of the next internal tensor */
     bool failed;
 } choir__dnn_graph;
 
-/* Where engines are looked for: a handle's GPU, or one that is only described. */
+/* The target of a plan: a handle's GPU, or a GPU that is only described. */
 typedef struct choir__dnn_target {
     cudnnHandle_t handle;
     choir__dnn_thing device; /* handle NULL: a finalized DEVICEPROP descriptor */
@@ -35,24 +35,25 @@ void choir__dnn_set_thing(choir__dnn_graph *g, choir__dnn_thing thing,
 void choir__dnn_set_float(
     choir__dnn_graph *g, choir__dnn_thing thing, cudnnBackendAttributeName_t name, float value);
 void choir__dnn_done(choir__dnn_graph *g, choir__dnn_thing thing);
-/* Done, and an operation of the graph. */
+/* Finishes op and adds it to the graph's operations. */
 void choir__dnn_op(choir__dnn_graph *g, choir__dnn_thing op);
 void choir__dnn_graph_free(choir__dnn_graph *g);
 
 cudnnDataType_t choir__dnn_type(choir_dtype dtype);
 
-/* (4) dims and strides. id > 0: memory that the call names; 0: between operations. */
+/* Makes a tensor with 4 dims and strides. id > 0: memory that the call provides; 0: between
+ * operations. */
 choir__dnn_thing choir__dnn_tensor(choir__dnn_graph *g, int64_t id, cudnnDataType_t type,
     const int64_t dim[4], const int64_t stride[4]);
 
-/* One f32 number, which the call gives by its address in the host's memory. */
+/* Makes one f32 number, which the call provides by its address in host memory. */
 choir__dnn_thing choir__dnn_number(choir__dnn_graph *g, int64_t id);
 
-/* y = mode(x), of x and b, or where t is there, t ? x : b. compute 0: in f32. */
+/* y = mode(x) or mode(x, b); if t is given, t ? x : b. compute 0: in f32. */
 typedef struct choir__dnn_each {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t compute;
-    int64_t axis; /* GEN_INDEX */
+    int64_t axis; /* for GEN_INDEX */
     choir__dnn_thing x, b, t, y;
 } choir__dnn_each;
 
@@ -60,7 +61,7 @@ void choir__dnn_pointwise(choir__dnn_graph *g, choir__dnn_each each);
 
 /* --- plans --- */
 
-/* What decides about a plan, beside the GPU; zeroed, then filled. */
+/* The key of a plan, apart from the GPU. Zero it before filling it in. */
 typedef struct choir__dnn_problem {
     int32_t kind, dtype, tf32, flags;
     int64_t n[32];
@@ -68,17 +69,17 @@ typedef struct choir__dnn_problem {
 
 typedef void choir__dnn_build(choir__dnn_graph *g, const choir__dnn_problem *p);
 
-/* A plan by the first engine, in the order of the heuristic, that always gives the same bits,
- * and sums in f32 unless tf32 says otherwise; NULL: none. Also how much workspace it wants, and
- * how many such engines were tried is added to *engines. */
+/* Makes a plan with the first engine, in the order of the heuristic, that always gives the same
+ * bits and sums in f32 (unless tf32 is set); NULL: none. Writes the workspace it needs, and
+ * adds the number of such engines that were tried to *engines. */
 choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build *build,
     const choir__dnn_problem *p, int64_t *workspace, int *engines);
 
-/* Does the problem with the tensors of ids 1, 2, ... count at `at`. */
+/* Solves the problem with `count` tensors of ids 1, 2, ... at `at`. */
 bool choir__dnn_run(
     choir__dnn_build *build, const choir__dnn_problem *p, int count, void *const *at);
 
-/* --- the problems, for whoever makes plans of them: the functions of dnn.h, and tests --- */
+/* --- the problems, for the functions of dnn.h and for tests --- */
 
 enum { CHOIR__DNN_CONV, CHOIR__DNN_CONV_INPUT, CHOIR__DNN_CONV_WEIGHT, CHOIR__DNN_ATTENTION };
 void choir__dnn_build_conv(choir__dnn_graph *g, const choir__dnn_problem *p);

@@ -1,4 +1,4 @@
-/* The product for other kernels of this folder: they call choir__cuda_matmul, which takes the
+/* The product for other kernels of this folder. They call choir__cuda_matmul, which uses the
  * last slot of scratch memory and the workspace. */
 #ifndef CHOIR_CUDA_MATMUL_H
 #define CHOIR_CUDA_MATMUL_H
@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/* Of dense a (m, k), b (k, n) and c (m, n), which are yet to be given. */
+/* Returns the arguments of a product of dense a (m, k), b (k, n) and c (m, n); the caller sets
+ * the pointers. */
 static inline choir__k_matmul choir__product(choir_dtype dtype, int64_t m, int64_t n, int64_t k)
 {
     choir__k_matmul p;
@@ -25,7 +26,7 @@ static inline choir__k_matmul choir__product(choir_dtype dtype, int64_t m, int64
     return p;
 }
 
-/* Whether f32 operands may be rounded to TF32: CHOIR_CUDA_TF32=1, when that is first asked. */
+/* Returns true if f32 operands may be rounded to TF32: CHOIR_CUDA_TF32=1 at the first call. */
 bool choir__cuda_tf32(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* Plans by problem: how a library does what it was asked before. */
+/* A table of plans by problem: the way in which a library solves a problem that it has seen
+ * before. */
 #ifndef CHOIR_CUDA_PLANS_H
 #define CHOIR_CUDA_PLANS_H
 
@@ -10,11 +11,11 @@ extern "C" {
 
 typedef struct choir__plans choir__plans; /* NULL: an empty table */
 
-/* Where the plan of a problem stands, NULL in it until a caller puts one there; the place is
- * good as long as the table. Problems are compared byte by byte, whole 32-bit words. */
+/* Returns the place of a problem's plan, which is NULL until a caller stores one. The place is
+ * valid as long as the table. Problems are compared byte by byte, in whole 32-bit words. */
 void **choir__plan_place(choir__plans **table, const void *problem, size_t bytes);
 
-/* Also calls `drop` for each plan. */
+/* Frees the table and calls `drop` for each plan. */
 void choir__plans_free(choir__plans **table, void (*drop)(void *plan));
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* Streams of GPUs behind the queue's interface.
  *
- * Marks are CUDA events in a small ring, oldest first. If the ring is full the newest is
- * recorded again, later: who waits for it waits a little longer, and for nothing that could
- * wait for him. */
+ * Marks are CUDA events in a small ring, oldest first. If the ring is full, the newest mark is
+ * recorded again at a later place. Its waiters then wait a little longer, but only for work
+ * that cannot depend on them. */
 #include "device/cuda/stream_run.h"
 
 #include <stddef.h>
@@ -59,7 +59,8 @@ static mark *at(cuda_stream *s, int i)
     return &s->marks[(s->first + i) % MARKS];
 }
 
-/* Under lock: the first mark at or behind seq; made at `launched` if there is none. */
+/* Returns the first mark at or after seq; if there is none, makes one at `launched`. Under
+ * lock. */
 static mark *mark_of(cuda_stream *s, uint64_t seq, uint64_t launched)
 {
     for (int i = 0; i < s->count; i++)
@@ -83,7 +84,7 @@ static void make_mark(choir__stream *stream, uint64_t seq)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Under lock: marks that are over go. */
+/* Removes marks that have been reached. Under lock. */
 static void look(cuda_stream *s)
 {
     while (s->count && !s->broken && !s->cuda.capturing) {
@@ -93,7 +94,7 @@ static void look(cuda_stream *s)
             break;
         }
         if (error != cudaSuccess) {
-            s->broken = true; /* nobody is to wait for what will not come */
+            s->broken = true; /* waiters must not wait for marks that will never be reached */
             break;
         }
         atomic_store(&s->reached, at(s, 0)->seq);
@@ -113,12 +114,12 @@ static uint64_t reached(choir__stream *stream)
     return place;
 }
 
-/* Under lock: everything launched in a turn is done, by the mark's event. */
+/* Adds the time of a turn, whose work is all done, up to the mark's event. Under lock. */
 static void count_time(cuda_stream *s, uint64_t turn, cudaEvent_t ended)
 {
     float ms = 0;
     if (!s->working || s->turns != turn)
-        return; /* somebody else has counted it, and it goes on */
+        return; /* another thread has counted it, and a new turn began */
     if (cudaEventElapsedTime(&ms, s->began, ended) == cudaSuccess)
         s->busy_s += (double)ms * 1e-3;
     cudaGetLastError();
@@ -185,7 +186,7 @@ static double busy_s(choir__stream *stream)
 
 /* --- life --- */
 
-/* Events stay until `free`: somebody may still be on his way out of a wait for one. */
+/* Events stay until `free`: another thread may just be returning from a wait for one. */
 static void close_stream(choir__stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
@@ -202,7 +203,7 @@ static void close_stream(choir__stream *stream)
     if (s->seen)
         cudaFreeHost(s->seen);
     cudaStreamDestroy(s->cuda.stream);
-    cudaGetLastError(); /* nobody's any more */
+    cudaGetLastError(); /* belongs to no caller any more */
     s->seen = NULL;
     s->count = 0;
     s->broken = false;

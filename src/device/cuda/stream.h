@@ -5,12 +5,12 @@
 #include "device/cuda/cuda.h"
 #include "device/stream.h"
 
-/* A stream on a GPU, with a context of its own; device: whose, NULL: a group's. NULL, with a
- * message, if CUDA refuses. The stream's `free` ends both. */
+/* Makes a stream on a GPU, with its own context; device: its device, NULL for a group. Returns
+ * NULL, with a message, if CUDA refuses. The stream's `free` frees both. */
 choir__stream *choir__cuda_stream_new(int gpu, choir_device *device);
 choir__cuda *choir__cuda_context_of(choir__stream *stream);
 
-/* Bytes that the GPU copies to the host's memory or elsewhere: a task of its queue. */
+/* A task that lets the GPU copy bytes to host memory or elsewhere. */
 typedef struct choir__cuda_transfer_args {
     void *to;
     const void *from;

@@ -1,5 +1,4 @@
-/* A stream from the inside, for stream.c, trouble.c (what goes wrong) and capture.c (graphs).
- */
+/* A stream from the inside, for stream.c, trouble.c (errors) and capture.c (graphs). */
 #ifndef CHOIR_CUDA_STREAM_RUN_H
 #define CHOIR_CUDA_STREAM_RUN_H
 
@@ -19,10 +18,10 @@ typedef struct ran_task {
     unsigned char args[CHOIR__TASK_MAX];
 } ran_task;
 
-/* What the GPU writes to: pinned host memory, seen at the same address. */
+/* The memory that the GPU writes to: pinned host memory at an address that both use. */
 typedef struct seen {
     choir__cuda_fault fault;
-    volatile uint32_t number; /* of the last task that is done */
+    volatile uint32_t number; /* of the last finished task */
 } seen;
 
 typedef struct cuda_stream {
@@ -32,29 +31,29 @@ typedef struct cuda_stream {
     mark marks[MARKS];
     int first, count;
     _Atomic uint64_t reached;
-    bool broken; /* CUDA reports an error that stays */
+    bool broken; /* CUDA reports an error that persists */
     bool closed;
     seen *seen;     /* NULL: closed */
     ran_task *last; /* (LAST) */
     uint32_t number;
     bool numbered;
-    /* time: from when it was idle until a wait finds it idle again */
+    /* busy time: from the start of work until a wait finds the stream idle */
     cudaEvent_t began;
     bool working;
-    uint64_t turns; /* how often it began */
+    uint64_t turns; /* number of such starts */
     double busy_s;
 } cuda_stream;
 
-/* The stream whose context is this thread's. */
+/* Returns the stream whose context is current on this thread. */
 cuda_stream *choir__cuda_stream_here(void);
 
 /* --- trouble.c --- */
 
-/* A wait ended so: the error, or the fault that device code raised, in its sentence. Under
+/* Returns the error of a wait, or the fault that device code raised, with its message. Under
  * lock. */
 choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error);
 void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, size_t bytes);
-/* Whether the GPU can write tasks' numbers. */
+/* Returns true if the GPU can write tasks' numbers. */
 bool choir__cuda_numbers(void);
 bool choir__cuda_synchronous(void); /* CHOIR_CUDA_SYNC */
 

@@ -6,7 +6,7 @@
 
 extern const choir__kernels choir__cuda_kernels;
 
-/* Whether the code that was compiled runs on the current GPU: an error that says no. */
+/* Returns an error if the compiled code does not run on the current GPU. */
 cudaError_t choir__cuda_code_runs(void);
 
 #endif

@@ -1,11 +1,11 @@
-/* One source, three instruction sets. This folder is compiled once each for baseline, AVX2 and
- * AVX-512; what differs between them is in this header: `vec`, the widest float vector the
- * machine has (4, 8 or 16 lanes), and a dozen operations on it.
+/* One source, three instruction sets. This folder is compiled three times, for baseline, AVX2
+ * and AVX-512. This header has all that differs between them: `vec`, the widest float vector of
+ * the machine (4, 8 or 16 lanes), and a dozen operations on it.
  *
- * Two habits give the same bits everywhere. Element by element, a kernel runs the same
+ * Two rules give the same bits everywhere. Element by element, a kernel runs the same
  * operations on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across
- * elements, a sum keeps 16 lanes however wide vec is (L vectors, element c in lane c % 16) and
- * joins them in one order (lanes_sum). No fused multiply-add, ever. */
+ * elements, a sum keeps 16 lanes whatever the width of vec (L vectors, element c in lane c %
+ * 16) and joins them in one order (lanes_sum). No fused multiply-add is ever used. */
 #ifndef CHOIR_ISA_H
 #define CHOIR_ISA_H
 
@@ -24,13 +24,13 @@ CHOIR__KERNEL_LIST(X)
 #undef X
 extern const choir__kernels KERNEL_TABLE;
 
-/* Where oneDNN is not built in: product.c, convolution.c. */
+/* Used where oneDNN is not built in: product.c, convolution.c. */
 void KERNEL(plain_matmul)(const choir__k_matmul *args);
 void KERNEL(plain_conv)(const choir__k_conv *args);
 void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *args);
 void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *args);
 
-/* These kernels do f32; the reference does the rest. */
+/* Calls the reference kernel unless the dtype is f32: these kernels compute f32 only. */
 #define F32_ONLY(name, args)                                                                   \
     do {                                                                                       \
         if ((args)->dtype != CHOIR_F32) {                                                      \
@@ -74,9 +74,9 @@ INLINE vec v_set(float x)
     return x - (vec){0};
 }
 
-/* v_part: n < W lanes from memory and the rest from `rest`; v_cut stores n lanes. v_sel is m ?
- * a : b a lane; v_min and v_max return their second operand when either is NaN. v_round rounds
- * |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n, |n| <= 150 an integer. */
+/* v_part: n < W lanes from memory, the others from `rest`; v_cut stores n lanes. v_sel is m ? a
+ * : b per lane; v_min and v_max return their second operand if either is NaN. v_round rounds
+ * |x| < 2^22 to an integer, ties to even. v_ldexp is x 2^n for an integer n, |n| <= 150. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __mmask16 mask;
@@ -217,7 +217,8 @@ INLINE vec v_sqrt(vec x)
 }
 #endif
 #endif
-/* Two factors, for 2^-150 is no float; the first product is exact, the second rounds. */
+/* Multiplies by two factors, since 2^-150 is not a float; the first product is exact, the
+ * second rounds. */
 INLINE vec v_ldexp(vec x, vec n)
 {
     ivec whole = __builtin_convertvector(n, ivec), half = whole >> 1;
@@ -235,13 +236,13 @@ INLINE vec v_abs(vec x)
     return (vec)((ivec)x & 0x7fffffff);
 }
 
-/* The sign of s on the magnitude of x >= 0. */
+/* Returns the magnitude of x >= 0 with the sign of s. */
 INLINE vec v_sign(vec x, vec s)
 {
     return (vec)((ivec)x | ((ivec)s & INT32_MIN));
 }
 
-/* `left` elements are at p; at most W are read, lanes beyond them are `rest`. */
+/* Loads up to W of the `left` elements at p; lanes beyond them are `rest`. */
 INLINE vec v_get_or(const float *p, int64_t left, vec rest)
 {
     if (__builtin_expect(left >= W, 1))
@@ -262,7 +263,7 @@ INLINE void v_put(float *p, vec x, int64_t left)
         v_cut(p, x, choir__max(left, 0));
 }
 
-/* x in the first `left` lanes and rest beyond them. */
+/* Returns x in the first `left` lanes and rest in the others. */
 INLINE vec v_keep(vec x, int64_t left, vec rest)
 {
     static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -1,5 +1,5 @@
-/* A product whose right-hand matrix many calls have in common: oneDNN lays it out once, for all
- * of them; our own product copies it each time anyway. */
+/* A product whose right-hand matrix is shared by many calls. oneDNN packs it once for all of
+ * them; the plain product copies it in each call anyway. */
 #ifndef CHOIR_ISA_PACKED_H
 #define CHOIR_ISA_PACKED_H
 
@@ -13,7 +13,7 @@ typedef choir__onednn_packed packed_product;
 #define packed_matmul choir__onednn_matmul_packed
 #else
 typedef struct packed_product {
-    void *extra; /* scratch of the caller's */
+    void *extra; /* scratch for the caller */
 } packed_product;
 
 INLINE bool packed_open(packed_product *p, const choir__k_matmul *k, size_t extra)

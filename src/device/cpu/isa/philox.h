@@ -1,6 +1,7 @@
-/* Philox on vectors: the rounds run on a vector of counters, one a 64-bit lane, where the
- * products live; only a lane's lower half means anything until the end. Lane l has counter (l /
- * 2) + (l % 2) W/4, so that pairing the words up leaves them in the order of the elements. */
+/* Philox on vectors. The rounds run on a vector of counters, one per 64-bit lane, which has
+ * room for the products; until the end only a lane's lower half is meaningful. Lane l has
+ * counter (l / 2) + (l % 2) W/4, so that combining pairs of words leaves them in the order of
+ * the elements. */
 #ifndef CHOIR_ISA_PHILOX_H
 #define CHOIR_ISA_PHILOX_H
 
@@ -55,7 +56,7 @@ INLINE lvec l_odd(lvec a, lvec b)
 }
 #endif
 
-/* The words of W/2 counters from lo on: those of W elements, and of the next W. */
+/* Computes the words of W/2 counters from lo on: those of W elements, and of the next W. */
 INLINE void philox(uint64_t key, uint64_t hi, uint64_t lo, ivec words[2])
 {
     lvec counter;
@@ -78,7 +79,7 @@ INLINE void philox(uint64_t key, uint64_t hi, uint64_t lo, ivec words[2])
     words[1] = (ivec)l_odd(low, high);
 }
 
-/* [0, 1) out of words, as choir__unit. */
+/* Converts words to numbers in [0, 1), as choir__unit. */
 INLINE vec v_unit(ivec words)
 {
     return __builtin_convertvector(words >> 8 & 0xffffff, vec) * 0x1p-24f;

@@ -1,8 +1,8 @@
-/* exp, log, tanh and the normal distribution on vectors: our own polynomials, so that their
- * bits depend on no library and no instruction set. Within about 2 ulp (v_phi 8); inf, NaN and
- * denormals come out as in C. Polynomials are summed in pairs (Estrin): a short chain is what
- * keeps the units busy. Sources: Cephes (Moshier) for exp, log, tanh; Numerical Recipes (2nd
- * ed., 6.2) for erfc. */
+/* exp, log, tanh and the normal distribution on vectors. The polynomials are our own, so that
+ * the bits depend on no library and no instruction set. Errors are within about 2 ulp (v_phi
+ * 8); inf, NaN and denormals give the results of C. Polynomials are summed in pairs (Estrin),
+ * since short dependency chains keep the units busy. Sources: Cephes (Moshier) for exp, log,
+ * tanh; Numerical Recipes (2nd ed., 6.2) for erfc. */
 #ifndef CHOIR_ISA_VECTOR_MATH_H
 #define CHOIR_ISA_VECTOR_MATH_H
 
@@ -21,13 +21,13 @@ INLINE vec v_exp_sum(vec x, vec low)
     return v_ldexp(p * s + r + 1.0f, n);
 }
 
-/* -104 <= x <= 89, or NaN. */
+/* exp for -104 <= x <= 89, or NaN. */
 INLINE vec v_exp_within(vec x)
 {
     return v_exp_sum(x, -(vec){0}); /* r + -0 is r: the compiler drops it */
 }
 
-/* x <= 89. */
+/* exp for x <= 89. */
 INLINE vec v_exp_below(vec x)
 {
     return v_exp_within(v_max(v_set(-104.0f), x)); /* 0 beyond */
@@ -66,7 +66,7 @@ INLINE vec v_log(vec x)
     return v_sel(v_eq(x, v_set(0.0f)), v_set(-INFINITY), y);
 }
 
-/* A polynomial near 0, where 1 - 2 / (exp 2x + 1) would cancel. */
+/* tanh. Near 0, where 1 - 2 / (exp 2x + 1) would cancel, it uses a polynomial. */
 INLINE vec v_tanh(vec x)
 {
     vec a = v_abs(x), z = x * x;
@@ -84,15 +84,15 @@ INLINE vec v_sigmoid(vec x)
     return 1.0f / (1.0f + v_exp(-x));
 }
 
-/* x sigmoid(x), next to 0 far below 0, not -inf * 0. */
+/* x sigmoid(x). Far below 0 it is almost 0, and never -inf * 0. */
 INLINE vec v_silu(vec x)
 {
     x = v_max(v_set(-88.0f), x);
     return x / (1.0f + v_exp_below(-x));
 }
 
-/* Its slope, s + x s (1 - s) with s = 1 / (1 + e), e = exp(-x), so 1 - s = e s does not
- * cancel. Beyond +-88 nothing changes. */
+/* The slope of v_silu, s + x s (1 - s) with s = 1 / (1 + e), e = exp(-x), so 1 - s = e s does
+ * not cancel. Beyond +-88 nothing changes. */
 INLINE vec v_silu_slope(vec x)
 {
     vec t = v_min(v_set(88.0f), v_max(v_set(-88.0f), x));
@@ -101,8 +101,9 @@ INLINE vec v_silu_slope(vec x)
 }
 
 /* The normal distribution, erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 2 / (2 + z),
- * erfc z = t exp(-z^2 + P(t)) to 1.2e-7 of itself. -z^2 = -x^2/2 is taken as -h^2/2, exact with
- * h the upper half of x's bits, and the rest, so that the left tail keeps its digits. */
+ * erfc z = t exp(-z^2 + P(t)) with a relative error of 1.2e-7. -z^2 = -x^2/2 is split into
+ * -h^2/2, which is exact since h is the upper half of x's bits, and the rest, so that the left
+ * tail keeps its digits. */
 INLINE vec v_phi(vec x)
 {
     vec a = v_min(v_set(14.0f), v_abs(x)), h = (vec)((ivec)a & ~0xfff);
@@ -112,7 +113,7 @@ INLINE vec v_phi(vec x)
     p += (t * 1.48851587f + -1.13520398f) * u + (t * 0.27886807f + -0.18628806f);
     p = p * w + ((t * 0.09678418f + 0.37409196f) * u + (t * 1.00002368f + -1.26551223f));
     vec whole = h * h * -0.5f, rest = p - (a - h) * (a + h) * 0.5f;
-    vec sum = whole + rest, part = sum - whole; /* and what the sum lost (Knuth) */
+    vec sum = whole + rest, part = sum - whole; /* the rounding error of the sum (Knuth) */
     vec lost = (whole - (sum - part)) + (rest - part);
     vec tail = 0.5f * t * v_exp_sum(sum, lost);
     return v_sel(v_lt(x, v_set(0.0f)), tail, 1.0f - tail);

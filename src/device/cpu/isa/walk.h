@@ -1,5 +1,5 @@
-/* Walking strided operands of one shape together: simplify the shape, then visit it row by row.
- * Operand 0 is the one written. */
+/* Visits strided operands of one shape together: simplifies the shape, then walks it row by
+ * row. Operand 0 is the output. */
 #ifndef CHOIR_ISA_WALK_H
 #define CHOIR_ISA_WALK_H
 
@@ -11,10 +11,10 @@ typedef struct walk {
     int ndim, operands;
     void *p[WALK_OPERANDS];
     int64_t shape[CHOIR__MAX_DIMS];
-    int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* elements */
+    int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
-/* Dimension d and the next are one run in every operand. */
+/* Returns true if dimension d and the next one form one run in every operand. */
 static inline bool walk_mergeable(const walk *w, int d)
 {
     for (int o = 0; o < w->operands; o++)
@@ -29,8 +29,8 @@ static inline void walk_copy_dim(walk *w, int to, int from)
     memcpy(w->stride[to], w->stride[from], sizeof w->stride[to]);
 }
 
-/* Drops sizes of 1, orders by operand 0's stride (largest first), merges; at least one
- * dimension stays. False: there is nothing to visit. */
+/* Drops sizes of 1, orders by operand 0's stride (largest first), and merges; at least one
+ * dimension stays. Returns false if there is nothing to visit. */
 static inline bool walk_simplify(walk *w)
 {
     int n = 0;
@@ -66,7 +66,7 @@ static inline bool walk_simplify(walk *w)
     return true;
 }
 
-/* Steps to the next row (all dimensions but the last); false after the last one. */
+/* Steps to the next row (all dimensions except the last); returns false after the last one. */
 static inline bool walk_next(const walk *w, int64_t *at, int64_t *off)
 {
     for (int d = w->ndim - 2; d >= 0; d--) {

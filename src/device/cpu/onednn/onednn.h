@@ -1,8 +1,9 @@
-/* The kernels oneDNN does, and the cache of its primitives that a context keeps.
+/* The kernels that use oneDNN, and the cache of its primitives that a context keeps.
  *
  * Making a primitive takes oneDNN hundreds of microseconds, running a small one a few. So each
  * problem's primitive is made once, with the memory objects it runs on; a call only sets their
- * data pointers. A problem is a struct of integers (zeroed first: its bytes are the key). */
+ * data pointers. A problem is a struct of integers, zeroed first because its bytes are the
+ * key. */
 #ifndef CHOIR_ONEDNN_H
 #define CHOIR_ONEDNN_H
 
@@ -14,27 +15,27 @@ void choir__onednn_conv(const choir__k_conv *args);
 void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
 void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
 
-/* The same by matrix products; false: the shape is not one of those that gain by it. */
+/* The convolutions by matrix products; they return false if the shape does not gain by that. */
 bool choir__onednn_conv_product(const choir__k_conv *args);
 bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *args);
 bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *args);
 
 enum { CHOIR__ONEDNN_ARGS = 5 };
 
-/* One primitive with its memory objects, ready to run; all NULL: oneDNN does not do it. */
+/* One primitive with its memory objects, ready to run. All NULL: oneDNN does not support it. */
 typedef struct choir__onednn_op {
     dnnl_primitive_t primitive;
-    dnnl_exec_arg_t args[CHOIR__ONEDNN_ARGS]; /* the last: scratchpad, when it needs any */
+    dnnl_exec_arg_t args[CHOIR__ONEDNN_ARGS]; /* the last is the scratchpad, if needed */
     int arg_count;
     size_t scratchpad; /* bytes */
 } choir__onednn_op;
 
-/* What a problem's cache entry holds: the op itself, and for convolutions' operands (image,
- * weights, image) the reorders between the plain layout and the one that the primitive prefers
- * (NULL: it takes the plain one). */
+/* The contents of a problem's cache entry: the op itself, and for the operands of convolutions
+ * (image, weights, image) the reorders between the plain layout and the layout that the
+ * primitive prefers (NULL: it uses the plain one). */
 typedef struct choir__onednn_plan {
     choir__onednn_op op, reorder[3];
-    size_t bytes[3]; /* of what is reordered */
+    size_t bytes[3]; /* size of each reordered operand */
 } choir__onednn_plan;
 
 typedef struct choir__onednn choir__onednn;
@@ -43,28 +44,29 @@ choir__onednn *choir__onednn_new(void);
 void choir__onednn_free(choir__onednn *cache);
 dnnl_engine_t choir__onednn_engine(const choir__onednn *cache);
 
-/* The context's cache. */
+/* Returns the context's cache. */
 choir__onednn *choir__cpu_context_onednn(choir__cpu_context *context);
 
-/* A strided tensor's descriptor; strides NULL: the primitive is to choose the layout. */
+/* Makes a strided tensor's descriptor. strides NULL: the primitive chooses the layout. */
 bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims,
     const int64_t *dims, const int64_t *strides);
 
-/* The plan for a key; *fresh says that it is new and to be filled in by the caller. Stays valid
+/* Returns the plan for a key; *fresh is true if it is new and the caller must fill it in. Valid
  * until the next call that makes a fresh one. */
 choir__onednn_plan *choir__onednn_lookup(
     choir__onednn *cache, const void *key, size_t bytes, bool *fresh);
 
 /* Makes the primitive and its memory objects: ids[i] names an argument of the primitive
- * described by pd with memory descriptor mds[i]. Takes pd over. False: oneDNN refused. */
+ * described by pd, with memory descriptor mds[i]. Takes ownership of pd. Returns false if
+ * oneDNN refused. */
 bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primitive_desc_t pd,
     int count, const int *ids, const dnnl_memory_desc_t *const *mds);
 
-/* Runs on these data pointers, in the order of ids. */
+/* Runs the op on these data pointers, in the order of ids. */
 bool choir__onednn_run(
     choir__onednn *cache, choir__onednn_op *op, void *const *data, void *scratchpad);
 
-/* A product whose B is packed for use by many calls; `extra` is scratch of the caller's. Good
+/* A product whose B is packed for use by many calls; `extra` is scratch for the caller. Valid
  * until the running kernel's next use of scratch or of oneDNN. */
 typedef struct choir__onednn_packed {
     choir__onednn *cache;
@@ -72,12 +74,12 @@ typedef struct choir__onednn_packed {
     void *b, *extra, *scratchpad;
 } choir__onednn_packed;
 
-/* Packs k->b; calls may differ from k in the pointers a, c and bias. False: oneDNN does not do
- * it. */
+/* choir__onednn_pack packs k->b; calls may differ from k in the pointers a, c and bias. It
+ * returns false if oneDNN does not support the product. */
 bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_t extra);
 void choir__onednn_matmul_packed(const choir__onednn_packed *p, const choir__k_matmul *k);
 
-/* Attributes every primitive here has: scratch memory comes from the caller. */
+/* Returns the attributes of every primitive here: the caller provides scratch memory. */
 const_dnnl_primitive_attr_t choir__onednn_attr(const choir__onednn *cache);
 
 #endif

@@ -1,9 +1,9 @@
-/* The slow, obvious kernels: an oracle for the fast ones, and all there is for f64.
+/* The slow, simple kernels: an oracle for the fast ones, and the only kernels for f64.
  *
  * Each is the formula of kernels.h written as plain loops. Elements of any dtype are read with
  * get() and written with put(); in between everything is a double, and sums run in index order.
- * Nothing here is tuned: when a fast kernel and its reference disagree, this side should be the
- * one that can be checked by reading it. */
+ * Nothing here is tuned: if a fast kernel and its reference disagree, the reference should be
+ * the one that can be checked by reading it. */
 #ifndef CHOIR_REFERENCE_H
 #define CHOIR_REFERENCE_H
 
@@ -20,7 +20,7 @@ static inline bool is_integer(choir_dtype dtype)
     return dtype == CHOIR_I64 || dtype == CHOIR_I32 || dtype == CHOIR_U8 || dtype == CHOIR_BOOL;
 }
 
-/* Integers as they are: a double would lose bits of an i64. */
+/* Reads an integer without conversion: a double would lose bits of an i64. */
 static inline int64_t get_integer(const void *p, int64_t i, choir_dtype dtype)
 {
     switch (dtype) {
@@ -54,7 +54,7 @@ static inline double get(const void *p, int64_t i, choir_dtype dtype)
     }
 }
 
-/* Towards zero; C leaves what does not fit undefined, here it saturates and NaN is 0. */
+/* Truncates towards zero. Values that do not fit, undefined in C, saturate; NaN gives 0. */
 static inline int64_t truncated(double value)
 {
     if (value >= 0x1p63)
@@ -64,7 +64,8 @@ static inline int64_t truncated(double value)
     return isnan(value) ? 0 : (int64_t)value;
 }
 
-/* The 16-bit types are rounded from f32, as a kernel that computes in f32 has it. */
+/* Writes one element. The 16-bit types are rounded from f32, as in a kernel that computes in
+ * f32. */
 static inline void put(void *p, int64_t i, choir_dtype dtype, double value)
 {
     switch (dtype) {
@@ -77,19 +78,20 @@ static inline void put(void *p, int64_t i, choir_dtype dtype, double value)
     }
 }
 
-/* The type of weights and statistics beside operands of dtype: f32 beside 16 bits. */
+/* Returns the type of weights and statistics for operands of dtype: f32 for 16 bits. */
 static inline choir_dtype wide_dtype(choir_dtype dtype)
 {
     return dtype == CHOIR_BF16 || dtype == CHOIR_F16 ? CHOIR_F32 : dtype;
 }
 
-/* An optional operand: otherwise when it is not there. */
+/* Reads an optional operand; returns `otherwise` if it is not given. */
 static inline double get_or(const void *p, int64_t i, choir_dtype dtype, double otherwise)
 {
     return p ? get(p, i, dtype) : otherwise;
 }
 
-/* The fixed tree: of n >= 2 leaves, how many go left: the largest power of two below n. */
+/* Returns the number of leaves in the left branch of the fixed tree over n >= 2 leaves: the
+ * largest power of two below n. */
 static inline int64_t left_leaves(int64_t n)
 {
     int64_t left = 1;
@@ -98,7 +100,7 @@ static inline int64_t left_leaves(int64_t n)
     return left;
 }
 
-/* Walks an index over shape in row-major order; false after the last one. */
+/* Advances an index over shape in row-major order; returns false after the last one. */
 static inline bool next_index(int64_t *index, const int64_t *shape, int ndim)
 {
     for (int d = ndim - 1; d >= 0; d--) {
