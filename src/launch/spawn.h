@@ -1,5 +1,5 @@
-/* Ranks as forks of the calling process, and those parts of the program that must know of it.
- */
+/* Spawning: ranks as forks of the calling process, and hooks for the parts of the program that
+ * forks affect. */
 #ifndef CHOIR_LAUNCH_SPAWN_H
 #define CHOIR_LAUNCH_SPAWN_H
 
@@ -7,31 +7,31 @@
 #include <stdio.h>
 #include <choir/group.h>
 
-/* What a fork means to the layers above, which the caller of choir__spawn fills in. */
+/* Hooks of the layers above, filled in by the caller of choir__spawn. */
 typedef struct choir__spawn_host {
-    choir_status (*may_fork)(void);   /* an error if this process can have no forks */
+    choir_status (*may_fork)(void);   /* error if this process cannot fork */
     void (*quiesce)(void);            /* brings all other threads of the process to rest */
-    bool (*show)(int pid, FILE *out); /* writes what a rank is doing; false: nothing known */
+    bool (*show)(int pid, FILE *out); /* writes what a rank is doing; false: unknown */
 } choir__spawn_host;
 
-/* Starts `local` ranks as forks and waits until all have ended; the rest is choir_spawn_with's.
+/* Starts `local` ranks as forks and waits until all have ended. Otherwise as choir_spawn_with.
  */
 choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_fn *fn,
     void *arg, choir_spawn_opts opts);
 
-/* A watcher is told of each spawn: children make their own what they have inherited. */
+/* A watcher is called at each spawn, so that children can take over what they inherit. */
 typedef struct choir__spawn_watcher {
     void (*before)(void *arg, int first_rank, int count); /* in the parent; NULL: nothing */
     void (*child)(void *arg, int rank); /* in each child, before its function; NULL: nothing */
     void (*leaving)(void *arg, int rank); /* in the child, after it; NULL: nothing */
-    void (*left)(void *arg);              /* behind all watchers' leaving; NULL: nothing */
-    void (*after)(void *arg); /* in the parent, when all children are gone; NULL: nothing */
+    void (*left)(void *arg);              /* after all watchers' `leaving`; NULL: nothing */
+    void (*after)(void *arg); /* in the parent, once all children have ended; NULL: nothing */
     void *arg;
     struct choir__spawn_watcher *next;
 } choir__spawn_watcher;
 
-/* Watches all spawns from now on, until it is taken back. The watcher stays the caller's. Any
- * thread may call these. */
+/* Register and remove a watcher of all spawns. The caller keeps the watcher. Any thread may
+ * call these. */
 void choir__spawn_watch(choir__spawn_watcher *watcher);
 void choir__spawn_unwatch(choir__spawn_watcher *watcher);
 

@@ -1,4 +1,5 @@
-/* The sum of several arrays on a GPU, in the fixed tree; and marks. add.cu. */
+/* Sums of several arrays on a GPU, in the fixed tree, and the marks that count calls (add.cu).
+ */
 #ifndef CHOIR_NCCL_ADD_H
 #define CHOIR_NCCL_ADD_H
 
@@ -13,14 +14,14 @@ extern "C" {
 
 enum { CHOIR__NCCL_SOURCES = 128, CHOIR__NCCL_DEPTH = 16 };
 
-/* How many calls the stream has begun and ended, written by the GPU. */
+/* The numbers of calls that the stream has begun and ended, written by the GPU. */
 typedef struct choir__marks {
     volatile uint32_t begun, ended;
 } choir__marks;
 
-/* out = scale * tree(from[0], from[1], ...), n elements. After source i so many of the partial
- * results are joined: merges[i]. f32 and f64 are added as they are, 16 bits in f32 and rounded
- * once: the bits of choir__reduce. out may be a source. */
+/* out = scale * tree(from[0], from[1], ...), n elements. After source i, merges[i] pairs of
+ * partial results are joined. f32 and f64 are added directly; 16-bit floats are added in f32
+ * and rounded once. The bits are those of choir__reduce. out may be a source. */
 typedef struct choir__nccl_addition {
     const void *from[CHOIR__NCCL_SOURCES];
     uint8_t merges[CHOIR__NCCL_SOURCES];
@@ -32,7 +33,7 @@ typedef struct choir__nccl_addition {
 } choir__nccl_addition;
 
 cudaError_t choir__nccl_launch_add(const choir__nccl_addition *a, cudaStream_t stream);
-/* Counts one up: `begun`, or `ended`. */
+/* Increments a mark, `begun` or `ended`. */
 cudaError_t choir__nccl_launch_mark(volatile uint32_t *count, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -1,18 +1,18 @@
-/* Groups over NCCL: one GPU a rank.
+/* Groups over NCCL: one GPU per rank.
  *
- * The engine is a layer over one of the host's (shm, ucx), which carries what lies in the
- * host's memory: the messages of strategies to each other, losses, checkpoints. Data in the
- * GPU's memory go over NCCL, on a stream of the group's own that its queue has, so that
- * nothing waits on the host and a recorded step becomes one CUDA graph.
+ * The engine is a layer over a host engine (shm, ucx), which carries data in host memory: the
+ * messages of strategies to each other, losses, checkpoints. Data in GPU memory travel over
+ * NCCL, on a stream that the group owns and shares with its queue. So nothing waits on the
+ * host, and a recorded step becomes one CUDA graph.
  *
  *     far data    queue's stream:  mark | send, receive | add in the tree's order | mark
  *     near data   host engine                                 (add.cu)
  *
- * NCCL by itself says nothing when a process dies: its kernels wait for ever. So each group has
- * a *watcher* (watch.c), a thread that looks after the peers through a sub-group of the host
- * engine, and after the marks, which the GPU writes to host memory. What it finds makes it
- * abort the communicator, upon which the kernels return, and the group fails with the sentence
- * that all ranks have.
+ * NCCL by itself does not report a process that dies: its kernels wait forever. So each group
+ * has a *watcher* (watch.c), a thread that checks the peers through a sub-group of the host
+ * engine, and the marks, which the GPU writes to host memory. When it finds a failure, it
+ * aborts the communicator. Then the kernels return, and the group fails with the same sentence
+ * on all ranks.
  *
  *   engine.c   opening, sub-groups, the end        carry.c   data moved
  *   watch.c    failures                            sum.c     data added, exactly or natively
@@ -28,27 +28,28 @@
 #include "comm/reduce.h"
 #include "comm/rows.h"
 
-/* Of rows' cuts, so many are in a group of NCCL's, which has room for so much at a time. */
+/* Cuts of rows per NCCL group, which has limited room. */
 enum { CHOIR__NCCL_CUTS = 32 };
 
 typedef struct choir__nccl {
     choir__engine base;
-    choir__engine *host;  /* this group's, for the host's memory */
-    choir__engine *watch; /* the watcher's own */
+    choir__engine *host;  /* this group's, for host memory */
+    choir__engine *watch; /* the watcher's own sub-group */
     choir_device *device;
     int gpu; /* CUDA's number */
     cudaStream_t stream;
-    char *scratch; /* on the GPU: what comes from the peers, until it is added */
+    char *scratch; /* on the GPU: the peers' data, until they are added */
     size_t scratch_bytes;
-    void **outgrown; /* scratch that captured graphs may know */
+    void **outgrown; /* earlier scratch, which captured graphs may still use */
     int outgrown_count;
 
-    pthread_mutex_t lock; /* guards comm, and what follows */
+    pthread_mutex_t lock; /* guards comm and the members below */
     ncclComm_t comm;      /* NULL: aborted */
-    bool refused;         /* in the call: its capture. Then nothing more of it is given. */
-    choir_status down;    /* why it is aborted, and in words */
+    /* the capture of the current call, the rest of which is then not issued */
+    bool refused;
+    choir_status down; /* why the communicator was aborted, and the message */
     char sentence[512];
-    choir__stamp now;   /* the call that was given to the stream last */
+    choir__stamp now;   /* the call that was issued to the stream last */
     choir__marks *seen; /* host memory that the GPU writes to */
     pthread_t watcher;
     pthread_t ender; /* ends the communicator */
@@ -59,32 +60,35 @@ typedef struct choir__nccl {
 /* --- watch.c --- */
 choir_status choir__nccl_watch(choir__nccl *n); /* starts the watcher */
 void choir__nccl_unwatch(choir__nccl *n);
-/* Aborts the communicator, unless it is, and tells all who may wait, here and elsewhere. Any
- * thread. */
+/* Aborts the communicator, unless it already is, and notifies all waiters, on this rank and
+ * others. Any thread. */
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence);
-/* Aborts or destroys it, on a thread of its own: that may wait for graphs. */
+/* Aborts or destroys the communicator on a separate thread, because that may wait for graphs.
+ */
 void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts);
-/* Until it has ended; if it does not, a line says so, and it is left to itself. */
+/* Waits for that thread. If it takes too long, prints a line and leaves it running. */
 void choir__nccl_await_end(choir__nccl *n);
-/* The engine's failure, if the communicator was aborted. On the queue's thread. */
+/* Returns the engine's failure if the communicator was aborted. On the queue's thread. */
 choir_status choir__nccl_status(choir__nccl *n);
-/* An error while a step is captured is no failure: the step is issued as it was recorded. */
+/* Called after an error. Returns true if a step is being captured: that is no failure, as the
+ * step is then issued as it was recorded. */
 bool choir__nccl_refused(choir__nccl *n);
-/* Whether no more of the call is to be given to the stream: it failed, or was refused. */
+/* Not CHOIR_OK if the rest of the call must not be issued: the call failed or was refused. */
 choir_status choir__nccl_stopped(const choir__nccl *n);
-/* CUDA's answer: stopped, where it is an error. */
+/* Handles CUDA's result; an error stops the call. */
 choir_status choir__nccl_cuda(choir__nccl *n, cudaError_t error, const char *what);
-/* NCCL's answer to a call, once it is there: calls of such a communicator return at once. */
+/* Waits for NCCL's result of a call, since calls of a non-blocking communicator return at once.
+ */
 choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *what);
-/* Waits for all that the stream has been given. */
+/* Waits until the stream has finished. */
 choir_status choir__nccl_settle(choir__engine *engine);
 
 /* --- carry.c, sum.c: far data; on the queue's thread --- */
 
-/* Memory on the GPU until the next call. NULL: the engine has failed. */
+/* Returns GPU memory, valid until the next call. NULL: the engine has failed. */
 char *choir__nccl_scratch(choir__nccl *n, size_t bytes);
 
-/* Between ncclGroupStart and choir__nccl_end; nothing of 0 bytes. */
+/* Called between ncclGroupStart and choir__nccl_end; 0 bytes send nothing. */
 void choir__nccl_send(choir__nccl *n, const void *at, size_t bytes, int peer);
 void choir__nccl_receive(choir__nccl *n, void *at, size_t bytes, int peer);
 choir_status choir__nccl_end(choir__nccl *n);

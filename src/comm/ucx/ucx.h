@@ -1,22 +1,22 @@
-/* Groups over UCX: what the files of this folder share.
+/* Groups over UCX: declarations that the files of this folder share.
  *
- * A process has one *net* for each group it was initialised with: a UCX worker, and an endpoint
- * to every rank. Sub-groups share their parent's net. A message is a UCX active message: a
- * header of 48 bytes (which group, whose, the how manieth between these two, and the stamp of
- * the call it belongs to), and the data, which UCX brings along or, for large ones, fetches
- * into place once the receive is known.
+ * A process has one *net* for each group that it was initialized with: a UCX worker, and one
+ * endpoint per rank. Sub-groups share their parent's net. A message is a UCX active message: a
+ * header of 48 bytes (the group, the sender, a number that counts the messages of this pair,
+ * and the stamp of the call it belongs to), and the data, which UCX delivers with the header
+ * or, for large ones, fetches into place once the receive is known.
  *
  *     send(peer)    -> header.number = sent++  ->  on_message: is receive `number` posted?
  *     receive(peer) -> number = posted++           yes: compare stamps, deliver
  *                                                  no:  keep it (early) until it is
  *
- * So messages of a pair meet receives in order, whatever order UCX delivers in, and ranks that
- * call different things notice at the first message.
+ * Messages of a pair therefore meet receives in order, in whatever order UCX delivers them, and
+ * ranks that make different calls notice it at the first message.
  *
- *   worker.c    what UCX is told                  messages.c  send, receive
- *   join.c      addresses, endpoints              match.c     what comes, and for whom
- *   net.c       open, close                       ops.c       what UCX has in hand
- *   engine.c    groups of a net                   wait.c      progress, sleep, who is missing
+ *   worker.c    UCX's configuration               messages.c  send, receive
+ *   join.c      addresses, endpoints              match.c     messages meet their receives
+ *   net.c       open, close                       ops.c       operations that UCX works on
+ *   engine.c    groups of a net                   wait.c      progress, sleep, missing peers
  *   endpoint.c  the end of an endpoint            verdict.c   one sentence for all ranks
  *
  * Groups of one net may run at the same time on different threads: the net's lock guards
@@ -34,9 +34,9 @@ typedef struct choir__ucx_net choir__ucx_net;
 
 typedef enum choir__ucx_kind {
     CHOIR__UCX_DATA,
-    CHOIR__UCX_WAITING, /* says: I wait for you, in the call of this stamp */
-    CHOIR__UCX_BYE,     /* says: after `number` messages to you I left the group */
-    CHOIR__UCX_FAILED,  /* brings the sentence of a failure, where there is no store for it */
+    CHOIR__UCX_WAITING, /* the sender waits for the receiver, in the call of this stamp */
+    CHOIR__UCX_BYE,     /* the sender left the group after `number` messages to the receiver */
+    CHOIR__UCX_FAILED,  /* carries the sentence of a failure, in case the store cannot */
     CHOIR__UCX_KINDS
 } choir__ucx_kind;
 
@@ -48,15 +48,16 @@ typedef struct choir__ucx_header {
     uint32_t kind, zero;
 } choir__ucx_header;
 
-/* A send under way, or a receive that was posted. */
+/* A send in progress, or a receive that was posted. */
 typedef struct choir__ucx_op {
-    struct choir__ucx_op *next, *before; /* the group's others under way; or free ones */
+    /* the group's list of operations in progress, or of free ones */
+    struct choir__ucx_op *next, *before;
     choir__ucx *group;
-    choir__request *request; /* NULL: nobody waits for it any more */
-    void *data;              /* of a receive */
+    choir__request *request; /* NULL: the caller no longer waits for it */
+    void *data;              /* of a receive: the destination */
     size_t bytes;
     int peer;
-    bool matched; /* UCX has it: its memory is in use until the callback */
+    bool matched; /* UCX works on it: its memory is in use until the callback */
     choir__ucx_header header;
 } choir__ucx_op;
 
@@ -66,109 +67,117 @@ typedef struct choir__ucx_early {
     choir__ucx_header header;
     void *data;
     size_t bytes;
-    bool rendezvous, ours; /* the data are still with the sender; are on the heap */
+    bool rendezvous, ours; /* the data still reside with the sender; the data are on the heap */
 } choir__ucx_early;
 
-/* What a group knows of one of its ranks. */
+/* A group's record of one of its ranks. */
 typedef struct choir__ucx_peer {
     int net_rank;
-    uint32_t sent, posted;                         /* messages, and receives */
-    choir__ucx_op *receives_first, *receives_last; /* posted, not matched: a queue by `next` */
+    uint32_t sent, posted;                         /* numbers of messages, and of receives */
+    choir__ucx_op *receives_first, *receives_last; /* posted, not matched; linked by `next` */
     choir__ucx_early *early;
     bool left, heard;
-    uint32_t left_after; /* it has sent so many */
-    choir__stamp last;   /* of the latest message that came; */
-    double heard_at;     /* and when */
+    uint32_t left_after; /* number of messages sent before it left */
+    choir__stamp last;   /* stamp of the latest message received */
+    double heard_at;     /* time of that message */
 } choir__ucx_peer;
 
 struct choir__ucx {
     choir__engine base;
     choir__ucx_net *net;
-    choir__ucx *next; /* the net's others */
+    choir__ucx *next; /* next group of the net */
     uint64_t id;
     choir__ucx_peer *peers;   /* (world) */
     choir__ucx_op *under_way; /* sends, and receives that were matched */
-    choir__stamp now;         /* what it is doing: the stamp of its latest send or receive */
-    bool waiting;             /* and it waits in it */
-    int wake_fd;              /* an eventfd: a message of ours was moved by another thread */
+    choir__stamp now;         /* stamp of the latest send or receive */
+    bool waiting;             /* in that call */
+    int wake_fd;              /* an eventfd: another thread has moved a message of this group */
     bool sleeping;
-    choir_status found; /* a mismatch that a callback found; wait() makes it the verdict */
+    choir_status found; /* a mismatch found by a callback; wait() makes it the verdict */
     char found_text[400];
-    char sentence[544], told[544]; /* our verdict, and that of the lowest rank that told one */
+    /* this rank's verdict; the verdict received from the lowest rank */
+    char sentence[544], told[544];
     int told_by;
-    char prefix[96]; /* of its keys in the store */
+    char prefix[96]; /* of this group's keys in the store */
 };
 
 typedef struct choir__ucx_far {
     ucp_ep_h ep;
-    ucs_status_t lost; /* what UCX said when the connection broke; UCS_OK: it stands */
-    int pid_fd;        /* of a process on this machine; -1 */
-    bool gone;         /* that had ended before */
+    ucs_status_t lost; /* UCX's error when the connection broke; UCS_OK: connected */
+    int pid_fd;        /* pidfd of a process on this machine; -1: none */
+    bool gone;         /* the process had ended before it could be watched */
 } choir__ucx_far;
 
 struct choir__ucx_net {
     pthread_mutex_t lock;
     ucp_context_h context;
     ucp_worker_h worker;
-    int efd; /* readable when the worker has something to do */
+    int efd; /* readable when the worker has work */
     int rank, world;
     choir__ucx_far *far; /* (world) */
-    int losses;          /* how many far ones were lost so far */
+    int losses;          /* number of connections lost so far */
     choir__ucx *groups;
-    struct choir__ucx_early *strangers; /* for groups that this rank has not made yet */
+    struct choir__ucx_early *strangers; /* messages of groups that this rank has not made yet */
     choir__ucx_op *free_ops;
     choir_store *store;
-    bool store_lost, store_silent; /* no use any more; because it did not answer */
-    int dead_rank;                 /* whose last will was read last; -1 */
-    bool crowded;                  /* more ranks here than cores: no spinning */
-    char prefix[64];               /* of keys in the store */
+    bool store_lost, store_silent; /* unusable; unusable because it did not answer */
+    /* the rank of the last will that was read most recently; -1 */
+    int dead_rank;
+    bool crowded;    /* more ranks on this machine than cores: no spinning */
+    char prefix[64]; /* of keys in the store */
 };
 
 /* --- worker.c --- */
 choir_status choir__ucx_make_worker(choir__ucx_net *net, int nodes);
-choir_status choir__ucx_trouble(const char *what, ucs_status_t status); /* in words */
+/* sets the error message */
+choir_status choir__ucx_trouble(const char *what, ucs_status_t status);
 
 /* --- join.c --- */
 choir_status choir__ucx_join(choir__ucx_net *net, const choir__meeting *meeting);
 bool choir__ucx_gone(
-    const choir__ucx_far *far); /* its process has ended, as far as can be told */
+    const choir__ucx_far *far); /* true if its process is known to have ended */
 
 /* --- net.c --- */
 choir_status choir__ucx_net_open(const choir__meeting *meeting, choir__ucx_net **net);
-void choir__ucx_net_close(choir__ucx_net *net, bool in_order); /* once it has no groups */
+/* called once it has no groups */
+void choir__ucx_net_close(choir__ucx_net *net, bool in_order);
 
 /* --- endpoint.c --- */
 void choir__ucx_drop(choir__ucx_net *net, int net_rank); /* closes an endpoint by force */
-/* Begins to close an endpoint, and ends such a request or gives it up at `until`. */
+/* The first begins to close an endpoint. The second completes such a request, or gives up on it
+ * at `until`. */
 ucs_status_ptr_t choir__ucx_close_endpoint(choir__ucx_far *far, bool by_force);
 void choir__ucx_progress_until(choir__ucx_net *net, void *request, double until);
 
 /* --- ops.c; under the lock --- */
 choir__ucx_op *choir__ucx_op_take(choir__ucx *g, int peer, choir__request *request);
 void choir__ucx_op_free(choir__ucx_net *net, choir__ucx_op *op);
-void choir__ucx_op_depart(choir__ucx_op *op); /* UCX is about to have it */
-void choir__ucx_op_arrive(choir__ucx_op *op); /* and no longer has */
+void choir__ucx_op_depart(choir__ucx_op *op); /* before the operation is handed to UCX */
+void choir__ucx_op_arrive(choir__ucx_op *op); /* after UCX has returned it */
 void choir__ucx_op_end(choir__ucx_op *op, ucs_status_t status);
 void choir__ucx_on_sent(void *ucx_request, ucs_status_t status, void *op);
 void choir__ucx_on_received(void *ucx_request, ucs_status_t status, size_t bytes, void *op);
 void choir__ucx_wake(choir__ucx *g);
-void choir__ucx_abandon(choir__ucx *g); /* nothing touches the callers' memory afterwards */
+/* afterwards the callers' memory is not accessed any more */
+void choir__ucx_abandon(choir__ucx *g);
 
 /* --- messages.c --- */
 choir_status choir__ucx_send(choir__engine *engine, int peer, const void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request);
 choir_status choir__ucx_receive(choir__engine *engine, int peer, void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request);
-/* Data-less, best effort. Under the lock. */
+/* Sends a message without data (FAILED carries the sentence), best effort. Under the lock. */
 void choir__ucx_tell(choir__ucx *g, int peer, choir__ucx_kind kind);
 
 /* --- match.c; under the lock --- */
 ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_bytes,
     void *data, size_t bytes, const ucp_am_recv_param_t *param);
-bool choir__ucx_take_early(choir__ucx *g, choir__ucx_op *op); /* its message came before it */
+/* true: op's message came before op */
+bool choir__ucx_take_early(choir__ucx *g, choir__ucx_op *op);
 void choir__ucx_let_go(choir__ucx_net *net, choir__ucx_early *early);
-void choir__ucx_adopt_strangers(choir__ucx *g); /* that came before this rank had made it */
-void choir__ucx_forget(choir__ucx *g);          /* what came and nobody will receive */
+/* messages that came before this rank had made the group */
+void choir__ucx_adopt_strangers(choir__ucx *g);
+void choir__ucx_forget(choir__ucx *g); /* drops messages that will not be received */
 
 /* --- wait.c --- */
 choir_status choir__ucx_wait(choir__engine *engine, choir__request *requests, int count);
@@ -176,17 +185,19 @@ choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, 
 
 /* --- verdict.c: on the waiting thread, without the lock --- */
 
-/* Makes it every rank's failure, unless another was first, whose sentence this rank then takes.
- */
+/* Makes the failure every rank's, unless another rank failed first; then this rank takes that
+ * sentence. */
 choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Tells all of the failure, since the store may go with this rank. Under the lock. */
+/* Sends the failure to all ranks, since the store may disappear with this rank. Under the lock.
+ */
 void choir__ucx_spread(choir__ucx *g);
-/* A look at what the others say; not CHOIR_OK if they have failed. Answers who asks. */
+/* Checks whether other ranks have failed, and answers a question in the store. Not CHOIR_OK if
+ * they have. */
 choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited);
-/* The time is over: finds out who is late. CHOIR_OK: all came in the end. */
+/* Called at the timeout: finds out which ranks are late. CHOIR_OK: all arrived in the end. */
 choir_status choir__ucx_late(choir__ucx *g, const bool *awaited);
-/* The rank's last will was carried out, or its process is gone. */
+/* Returns true if the rank's last will was carried out, or its process has ended. */
 bool choir__ucx_dead(choir__ucx *g, int rank);
 
 #endif

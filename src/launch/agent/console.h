@@ -1,5 +1,5 @@
-/* Standard output or error, which may take nothing for now: a console keeps what it could not
- * write yet, so that the agent need not wait for it. */
+/* A console is standard output or standard error. It buffers text that the descriptor cannot
+ * accept yet, so the agent never blocks on it. */
 #ifndef CHOIR_LAUNCH_AGENT_CONSOLE_H
 #define CHOIR_LAUNCH_AGENT_CONSOLE_H
 
@@ -8,20 +8,20 @@
 
 typedef struct choir__console {
     int fd;
-    int lost; /* why it takes no more: errno; 0: it does */
+    int lost; /* errno, once it accepts no more; 0: it still does */
     bool colour;
-    char *pending; /* the owner frees it */
+    char *pending; /* freed by the owner */
     size_t used, room;
 } choir__console;
 
 void choir__console_open(choir__console *console, int fd);
 void choir__console_put(choir__console *console, const char *text, size_t bytes);
 
-/* Some of what is pending, without waiting where poll has said that there is room. */
+/* Writes part of the pending text. Does not block if poll has reported room. */
 void choir__console_write(choir__console *console);
-void choir__console_flush(choir__console *console); /* waits */
+void choir__console_flush(choir__console *console); /* blocks until all is written */
 
-/* Text that grows: used of room bytes. */
+/* Appends to a growing text; *used of *room bytes are in use. */
 void choir__append(char **text, size_t *used, size_t *room, const char *more, size_t bytes);
 
 #endif

@@ -1,9 +1,10 @@
-/* What workers write: to this agent's standard output and error, to log files, or both.
+/* Output forwards what workers write to the agent's standard output and error, to log files, or
+ * to both.
  *
- * Each worker's stdout and stderr is a pipe to the agent, unless it goes to a file alone. Lines
- * of several workers are never torn: a line is held until its end has come, then passed on with
- * a prefix that says whose it is. One worker's output alone passes through as it is. The last
- * lines are remembered for the report of a failure.
+ * Each worker's stdout and stderr is a pipe to the agent, unless it goes only to a file. Lines
+ * of several workers never mix: the agent holds a line until it is complete, then forwards it
+ * with a prefix that names its worker. The output of a single worker is forwarded unchanged.
+ * The last lines are kept for the report of a failure.
  *
  * Threads: one. */
 #ifndef CHOIR_LAUNCH_AGENT_OUTPUT_H
@@ -12,41 +13,43 @@
 #include <poll.h>
 #include "base/base.h"
 
-/* Of one worker: bit 0 says stdout, bit 1 stderr, as torchrun counts. */
+/* The routes of one worker. Bit 0 is stdout and bit 1 is stderr, as in torchrun. */
 typedef struct choir__routes {
-    unsigned char file;  /* goes to a log file */
-    unsigned char shown; /* and, or instead, to the terminal */
+    unsigned char file;  /* bits that go to a log file */
+    unsigned char shown; /* bits that go to the terminal, possibly in addition */
 } choir__routes;
 
 typedef struct choir__output choir__output;
 
-/* folder: of log files, FOLDER/RANK/stdout.log, made here if any route wants them. */
+/* Opens the output of `count` workers. Log files are FOLDER/RANK/stdout.log; the folder is
+ * created if a route needs it. */
 choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
     const char *folder, choir__output **output);
-void choir__output_close(choir__output *output); /* NULL is fine */
+void choir__output_close(choir__output *output); /* accepts NULL */
 
-/* In the worker's child process: its descriptors 1 and 2. */
+/* Sets descriptors 1 and 2. Called in the worker's child process. */
 void choir__output_redirect(const choir__output *output, int worker);
-/* In the agent, once all have started: closes what only children need. */
+/* Closes the descriptors that only children need. Called in the agent, once all have started.
+ */
 void choir__output_started(choir__output *output);
 
-/* Two entries a worker and two for the terminal. */
+/* Returns the number of pollfds: two per worker, and two for the terminal. */
 int choir__output_polls(int workers);
 void choir__output_poll(choir__output *output, struct pollfd *polled);
 void choir__output_pump(choir__output *output, const struct pollfd *polled);
-/* The agent's own words, a line on standard error behind what was passed on before. */
+/* Writes a line of the agent's own to standard error, after everything forwarded so far. */
 void choir__output_say(choir__output *output, const char *text);
-/* Takes what is there of one worker, without waiting. */
+/* Reads what one worker has written so far, without blocking. */
 void choir__output_drain(choir__output *output, int worker);
-/* No more will come: passes on all that is left, unfinished lines included, and waits for the
- * terminal to take it. Error: I/O, if standard output did not take all. */
+/* Forwards all that is left, unfinished lines included, and waits until the terminal has
+ * accepted it; no more output will come. Error: I/O, if standard output did not accept all. */
 choir_status choir__output_finish(choir__output *output);
 
-/* Adds the last lines of a worker's stderr (or, if it wrote none there, stdout), each behind
- * `indent`. */
+/* Appends the last lines of a worker's stderr (of its stdout, if stderr is empty), each
+ * prefixed with `indent`. */
 void choir__output_tail(
     const choir__output *output, int worker, const char *indent, char *text, size_t bytes);
-/* The log file of a worker's stderr, or of stdout; NULL if it has none. */
+/* Returns the path of a worker's log file, of stderr or else of stdout; NULL if it has none. */
 const char *choir__output_log(const choir__output *output, int worker);
 
 #endif

@@ -1,11 +1,11 @@
-/* The report of a failure: what people need in order to look for its cause. */
+/* The report of a failure: the facts that help to find its cause. */
 #ifndef CHOIR_LAUNCH_AGENT_REPORT_H
 #define CHOIR_LAUNCH_AGENT_REPORT_H
 
 #include "launch/agent/nodes.h"
 #include "launch/agent/worker.h"
 
-/* Of the family's first failure. */
+/* Writes the report of the family's first failure. */
 void choir__agent_report(const choir__workers *workers, char text[CHOIR__REPORT_TEXT]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Workers: the command, started once a rank of this node. */
+/* Workers: one process per rank of this node, each running the command. */
 #ifndef CHOIR_LAUNCH_AGENT_WORKER_H
 #define CHOIR_LAUNCH_AGENT_WORKER_H
 
@@ -6,21 +6,21 @@
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
 
-/* What the workers of one attempt share. */
+/* State that the workers of one attempt share. */
 typedef struct choir__workers {
     const choir__agent_opts *opts;
-    choir__job_place place; /* of the first */
+    choir__job_place place; /* of the first worker */
     const char *job, *run_id;
     int attempt;
-    int input; /* what rank 0 reads */
+    int input; /* standard input of rank 0 */
     choir__output *output;
     choir__family family;
-    struct rlimit files; /* how many they may open */
+    struct rlimit files; /* limit on the workers' open files */
 } choir__workers;
 
-/* 0; or 127 or 126, after a word on standard error: the command is not there, or cannot run. */
+/* Returns 0, or 127 (not found) or 126 (cannot run) after a message on standard error. */
 int choir__workers_check(const char *command);
-/* Makes room for their descriptors in this process. */
+/* Raises this process's limit of open files so that it can hold the workers' descriptors. */
 void choir__workers_room(choir__workers *workers);
 choir_status choir__workers_start(choir__workers *workers);
 

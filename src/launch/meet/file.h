@@ -1,4 +1,4 @@
-/* The file of file://path: what it says, and whether what it says still holds. */
+/* The content of the file behind file://path, and whether it is still valid. */
 #ifndef CHOIR_LAUNCH_MEET_FILE_H
 #define CHOIR_LAUNCH_MEET_FILE_H
 

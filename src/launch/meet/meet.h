@@ -40,7 +40,7 @@ choir_status choir__meet_call(
 typedef enum choir__meet_result {
     CHOIR__MEET_DONE,
     CHOIR__MEET_UNREACHED, /* no store there, or not this one */
-    CHOIR__MEET_MISSED,    /* a store that rank 0 is about to close: try again */
+    CHOIR__MEET_MISSED,    /* a store that rank 0 is about to close: retry */
     CHOIR__MEET_FAILED,
 } choir__meet_result;
 
@@ -51,8 +51,8 @@ choir__meet_result choir__meet_try(choir__joining *joining, const char *host, in
 /* Joins by the method file://path. */
 choir_status choir__meet_file(choir__joining *joining);
 
-/* The meeting itself, on a connection to the store: rank 0 leads it, and the others follow.
- * *again: the store is that of a meeting at which this rank has been, and which is over. */
+/* The meeting itself, on a connection to the store. Rank 0 leads it, and the others follow.
+ * *again: the store belongs to an earlier meeting of this rank, which is over. */
 choir_status choir__meet_lead(choir__joining *joining, const choir__member *self);
 choir_status choir__meet_follow(
     choir__joining *joining, const choir__member *self, bool *again);
@@ -61,16 +61,17 @@ choir_status choir__meet_follow(
 
 enum { CHOIR__MEMBER_TEXT = 400 };
 
-/* Where this process is: its host's name, and what tells machines apart. */
+/* Fills in this process's location: its host's name, and an id that identifies the machine. */
 void choir__meet_self(choir__member *self);
 
 void choir__member_write(const choir__member *member, char text[CHOIR__MEMBER_TEXT]);
 bool choir__member_read(const char *text, choir__member *member);
 
-/* All members out of "go SECRET" and a line a rank; and with them nodes and local ranks. */
+/* Reads all members from "go SECRET" and one line per rank, and derives nodes and local ranks.
+ */
 bool choir__members_read(choir__meeting *meeting, const char *go);
 
-/* This thread's message without the rank's label, to be told within another. */
+/* Returns this thread's message without the rank's label, to be embedded in another message. */
 const char *choir__plain_message(int rank);
 
 #endif

@@ -1,5 +1,5 @@
-/* How ranks have met: who is where, and what they can still say to each other before an engine
- * carries messages. */
+/* A meeting is the result of the ranks' first contact: where each rank runs, and a store
+ * through which they can communicate before an engine carries messages. */
 #ifndef CHOIR_LAUNCH_MEET_MEETING_H
 #define CHOIR_LAUNCH_MEET_MEETING_H
 
@@ -7,36 +7,38 @@
 #include <choir/store.h>
 
 typedef struct choir__member {
-    int32_t pid, node, local_rank, job_rank; /* job_rank: in the group that was init'ed */
-    char host[64];                           /* name, for people */
-    char machine[80]; /* the same text where shared memory and Unix sockets reach each other */
+    int32_t pid, node, local_rank, job_rank; /* job_rank: in the group of choir_group_init */
+    char host[64];                           /* name, for messages */
+    /* equal on ranks that reach each other by shared memory and Unix sockets */
+    char machine[80];
 } choir__member;
 
 typedef struct choir__meeting {
     int rank, world;
     double timeout_s;
-    char job[128];          /* a secret that all ranks hold and no other job has */
-    char launched[128];     /* the launcher's name of the job, no secret; empty: none */
-    choir__member *members; /* (world); NULL where ranks met by job's name alone (shm) */
-    choir_store *store;     /* NULL there, too; lives as long as the last group of the job */
+    char job[128];          /* a secret that all ranks of this job hold, and no others */
+    char launched[128];     /* the launcher's name of the job, not secret; empty: none */
+    choir__member *members; /* (world); NULL if ranks met only by the job's name (shm) */
+    choir_store *store;     /* NULL in that case, too; lives as long as the job's last group */
     int nodes;
-    const char *backend;        /* the engine to take if none is named; NULL: the best */
+    const char *backend;        /* engine to use unless one is named; NULL: the best */
     const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
     choir_store_server *server; /* on rank 0, if it serves the store */
     bool consulted; /* set by engines whose ranks learn from the store who has failed */
 } choir__meeting;
 
-/* Meets by method (see choir_group_init) and fills in *meeting; free with choir__meeting_free.
- */
+/* Meets by `method` (see choir_group_init) and fills in *meeting. Free with
+ * choir__meeting_free. */
 choir_status choir__meet(
     const char *method, const choir_group_opts *opts, choir__meeting *meeting);
 void choir__meeting_free(choir__meeting *meeting);
 
-/* Rank 0 waits until it is the only client of its store, but at most so many seconds. */
+/* Rank 0 waits, for at most at_most_s seconds, until it is the only client of its store. */
 void choir__meeting_stay(const choir__meeting *meeting, double at_most_s);
 
-/* After a failure, before free: rank 0 keeps a consulted store until the others have gone, or a
- * second. They have the sentence by then; else they would name rank 0, which goes, as well. */
+/* Called after a failure, before choir__meeting_free: rank 0 keeps a consulted store until the
+ * others have disconnected, for at most a second. By then they have read the failure's
+ * sentence; otherwise they would also report rank 0, which leaves, as lost. */
 void choir__meeting_linger(const choir__meeting *meeting);
 
 #endif

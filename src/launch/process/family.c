@@ -51,7 +51,7 @@ static _Noreturn void be_child(
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(1); /* it died before we could ask */
+        _exit(1); /* the parent died before prctl */
     if (f->own_groups)
         setpgid(0, 0);
     for (int i = 0; i < f->count; i++)
@@ -65,7 +65,8 @@ static _Noreturn void be_child(
 choir_status choir__family_start(choir__family *f, int index, choir__child_fn *fn, void *arg)
 {
     pid_t parent = getpid();
-    sigset_t all, before; /* a child must not meet a signal with our handlers still in place */
+    /* a child must not receive a signal while our handlers are still in place */
+    sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = fork();
@@ -76,7 +77,8 @@ choir_status choir__family_start(choir__family *f, int index, choir__child_fn *f
     if (pid > 0) {
         if (f->own_groups)
             setpgid(
-                pid, pid); /* whoever comes first; fails after the child's exec, harmlessly */
+                /* parent and child both do this; fails harmlessly after the child's exec */
+                pid, pid);
         pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
         why = errno;
     }
@@ -150,9 +152,10 @@ void choir__family_signal(choir__family *f, int number)
     for (int i = 0; i < f->count; i++) {
         choir__child *c = &f->children[i];
         if (f->own_groups && c->pid)
-            kill(-c->pid, number); /* also when the leader is a zombie: others may be left */
+            /* also when the leader is a zombie: other members may be left */
+            kill(-c->pid, number);
         else if (c->pidfd >= 0)
-            kill(c->pid, number); /* not reaped: the number is still its own */
+            kill(c->pid, number); /* not reaped, so the number is still its own */
     }
 }
 
@@ -170,7 +173,8 @@ int choir__family_press(choir__family *f)
     if (waited >= next && !f->pressed) {
         f->pressed = SIGTERM;
         choir__family_signal(f, SIGTERM);
-        choir__family_signal(f, SIGCONT); /* one that is stopped has to hear it, too */
+        /* wakes stopped processes, so that they receive SIGTERM */
+        choir__family_signal(f, SIGCONT);
     }
     if (f->pressed)
         next += f->patience_s;

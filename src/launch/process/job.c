@@ -1,4 +1,4 @@
-/* The environment of a rank. */
+/* The place in the job as environment variables; host names, random names and free ports. */
 #include "launch/process/job.h"
 
 #include <errno.h>
@@ -20,7 +20,8 @@ void choir__set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Roles are torchrun's way to start several kinds of workers; here all are of one kind. */
+/* Roles are torchrun's way to start several kinds of workers; here all workers are of one kind.
+ */
 void choir__job_place_export(const choir__job_place *p)
 {
     choir__set_number("RANK", p->rank);
@@ -83,7 +84,7 @@ choir_status choir__job_random(char text[CHOIR__JOB_TEXT])
 
 uint64_t choir__job_hash(const char *job)
 {
-    uint64_t h = choir__hash_text(CHOIR__HASH_SEED, job); /* then murmur3's last mix */
+    uint64_t h = choir__hash_text(CHOIR__HASH_SEED, job); /* followed by murmur3's last mix */
     h = (h ^ (h >> 33)) * UINT64_C(0xff51afd7ed558ccd);
     h = (h ^ (h >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
     return h ^ (h >> 33);

@@ -1,7 +1,7 @@
-/* Descendants whose parents are gone. A process that adopts them (a "child subreaper") becomes
- * their parent, however they tried to get away: a session of their own, two forks. So it can
- * find them as its children, kill them, adopt theirs, and be done when the kernel says that it
- * has no child left. */
+/* Descendants whose parents have ended. A process that adopts them (a "child subreaper")
+ * becomes their parent, even if they made a session of their own or forked twice. It can
+ * therefore find them among its children, kill them, adopt their children, and stop when the
+ * kernel reports that it has no child left. */
 #include "launch/process/process.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const double patience_s =
-    10; /* with one that even SIGKILL does not end: it is in the kernel */
+    10; /* for a process in the kernel, which even SIGKILL does not end */
 
 void choir__adopt_orphans(void)
 {
@@ -28,7 +28,7 @@ typedef struct kin {
     pid_t pid, parent, group;
 } kin;
 
-/* From "77 (name of it) S 1 77 ...": name may hold anything. */
+/* Parses "77 (name of it) S 1 77 ..."; the name may contain any characters. */
 static bool kin_of(pid_t pid, kin *k)
 {
     char path[64], text[512];
@@ -45,7 +45,7 @@ static bool kin_of(pid_t pid, kin *k)
     return end && sscanf(end + 1, " %*c %d %d", &k->parent, &k->group) == 2;
 }
 
-/* The next process there is; NULL: that was all. */
+/* Returns the next process, or NULL at the end. */
 static const kin *next_process(DIR *proc, kin *k)
 {
     for (struct dirent *entry; (entry = readdir(proc));)
@@ -61,7 +61,8 @@ static void kill_children(void)
     kin k;
     while (proc && next_process(proc, &k))
         if (k.parent == self)
-            kill(k.pid, SIGKILL); /* nobody else reaps our children: it is still this one */
+            /* only this process reaps its children: the pid is still theirs */
+            kill(k.pid, SIGKILL);
     if (proc)
         closedir(proc);
 }

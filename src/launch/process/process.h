@@ -1,14 +1,16 @@
-/* Child processes that do one job together: started, watched and stopped as a family.
+/* A family: child processes that do one job together, and are started, watched and stopped
+ * together.
  *
- * What choir_spawn (forks that run a C function) and `choir run` (programs) have in common. The
- * caller sleeps in poll on a pidfd a child (choir__family_poll) and on a pipe that a signal
- * handler writes to (choir__signals_fd), then lets choir__family_reap look who ended. The first
- * child that fails settles the outcome; choir__family_press then stops the others: a moment to
- * notice by themselves (they usually do, and their own words about it are worth having),
- * SIGTERM, and at last SIGKILL. A child asks the kernel for SIGKILL when its parent goes, so
- * nothing outlives the caller however it dies.
+ * choir_spawn (forks that run a C function) and `choir run` (programs) both use it. The caller
+ * sleeps in poll on one pidfd per child (choir__family_poll) and on a pipe that a signal
+ * handler writes to (choir__signals_fd), then calls choir__family_reap to note which children
+ * have ended. The first child that fails settles the outcome. choir__family_press then stops
+ * the others: a moment to notice by themselves (they usually do, and their own messages are
+ * useful), then SIGTERM, and at last SIGKILL. A child asks the kernel for SIGKILL when its
+ * parent dies, so no child outlives the caller, however the caller ends.
  *
- * Threads: whoever starts a family watches it; the kernel ties children to that thread. */
+ * Threads: the thread that starts a family also watches it; the kernel ties children to that
+ * thread. */
 #ifndef CHOIR_LAUNCH_PROCESS_PROCESS_H
 #define CHOIR_LAUNCH_PROCESS_PROCESS_H
 
@@ -20,67 +22,69 @@
 enum { CHOIR__CHILDREN_MAX = 1024 };
 
 typedef struct choir__child {
-    pid_t pid; /* 0: never started */
-    int pidfd; /* -1: not running */
-    int code,
-        status; /* how it ended, as siginfo_t's si_code and si_status; code 0: it has not */
+    pid_t pid;        /* 0: never started */
+    int pidfd;        /* -1: not running */
+    int code, status; /* siginfo_t's si_code and si_status; code 0: still running */
 } choir__child;
 
 typedef struct choir__family {
     int count, alive;
     choir__child *children; /* (count) */
-    bool own_groups; /* each child leads a process group, which gets what the child gets, and is
-                        kept as a zombie till the end so that its number stays its own */
-    double grace_s;  /* from the first failure to SIGTERM */
+    /* Each child leads a process group, which receives the child's signals. An ended child
+     * remains a zombie until the end, so that its group's number is not reused. */
+    bool own_groups;
+    double grace_s;     /* from the first failure to SIGTERM */
     double patience_s;  /* from SIGTERM to SIGKILL */
-    int first;          /* who failed first; -1: nobody */
-    double stopping_at; /* since when the family is being stopped; 0: it is not */
-    int pressed;        /* the strongest signal that stopping has sent so far */
+    int first;          /* the child that failed first; -1: none */
+    double stopping_at; /* when stopping began; 0: not stopping */
+    int pressed;        /* the strongest signal sent so far to stop the family */
 } choir__family;
 
 void choir__family_init(choir__family *family, int count);
 void choir__family_free(choir__family *family);
 
-/* Forks child `index`, which runs fn(arg) and exits with its result: by choir__child_exit, or
- * not at all where fn calls exec. Error: I/O. */
+/* Forks child `index`, which runs fn(arg) and exits with its result, by choir__child_exit. fn
+ * may call exec instead of returning. Error: I/O. */
 typedef int choir__child_fn(void *arg);
 choir_status choir__family_start(
     choir__family *family, int index, choir__child_fn *fn, void *arg);
 
-/* Fills in one pollfd a child; returns how many (count). */
+/* Fills in one pollfd per child and returns their number (count). */
 int choir__family_poll(const choir__family *family, struct pollfd *polled);
 
-/* Notes who ended, after poll. True if somebody did. A death by signal counts as earlier than
- * an exit found at the same look, which is often its consequence. */
+/* Notes, after poll, which children have ended; returns true if any did. A death by signal
+ * counts as earlier than an exit found in the same call, because the exit is often its
+ * consequence. */
 bool choir__family_reap(choir__family *family, const struct pollfd *polled);
 
 void choir__family_signal(choir__family *family, int number);
 
-/* From now on the family is being stopped, though nobody failed. */
+/* Begins to stop the family although no child failed. */
 void choir__family_stop(choir__family *family);
 
-/* Stops the others when it is time; returns for how long to sleep, in ms; -1: no hurry. */
+/* Sends the remaining children the next signal when it is due. Returns for how many ms to
+ * sleep, or -1: no limit. */
 int choir__family_press(choir__family *family);
 
-/* Kills what is left, process groups included, and buries all. */
+/* Kills all that are left, process groups included, and reaps them. */
 void choir__family_bury(choir__family *family);
 
 /* "exited with status 3", "was killed by SIGKILL (Killed)". */
 const char *choir__end_text(const choir__child *child, char text[96]);
-/* What a shell would say: the exit status, or 128 + the signal. */
+/* Returns a shell's exit status: the child's own, or 128 + the signal. */
 int choir__end_status(const choir__child *child);
 
 /* --- for children --- */
 
-/* Ends a forked process without what the parent registered with atexit, which is the parent's
- * to run; the leak checker and coverage, which would have run there, do. */
+/* Ends a forked process without running the parent's atexit handlers, which belong to the
+ * parent. Still runs the leak checker and writes coverage, which would otherwise run there. */
 _Noreturn void choir__child_exit(int status);
 
-/* --- descendants that were left behind --- */
+/* --- descendants left behind --- */
 
-/* From now on orphaned descendants become children of this process. */
+/* Makes orphaned descendants children of this process from now on. */
 void choir__adopt_orphans(void);
-/* Kills and reaps all children of this process, adopted ones and theirs included. */
+/* Kills and reaps all children of this process, adopted ones and their descendants included. */
 void choir__kill_descendants(void);
 
 /* Calls fn for each process of a process group. */
@@ -90,17 +94,18 @@ void choir__each_of_group(pid_t group, void (*fn)(pid_t pid, void *arg), void *a
 
 typedef struct choir__signal {
     int number;
-    bool typed; /* the kernel sent it, as for Ctrl-C: the whole process group has it already */
+    bool typed; /* sent by the kernel, as for Ctrl-C: the whole process group received it */
 } choir__signal;
 
-/* Takes over the handling of `numbers` (count), but for those that are ignored: an ignored
- * signal is somebody's wish. One owner at a time in a process; waits for its turn. SIGCHLD is
- * set so that exit statuses are kept. Error: I/O. */
+/* Takes over the handling of `numbers` (count), except signals that are ignored, which is taken
+ * as the user's wish. A process has one owner at a time; the call waits for its turn. Sets
+ * SIGCHLD such that exit statuses are kept. Error: I/O. */
 choir_status choir__signals_take(const int *numbers, int count);
 void choir__signals_give_back(void);
 int choir__signals_fd(void);
-bool choir__signals_next(choir__signal *next); /* false: no more for now */
-/* In a forked child: as they were before they were taken. Others may be taken anew. */
+bool choir__signals_next(choir__signal *next); /* false: none pending */
+/* Restores, in a forked child, the handlers from before choir__signals_take, which the child
+ * may call again. */
 void choir__signals_forget(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Signals as messages: a handler writes what came to a pipe, and a poll loop reads it when it
- * has time. Handlers are the process's, so there is one owner at a time. */
+/* Signals as messages: a handler writes each signal to a pipe, and a poll loop reads it later.
+ * Handlers belong to the whole process, so there is one owner at a time. */
 #include "launch/process/process.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
     unsigned char note[2] = {(unsigned char)number, info->si_code == SI_KERNEL};
     (void)context;
     if (write(ends[1], note, sizeof note) < 0) {
-        /* full: enough of them are on their way */
+        /* full: enough signals are already queued */
     }
     errno = why;
 }
@@ -40,7 +40,7 @@ static void take(int number, const struct sigaction *action)
     sigaction(number, action, NULL);
 }
 
-/* Exit statuses are thrown away where SIGCHLD is ignored. */
+/* The kernel discards exit statuses where SIGCHLD is ignored. */
 static void keep_statuses(void)
 {
     struct sigaction now, plain = {.sa_handler = SIG_DFL};
@@ -80,7 +80,8 @@ void choir__signals_give_back(void)
     pthread_mutex_unlock(&one_at_a_time);
 }
 
-/* The same: the forking thread held the lock, and it is the child's only thread. */
+/* Giving back works in the child, too: the forking thread held the lock, and it is the child's
+ * only thread. */
 void choir__signals_forget(void)
 {
     if (ends[0] >= 0)

@@ -1,5 +1,5 @@
-/* A queue of bytes: what came and is not read yet, what is to go and is not sent yet. It grows
- * with what is really there, never with what a peer says will come. */
+/* A queue of bytes: received and not yet read, or not yet sent. It grows with the bytes that
+ * are really there, never with the length that a peer announces. */
 #ifndef CHOIR_LAUNCH_STORE_BYTES_H
 #define CHOIR_LAUNCH_STORE_BYTES_H
 
@@ -22,7 +22,7 @@ static inline const uint8_t *choir__bytes_front(const choir__bytes *b)
     return b->data + b->from;
 }
 
-/* Room for `bytes` more behind the queue. */
+/* Returns space for `bytes` more bytes after the queue. */
 static inline uint8_t *choir__bytes_grow(choir__bytes *b, size_t bytes)
 {
     if (b->room - b->to >= bytes)
@@ -54,7 +54,7 @@ static inline void choir__bytes_free(choir__bytes *b)
     *b = (choir__bytes){0};
 }
 
-/* Takes bytes off the front. Large memory goes back when the queue runs empty. */
+/* Removes bytes from the front. Large memory is released when the queue becomes empty. */
 static inline void choir__bytes_skip(choir__bytes *b, size_t bytes)
 {
     b->from += bytes;

@@ -1,5 +1,6 @@
-/* Who failed to greet lately. An address that fails too often is turned away unheard for a
- * moment: guessing a key is hopeless, but each try costs us a key exchange. */
+/* Recently failed greetings, by address. The server rejects an address that fails too often for
+ * a moment, without a greeting: guessing a key is hopeless, but each attempt costs the server a
+ * key exchange. */
 #ifndef CHOIR_LAUNCH_STORE_FAILURES_H
 #define CHOIR_LAUNCH_STORE_FAILURES_H
 
@@ -10,18 +11,20 @@
 #include "launch/store/net.h"
 
 enum { CHOIR__FAILURES_MAX = 8, CHOIR__FAILURE_SLOTS = 256 };
-static const double choir__failures_s = 2; /* so many in this time */
+static const double choir__failures_s = 2; /* the window in which failures are counted */
 
 typedef struct choir__failures {
     struct {
         uint64_t from;
         double since;
         int count;
-    } slots[CHOIR__FAILURE_SLOTS]; /* by address; two that share one share their luck */
+        /* by address; addresses that share a slot replace each other */
+    } slots[CHOIR__FAILURE_SLOTS];
     long total;
 } choir__failures;
 
-/* An IPv4 address, or the half of an IPv6 address that names a network. */
+/* Returns the hash of an IPv4 address, or of the half of an IPv6 address that names a network.
+ */
 static inline uint64_t choir__failures_from(const choir__address *a)
 {
     const struct in6_addr *six = &((const struct sockaddr_in6 *)&a->at)->sin6_addr;

@@ -1,6 +1,7 @@
-/* What must not live on in a forked child: a server, whose thread stays behind, and a client,
- * whose connection is its parent's. The child closes their descriptors, so that a port is free
- * and a death is noticed when the parent goes, not when its last child does. */
+/* Objects that must not live on in a forked child: a server, whose thread remains in the
+ * parent, and a client, whose connection belongs to the parent. The child closes their
+ * descriptors, so that a port becomes free and a death is noticed when the parent ends, not
+ * when its last child does. */
 #ifndef CHOIR_LAUNCH_STORE_FORKED_H
 #define CHOIR_LAUNCH_STORE_FORKED_H
 
@@ -14,6 +15,6 @@ typedef struct choir__forkable {
 } choir__forkable;
 
 void choir__forkable_add(choir__forkable *forkable);
-void choir__forkable_remove(choir__forkable *forkable); /* also one that is not there */
+void choir__forkable_remove(choir__forkable *forkable); /* accepts one that was never added */
 
 #endif

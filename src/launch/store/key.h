@@ -1,5 +1,6 @@
-/* The job's key: a secret of at least 32 bytes that all ranks hold, from a file that only its
- * owner may read or from a descriptor; never from the command line, which everybody sees. */
+/* The job's key: a secret of at least 32 bytes that all ranks hold. It comes from a file that
+ * only its owner may read, or from a descriptor; never from the command line, which is public.
+ */
 #ifndef CHOIR_LAUNCH_STORE_KEY_H
 #define CHOIR_LAUNCH_STORE_KEY_H
 
@@ -8,12 +9,12 @@
 #include <stdint.h>
 
 typedef struct choir__store_key {
-    uint8_t bytes[32]; /* BLAKE2b of what was read, byte for byte */
+    uint8_t bytes[32]; /* BLAKE2b of the secret, byte for byte */
 } choir__store_key;
 
 enum { CHOIR__KEY_MIN = 32, CHOIR__KEY_MAX = 64 * 1024 };
 
-/* Errors: argument (too short, too long, others may read it), I/O. */
+/* Errors: argument (too short, too long, readable by others), I/O. */
 choir_status choir__store_key_read_file(const char *path, choir__store_key *key);
 choir_status choir__store_key_read_fd(int fd, choir__store_key *key);
 void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key);

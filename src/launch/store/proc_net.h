@@ -1,9 +1,9 @@
 /* The kernel's list of TCP sockets, /proc/net/tcp.
  *
- * A line a socket: both addresses in hexadecimal (the address as the machine holds it, the port
- * as people write it), state, user id and inode. A process has the inode among its descriptors.
- * A socket that no process holds any more shows inode 0, and user id 0 with it, which says
- * nothing. */
+ * The list has one line per socket: both addresses in hexadecimal (the address in the machine's
+ * byte order, the port in the usual one), state, user id and inode. A process has the inode
+ * among its descriptors. A socket that no process holds any more shows inode 0 and user id 0,
+ * so its user id means nothing. */
 #ifndef CHOIR_LAUNCH_STORE_PROC_NET_H
 #define CHOIR_LAUNCH_STORE_PROC_NET_H
 
@@ -18,7 +18,8 @@ typedef struct choir__proc_line {
 static const char choir__proc_tcp[] = "/proc/thread-self/net/tcp";
 static const char choir__proc_tcp6[] = "/proc/thread-self/net/tcp6";
 
-/* Calls until seen() says that is it; false: it never did. *readable: the list was there. */
+/* Calls seen() for each line until it returns true; returns false if it never did. *readable:
+ * the list could be read. */
 bool choir__proc_net(const char *path, bool (*seen)(const choir__proc_line *, void *),
     void *arg, bool *readable);
 

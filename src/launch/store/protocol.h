@@ -1,30 +1,31 @@
-/* What a store and its clients say to each other. Version 1. Numbers are little-endian.
+/* The protocol between a store and its clients, version 1. Numbers are little-endian.
  *
  * Greeting (channel.c). The client speaks first:
  *
  *     hello   "CHOIRST" version(1) mode(1) refusal(1) zero(6) public(32) nonce(32)     80 bytes
  *
- * mode is 1 where there is a key, else 0 with public and nonce zero. The server answers with a
- * hello of its own; refusal says why it will not talk (choir__refusal), 0 if it will. Without a
- * key the channel is open now. With one, public is a fresh X25519 key and nonce is random, and
+ * mode is 1 with a key; without, it is 0, and public and nonce are zero. The server answers
+ * with a hello of its own, whose refusal is 0 or the reason for which it rejects the client
+ * (choir__refusal). Without a key the channel is open now. With one, public is a fresh X25519
+ * key and nonce is random, and
  *
  *     client  proof(32) header(24)
  *     server  refusal(1) proof(32) header(24)
  *
- * follow. Both compute
+ * follow. Both sides compute
  *
  *     secret = BLAKE2b-256, keyed with the job's key, of
  *              "choir store 1" | X25519(own, theirs) | client's hello | server's hello
  *
- * and of it, by crypto_kdf, four keys: one a proof, and one a direction. A proof is the
- * BLAKE2b-256 of the header, keyed: it can be made by nobody who lacks the job's key, and
- * holds for this greeting alone. The ephemeral keys keep recorded traffic closed even to who
- * learns the job's key later. The client proves itself first, so a stranger gets nothing out
- * of a server. header starts a crypto_secretstream_xchacha20poly1305 in the sender's
- * direction: frames can be neither read, changed, dropped, repeated nor swapped.
+ * and derive from it, by crypto_kdf, four keys: one per proof, and one per direction. A proof
+ * is the keyed BLAKE2b-256 of the header: only a holder of the job's key can make it, and it is
+ * valid for this greeting alone. The ephemeral keys keep recorded traffic secret even if the
+ * job's key leaks later. The client proves itself first, so a stranger learns nothing from a
+ * server. header starts a crypto_secretstream_xchacha20poly1305 in the sender's direction:
+ * frames can be neither read, changed, dropped, repeated nor swapped.
  *
- * Frames.  length(4), then so many bytes: the payload, or with a key the payload encrypted
- * (17 bytes more). Payloads are 16 bytes to CHOIR__STORE_FRAME_MAX.
+ * Frames.  length(4), then that number of bytes: the payload, or with a key the encrypted
+ * payload (17 bytes more). Payloads are 16 bytes to CHOIR__STORE_FRAME_MAX.
  *
  *     request  op(1) zero(1) count(2) seq(4) number(8), then count fields: length(4) bytes
  *     reply    status(1) flag(1) zero(2) seq(4) number(8), then the value
@@ -40,9 +41,9 @@
  *     WILL                             key, value
  *     BYE
  *
- * Each request gets one reply with its seq; GET and WAIT get it when the keys are there or the
- * time is over. A request that comes while such a one waits ends it with TIMEOUT. A connection
- * that ends without BYE carries out the client's wills. */
+ * Each request gets one reply with its seq. GET and WAIT are answered when the keys exist or
+ * the time is over. A request that arrives while such a request waits ends the waiting one with
+ * TIMEOUT. When a connection ends without BYE, the server carries out the client's wills. */
 #ifndef CHOIR_LAUNCH_STORE_PROTOCOL_H
 #define CHOIR_LAUNCH_STORE_PROTOCOL_H
 
@@ -71,11 +72,11 @@ typedef enum choir__store_op {
 typedef enum choir__store_answer {
     CHOIR__STORE_DONE,
     CHOIR__STORE_TIMEOUT,
-    CHOIR__STORE_FULL,       /* a cap of the server; number: 0 keys, 1 bytes, 2 wills */
-    CHOIR__STORE_NOT_NUMBER, /* ADD to text; the value says what is there */
+    CHOIR__STORE_FULL,       /* a limit of the server; number: 0 keys, 1 bytes, 2 wills */
+    CHOIR__STORE_NOT_NUMBER, /* ADD to text; the value holds that text */
     CHOIR__STORE_OVERFLOW,   /* ADD beyond 64 bits */
-    CHOIR__STORE_ABSENT,     /* COMPARE_SET: there is none, and one was expected */
-    CHOIR__STORE_BAD,        /* a request that makes no sense; the server hangs up */
+    CHOIR__STORE_ABSENT,     /* COMPARE_SET: the key is missing, and a value was expected */
+    CHOIR__STORE_BAD,        /* an invalid request; the server disconnects */
 } choir__store_answer;
 
 typedef struct choir__store_field {
@@ -83,7 +84,7 @@ typedef struct choir__store_field {
     uint32_t bytes;
 } choir__store_field;
 
-/* Points into the payload it was read from. */
+/* Points into the payload from which it was read. */
 typedef struct choir__store_request {
     uint8_t op;
     uint16_t count;
@@ -100,12 +101,12 @@ typedef struct choir__store_reply {
     size_t bytes;
 } choir__store_reply;
 
-/* False: these bytes are no request. True: every field is there, the first of it a key where
- * the operation has one, and all lengths are within bounds. */
+/* Returns false if the bytes are no request. True means: every field is present, the first is a
+ * key where the operation has one, and all lengths are within bounds. */
 bool choir__store_request_read(
     const uint8_t *payload, size_t bytes, choir__store_request *request);
 
-/* The next field of a request that was read; at starts as request->fields. */
+/* Returns the next field of a request that was read; *at starts as request->fields. */
 choir__store_field choir__store_next_field(const uint8_t **at);
 
 bool choir__store_reply_read(const uint8_t *payload, size_t bytes, choir__store_reply *reply);

@@ -1,4 +1,5 @@
-/* The server: what its thread (server.c) and who starts and stops it (serve.c) share. */
+/* The server: declarations shared by its thread (server.c) and the functions that start and
+ * stop it (serve.c). */
 #ifndef CHOIR_LAUNCH_STORE_SERVER_H
 #define CHOIR_LAUNCH_STORE_SERVER_H
 
@@ -13,11 +14,11 @@ typedef struct choir__client {
     choir__session session;
     struct choir__client *next, *prev;
     struct choir__clients *list;
-    int fd;             /* -1: gone */
-    uint32_t events;    /* epoll's */
-    bool open, leaving; /* greeted; hung up on, once `out` is sent */
-    bool shut;          /* it was */
-    double deadline;    /* while it is waiting */
+    int fd;             /* -1: closed */
+    uint32_t events;    /* registered with epoll */
+    bool open, leaving; /* greeted; to be disconnected once `out` is sent */
+    bool shut;          /* disconnected */
+    double deadline;    /* while it is on `waiting` */
     uint64_t from;
 } choir__client;
 
@@ -30,21 +31,21 @@ struct choir_store_server {
     pthread_t thread;
     pthread_mutex_t lock;
     choir__forkable forkable;
-    bool forked; /* this is a child's copy: there is no thread */
+    bool forked; /* a child's copy, which has no thread */
     int listener, epoll, stop;
     int port, clients_max;
-    bool keyed, stopping, deaf; /* deaf: not accepting, until hears_at */
+    bool keyed, stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;
     choir__store_key key;
     choir__hub hub;
     choir__failures failures;
-    choir__clients waiting, open, gone; /* waiting: in the order of their deadlines */
+    choir__clients waiting, open, gone; /* waiting: in the order of deadlines */
 };
 
-/* The thread; arg: the server. */
+/* The thread's function; arg is the server. */
 void *choir__server_run(void *arg);
 
-/* Takes a client off its list. */
+/* Removes a client from its list. */
 void choir__client_leave(choir__client *client);
 
 #endif

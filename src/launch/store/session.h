@@ -1,10 +1,9 @@
-/* The server's side of one client, without its socket: bytes in, requests on the table, bytes
- * out. The hub is what the sessions of a server share.
+/* A session is the server's side of one client, without its socket: it reads bytes, carries out
+ * requests on the table, and writes bytes. The hub holds what the sessions of a server share.
  *
- * A GET or WAIT for what is not there parks its session, with a deadline and the hash of the
- * first key that is missing. Whoever sets a key looks through the parked sessions for that
- * hash; those it wakes are on the hub's list `woken`, for the server to send what they have to
- * say. */
+ * A GET or WAIT for a missing key parks its session, with a deadline and the hash of the first
+ * missing key. Setting a key searches the parked sessions for that hash. The sessions that it
+ * wakes are put on the hub's list `woken`, so that the server sends their replies. */
 #ifndef CHOIR_LAUNCH_STORE_SESSION_H
 #define CHOIR_LAUNCH_STORE_SESSION_H
 
@@ -18,7 +17,7 @@ typedef struct choir__session choir__session;
 typedef struct choir__hub {
     choir__table table;
     choir__session *parked, *woken;
-    double next_deadline; /* no parked session's is earlier */
+    double next_deadline; /* not later than that of any parked session */
 } choir__hub;
 
 typedef struct choir__will {
@@ -36,13 +35,13 @@ struct choir__session {
     bool goodbye, is_woken;
 
     bool is_parked;
-    choir__session *next, *prev; /* among the parked */
+    choir__session *next, *prev; /* in the list of parked sessions */
     choir__session *next_woken;
-    uint8_t *keys;     /* (keys_bytes) fields, as they came */
+    uint8_t *keys;     /* (keys_bytes) fields, as received */
     size_t keys_bytes; /* reserved in the table */
-    size_t keys_at;    /* where the first one lies that is missing */
-    int keys_left;     /* from there on */
-    uint64_t wanted;   /* its hash */
+    size_t keys_at;    /* offset of the first missing key */
+    int keys_left;     /* number of keys from there on */
+    uint64_t wanted;   /* hash of the first missing key */
     uint32_t seq;
     bool is_get;
     double deadline;
@@ -51,18 +50,19 @@ struct choir__session {
 };
 
 void choir__hub_init(choir__hub *hub, size_t keys_max, size_t bytes_max);
-void choir__hub_free(choir__hub *hub); /* after its sessions */
+void choir__hub_free(choir__hub *hub); /* after its sessions are freed */
 
-/* Ends the waits whose time is over; the others' next deadline, or 0. */
+/* Ends the waits whose time is over. Returns the next deadline of the others, or 0. */
 double choir__hub_expire(choir__hub *hub, double now);
 
 void choir__session_init(choir__session *session, choir__hub *hub, const choir__store_key *key);
 
-/* Carries out what has come, until something is to be sent; false: nothing more is to come,
- * hang up when `out` is sent. */
+/* Carries out received requests until there is something to send. Returns false if nothing more
+ * will come: disconnect once `out` is sent. */
 bool choir__session_go(choir__session *session);
 
-/* The connection is gone. Carries out the wills if there was no goodbye. */
+/* Ends a session whose connection is gone, and carries out the wills unless the client said
+ * goodbye. */
 void choir__session_end(choir__session *session);
 
 #endif

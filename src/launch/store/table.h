@@ -1,5 +1,5 @@
-/* Keys and values, with caps on both: a chained hash table. The hash is keyed with a random
- * number, so that nobody can choose keys that all collide. */
+/* Keys and values with a limit on both, in a chained hash table. The hash is keyed with a
+ * random number, so that no client can choose keys that all collide. */
 #ifndef CHOIR_LAUNCH_STORE_TABLE_H
 #define CHOIR_LAUNCH_STORE_TABLE_H
 
@@ -33,12 +33,13 @@ choir__store_entry *choir__table_find(const choir__table *table, choir__store_fi
 
 typedef enum choir__room { CHOIR__ROOM, CHOIR__NO_KEYS_LEFT, CHOIR__NO_BYTES_LEFT } choir__room;
 
-/* Sets, or changes nothing and says which cap is reached. */
+/* Sets a key. If a limit is reached, changes nothing and returns which. */
 choir__room choir__table_set(
     choir__table *table, choir__store_field key, choir__store_field value);
 bool choir__table_delete(choir__table *table, choir__store_field key);
 
-/* Bytes kept outside the table that count as well; false: no room. */
+/* Account for bytes kept outside the table. choir__table_reserve returns false if there is no
+ * room. */
 bool choir__table_reserve(choir__table *table, size_t bytes);
 void choir__table_release(choir__table *table, size_t bytes);
 
