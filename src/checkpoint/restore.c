@@ -82,7 +82,7 @@ static choir_status check_finite(
                            (double)c.value, (long long)c.bad);
 }
 
-/* What another strategy than the checkpoint's would keep (choir__state_keeper). */
+/* True for state that a strategy visits, perhaps another strategy than the checkpoint's. */
 static bool is_kept(const char *name)
 {
     return !strncmp(name, CHOIR__KEPT, strlen(CHOIR__KEPT));

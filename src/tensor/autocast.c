@@ -1,6 +1,6 @@
 /* In which dtype an op computes.
  *
- * choir__begin asks this of every op, behind the placer: operands are first moved and then
+ * choir__begin asks this of every op, after the op has been placed: operands are first moved and then
  * cast, so a tensor that several ops of a stage cast crosses once, and gradients of it add up
  * on that stage's device as they do on a single one.
  *
