@@ -1,8 +1,8 @@
 /* In which dtype an op computes.
  *
- * choir__begin asks this of every op, after the op has been placed: operands are first moved and then
- * cast, so a tensor that several ops of a stage cast crosses once, and gradients of it add up
- * on that stage's device as they do on a single one.
+ * choir__begin asks this of every op, after the op has been placed: operands are first moved
+ * and then cast, so a tensor that several ops of a stage cast crosses once, and gradients of it
+ * add up on that stage's device as they do on a single one.
  *
  * The kernels of a processor know f32 alone, but for products (linear, matmul, convolutions).
  * An op's bf16 and f16 operands are *widened* for it, its result is rounded once, and the f32

@@ -62,17 +62,3 @@ choir__route *choir__route_of(choir_tensor *t)
         t->route = choir__arena_get(&t->scope->arena, sizeof *t->route);
     return t->route;
 }
-
-choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)
-{
-    choir_status status = CHOIR_OK;
-    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
-        if (!s->ops->ranks_changed)
-            return choir__error(CHOIR_ERR_UNSUPPORTED,
-                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
-                s->ops->name);
-    choir__step_forget(scope);
-    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
-        status = s->ops->ranks_changed(s, now);
-    return status;
-}

@@ -1,0 +1,16 @@
+/* Changes of the set of ranks: what a run's strategies are told between two steps. */
+#include "tensor/strategy.h"
+
+choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)
+{
+    choir_status status = CHOIR_OK;
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (!s->ops->ranks_changed)
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s: it cannot go on when ranks leave or join; resume from a checkpoint",
+                s->ops->name);
+    choir__step_forget(scope);
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        status = s->ops->ranks_changed(s, now);
+    return status;
+}
