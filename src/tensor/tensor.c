@@ -1,6 +1,5 @@
 /* Tensors: shapes, layouts, and handles with their memory. values.c has the ways data comes in
  * and out. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
