@@ -96,57 +96,69 @@ static void describe_recurrent_backward(const void *args, choir__work *work)
     describe_cell(k->cell, k->steps, k->batch, k->width, work);
 }
 
-static describe_fn *describer(const char *name)
-{
-    static const struct {
-        const char *name;
-        describe_fn *fn;
-    } known[] = {{"matmul", describe_matmul}, {"conv", describe_conv},
-        {"conv_backward_input", describe_conv_backward_input},
-        {"conv_backward_weight", describe_conv_backward_weight},
-        {"attention", describe_attention}, {"attention_backward", describe_attention_backward},
-        {"recurrent", describe_recurrent}, {"recurrent_backward", describe_recurrent_backward}};
-    for (size_t i = 0; i < CHOIR_COUNT(known); i++)
-        if (!strcmp(known[i].name, name))
-            return known[i].fn;
-    return NULL;
-}
-
-static const char *name_in(const choir__kernels *table, choir__task *fn)
-{
-#define X(kernel)                                                                              \
-    if ((choir__task *)table->kernel == fn)                                                    \
-        return #kernel;
+/* The kernels by number, in the order of their table. */
+enum kernel {
+#define X(name) KERNEL_##name,
     CHOIR__KERNEL_LIST(X)
 #undef X
-    return NULL;
+        KERNELS
+};
+
+static const char *const names[KERNELS] = {
+#define X(name) #name,
+    CHOIR__KERNEL_LIST(X)
+#undef X
+};
+
+static describe_fn *const describers[KERNELS] = {
+    [KERNEL_matmul] = describe_matmul,
+    [KERNEL_conv] = describe_conv,
+    [KERNEL_conv_backward_input] = describe_conv_backward_input,
+    [KERNEL_conv_backward_weight] = describe_conv_backward_weight,
+    [KERNEL_attention] = describe_attention,
+    [KERNEL_attention_backward] = describe_attention_backward,
+    [KERNEL_recurrent] = describe_recurrent,
+    [KERNEL_recurrent_backward] = describe_recurrent_backward,
+};
+
+/* The number of the kernel that fn is; KERNELS: it is none of the table's. */
+static enum kernel kernel_in(const choir__kernels *table, choir__task *fn)
+{
+#define X(name)                                                                                \
+    if ((choir__task *)table->name == fn)                                                      \
+        return KERNEL_##name;
+    CHOIR__KERNEL_LIST(X)
+#undef X
+    return KERNELS;
+}
+
+static enum kernel kernel_of(const choir_device *device, choir__task *fn)
+{
+    enum kernel kernel = kernel_in(device->kernels, fn);
+    return kernel < KERNELS ? kernel : kernel_in(device->reference, fn);
 }
 
 choir__work choir__work_of(const choir_device *device, choir__task *fn, const void *args)
 {
-    choir__work work = {.name = name_in(device->kernels, fn)};
-    if (!work.name)
-        work.name = name_in(device->reference, fn);
-    describe_fn *describe = work.name ? describer(work.name) : NULL;
-    if (describe)
-        describe(args, &work);
+    choir__work work = {0};
+    enum kernel kernel = kernel_of(device, fn);
+    if (kernel == KERNELS)
+        return work;
+    work.name = names[kernel];
+    if (describers[kernel])
+        describers[kernel](args, &work);
     return work;
 }
 
 /* Offsets of sizes in the arguments of kernels without a describe function: rows and columns,
  * or a count of elements. */
 static const struct {
-    const char *name;
+    bool known;
     int rows, cols; /* offsets; cols 0: rows is a count */
-} sized[] = {
+} sized[KERNELS] = {
 #define ROWS(k)                                                                                \
-    {                                                                                          \
-#k, offsetof(choir__k_##k, rows), offsetof(choir__k_##k, cols)                         \
-    }
-#define COUNT(k)                                                                               \
-    {                                                                                          \
-#k, offsetof(choir__k_##k, n), 0                                                       \
-    }
+    [KERNEL_##k] = {true, offsetof(choir__k_##k, rows), offsetof(choir__k_##k, cols)}
+#define COUNT(k) [KERNEL_##k] = {true, offsetof(choir__k_##k, n), 0}
     ROWS(sum),
     ROWS(max_rows),
     ROWS(softmax),
@@ -186,15 +198,15 @@ const char *choir__work_text(
     const choir_device *device, choir__task *fn, const void *args, char *text, size_t bytes)
 {
     choir__work work = choir__work_of(device, fn, args);
-    for (size_t i = 0; work.name && !*work.shape && i < CHOIR_COUNT(sized); i++)
-        if (!strcmp(sized[i].name, work.name)) {
-            long long rows = number_at(args, sized[i].rows);
-            if (sized[i].cols)
-                snprintf(work.shape, sizeof work.shape, "%lldx%lld", rows,
-                    (long long)number_at(args, sized[i].cols));
-            else
-                snprintf(work.shape, sizeof work.shape, "of %lld", rows);
-        }
+    enum kernel kernel = kernel_of(device, fn);
+    if (kernel < KERNELS && !*work.shape && sized[kernel].known) {
+        long long rows = number_at(args, sized[kernel].rows);
+        if (sized[kernel].cols)
+            snprintf(work.shape, sizeof work.shape, "%lldx%lld", rows,
+                (long long)number_at(args, sized[kernel].cols));
+        else
+            snprintf(work.shape, sizeof work.shape, "of %lld", rows);
+    }
     snprintf(text, bytes, "%s%s%s", work.name ? work.name : "a copy or a recorded step",
         *work.shape ? " " : "", work.shape);
     return text;

@@ -237,7 +237,7 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 }
 
 static const choir__op hook_op = {
-    .name = "module hook", .backward = hook_backward, .view = true};
+    .name = "module hook", .any_dtype = true, .backward = hook_backward, .view = true};
 
 /* t itself, with a place on the tape where the hook is called. */
 static choir_tensor *hooked(choir_module *module, choir_tensor *t,

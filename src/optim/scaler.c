@@ -110,15 +110,18 @@ static void scale_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, gx);
 }
 
-static const choir__op scale_op = {
-    .name = "scale_gradient", .backward = scale_backward, .view = true, .reads_in = 2};
+static const choir__op scale_op = {.name = "scale_gradient",
+    .any_dtype = true,
+    .backward = scale_backward,
+    .view = true,
+    .reads_in = 2};
 
 choir_tensor *choir_scaler_scale(choir_scaler *s, choir_tensor *loss)
 {
     choir_tensor *poisoned, *in[2] = {loss, s->scale};
     if (!loss->poisoned && choir__is_half(loss->dtype))
         in[0] = choir_cast(loss, CHOIR_F32);
-    choir_scope *scope = choir__begin("scale_gradient", in, 2, &poisoned);
+    choir_scope *scope = choir__begin(&scale_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     if (in[0]->dtype != CHOIR_F32)

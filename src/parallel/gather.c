@@ -163,7 +163,8 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     give_inputs(j, r, sink);
 }
 
-static const choir__op gather_op = {.name = "data_parallel", .backward = gather_backward};
+static const choir__op gather_op = {
+    .name = "data_parallel", .any_dtype = true, .backward = gather_backward};
 
 /* A record whose inputs are the batch's, and one more that stands for the parameters. */
 static void record(joint *j, choir_tensor *y)

@@ -185,6 +185,8 @@ choir__data_parallel *choir__data_parallel_of(choir_module *module)
     return NULL;
 }
 
+static const choir__op scatter_op = {.name = "data_parallel", .any_dtype = true};
+
 choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *module)
 {
     choir__data_parallel *dp = choir__data_parallel_of(module);
@@ -195,7 +197,7 @@ choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *mo
                      "data_parallel: %d inputs; from 1 to %d", count, CHOIR__MAX_IN - 1)
                : choir__poison(module->run, CHOIR_ERR_ARGUMENT, "%s", choir_error_message()));
     memcpy(x, in, (size_t)count * sizeof *x);
-    choir_scope *scope = choir__begin("data_parallel", x, count, &poisoned);
+    choir_scope *scope = choir__begin(&scatter_op, x, count, &poisoned);
     if (!scope)
         return choir__shards_failed(poisoned);
     if (scope->kind == CHOIR__RUN)

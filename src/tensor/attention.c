@@ -51,23 +51,28 @@ static void softmax_again(choir__record *r)
         launch_softmax(r->out, x, *(const bool *)r->attrs);
 }
 
-static const choir__op softmax_op = {
-    .name = "softmax", .backward = softmax_backward, .again = softmax_again};
+#define SOFTMAX(title)                                                                         \
+    {                                                                                          \
+        .name = title, .cast = CHOIR__CAST_F32, .half_native = CHOIR__ALL_IN,                  \
+        .backward = softmax_backward, .again = softmax_again                                   \
+    }
+static const choir__op softmax_op = SOFTMAX("softmax"), log_softmax_op = SOFTMAX("log_softmax");
 
-static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
+static choir_tensor *softmax(choir_tensor *x, bool logarithm)
 {
+    const choir__op *op = logarithm ? &log_softmax_op : &softmax_op;
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype))
-        return choir__shape_error(name, scope, &x, 1, "wants a floating tensor of rows");
+        return choir__shape_error(op->name, scope, &x, 1, "wants a floating tensor of rows");
     choir_tensor *dense = choir__dense_rows(scope, x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned || dense->poisoned)
         return y->poisoned ? y : dense;
     launch_softmax(y, dense, logarithm);
-    choir__record *r = choir__record_op(&softmax_op, y, &x, 1);
+    choir__record *r = choir__record_op(op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &logarithm, sizeof logarithm);
         r->saved[0] = y;
@@ -77,12 +82,12 @@ static choir_tensor *softmax(const char *name, choir_tensor *x, bool logarithm)
 
 choir_tensor *choir_softmax(choir_tensor *x)
 {
-    return softmax("softmax", x, false);
+    return softmax(x, false);
 }
 
 choir_tensor *choir_log_softmax(choir_tensor *x)
 {
-    return softmax("log_softmax", x, true);
+    return softmax(x, true);
 }
 
 /* --- attention: what its two forms share --- */
@@ -227,6 +232,8 @@ static void attention_again(choir__record *r)
 }
 
 static const choir__op attention_op = {.name = "attention",
+    .cast = CHOIR__CAST_LOWER,
+    .half_native = CHOIR__ALL_IN,
     .backward = attention_backward,
     .again = attention_again,
     .again_saved = 31,
@@ -286,12 +293,12 @@ choir_tensor *choir_attention_with(
     choir_tensor *poisoned, *x[OPERANDS] = {0};
     choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
     int count = opts.bias ? OPERANDS : BIAS;
-    choir_scope *scope = choir__begin("attention", in, count, &poisoned);
+    choir_scope *scope = choir__begin(&attention_op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     const char *wrong = wrong_operands(in, opts);
     if (wrong || (wrong = wrong_bias(in)))
-        return choir__shape_error("attention", scope, in, count, wrong);
+        return choir__shape_error(attention_op.name, scope, in, count, wrong);
     choir_device *device = choir__device_of(in[Q]);
     const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
@@ -384,6 +391,8 @@ static void self_attention_again(choir__record *r)
 }
 
 static const choir__op self_attention_op = {.name = "self_attention",
+    .cast = CHOIR__CAST_LOWER,
+    .half_native = CHOIR__ALL_IN,
     .backward = self_attention_backward,
     .again = self_attention_again,
     .again_saved = 2,
@@ -392,14 +401,14 @@ static const choir__op self_attention_op = {.name = "self_attention",
 choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
 {
     choir_tensor *poisoned, *in = choir_contiguous(qkv);
-    choir_scope *scope = choir__begin("self_attention", &in, 1, &poisoned);
+    choir_scope *scope = choir__begin(&self_attention_op, &in, 1, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape = in->shape;
     if (shape.ndim != 3 || !choir__is_float(in->dtype) || heads < 1 ||
         shape.dim[2] % (3 * heads))
-        return choir__shape_error(
-            "self_attention", scope, &in, 1, "wants (B, T, 3C) with C a multiple of the heads");
+        return choir__shape_error(self_attention_op.name, scope, &in, 1,
+            "wants (B, T, 3C) with C a multiple of the heads");
     int64_t c = shape.dim[2] / 3;
     choir__attention_shape n = {.b = shape.dim[0],
         .h = heads,

@@ -10,92 +10,18 @@
  * whose kernels take 16 bits (choir_device.half) the operands stay as they are. In which dtype
  * an op's result comes is the same there.
  *
- * Autocast changes what comes before: in its scopes an op's name says whether its f32 operands
- * become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all
- * become the widest of them. The lists are PyTorch's for CUDA, whose f32 list has all of that
- * for CPUs and more.
+ * Autocast changes what comes before: in its scopes an op's `cast` says whether its f32
+ * operands become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses),
+ * or all become the widest of them. Which op does what follows PyTorch's lists for CUDA, whose
+ * f32 list has all of that for CPUs and more. All of an op's policy stands in its choir__op.
  *
  * A parameter's cast is no op: it is another handle of the parameter. So its gradient is the
  * parameter's, f32, in the book, and uses are counted and added as if there were no casts. It
  * is made once a scope, i.e. a micro-batch, and goes with the last record that has it. */
 #include <choir/amp.h>
 
-#include <string.h>
-
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
-
-typedef enum list { AS_THEY_ARE, LOWER, F32, PROMOTE } list;
-
-typedef struct kind {
-    const char *op;
-    list list;
-    unsigned takes;  /* bit i: operand i may have 16 bits on every device; others are f32 */
-    unsigned native; /* the same where all kernels take them (choir_device.half) */
-} kind;
-
-enum { ALL = (1 << CHOIR__MAX_IN) - 1 };
-
-/* Ops that are missing here take what they get: views, copies, a user's own. */
-static const kind kinds[] = {
-    {"linear", LOWER, 3, 3},
-    {"matmul", LOWER, 3, 3},
-    {"conv2d", LOWER, 3, 3},
-    {"conv_transpose2d", LOWER, 0, 0},
-    {"attention", LOWER, 0, ALL},
-    {"self_attention", LOWER, 0, ALL},
-    {"recurrent", LOWER, 0, ALL},
-    {"exp", F32, 0, ALL},
-    {"log", F32, 0, ALL},
-    {"square", F32, 0, ALL},
-    {"softmax", F32, 0, ALL},
-    {"log_softmax", F32, 0, ALL},
-    {"layer_norm", F32, 0, 0},
-    {"rms_norm", F32, 0, 0},
-    {"group_norm", F32, 0, 0},
-    {"sum", F32, 0, 0},
-    {"cross_entropy", F32, 0, 1},
-    {"nll_loss", F32, 0, 0},
-    {"l1_loss", F32, 0, 0},
-    {"smooth_l1_loss", F32, 0, 0},
-    {"huber_loss", F32, 0, 0},
-    {"bce_loss", F32, 0, 0},
-    {"bce_with_logits_loss", F32, 0, 0},
-    {"kl_div_loss", F32, 0, 0},
-    {"add", PROMOTE, 0, ALL},
-    {"sub", PROMOTE, 0, ALL},
-    {"mul", PROMOTE, 0, ALL},
-    {"div", PROMOTE, 0, ALL},
-    {"swiglu", PROMOTE, 0, ALL},
-    {"cat", PROMOTE, ALL, ALL},
-    {"batch_norm", AS_THEY_ARE, 0, 1 | 8},
-    {"embedding", AS_THEY_ARE, 0, 0},
-    {"dropout", AS_THEY_ARE, 0, ALL},
-    {"rotary", AS_THEY_ARE, 0, 1},
-    {"max_pool2d", AS_THEY_ARE, 0, ALL},
-    {"avg_pool2d", AS_THEY_ARE, 0, ALL},
-    {"adaptive_max_pool2d", AS_THEY_ARE, 0, ALL},
-    {"adaptive_avg_pool2d", AS_THEY_ARE, 0, ALL},
-    {"argmax", AS_THEY_ARE, 0, ALL},
-    {"neg", AS_THEY_ARE, 0, ALL},
-    {"sqrt", AS_THEY_ARE, 0, ALL},
-    {"abs", AS_THEY_ARE, 0, ALL},
-    {"tanh", AS_THEY_ARE, 0, ALL},
-    {"sigmoid", AS_THEY_ARE, 0, ALL},
-    {"relu", AS_THEY_ARE, 0, ALL},
-    {"gelu", AS_THEY_ARE, 0, ALL},
-    {"gelu_tanh", AS_THEY_ARE, 0, ALL},
-    {"silu", AS_THEY_ARE, 0, ALL},
-    {"affine", AS_THEY_ARE, 0, ALL},
-};
-
-static const kind *kind_of(const char *op)
-{
-    for (size_t i = 0; i < CHOIR_COUNT(kinds); i++)
-        if (!strcmp(kinds[i].op, op))
-            return &kinds[i];
-    return NULL;
-}
 
 /* --- casts --- */
 
@@ -182,7 +108,7 @@ static bool eligible(const choir_tensor *x)
     return x && (x->dtype == CHOIR_F32 || choir__is_half(x->dtype));
 }
 
-/* but: bit i: operand i stays as it is. */
+/* Casts the operands, except for those that the mask `but` names. */
 static bool cast_all(
     choir_scope *scope, choir_tensor **in, int count, unsigned but, choir_dtype dtype)
 {
@@ -209,63 +135,64 @@ static bool has_half(choir_tensor *const *in, int count)
     return false;
 }
 
-static bool is_loss(const kind *k)
-{
-    return strstr(k->op, "_loss") || !strcmp(k->op, "cross_entropy");
-}
-
 /* The operands that the op takes in 16 bits, all of one type; 0: it would rather have f32. A
  * parameter's gradient is f32, which of the ops on parameters only products write beside 16-bit
  * operands. */
-static unsigned taken(const kind *k, choir_tensor *const *in, int count)
+static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
 {
-    unsigned mask = choir__device_of(in[0])->half ? k->native : k->takes;
+    unsigned mask = choir__device_of(in[0])->half ? op->half_native : op->half;
     for (int i = 0; i < count; i++) {
         if (!in[i] || !(mask >> i & 1))
             continue;
-        bool param = in[i]->param && k->list != LOWER && !(k->takes >> i & 1);
+        bool param = in[i]->param && op->cast != CHOIR__CAST_LOWER && !(op->half >> i & 1);
         if (!choir__is_half(in[i]->dtype) || in[i]->dtype != in[0]->dtype || param)
             return 0;
     }
     return mask;
 }
 
-/* Of an op on the f32 list: operands that its kernel reads in 16 bits for an f32 result. */
-static unsigned wide_of_half(const kind *k, choir_tensor *const *in, int count)
+/* The operands that a loss reads in 16 bits although it computes in f32. */
+static unsigned wide_of_half(const choir__op *op, choir_tensor *const *in, int count)
 {
-    return is_loss(k) ? taken(k, in, count) : 0;
+    return op->loss ? taken(op, in, count) : 0;
+}
+
+/* A product's bias stays f32; other ops on its list are lowered whole. */
+static bool lower(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
+{
+    return cast_all(scope, in, op->half ? 2 : count, 0, scope->autocast.dtype);
 }
 
 /* Apex's O2 and O3: from the first product or lookup on all is 16-bit, up to the loss. */
-static bool lower_all(choir_scope *scope, const kind *k, choir_tensor **in, int count)
+static bool lower_all(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     const choir__autocast *a = &scope->autocast;
-    if (k->list != LOWER && !has_half(in, count))
-        return true;
-    if (!strcmp(k->op, "batch_norm") && !a->norms)
-        return cast_all(scope, in, count, 7, a->dtype); /* x came so; gamma, beta are f32 */
-    return cast_all(scope, in, k->list == LOWER && k->takes ? 2 : count, 0, a->dtype);
+    if (op->cast == CHOIR__CAST_LOWER)
+        return lower(scope, op, in, count);
+    return !has_half(in, count) ||
+           cast_all(scope, in, count, a->norms ? 0 : op->o2_keeps, a->dtype);
 }
 
-/* What autocast makes of the operands. */
-static bool autocast(choir_scope *scope, const kind *k, choir_tensor **in, int count)
+/* Casts the operands as autocast's level asks. */
+static bool autocast(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
-    const choir__autocast *a = &scope->autocast;
-    if (a->all && !is_loss(k))
-        return lower_all(scope, k, in, count);
-    switch (k->list) {
-    case LOWER: return cast_all(scope, in, k->takes ? 2 : count, 0, a->dtype);
-    case F32: return cast_all(scope, in, count, wide_of_half(k, in, count), CHOIR_F32);
-    case PROMOTE: return all_half(in, count) || cast_all(scope, in, count, 0, CHOIR_F32);
-    case AS_THEY_ARE: break;
+    if (scope->autocast.all && !op->loss)
+        return lower_all(scope, op, in, count);
+    switch (op->cast) {
+    case CHOIR__CAST_LOWER: return lower(scope, op, in, count);
+    case CHOIR__CAST_F32:
+        return cast_all(scope, in, count, wide_of_half(op, in, count), CHOIR_F32);
+    case CHOIR__CAST_WIDEST:
+        return all_half(in, count) || cast_all(scope, in, count, 0, CHOIR_F32);
+    case CHOIR__CAST_NOTHING: break;
     }
     return true;
 }
 
 /* Operands that do not agree, outside of autocast: the op says so. */
-static bool disagree(const kind *k, choir_tensor *const *in, int count)
+static bool disagree(const choir__op *op, choir_tensor *const *in, int count)
 {
-    for (int i = 1; k->list == PROMOTE && i < count; i++)
+    for (int i = 1; op->cast == CHOIR__CAST_WIDEST && i < count; i++)
         if (in[i] && in[i]->dtype != in[0]->dtype)
             return true;
     return false;
@@ -284,25 +211,26 @@ static bool widen(choir_scope *scope, choir_tensor **in, int count, unsigned but
     return true;
 }
 
-bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, int count)
+/* A lookup copies rows, whatever is in them, in words of 32 bits. */
+static bool copies_words(const choir__op *op, choir_tensor *const *in)
+{
+    return op->lookup && choir__cols(in[0]) % 2 == 0;
+}
+
+bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     scope->stored = in[0]->dtype;
     scope->widened_count = 0;
-    if (!scope->autocast.on && !has_half(in, count))
+    if (op->any_dtype || (!scope->autocast.on && !has_half(in, count)))
         return true;
-    const kind *k = kind_of(op);
-    if (!k)
-        return true;
-    if (scope->autocast.on && !autocast(scope, k, in, count))
+    if (scope->autocast.on && !autocast(scope, op, in, count))
         return false;
-    scope->stored = in[0]->dtype;
-    if (scope->autocast.on && scope->autocast.all && !strcmp(op, "embedding"))
-        scope->stored = scope->autocast.dtype;
-    if (!has_half(in, count) || disagree(k, in, count))
+    scope->stored = op->lookup && scope->autocast.on && scope->autocast.all
+                        ? scope->autocast.dtype
+                        : in[0]->dtype;
+    if (!has_half(in, count) || disagree(op, in, count) || copies_words(op, in))
         return true;
-    if (!strcmp(op, "embedding") && choir__cols(in[0]) % 2 == 0)
-        return true; /* it copies rows, of whatever */
-    return widen(scope, in, count, taken(k, in, count));
+    return widen(scope, in, count, taken(op, in, count));
 }
 
 choir_tensor *choir__as_stored(choir_tensor *y)

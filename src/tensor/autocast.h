@@ -11,10 +11,10 @@ typedef struct choir__cast {
     int readers;        /* records on the tape of which it is an operand */
 } choir__cast;
 
-/* The end of choir__begin: casts operands to the dtype that the op computes in, which its name
- * determines. bf16 and f16 operands become f32, recorded, except for products and on devices
- * whose kernels all take 16-bit floats. false: the scope has an error. */
-bool choir__set_dtypes(choir_scope *scope, const char *op, choir_tensor **in, int count);
+/* The end of choir__begin: casts operands to the dtype that the op computes in, which the
+ * choir__op says. bf16 and f16 operands become f32, recorded, except for products and on
+ * devices whose kernels all take 16-bit floats. false: the scope has an error. */
+bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **in, int count);
 /* Returns the result of an op that was begun, in the dtype in which its operands came; releases
  * their f32 copies. */
 choir_tensor *choir__as_stored(choir_tensor *y);

@@ -135,26 +135,17 @@ static void again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, batch_norm, &args);
 }
 
-static const choir__op batch_norm_op = {.name = "batch_norm",
-    .backward = batch_norm_backward,
-    .again = again,
-    .again_saved = 1 << SAVED_X,
-    .cheap = true,
-    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
-
-static const choir__op batch_norm_residual_op = {.name = "batch_norm",
-    .backward = batch_norm_backward,
-    .again = again,
-    .again_saved = 1 << SAVED_X,
-    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
-
-/* Of 16-bit operands, of which both are made again, and then y. */
-static const choir__op batch_norm_residual_again_op = {.name = "batch_norm",
-    .backward = batch_norm_backward,
-    .again = again,
-    .again_saved = 1 << SAVED_X,
-    .cheap = true,
-    .reads_in = 1 << X | 1 << GAMMA | 1 << BETA};
+#define BATCH_NORM(...)                                                                        \
+    {                                                                                          \
+        .name = "batch_norm", .half_native = 1 << X | 1 << RESIDUAL,                           \
+        .o2_keeps = 1 << X | 1 << GAMMA | 1 << BETA, .backward = batch_norm_backward,          \
+        .again = again, .again_saved = 1 << SAVED_X,                                           \
+        .reads_in = 1 << X | 1 << GAMMA | 1 << BETA, __VA_ARGS__                               \
+    }
+static const choir__op batch_norm_op = BATCH_NORM(.cheap = true);
+static const choir__op batch_norm_residual_op = BATCH_NORM(.cheap = false);
+/* The record for 16-bit operands, both of which are made again, and then y. */
+static const choir__op batch_norm_residual_again_op = BATCH_NORM(.cheap = true);
 
 choir_batch_norm_opts choir_batch_norm_defaults(void)
 {
@@ -217,13 +208,13 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     choir__strategy *shared)
 {
     choir_tensor *poisoned, *in[OPERANDS] = {x, gamma, beta, o.residual};
-    choir_scope *scope = choir__begin("batch_norm", in, OPERANDS, &poisoned);
+    choir_scope *scope = choir__begin(&batch_norm_op, in, OPERANDS, &poisoned);
     if (!scope)
         return poisoned;
     shared = o.training ? shared : NULL;
     const char *why = refusal(in, running_mean, running_var, &o, shared);
     if (why)
-        return choir__shape_error("batch_norm", scope, in, OPERANDS, why);
+        return choir__shape_error(batch_norm_op.name, scope, in, OPERANDS, why);
     x = in[X], gamma = in[GAMMA], beta = in[BETA];
     const choir_tensor *far = elsewhere(x, running_mean, running_var, &o);
     if (far)

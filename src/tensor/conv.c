@@ -169,6 +169,9 @@ static void conv_again(choir__record *r)
 
 static const choir__op conv_op = {
     .name = "conv2d",
+    .cast = CHOIR__CAST_LOWER,
+    .half = 3,
+    .half_native = 3,
     .backward_input = conv_backward_input,
     .backward_weight = conv_backward_weight,
     .again = conv_again,
@@ -181,19 +184,19 @@ choir_tensor *choir_conv2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts o)
 {
     choir_tensor *poisoned, *in[3] = {x, weight, bias};
-    choir_scope *scope = choir__begin("conv2d", in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&conv_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], weight = in[1], bias = in[2];
     choir_shape sx = x->shape, sw = weight->shape;
     choir__conv_shape s = shape_of(&o);
     if (!sensible(&s))
-        return senseless("conv2d", scope, &s);
+        return senseless(conv_op.name, scope, &s);
     if (!fit(x, weight, bias, sw.dim[0]))
-        return choir__shape_error("conv2d", scope, in, 3,
+        return choir__shape_error(conv_op.name, scope, in, 3,
             "wants x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
     if (sx.dim[1] != sw.dim[1] * o.groups || sw.dim[0] % o.groups)
-        return choir__shape_error("conv2d", scope, in, 3,
+        return choir__shape_error(conv_op.name, scope, in, 3,
             o.groups == 1
                 ? "the weight's dimension 1 is not the image's channels"
                 : "the weight's dimension 1 times groups is not the image's channels, or groups "
@@ -203,7 +206,7 @@ choir_tensor *choir_conv2d(
     s.oh = choir__conv_out(s.h, s.kh, s.stride_h, s.pad_h, s.dilation_h);
     s.ow = choir__conv_out(s.w, s.kw, s.stride_w, s.pad_w, s.dilation_w);
     if (s.oh < 1 || s.ow < 1)
-        return choir__shape_error("conv2d", scope, in, 3,
+        return choir__shape_error(conv_op.name, scope, in, 3,
             "the kernel reaches beyond the padded image: larger images, or less stride and "
             "pooling before");
     choir_tensor *image = choir__channels_last(scope, x),
@@ -325,6 +328,7 @@ static void transpose_again(choir__record *r)
 
 static const choir__op transpose_op = {
     .name = "conv_transpose2d",
+    .cast = CHOIR__CAST_LOWER,
     .backward_input = transpose_backward_input,
     .backward_weight = transpose_backward_weight,
     .again = transpose_again,
@@ -336,9 +340,9 @@ static const choir__op transpose_op = {
 choir_tensor *choir_conv_transpose2d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts o)
 {
-    const char *name = "conv_transpose2d";
+    const char *name = transpose_op.name;
     choir_tensor *poisoned, *in[3] = {x, weight, bias};
-    choir_scope *scope = choir__begin(name, in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&transpose_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], weight = in[1], bias = in[2];

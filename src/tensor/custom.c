@@ -32,8 +32,10 @@ static void custom_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
     }
 }
 
-static const choir__op custom_op = {
-    .name = "custom", .backward = custom_backward, .reads_in = (1u << CHOIR__MAX_IN) - 1};
+static const choir__op custom_op = {.name = "custom",
+    .any_dtype = true,
+    .backward = custom_backward,
+    .reads_in = (1u << CHOIR__MAX_IN) - 1};
 
 choir_tensor *choir_custom(
     const choir_custom_op *op, choir_tensor *const *inputs, int count, const void *arg)
@@ -45,7 +47,8 @@ choir_tensor *choir_custom(
             "%s: %d inputs; at most %d", op->name, count, CHOIR__MAX_IN);
     }
     memcpy(in, inputs, (size_t)count * sizeof *in);
-    choir_scope *scope = choir__begin(op->name, in, count, &poisoned);
+    const choir__op named = {.name = op->name, .any_dtype = true}; /* for messages */
+    choir_scope *scope = choir__begin(&named, in, count, &poisoned);
     if (!scope)
         return poisoned;
     bool grad = choir_set_grad(scope, false);

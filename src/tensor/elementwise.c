@@ -11,12 +11,6 @@ struct unary {
     double a, b;
 };
 
-static bool backward_reads_output(choir__unary_op op)
-{
-    return op == CHOIR__EXP || op == CHOIR__SQRT || op == CHOIR__TANH || op == CHOIR__SIGMOID ||
-           op == CHOIR__RELU;
-}
-
 /* saved: y for the ops that are cheaper from it, else x; both lie alike in memory */
 static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -60,35 +54,62 @@ static void unary_again(choir__record *r)
     launch_unary(r->out, r->in[0], *(const struct unary *)r->attrs);
 }
 
-static const choir__op unary_reads_x = {.name = "unary",
-    .backward = unary_backward,
-    .again = unary_again,
-    .cheap = true,
-    .reads_in = 1};
-static const choir__op unary_reads_y = {
-    .name = "unary", .backward = unary_backward, .again = unary_again};
-/* The same of a 16-bit tensor: its result is kept in 16 bits, and y made again. */
-static const choir__op unary_reads_y_again = {
-    .name = "unary", .backward = unary_backward, .again = unary_again, .cheap = true};
+/* An op, and its record where the result is rounded to 16 bits (`rounded`). Backward reads x,
+ * or, where that is cheaper, y (FROM_Y): of a rounded result only the 16 bits are kept, and y
+ * is made again. */
+struct unary_ops {
+    choir__op op, rounded;
+};
 
-static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
+#define OP(title, ...)                                                                         \
+    {                                                                                          \
+        .name = title, .backward = unary_backward, .again = unary_again, __VA_ARGS__           \
+    }
+#define FROM_X(title, ...)                                                                     \
+    {                                                                                          \
+        .op = OP(title, .cheap = true, .reads_in = 1, __VA_ARGS__)                             \
+    }
+#define FROM_Y(title, ...)                                                                     \
+    {                                                                                          \
+        .op = OP(title, __VA_ARGS__), .rounded = OP(title, .cheap = true, __VA_ARGS__)         \
+    }
+#define AS_IT_COMES .half_native = CHOIR__ALL_IN
+#define IN_F32      .cast = CHOIR__CAST_F32, .half_native = CHOIR__ALL_IN
+
+static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
+    [CHOIR__NEG] = FROM_X("neg", AS_IT_COMES),
+    [CHOIR__EXP] = FROM_Y("exp", IN_F32),
+    [CHOIR__LOG] = FROM_X("log", IN_F32),
+    [CHOIR__SQRT] = FROM_Y("sqrt", AS_IT_COMES),
+    [CHOIR__TANH] = FROM_Y("tanh", AS_IT_COMES),
+    [CHOIR__SIGMOID] = FROM_Y("sigmoid", AS_IT_COMES),
+    [CHOIR__RELU] = FROM_Y("relu", AS_IT_COMES),
+    [CHOIR__GELU] = FROM_X("gelu", AS_IT_COMES),
+    [CHOIR__GELU_TANH] = FROM_X("gelu_tanh", AS_IT_COMES),
+    [CHOIR__SILU] = FROM_X("silu", AS_IT_COMES),
+    [CHOIR__SQUARE] = FROM_X("square", IN_F32),
+    [CHOIR__ABS] = FROM_X("abs", AS_IT_COMES),
+    [CHOIR__AFFINE] = FROM_X("affine", AS_IT_COMES),
+};
+
+static choir_tensor *unary(choir_tensor *x, struct unary u)
 {
+    const struct unary_ops *ops = &unary_ops[u.op];
     choir_tensor *poisoned;
     if (!choir__is_dense(x))
         x = choir_contiguous(x);
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&ops->op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
-            name, choir_dtype_name(x->dtype));
+            ops->op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__tensor_like(scope, x);
     if (y->poisoned)
         return y;
     launch_unary(y, x, u);
-    bool reads_y = backward_reads_output(u.op);
-    const choir__op *from_y = choir__to_be_rounded(y) ? &unary_reads_y_again : &unary_reads_y;
-    choir__record *r = choir__record_op(reads_y ? from_y : &unary_reads_x, y, &x, 1);
+    bool reads_y = ops->rounded.name, rounded = reads_y && choir__to_be_rounded(y);
+    choir__record *r = choir__record_op(rounded ? &ops->rounded : &ops->op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &u, sizeof u);
         r->saved[0] = reads_y ? y : x;
@@ -98,67 +119,67 @@ static choir_tensor *unary(const char *name, choir_tensor *x, struct unary u)
 
 choir_tensor *choir_neg(choir_tensor *x)
 {
-    return unary("neg", x, (struct unary){.op = CHOIR__NEG});
+    return unary(x, (struct unary){.op = CHOIR__NEG});
 }
 
 choir_tensor *choir_exp(choir_tensor *x)
 {
-    return unary("exp", x, (struct unary){.op = CHOIR__EXP});
+    return unary(x, (struct unary){.op = CHOIR__EXP});
 }
 
 choir_tensor *choir_log(choir_tensor *x)
 {
-    return unary("log", x, (struct unary){.op = CHOIR__LOG});
+    return unary(x, (struct unary){.op = CHOIR__LOG});
 }
 
 choir_tensor *choir_sqrt(choir_tensor *x)
 {
-    return unary("sqrt", x, (struct unary){.op = CHOIR__SQRT});
+    return unary(x, (struct unary){.op = CHOIR__SQRT});
 }
 
 choir_tensor *choir_square(choir_tensor *x)
 {
-    return unary("square", x, (struct unary){.op = CHOIR__SQUARE});
+    return unary(x, (struct unary){.op = CHOIR__SQUARE});
 }
 
 choir_tensor *choir_abs(choir_tensor *x)
 {
-    return unary("abs", x, (struct unary){.op = CHOIR__ABS});
+    return unary(x, (struct unary){.op = CHOIR__ABS});
 }
 
 choir_tensor *choir_tanh(choir_tensor *x)
 {
-    return unary("tanh", x, (struct unary){.op = CHOIR__TANH});
+    return unary(x, (struct unary){.op = CHOIR__TANH});
 }
 
 choir_tensor *choir_sigmoid(choir_tensor *x)
 {
-    return unary("sigmoid", x, (struct unary){.op = CHOIR__SIGMOID});
+    return unary(x, (struct unary){.op = CHOIR__SIGMOID});
 }
 
 choir_tensor *choir_relu(choir_tensor *x)
 {
-    return unary("relu", x, (struct unary){.op = CHOIR__RELU});
+    return unary(x, (struct unary){.op = CHOIR__RELU});
 }
 
 choir_tensor *choir_gelu(choir_tensor *x)
 {
-    return unary("gelu", x, (struct unary){.op = CHOIR__GELU});
+    return unary(x, (struct unary){.op = CHOIR__GELU});
 }
 
 choir_tensor *choir_gelu_tanh(choir_tensor *x)
 {
-    return unary("gelu_tanh", x, (struct unary){.op = CHOIR__GELU_TANH});
+    return unary(x, (struct unary){.op = CHOIR__GELU_TANH});
 }
 
 choir_tensor *choir_silu(choir_tensor *x)
 {
-    return unary("silu", x, (struct unary){.op = CHOIR__SILU});
+    return unary(x, (struct unary){.op = CHOIR__SILU});
 }
 
 choir_tensor *choir_affine(choir_tensor *x, double a, double b)
 {
-    return unary("affine", x, (struct unary){.op = CHOIR__AFFINE, .a = a, .b = b});
+    return unary(x, (struct unary){.op = CHOIR__AFFINE, .a = a, .b = b});
 }
 
 choir_tensor *choir_scale(choir_tensor *x, double a)
@@ -181,40 +202,12 @@ static bool broadcast(choir_shape a, choir_shape b, choir_shape *out)
     return true;
 }
 
-static choir__strided stretched(const choir_tensor *t, choir_shape shape)
-{
-    choir__strided s = {.p = choir__data(t)};
-    int missing = shape.ndim - t->shape.ndim;
-    for (int i = missing; i < shape.ndim; i++)
-        s.stride[i] = t->shape.dim[i - missing] == 1 ? 0 : t->stride[i - missing];
-    return s;
-}
-
-static void launch_binary(
-    choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b)
-{
-    choir__k_binary args = {.y = stretched(y, y->shape),
-        .a = stretched(a, y->shape),
-        .b = stretched(b, y->shape),
-        .ndim = y->shape.ndim,
-        .op = op,
-        .dtype = y->dtype};
-    memcpy(args.shape, y->shape.dim, sizeof args.shape);
-    if (choir__same_layout(a, y) && choir__same_layout(b, y) && choir__is_dense(y)) {
-        args.ndim = 1;
-        args.shape[0] = y->count;
-        args.y.stride[0] = args.a.stride[0] = args.b.stride[0] = 1;
-    }
-    if (y->count)
-        choir__launch(choir__device_of(y), y->dtype, binary, &args);
-}
-
 static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tensor *a,
     choir_tensor *b, choir_shape shape)
 {
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
     if (!y->poisoned)
-        launch_binary(y, op, a, b);
+        choir__launch_binary(y, op, a, b);
     return y;
 }
 
@@ -277,14 +270,16 @@ static void div_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 
 static void binary_again(choir__record *r);
 
-const choir__op choir__add_op = {
-    .name = "add", .backward = add_backward, .again = binary_again};
-static const choir__op sub_op = {
-    .name = "sub", .backward = sub_backward, .again = binary_again};
-static const choir__op mul_op = {
-    .name = "mul", .backward = mul_backward, .again = binary_again, .reads_in = 3};
-static const choir__op div_op = {
-    .name = "div", .backward = div_backward, .again = binary_again, .reads_in = 3};
+#define BINARY(title, ...)                                                                     \
+    {                                                                                          \
+        .name = title, .cast = CHOIR__CAST_WIDEST, .half_native = CHOIR__ALL_IN,               \
+        .again = binary_again, __VA_ARGS__                                                     \
+    }
+
+const choir__op choir__add_op = BINARY("add", .backward = add_backward);
+static const choir__op sub_op = BINARY("sub", .backward = sub_backward);
+static const choir__op mul_op = BINARY("mul", .backward = mul_backward, .reads_in = 3);
+static const choir__op div_op = BINARY("div", .backward = div_backward, .reads_in = 3);
 static const choir__op *const binary_ops[CHOIR__BINARY_COUNT] = {
     [CHOIR__ADD] = &choir__add_op,
     [CHOIR__SUB] = &sub_op,
@@ -297,14 +292,14 @@ static void binary_again(choir__record *r)
     choir__binary_op op = CHOIR__ADD;
     while (binary_ops[op] != r->op)
         op++;
-    launch_binary(r->out, op, r->in[0], r->in[1]);
+    choir__launch_binary(r->out, op, r->in[0], r->in[1]);
 }
 
 static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {
     const char *name = binary_ops[op]->name;
     choir_tensor *in[2] = {a, b}, *poisoned;
-    choir_scope *scope = choir__begin(name, in, 2, &poisoned);
+    choir_scope *scope = choir__begin(binary_ops[op], in, 2, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
@@ -323,7 +318,7 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
         y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     if (y->poisoned)
         return y;
-    launch_binary(y, op, in[0], in[1]);
+    choir__launch_binary(y, op, in[0], in[1]);
     choir__record *r = choir__record_op(binary_ops[op], y, in, 2);
     if (r && op == CHOIR__DIV)
         r->saved[0] = y;

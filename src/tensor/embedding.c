@@ -91,6 +91,7 @@ static void embedding_again(choir__record *r)
 
 static const choir__op embedding_op = {
     .name = "embedding",
+    .lookup = true,
     .backward_weight = embedding_backward_weight,
     .again = embedding_again,
     .reads_in = 2,
@@ -101,14 +102,14 @@ static const choir__op embedding_op = {
 static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct rows of)
 {
     choir_tensor *poisoned, *in[2] = {table, ids};
-    choir_scope *scope = choir__begin("embedding", in, 2, &poisoned);
+    choir_scope *scope = choir__begin(&embedding_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     table = in[0], ids = in[1];
     if (table->shape.ndim != 2 || !choir__is_float(table->dtype) || ids->dtype != CHOIR_I64 ||
         ids->shape.ndim >= CHOIR_MAX_DIMS)
         return choir__shape_error(
-            "embedding", scope, in, 2, "wants a table (V, C) and i64 ids");
+            embedding_op.name, scope, in, 2, "wants a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
     shape.dim[shape.ndim++] = table->shape.dim[1];
     choir_tensor *dense_ids = choir__dense_rows(scope, ids);
@@ -177,8 +178,10 @@ static void dropout_again(choir__record *r)
     launch_dropout(r->out, r->in[0], r->attrs);
 }
 
-static const choir__op dropout_op = {
-    .name = "dropout", .backward = dropout_backward, .again = dropout_again};
+static const choir__op dropout_op = {.name = "dropout",
+    .half_native = CHOIR__ALL_IN,
+    .backward = dropout_backward,
+    .again = dropout_again};
 
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {
@@ -187,7 +190,7 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
         return x;
     /* Row-major, so that an element's number does not depend on the layout. */
     x = choir_contiguous(x);
-    choir_scope *scope = choir__begin("dropout", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&dropout_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))

@@ -72,6 +72,7 @@ static void group_norm_again(choir__record *r)
 }
 
 static const choir__op group_norm_op = {.name = "group_norm",
+    .cast = CHOIR__CAST_F32,
     .backward = group_norm_backward,
     .again = group_norm_again,
     .again_saved = 7,
@@ -81,7 +82,7 @@ choir_tensor *choir_group_norm(
     choir_tensor *x, int64_t groups, choir_tensor *gamma, choir_tensor *beta, float eps)
 {
     choir_tensor *poisoned, *in[3] = {x, gamma, beta};
-    choir_scope *scope = choir__begin("group_norm", in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&group_norm_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], gamma = in[1], beta = in[2];
@@ -93,7 +94,7 @@ choir_tensor *choir_group_norm(
     if (x->count < 1 || c < 1 || !choir__is_float(x->dtype) || !fits(gamma, c, x->dtype) ||
         !fits(beta, c, x->dtype))
         return choir__shape_error(
-            "group_norm", scope, in, 3, "wants x (N, C, ...) and gamma, beta of (C)");
+            group_norm_op.name, scope, in, 3, "wants x (N, C, ...) and gamma, beta of (C)");
     choir_device *device = choir__device_of(x);
     choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
     choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(n, groups));

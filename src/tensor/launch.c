@@ -137,13 +137,24 @@ void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t by
     choir__launch(device, CHOIR_F32, copy, &args);
 }
 
-void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
+/* t as it is repeated over the dimensions of `shape` that it lacks, or has but once. */
+static choir__strided stretched(const choir_tensor *t, choir_shape shape)
 {
-    choir__k_binary args = {.y = strided(y),
-        .a = strided(a),
-        .b = strided(b),
+    choir__strided s = {.p = choir__data(t)};
+    int missing = shape.ndim - t->shape.ndim;
+    for (int i = missing; i < shape.ndim; i++)
+        s.stride[i] = t->shape.dim[i - missing] == 1 ? 0 : t->stride[i - missing];
+    return s;
+}
+
+void choir__launch_binary(
+    choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b)
+{
+    choir__k_binary args = {.y = stretched(y, y->shape),
+        .a = stretched(a, y->shape),
+        .b = stretched(b, y->shape),
         .ndim = y->shape.ndim,
-        .op = CHOIR__ADD,
+        .op = op,
         .dtype = y->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
     if (choir__same_layout(a, y) && choir__same_layout(b, y) && choir__is_dense(y)) {
@@ -153,6 +164,11 @@ void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tenso
     }
     if (y->count)
         choir__launch(choir__device_of(y), y->dtype, binary, &args);
+}
+
+void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
+{
+    choir__launch_binary(y, CHOIR__ADD, a, b);
 }
 
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x)

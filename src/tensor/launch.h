@@ -15,6 +15,9 @@ void choir__launch_fill(choir_tensor *y, double value);
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
 /* Copies device memory into device memory. */
 void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes);
+/* y = a op b; a and b may broadcast to y's shape. */
+void choir__launch_binary(
+    choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b);
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
 /* x as row-major memory of the same dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);

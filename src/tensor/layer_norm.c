@@ -83,22 +83,13 @@ static void norm_again(choir__record *r)
     choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
 }
 
-static const choir__op layer_norm_op = {.name = "layer_norm",
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .again = norm_again,
-    .again_saved = 6, /* mean and rstd */
-    .cheap = true,
-    .reads_in = 7,
-    .weights_in = 6};
-static const choir__op rms_norm_op = {.name = "rms_norm",
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .again = norm_again,
-    .again_saved = 6, /* mean and rstd */
-    .cheap = true,
-    .reads_in = 7,
-    .weights_in = 6};
+#define NORM(title)                                                                            \
+    {                                                                                          \
+        .name = title, .cast = CHOIR__CAST_F32, .backward_input = backward_input,              \
+        .backward_weight = backward_weight, .again = norm_again, .cheap = true,                \
+        .again_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6                   \
+    }
+static const choir__op layer_norm_op = NORM("layer_norm"), rms_norm_op = NORM("rms_norm");
 
 /* y = norm(in[0] + add), which goes to *sum; of in[0] alone when add is NULL. */
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
@@ -144,16 +135,16 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_t
 static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
     choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
 {
-    const char *name = rms ? "rms_norm" : "layer_norm";
+    const choir__op *op = rms ? &rms_norm_op : &layer_norm_op;
     choir_tensor *poisoned,
         *in[4] = {choir_contiguous(x), gamma, beta, add ? choir_contiguous(add) : NULL};
-    choir_scope *scope = choir__begin(name, in, 4, &poisoned);
+    choir_scope *scope = choir__begin(op, in, 4, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0];
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
         !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
-        return choir__shape_error(name, scope, in, 4,
+        return choir__shape_error(op->name, scope, in, 4,
             rms ? "wants x (..., C), gamma (C)" : "wants x (..., C), gamma (C), beta (C)");
     return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
 }

@@ -87,6 +87,9 @@ static void cross_entropy_again(choir__record *r)
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
+    .cast = CHOIR__CAST_F32,
+    .loss = true,
+    .half_native = 1, /* the scores */
     .backward = choir__cross_entropy_backward,
     .again = cross_entropy_again,
     .again_saved = 6, /* lse and count */
@@ -96,7 +99,7 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
 static choir_tensor *bad_opts(
     choir_scope *scope, choir_tensor *const *in, const choir_cross_entropy_opts *o)
 {
-    static const char op[] = "cross_entropy";
+    const char *op = cross_entropy_op.name;
     const choir_tensor *x = in[0], *weight = in[2];
     if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
@@ -151,7 +154,7 @@ static choir_tensor *soft_cross_entropy(
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;
     if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
-        return choir__shape_error("cross_entropy", scope, in, 2,
+        return choir__shape_error(cross_entropy_op.name, scope, in, 2,
             "probabilities as targets must have the scores' shape");
     double s = (double)o.label_smoothing;
     int64_t rows = choir__max(choir__rows(logits), 1),
@@ -184,11 +187,11 @@ choir_tensor *choir_cross_entropy_with(
         return soft_cross_entropy(logits, target, o);
     choir_tensor *poisoned, *in[3] = {choir_contiguous(logits), target,
                                 o.weight ? choir_contiguous(o.weight) : NULL};
-    choir_scope *scope = choir__begin("cross_entropy", in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&cross_entropy_op, in, 3, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;
     o.weight = in[2];
-    choir_tensor *x = in[0], *targets = targets_for("cross_entropy", scope, in);
+    choir_tensor *x = in[0], *targets = targets_for(cross_entropy_op.name, scope, in);
     choir_device *device = choir__device_of(x);
     choir_dtype beside = choir__beside(x->dtype);
     choir_tensor *loss = choir__tensor_new(scope, device, beside, loss_shape(x, o.reduction));
@@ -253,6 +256,8 @@ static void nll_again(choir__record *r)
 }
 
 static const choir__op nll_op = {.name = "nll_loss",
+    .cast = CHOIR__CAST_F32,
+    .loss = true,
     .backward = nll_backward,
     .again = nll_again,
     .again_saved = 2, /* count */
@@ -261,10 +266,10 @@ static const choir__op nll_op = {.name = "nll_loss",
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 {
     choir_tensor *poisoned, *in[2] = {choir_contiguous(x), target};
-    choir_scope *scope = choir__begin("nll_loss", in, 2, &poisoned);
+    choir_scope *scope = choir__begin(&nll_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
-    choir_tensor *targets = targets_for("nll_loss", scope, in);
+    choir_tensor *targets = targets_for(nll_op.name, scope, in);
     choir_tensor *loss =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, CHOIR_SCALAR);
     choir_tensor *count =

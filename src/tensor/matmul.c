@@ -122,6 +122,9 @@ static void linear_again(choir__record *r)
 
 static const choir__op linear_op = {
     .name = "linear",
+    .cast = CHOIR__CAST_LOWER,
+    .half = 3,
+    .half_native = 3,
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight,
     .again = linear_again,
@@ -136,7 +139,7 @@ static choir_tensor *linear(
     if (weight->split && !x->poisoned)
         return weight->split->by->ops->parts->linear(x, weight, bias, in_out);
     choir_tensor *poisoned, *in[3] = {x, weight, bias};
-    choir_scope *scope = choir__begin("linear", in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&linear_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], weight = in[1], bias = in[2];
@@ -144,12 +147,12 @@ static choir_tensor *linear(
     if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
         choir__cols(x) != weight->shape.dim[!in_out] ||
         (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != out)))
-        return choir__shape_error("linear", scope, in, 3,
+        return choir__shape_error(linear_op.name, scope, in, 3,
             in_out ? "wants x (..., in), weight (in, out), bias (out)"
                    : "wants x (..., in), weight (out, in), bias (out)");
     if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
         (bias && bias->dtype != (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype)))
-        return choir__shape_error("linear", scope, in, 3, "the dtypes differ");
+        return choir__shape_error(linear_op.name, scope, in, 3, "the dtypes differ");
     choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
     choir_shape shape = x->shape;
     shape.dim[shape.ndim - 1] = out;
@@ -269,6 +272,9 @@ static void matmul_again(choir__record *r)
 
 static const choir__op matmul_op = {
     .name = "matmul",
+    .cast = CHOIR__CAST_LOWER,
+    .half = 3,
+    .half_native = 3,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
     .again = matmul_again,
@@ -279,7 +285,7 @@ static const choir__op matmul_op = {
 choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
 {
     choir_tensor *poisoned, *in[2] = {a, b};
-    choir_scope *scope = choir__begin("matmul", in, 2, &poisoned);
+    choir_scope *scope = choir__begin(&matmul_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     a = in[0], b = in[1];
@@ -289,7 +295,7 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
         (sb.ndim == 2 || (sa.ndim == sb.ndim && !memcmp(sa.dim, sb.dim,
                                                     (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
     if (!fits || !choir__is_float(a->dtype) || a->dtype != b->dtype)
-        return choir__shape_error("matmul", scope, in, 2,
+        return choir__shape_error(matmul_op.name, scope, in, 2,
             "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);

@@ -27,9 +27,10 @@ static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *s
         op, choir__shape_text(t->shape), t->param ? "a parameter" : "the scores");
 }
 
-choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_tensor **poisoned)
+choir_scope *choir__begin(
+    const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned)
 {
-    if ((*poisoned = first_bad(op, in, count)))
+    if ((*poisoned = first_bad(op->name, in, count)))
         return NULL;
     choir_scope *scope = choir__join(in, count);
     if (!scope) {
@@ -37,7 +38,7 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
         (*poisoned)->poisoned = true;
         return NULL;
     }
-    if (!choir__placed(scope, op, in, count)) {
+    if (!choir__placed(scope, op->name, in, count)) {
         *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
         (*poisoned)->poisoned = true;
         return NULL;
@@ -46,7 +47,7 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
         if (!in[i])
             continue;
         if (in[i]->split) {
-            *poisoned = refuse_part(op, in[i], scope);
+            *poisoned = refuse_part(op->name, in[i], scope);
             return NULL;
         }
         if (choir__bring_back(in[i]) != CHOIR_OK) {
@@ -57,12 +58,12 @@ choir_scope *choir__begin(const char *op, choir_tensor **in, int count, choir_te
         if (scope->kind == CHOIR__RUN && scope->grad && in[i]->requires_grad) {
             *poisoned = choir__poison(scope, CHOIR_ERR_SCOPE,
                 "%s: an op on parameters alone has no step to live in; lift one with choir_in",
-                op);
+                op->name);
             return NULL;
         }
         if (choir__device_of(in[i]) != choir__device_of(in[0])) {
             *poisoned = choir__poison(scope, CHOIR_ERR_DEVICE,
-                "%s: operand 0 is on %s, operand %d on %s; choir_to moves one", op,
+                "%s: operand 0 is on %s, operand %d on %s; choir_to moves one", op->name,
                 choir_device_name(choir__device_of(in[0])), i,
                 choir_device_name(choir__device_of(in[i])));
             return NULL;

@@ -13,8 +13,29 @@ enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 6 };
 
 typedef struct choir__sink choir__sink;
 
+/* What autocast makes of an op's f32 and 16-bit operands, by PyTorch's lists for CUDA. */
+typedef enum choir__cast {
+    CHOIR__CAST_NOTHING, /* they stay as they come */
+    CHOIR__CAST_LOWER,   /* all become 16-bit: products */
+    CHOIR__CAST_F32,     /* all become f32: softmax, norms, sums, losses */
+    CHOIR__CAST_WIDEST   /* all become the widest dtype among them */
+} choir__cast;
+
+/* Every bit of a mask of operands. */
+#define CHOIR__ALL_IN ((1u << CHOIR__MAX_IN) - 1)
+
+/* One op: its name, which dtypes it computes in (autocast.c acts on that), and its backward
+ * (NULL where it has none). An op that says nothing of dtypes gets its operands as they come,
+ * and 16-bit ones as f32. */
 typedef struct choir__op {
     const char *name;
+    choir__cast cast;
+    bool any_dtype;       /* operands keep their dtypes: views, copies, a user's own op */
+    bool loss;            /* computes in f32 at every level of autocast */
+    bool lookup;          /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
+    unsigned half;        /* bit i: the op takes operand i in 16 bits on every device */
+    unsigned half_native; /* like half, on devices whose kernels all do (choir_device.half) */
+    unsigned o2_keeps;    /* bit i: operand i keeps its dtype under Apex's O2 */
     /* Either backward, or a part that the stages before wait for and one that may be put off
      * (zero-bubble schedules run it later): backward_weight gives the gradients of the inputs
      * in weights_in, and backward_input, if there is any, those of all others. gy: the gradient
@@ -92,13 +113,13 @@ bool choir__wanted(const choir__record *r, int i);
 /* True if r's backward reads t's values. */
 bool choir__reads(const choir__record *r, const choir_tensor *t);
 
-/* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: return
- * *poisoned. It may replace operands, by copies on the device that the op shall run on, and in
- * the dtype that it shall compute in: from here on the op uses in[i] alone, and never again the
- * arguments it was called with. Between this call and its record no op calls another public
- * one, which might run elsewhere: what prepares operands comes before. */
+/* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: the caller
+ * returns *poisoned. It may replace operands, by copies on the device that the op shall run on,
+ * and in the dtype that it shall compute in: from here on the op uses in[i] alone, and never
+ * again the arguments it was called with. Between this call and its record no op calls another
+ * public one, which might run elsewhere: what prepares operands comes before. */
 choir_scope *choir__begin(
-    const char *op, choir_tensor **in, int count, choir_tensor **poisoned);
+    const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
 /* Leaves a record on the scope's tape and marks out as requiring a gradient. Returns NULL when
  * no gradient will be wanted; then the op saves nothing. */
@@ -111,6 +132,8 @@ void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 extern const choir__op choir__add_op;
 /* The op of choir_to: the gradient goes back to the operand's device. */
 extern const choir__op choir__to_op;
+/* The op of choir_argmax. */
+extern const choir__op choir__argmax_op;
 
 /* Declares that the forward pass no longer needs t, a result of the caller's own ops: its
  * memory is released at once if no backward so far reads it or its op is cheap to do again; the

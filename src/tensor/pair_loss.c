@@ -60,8 +60,15 @@ static void pair_again(choir__record *r)
     launch(r->out, r->saved[0], r->saved[1], r->saved[2], r->attrs);
 }
 
-static const choir__op pair_op = {
-    .name = "pair loss", .backward = pair_backward, .again = pair_again, .reads_in = 7};
+#define LOSS(title)                                                                            \
+    {                                                                                          \
+        .name = title, .cast = CHOIR__CAST_F32, .loss = true, .backward = pair_backward,       \
+        .again = pair_again, .reads_in = 7                                                     \
+    }
+static const choir__op l1_op = LOSS("l1_loss"), smooth_l1_op = LOSS("smooth_l1_loss"),
+                       huber_op = LOSS("huber_loss"), bce_op = LOSS("bce_loss"),
+                       bce_with_logits_op = LOSS("bce_with_logits_loss"),
+                       kl_div_op = LOSS("kl_div_loss");
 
 /* Whether weight stretches over the last dimensions of x. */
 static bool fits(const choir_tensor *weight, const choir_tensor *x)
@@ -75,28 +82,28 @@ static bool fits(const choir_tensor *weight, const choir_tensor *x)
 
 /* The losses of all elements, in x's shape. */
 static choir_tensor *pairs(
-    const char *name, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
+    const choir__op *op, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
 {
     choir_tensor *poisoned, *in[3] = {choir_contiguous(x), choir_contiguous(y),
                                 weight ? choir_contiguous(weight) : NULL};
     int count = weight ? 3 : 2;
-    choir_scope *scope = choir__begin(name, in, count, &poisoned);
+    choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], y = in[1], weight = in[2];
     if (!choir__same_shape(x->shape, y->shape))
-        return choir__shape_error(name, scope, in, 2, "the shapes differ");
+        return choir__shape_error(op->name, scope, in, 2, "the shapes differ");
     if (!choir__is_float(x->dtype) || x->dtype != y->dtype ||
         (weight && x->dtype != weight->dtype))
-        return choir__shape_error(name, scope, in, count, "wants floats of one type");
+        return choir__shape_error(op->name, scope, in, count, "wants floats of one type");
     if (weight && !fits(weight, x))
         return choir__shape_error(
-            name, scope, in, count, "the weights must have the scores' last dimensions");
+            op->name, scope, in, count, "the weights must have the scores' last dimensions");
     choir_tensor *loss = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (loss->poisoned)
         return loss;
     launch(loss, x, y, weight, &h);
-    choir__record *r = choir__record_op(&pair_op, loss, in, 2);
+    choir__record *r = choir__record_op(op, loss, in, 2);
     if (r) {
         choir__record_attrs(r, &h, sizeof h);
         r->saved[0] = x;
@@ -106,7 +113,8 @@ static choir_tensor *pairs(
     return loss;
 }
 
-static choir_tensor *reduce(const char *name, choir_tensor *losses, choir_reduction reduction)
+static choir_tensor *reduce(
+    const choir__op *op, choir_tensor *losses, choir_reduction reduction)
 {
     int64_t rows = losses->shape.ndim ? losses->shape.dim[0] : 1;
     switch (reduction) {
@@ -117,13 +125,12 @@ static choir_tensor *reduce(const char *name, choir_tensor *losses, choir_reduct
         return choir_scale(choir_sum(losses), 1 / (double)choir__max(rows, 1));
     }
     return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT, "%s: there is no reduction %d",
-        name, (int)reduction);
+        op->name, (int)reduction);
 }
 
 choir_tensor *choir_l1_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction)
 {
-    return reduce(
-        "l1_loss", pairs("l1_loss", x, y, NULL, (how){CHOIR__HUBER, 0, 1}), reduction);
+    return reduce(&l1_op, pairs(&l1_op, x, y, NULL, (how){CHOIR__HUBER, 0, 1}), reduction);
 }
 
 choir_tensor *choir_smooth_l1_loss(
@@ -132,8 +139,8 @@ choir_tensor *choir_smooth_l1_loss(
     if (!(beta >= 0 && isfinite(beta)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "smooth_l1_loss: a beta of %g; a number of at least 0 is wanted", (double)beta);
-    choir_tensor *losses = pairs("smooth_l1_loss", x, y, NULL, (how){CHOIR__HUBER, beta, 1});
-    return reduce("smooth_l1_loss", losses, reduction);
+    choir_tensor *losses = pairs(&smooth_l1_op, x, y, NULL, (how){CHOIR__HUBER, beta, 1});
+    return reduce(&smooth_l1_op, losses, reduction);
 }
 
 choir_tensor *choir_huber_loss(
@@ -142,27 +149,27 @@ choir_tensor *choir_huber_loss(
     if (!(delta > 0 && isfinite(delta)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "huber_loss: a delta of %g; a number above 0 is wanted", (double)delta);
-    choir_tensor *losses = pairs("huber_loss", x, y, NULL, (how){CHOIR__HUBER, delta, delta});
-    return reduce("huber_loss", losses, reduction);
+    choir_tensor *losses = pairs(&huber_op, x, y, NULL, (how){CHOIR__HUBER, delta, delta});
+    return reduce(&huber_op, losses, reduction);
 }
 
 choir_tensor *choir_bce_loss(choir_tensor *x, choir_tensor *y, choir_reduction reduction)
 {
-    choir_tensor *losses = pairs("bce_loss", x, y, NULL, (how){.kind = CHOIR__BCE});
-    return reduce("bce_loss", losses, reduction);
+    choir_tensor *losses = pairs(&bce_op, x, y, NULL, (how){.kind = CHOIR__BCE});
+    return reduce(&bce_op, losses, reduction);
 }
 
 choir_tensor *choir_bce_with_logits_loss(
     choir_tensor *x, choir_tensor *y, choir_tensor *pos_weight, choir_reduction reduction)
 {
-    static const char name[] = "bce_with_logits_loss";
-    choir_tensor *losses = pairs(name, x, y, pos_weight, (how){.kind = CHOIR__BCE_LOGITS});
-    return reduce(name, losses, reduction);
+    const choir__op *op = &bce_with_logits_op;
+    choir_tensor *losses = pairs(op, x, y, pos_weight, (how){.kind = CHOIR__BCE_LOGITS});
+    return reduce(op, losses, reduction);
 }
 
 choir_tensor *choir_kl_div_loss(
     choir_tensor *x, choir_tensor *y, bool log_target, choir_reduction reduction)
 {
     how h = {.kind = log_target ? CHOIR__KL_LOG : CHOIR__KL};
-    return reduce("kl_div_loss", pairs("kl_div_loss", x, y, NULL, h), reduction);
+    return reduce(&kl_div_op, pairs(&kl_div_op, x, y, NULL, h), reduction);
 }

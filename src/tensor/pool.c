@@ -46,20 +46,24 @@ static void pool_again(choir__record *r)
         launch_pool(r->out, image, r->saved[0], r->attrs);
 }
 
-static const choir__op pool_op = {
-    .name = "pool2d", .backward = pool_backward, .again = pool_again, .again_saved = 1};
+#define POOL(title)                                                                            \
+    {                                                                                          \
+        .name = title, .half_native = CHOIR__ALL_IN, .backward = pool_backward,                \
+        .again = pool_again, .again_saved = 1                                                  \
+    }
+static const choir__op max_op = POOL("max_pool2d"), avg_op = POOL("avg_pool2d");
 
-static choir_tensor *pool2d(
-    const char *name, choir_tensor *x, bool max, int kernel, int stride, int padding)
+static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, int padding)
 {
+    const choir__op *op = max ? &max_op : &avg_op;
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape;
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 || kernel > 15 || stride < 1 ||
         padding < 0 || padding > kernel / 2)
-        return choir__shape_error(name, scope, &x, 1,
+        return choir__shape_error(op->name, scope, &x, 1,
             "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
     struct pool p = {.max = max,
         .s = {.n = sx.dim[0],
@@ -79,7 +83,8 @@ static choir_tensor *pool2d(
     p.s.oh = choir__conv_out(p.s.h, kernel, stride, padding, 1);
     p.s.ow = choir__conv_out(p.s.w, kernel, stride, padding, 1);
     if (p.s.oh < 1 || p.s.ow < 1)
-        return choir__shape_error(name, scope, &x, 1, "the window is larger than the image");
+        return choir__shape_error(
+            op->name, scope, &x, 1, "the window is larger than the image");
     choir_tensor *image = choir__channels_last(scope, x);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, p.s.n, p.s.c, p.s.oh, p.s.ow);
     choir_tensor *index =
@@ -87,7 +92,7 @@ static choir_tensor *pool2d(
     if (image->poisoned || y->poisoned || (index && index->poisoned))
         return image->poisoned ? image : y->poisoned ? y : index;
     launch_pool(y, image, index, &p);
-    choir__record *r = choir__record_op(&pool_op, y, &x, 1);
+    choir__record *r = choir__record_op(op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &p, sizeof p);
         r->saved[0] = index;
@@ -97,12 +102,12 @@ static choir_tensor *pool2d(
 
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding)
 {
-    return pool2d("max_pool2d", x, true, kernel, stride, padding);
+    return pool2d(x, true, kernel, stride, padding);
 }
 
 choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padding)
 {
-    return pool2d("avg_pool2d", x, false, kernel, stride, padding);
+    return pool2d(x, false, kernel, stride, padding);
 }
 
 /* --- to a given size --- */
@@ -159,26 +164,29 @@ static void adaptive_again(choir__record *r)
         launch_adaptive(r->out, image, r->saved[0], r->attrs);
 }
 
-static const choir__op adaptive_op = {.name = "adaptive_pool2d",
-    .backward = adaptive_backward,
-    .again = adaptive_again,
-    .again_saved = 1};
+#define ADAPTIVE(title)                                                                        \
+    {                                                                                          \
+        .name = title, .half_native = CHOIR__ALL_IN, .backward = adaptive_backward,            \
+        .again = adaptive_again, .again_saved = 1                                              \
+    }
+static const choir__op adaptive_max_op = ADAPTIVE("adaptive_max_pool2d"),
+                       adaptive_avg_op = ADAPTIVE("adaptive_avg_pool2d");
 
-static choir_tensor *adaptive_pool2d(
-    const char *name, choir_tensor *x, bool max, int64_t oh, int64_t ow)
+static choir_tensor *adaptive_pool2d(choir_tensor *x, bool max, int64_t oh, int64_t ow)
 {
+    const choir__op *op = max ? &adaptive_max_op : &adaptive_avg_op;
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape sx = x->shape;
     if (oh < 1 || ow < 1 || oh > INT32_MAX || ow > INT32_MAX)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT, "%s: there is no image of %lld x %lld",
-            name, (long long)oh, (long long)ow);
+            op->name, (long long)oh, (long long)ow);
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || x->count < 1 ||
         sx.dim[2] * sx.dim[3] > INT32_MAX)
         return choir__shape_error(
-            name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
+            op->name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
     struct adaptive p = {.n = sx.dim[0],
         .c = sx.dim[1],
         .h = sx.dim[2],
@@ -192,7 +200,7 @@ static choir_tensor *adaptive_pool2d(
     if (image->poisoned || y->poisoned || (index && index->poisoned))
         return image->poisoned ? image : y->poisoned ? y : index;
     launch_adaptive(y, image, index, &p);
-    choir__record *r = choir__record_op(&adaptive_op, y, &x, 1);
+    choir__record *r = choir__record_op(op, y, &x, 1);
     if (r) {
         choir__record_attrs(r, &p, sizeof p);
         r->saved[0] = index;
@@ -202,10 +210,10 @@ static choir_tensor *adaptive_pool2d(
 
 choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width)
 {
-    return adaptive_pool2d("adaptive_avg_pool2d", x, false, height, width);
+    return adaptive_pool2d(x, false, height, width);
 }
 
 choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t width)
 {
-    return adaptive_pool2d("adaptive_max_pool2d", x, true, height, width);
+    return adaptive_pool2d(x, true, height, width);
 }

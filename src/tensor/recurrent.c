@@ -162,12 +162,27 @@ static bool run(choir_tensor *const *in, const struct sizes *n, choir_tensor *x,
     return true;
 }
 
-void choir__recurrent_again(choir__record *r)
+static void recurrent_again(choir__record *r)
 {
     choir__copy_again(r->saved[SAVED_X], r->in[X]);
     run(r->in, r->attrs, r->saved[SAVED_X], r->saved[SAVED_GATES], r->saved[SAVED_STATE],
         r->out);
 }
+
+enum { READS_WEIGHTS = 1 << W_IH | 1 << W_HH };
+
+static const choir__op recurrent_op = {
+    .name = "recurrent",
+    .cast = CHOIR__CAST_LOWER,
+    .half_native = CHOIR__ALL_IN,
+    .backward_input = choir__recurrent_backward_input,
+    .backward_weight = choir__recurrent_backward_weight,
+    .again = recurrent_again,
+    .again_saved = 1 << SAVED_X | 1 << SAVED_GATES | 1 << SAVED_STATE,
+    .reads_in = 1 << X | 1 << H0 | 1 << C0 | READS_WEIGHTS << WEIGHTS |
+                READS_WEIGHTS << (WEIGHTS + A_DIRECTION),
+    .weights_in = (1 << MOST_IN) - (1 << WEIGHTS),
+};
 
 /* The whole layer on computed dtypes: (T, B, D H), with the last states flat behind it. */
 static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct sizes n)
@@ -189,8 +204,7 @@ static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct s
     if (!run(in, &n, x, gates, state, y))
         return choir__poison(
             scope, CHOIR_ERR_MEMORY, "recurrent: no memory for a bias or an initial state");
-    choir__record *r =
-        choir__record_op(&choir__recurrent_op, y, in, WEIGHTS + A_DIRECTION * (int)n.d);
+    choir__record *r = choir__record_op(&recurrent_op, y, in, WEIGHTS + A_DIRECTION * (int)n.d);
     if (r) {
         choir__record_attrs(r, &n, sizeof n);
         r->saved[SAVED_X] = x;
@@ -219,12 +233,12 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     int count = WEIGHTS + A_DIRECTION * directions;
     for (int d = 0; d < directions; d++)
         memcpy(in + WEIGHTS + A_DIRECTION * d, &weights[d], sizeof weights[d]);
-    choir_scope *scope = choir__begin("recurrent", in, count, &poisoned);
+    choir_scope *scope = choir__begin(&recurrent_op, in, count, &poisoned);
     struct sizes n;
     const char *why = scope ? complaint(cell, in, directions, &n) : NULL;
     if (!scope || why) {
         if (scope)
-            poisoned = choir__shape_error("recurrent", scope, in, count, why);
+            poisoned = choir__shape_error(recurrent_op.name, scope, in, count, why);
         if (last)
             *last = (choir_cell_state){poisoned, cell == CHOIR_LSTM ? poisoned : NULL};
         return poisoned;

@@ -66,10 +66,8 @@ static inline void product(choir_device *device, choir_dtype dtype, choir_dtype 
     choir__launch(device, dtype, matmul, &args);
 }
 
-/* Makes a layer's result, gates and states again: recurrent.c. */
-void choir__recurrent_again(choir__record *r);
-
-/* Backward of a layer: recurrent_backward.c. */
-extern const choir__op choir__recurrent_op;
+/* The two parts of a layer's backward: recurrent_backward.c. */
+void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink);
+void choir__recurrent_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink);
 
 #endif

@@ -145,7 +145,7 @@ static bool initial_states(choir__record *r, choir_scope *scope, choir_tensor *i
 
 /* Step by step, and with it what x and the initial states want. It runs even if they want
  * nothing: dA takes the gates' memory. */
-static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct sizes *n = r->attrs;
     int64_t rows = n->t * n->b, cols = n->g * n->h;
@@ -177,7 +177,7 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
         sink->give(sink, r, X, gx);
 }
 
-static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+void choir__recurrent_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct sizes *n = r->attrs;
     choir_tensor *initial[2];
@@ -195,16 +195,3 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
                 sink->give(sink, r, base + j, g[j]);
     }
 }
-
-enum { READS_WEIGHTS = 1 << W_IH | 1 << W_HH };
-
-const choir__op choir__recurrent_op = {
-    .name = "recurrent",
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .again = choir__recurrent_again,
-    .again_saved = 1 << SAVED_X | 1 << SAVED_GATES | 1 << SAVED_STATE,
-    .reads_in = 1 << X | 1 << H0 | 1 << C0 | READS_WEIGHTS << WEIGHTS |
-                READS_WEIGHTS << (WEIGHTS + A_DIRECTION),
-    .weights_in = (1 << MOST_IN) - (1 << WEIGHTS),
-};

@@ -29,21 +29,21 @@ static void sum_again(choir__record *r)
         (size_t)y->count * choir_dtype_size(y->dtype));
 }
 
-static const choir__op sum_op = {.name = "sum", .backward = sum_backward, .again = sum_again};
-/* Of dimensions of 1: the result is x's memory. */
+static const choir__op sum_op = {
+    .name = "sum", .cast = CHOIR__CAST_F32, .backward = sum_backward, .again = sum_again};
+/* The record of a sum over dimensions of 1: the result is x's memory. */
 static const choir__op sum_view_op = {.name = "sum", .backward = sum_backward, .view = true};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */
-static choir_tensor *sum(
-    const char *name, choir_tensor *x, choir_shape with_ones, choir_shape out)
+static choir_tensor *sum(choir_tensor *x, choir_shape with_ones, choir_shape out)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(name, &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&sum_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64)
         return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
-            name, choir_dtype_name(x->dtype));
+            sum_op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__sum_to(scope, x, with_ones);
     if (y->poisoned)
         return y;
@@ -62,7 +62,7 @@ choir_tensor *choir_sum(choir_tensor *x)
     choir_shape ones = x->shape;
     for (int i = 0; i < ones.ndim; i++)
         ones.dim[i] = 1;
-    return sum("sum", x, ones, CHOIR_SCALAR);
+    return sum(x, ones, CHOIR_SCALAR);
 }
 
 choir_tensor *choir_mean(choir_tensor *x)
@@ -82,7 +82,7 @@ choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
     ones.dim[at] = 1;
     out.ndim--;
     memmove(&out.dim[at], &out.dim[at + 1], (size_t)(out.ndim - at) * sizeof out.dim[0]);
-    return sum("sum", x, ones, out);
+    return sum(x, ones, out);
 }
 
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
@@ -91,16 +91,19 @@ choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
     return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)(n ? n : 1));
 }
 
+const choir__op choir__argmax_op = {.name = "argmax", .half_native = CHOIR__ALL_IN};
+
 choir_tensor *choir_argmax(choir_tensor *x)
 {
     choir_tensor *poisoned;
     if (x->split && !x->poisoned)
         return x->split->by->ops->parts->argmax(x);
-    choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&choir__argmax_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (x->shape.ndim < 1 || choir__cols(x) < 1 || !choir__is_float(x->dtype))
-        return choir__shape_error("argmax", scope, &x, 1, "nothing to choose from");
+        return choir__shape_error(
+            choir__argmax_op.name, scope, &x, 1, "nothing to choose from");
     choir_tensor *dense = choir__dense_rows(scope, x);
     choir_shape shape = x->shape;
     shape.ndim--;

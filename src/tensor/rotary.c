@@ -117,15 +117,18 @@ static void rotary_again(choir__record *r)
     turn(r->out, r->in[0], r->in[1], *(const int64_t *)r->attrs, false);
 }
 
-static const choir__op rotary_op = {
-    .name = "rotary", .backward = rotary_backward, .again = rotary_again, .reads_in = 2};
+static const choir__op rotary_op = {.name = "rotary",
+    .half_native = 1,
+    .backward = rotary_backward,
+    .again = rotary_again,
+    .reads_in = 2};
 
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
 {
     choir_tensor *poisoned, *in[2] = {x, table};
     if (in[0]->shape.ndim == 4 && in[0]->stride[3] != 1)
         in[0] = choir_contiguous(in[0]);
-    choir_scope *scope = choir__begin("rotary", in, 2, &poisoned);
+    choir_scope *scope = choir__begin(&rotary_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;
     x = in[0], table = in[1];
@@ -133,7 +136,7 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
     if (x->shape.ndim != 4 || table->shape.ndim != 2 || !choir__is_contiguous(table) ||
         table->shape.dim[1] != dim[3] || dim[3] % 2 ||
         choir__beside(x->dtype) != table->dtype || !choir__is_float(x->dtype))
-        return choir__shape_error("rotary", scope, in, 2,
+        return choir__shape_error(rotary_op.name, scope, in, 2,
             "wants x (B, T, H, D), D even, and a table (positions, D) of its dtype");
     if (offset < 0 || offset > table->shape.dim[0] - dim[1])
         return choir__poison(scope, CHOIR_ERR_SHAPE,

@@ -44,12 +44,12 @@ static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 }
 
 static const choir__op narrow_op = {
-    .name = "narrow", .backward = narrow_backward, .view = true};
+    .name = "narrow", .any_dtype = true, .backward = narrow_backward, .view = true};
 
 choir_tensor *choir_narrow(choir_tensor *x, int dim, int64_t start, int64_t length)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("narrow", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&narrow_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__fix_dim(x, &dim))
@@ -95,7 +95,12 @@ static void cat_again(choir__record *r)
     join(r->out, r->in, r->count, *(const int *)r->attrs);
 }
 
-static const choir__op cat_op = {.name = "cat", .backward = cat_backward, .again = cat_again};
+static const choir__op cat_op = {.name = "cat",
+    .cast = CHOIR__CAST_WIDEST,
+    .half = CHOIR__ALL_IN,
+    .half_native = CHOIR__ALL_IN,
+    .backward = cat_backward,
+    .again = cat_again};
 
 /* More parts than an op has operands: groups of them are joined first. */
 static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)
@@ -116,7 +121,7 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
     if (count > CHOIR__MAX_IN)
         return cat_groups(parts, count, dim);
     memcpy(in, parts, (size_t)count * sizeof *in);
-    choir_scope *scope = choir__begin("cat", in, count, &poisoned);
+    choir_scope *scope = choir__begin(&cat_op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     if (!choir__fix_dim(in[0], &dim))

@@ -69,6 +69,8 @@ static void swiglu_again(choir__record *r)
 }
 
 static const choir__op swiglu_op = {.name = "swiglu",
+    .cast = CHOIR__CAST_WIDEST,
+    .half_native = CHOIR__ALL_IN,
     .backward = swiglu_backward,
     .again = swiglu_again,
     .cheap = true,
@@ -78,14 +80,14 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
 {
     choir_tensor *poisoned, *in[2] = {choir_contiguous(gate), up ? choir_contiguous(up) : NULL};
     int count = up ? 2 : 1;
-    choir_scope *scope = choir__begin("swiglu", in, count, &poisoned);
+    choir_scope *scope = choir__begin(&swiglu_op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape = in[0]->shape;
     bool fits = up ? choir__same_shape(shape, in[1]->shape) && in[0]->dtype == in[1]->dtype
                    : shape.ndim > 0 && shape.dim[shape.ndim - 1] % 2 == 0;
     if (!fits || !choir__is_float(in[0]->dtype))
-        return choir__shape_error("swiglu", scope, in, count,
+        return choir__shape_error(swiglu_op.name, scope, in, count,
             "wants two floating tensors of one shape and dtype, or one (..., 2C)");
     if (!up)
         shape.dim[shape.ndim - 1] /= 2;

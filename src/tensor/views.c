@@ -6,7 +6,7 @@
 #include "tensor/segment.h"
 
 /* A view of *x, which choir__begin may replace. */
-static choir_tensor *begin_view(const char *op, choir_tensor **x, choir_tensor **poisoned)
+static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
 {
     choir_scope *scope = choir__begin(op, x, 1, poisoned);
     /* A view of a parameter is no computation: it may live where the parameter lives. */
@@ -37,7 +37,7 @@ static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *si
 }
 
 static const choir__op reshape_op = {
-    .name = "reshape", .backward = reshape_backward, .view = true};
+    .name = "reshape", .any_dtype = true, .backward = reshape_backward, .view = true};
 
 static bool infer(choir_shape *shape, int64_t count)
 {
@@ -66,7 +66,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 {
     choir_tensor *poisoned;
     x = choir_contiguous(x);
-    choir_tensor *y = begin_view("reshape", &x, &poisoned);
+    choir_tensor *y = begin_view(&reshape_op, &x, &poisoned);
     if (!y)
         return poisoned;
     choir_shape asked = shape;
@@ -111,11 +111,11 @@ static void permute_backward(choir__record *r, choir_tensor *gy, choir__sink *si
 }
 
 static const choir__op permute_op = {
-    .name = "permute", .backward = permute_backward, .view = true};
+    .name = "permute", .any_dtype = true, .backward = permute_backward, .view = true};
 
 choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 {
-    choir_tensor *poisoned, *y = begin_view("permute", &x, &poisoned);
+    choir_tensor *poisoned, *y = begin_view(&permute_op, &x, &poisoned);
     if (!y)
         return poisoned;
     unsigned seen = 0;
@@ -158,11 +158,11 @@ static void expand_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 }
 
 static const choir__op expand_op = {
-    .name = "expand", .backward = expand_backward, .view = true};
+    .name = "expand", .any_dtype = true, .backward = expand_backward, .view = true};
 
 choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 {
-    choir_tensor *poisoned, *y = begin_view("expand", &x, &poisoned);
+    choir_tensor *poisoned, *y = begin_view(&expand_op, &x, &poisoned);
     if (!y)
         return poisoned;
     int missing = shape.ndim - x->shape.ndim;
@@ -218,26 +218,30 @@ static void copy_again(choir__record *r)
 }
 
 static const choir__op contiguous_op = {
-    .name = "contiguous", .backward = copy_backward, .again = copy_again};
+    .name = "contiguous", .any_dtype = true, .backward = copy_backward, .again = copy_again};
 const choir__op choir__cast_op = {
-    .name = "cast", .backward = copy_backward, .again = copy_again};
+    .name = "cast", .any_dtype = true, .backward = copy_backward, .again = copy_again};
 /* Of what is cheap to make again: the two of them are. */
-const choir__op choir__recast_op = {
-    .name = "cast", .backward = copy_backward, .again = copy_again, .cheap = true};
+const choir__op choir__recast_op = {.name = "cast",
+    .any_dtype = true,
+    .backward = copy_backward,
+    .again = copy_again,
+    .cheap = true};
 /* The f32 copy of a 16-bit operand: it is made again of that, which so must stay. */
 const choir__op choir__widen_op = {.name = "cast",
+    .any_dtype = true,
     .backward = copy_backward,
     .again = copy_again,
     .cheap = true,
     .reads_in = 1};
 /* Not made again: what came from another device is kept, so that no device waits for one that
  * is further on. */
-const choir__op choir__to_op = {.name = "to", .backward = to_backward};
+const choir__op choir__to_op = {.name = "to", .any_dtype = true, .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("contiguous", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&contiguous_op, &x, 1, &poisoned);
     if (!scope || choir__is_contiguous(x))
         return scope ? x : poisoned;
     choir_tensor *y = choir__dense_rows(scope, x);
@@ -248,7 +252,7 @@ choir_tensor *choir_contiguous(choir_tensor *x)
 choir_tensor *choir_cast(choir_tensor *x, choir_dtype dtype)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("cast", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&choir__cast_op, &x, 1, &poisoned);
     if (!scope || x->dtype == dtype)
         return scope ? x : poisoned;
     return choir__cast_in_place(scope, x, dtype);
@@ -267,7 +271,7 @@ choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device
 choir_tensor *choir_to(choir_tensor *x, choir_device *device)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("to", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&choir__to_op, &x, 1, &poisoned);
     if (!scope || choir__device_of(x) == device)
         return scope ? x : poisoned;
     if (!device)
@@ -295,7 +299,8 @@ static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     sink->give(sink, r, 0, gy);
 }
 
-static const choir__op in_op = {.name = "in", .backward = pass_backward, .view = true};
+static const choir__op in_op = {
+    .name = "in", .any_dtype = true, .backward = pass_backward, .view = true};
 
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {

@@ -360,12 +360,12 @@ static void count_again(choir__record *r)
 }
 
 static const choir__op counted = {
-    .name = "counted", .backward = pass_backward, .again = count_again};
+    .name = "counted", .any_dtype = true, .backward = pass_backward, .again = count_again};
 
 static choir_tensor *count(choir_tensor *x)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("counted", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&counted, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     choir_tensor *y = choir__tensor_like(scope, x);

@@ -191,17 +191,22 @@ static void scatter_again(choir__record *r)
     choir__launch_copy(r->out, scattered(r->scope, r->in[0], a->group, a->dim));
 }
 
-static const choir__op copy_op = {.name = "tp_copy", .backward = sum_backward, .view = true};
+static const choir__op copy_op = {
+    .name = "tp_copy", .any_dtype = true, .backward = sum_backward, .view = true};
 static const choir__op reduce_op = {
-    .name = "tp_reduce", .backward = pass_backward, .again = reduce_again};
+    .name = "tp_reduce", .any_dtype = true, .backward = pass_backward, .again = reduce_again};
 static const choir__op gather_op = {
-    .name = "tp_gather", .backward = own_backward, .again = gather_again};
+    .name = "tp_gather", .any_dtype = true, .backward = own_backward, .again = gather_again};
 static const choir__op split_op = {
-    .name = "tp_split", .backward = gather_backward, .again = split_again};
-static const choir__op all_gather_op = {
-    .name = "tp_all_gather", .backward = scatter_backward, .again = gather_again};
-static const choir__op reduce_scatter_op = {
-    .name = "tp_reduce_scatter", .backward = gather_backward, .again = scatter_again};
+    .name = "tp_split", .any_dtype = true, .backward = gather_backward, .again = split_again};
+static const choir__op all_gather_op = {.name = "tp_all_gather",
+    .any_dtype = true,
+    .backward = scatter_backward,
+    .again = gather_again};
+static const choir__op reduce_scatter_op = {.name = "tp_reduce_scatter",
+    .any_dtype = true,
+    .backward = gather_backward,
+    .again = scatter_again};
 
 /* --- the ops --- */
 
@@ -229,7 +234,7 @@ static choir_tensor *copied_before(
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("tp_copy", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&copy_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (choir_group_world(group) == 1 || !x->requires_grad || !scope->grad)
@@ -243,7 +248,7 @@ choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group)
 choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin("tp_reduce", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&reduce_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
     if (choir_group_world(group) == 1)
@@ -258,30 +263,30 @@ choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
 
 /* An op along a dimension, which it fixes; deals: that is dealt out. NULL: *instead is the
  * result. */
-static choir_scope *begin_along(const char *name, choir_tensor **x, const choir_group *group,
+static choir_scope *begin_along(const choir__op *op, choir_tensor **x, const choir_group *group,
     int *dim, bool deals, choir_tensor **instead)
 {
     int world = choir_group_world(group);
-    choir_scope *scope = choir__begin(name, x, 1, instead);
+    choir_scope *scope = choir__begin(op, x, 1, instead);
     if (!scope)
         return NULL;
     *instead = *x;
     if (!choir__fix_dim(*x, dim))
-        *instead = choir__bad_dim(name, *x, *dim);
+        *instead = choir__bad_dim(op->name, *x, *dim);
     else if (deals && (*x)->shape.dim[*dim] % world)
         *instead = choir__poison(scope, CHOIR_ERR_SHAPE,
             "%s: dimension %d of %s cannot be dealt out to %d ranks: it must be a multiple of "
             "them",
-            name, *dim, choir__shape_text((*x)->shape), world);
+            op->name, *dim, choir__shape_text((*x)->shape), world);
     return *instead == *x && world > 1 ? scope : NULL;
 }
 
 /* Side by side, with the backward of op. */
-static choir_tensor *side_by_side(const char *name, const choir__op *op, choir_tensor *x,
-    choir_group *group, int dim, int64_t whole)
+static choir_tensor *side_by_side(
+    const choir__op *op, choir_tensor *x, choir_group *group, int dim, int64_t whole)
 {
     choir_tensor *instead;
-    choir_scope *scope = begin_along(name, &x, group, &dim, false, &instead);
+    choir_scope *scope = begin_along(op, &x, group, &dim, false, &instead);
     if (!scope)
         return instead;
     if (!whole)
@@ -299,7 +304,7 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "tp_gather: of what is in parts, scores alone are gathered, along their classes");
     x->split = NULL;
-    choir_tensor *y = side_by_side("tp_gather", &gather_op, x, group, dim, whole);
+    choir_tensor *y = side_by_side(&gather_op, x, group, dim, whole);
     if (y != x)
         x->split = mark;
     return y;
@@ -307,13 +312,13 @@ choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 
 choir_tensor *choir_tp_all_gather(choir_tensor *x, choir_group *group, int dim)
 {
-    return side_by_side("tp_all_gather", &all_gather_op, x, group, dim, 0);
+    return side_by_side(&all_gather_op, x, group, dim, 0);
 }
 
 choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim)
 {
     choir_tensor *instead;
-    choir_scope *scope = begin_along("tp_split", &x, group, &dim, true, &instead);
+    choir_scope *scope = begin_along(&split_op, &x, group, &dim, true, &instead);
     if (!scope)
         return instead;
     return recorded(&split_op, own_block(scope, x, group, dim), x,
@@ -323,7 +328,7 @@ choir_tensor *choir_tp_split(choir_tensor *x, choir_group *group, int dim)
 choir_tensor *choir_tp_reduce_scatter(choir_tensor *x, choir_group *group, int dim)
 {
     choir_tensor *instead;
-    choir_scope *scope = begin_along("tp_reduce_scatter", &x, group, &dim, true, &instead);
+    choir_scope *scope = begin_along(&reduce_scatter_op, &x, group, &dim, true, &instead);
     if (!scope)
         return instead;
     return recorded(&reduce_scatter_op, scattered(scope, x, group, dim), x,

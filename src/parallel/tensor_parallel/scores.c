@@ -73,7 +73,10 @@ static void cross_entropy_again(choir__record *r)
     launch_losses(r->out, r->in[0], &s, a->group, choir__row_losses_of(a->opts.reduction));
 }
 
-static const choir__op cross_entropy_op = {.name = "tp_cross_entropy",
+static const choir__op cross_entropy_op = {.name = "cross_entropy",
+    .cast = CHOIR__CAST_F32,
+    .loss = true,
+    .half_native = 1, /* the scores */
     .backward = choir__cross_entropy_backward,
     .again = cross_entropy_again,
     .again_saved = 6, /* lse and count */
@@ -161,9 +164,9 @@ choir_tensor *choir__tp_cross_entropy(
     choir_tensor *poisoned, *in[3] = {local(logits), target, NULL};
     const char *wrong = what_is_wrong(in[0], target, &o);
     if (wrong)
-        return choir__shape_error("cross_entropy", in[0]->scope, in, 2, wrong);
+        return choir__shape_error(cross_entropy_op.name, in[0]->scope, in, 2, wrong);
     in[0]->split = NULL; /* for as long as this op looks at it */
-    choir_scope *scope = choir__begin("cross_entropy", in, 3, &poisoned);
+    choir_scope *scope = choir__begin(&cross_entropy_op, in, 3, &poisoned);
     choir_tensor *loss = scope ? launch(scope, in, part, o) : poisoned;
     logits->split = &part->base;
     return loss;
@@ -174,7 +177,7 @@ choir_tensor *choir__tp_argmax(choir_tensor *scores)
     const choir__tp_part *part = choir__tp_part_of(scores);
     choir_tensor *poisoned, *x = local(scores);
     x->split = NULL;
-    choir_scope *scope = choir__begin("argmax", &x, 1, &poisoned);
+    choir_scope *scope = choir__begin(&choir__argmax_op, &x, 1, &poisoned);
     scores->split = &part->base;
     if (!scope)
         return poisoned;
