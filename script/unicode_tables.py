@@ -3,9 +3,9 @@
 
     script/unicode_tables.py > src/data/tokenizer/unicode_table.h
 
-Ranges [first, last] of letters, numbers, white space, punctuation, non-spacing marks and control
-characters; the lower case of a character; and its canonical decomposition without non-spacing
-marks (Hangul apart, which is arithmetic). Only Python's own unicodedata is needed.
+Ranges [first, last] of letters, numbers, white space, punctuation and control characters; the lower
+case of a character; and its canonical decomposition without non-spacing marks (Hangul apart, which
+is arithmetic). Only Python's own unicodedata is needed.
 """
 import unicodedata as u
 
@@ -59,7 +59,6 @@ ranges("numbers", lambda c: category(c)[0] == "N")
 ranges("spaces", lambda c: c in (9, 10, 11, 12, 13, 0x20, 0x85) or category(c)[0] == "Z")
 ranges("punctuation", lambda c: category(c)[0] == "P" or
        (33 <= c < 127 and not chr(c).isalnum()))
-ranges("marks", lambda c: category(c) == "Mn")
 ranges("controls", lambda c: category(c) in ("Cc", "Cf", "Co"))
 mapping("lower", lambda s: s.lower())
 mapping("bare", lambda s: "".join(x for x in u.normalize("NFD", s) if u.category(x) != "Mn"))

@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 
-uint64_t choir__key(uint64_t seed, const char *name)
+uint64_t choir__rng_key(uint64_t seed, const char *name)
 {
     uint64_t hash = CHOIR__HASH_SEED;
     for (int i = 0; i < 8; i++)

@@ -40,7 +40,7 @@ CHOIR__BOTH static inline float choir__unit(uint32_t bits)
 }
 
 /* Derives a key from a seed and a name: FNV-1a over both, then the splitmix64 finaliser. */
-uint64_t choir__key(uint64_t seed, const char *name);
+uint64_t choir__rng_key(uint64_t seed, const char *name);
 
 /* Mixes one more number into a key with the splitmix64 finaliser. */
 static inline uint64_t choir__mix(uint64_t key, uint64_t value)

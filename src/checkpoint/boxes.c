@@ -5,29 +5,29 @@
 
 #include "tensor/tensor.h"
 
-choir__region choir__region_of(const choir__box *box)
+choir__box_region choir__box_region_of(const choir__box *box)
 {
-    choir__region r;
+    choir__box_region r;
     memcpy(r.from, box->from, sizeof r.from);
     memcpy(r.size, box->size, sizeof r.size);
     return r;
 }
 
-choir__region choir__region_whole(choir_shape whole)
+choir__box_region choir__box_region_whole(choir_shape whole)
 {
-    choir__region r = {{0}, {0}};
+    choir__box_region r = {{0}, {0}};
     for (int d = 0; d < whole.ndim; d++)
         r.size[d] = whole.dim[d];
     return r;
 }
 
-bool choir__region_is_whole(const choir__region *r, choir_shape whole)
+bool choir__box_region_is_whole(const choir__box_region *r, choir_shape whole)
 {
-    choir__region all = choir__region_whole(whole);
-    return choir__region_same(r, &all, whole.ndim);
+    choir__box_region all = choir__box_region_whole(whole);
+    return choir__box_region_same(r, &all, whole.ndim);
 }
 
-bool choir__region_same(const choir__region *a, const choir__region *b, int ndim)
+bool choir__box_region_same(const choir__box_region *a, const choir__box_region *b, int ndim)
 {
     for (int d = 0; d < ndim; d++)
         if (a->from[d] != b->from[d] || a->size[d] != b->size[d])
@@ -35,7 +35,7 @@ bool choir__region_same(const choir__region *a, const choir__region *b, int ndim
     return true;
 }
 
-int64_t choir__region_count(const choir__region *r, int ndim)
+int64_t choir__box_region_count(const choir__box_region *r, int ndim)
 {
     int64_t count = 1;
     for (int d = 0; d < ndim; d++)
@@ -43,7 +43,7 @@ int64_t choir__region_count(const choir__region *r, int ndim)
     return count;
 }
 
-bool choir__region_fits(const choir__region *r, choir_shape whole)
+bool choir__box_region_fits(const choir__box_region *r, choir_shape whole)
 {
     for (int d = 0; d < whole.ndim; d++)
         if (r->from[d] < 0 || r->size[d] < 0 || r->from[d] > whole.dim[d] ||
@@ -52,8 +52,8 @@ bool choir__region_fits(const choir__region *r, choir_shape whole)
     return true;
 }
 
-bool choir__region_meet(
-    const choir__region *a, const choir__region *b, int ndim, choir__region *both)
+bool choir__box_region_meet(
+    const choir__box_region *a, const choir__box_region *b, int ndim, choir__box_region *both)
 {
     for (int d = 0; d < ndim; d++) {
         int64_t begin = choir__max(a->from[d], b->from[d]);
@@ -66,28 +66,28 @@ bool choir__region_meet(
     return true;
 }
 
-bool choir__regions_cover(
-    const choir__region *regions, int count, choir_shape whole, int64_t *covered)
+bool choir__box_regions_cover(
+    const choir__box_region *regions, int count, choir_shape whole, int64_t *covered)
 {
-    choir__region both;
+    choir__box_region both;
     bool apart = true;
     *covered = 0;
     for (int i = 0; i < count; i++) {
-        *covered += choir__region_count(&regions[i], whole.ndim);
+        *covered += choir__box_region_count(&regions[i], whole.ndim);
         for (int k = 0; k < i && apart; k++)
-            apart = !choir__region_meet(&regions[i], &regions[k], whole.ndim, &both);
+            apart = !choir__box_region_meet(&regions[i], &regions[k], whole.ndim, &both);
     }
     return apart && *covered == choir__shape_count(whole);
 }
 
 /* --- runs --- */
 
-void choir__region_runs(const choir__region *what, int ndim, const choir__block_of *to,
+void choir__box_region_runs(const choir__box_region *what, int ndim, const choir__block_of *to,
     const choir__block_of *from, choir__run_fn *each, void *arg)
 {
     int64_t at[CHOIR_MAX_DIMS] = {0}, run = 1;
     int inner = ndim;
-    if (!choir__region_count(what, ndim))
+    if (!choir__box_region_count(what, ndim))
         return;
     /* A dimension joins the run if all inside it is whole in both blocks. */
     while (inner > 0) {
@@ -110,7 +110,7 @@ void choir__region_runs(const choir__region *what, int ndim, const choir__block_
     }
 }
 
-choir__block_of choir__block_of_region(const choir__region *r)
+choir__block_of choir__block_of_region(const choir__box_region *r)
 {
     choir__block_of b;
     memcpy(b.origin, r->from, sizeof b.origin);

@@ -139,7 +139,7 @@ static choir_status whole_bytes(void *arg, int i, const void **data)
 {
     slice *s = arg;
     const choir__stored_tensor *t = &s->stored->tensors[s->first + i];
-    choir__region whole = choir__region_whole(t->whole);
+    choir__box_region whole = choir__box_region_whole(t->whole);
     *data = s->room;
     if (t->part_count == 1 && t->dtype == s->tensors[i].dtype)
         *data = t->parts->tensor->data; /* as it lies in the file */

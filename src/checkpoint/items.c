@@ -36,8 +36,8 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
             memcpy(item->boxes[item->box_count++].size, tensor->shape.dim,
                 sizeof item->boxes->size);
     for (int i = item->box_count; i-- > 0;) { /* an empty part is none */
-        choir__region r = choir__region_of(&item->boxes[i]);
-        if (!choir__region_count(&r, item->whole.ndim))
+        choir__box_region r = choir__box_region_of(&item->boxes[i]);
+        if (!choir__box_region_count(&r, item->whole.ndim))
             item->boxes[i] = item->boxes[--item->box_count];
     }
 }
@@ -123,12 +123,12 @@ choir_status choir__item_read(const choir__item *item, int index, void *data)
         return choir__error(CHOIR_ERR_MEMORY, "no host memory for %zu bytes, to read '%.200s'",
             bytes, item->name);
     choir_status status = choir_read(item->tensor, local, bytes);
-    choir__region region = choir__region_of(box);
+    choir__box_region region = choir__box_region_of(box);
     choir__block_of to = choir__block_of_region(&region);
     choir__block_of from = choir__block_of_local(box, item->tensor->shape);
     pick p = {data, local, each};
     if (status == CHOIR_OK)
-        choir__region_runs(&region, item->whole.ndim, &to, &from, pick_run, &p);
+        choir__box_region_runs(&region, item->whole.ndim, &to, &from, pick_run, &p);
     free(local);
     return status;
 }

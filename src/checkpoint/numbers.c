@@ -50,7 +50,8 @@ bool choir__convertible(choir_dtype to, choir_dtype from)
     return to == from || (choir__is_float(to) && choir__is_float(from));
 }
 
-void choir__convert(void *out, choir_dtype to, const void *in, choir_dtype from, size_t count)
+void choir__numbers_convert(
+    void *out, choir_dtype to, const void *in, choir_dtype from, size_t count)
 {
     float block[BLOCK];
     if (to == from) {

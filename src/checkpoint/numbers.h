@@ -8,7 +8,8 @@
 /* Floats become floats of any size, by way of f32; other types only themselves. */
 bool choir__convertible(choir_dtype to, choir_dtype from);
 /* out (count) of type `to` = in (count) of type `from`. */
-void choir__convert(void *out, choir_dtype to, const void *in, choir_dtype from, size_t count);
+void choir__numbers_convert(
+    void *out, choir_dtype to, const void *in, choir_dtype from, size_t count);
 
 /* The index of the first of in (count) that is not finite as f32; -1: all are. */
 int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, float *value);

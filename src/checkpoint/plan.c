@@ -18,7 +18,7 @@
 
 typedef struct claim {
     int rank, box;
-    choir__region region;
+    choir__box_region region;
 } claim;
 
 typedef struct claims {
@@ -151,7 +151,7 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
     for (int i = 0; i < n; i++) {
         bool again = false;
         for (int k = 0; k < i && !again; k++)
-            again = choir__region_same(&c[k].region, &c[i].region, ndim);
+            again = choir__box_region_same(&c[k].region, &c[i].region, ndim);
         if (again)
             continue;
         choir__save_plan *plan = d->plan;
@@ -164,10 +164,10 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
         choir__plan_part *part = &plan->parts[index];
         *part = (choir__plan_part){.item = item_index,
             .region = c[i].region,
-            .bytes = choir__region_count(&c[i].region, ndim) *
+            .bytes = choir__box_region_count(&c[i].region, ndim) *
                      (int64_t)choir_dtype_size(item->dtype)};
         for (int k = i; k < n && !(item->buffer && holders); k++) {
-            if (!choir__region_same(&c[k].region, &c[i].region, ndim))
+            if (!choir__box_region_same(&c[k].region, &c[i].region, ndim))
                 continue;
             if (d->kept_count == d->kept_room) {
                 d->kept_room = 2 * d->kept_room + 16;
@@ -194,10 +194,10 @@ static choir_status check_cover(
 {
     int n = plan->part_count - first;
     int64_t covered;
-    choir__region *regions = choir__calloc((size_t)n + 1, sizeof *regions);
+    choir__box_region *regions = choir__calloc((size_t)n + 1, sizeof *regions);
     for (int i = 0; i < n; i++)
         regions[i] = plan->parts[first + i].region;
-    bool good = choir__regions_cover(regions, n, item->whole, &covered);
+    bool good = choir__box_regions_cover(regions, n, item->whole, &covered);
     free(regions);
     return good
                ? CHOIR_OK
@@ -268,7 +268,7 @@ static void make_files(choir__save_plan *plan, const choir__items *items)
         const choir__item *item = &items->list[part->item];
         for (int k = p; k-- > 0 && plan->parts[k].item == part->item;)
             part->layer += plan->parts[k].owner == part->owner;
-        parted[item->moment] |= !choir__region_is_whole(&part->region, item->whole);
+        parted[item->moment] |= !choir__box_region_is_whole(&part->region, item->whole);
         choir__plan_file key = {
             .moments = item->moment, .layer = part->layer, .owner = part->owner};
         int f = 0;

@@ -17,7 +17,7 @@
 
 typedef struct choir__plan_part {
     int item;
-    choir__region region;
+    choir__box_region region;
     int64_t bytes;
     int owner, box; /* the owner's items[item].boxes[box] */
     int layer;      /* how many parts of the item the owner has before this one */

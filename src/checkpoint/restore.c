@@ -19,7 +19,7 @@ typedef struct copy {
 static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
 {
     copy *c = arg;
-    choir__convert(c->to + (size_t)to * choir_dtype_size(c->to_type), c->to_type,
+    choir__numbers_convert(c->to + (size_t)to * choir_dtype_size(c->to_type), c->to_type,
         c->from + (size_t)from * choir_dtype_size(c->from_type), c->from_type, (size_t)n);
 }
 
@@ -35,22 +35,22 @@ static void check_run(void *arg, int64_t to, int64_t from, int64_t n)
 }
 
 /* Every part of t that meets the region: each run of it, into a block. */
-static void each_run(const choir__stored_tensor *t, const choir__region *region,
+static void each_run(const choir__stored_tensor *t, const choir__box_region *region,
     const choir__block_of *block, choir__run_fn *each, copy *c)
 {
-    choir__region both = {{0}, {0}};
+    choir__box_region both = {{0}, {0}};
     c->from_type = t->dtype;
     for (int i = 0; i < t->part_count; i++) {
         const choir__stored_part *p = &t->parts[i];
         choir__block_of from = choir__block_of_region(&p->region);
         c->from = p->tensor->data;
-        if (choir__region_meet(region, &p->region, t->whole.ndim, &both))
-            choir__region_runs(&both, t->whole.ndim, block, &from, each, c);
+        if (choir__box_region_meet(region, &p->region, t->whole.ndim, &both))
+            choir__box_region_runs(&both, t->whole.ndim, block, &from, each, c);
     }
 }
 
-void choir__stored_read(
-    const choir__stored_tensor *t, const choir__region *region, void *data, choir_dtype dtype)
+void choir__stored_read(const choir__stored_tensor *t, const choir__box_region *region,
+    void *data, choir_dtype dtype)
 {
     copy c = {.to = data, .to_type = dtype};
     choir__block_of block = choir__block_of_region(region);
@@ -68,10 +68,10 @@ static choir_status check_finite(
     const choir__stored *s, const choir__stored_tensor *t, const choir__item *item)
 {
     copy c = {.bad = -1};
-    choir__region whole = choir__region_whole(t->whole);
+    choir__box_region whole = choir__box_region_whole(t->whole);
     choir__block_of block = choir__block_of_region(&whole);
     for (int b = 0; b < item->box_count && c.bad < 0; b++) {
-        choir__region wanted = choir__region_of(&item->boxes[b]);
+        choir__box_region wanted = choir__box_region_of(&item->boxes[b]);
         each_run(t, &wanted, &block, check_run, &c);
     }
     return c.bad < 0 ? CHOIR_OK
@@ -147,7 +147,7 @@ static choir_status restore_item(
     if (!t)
         memset(host, 0, bytes);
     for (int b = 0; t && b < item->box_count; b++) {
-        choir__region wanted = choir__region_of(&item->boxes[b]);
+        choir__box_region wanted = choir__box_region_of(&item->boxes[b]);
         choir__block_of block = choir__block_of_local(&item->boxes[b], item->tensor->shape);
         each_run(t, &wanted, &block, copy_run, &c);
     }

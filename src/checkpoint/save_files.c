@@ -76,7 +76,8 @@ static choir_status check_finite(
                      "weights must be finite",
                      f->path, item->name, choir__shape_text(item->whole), (double)value,
                      (long long)at,
-                     choir__region_is_whole(&part->region, item->whole) ? "" : " of its part");
+                     choir__box_region_is_whole(&part->region, item->whole) ? ""
+                                                                            : " of its part");
 }
 
 static choir_status part_bytes(void *arg, int i, const void **data)

@@ -46,7 +46,7 @@ static choir_status read_place(
     const char *path, const json_t *info, choir__stored_part *part, choir_shape *whole)
 {
     const choir__st_tensor *t = part->tensor;
-    part->region = choir__region_whole(t->shape);
+    part->region = choir__box_region_whole(t->shape);
     *whole = t->shape;
     if (!info)
         return CHOIR_OK;
@@ -59,7 +59,7 @@ static choir_status read_place(
             return bad_info(path, t->name, "saved_offsets");
     if (shape && !read_numbers(shape, t->shape.ndim, whole->dim))
         return bad_info(path, t->name, "shape");
-    if (!is_countable(*whole) || !choir__region_fits(&part->region, *whole))
+    if (!is_countable(*whole) || !choir__box_region_fits(&part->region, *whole))
         return bad_info(path, t->name, "saved_offsets");
     return CHOIR_OK;
 }
@@ -159,10 +159,10 @@ static choir_status join_parts(choir__stored *s, int first, int count)
     if (!is_countable(t->whole))
         return bad_info(s->paths[p->file], t->name, "shape");
     int64_t covered;
-    choir__region *regions = choir__calloc((size_t)count, sizeof *regions);
+    choir__box_region *regions = choir__calloc((size_t)count, sizeof *regions);
     for (int i = 0; i < count; i++)
         regions[i] = p[i].region;
-    bool good = choir__regions_cover(regions, count, t->whole, &covered);
+    bool good = choir__box_regions_cover(regions, count, t->whole, &covered);
     free(regions);
     s->count++;
     if (good)

@@ -17,7 +17,7 @@
 
 typedef struct choir__stored_part {
     const choir__st_tensor *tensor; /* name, type, data */
-    choir__region region;
+    choir__box_region region;
     int file;
 } choir__stored_part;
 
@@ -51,8 +51,8 @@ const choir__stored_tensor *choir__stored_find(const choir__stored *stored, cons
 const char *choir__stored_path(const choir__stored *stored, const choir__stored_tensor *t);
 
 /* data (count of region, row-major) of type dtype = that region of a tensor. */
-void choir__stored_read(
-    const choir__stored_tensor *t, const choir__region *region, void *data, choir_dtype dtype);
+void choir__stored_read(const choir__stored_tensor *t, const choir__box_region *region,
+    void *data, choir_dtype dtype);
 
 /* Checks that items [first, first + count) can be restored, and that there is nothing else.
  * what: "model", "optimizer". finite: refuses weights that are not. Errors: format. */

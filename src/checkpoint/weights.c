@@ -115,7 +115,8 @@ choir_status choir__named_restore(choir__named_list *list)
         if (!stored && t->dtype != CHOIR_I64)
             continue;
         if (t->dtype != CHOIR_I64)
-            choir__convert(list->host, t->dtype, stored->data, stored->dtype, (size_t)t->count);
+            choir__numbers_convert(
+                list->host, t->dtype, stored->data, stored->dtype, (size_t)t->count);
         else if (stored)
             memcpy(list->host, stored->data, bytes_of(t));
         else

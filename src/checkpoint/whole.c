@@ -66,11 +66,11 @@ static void put_run(void *arg, int64_t to, int64_t from, int64_t n)
 static void put_part(choir__wholes *w, const choir__plan_part *part)
 {
     const choir__item *item = &w->items.list[part->item];
-    choir__region whole = choir__region_whole(item->whole);
+    choir__box_region whole = choir__box_region_whole(item->whole);
     choir__block_of to = choir__block_of_region(&whole);
     choir__block_of from = choir__block_of_region(&part->region);
     put p = {w->room, w->part, choir_dtype_size(item->dtype)};
-    choir__region_runs(&part->region, item->whole.ndim, &to, &from, put_run, &p);
+    choir__box_region_runs(&part->region, item->whole.ndim, &to, &from, put_run, &p);
 }
 
 choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
@@ -114,7 +114,7 @@ static void hash(choir__sha256_state *state, const choir__item *item, const void
         float value = 0;
         int64_t number;
         if (choir__is_float(item->dtype)) {
-            choir__convert(&value, CHOIR_F32, at, item->dtype, 1);
+            choir__numbers_convert(&value, CHOIR_F32, at, item->dtype, 1);
         } else {
             memcpy(&number, at, sizeof number);
             value = (float)number;

@@ -82,7 +82,7 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir_mo
         if (status != CHOIR_OK)
             break;
         uint32_t words[4];
-        choir__philox(choir__key(choir_scope_seed(run), "generate"), 0, (uint64_t)i, words);
+        choir__philox(choir__rng_key(choir_scope_seed(run), "generate"), 0, (uint64_t)i, words);
         int64_t id = draw(scores, n, temperature, top_k, choir__unit(words[0]));
         size_t bytes = 1;
         const char *text = choir_tokenizer_token(tokenizer, id, &bytes);

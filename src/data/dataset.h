@@ -26,8 +26,6 @@ choir_status choir__not_utf8(const char *name, const char *text, const char *at)
 /* Whether a file holds ids, not text: by what it begins with, or a name that ends in .bin. */
 bool choir__is_token_file(const char *path);
 
-bool choir__is_utf8(const char *text, size_t bytes);
-
 /* Of `count` tokens the first nine tenths, rounded down, are for training; and each split must
  * hold a window. Error: argument. */
 int64_t choir__training_part(int64_t count);

@@ -50,7 +50,7 @@ choir_status choir__decoder_open(
 }
 
 choir_status choir__decoder_read(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     return d->format->read(d, need, shrink, pixels);
 }

@@ -11,9 +11,9 @@
 #include "data/dataset.h"
 
 /* A rectangle of pixels. */
-typedef struct choir__region {
+typedef struct choir__image_region {
     int x, y, width, height;
-} choir__region;
+} choir__image_region;
 
 /* What a decoder gives: rows of 8-bit RGB, at least the region asked for. Its pixel 0 is pixel
  * (x, y) of the image shrunk by `shrink`. Behind the last row CHOIR__PIXEL_SLACK bytes may be
@@ -45,7 +45,7 @@ typedef struct choir__image_format {
     int shrinks; /* the most that `read` can shrink by: 1, 2, 4 or 8 */
     choir_status (*open)(choir__decoder *d);
     choir_status (*read)(
-        choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels);
+        choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels);
     void (*close)(choir__decoder *d); /* of this image */
     void (*free)(choir__decoder *d);  /* what it keeps between images */
 } choir__image_format;
@@ -67,7 +67,7 @@ choir_status choir__decoder_open(
  * d->format->shrinks); such an image has ceil(width / shrink) columns. Errors: format, memory.
  */
 choir_status choir__decoder_read(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels);
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels);
 
 void choir__decoder_close(choir__decoder *d); /* forgets the image, keeps the buffers */
 void choir__decoder_free(choir__decoder *d);

@@ -231,7 +231,7 @@ static choir_status get_epoch(
     image_folder *d = (image_folder *)self;
     char *path = path_of(d, index), *data = NULL;
     size_t bytes;
-    uint64_t key = choir__key(d->opts.seed, "image");
+    uint64_t key = choir__rng_key(d->opts.seed, "image");
     choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
     if (status == CHOIR_OK) {
         choir__image_work *w = choir__image_work_take(&d->works);

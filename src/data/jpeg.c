@@ -206,7 +206,7 @@ static void read_rows(jpeg *j, const choir__pixels *p)
 
 /* The columns to decode: whole units of blocks, with a margin so that the region's own edge is
  * as in the whole image. */
-static void choose_columns(jpeg *j, choir__region need, choir__pixels *p)
+static void choose_columns(jpeg *j, choir__image_region need, choir__pixels *p)
 {
     int whole = (int)j->c.output_width;
     int low = need.x > EDGE ? need.x - EDGE : 0;
@@ -221,7 +221,7 @@ static void choose_columns(jpeg *j, choir__region need, choir__pixels *p)
 }
 
 static choir_status read_jpeg(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     jpeg *j = d->jpeg;
     bool cmyk = j->c.num_components == 4;
@@ -279,7 +279,7 @@ static choir_status open_jpeg(choir__decoder *d)
 }
 
 static choir_status read_jpeg(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     (void)need, (void)shrink, (void)pixels;
     return open_jpeg(d);

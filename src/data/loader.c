@@ -116,7 +116,7 @@ static choir_status start_prefetch(choir_loader *l)
     l->y_bytes = y / (size_t)l->sampler.micro;
     l->x_shape = batched(l->sampler.micro, d->x_shape);
     l->y_shape = batched(l->sampler.micro, d->y_shape);
-    return choir__prefetch_new(&(choir__source){.list = list,
+    return choir__prefetch_new(&(choir__prefetch_source){.list = list,
                                    .far = l->run->device->far,
                                    .get = get,
                                    .release = free_loader,
@@ -195,7 +195,7 @@ static choir_status deliver(void *arg)
 {
     delivery *to = arg;
     choir_loader *l = to->loader;
-    choir__stage *s;
+    choir__prefetch_stage *s;
     choir_status status = choir__prefetch_take(l->prefetch, l->position, &s);
     if (status != CHOIR_OK)
         return status;

@@ -111,7 +111,7 @@ choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vo
     d->context = inner->x_shape.dim[0];
     d->mask = mask;
     d->vocabulary = vocabulary;
-    d->key = choir__key(seed, "data.masked");
+    d->key = choir__rng_key(seed, "data.masked");
     *dataset = &d->base;
     return CHOIR_OK;
 }

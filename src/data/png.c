@@ -117,7 +117,7 @@ static choir_status read_some(choir__decoder *d, choir__pixels *pixels)
 }
 
 static choir_status read_png(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     png *p = d->png;
     (void)shrink; /* 1 */
@@ -147,7 +147,7 @@ static choir_status open_png(choir__decoder *d)
 }
 
 static choir_status read_png(
-    choir__decoder *d, choir__region need, int shrink, choir__pixels *pixels)
+    choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     (void)need, (void)shrink, (void)pixels;
     return open_png(d);

@@ -130,7 +130,7 @@ static void leave_registry(choir__prefetch *p)
 
 /* --- life --- */
 
-static int choose_depth(const choir__source *source)
+static int choose_depth(const choir__prefetch_source *source)
 {
     size_t bytes = (size_t)source->samples * (source->x_bytes + source->y_bytes) + 1;
     size_t fit = STAGED_BYTES / bytes;
@@ -141,7 +141,7 @@ static int choose_depth(const choir__source *source)
                                            : fit);
 }
 
-static bool make_stage(choir__stage *s, const choir__source *source)
+static bool make_stage(choir__prefetch_stage *s, const choir__prefetch_source *source)
 {
     size_t n = (size_t)source->samples;
     size_t x = (n * source->x_bytes + 64) & ~(size_t)63;
@@ -155,7 +155,8 @@ static bool make_stage(choir__stage *s, const choir__source *source)
     return s->x && s->y && s->index;
 }
 
-choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch)
+choir_status choir__prefetch_new(
+    const choir__prefetch_source *source, choir__prefetch **prefetch)
 {
     choir__prefetch *p = choir__calloc(1, sizeof *p);
     p->source = *source;
@@ -215,7 +216,7 @@ static void restart(choir__prefetch *p, int64_t position)
 {
     p->ahead = position;
     for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
+        choir__prefetch_stage *s = &p->stages[i];
         if (s->state == CHOIR__READY)
             s->state = CHOIR__FREE;
         if (s->state != CHOIR__FILLING)
@@ -234,7 +235,7 @@ void choir__prefetch_restart(choir__prefetch *p, int64_t position)
     pthread_mutex_unlock(&p->lock);
 }
 
-static choir__stage *find_ready(choir__prefetch *p, int64_t position)
+static choir__prefetch_stage *find_ready(choir__prefetch *p, int64_t position)
 {
     for (int i = 0; i < p->depth; i++)
         if (p->stages[i].state == CHOIR__READY && p->stages[i].position == position)
@@ -243,9 +244,9 @@ static choir__stage *find_ready(choir__prefetch *p, int64_t position)
 }
 
 /* The stage whose copy was launched first, if all are being copied. */
-static choir__stage *oldest_copy(choir__prefetch *p)
+static choir__prefetch_stage *oldest_copy(choir__prefetch *p)
 {
-    choir__stage *oldest = &p->stages[0];
+    choir__prefetch_stage *oldest = &p->stages[0];
     for (int i = 0; i < p->depth; i++) {
         if (p->stages[i].state != CHOIR__COPYING)
             return NULL;
@@ -256,7 +257,7 @@ static choir__stage *oldest_copy(choir__prefetch *p)
 }
 
 /* Waits for its copy, running the queue if need be. Under lock, given up meanwhile. */
-static choir_status finish_copy(choir__prefetch *p, choir__stage *s)
+static choir_status finish_copy(choir__prefetch *p, choir__prefetch_stage *s)
 {
     pthread_mutex_unlock(&p->lock);
     choir_status status = choir__event_wait(s->copied);
@@ -271,7 +272,7 @@ static choir_status finish_copy(choir__prefetch *p, choir__stage *s)
 static int64_t find_reading(const choir__prefetch *p, int64_t position)
 {
     for (int i = 0; i < p->depth; i++) {
-        const choir__stage *s = &p->stages[i];
+        const choir__prefetch_stage *s = &p->stages[i];
         bool here = s->state == CHOIR__FILLING && s->position == position;
         for (int64_t j = 0; here && j < s->next; j++)
             for (int w = 0; w < p->running; w++)
@@ -299,12 +300,12 @@ static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
 }
 
 /* Until the stage wanted is ready. Under lock, given up while waiting. */
-static choir_status await(choir__prefetch *p, int64_t position, choir__stage **ready)
+static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_stage **ready)
 {
     struct timespec until = choir__stages_in(p->source.timeout_s);
     while (!(*ready = find_ready(p, position))) {
         int copying;
-        choir__stage *s = oldest_copy(p);
+        choir__prefetch_stage *s = oldest_copy(p);
         if (s) {
             choir_status status = finish_copy(p, s);
             if (status != CHOIR_OK)
@@ -318,7 +319,8 @@ static choir_status await(choir__prefetch *p, int64_t position, choir__stage **r
     return CHOIR_OK;
 }
 
-choir_status choir__prefetch_take(choir__prefetch *p, int64_t position, choir__stage **stage)
+choir_status choir__prefetch_take(
+    choir__prefetch *p, int64_t position, choir__prefetch_stage **stage)
 {
     pthread_mutex_lock(&p->lock);
     choir_status status = await(p, position, stage);
@@ -341,7 +343,8 @@ static void wake_for_used(choir__prefetch *p)
         pthread_cond_broadcast(&p->changed);
 }
 
-void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__event event)
+void choir__prefetch_copied(
+    choir__prefetch *p, choir__prefetch_stage *stage, choir__event event)
 {
     pthread_mutex_lock(&p->lock);
     stage->copied = event;
@@ -350,7 +353,7 @@ void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__even
     pthread_mutex_unlock(&p->lock);
 }
 
-void choir__prefetch_done(choir__prefetch *p, choir__stage *stage)
+void choir__prefetch_done(choir__prefetch *p, choir__prefetch_stage *stage)
 {
     pthread_mutex_lock(&p->lock);
     stage->state = CHOIR__FREE;

@@ -23,15 +23,15 @@
 
 typedef struct choir__prefetch choir__prefetch;
 
-typedef enum choir__stage_state {
+typedef enum choir__prefetch_state {
     CHOIR__FREE,
     CHOIR__FILLING,
     CHOIR__READY,
     CHOIR__COPYING
-} choir__stage_state;
+} choir__prefetch_state;
 
-typedef struct choir__stage {
-    choir__stage_state state;
+typedef struct choir__prefetch_stage {
+    choir__prefetch_state state;
     int64_t position;
     void *x, *y;
     bool pinned; /* x, and y behind it */
@@ -43,9 +43,9 @@ typedef struct choir__stage {
     int64_t failed;              /* the first sample that failed; count: none */
     choir_status status;         /* of that one */
     char *message;
-} choir__stage;
+} choir__prefetch_stage;
 
-typedef struct choir__source {
+typedef struct choir__prefetch_source {
     /* The samples of micro-batch `position`: index (samples), the epoch; *count is lowered if
      * there are fewer. */
     void (*list)(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count);
@@ -60,23 +60,26 @@ typedef struct choir__source {
     int depth;               /* stages; 0: by their size */
     double timeout_s;        /* take waits no longer; 0: for ever */
     const choir__far *far;   /* of the device that most batches go to; NULL: it is none */
-} choir__source;
+} choir__prefetch_source;
 
 /* Starts at position 0, with the first take. Error: memory. */
-choir_status choir__prefetch_new(const choir__source *source, choir__prefetch **prefetch);
+choir_status choir__prefetch_new(
+    const choir__prefetch_source *source, choir__prefetch **prefetch);
 /* Waits for copies and for workers; if one has timed out, the last of them frees it all. NULL
  * is fine. */
 void choir__prefetch_free(choir__prefetch *p);
 
 /* Waits for the stage of a position, which is what follows the last one taken or restart's.
  * The error of filling it is returned once: taking it again tries again. */
-choir_status choir__prefetch_take(choir__prefetch *p, int64_t position, choir__stage **stage);
+choir_status choir__prefetch_take(
+    choir__prefetch *p, int64_t position, choir__prefetch_stage **stage);
 
 /* The stage taken is read up to this event, and may then be filled again. */
-void choir__prefetch_copied(choir__prefetch *p, choir__stage *stage, choir__event event);
+void choir__prefetch_copied(
+    choir__prefetch *p, choir__prefetch_stage *stage, choir__event event);
 
 /* The stage taken has been read. */
-void choir__prefetch_done(choir__prefetch *p, choir__stage *stage);
+void choir__prefetch_done(choir__prefetch *p, choir__prefetch_stage *stage);
 
 /* Forgets what is prepared, and goes on from position. */
 void choir__prefetch_restart(choir__prefetch *p, int64_t position);

@@ -38,7 +38,7 @@ static void random_free(choir_dataset *self)
 static float *draw_table(uint64_t seed)
 {
     float *table = choir__alloc((TABLE + STRETCH) * sizeof *table);
-    uint64_t key = choir__key(seed, "data.table");
+    uint64_t key = choir__rng_key(seed, "data.table");
     for (int i = 0; i < TABLE; i += 2) {
         uint32_t bits[4];
         choir__philox(key, 0, (uint64_t)i / 2, bits);
@@ -132,8 +132,8 @@ static choir_status make(
     d->range = base.classes;
     if (base.x_dtype == CHOIR_F32)
         d->table = draw_table(seed);
-    d->x_key = choir__key(seed, "data.x");
-    d->y_key = choir__key(seed, "data.y");
+    d->x_key = choir__rng_key(seed, "data.x");
+    d->y_key = choir__rng_key(seed, "data.y");
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -26,11 +26,11 @@ bool choir__stages_is_worker(void)
 
 /* --- filling: all under the lock, which is given up while the source works --- */
 
-choir__stage *choir__stages_free(choir__prefetch *p, int *copying)
+choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying)
 {
     *copying = 0;
     for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
+        choir__prefetch_stage *s = &p->stages[i];
         if (s->state == CHOIR__COPYING && choir__event_done(s->copied))
             s->state = CHOIR__FREE;
         if (s->state == CHOIR__FREE)
@@ -41,11 +41,11 @@ choir__stage *choir__stages_free(choir__prefetch *p, int *copying)
 }
 
 /* The earliest open stage with samples to give out, or NULL. */
-static choir__stage *find_open(choir__prefetch *p)
+static choir__prefetch_stage *find_open(choir__prefetch *p)
 {
-    choir__stage *found = NULL;
+    choir__prefetch_stage *found = NULL;
     for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
+        choir__prefetch_stage *s = &p->stages[i];
         if (s->state == CHOIR__FILLING && s->next < s->count &&
             (!found || s->position < found->position))
             found = s;
@@ -53,7 +53,7 @@ static choir__stage *find_open(choir__prefetch *p)
     return found;
 }
 
-void choir__stages_settle(choir__prefetch *p, choir__stage *s)
+void choir__stages_settle(choir__prefetch *p, choir__prefetch_stage *s)
 {
     if (s->active || (s->next < s->count && !s->stale))
         return;
@@ -61,7 +61,7 @@ void choir__stages_settle(choir__prefetch *p, choir__stage *s)
     pthread_cond_broadcast(&p->changed);
 }
 
-static void open_stage(choir__prefetch *p, choir__stage *s)
+static void open_stage(choir__prefetch *p, choir__prefetch_stage *s)
 {
     int64_t epoch, count = p->source.samples;
     s->state = CHOIR__FILLING;
@@ -86,10 +86,10 @@ static void open_stage(choir__prefetch *p, choir__stage *s)
 }
 
 /* The samples [from, to) of a stage; the one that failed, or `to`. Without the lock. */
-static int64_t get_samples(
-    choir__prefetch *p, choir__stage *s, int64_t from, int64_t to, choir_status *status)
+static int64_t get_samples(choir__prefetch *p, choir__prefetch_stage *s, int64_t from,
+    int64_t to, choir_status *status)
 {
-    const choir__source *source = &p->source;
+    const choir__prefetch_source *source = &p->source;
     int64_t j = from;
     *status = CHOIR_OK;
     for (; j < to && *status == CHOIR_OK && !p->left; j++) {
@@ -102,7 +102,7 @@ static int64_t get_samples(
     return *status == CHOIR_OK ? to : j - 1;
 }
 
-static void fill_some(choir__prefetch *p, choir__stage *s)
+static void fill_some(choir__prefetch *p, choir__prefetch_stage *s)
 {
     int64_t share = s->count / (SHARES * choir__max(1, p->source.workers));
     int64_t from = s->next, to = choir__min(s->count, from + choir__max(1, share));
@@ -129,7 +129,7 @@ static void fill_some(choir__prefetch *p, choir__stage *s)
 
 bool choir__stages_work(choir__prefetch *p, int *copying)
 {
-    choir__stage *s = find_open(p);
+    choir__prefetch_stage *s = find_open(p);
     *copying = 0;
     if (s)
         fill_some(p, s);
@@ -186,7 +186,7 @@ void *choir__stages_serve(void *arg)
     return NULL;
 }
 
-void choir__stage_free_memory(choir__stage *s, const choir__far *far)
+void choir__prefetch_free_stage(choir__prefetch_stage *s, const choir__far *far)
 {
     if (s->pinned) {
         far->unpin(s->x);
@@ -199,8 +199,8 @@ void choir__stage_free_memory(choir__stage *s, const choir__far *far)
 void choir__stages_destroy(choir__prefetch *p)
 {
     for (int i = 0; i < p->depth; i++) {
-        choir__stage *s = &p->stages[i];
-        choir__stage_free_memory(s, p->source.far);
+        choir__prefetch_stage *s = &p->stages[i];
+        choir__prefetch_free_stage(s, p->source.far);
         free(s->index);
         free(s->message);
     }

@@ -11,10 +11,10 @@
 enum { CHOIR__MAX_STAGES = 64 };
 
 struct choir__prefetch {
-    choir__source source;
+    choir__prefetch_source source;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    choir__stage stages[CHOIR__MAX_STAGES];
+    choir__prefetch_stage stages[CHOIR__MAX_STAGES];
     int depth;
     int64_t ahead; /* position to fill next */
     bool listing;  /* a worker is, of the stage it opens */
@@ -30,15 +30,15 @@ struct choir__prefetch {
 };
 
 /* A stage to open, or NULL; *copying: how many may be free soon. Under lock. */
-choir__stage *choir__stages_free(choir__prefetch *p, int *copying);
+choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying);
 /* READY when all is there; FREE again, if nobody wants it. Under lock. */
-void choir__stages_settle(choir__prefetch *p, choir__stage *s);
+void choir__stages_settle(choir__prefetch *p, choir__prefetch_stage *s);
 /* Does some work, if there is any. Under lock, given up meanwhile. */
 bool choir__stages_work(choir__prefetch *p, int *copying);
 /* A worker's life. */
 void *choir__stages_serve(void *prefetch);
 /* A stage's x and y: pinned where the device's memory is far, so that copies need not wait. */
-void choir__stage_free_memory(choir__stage *s, const choir__far *far);
+void choir__prefetch_free_stage(choir__prefetch_stage *s, const choir__far *far);
 /* Frees it all. */
 void choir__stages_destroy(choir__prefetch *p);
 /* Whether this thread is a worker. */

@@ -23,7 +23,7 @@ typedef struct writer {
     choir__ids ids;
     choir__tokens_header header;
     int64_t lines; /* before the block */
-    choir__place place;
+    choir__tokenizer_place place;
 } writer;
 
 /* Where the block may end; 0: nowhere. */

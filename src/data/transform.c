@@ -65,10 +65,10 @@ static int below(uint32_t bits, int n)
 }
 
 /* The largest box in the middle whose ratio is allowed. */
-static choir__region middle_box(const choir_image_opts *o, int width, int height)
+static choir__image_region middle_box(const choir_image_opts *o, int width, int height)
 {
     double ratio = (double)width / height;
-    choir__region box = {0, 0, width, height};
+    choir__image_region box = {0, 0, width, height};
     if (ratio < (double)o->ratio_min)
         box.height = (int)rint(width / (double)o->ratio_min);
     else if (ratio > (double)o->ratio_max)
@@ -80,7 +80,8 @@ static choir__region middle_box(const choir_image_opts *o, int width, int height
     return box;
 }
 
-static choir__region random_box(const choir_image_opts *o, int width, int height, uint64_t key)
+static choir__image_region random_box(
+    const choir_image_opts *o, int width, int height, uint64_t key)
 {
     double area = (double)width * height;
     float low = logf(o->ratio_min), high = logf(o->ratio_max);
@@ -92,7 +93,7 @@ static choir__region random_box(const choir_image_opts *o, int width, int height
         double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio));
         if (w < 1 || w > width || h < 1 || h > height)
             continue;
-        return (choir__region){
+        return (choir__image_region){
             below(r[2], width - (int)w + 1), below(r[3], height - (int)h + 1), (int)w, (int)h};
     }
     return middle_box(o, width, height);
@@ -314,7 +315,7 @@ static void move_axis(choir__axis *a, int by)
 choir_status choir__image_render(choir__image_work *w, const choir_image_opts *o,
     choir__resample_fn *resample, const choir__view *view, float *out)
 {
-    choir__region need;
+    choir__image_region need;
     choir__pixels p;
     int shrink = choose_shrink(view, o, w->decoder.format->shrinks);
     choir_status status = make_axes(w, o, view, shrink);

@@ -9,7 +9,7 @@
 /* A box of the image is resized to full_width x full_height; the sample is the window of it at
  * (left, top), black where it reaches beyond. */
 typedef struct choir__view {
-    choir__region box;
+    choir__image_region box;
     int full_width, full_height, left, top;
     bool flip;
 } choir__view;

@@ -123,7 +123,7 @@ void choir__device_signature(const choir_device *device, char text[CHOIR__SIGNAT
 /* A block of a pool. A freed block may be reused at once: the device's queue is in order, so
  * the next user's work runs after the previous user's. A block that other queues read carries
  * their events and returns to the pool only after them. */
-typedef struct choir__block choir__block;
+typedef struct choir__pool_block choir__pool_block;
 
 /* Creates a pool. arg is passed to ops. gauges receives the pool's figures for other processes;
  * NULL: none. */
@@ -146,17 +146,17 @@ void choir__pools_free(choir__pool **list);
 
 /* Returns a block, 64-byte aligned, or NULL if the system or the limit refuses it. The caller
  * writes the message. */
-choir__block *choir__block_new(choir_device *device, size_t bytes);
-void choir__block_free(choir__block *block);
-void *choir__block_data(const choir__block *block);
+choir__pool_block *choir__block_new(choir_device *device, size_t bytes);
+void choir__block_free(choir__pool_block *block);
+void *choir__block_data(const choir__pool_block *block);
 
 /* Notes that a queue reads the block until event; the block is not reused before. */
-void choir__block_used_by(choir__block *block, choir__event event);
+void choir__block_used_by(choir__pool_block *block, choir__event event);
 /* Returns true if another queue may still read the block. The device's own queue must not
  * overwrite it then ... */
-bool choir__block_read_elsewhere(const choir__block *block);
+bool choir__block_read_elsewhere(const choir__pool_block *block);
 /* ... unless it, `queue`, first waits for these readers with this call. */
-void choir__block_wait_readers(choir__block *block, choir__queue *queue);
+void choir__block_wait_readers(choir__pool_block *block, choir__queue *queue);
 
 /* Makes pool the device's pool; NULL: a new one that shares the old one's counters. Returns the
  * old one. While a step is recorded, blocks come from a pool that belongs to the recording: see

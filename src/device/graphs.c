@@ -18,7 +18,7 @@
 
 enum { FEWEST = 8, MAX_QUEUES = 64 }; /* FEWEST: tasks that are worth a graph */
 
-typedef struct choir__part {
+typedef struct choir__graph_part {
     int begin, end;                   /* entries */
     choir__queue *queues[MAX_QUEUES]; /* the first one launches the graph */
     int queue_count;

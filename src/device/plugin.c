@@ -22,7 +22,7 @@ choir_status choir__plugin_backend(const char *kind, const choir__backend **back
     choir_status status =
         choir__plugin_load(kind, what, "the CUDA toolkit", CHOIR__DEVICE_LAYOUT, &head);
     free(what);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     const choir__device_plugin *plugin = (const choir__device_plugin *)head;
     plugin->start(&host);

@@ -18,12 +18,12 @@
 
 enum { CLASSES = 4 * 48, SMALLEST = 64 };
 
-struct choir__block {
+struct choir__pool_block {
     void *data;
     size_t bytes; /* size of its class */
     int class;
     choir__pool *pool;
-    choir__block *next;
+    choir__pool_block *next;
     choir__event *readers; /* events of other queues */
     int reader_count;
 };
@@ -32,9 +32,9 @@ struct choir__pool {
     const choir__memory_ops *ops;
     void *arg; /* argument of the ops */
     pthread_mutex_t lock;
-    choir__block *cached[CLASSES];
+    choir__pool_block *cached[CLASSES];
     choir__pool *next;      /* in a list of retired ones */
-    choir__block *awaiting; /* free, except for readers in other queues */
+    choir__pool_block *awaiting; /* free, except for readers in other queues */
     /* the pool whose counters are used: itself, or the pool it was split from */
     choir__pool *counts;
     size_t live, peak, reserved, limit; /* under counts->lock */
@@ -101,14 +101,14 @@ static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
     return fits;
 }
 
-static void forget_readers(choir__block *block)
+static void forget_readers(choir__pool_block *block)
 {
     for (int i = 0; i < block->reader_count; i++)
         choir__queue_let_go(block->readers[i].queue);
     block->reader_count = 0;
 }
 
-static void give_back(choir__pool *pool, choir__block *block)
+static void give_back(choir__pool *pool, choir__pool_block *block)
 {
     forget_readers(block);
     pool->ops->put(pool->arg, block->data, block->bytes);
@@ -117,13 +117,13 @@ static void give_back(choir__pool *pool, choir__block *block)
     free(block);
 }
 
-static void cache(choir__pool *pool, choir__block *block)
+static void cache(choir__pool *pool, choir__pool_block *block)
 {
     block->next = pool->cached[block->class];
     pool->cached[block->class] = block;
 }
 
-static bool readers_done(const choir__block *block)
+static bool readers_done(const choir__pool_block *block)
 {
     for (int i = 0; i < block->reader_count; i++)
         if (!choir__event_done(block->readers[i]))
@@ -134,9 +134,9 @@ static bool readers_done(const choir__block *block)
 /* Moves blocks whose readers are done to the free lists. */
 static void collect(choir__pool *pool)
 {
-    choir__block **link = &pool->awaiting;
+    choir__pool_block **link = &pool->awaiting;
     while (*link) {
-        choir__block *block = *link;
+        choir__pool_block *block = *link;
         if (!readers_done(block)) {
             link = &block->next;
             continue;
@@ -150,7 +150,7 @@ static void collect(choir__pool *pool)
 
 static void wait_for_readers(choir__pool *pool)
 {
-    for (choir__block *block = pool->awaiting; block; block = block->next)
+    for (choir__pool_block *block = pool->awaiting; block; block = block->next)
         for (int i = 0; i < block->reader_count; i++)
             choir__event_wait(block->readers[i]);
     collect(pool);
@@ -160,7 +160,7 @@ static void trim(choir__pool *pool)
 {
     for (int c = 0; c < CLASSES; c++)
         while (pool->cached[c]) {
-            choir__block *block = pool->cached[c];
+            choir__pool_block *block = pool->cached[c];
             pool->cached[c] = block->next;
             give_back(pool, block);
         }
@@ -217,7 +217,7 @@ void choir__pools_free(choir__pool **list)
     }
 }
 
-static choir__block *fresh(choir__pool *pool, int class)
+static choir__pool_block *fresh(choir__pool *pool, int class)
 {
     size_t bytes = class_bytes(class);
     if (!count(pool, 0, (ptrdiff_t)bytes))
@@ -227,12 +227,12 @@ static choir__block *fresh(choir__pool *pool, int class)
         count(pool, 0, -(ptrdiff_t)bytes);
         return NULL;
     }
-    choir__block *block = choir__calloc(1, sizeof *block);
-    *block = (choir__block){.data = data, .bytes = bytes, .class = class, .pool = pool};
+    choir__pool_block *block = choir__calloc(1, sizeof *block);
+    *block = (choir__pool_block){.data = data, .bytes = bytes, .class = class, .pool = pool};
     return block;
 }
 
-choir__block *choir__block_new(choir_device *device, size_t bytes)
+choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
 {
     choir__pool *pool = device->pool;
     if (bytes > SIZE_MAX / 4)
@@ -241,7 +241,7 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     pthread_mutex_lock(&pool->lock);
     if (pool->awaiting)
         collect(pool);
-    choir__block *block = pool->cached[class];
+    choir__pool_block *block = pool->cached[class];
     if (block)
         pool->cached[class] = block->next;
     else if (!(block = fresh(pool, class))) {
@@ -259,7 +259,7 @@ choir__block *choir__block_new(choir_device *device, size_t bytes)
     return block;
 }
 
-void choir__block_free(choir__block *block)
+void choir__block_free(choir__pool_block *block)
 {
     if (!block)
         return;
@@ -275,12 +275,12 @@ void choir__block_free(choir__block *block)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void *choir__block_data(const choir__block *block)
+void *choir__block_data(const choir__pool_block *block)
 {
     return block->data;
 }
 
-void choir__block_used_by(choir__block *block, choir__event event)
+void choir__block_used_by(choir__pool_block *block, choir__event event)
 {
     for (int i = 0; i < block->reader_count; i++)
         /* the later place covers the earlier one */
@@ -294,14 +294,14 @@ void choir__block_used_by(choir__block *block, choir__event event)
     choir__queue_hold(event.queue);
 }
 
-void choir__block_wait_readers(choir__block *block, choir__queue *queue)
+void choir__block_wait_readers(choir__pool_block *block, choir__queue *queue)
 {
     for (int i = 0; i < block->reader_count; i++)
         choir__queue_wait_event(queue, block->readers[i]);
     forget_readers(block);
 }
 
-bool choir__block_read_elsewhere(const choir__block *block)
+bool choir__block_read_elsewhere(const choir__pool_block *block)
 {
     return block->reader_count;
 }

@@ -34,7 +34,7 @@ struct choir__recording {
     size_t args_used, args_capacity;
     choir__event *events; /* as recorded; after a replay, as last replayed */
     int event_count;
-    struct choir__part *parts; /* used by graphs.c; NULL: not searched for yet */
+    struct choir__graph_part *parts; /* used by graphs.c; NULL: not searched for yet */
     int part_count;
     bool lost; /* one of its queues was freed */
     choir__recording *next;

@@ -245,7 +245,7 @@ static int ascending(const void *a, const void *b)
 double choir_trace_matmul_rate(choir_device *device)
 {
     enum { N = RATE_SIZE };
-    choir__block *block = choir__block_new(device, 3 * sizeof(float) * N * N);
+    choir__pool_block *block = choir__block_new(device, 3 * sizeof(float) * N * N);
     if (!block)
         return 0;
     float *p = choir__block_data(block);

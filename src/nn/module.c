@@ -155,7 +155,7 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
     choir__k_random args = {.y = choir__data(y),
         .n = before + y->count,
         .first = (uint64_t)(first - before),
-        .key = choir__key(run->seed, p->name),
+        .key = choir__rng_key(run->seed, p->name),
         .a = p->init_a,
         .b = p->init_b,
         .normal = p->init_kind == CHOIR_INIT_NORMAL,

@@ -90,7 +90,8 @@ static double rows_of(
 }
 
 static choir_status run_batch(choir_scope *step, choir_module *net,
-    const choir_model_info *info, choir_dataset *data, const choir__stage *stage, sums *s)
+    const choir_model_info *info, choir_dataset *data, const choir__prefetch_stage *stage,
+    sums *s)
 {
     int64_t n = stage->count;
     choir_tensor *x =
@@ -142,7 +143,7 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
-        choir__stage *stage;
+        choir__prefetch_stage *stage;
         status = choir__prefetch_take(ahead, i, &stage);
         if (status != CHOIR_OK)
             break;
@@ -160,7 +161,7 @@ static choir_status read_batches(choir_scope *run, choir_module *net,
 {
     const choir_dataset *data = r->data;
     choir__prefetch *ahead = NULL;
-    choir__source source = {.list = list,
+    choir__prefetch_source source = {.list = list,
         .get = get,
         .arg = r,
         .samples = r->batch,

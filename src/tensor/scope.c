@@ -289,7 +289,7 @@ static uint64_t count_call(choir_scope *scope, uint64_t name)
 
 uint64_t choir__scope_key(choir_scope *scope, const char *name)
 {
-    uint64_t key = choir__key(scope->seed, name);
+    uint64_t key = choir__rng_key(scope->seed, name);
     uint64_t call = count_call(scope, key);
     return choir__mix(choir__mix(key, (uint64_t)scope->micro), call);
 }

@@ -7,7 +7,7 @@
 
 choir__storage *choir__storage_new(choir_device *device, size_t bytes)
 {
-    choir__block *block = choir__block_new(device, bytes);
+    choir__pool_block *block = choir__block_new(device, bytes);
     if (!block)
         return NULL;
     choir__storage *s = choir__storage_wrap(device, choir__block_data(block), bytes);

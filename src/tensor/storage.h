@@ -12,9 +12,9 @@ typedef struct choir__storage {
     _Atomic int refs;
     uint32_t version; /* counts changes in place */
     choir_device *device;
-    choir__block *block;     /* NULL: the memory belongs to somebody else */
-    choir__mapping *mapping; /* that memory, if other processes can map it; else NULL */
-    bool shared;             /* tensor queues hand the block itself to other processes */
+    choir__pool_block *block; /* NULL: the memory belongs to somebody else */
+    choir__mapping *mapping;  /* that memory, if other processes can map it; else NULL */
+    bool shared;              /* tensor queues hand the block itself to other processes */
     void *data;
     size_t bytes;
     /* If set, the values may be elsewhere: choir__data asks this strategy to bring them. */

@@ -537,7 +537,7 @@ static void dropout(void **state)
         int64_t n = odd_sizes[i / 2 / CHOIR_COUNT(rates)];
         float p = rates[i / 2 % CHOIR_COUNT(rates)];
         trial t =
-            TRIAL(dropout, .step = &step, .n = n, .key = choir__key(7, "dropout"), .p = p);
+            TRIAL(dropout, .step = &step, .n = n, .key = choir__rng_key(7, "dropout"), .p = p);
         give(&t, AT(dropout, x), n, uniform(n, 1, 2));
         if (i % 2)
             in_place(&t, AT(dropout, y));
@@ -552,7 +552,7 @@ static void dropout_mask(void **state)
 {
     (void)state;
     enum { N = 257 };
-    const uint64_t key = choir__key(1, "mask"), step = 3;
+    const uint64_t key = choir__rng_key(1, "mask"), step = 3;
     const choir__kernels *tables[MAX_TABLES + 1];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
@@ -579,7 +579,7 @@ static void random_numbers(void **state)
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(odd_sizes) * 4; i++) {
         int64_t n = odd_sizes[i / 4];
-        trial t = TRIAL(random, .n = n, .key = choir__key(3, "weight"),
+        trial t = TRIAL(random, .n = n, .key = choir__rng_key(3, "weight"),
             .first = i % 4 / 2 ? 0x200000004 : 0, .a = -0.25, .b = 1.5, .normal = i % 2);
         take(&t, AT(random, y), n);
         check(t);

@@ -158,7 +158,7 @@ static const choir__kernels device_table = {CHOIR__KERNEL_LIST(X)};
 
 /* A copy of an operand's memory on the device, and back. */
 typedef struct on_device {
-    choir__block *block;
+    choir__pool_block *block;
     size_t bytes;
 } on_device;
 

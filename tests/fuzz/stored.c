@@ -27,8 +27,8 @@ static void read_all(const choir__stored *stored)
 {
     for (int i = 0; i < stored->count; i++) {
         const choir__stored_tensor *t = &stored->tensors[i];
-        choir__region whole = choir__region_whole(t->whole);
-        size_t count = (size_t)choir__region_count(&whole, t->whole.ndim);
+        choir__box_region whole = choir__box_region_whole(t->whole);
+        size_t count = (size_t)choir__box_region_count(&whole, t->whole.ndim);
         if (choir__stored_find(stored, t->name) != t || count > 1 << 20)
             abort();
         void *data = malloc(count * choir_dtype_size(t->dtype) + 1);

@@ -27,7 +27,7 @@ enum { LENT = 16 };
 
 static struct {
     const char *base;
-    choir__block *block;
+    choir__pool_block *block;
 } lent[LENT];
 static choir_device *device; /* this rank's */
 
@@ -67,10 +67,10 @@ static void take_back(const trial_memory *m)
 #include "rows_fixture.h"
 
 /* Blocks that a rank leaves to its end, as it leaves the device they are of. */
-static choir__block *held[256];
+static choir__pool_block *held[256];
 static int held_count;
 
-static float *on_gpu(int64_t count, const float *values, choir__block **block)
+static float *on_gpu(int64_t count, const float *values, choir__pool_block **block)
 {
     *block = choir__block_new(device, (size_t)count * sizeof *values);
     if (held_count < (int)CHOIR_COUNT(held))
@@ -134,7 +134,7 @@ static int trees(int rank, int world, void *arg)
     for (int64_t leaves = 1; leaves <= 7; leaves++)
         for (int native = 0; native < 2; native++) {
             choir__node mine[CHOIR__MAX_NODES];
-            choir__block *block;
+            choir__pool_block *block;
             int64_t lo, hi;
             choir__tree_run(leaves, rank, world, &lo, &hi);
             int n = choir__tree_nodes(lo, hi, mine);
@@ -167,7 +167,7 @@ static int rows(int rank, int world, void *arg)
     float *nodes = calloc((size_t)(8 * l.whole), sizeof *nodes);
     float *out = calloc((size_t)(8 * l.own), sizeof *out);
     for (int64_t total = 1; total <= 7; total++) {
-        choir__block *in_block, *out_block;
+        choir__pool_block *in_block, *out_block;
         rows_trial t = {group, NULL, &l, nodes, out, l.whole, l.own, 0, total, total, 0.25f};
         rows_fill(&t);
         for (int64_t i = 0; i < l.own; i++)
@@ -191,7 +191,7 @@ static int rows(int rank, int world, void *arg)
         for (int64_t i = 0; i < l.whole; i++)
             nodes[i] = -1;
         for (int in_place = 0; in_place < 2; in_place++) {
-            float *all = on_gpu(l.whole, nodes, &(choir__block *){NULL});
+            float *all = on_gpu(l.whole, nodes, &(choir__pool_block *){NULL});
             const choir__gather_rows g = {a.out, all, l.cuts, l.count, CHOIR_F32};
             CHECK_OK(choir__group_gather_rows(group, &g));
             CHECK_OK(choir__queue_wait(choir__group_queue(group)));
@@ -215,7 +215,7 @@ static int rows(int rank, int world, void *arg)
 static int deep_tree(int rank, int world, void *arg)
 {
     choir_group *group;
-    choir__block *block;
+    choir__pool_block *block;
     choir__node mine[CHOIR__MAX_NODES];
     enum { LEAVES = 3 * ((1 << 17) - 1) };
     static float values[LEAVES], nodes[CHOIR__MAX_NODES];
@@ -245,7 +245,7 @@ static int many_cuts(int rank, int world, void *arg)
     static choir__cut cuts[CUTS];
     static float nodes[8 * CUTS * MOST], got[CUTS];
     choir__node mine[CHOIR__MAX_NODES];
-    choir__block *in_block, *out_block;
+    choir__pool_block *in_block, *out_block;
     choir_group *group;
     int64_t lo, hi, count = (int64_t)CUTS * world;
     CHECK_OK(join(arg, rank, &group));
@@ -281,7 +281,7 @@ static int many_cuts(int rank, int world, void *arg)
 static int messages(int rank, int world, void *arg)
 {
     choir_group *group;
-    choir__block *a, *b;
+    choir__pool_block *a, *b;
     float x[1000], y[1000] = {0};
     CHECK_OK(join(arg, rank, &group));
     for (int i = 0; i < 1000; i++)
@@ -306,7 +306,7 @@ static int maxima_of_sums(int rank, int world, void *arg)
 {
     enum { COUNT = 3000 };
     choir_group *group;
-    choir__block *a, *b;
+    choir__pool_block *a, *b;
     float x[COUNT], y[COUNT];
     CHECK_OK(join(arg, rank, &group));
     for (int i = 0; i < COUNT; i++) {
@@ -379,7 +379,7 @@ static int no_communicator(int rank, int world, void *arg)
 static int a_rank_dies(int rank, int world, void *arg)
 {
     choir_group *group;
-    choir__block *block;
+    choir__pool_block *block;
     static float x[20000];
     (void)world;
     CHECK_OK(join(arg, rank, &group));
@@ -400,7 +400,7 @@ static int a_rank_dies(int rank, int world, void *arg)
 static int a_sub_group_fails(int rank, int world, void *arg)
 {
     choir_group *group, *half;
-    choir__block *block;
+    choir__pool_block *block;
     float x[100] = {0};
     (void)world;
     CHECK_OK(join(arg, rank, &group));
@@ -421,7 +421,7 @@ static int a_sub_group_fails(int rank, int world, void *arg)
 static int nccl_fails(int rank, int world, void *arg)
 {
     choir_group *group;
-    choir__block *block;
+    choir__pool_block *block;
     float x[100] = {0};
     choir_status status = CHOIR_OK;
     (void)world;
@@ -444,7 +444,7 @@ enum { CALLS = 8 /* doubled so often, by two ranks; enough for a graph */ };
 
 typedef struct recorded {
     choir_group *group;
-    choir__block *block;
+    choir__pool_block *block;
     float *at;
     choir__recording *step;
 } recorded;

@@ -17,19 +17,19 @@ static void covers(void **state)
 {
     (void)state;
     choir_shape whole = choir_dims(4, 6);
-    choir__region halves[] = {{{0, 0}, {4, 3}}, {{0, 3}, {4, 3}}};
-    choir__region over[] = {{{0, 0}, {3, 6}}, {{2, 0}, {1, 6}}};
-    choir__region nothing = {{4, 0}, {0, 6}};
+    choir__box_region halves[] = {{{0, 0}, {4, 3}}, {{0, 3}, {4, 3}}};
+    choir__box_region over[] = {{{0, 0}, {3, 6}}, {{2, 0}, {1, 6}}};
+    choir__box_region nothing = {{4, 0}, {0, 6}};
     int64_t covered;
-    assert_true(choir__regions_cover(halves, 2, whole, &covered));
-    assert_false(choir__regions_cover(halves, 1, whole, &covered));
+    assert_true(choir__box_regions_cover(halves, 2, whole, &covered));
+    assert_false(choir__box_regions_cover(halves, 1, whole, &covered));
     assert_int_equal(covered, 12);
     assert_false(
-        choir__regions_cover(over, 2, whole, &covered)); /* as many, but one row twice */
+        choir__box_regions_cover(over, 2, whole, &covered)); /* as many, but one row twice */
     assert_int_equal(covered, 24);
-    assert_true(choir__region_fits(&nothing, whole));
-    choir__region all = choir__region_whole(CHOIR_SCALAR);
-    assert_true(choir__regions_cover(&all, 1, CHOIR_SCALAR, &covered));
+    assert_true(choir__box_region_fits(&nothing, whole));
+    choir__box_region all = choir__box_region_whole(CHOIR_SCALAR);
+    assert_true(choir__box_regions_cover(&all, 1, CHOIR_SCALAR, &covered));
 }
 
 /* --- parts in files --- */

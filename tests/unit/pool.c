@@ -39,7 +39,7 @@ static void test_size_classes(void **state)
     for (size_t bytes = 0; bytes < 3 << 20;
          bytes = bytes < 200 ? bytes + 1 : bytes * 9 / 8 + 13) {
         size_t before = stats_of(cpu0).bytes_now;
-        choir__block *block = choir__block_new(cpu0, bytes);
+        choir__pool_block *block = choir__block_new(cpu0, bytes);
         assert_non_null(block);
         size_t taken = stats_of(cpu0).bytes_now - before;
         assert_true(taken >= bytes && taken >= 64);
@@ -57,7 +57,7 @@ static void test_size_classes(void **state)
 static void test_reuse(void **state)
 {
     (void)state;
-    choir__block *a = choir__block_new(cpu0, 5000), *b = choir__block_new(cpu0, 5000);
+    choir__pool_block *a = choir__block_new(cpu0, 5000), *b = choir__block_new(cpu0, 5000);
     void *pa = choir__block_data(a), *pb = choir__block_data(b);
     assert_ptr_not_equal(pa, pb);
     choir__block_free(a);
@@ -145,15 +145,15 @@ static void test_cap_waits_for_readers(void **state)
 static void test_readers_delay_reuse(void **state)
 {
     (void)state;
-    choir__block *a = choir__block_new(cpu0, 7777);
+    choir__pool_block *a = choir__block_new(cpu0, 7777);
     void *p = choir__block_data(a);
     choir__queue_issue(cpu1->queue, slow, NULL, 0);
     choir__block_used_by(a, choir__queue_record(cpu1->queue));
     choir__block_free(a);
-    choir__block *b = choir__block_new(cpu0, 7777); /* cpu:1 is still reading a */
+    choir__pool_block *b = choir__block_new(cpu0, 7777); /* cpu:1 is still reading a */
     assert_ptr_not_equal(choir__block_data(b), p);
     assert_int_equal(choir_device_sync(cpu1), CHOIR_OK);
-    choir__block *c = choir__block_new(cpu0, 7777);
+    choir__pool_block *c = choir__block_new(cpu0, 7777);
     assert_ptr_equal(choir__block_data(c), p);
     choir__block_free(b);
     choir__block_free(c);

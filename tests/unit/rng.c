@@ -95,12 +95,12 @@ static void randperm_long(void **state)
 static void keys_differ(void **state)
 {
     (void)state;
-    uint64_t key = choir__key(1, "layer.0.weight");
-    assert_true(key == choir__key(1, "layer.0.weight"));
-    assert_true(key != choir__key(2, "layer.0.weight"));
-    assert_true(key != choir__key(1 + (1ULL << 63), "layer.0.weight"));
-    assert_true(key != choir__key(1, "layer.1.weight"));
-    assert_true(key != choir__key(1, "layer.0.weigh"));
+    uint64_t key = choir__rng_key(1, "layer.0.weight");
+    assert_true(key == choir__rng_key(1, "layer.0.weight"));
+    assert_true(key != choir__rng_key(2, "layer.0.weight"));
+    assert_true(key != choir__rng_key(1 + (1ULL << 63), "layer.0.weight"));
+    assert_true(key != choir__rng_key(1, "layer.1.weight"));
+    assert_true(key != choir__rng_key(1, "layer.0.weigh"));
     assert_true(choir__mix(key, 0) != choir__mix(key, 1));
 }
 

@@ -52,7 +52,7 @@ struct choir__station {
     choir__shared *shared;
     char *in, *out;       /* room for max bytes each; the same in place */
     choir_device *device; /* whose memory that is; NULL: the host's */
-    choir__block *block;
+    choir__pool_block *block;
 };
 
 /* One rank's part of it all: an exit status. */

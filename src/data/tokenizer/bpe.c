@@ -37,7 +37,7 @@ typedef struct scratch { /* of the word in hand; the tokenizer's own, so it is n
     entry *heap;
     size_t room, heap_room, heap_count;
     cache_slot *cache; /* (CACHE_SLOTS), from the first use on */
-    choir__buffer text;
+    choir__tokenizer_buffer text;
     choir__ids word;
 } scratch;
 
@@ -247,16 +247,16 @@ static const char *encode_word(
 }
 
 static const char *encode_bytes(const bpe *t, scratch *w, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     const char *stopped = NULL, *at = text;
     if (t->opts.prefix_space && place != CHOIR__CONTINUED && *text != ' ') {
         w->text.bytes = 0; /* the first word, and what stands before it */
-        choir__buffer_add(&w->text, " ", 1);
-        choir__buffer_add(&w->text, text, (size_t)(end - text));
+        choir__tokenizer_buffer_add(&w->text, " ", 1);
+        choir__tokenizer_buffer_add(&w->text, text, (size_t)(end - text));
         const char *p = w->text.data, *stop = p + w->text.bytes;
         for (; p < stop;) {
-            const char *next = choir__split_next(t->opts.split, p, stop);
+            const char *next = choir__tokenizer_split_next(t->opts.split, p, stop);
             if ((stopped = encode_word(t, w, p, next, ids)))
                 return stopped == w->text.data ? text : text + (stopped - w->text.data) - 1;
             p = next;
@@ -264,7 +264,7 @@ static const char *encode_bytes(const bpe *t, scratch *w, const char *text, cons
         return NULL;
     }
     while (at < end) {
-        const char *next = choir__split_next(t->opts.split, at, end);
+        const char *next = choir__tokenizer_split_next(t->opts.split, at, end);
         if ((stopped = encode_word(t, w, at, next, ids)))
             return stopped;
         at = next;
@@ -273,7 +273,7 @@ static const char *encode_bytes(const bpe *t, scratch *w, const char *text, cons
 }
 
 static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     const bpe *t = (const bpe *)self;
     scratch *w = t->scratch;

@@ -31,7 +31,7 @@ static int64_t find(const chars *t, uint32_t code)
 }
 
 static const char *encode_chars(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     (void)place;
     while (text < end) {
@@ -124,7 +124,7 @@ choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokeniz
 /* --- bytes --- */
 
 static const char *encode_bytes(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     (void)self;
     (void)place;

@@ -23,7 +23,7 @@ int64_t choir_tokenizer_id(const choir_tokenizer *t, const char *text)
 }
 
 static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     const choir_tokenizer *inner = ((const extended *)self)->inner;
     return inner->ops->encode(inner, text, end, place, ids);

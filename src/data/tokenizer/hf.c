@@ -11,7 +11,7 @@
 typedef struct reader {
     const char *name;
     json_t *model, *added_list;
-    choir__pipeline pipe;
+    choir__hf_pipeline pipe;
     int64_t size;        /* the largest id + 1 */
     choir__vocab keys;   /* as the model looks them up */
     choir__vocab texts;  /* as they are decoded */
@@ -47,7 +47,7 @@ static int byte_of_char(uint32_t code)
     return -1;
 }
 
-static bool to_bytes(const char *key, size_t length, choir__buffer *out)
+static bool to_bytes(const char *key, size_t length, choir__tokenizer_buffer *out)
 {
     out->bytes = 0;
     for (const char *at = key, *end = key + length; at < end;) {
@@ -56,7 +56,7 @@ static bool to_bytes(const char *key, size_t length, choir__buffer *out)
         int byte = n ? byte_of_char(code) : -1;
         if (byte < 0)
             return false;
-        choir__buffer_add(out, (char[]){(char)byte}, 1);
+        choir__tokenizer_buffer_add(out, (char[]){(char)byte}, 1);
         at += n;
     }
     return true;
@@ -119,20 +119,21 @@ static choir_status measure(reader *r)
 }
 
 /* What a key is in a text: U+2581 is a space, <0x0A> a byte, "##" nothing. */
-static void decode_key(const reader *r, const char *key, size_t bytes, choir__buffer *out)
+static void decode_key(
+    const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *out)
 {
     const char *prefix = r->pipe.wordpiece.prefix;
     out->bytes = 0;
     if (*prefix) {
         size_t n = strlen(prefix);
         bool goes_on = bytes > n && !memcmp(key, prefix, n);
-        choir__buffer_add(out, " ", goes_on ? 0 : 1);
-        choir__buffer_add(out, goes_on ? key + n : key, goes_on ? bytes - n : bytes);
+        choir__tokenizer_buffer_add(out, " ", goes_on ? 0 : 1);
+        choir__tokenizer_buffer_add(out, goes_on ? key + n : key, goes_on ? bytes - n : bytes);
         return;
     }
     for (const char *at = key, *end = key + bytes; at < end;) {
         bool mark = end - at >= 3 && !memcmp(at, CHOIR__SPACE_MARK, 3);
-        choir__buffer_add(out, mark ? " " : at, 1);
+        choir__tokenizer_buffer_add(out, mark ? " " : at, 1);
         at += mark ? 3 : 1;
     }
 }
@@ -147,7 +148,7 @@ static bool is_byte(const char *key, size_t bytes, char *byte)
 }
 
 static choir_status add_token(
-    reader *r, int64_t id, const char *key, size_t bytes, choir__buffer *buffer)
+    reader *r, int64_t id, const char *key, size_t bytes, choir__tokenizer_buffer *buffer)
 {
     choir_status status = check_length(r, key, bytes);
     char byte;
@@ -182,7 +183,7 @@ static choir_status add_token(
 static choir_status add_vocabulary(reader *r, float **scores)
 {
     json_t *vocab = json_object_get(r->model, "vocab"), *value;
-    choir__buffer buffer = {0};
+    choir__tokenizer_buffer buffer = {0};
     choir_status status = CHOIR_OK;
     const char *key;
     size_t i;
@@ -296,7 +297,8 @@ static choir_status find_unknown(reader *r, choir__unknown *u)
 }
 
 /* One side of a merge, in the file's writing. */
-static int64_t side(const reader *r, const char *key, size_t bytes, choir__buffer *buffer)
+static int64_t side(
+    const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *buffer)
 {
     if (!r->pipe.byte_level)
         return choir__vocab_find(&r->keys, key, bytes);
@@ -305,8 +307,8 @@ static int64_t side(const reader *r, const char *key, size_t bytes, choir__buffe
                : -1;
 }
 
-static choir_status parse_merge(
-    const reader *r, json_t *entry, size_t i, choir__merge *m, choir__buffer buffer[2])
+static choir_status parse_merge(const reader *r, json_t *entry, size_t i, choir__merge *m,
+    choir__tokenizer_buffer buffer[2])
 {
     const char *left = json_string_value(entry), *right = NULL, *space;
     size_t left_bytes = 0, right_bytes = 0;
@@ -326,8 +328,8 @@ static choir_status parse_merge(
     int64_t a = side(r, left, left_bytes, &buffer[0]);
     int64_t b = side(r, right, right_bytes, &buffer[0]);
     buffer[1].bytes = 0;
-    choir__buffer_add(&buffer[1], left, left_bytes);
-    choir__buffer_add(&buffer[1], right, right_bytes);
+    choir__tokenizer_buffer_add(&buffer[1], left, left_bytes);
+    choir__tokenizer_buffer_add(&buffer[1], right, right_bytes);
     int64_t both = side(r, buffer[1].data, buffer[1].bytes, &buffer[0]);
     if (a < 0 || b < 0 || both < 0)
         return choir__error(CHOIR_ERR_FORMAT,
@@ -373,7 +375,7 @@ static choir_status make_bpe(reader *r, choir_tokenizer **tokenizer)
     if (status == CHOIR_OK)
         status = find_unknown(r, &o.unknown);
     choir__merge *merges = choir__alloc((count + 1) * sizeof *merges);
-    choir__buffer buffer[2] = {{0}, {0}};
+    choir__tokenizer_buffer buffer[2] = {{0}, {0}};
     json_array_foreach(list, i, entry)
     {
         if (status == CHOIR_OK)
@@ -460,7 +462,7 @@ choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer
     choir_tokenizer *t = NULL;
     bool bpe = type && !strcmp(type, "BPE"), unigram = type && !strcmp(type, "Unigram");
     bool wordpiece = type && !strcmp(type, "WordPiece");
-    choir_status status = choir__pipeline_parse(name, root, &r.pipe);
+    choir_status status = choir__hf_pipeline_parse(name, root, &r.pipe);
     if (status == CHOIR_OK && !bpe && !unigram && !wordpiece)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: model.type is \"%.100s\"; BPE, Unigram and WordPiece are known", name,

@@ -4,16 +4,17 @@
 
 #include "data/tokenizer/models.h"
 
-typedef struct choir__pipeline { /* "normalizer" and "pre_tokenizer", as the models take them */
+typedef struct choir__hf_pipeline { /* "normalizer" and "pre_tokenizer", as the models take them
+                                     */
     bool byte_level, use_regex, prefix_space;
-    choir__split split;
+    choir__tokenizer_split split;
     choir__prep prep;
     bool bert_normalizer, bert_words;
     choir__wordpiece_opts wordpiece;
-} choir__pipeline;
+} choir__hf_pipeline;
 
 /* prep's table is the caller's to free, in any case. Errors: format, naming key and value. */
-choir_status choir__pipeline_parse(const char *name, json_t *root, choir__pipeline *p);
+choir_status choir__hf_pipeline_parse(const char *name, json_t *root, choir__hf_pipeline *p);
 
 /* The string at a key, or NULL. */
 static inline const char *choir__json_text(json_t *object, const char *key)

@@ -28,7 +28,7 @@ static choir_status unsupported(
 
 /* --- normalizer --- */
 
-static choir_status bert_normalizer(const char *name, json_t *step, choir__pipeline *p)
+static choir_status bert_normalizer(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     static const char where[] = "normalizer";
     choir__wordpiece_opts *o = &p->wordpiece;
@@ -45,7 +45,7 @@ static choir_status bert_normalizer(const char *name, json_t *step, choir__pipel
     return status;
 }
 
-static choir_status replace(const char *name, json_t *step, choir__pipeline *p)
+static choir_status replace(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     json_t *pattern = json_object_get(step, "pattern");
     const char *string = choir__json_text(pattern, "String");
@@ -62,7 +62,7 @@ static choir_status replace(const char *name, json_t *step, choir__pipeline *p)
     return CHOIR_OK;
 }
 
-static choir_status precompiled(const char *name, json_t *step, choir__pipeline *p)
+static choir_status precompiled(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     const char *text = choir__json_text(step, "precompiled_charsmap");
     size_t bytes;
@@ -79,7 +79,7 @@ static choir_status precompiled(const char *name, json_t *step, choir__pipeline 
     return status;
 }
 
-static choir_status strip(const char *name, json_t *step, choir__pipeline *p)
+static choir_status strip(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     choir_status status =
         choir__json_flag(name, "normalizer", step, "strip_left", &p->prep.strip_left);
@@ -88,7 +88,7 @@ static choir_status strip(const char *name, json_t *step, choir__pipeline *p)
                : status;
 }
 
-static choir_status normalizer(const char *name, json_t *step, choir__pipeline *p)
+static choir_status normalizer(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     const char *type = choir__json_text(step, "type");
     if (!step || json_is_null(step))
@@ -130,7 +130,7 @@ static choir_status normalizer(const char *name, json_t *step, choir__pipeline *
 
 /* --- pre_tokenizer --- */
 
-static choir_status byte_level(const char *name, json_t *step, choir__pipeline *p)
+static choir_status byte_level(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     p->byte_level = p->use_regex = p->prefix_space = true;
     choir_status status =
@@ -147,7 +147,7 @@ static choir_status byte_level(const char *name, json_t *step, choir__pipeline *
     return status;
 }
 
-static choir_status split_step(const char *name, json_t *step, choir__pipeline *p)
+static choir_status split_step(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
     const char *behavior = choir__json_text(step, "behavior");
@@ -155,7 +155,7 @@ static choir_status split_step(const char *name, json_t *step, choir__pipeline *
     choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
     if (status != CHOIR_OK)
         return status;
-    int split = regex ? choir__split_of_pattern(regex) : -1;
+    int split = regex ? choir__tokenizer_split_of(regex) : -1;
     if (split < 0 || p->split != CHOIR__SPLIT_NONE)
         return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
             "the patterns of GPT-2, Llama 3 and Qwen2 are known, one of them");
@@ -165,11 +165,11 @@ static choir_status split_step(const char *name, json_t *step, choir__pipeline *
     if (!isolated && !removed)
         return unsupported(
             name, "pre_tokenizer", "behavior", behavior, "\"Isolated\" is known");
-    p->split = (choir__split)split;
+    p->split = (choir__tokenizer_split)split;
     return CHOIR_OK;
 }
 
-static choir_status metaspace(const char *name, json_t *step, choir__pipeline *p)
+static choir_status metaspace(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     const char *mark = choir__json_text(step, "replacement");
     const char *scheme = choir__json_text(step, "prepend_scheme");
@@ -195,7 +195,7 @@ static choir_status metaspace(const char *name, json_t *step, choir__pipeline *p
     return CHOIR_OK;
 }
 
-static choir_status pre_tokenizer(const char *name, json_t *step, choir__pipeline *p)
+static choir_status pre_tokenizer(const char *name, json_t *step, choir__hf_pipeline *p)
 {
     const char *type = choir__json_text(step, "type");
     if (!step || json_is_null(step))
@@ -235,7 +235,7 @@ static choir_status pre_tokenizer(const char *name, json_t *step, choir__pipelin
         " are known");
 }
 
-choir_status choir__pipeline_parse(const char *name, json_t *root, choir__pipeline *p)
+choir_status choir__hf_pipeline_parse(const char *name, json_t *root, choir__hf_pipeline *p)
 {
     choir_status status = normalizer(name, json_object_get(root, "normalizer"), p);
     if (status == CHOIR_OK)

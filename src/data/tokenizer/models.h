@@ -12,18 +12,19 @@
 
 /* --- cutting a text into words --- */
 
-typedef enum choir__split {
+typedef enum choir__tokenizer_split {
     CHOIR__SPLIT_NONE,
     CHOIR__SPLIT_GPT2,
     CHOIR__SPLIT_LLAMA3, /* numbers by threes */
     CHOIR__SPLIT_QWEN2   /* as Llama 3's, numbers one by one */
-} choir__split;
+} choir__tokenizer_split;
 
 /* The pattern's name in the file, or -1. */
-int choir__split_of_pattern(const char *regex);
+int choir__tokenizer_split_of(const char *regex);
 
 /* The end of the word at `at` < end. */
-const char *choir__split_next(choir__split split, const char *at, const char *end);
+const char *choir__tokenizer_split_next(
+    choir__tokenizer_split split, const char *at, const char *end);
 
 /* --- what is done to a text before a model of characters --- */
 
@@ -53,7 +54,7 @@ void choir__prep_free(choir__prep *p);
 
 /* The text as the model is to see it, appended to out. */
 void choir__prep_text(const choir__prep *p, const char *text, const char *end,
-    choir__place place, choir__buffer *out);
+    choir__tokenizer_place place, choir__tokenizer_buffer *out);
 
 /* The end of the word at `at` < end of a prepared text. */
 const char *choir__prep_word(const choir__prep *p, const char *at, const char *end);
@@ -83,7 +84,7 @@ typedef struct choir__bpe_opts {
     bool byte_level;   /* keys are bytes; else characters of a prepared text */
     bool prefix_space; /* byte_level: a text begins with a space */
     bool whole_words;  /* a word that is a token needs no merges */
-    choir__split split;
+    choir__tokenizer_split split;
     choir__unknown unknown;
     choir__prep prep;
 } choir__bpe_opts;

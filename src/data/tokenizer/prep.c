@@ -95,24 +95,25 @@ static size_t space_at(const choir__prep *p, const char *at, const char *end)
 }
 
 static void replace_characters(
-    const choir__prep *p, const char *text, const char *end, choir__buffer *out)
+    const choir__prep *p, const char *text, const char *end, choir__tokenizer_buffer *out)
 {
     while (text < end) {
         size_t used = 0;
         uint32_t code;
         const char *to = replaced(p, text, end, &used);
         if (to) {
-            choir__buffer_add(out, to, strlen(to));
+            choir__tokenizer_buffer_add(out, to, strlen(to));
             text += used;
             continue;
         }
         int n = choir__utf8_decode(text, end, &code);
-        choir__buffer_add(out, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3); /* U+FFFD */
+        choir__tokenizer_buffer_add(
+            out, n ? text : "\xef\xbf\xbd", n ? (size_t)n : 3); /* U+FFFD */
         text += n ? n : 1;
     }
 }
 
-static bool wants_prefix(const choir__prep *p, choir__place place, bool has_one)
+static bool wants_prefix(const choir__prep *p, choir__tokenizer_place place, bool has_one)
 {
     switch (p->prefix) {
     case CHOIR__PREFIX_FIRST: return place == CHOIR__BEGINNING && !has_one;
@@ -124,9 +125,9 @@ static bool wants_prefix(const choir__prep *p, choir__place place, bool has_one)
 }
 
 void choir__prep_text(const choir__prep *p, const char *text, const char *end,
-    choir__place place, choir__buffer *out)
+    choir__tokenizer_place place, choir__tokenizer_buffer *out)
 {
-    choir__buffer plain = {0};
+    choir__tokenizer_buffer plain = {0};
     replace_characters(p, text, end, &plain);
     const char *at = plain.data, *stop = at + plain.bytes;
     const char *mark = p->mark ? CHOIR__SPACE_MARK : " ";
@@ -136,21 +137,21 @@ void choir__prep_text(const choir__prep *p, const char *text, const char *end,
             at += n;
     bool has_one = at < stop && (space_at(p, at, stop) || is_mark(at, stop));
     if (at < stop && wants_prefix(p, place, has_one))
-        choir__buffer_add(out, mark, mark_bytes);
+        choir__tokenizer_buffer_add(out, mark, mark_bytes);
     bool spaces = false;
     size_t last = out->bytes; /* the end of what is not a space */
     while (at < stop) {
         if ((n = space_at(p, at, stop))) {
             bool marked = p->any_space && is_mark(at + n, stop); /* by the text itself */
             if ((!spaces || !p->collapse) && !marked)
-                choir__buffer_add(out, mark, mark_bytes);
+                choir__tokenizer_buffer_add(out, mark, mark_bytes);
             spaces = true;
             at += n;
             continue;
         }
         uint32_t code;
         n = (size_t)choir__max(choir__utf8_decode(at, stop, &code), 1);
-        choir__buffer_add(out, at, n);
+        choir__tokenizer_buffer_add(out, at, n);
         spaces = false;
         last = out->bytes;
         at += n;

@@ -199,24 +199,24 @@ static choir_status check(spm *m)
 
 /* --- to a tokenizer --- */
 
-static void decode_piece(const piece *p, choir__buffer *out)
+static void decode_piece(const piece *p, choir__tokenizer_buffer *out)
 {
     out->bytes = 0;
     if (p->type == BYTE && p->bytes == 6) {
         char hex[3] = {p->text[3], p->text[4]};
-        choir__buffer_add(out, (char[]){(char)strtol(hex, NULL, 16)}, 1);
+        choir__tokenizer_buffer_add(out, (char[]){(char)strtol(hex, NULL, 16)}, 1);
         return;
     }
     for (const char *at = p->text, *end = at + p->bytes; at < end;) {
         bool mark = end - at >= 3 && !memcmp(at, CHOIR__SPACE_MARK, 3);
-        choir__buffer_add(out, mark ? " " : at, 1);
+        choir__tokenizer_buffer_add(out, mark ? " " : at, 1);
         at += mark ? 3 : 1;
     }
 }
 
 static choir_status add_pieces(const spm *m, choir__vocab *keys, choir__vocab *texts)
 {
-    choir__buffer text = {0};
+    choir__tokenizer_buffer text = {0};
     choir_status status = CHOIR_OK;
     choir__vocab_init(keys, (int64_t)m->count);
     choir__vocab_init(texts, (int64_t)m->count);

@@ -78,7 +78,7 @@ static bool is_blank(char c)
 }
 
 choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
-    const char *text, size_t bytes, choir__place place, choir__ids *ids)
+    const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids)
 {
     const char *end = text + bytes, *from = text, *stopped = NULL;
     for (const char *at = text; at < end && t->added_count;) {

@@ -21,13 +21,13 @@ void choir__ids_add(choir__ids *ids, int32_t id);
 void choir__ids_add_all(choir__ids *ids, const int32_t *id, size_t count);
 
 /* A growing text. */
-typedef struct choir__buffer {
+typedef struct choir__tokenizer_buffer {
     char *data;
     size_t bytes, room;
-} choir__buffer;
+} choir__tokenizer_buffer;
 
-void choir__buffer_add(choir__buffer *b, const char *text, size_t bytes);
-void choir__buffer_add_code(choir__buffer *b, uint32_t code);
+void choir__tokenizer_buffer_add(choir__tokenizer_buffer *b, const char *text, size_t bytes);
+void choir__tokenizer_buffer_add_code(choir__tokenizer_buffer *b, uint32_t code);
 
 /* --- vocabulary: texts by id, ids by text --- */
 
@@ -35,11 +35,11 @@ enum { CHOIR__MOST_TOKENS = 1 << 24, CHOIR__LONGEST_TOKEN = 1 << 12 };
 
 typedef struct choir__vocab {
     int64_t size;
-    choir__buffer texts; /* each with a '\0' behind */
-    size_t *at;          /* (size) offset in texts, + 1; 0: there is no such id */
-    uint32_t *length;    /* (size) */
-    uint32_t *slot;      /* (slots) id + 1, by hash; 0: empty */
-    size_t slots;        /* a power of two */
+    choir__tokenizer_buffer texts; /* each with a '\0' behind */
+    size_t *at;                    /* (size) offset in texts, + 1; 0: there is no such id */
+    uint32_t *length;              /* (size) */
+    uint32_t *slot;                /* (slots) id + 1, by hash; 0: empty */
+    size_t slots;                  /* a power of two */
 } choir__vocab;
 
 void choir__vocab_init(choir__vocab *v, int64_t size);
@@ -58,11 +58,11 @@ int64_t choir__vocab_find_hashed(
 
 /* --- tokenizers --- */
 
-typedef enum choir__place { /* of a piece of text */
-    CHOIR__BEGINNING,       /* of the whole */
+typedef enum choir__tokenizer_place { /* of a piece of text */
+    CHOIR__BEGINNING,                 /* of the whole */
     CHOIR__BEHIND_ADDED,
     CHOIR__CONTINUED /* cut off from what came before by the caller, between two tokens */
-} choir__place;
+} choir__tokenizer_place;
 
 typedef struct choir__tokenizer_ops {
     const char *kind;
@@ -71,7 +71,7 @@ typedef struct choir__tokenizer_ops {
     /* Appends the ids of [text, end), a piece between special tokens. Returns NULL, or where a
      * character without a token stands. */
     const char *(*encode)(const choir_tokenizer *self, const char *text, const char *end,
-        choir__place place, choir__ids *ids);
+        choir__tokenizer_place place, choir__ids *ids);
     char *(*to_json)(const choir_tokenizer *self); /* NULL: the source is written */
     void (*free)(choir_tokenizer *self);           /* what the kind added; may be NULL */
 } choir__tokenizer_ops;
@@ -99,7 +99,7 @@ struct choir_tokenizer {
 /* Ids of a text; place: it begins here, or goes on. name is for messages, may be
  * NULL. Errors: range, format, naming the line. */
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
-    const char *text, size_t bytes, choir__place place, choir__ids *ids);
+    const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids);
 
 /* inner with those of the tokens that it lacks as further special ones; inner itself, if it has
  * them all. On success the result owns inner. Errors: argument. */

@@ -85,10 +85,10 @@ static bool encode_word(const unigram *t, const char *word, size_t n, choir__ids
 }
 
 static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     const unigram *t = (const unigram *)self;
-    choir__buffer prepared = {0};
+    choir__tokenizer_buffer prepared = {0};
     bool good = true;
     choir__prep_text(&t->prep, text, end, place, &prepared);
     const char *at = prepared.data, *stop = at + prepared.bytes;

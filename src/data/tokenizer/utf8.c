@@ -109,11 +109,6 @@ bool choir__unicode_punctuation(uint32_t code)
     return within(punctuation, COUNT(punctuation), code);
 }
 
-bool choir__unicode_mark(uint32_t code)
-{
-    return within(marks, COUNT(marks), code);
-}
-
 bool choir__unicode_control(uint32_t code)
 {
     return within(controls, COUNT(controls), code);

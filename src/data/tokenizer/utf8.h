@@ -30,7 +30,6 @@ typedef enum choir__class {
 
 choir__class choir__unicode_class(uint32_t code);
 bool choir__unicode_punctuation(uint32_t code); /* \p{P}, and ASCII's symbols */
-bool choir__unicode_mark(uint32_t code);        /* \p{Mn} */
 bool choir__unicode_control(uint32_t code);     /* \p{Cc}, \p{Cf}, \p{Co} */
 bool choir__unicode_chinese(uint32_t code);     /* ideographs, BERT's ranges */
 

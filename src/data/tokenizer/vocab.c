@@ -25,7 +25,7 @@ void choir__ids_add_all(choir__ids *ids, const int32_t *id, size_t count)
     ids->count += count;
 }
 
-void choir__buffer_add(choir__buffer *b, const char *text, size_t bytes)
+void choir__tokenizer_buffer_add(choir__tokenizer_buffer *b, const char *text, size_t bytes)
 {
     if (b->bytes + bytes > b->room) {
         b->room = 2 * b->room + bytes + 64;
@@ -36,10 +36,10 @@ void choir__buffer_add(choir__buffer *b, const char *text, size_t bytes)
     b->bytes += bytes;
 }
 
-void choir__buffer_add_code(choir__buffer *b, uint32_t code)
+void choir__tokenizer_buffer_add_code(choir__tokenizer_buffer *b, uint32_t code)
 {
     char text[CHOIR__LONGEST_UTF8 + 1];
-    choir__buffer_add(b, text, (size_t)choir__utf8_encode(code, text));
+    choir__tokenizer_buffer_add(b, text, (size_t)choir__utf8_encode(code, text));
 }
 
 void choir__vocab_init(choir__vocab *v, int64_t size)
@@ -67,8 +67,8 @@ bool choir__vocab_set(choir__vocab *v, int64_t id, const char *text, size_t byte
         return false;
     v->at[id] = v->texts.bytes + 1;
     v->length[id] = (uint32_t)bytes;
-    choir__buffer_add(&v->texts, text, bytes);
-    choir__buffer_add(&v->texts, "", 1);
+    choir__tokenizer_buffer_add(&v->texts, text, bytes);
+    choir__tokenizer_buffer_add(&v->texts, "", 1);
     return true;
 }
 

@@ -15,12 +15,12 @@ typedef struct wordpiece {
 } wordpiece;
 
 /* One character of the text as the model sees it; words are parted by '\n'. */
-static void add_normal(const wordpiece *t, uint32_t code, choir__buffer *out)
+static void add_normal(const wordpiece *t, uint32_t code, choir__tokenizer_buffer *out)
 {
     uint32_t bare[4] = {code}, lower[4];
     choir__class class = choir__unicode_class(code);
     if (class == CHOIR__SPACE) {
-        choir__buffer_add(out, "\n", 1);
+        choir__tokenizer_buffer_add(out, "\n", 1);
         return;
     }
     if (t->opts.clean && (!code || code == 0xFFFD || choir__unicode_control(code)))
@@ -35,10 +35,10 @@ static void add_normal(const wordpiece *t, uint32_t code, choir__buffer *out)
         for (int k = 0; k < m; k++) {
             bool alone = apart || choir__unicode_punctuation(lower[k]);
             if (alone)
-                choir__buffer_add(out, "\n", 1);
-            choir__buffer_add_code(out, lower[k]);
+                choir__tokenizer_buffer_add(out, "\n", 1);
+            choir__tokenizer_buffer_add_code(out, lower[k]);
             if (alone)
-                choir__buffer_add(out, "\n", 1);
+                choir__tokenizer_buffer_add(out, "\n", 1);
         }
     }
 }
@@ -87,10 +87,10 @@ static void encode_word(const wordpiece *t, const char *word, size_t bytes, choi
 }
 
 static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__place place, choir__ids *ids)
+    choir__tokenizer_place place, choir__ids *ids)
 {
     const wordpiece *t = (const wordpiece *)self;
-    choir__buffer normal = {0};
+    choir__tokenizer_buffer normal = {0};
     (void)place;
     for (int n; text < end; text += n) {
         uint32_t code = 0xFFFD;

@@ -55,7 +55,7 @@ typedef struct choir__cuda {
     void *workspace; /* cuBLASLt's and cuDNN's, used in stream order */
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory at an address that the GPU can use */
-    struct choir__cuda_scratch *scratch;
+    struct choir__cuda_scratch_slots *scratch;
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* matmul.cu's; NULL: none yet */

@@ -185,14 +185,14 @@ void *choir__cuda_get(choir__cuda *cuda, size_t bytes)
 
 /* --- scratch --- */
 
-struct choir__cuda_scratch {
+struct choir__cuda_scratch_slots {
     void *now[CHOIR__SCRATCH_SLOTS];
     size_t bytes[CHOIR__SCRATCH_SLOTS];
     void **old; /* outgrown */
     int old_count;
 };
 
-static bool grow(choir__cuda *cuda, struct choir__cuda_scratch *s, int slot, size_t bytes)
+static bool grow(choir__cuda *cuda, struct choir__cuda_scratch_slots *s, int slot, size_t bytes)
 {
     bytes = bytes < SMALL ? SMALL : bytes;
     size_t wanted = bytes > 2 * s->bytes[slot] ? bytes : 2 * s->bytes[slot];
@@ -215,7 +215,7 @@ void *choir__cuda_scratch(int slot, size_t bytes)
     choir__cuda *cuda = choir__cuda_here();
     if (!cuda->scratch)
         cuda->scratch = choir__calloc(1, sizeof *cuda->scratch);
-    struct choir__cuda_scratch *s = cuda->scratch;
+    struct choir__cuda_scratch_slots *s = cuda->scratch;
     bytes += !bytes; /* NULL would be a failure */
     if (s->bytes[slot] >= bytes || grow(cuda, s, slot, bytes))
         return s->now[slot];
@@ -229,7 +229,7 @@ void *choir__cuda_scratch(int slot, size_t bytes)
 
 void choir__cuda_scratch_free(choir__cuda *cuda)
 {
-    struct choir__cuda_scratch *s = cuda->scratch;
+    struct choir__cuda_scratch_slots *s = cuda->scratch;
     if (!s)
         return;
     for (int i = 0; i < CHOIR__SCRATCH_SLOTS; i++)

@@ -61,7 +61,7 @@ typedef struct work {
 
 static void draw(const powersgd *g, memory *s, int64_t vector, float *q, int64_t m)
 {
-    uint64_t key = choir__mix(choir__key(g->opts.seed, s->name), s->drawn);
+    uint64_t key = choir__mix(choir__rng_key(g->opts.seed, s->name), s->drawn);
     for (int64_t i = 0; i < m; i++) {
         uint32_t bits[4];
         choir__philox(key, (uint64_t)vector, (uint64_t)i, bits);

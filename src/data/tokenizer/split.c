@@ -5,11 +5,11 @@
 
 #include "data/tokenizer/models.h"
 
-int choir__split_of_pattern(const char *regex)
+int choir__tokenizer_split_of(const char *regex)
 {
     static const struct {
         const char *regex;
-        choir__split split;
+        choir__tokenizer_split split;
     } known[] = {
         {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
             CHOIR__SPLIT_GPT2},
@@ -157,7 +157,8 @@ static const char *next_llama3(const char *at, const char *end, int digits)
     return line ? line : space(at, end);
 }
 
-const char *choir__split_next(choir__split split, const char *at, const char *end)
+const char *choir__tokenizer_split_next(
+    choir__tokenizer_split split, const char *at, const char *end)
 {
     switch (split) {
     case CHOIR__SPLIT_GPT2: return next_gpt2(at, end);
