@@ -43,7 +43,7 @@ static choir_tensor *cast_param(choir_scope *scope, choir_tensor *x, choir_dtype
         return y;
     choir__launch_copy(y, x);
     y->cast = choir__arena_get(&scope->arena, sizeof *y->cast);
-    *y->cast = (choir__cast){.of = x, .next = scope->casts};
+    *y->cast = (choir__param_cast){.of = x, .next = scope->casts};
     y->param = x->param;
     y->requires_grad = x->requires_grad;
     return scope->casts = y;

@@ -5,11 +5,11 @@
 #include "tensor/op.h"
 
 /* What a tensor has that holds a parameter's values in another dtype. */
-typedef struct choir__cast {
+typedef struct choir__param_cast {
     choir_tensor *of;   /* the parameter, or another cast of it */
     choir_tensor *next; /* in the scope's list of casts */
     int readers;        /* records on the tape of which it is an operand */
-} choir__cast;
+} choir__param_cast;
 
 /* The end of choir__begin: casts operands to the dtype that the op computes in, which the
  * choir__op says. bf16 and f16 operands become f32, recorded, except for products and on

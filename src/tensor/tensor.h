@@ -35,7 +35,7 @@ struct choir_tensor {
     struct choir__route *route;    /* it was made in a pipeline: strategy.h */
     struct choir__released
         *released;            /* its memory is released until it is made again: again.h */
-    struct choir__cast *cast; /* a parameter's values in another dtype: autocast.h */
+    struct choir__param_cast *cast; /* a parameter's values in another dtype: autocast.h */
     choir_tensor *next;       /* in the scope's list, for closing */
 };
 
