@@ -28,9 +28,9 @@ typedef struct choir__far {
      * Returns its address for them, or NULL. */
     void *(*reach)(void *p, size_t bytes);
     void (*unreach)(void *p);
-    /* Shares a device's memory with other processes. p must be in the memory of a choir__pool_block;
-     * *offset is p's place in what the other process opens. close releases the result of
-     * open. */
+    /* Shares a device's memory with other processes. p must be in the memory of a
+     * choir__pool_block; *offset is p's place in what the other process opens. close releases
+     * the result of open. */
     choir_status (*show)(const void *p, choir__far_handle *handle, size_t *offset);
     void *(*open)(choir_device *device, const choir__far_handle *handle);
     void (*close)(void *p);

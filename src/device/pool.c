@@ -33,7 +33,7 @@ struct choir__pool {
     void *arg; /* argument of the ops */
     pthread_mutex_t lock;
     choir__pool_block *cached[CLASSES];
-    choir__pool *next;      /* in a list of retired ones */
+    choir__pool *next;           /* in a list of retired ones */
     choir__pool_block *awaiting; /* free, except for readers in other queues */
     /* the pool whose counters are used: itself, or the pool it was split from */
     choir__pool *counts;

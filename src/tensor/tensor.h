@@ -34,9 +34,9 @@ struct choir_tensor {
     const choir__partition *split; /* this is a rank's part of it: strategy.h */
     struct choir__route *route;    /* it was made in a pipeline: strategy.h */
     struct choir__released
-        *released;            /* its memory is released until it is made again: again.h */
+        *released;                  /* its memory is released until it is made again: again.h */
     struct choir__param_cast *cast; /* a parameter's values in another dtype: autocast.h */
-    choir_tensor *next;       /* in the scope's list, for closing */
+    choir_tensor *next;             /* in the scope's list, for closing */
 };
 
 /* --- making and releasing handles --- */
