@@ -11,11 +11,14 @@ kind=slurm
 chmod 755 "$work"
 mkdir "$work/state" "$work/a" "$work/b" "$work/munge"
 stop() {
-    local file
+    local file step
     for file in "$work"/*.pid; do
         [ -f "$file" ] && kill "$(cat "$file")"
     done
     sleep 1
+    for step in $(pgrep -x slurmstepd); do # a step's daemon that reports to a slurmd which is gone
+        [[ $(readlink "/proc/$step/cwd") != "$work"* ]] || kill -KILL "$step"
+    done
     rm -rf "$work"
 } 2>/dev/null
 trap stop EXIT
