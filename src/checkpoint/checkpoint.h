@@ -8,14 +8,14 @@
  *     DIR/latest -> step-00000200               symbolic links, replaced by rename
  *     DIR/best   -> step-00000150               lowest validation loss
  *
- * Where several ranks write, each has files of its own, model-00001-of-00004.safetensors and so
- * on (plan.h), with an index beside them in the form that others read:
+ * If several ranks write, each has its own files, model-00001-of-00004.safetensors and so on
+ * (plan.h), with an index in the form that other programs read:
  *
  *     model.safetensors.index.json              {"weight_map": {"TENSOR": "FILE", ...}}
  *
- * A save writes DIR/.new-PID, syncs it, renames it to its step, then moves `latest` (and
- * `best`), then removes the steps that neither names. Leftovers of killed saves (.new-*) are
- * removed by the next. */
+ * A save writes DIR/.new-PID, syncs it and renames it to its step. Then it moves `latest` (and
+ * `best`), and removes the steps that neither of them names. The next save removes the
+ * leftovers of killed saves (.new-*). */
 #ifndef CHOIR_CHECKPOINT_INTERNAL_H
 #define CHOIR_CHECKPOINT_INTERNAL_H
 
@@ -23,60 +23,63 @@
 
 /* --- saving (save.c) --- */
 
-/* Of what all ranks have, bytes that are worth a file of their own. */
+/* Default of choir__save_args.least. */
 #define CHOIR__FILE_BYTES ((int64_t)64 << 20)
 
-/* Saves, one after another: what a save in flight needs. */
+/* Saves checkpoints, one after another, and holds the state of a save in flight. */
 typedef struct choir__saver choir__saver;
 
 typedef struct choir__save_args {
-    const char *dir; /* made if missing */
+    const char *dir; /* created if missing */
     const choir_train_state *state;
     choir_module *module;
     choir_optim *optim;               /* may be NULL */
-    const choir_tokenizer *tokenizer; /* may be NULL; stays until the save is done */
-    bool best;                        /* this is the best so far */
-    bool async;    /* return when there is a copy, and let a thread do the rest */
-    int64_t least; /* bytes that are worth a file of their own, of what all ranks have */
+    const choir_tokenizer *tokenizer; /* may be NULL; must stay until the save is done */
+    bool best;                        /* this is the best checkpoint so far */
+    /* returns once the data is copied; a thread writes it */
+    bool async;
+    /* replicated tensors are split over enough ranks that each writes this many bytes */
+    int64_t least;
 } choir__save_args;
 
-/* group: of all ranks that save together; NULL: this process alone. Collective. */
+/* group: all ranks that save together; NULL: this process alone. Collective. */
 choir_status choir__saver_new(choir_group *group, choir__saver **saver);
-/* Waits for the save before, and saves. Saving a step that is there replaces it. All ranks
- * return the same: if one of them fails all do, and the checkpoint before stands. Collective.
- * Errors: those of the save before; io (also when another process saves there); nonfinite:
- * weights that choir_load would refuse do not replace good ones; those of the group. */
+/* Waits for the previous save, then saves. An existing checkpoint of the same step is replaced.
+ * All ranks return the same status: if one fails, all fail, and the previous checkpoint
+ * remains. Collective. Errors: those of the previous save; io (also when another process saves
+ * to DIR); nonfinite (weights that choir_load would refuse do not replace good ones); those of
+ * the group. */
 choir_status choir__saver_save(choir__saver *saver, const choir__save_args *args);
-/* Waits for the save in flight, if there is one. Collective. */
+/* Waits for the save in flight, if any. Collective. */
 choir_status choir__saver_wait(choir__saver *saver);
-/* Whether a save has been completed since the last call that said so: its step. */
+/* Returns whether a save has completed since the previous call that returned true. *step
+ * receives the step of the last completed save. */
 bool choir__saver_saved(choir__saver *saver, int64_t *step);
-/* Waits, and forgets what has failed. */
+/* Waits for the save in flight; its error is dropped. */
 void choir__saver_free(choir__saver *saver);
 
-/* By this process alone, at once. */
+/* Saves from this process alone, and returns when the checkpoint is complete. */
 choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
     choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best);
 
 /* --- finding and loading --- */
 
-/* Finds the checkpoint that PATH means: DIR with a `latest`, a step's own folder, DIR/best,
- * or a .safetensors file (which has weights alone). found: PATH_MAX bytes, the folder or
- * file. */
+/* Finds the checkpoint that PATH refers to: a DIR with `latest`, a step's own folder, DIR/best,
+ * or a .safetensors file (weights only). found: PATH_MAX bytes, receives the folder or file. */
 choir_status choir__checkpoint_find(const char *path, char *found);
 
-/* Reads state.json of a checkpoint's folder, and compares every file's size with what it says.
- * Errors: io, format, naming file and key. */
+/* Reads state.json of a checkpoint's folder, and compares every file's size with the recorded
+ * one. Errors: io, format, naming file and key. */
 choir_status choir__checkpoint_state(const char *folder, choir_train_state *state);
 
-/* Weights; with optim not NULL its state too (and its step count): what this rank has of them,
- * whoever saved them. Sizes and SHA-256 of all files are compared with state.json, by the ranks
- * of group together; nothing is changed on any unless all is good. group may be NULL.
- * Collective. Errors: io, format. */
+/* Loads the parts of the weights that this rank holds, from a checkpoint of any number of
+ * ranks; if optim is not NULL, also its state and step count. The ranks of the group together
+ * compare sizes and SHA-256 of all files with state.json. Nothing changes on any rank unless
+ * everything is valid. group may be NULL. Collective. Errors: io, format. */
 choir_status choir__checkpoint_load(
     const char *folder, choir_module *module, choir_optim *optim, choir_group *group);
 
-/* The tokenizer, or NULL if the checkpoint has none. */
+/* Loads the tokenizer, or sets NULL if the checkpoint has none. */
 choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer);
 
 #endif

@@ -1,7 +1,7 @@
-/* Files that appear whole or not at all, and what a file's bytes hash to.
+/* Files that appear whole or not at all, and hashes of files.
  *
- * A draft is a temporary file beside its target. It becomes the target by one rename, after
- * its bytes are on the disk; until then, and whatever fails, the target is what it was. */
+ * A draft is a temporary file beside its target. One rename makes it the target, after its
+ * bytes are on the disk. Until then, and after any failure, the target is unchanged. */
 #ifndef CHOIR_FILE_H
 #define CHOIR_FILE_H
 
@@ -10,23 +10,23 @@
 typedef struct choir__draft {
     char *path, *temp;
     int fd;                 /* -1: not open */
-    int64_t bytes, flushed; /* written so far; of those the disk was told to take */
-    bool hashed;            /* what is written is hashed, too: to be set once it is open */
+    int64_t bytes, flushed; /* written so far; passed on to the disk so far */
+    bool hashed;            /* also hash written data; set this after opening */
     choir__sha256_state hash;
-    choir__hasher *hasher; /* of large pieces; NULL: there was none yet */
+    choir__hasher *hasher; /* for large pieces; NULL: not yet created */
 } choir__draft;
 
 /* Errors: io, naming the target and the cause. */
 choir_status choir__draft_open(choir__draft *draft, const char *path);
 choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
-/* Ends the draft: puts it in the target's place if status is OK, else removes it. Returns
- * status, or the error met on the way. */
+/* Ends the draft: replaces the target if status is OK, else removes the draft. Returns status,
+ * or the first error while ending it. */
 choir_status choir__draft_close(choir__draft *draft, choir_status status);
 
-/* The whole of a small file at once. */
+/* Writes a small file in one call. */
 choir_status choir__write_file(const char *path, const void *data, size_t bytes);
 
-/* Makes sure that what a file or folder holds is on the disk. */
+/* Syncs a file or folder: its contents are on the disk afterwards. */
 choir_status choir__sync_path(const char *path);
 
 void choir__sha256(const void *data, size_t bytes, char *hex);

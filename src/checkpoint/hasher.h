@@ -1,4 +1,4 @@
-/* A thread that hashes what another one writes, at the same time. */
+/* A thread that hashes data while the caller writes it. */
 #ifndef CHOIR_HASHER_H
 #define CHOIR_HASHER_H
 
@@ -6,11 +6,11 @@
 
 typedef struct choir__hasher choir__hasher;
 
-/* NULL: there can be no thread; whoever asked hashes by itself. */
+/* Returns NULL if no thread can be started; the caller then hashes by itself. */
 choir__hasher *choir__hasher_new(choir__sha256_state *state);
-/* Begins with data, which stays until the next wait. */
+/* Waits for the previous data, then starts to hash this; it must stay until the next wait. */
 void choir__hasher_add(choir__hasher *hasher, const void *data, size_t bytes);
-/* Returns when all that was added is in the state. */
+/* Returns when the state includes everything that was added. */
 void choir__hasher_wait(choir__hasher *hasher);
 void choir__hasher_free(choir__hasher *hasher); /* NULL is fine */
 

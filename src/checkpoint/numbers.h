@@ -1,17 +1,18 @@
-/* Numbers of files: of any type, at any address. */
+/* Numbers of any type at any address, as files contain them. */
 #ifndef CHOIR_NUMBERS_H
 #define CHOIR_NUMBERS_H
 
 #include <choir/tensor.h>
 #include "base/base.h"
 
-/* Floats become floats of any size, by way of f32; other types only themselves. */
+/* Returns whether `from` can be converted to `to`: any float type to any float type, through
+ * f32; every other type only to itself. */
 bool choir__convertible(choir_dtype to, choir_dtype from);
-/* out (count) of type `to` = in (count) of type `from`. */
+/* Converts in (count) of type `from` to out (count) of type `to`. */
 void choir__numbers_convert(
     void *out, choir_dtype to, const void *in, choir_dtype from, size_t count);
 
-/* The index of the first of in (count) that is not finite as f32; -1: all are. */
+/* Returns the index of the first entry of in (count) that is not finite as f32, or -1. */
 int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, float *value);
 
 #endif

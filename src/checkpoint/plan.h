@@ -1,14 +1,15 @@
-/* Who writes what: every entry of every item once, by a rank that has it, into which file.
+/* The plan of a save: every entry of every item is written once, by a rank that holds it, to a
+ * file that the plan names.
  *
  *     rank 0 has   a rows 0-3    b        a of 8 rows is sharded, b is on both ranks
  *     rank 1 has   a rows 4-7    b
  *     files        model-00001-of-00002.safetensors   a rows 0-3
  *                  model-00002-of-00002.safetensors   a rows 4-7, b
  *
- * Ranks tell each other which boxes they have. A part that several of them have goes to the one
- * with the least to write so far; so replicas save in parallel, too. A file has at most one
- * part of a tensor, so that names stay as they are: a rank's second box of a tensor goes to its
- * second file. Every rank makes the same plan. */
+ * Ranks exchange lists of the boxes that they hold. A part that several ranks hold goes to the
+ * rank with the least to write so far, so replicas save in parallel too. A file has at most one
+ * part of each tensor, so that tensors keep their names: a rank's second box of a tensor goes
+ * to its second file. Every rank computes the same plan. */
 #ifndef CHOIR_PLAN_INTERNAL_H
 #define CHOIR_PLAN_INTERNAL_H
 
@@ -20,14 +21,14 @@ typedef struct choir__plan_part {
     choir__box_region region;
     int64_t bytes;
     int owner, box; /* the owner's items[item].boxes[box] */
-    int layer;      /* how many parts of the item the owner has before this one */
-    int file;       /* in files */
+    int layer;      /* number of earlier parts of this item with the same owner */
+    int file;       /* index in files */
 } choir__plan_part;
 
 typedef struct choir__plan_file {
-    bool moments; /* of the optimizer's state, not of weights */
+    bool moments; /* optimizer's state, not weights */
     int layer, owner;
-    bool parted; /* it, or another file of its kind, has parts of tensors */
+    bool parted; /* this file, or another of its kind, holds parts of tensors */
     char name[64];
 } choir__plan_file;
 
@@ -38,9 +39,10 @@ typedef struct choir__save_plan {
     int file_count;
 } choir__save_plan;
 
-/* least: what several ranks have is dealt over as many of them, the first ones, as get that
- * many bytes each, at least one. Collective. Errors: mismatch (ranks with other items, or
- * entries that nobody has or that are in parts that overlap), those of the group. */
+/* least: tensors that several ranks hold are distributed over the first ranks, over as many (at
+ * least one) as each receive this many bytes. Collective. Errors: mismatch (ranks with
+ * different items; entries that no rank holds, or that are in overlapping parts), those of the
+ * group. */
 choir_status choir__plan_make(
     choir__save_plan *plan, const choir__items *items, choir_group *group, int64_t least);
 void choir__plan_free(choir__save_plan *plan);

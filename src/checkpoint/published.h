@@ -1,8 +1,8 @@
-/* Weights from elsewhere, into a model: one safetensors file, or several with an index.
+/* Loading published weights into a model: one safetensors file, or several with an index.
  *
- * The names in such files vary in a few known ways, which `choir__published` has for each
- * model: a prefix left out, tied weights there or not, entries that are no parameters, heads
- * for another task. Everything is found and checked before anything is changed. */
+ * Names in such files vary in a few known ways, which `choir__published` lists for each model:
+ * a prefix left out, tied weights present or not, entries that are not parameters, heads for
+ * another task. Everything is found and checked before anything changes. */
 #ifndef CHOIR_PUBLISHED_H
 #define CHOIR_PUBLISHED_H
 
@@ -10,14 +10,16 @@
 #include "nn/models/config.h"
 
 typedef struct choir__published_opts {
-    const choir__published *names; /* NULL: those of the module and no others */
+    const choir__published *names; /* NULL: exactly the module's names */
     const char *model;             /* in full, for messages */
-    bool fresh; /* what `names->fresh` matches may be missing: training starts it anew */
+    /* entries that match `names->fresh` may be missing: training starts with initial values for
+     * them */
+    bool fresh;
 } choir__published_opts;
 
 /* path: a .safetensors file, a *.index.json, or a folder with model.safetensors or
- * model.safetensors.index.json in it. notes: what was left out or starts anew, a line each, ""
- * for nothing; the caller frees it. Errors: io, format, naming file and tensor. */
+ * model.safetensors.index.json. notes: one line for each entry that was left out or keeps its
+ * initial value, or ""; the caller frees it. Errors: io, format, naming file and tensor. */
 choir_status choir__published_load(
     choir_module *module, const char *path, choir__published_opts opts, char **notes);
 

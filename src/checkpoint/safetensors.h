@@ -1,10 +1,11 @@
-/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes.
+/* The safetensors format: eight bytes with the header's length, a JSON header, the tensors'
+ * bytes.
  *
  *     {"__metadata__": {...strings...},
  *      "NAME": {"dtype": "F32", "shape": [...], "data_offsets": [a, b]}}
  *
- * https://github.com/huggingface/safetensors; the header is checked in full before anything
- * is allocated from what it says. */
+ * https://github.com/huggingface/safetensors. The header is checked in full before any memory
+ * is allocated by it. */
 #ifndef CHOIR_SAFETENSORS_H
 #define CHOIR_SAFETENSORS_H
 
@@ -15,8 +16,9 @@ typedef struct choir__st_tensor {
     char *name;
     choir_dtype dtype;
     choir_shape shape;
-    const void *data; /* row-major, little-endian; when reading, in the file's mapping, at any
-                         address: others' files need not align */
+    /* Row-major, little-endian. When reading, it points into the file's mapping, at any
+     * address: files of other programs need not be aligned. */
+    const void *data;
     size_t bytes;
 } choir__st_tensor;
 
@@ -28,27 +30,28 @@ void choir__st_close(choir__st_file *file); /* NULL is fine */
 int choir__st_count(const choir__st_file *file);
 const choir__st_tensor *choir__st_get(const choir__st_file *file, int i);
 const choir__st_tensor *choir__st_find(const choir__st_file *file, const char *name);
-/* A string of the metadata, or NULL. */
+/* Returns a string of the metadata, or NULL. */
 const char *choir__st_metadata(const choir__st_file *file, const char *key);
 
-/* Writes a file that appears whole or not at all: to PATH.tmp.PID, fsync, rename, fsync of
+/* Writes a file that appears whole or not at all: writes PATH.tmp.PID, fsync, rename, fsync of
  * the folder. metadata: key, value, key, value, ..., NULL; may be NULL. */
 choir_status choir__st_write(
     const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata);
 
-/* The order in which a file has tensors: order (count) of indices. */
+/* Sets order (count) to the indices of the tensors in the order in which a file stores them. */
 void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
 
-/* What a file that was written is to be known by. */
+/* Size and hash of a file that was written. */
 typedef struct choir__st_digest {
     int64_t bytes;
     char sha256[CHOIR__SHA256_HEX];
 } choir__st_digest;
 
-/* -> *data: the bytes of tensors[i], good until the next call. */
+/* Sets *data to the bytes of tensors[i], valid until the next call. */
 typedef choir_status choir__st_source(void *arg, int i, const void **data);
 
-/* The same, of tensors whose `data` is not used: it comes from source, one after another. */
+/* Like choir__st_write, but calls source for each tensor's bytes in turn instead of reading
+ * `data` of the tensors, and reports the file's digest. */
 choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
     const char *const *metadata, choir__st_source *source, void *arg, choir__st_digest *digest);
 

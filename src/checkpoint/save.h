@@ -1,4 +1,4 @@
-/* Inside a save: see save.c, and save_files.c for the files. */
+/* Internals of a save: save.c has the steps, save_files.c the files. */
 #ifndef CHOIR_SAVE_H
 #define CHOIR_SAVE_H
 
@@ -9,22 +9,24 @@
 #include "checkpoint/safetensors.h"
 
 struct choir__saver {
-    choir_group *group; /* its own; NULL: one process alone */
+    choir_group *group; /* a group of its own; NULL: one process alone */
     int rank, world;
 
-    /* The save at hand. */
+    /* The current save. */
     char *dir, *fresh; /* DIR, DIR/.new-PID */
-    int lock;          /* of DIR, on rank 0; -1 */
+    int lock;          /* of DIR, on rank 0; else -1 */
     choir_train_state state;
     const choir_tokenizer *tokenizer;
     bool best;
     choir__items items;
     choir__save_plan plan;
-    choir__st_digest *digests; /* (plan.file_count): zero but of files that this rank wrote */
+    choir__st_digest
+        *digests; /* (plan.file_count): zero except for files that this rank wrote */
 
-    char *copy; /* of all that this rank is to write, or NULL: it is read from the tensors */
+    /* All parts that this rank writes. NULL: they are read from the tensors. */
+    char *copy;
     size_t copy_bytes;
-    size_t *copy_at; /* (plan.part_count) */
+    size_t *copy_at; /* (plan.part_count) offsets in copy */
 
     pthread_t thread;
     bool running;
@@ -32,19 +34,20 @@ struct choir__saver {
     choir_status status; /* of the thread, with its message */
     char message[1024];
 
-    int64_t saved; /* the step of the last save that went well; news: nobody has asked since */
+    /* The step of the last successful save; news: no caller has asked since then. */
+    int64_t saved;
     bool news;
 };
 
-/* Copies this rank's parts. Without memory for it there is no copy, and no error: the save is
- * made at once instead. Errors: those of choir_read. */
+/* Copies this rank's parts. If memory is not sufficient there is no copy and no error: the save
+ * then happens at once instead. Errors: those of choir_read. */
 choir_status choir__save_copy(choir__saver *s);
 void choir__save_forget_copy(choir__saver *s);
 
-/* Writes plan.files[f], which is this rank's, and notes its digest. */
+/* Writes plan.files[f], which this rank owns, and records its digest. */
 choir_status choir__save_file(choir__saver *s, int f);
 
-/* Writes the index of each kind of files of which there are several. */
+/* Writes an index for each kind of files (weights, optimizer's state) that has several. */
 choir_status choir__save_indices(choir__saver *s);
 
 #endif

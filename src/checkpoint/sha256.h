@@ -1,11 +1,12 @@
-/* SHA-256 (FIPS 180-4): what `sha256sum` says of a file. By OpenSSL, which uses the processor's
- * instructions (1-2 GB/s), or where that is not built in by libsodium (a tenth of it). */
+/* SHA-256 (FIPS 180-4), as `sha256sum` prints it. Computed by OpenSSL, which uses the
+ * processor's instructions (1-2 GB/s), or if that is not built in by libsodium (a tenth of
+ * it). */
 #ifndef CHOIR_SHA256_H
 #define CHOIR_SHA256_H
 
 #include "base/base.h"
 
-enum { CHOIR__SHA256_BYTES = 32, CHOIR__SHA256_HEX = 65 }; /* hex: with its '\0' */
+enum { CHOIR__SHA256_BYTES = 32, CHOIR__SHA256_HEX = 65 }; /* hex: includes the '\0' */
 
 #ifdef CHOIR_HAVE_CRYPTO
 #define OPENSSL_API_COMPAT 0x10101000L /* a state by value: nothing to free, whatever fails */
@@ -18,7 +19,7 @@ typedef crypto_hash_sha256_state choir__sha256_state;
 
 void choir__sha256_init(choir__sha256_state *state);
 void choir__sha256_update(choir__sha256_state *state, const void *data, size_t bytes);
-/* As 64 lower-case hexadecimal digits. */
+/* Writes 64 lower-case hexadecimal digits. */
 void choir__sha256_final(choir__sha256_state *state, char hex[CHOIR__SHA256_HEX]);
 
 #endif

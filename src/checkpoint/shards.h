@@ -12,11 +12,11 @@
 typedef struct choir__shard_entry {
     const choir__st_tensor *tensor;
     int file;
-    bool used; /* the reader's own mark */
+    bool used; /* free for the reader's use */
 } choir__shard_entry;
 
 typedef struct choir__shards {
-    char *path; /* that was opened, for messages */
+    char *path; /* the path that was opened, for messages */
     choir__st_file **files;
     char **paths;
     int file_count;
@@ -24,14 +24,14 @@ typedef struct choir__shards {
     int count;
 } choir__shards;
 
-/* path: a .safetensors file, a *.index.json, or a folder with one called model.*. On failure
- * nothing is open. Errors: io, format. */
+/* path: a .safetensors file, a *.index.json, or a folder that contains such a file named
+ * model.*. On failure nothing stays open. Errors: io, format. */
 choir_status choir__shards_open(choir__shards *shards, const char *path);
 void choir__shards_close(choir__shards *shards);
 choir__shard_entry *choir__shards_find(const choir__shards *shards, const char *name);
-/* Whether a folder has such files. */
+/* Returns whether a folder contains such files. */
 bool choir__shards_present(const char *folder);
-/* The file an entry is in. */
+/* Returns the path of the file that contains an entry. */
 const char *choir__shards_path(const choir__shards *shards, const choir__shard_entry *entry);
 
 #endif

@@ -1,10 +1,10 @@
-/* state.json: where the training stands, and the size and SHA-256 of every other file of the
+/* state.json: the progress of the training, and the size and SHA-256 of every other file of the
  * folder.
  *
  *     {"format": "choir-checkpoint", "version": 1, "model": "gpt2:...", "step": 200, ...,
  *      "files": {"model.safetensors": {"bytes": 1234, "sha256": "..."}, ...}, "sha256": "..."}
  *
- * The last is of the rest, so that damage to the state itself shows too. */
+ * The last hash covers the rest of state.json, so that damage to this file is detected too. */
 #ifndef CHOIR_STATE_H
 #define CHOIR_STATE_H
 
@@ -18,22 +18,24 @@
 #define CHOIR__TOKENIZER_FILE "tokenizer.json"
 #define CHOIR__CONFIG_FILE    "config.json"
 
-/* Adds a file to those that the state is to name. */
+/* Adds a file to the list that the state will contain. */
 void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest);
 
-/* Writes FOLDER/state.json. files: those with weights; the others are found and added. Errors:
- * argument (text that is not UTF-8), io. */
+/* Writes FOLDER/state.json. files: the files with weights; this function finds and adds all
+ * others. Errors: argument (text that is not UTF-8), io. */
 choir_status choir__state_write(
     const char *folder, const choir_train_state *state, json_t *files);
 
-/* Reads it. files: the object "files", which the caller decrefs. Errors: io, format. */
+/* Reads FOLDER/state.json. files: receives the object "files", which the caller decrefs.
+ * Errors: io, format. */
 choir_status choir__state_read(const char *folder, choir_train_state *state, json_t **files);
 
-/* Compares a file of the folder with its entry: the size, and with hashed all of it. Errors:
- * io, format. */
+/* Compares a file of the folder with its entry in files: its size and, if hashed, its SHA-256.
+ * Errors: io, format. */
 choir_status choir__state_check_file(
     const char *folder, const json_t *files, const char *name, bool hashed);
-/* All files: their sizes; or, of those that fall to this rank of several, all of it. */
+/* Check every file in files. choir__state_check_sizes compares only sizes. choir__state_verify
+ * also hashes, and distributes the files over the ranks by size. */
 choir_status choir__state_check_sizes(const char *folder, json_t *files);
 choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world);
 

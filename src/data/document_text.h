@@ -1,11 +1,11 @@
-/* A JSON value as the text that Donut predicts. */
+/* Conversion of a JSON value to the text that Donut predicts. */
 #ifndef CHOIR_DOCUMENT_TEXT_H
 #define CHOIR_DOCUMENT_TEXT_H
 
 #include <jansson.h>
 #include "data/dataset.h"
 
-/* Names in the order they came, each once. */
+/* Names in order of first appearance, each once. */
 typedef struct choir__names {
     char **name;
     int64_t count, room;
@@ -14,7 +14,8 @@ typedef struct choir__names {
 void choir__names_add(choir__names *names, const char *format, const char *part);
 void choir__names_free(choir__names *names);
 
-/* The text of `value`; the tokens of its fields are added to `fields`. The caller frees it. */
+/* Returns the text of `value`, which the caller frees, and adds the tokens of its fields to
+ * `fields`. */
 char *choir__document_text(const json_t *value, choir__names *fields);
 
 #endif

@@ -1,19 +1,20 @@
-/* Prefetching: threads that fill the next stages while this one trains.
+/* Prefetching: threads fill the next stages while the training thread trains.
  *
  *     FREE -> FILLING -> READY -> COPYING -> FREE        the life of each stage
  *
  * A stage is host memory for one micro-batch. One worker at a time opens a free stage, in the
- * order of positions, by listing its samples; all workers then take samples of open stages, a
- * few at a time, the earliest stage first. What a stage holds follows from its position,
- * whoever filled it. The training thread takes the stage it wants and launches its copy to a
- * device. That runs when the device's queue comes to it, so the stage is free again only after
- * its event.
+ * order of positions, by listing its samples. All workers then take samples of open stages, a
+ * few at a time, from the earliest stage first. A stage's contents depend only on its position,
+ * not on the workers that filled it. The training thread takes the stage of the next position
+ * and launches its copy to a device. The copy runs when the device's queue reaches it, so the
+ * stage becomes free only after the copy's event.
  *
- * Stages are ordinary memory, which CPU devices copy from as it is; for a device whose memory
- * is far (device/far.h) they are pinned, so that it fetches them while the host goes on.
+ * Stages are ordinary memory, which CPU devices read directly. For a device with separate
+ * memory (device/far.h) they are pinned, so that the device copies them while the host
+ * continues.
  *
- * take, copied and restart are the training thread's; list and get are called on the others,
- * list by one at a time. */
+ * Threads: the training thread calls take, copied, done and restart. Workers call list, one at
+ * a time, and get. */
 #ifndef CHOIR_PREFETCH_H
 #define CHOIR_PREFETCH_H
 
@@ -34,54 +35,56 @@ typedef struct choir__prefetch_stage {
     choir__prefetch_state state;
     int64_t position;
     void *x, *y;
-    bool pinned; /* x, and y behind it */
+    bool pinned; /* x, with y behind it in one block */
     choir__event copied;
-    /* while FILLING */
-    int64_t epoch, *index;       /* its samples: which ones of the dataset */
-    int64_t count, next, active; /* how many, how many are given out, being read now */
-    bool stale;                  /* nobody wants it any more */
-    int64_t failed;              /* the first sample that failed; count: none */
-    choir_status status;         /* of that one */
+    /* Valid while FILLING: */
+    int64_t epoch, *index;       /* the samples' indices in the dataset */
+    int64_t count, next, active; /* samples in all, handed out, being read now */
+    bool stale;                  /* restart discarded it */
+    int64_t failed;              /* first sample that failed; count: none */
+    choir_status status;         /* of the failed sample */
     char *message;
 } choir__prefetch_stage;
 
 typedef struct choir__prefetch_source {
-    /* The samples of micro-batch `position`: index (samples), the epoch; *count is lowered if
-     * there are fewer. */
+    /* Lists the samples of micro-batch `position`: index (samples) and the epoch. Lowers *count
+     * if there are fewer. */
     void (*list)(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count);
-    /* Writes one sample. Several at a time with several workers. */
+    /* Writes one sample. Workers call it concurrently. */
     choir_status (*get)(void *arg, int64_t epoch, int64_t index, void *x, void *y);
-    /* Called when no worker will use arg any more; may be NULL. */
+    /* Called when no worker uses arg any more; may be NULL. */
     void (*release)(void *arg);
     void *arg;
-    int64_t samples;         /* of a stage */
-    size_t x_bytes, y_bytes; /* of a sample */
-    int workers;             /* 0: take does the work */
-    int depth;               /* stages; 0: by their size */
-    double timeout_s;        /* take waits no longer; 0: for ever */
-    const choir__far *far;   /* of the device that most batches go to; NULL: it is none */
+    int64_t samples;         /* per stage */
+    size_t x_bytes, y_bytes; /* per sample */
+    int workers;             /* 0: take reads the samples itself */
+    int depth;               /* number of stages; 0: chosen by their size */
+    double timeout_s;        /* the longest time that take waits; 0: no limit */
+    const choir__far
+        *far; /* of the device that most batches go to; NULL: its memory is not separate */
 } choir__prefetch_source;
 
-/* Starts at position 0, with the first take. Error: memory. */
+/* Creates the stages and workers; prefetching starts at position 0 with the first take. Error:
+ * memory. */
 choir_status choir__prefetch_new(
     const choir__prefetch_source *source, choir__prefetch **prefetch);
-/* Waits for copies and for workers; if one has timed out, the last of them frees it all. NULL
- * is fine. */
+/* Waits for copies and for workers. If a worker has timed out, the last worker frees the object
+ * later. NULL is allowed. */
 void choir__prefetch_free(choir__prefetch *p);
 
-/* Waits for the stage of a position, which is what follows the last one taken or restart's.
- * The error of filling it is returned once: taking it again tries again. */
+/* Waits for the stage of a position, which must follow the last one taken, or be restart's. An
+ * error of filling the stage is returned once; another take fills it again. */
 choir_status choir__prefetch_take(
     choir__prefetch *p, int64_t position, choir__prefetch_stage **stage);
 
-/* The stage taken is read up to this event, and may then be filled again. */
+/* Marks the taken stage as being read until this event; it may be filled again afterwards. */
 void choir__prefetch_copied(
     choir__prefetch *p, choir__prefetch_stage *stage, choir__event event);
 
-/* The stage taken has been read. */
+/* Marks the taken stage as read: it is free now. */
 void choir__prefetch_done(choir__prefetch *p, choir__prefetch_stage *stage);
 
-/* Forgets what is prepared, and goes on from position. */
+/* Discards prepared stages and continues from position. */
 void choir__prefetch_restart(choir__prefetch *p, int64_t position);
 
 #endif

@@ -1,7 +1,7 @@
-/* Which sample goes where: pure arithmetic over (N, M, B, seed, epoch).
+/* The assignment of samples to micro-batches: pure arithmetic over (N, M, B, seed, epoch).
  *
- * Replica m of M gets the list that PyTorch's DistributedSampler(num_replicas = M, rank = m)
- * gives it; its next b = B/M entries are micro-batch m of the next global batch. */
+ * Replica m of M receives the list of PyTorch's DistributedSampler(num_replicas = M, rank = m).
+ * Its next b = B/M entries are micro-batch m of the next global batch. */
 #ifndef CHOIR_SAMPLER_H
 #define CHOIR_SAMPLER_H
 
@@ -11,10 +11,10 @@ typedef struct choir__sampler {
     int64_t length, replicas, micro; /* N, M, b */
     uint64_t seed;
     bool shuffle;
-    int64_t dealt;   /* samples a replica gets in an epoch */
+    int64_t dealt;   /* samples per replica in an epoch */
     int64_t batches; /* global batches in an epoch */
-    int64_t epoch;   /* of order; -1: none yet */
-    int64_t *order;  /* (N), the epoch's permutation; NULL: as they come */
+    int64_t epoch;   /* the epoch of order; -1: none yet */
+    int64_t *order;  /* (N) permutation of the epoch; NULL: natural order */
 } choir__sampler;
 
 /* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */
@@ -22,14 +22,14 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
     int64_t batch, uint64_t seed, bool shuffle, bool drop_last);
 void choir__sampler_free(choir__sampler *s);
 
-/* The permutation of an epoch: made anew when it is another one than before. */
+/* Computes the permutation of an epoch, if it differs from the current epoch. */
 void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch);
 
-/* Entry `entry` of replica m's list in this epoch, which goes round at its end. */
+/* Returns entry `entry` of replica m's list in this epoch; the list wraps around at its end. */
 int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry);
 
-/* Entry j of micro-batch m of global batch k, counted from the start of the job. Sets the
- * epoch. */
+/* Returns entry j of micro-batch m of global batch k, counted from the start of the job. Sets
+ * the epoch. */
 int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j);
 
 #endif

@@ -1,4 +1,4 @@
-/* What part of an image becomes a sample, and making it so. */
+/* Choice of an image's part for a sample, and its transformation to the sample. */
 #ifndef CHOIR_TRANSFORM_H
 #define CHOIR_TRANSFORM_H
 
@@ -6,26 +6,27 @@
 #include "data/image.h"
 #include "data/resample.h"
 
-/* A box of the image is resized to full_width x full_height; the sample is the window of it at
- * (left, top), black where it reaches beyond. */
+/* A box of the image is resized to full_width x full_height. The sample is the window of the
+ * result at (left, top), black where it extends beyond. */
 typedef struct choir__view {
     choir__image_region box;
     int full_width, full_height, left, top;
     bool flip;
 } choir__view;
 
-/* Whether samples can be made with these: argument, naming the value, if not. */
+/* Checks that samples can be made with these options. Error: argument, naming the value. */
 choir_status choir__image_opts_check(const choir_image_opts *opts);
 
-/* The view of training (random numbers keyed by `key`) or of validation (key 0 is never used).
- * name: of the file, for messages. Error: format (too small for its crop). */
+/* Return the view for training (random numbers keyed by `key`), or for validation. name: of the
+ * file, for messages. Error: format (too small for its crop). */
 choir_status choir__view_random(const choir_image_opts *opts, const char *name, int width,
     int height, uint64_t key, choir__view *view);
 choir__view choir__view_center(const choir_image_opts *opts, int width, int height);
-/* All of the image, as large as fits, in the middle of black. */
+/* Returns the view of the whole image, as large as fits, centered on black. */
 choir__view choir__view_whole(const choir_image_opts *opts, int width, int height);
 
-/* The buffers of one image after another; zeroed at first. One thread at a time. */
+/* Buffers that are reused for one image after another; zeroed at first. Only one thread at a
+ * time may use them. */
 typedef struct choir__image_work {
     choir__decoder decoder;
     choir__axis y, x;
@@ -35,7 +36,7 @@ typedef struct choir__image_work {
     struct choir__image_work *next; /* while idle */
 } choir__image_work;
 
-/* For a dataset whose get several threads may call: each takes buffers and puts them back. */
+/* Buffers of a dataset that several threads may call: each takes some and puts them back. */
 typedef struct choir__image_works {
     pthread_mutex_t lock;
     choir__image_work *idle;
@@ -46,7 +47,8 @@ void choir__image_works_free(choir__image_works *works);
 choir__image_work *choir__image_work_take(choir__image_works *works);
 void choir__image_work_put(choir__image_works *works, choir__image_work *work);
 
-/* The open image's view as floats, (opts->height, opts->width, 3). Errors: format, memory. */
+/* Renders the open image's view as floats, (opts->height, opts->width, 3). Errors: format,
+ * memory. */
 choir_status choir__image_render(choir__image_work *work, const choir_image_opts *opts,
     choir__resample_fn *resample, const choir__view *view, float *out);
 void choir__image_work_free(choir__image_work *work);

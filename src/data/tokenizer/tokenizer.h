@@ -1,8 +1,8 @@
-/* What the kinds of tokenizers share: the object, a vocabulary, a growing list of ids.
+/* Shared by the kinds of tokenizers: the object, a vocabulary, a growing list of ids.
  *
  * A tokenizer is a struct whose first member is choir_tokenizer. It is read from a file (or
- * made), never changed, and keeps the file's own text, which is what saving writes: nothing is
- * lost on the way from a published tokenizer through a checkpoint and back. */
+ * created) and never changes. It keeps the file's own text, and saving writes that text:
+ * nothing is lost on the way from a published tokenizer through a checkpoint and back. */
 #ifndef CHOIR_DATA_TOKENIZER_H
 #define CHOIR_DATA_TOKENIZER_H
 
@@ -35,8 +35,8 @@ enum { CHOIR__MOST_TOKENS = 1 << 24, CHOIR__LONGEST_TOKEN = 1 << 12 };
 
 typedef struct choir__vocab {
     int64_t size;
-    choir__tokenizer_buffer texts; /* each with a '\0' behind */
-    size_t *at;                    /* (size) offset in texts, + 1; 0: there is no such id */
+    choir__tokenizer_buffer texts; /* each followed by '\0' */
+    size_t *at;                    /* (size) offset in texts + 1; 0: no such id */
     uint32_t *length;              /* (size) */
     uint32_t *slot;                /* (slots) id + 1, by hash; 0: empty */
     size_t slots;                  /* a power of two */
@@ -44,10 +44,10 @@ typedef struct choir__vocab {
 
 void choir__vocab_init(choir__vocab *v, int64_t size);
 void choir__vocab_free(choir__vocab *v);
-/* Gives the id its text; false: it has one already. */
+/* Sets the text of an id; returns false if it has one already. */
 bool choir__vocab_set(choir__vocab *v, int64_t id, const char *text, size_t bytes);
 const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes);
-/* Makes the text of id findable; returns the id that has this text already, or -1. */
+/* Makes the text of id findable. Returns the id that has this text already, or -1. */
 int64_t choir__vocab_index(choir__vocab *v, int64_t id);
 int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes);
 
@@ -58,62 +58,66 @@ int64_t choir__vocab_find_hashed(
 
 /* --- tokenizers --- */
 
-typedef enum choir__tokenizer_place { /* of a piece of text */
-    CHOIR__BEGINNING,                 /* of the whole */
+/* The position of a piece of text. */
+typedef enum choir__tokenizer_place {
+    CHOIR__BEGINNING, /* of the whole text */
     CHOIR__BEHIND_ADDED,
-    CHOIR__CONTINUED /* cut off from what came before by the caller, between two tokens */
+    /* The caller cut it off from the text before it, between two tokens. */
+    CHOIR__CONTINUED
 } choir__tokenizer_place;
 
 typedef struct choir__tokenizer_ops {
     const char *kind;
-    int ids_per_byte; /* at most so many, and as many more for a text's beginning */
-    bool any_bytes;   /* also of what is not UTF-8 */
-    /* Appends the ids of [text, end), a piece between special tokens. Returns NULL, or where a
-     * character without a token stands. */
+    int ids_per_byte; /* at most; as many more for a text's beginning */
+    bool any_bytes;   /* also encodes bytes that are not UTF-8 */
+    /* Appends the ids of [text, end), a piece between special tokens. Returns NULL, or the
+     * position of a character without a token. */
     const char *(*encode)(const choir_tokenizer *self, const char *text, const char *end,
         choir__tokenizer_place place, choir__ids *ids);
     char *(*to_json)(const choir_tokenizer *self); /* NULL: the source is written */
-    void (*free)(choir_tokenizer *self);           /* what the kind added; may be NULL */
+    void (*free)(choir_tokenizer *self);           /* frees the kind's members; may be NULL */
 } choir__tokenizer_ops;
 
-typedef struct choir__added { /* a token found in the text before all else */
-    const char *text;         /* lies in the vocabulary's texts */
+/* A token that is searched for in the text before the model runs. */
+typedef struct choir__added {
+    const char *text; /* in the vocabulary's texts */
     uint32_t bytes;
     int32_t id;
-    bool strip_left, strip_right; /* white space beside it belongs to it */
+    bool strip_left, strip_right; /* the token includes adjacent white space */
 } choir__added;
 
 struct choir_tokenizer {
     const choir__tokenizer_ops *ops;
     int64_t size;
-    choir__vocab decoded; /* (size) what each id stands for in a text */
+    choir__vocab decoded; /* (size) the text of each id in decoded form */
     char *source;         /* JSON, as saved */
     size_t source_bytes;
     choir__added *added; /* (added_count), longest first */
     size_t added_count;
     bool added_start[256];
-    char cut_before; /* a text may be cut before this, behind an ASCII letter or digit; 0:
-                        nowhere */
+    /* A text may be cut before this character if an ASCII letter or digit precedes it. 0:
+     * nowhere. */
+    char cut_before;
 };
 
-/* Ids of a text; place: it begins here, or goes on. name is for messages, may be
- * NULL. Errors: range, format, naming the line. */
+/* Appends the ids of a text. place: the text begins here, or continues. name is for messages
+ * and may be NULL. Errors: range, format, naming the line. */
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids);
 
-/* inner with those of the tokens that it lacks as further special ones; inner itself, if it has
+/* Extends inner by the tokens that it lacks, as special tokens; returns inner itself if it has
  * them all. On success the result owns inner. Errors: argument. */
 choir_status choir__tokenizer_extend(
     choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer);
 
-/* Takes a list of added tokens. */
+/* Sets the list of added tokens, and takes ownership of it. */
 void choir__tokenizer_set_added(choir_tokenizer *t, choir__added *added, size_t count);
 
-/* Reads any of the known forms from memory; name is for messages. Errors: format. */
+/* Reads a tokenizer of any known form from memory; name is for messages. Errors: format. */
 choir_status choir__tokenizer_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer);
 
-/* The kinds' own readers. root: the file's JSON; the caller keeps it. */
+/* Readers of the kinds. root: the file's JSON; the caller keeps it. */
 choir_status choir__chars_from_json(
     const char *name, json_t *root, choir_tokenizer **tokenizer);
 choir_status choir__bytes_from_json(
@@ -123,12 +127,12 @@ choir_status choir__sentencepiece_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer);
 choir_status choir__sentencepiece_from_json(
     const char *name, json_t *root, choir_tokenizer **tokenizer);
-/* Takes `inner` over, also when it fails. */
+/* Takes ownership of `inner`, also when it fails. */
 choir_status choir__extended_from_json(
     const char *name, json_t *root, choir_tokenizer *inner, choir_tokenizer **tokenizer);
 
-/* A kind in the registry. Either read makes the tokenizer of the file's JSON, or read_around
- * makes it of that and of the inner tokenizer that stands in it under "base". */
+/* A kind in the registry. Either `read` creates the tokenizer from the file's JSON, or
+ * `read_around` creates it from the JSON and from the inner tokenizer stored under "base". */
 typedef struct choir__tokenizer_kind {
     const char *type;
     choir_status (*read)(const char *name, json_t *root, choir_tokenizer **tokenizer);
@@ -136,11 +140,11 @@ typedef struct choir__tokenizer_kind {
         const char *name, json_t *root, choir_tokenizer *inner, choir_tokenizer **tokenizer);
 } choir__tokenizer_kind;
 
-/* Finds the kind of a "type"; name is the file's, for the message. Error: format. */
+/* Finds the kind for a "type"; name is the file's, for the message. Error: format. */
 choir_status choir__tokenizer_kind_find(
     const char *name, const char *type, const choir__tokenizer_kind **kind);
 
-/* GPT-2's pair of files, already in memory. Errors: format, naming file and line or token. */
+/* Reads GPT-2's pair of files from memory. Errors: format, naming file and line or token. */
 choir_status choir__gpt2_parse(const char *vocab_name, const char *vocab, size_t vocab_bytes,
     const char *merges_name, const char *merges, size_t merges_bytes,
     choir_tokenizer **tokenizer);

@@ -1,4 +1,4 @@
-/* UTF-8, and what tokenizers ask of Unicode: classes, lower case, accents. */
+/* UTF-8, and the properties of Unicode that tokenizers need: classes, lower case, accents. */
 #ifndef CHOIR_DATA_UTF8_H
 #define CHOIR_DATA_UTF8_H
 
@@ -8,19 +8,20 @@
 
 enum { CHOIR__CODE_POINTS = 0x110000, CHOIR__LONGEST_UTF8 = 4 };
 
-/* The length of the character at text < end and its code point; 0: this is not UTF-8. */
+/* Returns the length of the character at text < end, and its code point; 0 if it is not
+ * UTF-8. */
 int choir__utf8_decode(const char *text, const char *end, uint32_t *code);
 
-/* Writes the character and a '\0'; returns its length without that. */
+/* Writes the character and a '\0'; returns its length without the '\0'. */
 int choir__utf8_encode(uint32_t code, char out[CHOIR__LONGEST_UTF8 + 1]);
 
 bool choir__is_utf8(const char *text, size_t bytes);
 
-/* "'x' (U+0078)"; control characters by number alone. */
+/* Writes "'x' (U+0078)", or only the number of a control character. */
 const char *choir__utf8_describe(uint32_t code, char out[32]);
 
-/* One class of a character, for splitting: letters \p{L}, numbers \p{N}, white space \s. A byte
- * that is not UTF-8 is of none. */
+/* The class of a character, for splitting: letters \p{L}, numbers \p{N}, white space \s. A byte
+ * that is not UTF-8 has class OTHER. */
 typedef enum choir__class {
     CHOIR__OTHER,
     CHOIR__LETTER,
@@ -33,7 +34,7 @@ bool choir__unicode_punctuation(uint32_t code); /* \p{P}, and ASCII's symbols */
 bool choir__unicode_control(uint32_t code);     /* \p{Cc}, \p{Cf}, \p{Co} */
 bool choir__unicode_chinese(uint32_t code);     /* ideographs, BERT's ranges */
 
-/* At most four characters each, how many is returned (0: none is left). */
+/* Return the number of characters written, at most four (0: none remains). */
 int choir__unicode_lower(uint32_t code, uint32_t out[4]);
 int choir__unicode_bare(uint32_t code, uint32_t out[4]); /* decomposed (NFD), without marks */
 

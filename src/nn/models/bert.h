@@ -1,4 +1,4 @@
-/* What bert.c and bert_layer.c share. */
+/* Shared by bert.c and bert_layer.c. */
 #ifndef CHOIR_BERT_H
 #define CHOIR_BERT_H
 
@@ -6,14 +6,17 @@
 
 typedef struct choir__bert_sizes {
     int64_t layers, heads, width, hidden, context, vocab, types;
-    int64_t classes; /* of a sequence; 0: the head says which tokens are behind the masks */
+    /* Classes of a sequence. 0: the head predicts the masked tokens. */
+    int64_t classes;
     double dropout, eps;
 } choir__bert_sizes;
 
-/* One layer of the encoder. forward: x (B, T, C), and perhaps the scores' bias (B, 1, 1, T). */
+/* Creates one layer of the encoder. Forward: x (B, T, C), and optionally a bias of the scores
+ * (B, 1, 1, T). */
 choir_module *choir__bert_layer(choir_scope *run, const choir__bert_sizes *sizes);
 
-/* Linear, with the published initial values: normal of deviation 0.02, no bias. */
+/* Creates a linear layer with the published initial values: weights normal with deviation 0.02,
+ * biases 0. */
 choir_module *choir__bert_linear(choir_scope *run, int64_t in, int64_t out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Donut as others publish it. */
+/* Donut's published form. */
 #ifndef CHOIR_DONUT_H
 #define CHOIR_DONUT_H
 

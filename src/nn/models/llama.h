@@ -1,4 +1,4 @@
-/* Llama and Mistral: what their modules (llama.c) and their options (llama_options.c) share. */
+/* Llama and Mistral: shared by their modules (llama.c) and their options (llama_options.c). */
 #ifndef CHOIR_LLAMA_H
 #define CHOIR_LLAMA_H
 
@@ -8,7 +8,7 @@ enum { CHOIR__LLAMA_LAYERS = 256 };
 
 typedef struct choir__llama_sizes {
     int64_t layers, heads, kv_heads, head_dim, width, hidden, context, vocab;
-    int64_t window; /* a position sees that many last ones; 0: all */
+    int64_t window; /* a position sees this many last positions; 0: all */
     double eps;
     bool tied, attention_bias, mlp_bias;
     choir_rotary_opts rotary;

@@ -1,5 +1,5 @@
-/* BART's decoder in MBart's form (Liu et al., 2020), as Donut uses it: tokens, looking at an
- * encoder's states, to logits. */
+/* BART's decoder in MBart's form (Liu et al., 2020), as Donut uses it: tokens and an encoder's
+ * states to logits. */
 #ifndef CHOIR_MBART_H
 #define CHOIR_MBART_H
 
@@ -9,11 +9,12 @@ enum { CHOIR__MBART_LAYERS = 64, CHOIR__MBART_OFFSET = 2 /* of positions, as pub
 
 typedef struct choir__mbart_sizes {
     int64_t layers, heads, width, hidden, context, vocab;
-    int64_t encoder_width; /* of the states it looks at */
+    int64_t encoder_width; /* of the states that it attends to */
     double dropout;
 } choir__mbart_sizes;
 
-/* (ids (B, T) i64, states (B, S, encoder_width)) -> (B, T, vocab). */
+/* Creates the decoder. Forward: ids (B, T) i64, states (B, S, encoder_width) -> (B, T,
+ * vocab). */
 choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *sizes);
 
 #endif

@@ -9,7 +9,7 @@ extern const choir__model_spec choir__model_toy, choir__model_mlp, choir__model_
     choir__model_resnet152, choir__model_alexnet, choir__model_gpt2, choir__model_llama,
     choir__model_mistral, choir__model_donut, choir__model_lstm, choir__model_bert;
 
-/* Returns the model at an index of the registry, or NULL behind the last one. */
+/* Returns the model at an index of the registry, or NULL after the last one. */
 const choir__model_spec *choir__model_at(size_t index);
 
 /* Finds the model that the text before the colon names. Error: argument, which lists the names.

@@ -1,5 +1,5 @@
-/* What a model is to the command and to checkpoints: the text "gpt2:layers=4,width=128" becomes
- * a module and what a trainer must know of it. */
+/* A model as the command and checkpoints see it: the text "gpt2:layers=4,width=128" becomes a
+ * module and a description of what a trainer must know. */
 #ifndef CHOIR_MODELS_SPEC_H
 #define CHOIR_MODELS_SPEC_H
 
@@ -9,22 +9,23 @@ struct choir__published;
 
 typedef struct choir__model_spec {
     const char *name, *help;
-    /* First what the data must be like (input, context): before any data is opened. */
+    /* Describes the data that the model expects (input, context). Called before data is
+     * opened. */
     choir_status (*describe)(const char *text, choir_model_info *info);
-    /* Then the module. */
+    /* Creates the module. Called after describe, with the data's values filled in. */
     choir_status (*build)(
         const char *text, choir_scope *run, choir_model_info *info, choir_module **module);
-    const struct choir__published *published; /* config.h; NULL: not in any such form */
+    const struct choir__published *published; /* published.h; NULL: not published */
 } choir__model_spec;
 
-/* Classifiers take the classes and images that the data has, and those of the text (0: not
- * given; square) where the data is random. Errors: the data has more classes than the model, or
- * no images of `least` pixels a side. */
+/* Fill in the classes and image size of a classifier: those of the data, or, if the data is
+ * random, those of the text (0: not given; images are square). Errors: the data has more
+ * classes than the model, or images have less than `least` pixels per side. */
 choir_status choir__model_classes(const char *model, choir_model_info *info, int64_t classes);
 choir_status choir__model_images(
     const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least);
 
-/* 0 ... t - 1, i64. */
+/* Returns 0 ... t - 1, i64. */
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t);
 
 #endif

@@ -1,4 +1,4 @@
-/* The Swin encoder (Liu et al., 2021), as Donut uses it: an image to a sequence. */
+/* The Swin encoder (Liu et al., 2021), as Donut uses it: an image becomes a sequence. */
 #ifndef CHOIR_SWIN_H
 #define CHOIR_SWIN_H
 
@@ -13,11 +13,11 @@ typedef struct choir__swin_sizes {
     double dropout;
 } choir__swin_sizes;
 
-/* Why the sizes do not fit one another; NULL: they do. */
+/* Returns the reason why the sizes are inconsistent, or NULL if they are consistent. */
 const char *choir__swin_wrong(const choir__swin_sizes *sizes);
 
-/* x (B, channels, height, width) -> (B, T, choir__swin_out), T = H W / (patch 2^(stages-1))^2.
- */
+/* Creates the encoder. Forward: x (B, channels, height, width) -> (B, T, choir__swin_out), T =
+ * H W / (patch 2^(stages-1))^2. */
 choir_module *choir__swin_new(choir_scope *run, const choir__swin_sizes *sizes);
 int64_t choir__swin_out(const choir__swin_sizes *sizes);
 
