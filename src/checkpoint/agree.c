@@ -1,4 +1,4 @@
-/* What one rank met, all of them report: see agree.h. */
+/* An error on one rank is reported on all ranks: see agree.h. */
 #include "checkpoint/agree.h"
 
 #include <stdio.h>

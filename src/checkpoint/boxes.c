@@ -1,4 +1,4 @@
-/* Boxes: see boxes.h. Everything is counted in entries, not bytes. */
+/* Boxes: see boxes.h. All counts are in entries, not bytes. */
 #include "checkpoint/boxes.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ void choir__box_region_runs(const choir__box_region *what, int ndim, const choir
     int inner = ndim;
     if (!choir__box_region_count(what, ndim))
         return;
-    /* A dimension joins the run if all inside it is whole in both blocks. */
+    /* A dimension joins the run if all dimensions inside it are whole in both blocks. */
     while (inner > 0) {
         run *= what->size[--inner];
         if (what->size[inner] != to->shape[inner] || what->size[inner] != from->shape[inner])

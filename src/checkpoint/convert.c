@@ -1,4 +1,4 @@
-/* Converting: tensor by tensor out of mapped files into new ones. See convert.h. */
+/* Conversion, tensor by tensor, from mapped files to new ones. See convert.h. */
 #include "checkpoint/convert.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ static bool ends_with(const char *text, const char *end)
 
 /* --- opening --- */
 
-/* A folder without a state: every *.safetensors in it. */
+/* Opens a folder without a state: all its *.safetensors. */
 static choir_status open_foreign(choir__stored *stored, const char *folder)
 {
     int count = 0;
@@ -112,14 +112,15 @@ void choir__opened_close(choir__opened *o)
 
 /* --- one file --- */
 
-typedef struct slice { /* tensors [first, first + count) into one file */
+/* Tensors [first, first + count), for one file. */
+typedef struct slice {
     const choir__stored *stored;
     const choir__st_tensor *tensors;
     int first;
     void *room;
 } slice;
 
-/* A smaller type may not reach a weight: then it has become infinite. */
+/* Checks that a smaller type can represent all weights: none becomes infinite. */
 static choir_status check_range(
     const choir__stored_tensor *t, const slice *s, choir_dtype dtype)
 {
@@ -142,7 +143,7 @@ static choir_status whole_bytes(void *arg, int i, const void **data)
     choir__box_region whole = choir__box_region_whole(t->whole);
     *data = s->room;
     if (t->part_count == 1 && t->dtype == s->tensors[i].dtype)
-        *data = t->parts->tensor->data; /* as it lies in the file */
+        *data = t->parts->tensor->data; /* without conversion */
     else
         choir__stored_read(t, &whole, s->room, s->tensors[i].dtype);
     return *data == s->room ? check_range(t, s, s->tensors[i].dtype) : CHOIR_OK;
@@ -183,8 +184,8 @@ static int64_t bytes_of(const choir__stored_tensor *t)
     return choir__shape_count(t->whole) * (int64_t)choir_dtype_size(t->dtype);
 }
 
-/* How many tensors from `first` on make a fair share of what is left for `shards` files: at
- * least one, and enough left for one a file. */
+/* Returns how many tensors from `first` on are a fair share of the rest for `shards` files: at
+ * least one, and few enough to leave one per remaining file. */
 static int share_of(const choir__stored *s, int first, int shards)
 {
     int64_t left = 0, taken = 0;
@@ -264,7 +265,7 @@ static choir_status copy_small(const char *from, const char *to, const char *nam
 static choir_status fill(
     const choir__opened *o, const char *folder, const choir__convert_opts *opts)
 {
-    choir__convert_opts as_is = {.shards = opts->shards}; /* rounding moments changes steps */
+    choir__convert_opts as_is = {.shards = opts->shards}; /* rounded moments change steps */
     json_t *files = json_object();
     choir_status status = write_kind(&o->model, folder, "model", opts, files);
     if (status == CHOIR_OK && o->optimizer.count)

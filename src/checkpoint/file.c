@@ -1,8 +1,8 @@
 /* Drafts: write beside the target, sync, rename, sync the folder.
  *
- * A piece is hashed by one thread while another one gives it to the system, and the disk is set
- * to work as soon as there is enough for it, so that hashing, copying and the disk go on beside
- * each other, and the sync at the end has little left to wait for. */
+ * One thread hashes a piece while another writes it, and the disk starts as soon as enough data
+ * is there. So hashing, copying and the disk overlap, and the final sync has little left to
+ * wait for. */
 #include "checkpoint/file.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum {
     WRITE_CHUNK = 8 << 20,
-    HASH_ASIDE = 1 << 20, /* what is worth handing over to another thread */
+    HASH_ASIDE = 1 << 20, /* the smallest piece worth passing to another thread */
     FLUSH_CHUNK = 16 << 20,
     READ_CHUNK = 1 << 18
 };
@@ -35,15 +35,15 @@ choir_status choir__draft_open(choir__draft *draft, const char *path)
     draft->hasher = NULL;
     choir__sha256_init(&draft->hash);
     draft->fd = open(draft->temp, flags, 0666);
-    if (draft->fd < 0 && errno == EEXIST) { /* of a killed process that had our number */
+    if (draft->fd < 0 && errno == EEXIST) { /* left by a killed process with the same PID */
         unlink(draft->temp);
         draft->fd = open(draft->temp, flags, 0666);
     }
     return draft->fd < 0 ? cannot_write(path) : CHOIR_OK;
 }
 
-/* Tells the disk to begin with what it has been given since the last time: a hint, which may be
- * refused. */
+/* Asks the system to start writing the data added since the last call. This is a hint, which
+ * the system may refuse. */
 static void flush_some(choir__draft *draft)
 {
     if (draft->bytes - draft->flushed < FLUSH_CHUNK)
@@ -89,7 +89,7 @@ choir_status choir__draft_write(choir__draft *draft, const void *data, size_t by
     return status;
 }
 
-/* The folder a path is in; the caller frees it. */
+/* Returns the folder that contains a path; the caller frees it. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -136,7 +136,7 @@ choir_status choir__sync_path(const char *path)
 {
     choir_status status = CHOIR_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    /* Some file systems have no fsync of folders: EINVAL, and nothing more to be done. */
+    /* Some file systems have no fsync of folders: EINVAL is no error. */
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
         status = choir__error(CHOIR_ERR_IO, "cannot sync %s: %s", path, strerror(errno));
     if (fd >= 0)

@@ -1,10 +1,9 @@
 /* Checkpoint folders: whole or not at all.
  *
- * Each moment of a save leaves one complete checkpoint under `latest`: the new folder is
- * finished and on the disk before it gets its name, and a link moves by one rename. Saving a
- * step that is there already exchanges the two folders at once; where the file system
- * cannot, the old one is .old-STEP for a moment, and readers and the next save know to look
- * there. */
+ * At each moment of a save, `latest` names one complete checkpoint: the new folder is complete
+ * and on the disk before it receives its name, and a link moves by one rename. Saving an
+ * existing step exchanges the two folders atomically. If the file system cannot exchange, the
+ * old folder is .old-STEP for a moment; readers and the next save look for it there. */
 #include "checkpoint/folder.h"
 
 #include <dirent.h>
@@ -44,7 +43,7 @@ bool choir__is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Makes a folder and those above it. */
+/* Creates a folder and its parents. */
 static choir_status make_folders(const char *path)
 {
     choir_status status = CHOIR_OK;
@@ -99,8 +98,8 @@ static void unlink_ours(const char *dir, const char *name, void *arg)
     free(path);
 }
 
-/* Removes a checkpoint's folder; one that holds anything else stays, with that. The state
- * goes first, so that half of a checkpoint never looks like a whole one. */
+/* Removes a checkpoint's folder, but keeps files that do not belong to a checkpoint. The state
+ * is removed first, so that half of a checkpoint never looks like a complete one. */
 void choir__folder_remove(const char *path)
 {
     struct stat info;
@@ -123,8 +122,7 @@ static void clean_entry(const char *dir, const char *name, void *arg)
         choir__folder_remove(path);
     if (starts_with(name, ".link-"))
         unlink(path);
-    if (starts_with(
-            name, ".old-step-")) { /* killed between taking the old away and the new in */
+    if (starts_with(name, ".old-step-")) { /* killed between the two renames */
         char *step = choir__format("%s/%s", dir, name + strlen(".old-"));
         if (choir__is_folder(step) || rename(path, step) != 0)
             choir__folder_remove(path);
@@ -133,7 +131,7 @@ static void clean_entry(const char *dir, const char *name, void *arg)
     free(path);
 }
 
-/* What links name, "" for one that is not there. */
+/* Targets of the links; "" for a missing link. */
 typedef struct links {
     char latest[NAME_MAX + 1], best[NAME_MAX + 1];
 } links;
@@ -169,7 +167,7 @@ static void prune(const char *dir)
 
 /* --- installing --- */
 
-/* Gives the finished folder its name; what had it before is a leftover then. */
+/* Gives the finished folder its name. A folder that had this name becomes a leftover. */
 static choir_status give_name(const char *dir, const char *fresh, const char *step)
 {
     char *target = choir__format("%s/%s", dir, step);
@@ -221,7 +219,7 @@ void choir__folder_clean(const char *dir)
     walk(dir, clean_entry, NULL);
 }
 
-/* One save at a time: a second would remove the first one's work. A lock dies with its
+/* Allows one save at a time: a second would remove the first one's work. A lock ends with its
  * process. */
 static choir_status lock_folder(const char *dir, int *fd)
 {
@@ -233,7 +231,7 @@ static choir_status lock_folder(const char *dir, int *fd)
         return choir__error(CHOIR_ERR_IO,
             "%s: another process is saving a checkpoint there; give each run a folder of its own",
             dir);
-    return CHOIR_OK; /* file systems without locks do without */
+    return CHOIR_OK; /* a file system without locks: continue without one */
 }
 
 choir_status choir__folder_lock(const char *dir, int *lock)
@@ -253,7 +251,7 @@ bool choir__is_weights_file(const char *path)
            stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/* Where a path leads, links followed; also while a save has its step aside. */
+/* Resolves a path through links, also while a save has renamed its step. */
 static choir_status resolve(const char *path, char *found)
 {
     char target[PATH_MAX];

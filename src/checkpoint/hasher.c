@@ -1,4 +1,4 @@
-/* Hashing aside: one piece at a time, handed over under a lock. */
+/* Hashing on another thread: one piece at a time, passed under a lock. */
 #include "checkpoint/hasher.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@ struct choir__hasher {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     choir__sha256_state *state;
-    const void *data; /* to be hashed; NULL: nothing is */
+    const void *data; /* data to hash; NULL: none */
     size_t bytes;
     bool ending;
 };
@@ -41,7 +41,7 @@ choir__hasher *choir__hasher_new(choir__sha256_state *state)
     h->state = state;
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->changed, NULL);
-    sigfillset(&all); /* signals are for the threads that were there before */
+    sigfillset(&all); /* signals go to the threads that existed before */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&h->thread, NULL, run, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

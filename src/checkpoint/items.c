@@ -12,7 +12,7 @@ static bool is_here(const choir_tensor *t)
     return t->count && (!t->storage || !choir__device_of(t)->away);
 }
 
-/* tensor: laid out like param->local, if there is a param. */
+/* Adds an item. tensor has the layout of param->local, if there is a param. */
 static void add(choir__items *items, const char *name, choir_tensor *tensor,
     const choir__param *param, bool moment)
 {
@@ -35,7 +35,7 @@ static void add(choir__items *items, const char *name, choir_tensor *tensor,
         else
             memcpy(item->boxes[item->box_count++].size, tensor->shape.dim,
                 sizeof item->boxes->size);
-    for (int i = item->box_count; i-- > 0;) { /* an empty part is none */
+    for (int i = item->box_count; i-- > 0;) { /* removes empty boxes */
         choir__box_region r = choir__box_region_of(&item->boxes[i]);
         if (!choir__box_region_count(&r, item->whole.ndim))
             item->boxes[i] = item->boxes[--item->box_count];
@@ -79,7 +79,7 @@ void choir__items_free(choir__items *items)
     *items = (choir__items){0};
 }
 
-/* To the strategy it is as if the optimizer had made a step. */
+/* Restoring looks like a step of the optimizer to the strategy. */
 choir_status choir__items_restored(const choir__items *items, choir_module *module)
 {
     choir_status status = choir_scope_status(module->run);
@@ -91,7 +91,7 @@ choir_status choir__items_restored(const choir__items *items, choir_module *modu
 
 /* --- reading --- */
 
-/* Whether a box is all that this rank has of the tensor. */
+/* Returns whether a box is everything that this rank holds of the tensor. */
 static bool is_all_here(const choir__item *item, const choir__box *box)
 {
     for (int d = 0; d < item->whole.ndim; d++)

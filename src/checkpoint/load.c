@@ -1,8 +1,8 @@
-/* Loading: whoever saved, each rank takes what it has a place for.
+/* Loading: each rank reads the parts that it holds, from a checkpoint of any number of ranks.
  *
- * The ranks read the manifest and the headers of all files, and share the work of hashing them;
- * from the mapped files a rank reads its boxes alone. Each line is agreed on, so that on no
- * rank anything is changed if something is wrong on one. */
+ * The ranks read the manifest and the headers of all files, and divide the work of hashing
+ * them. From the mapped files, a rank reads only its own boxes. The ranks agree after each
+ * step, so that no rank changes anything if one of them finds an error. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,12 +65,12 @@ typedef struct load {
     choir_train_state state;
     json_t *files;
     choir__items items;
-    int weights; /* of the items; the rest are moments */
+    int weights; /* number of items; the rest are moments */
     choir__stored model, optimizer;
 } load;
 
-/* Since the files are whole, what does not fit was made for something else: made_for says for
- * what. */
+/* Opens the files of one kind. As the files are intact, a mismatch means that they were made
+ * for something else; made_for names it. */
 static choir_status open_kind(load *l, bool moments)
 {
     choir__stored *stored = moments ? &l->optimizer : &l->model;
@@ -128,7 +128,7 @@ choir_status choir__checkpoint_load(
             choir__stored_restore(&l.optimizer, &l.items, l.weights, l.items.count - l.weights);
     if (status == CHOIR_OK && optim)
         choir_optim_restore(optim, l.state.optimizer_steps);
-    status = choir__agree(group, status); /* nobody goes on before all have restored theirs */
+    status = choir__agree(group, status); /* all ranks wait until all have restored theirs */
     if (status == CHOIR_OK)
         status = choir__items_restored(&l.items, module);
     choir__stored_close(&l.model);

@@ -1,4 +1,4 @@
-/* A model by name or from a published folder, for programs: what the command does in steps. */
+/* A model by name or from a published folder, for programs, in one call. */
 #include <choir/models.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Conversions between the types that files have: see numbers.h. */
+/* Conversions between the types in files: see numbers.h. */
 #include "checkpoint/numbers.h"
 
 #include <math.h>
@@ -65,7 +65,7 @@ void choir__numbers_convert(
     }
 }
 
-/* Without a branch in the loop: nearly always there is none. */
+/* The loop has no branch, because nearly always all are finite. */
 static bool all_finite(const float *in, size_t n)
 {
     uint32_t bad = 0;

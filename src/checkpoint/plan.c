@@ -1,10 +1,10 @@
-/* Who writes what: see plan.h.
+/* The plan of a save: see plan.h.
  *
  * A rank's claims are its boxes in the order of the items, as numbers:
  *
- *     item 0: how many boxes, then from and size of each; item 1: ...
+ *     item 0: number of boxes, then from and size of each; item 1: ...
  *
- * They come to all ranks, each of which then deals by the same rule. */
+ * All ranks receive all claims, and each distributes the parts by the same rule. */
 #include "checkpoint/plan.h"
 
 #include <stdio.h>
@@ -28,11 +28,11 @@ typedef struct claims {
 } claims;
 
 typedef struct header {
-    char same[CHOIR__SHA256_HEX + 7]; /* of what all ranks must have in common */
+    char same[CHOIR__SHA256_HEX + 7]; /* must be equal on all ranks */
     int64_t count;
 } header;
 
-/* --- telling each other --- */
+/* --- exchange --- */
 
 static void hash_items(const choir__items *items, char *hex)
 {
@@ -101,7 +101,8 @@ static choir_status exchange(claims *c, const choir__items *items, choir_group *
 
 /* --- parts --- */
 
-/* All claims to an item, rank by rank; at: each rank's place in its numbers, moved on. */
+/* Collects all claims to an item, rank by rank. at: the read position in each rank's numbers,
+ * which advances. */
 static int claims_to(
     const choir__item *item, const claims *c, int64_t *at, claim **found, int *room)
 {
@@ -130,8 +131,9 @@ static void take(choir__plan_part *part, const claim *c, int64_t *load)
     load[c->rank] += part->bytes;
 }
 
-typedef struct shared_part { /* several ranks have it */
-    int part, claim, claims; /* in the plan; in the list of claims, from there on */
+/* A part that several ranks hold. */
+typedef struct shared_part {
+    int part, claim, claims; /* index in the plan; first claim in the list, and their number */
     int64_t bytes;
 } shared_part;
 
@@ -144,7 +146,8 @@ typedef struct dealer {
     int64_t *load; /* bytes, by rank */
 } dealer;
 
-/* Parts of one item: those of one rank are its own, others are dealt later. */
+/* Adds the parts of one item. A part that one rank holds is that rank's; others are distributed
+ * later. */
 static void add_parts(dealer *d, int item_index, const choir__item *item, claim *c, int n)
 {
     int ndim = item->whole.ndim;
@@ -213,7 +216,7 @@ static int by_size(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->part - y->part;
 }
 
-/* The largest first, each to the holder with the least to write. */
+/* Distributes shared parts, the largest first, each to its holder with the least to write. */
 static void deal(dealer *d, int world, int64_t least)
 {
     int64_t total = 0;

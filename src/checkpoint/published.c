@@ -1,8 +1,8 @@
-/* Weights from elsewhere: see published.h.
+/* Loading published weights: see published.h.
  *
- * All entries of all files are one sorted list. Each tensor of the model looks for its own name
- * there, for that without the prefix, and for the names it is tied to; what it finds is taken.
- * What is left of the list must be known to be none of the model's business. */
+ * The entries of all files form one sorted list. Each tensor of the model searches it for its
+ * own name, for that name without the prefix, and for the names that it is tied to, and takes
+ * the entry it finds. Entries that remain must be known as irrelevant to the model. */
 #include "checkpoint/published.h"
 
 #include <fnmatch.h>
@@ -16,7 +16,8 @@
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
-/* No parameters, whatever the model: counters that only momentum-free averages need. */
+/* Entries that are not parameters in any model: counters that only averages without momentum
+ * need. */
 static const char *const never[] = {"*.num_batches_tracked", "num_batches_tracked", NULL};
 
 typedef struct tie {
@@ -53,7 +54,7 @@ static bool may_start_anew(const load *l, const char *name)
     return l->opts.fresh && l->opts.names && matches(l->opts.names->fresh, name);
 }
 
-/* Changes of one character that make b of a. */
+/* Returns the number of one-character changes between a and b. */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
@@ -75,7 +76,7 @@ static size_t distance(const char *a, const char *b)
     return result;
 }
 
-/* The entry not taken whose name is nearest to `name`, if it is near at all. */
+/* Returns the free entry whose name is closest to `name`, or NULL if none is close. */
 static const choir__shard_entry *nearest(const load *l, const char *name)
 {
     const choir__shard_entry *found = NULL;
@@ -128,7 +129,8 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
         path, had->name, t->name);
 }
 
-/* An entry that another tensor of the model takes is not meant for this one. */
+/* Marks the entry of a tensor of the model as used, so that no message suggests it for
+ * another. */
 static choir__shard_entry *spoken_for(load *l, const char *name)
 {
     choir__shard_entry *e = find_name(l, name);

@@ -1,4 +1,4 @@
-/* From what is stored to tensors: everything is checked before anything is changed. */
+/* Copying stored tensors to a job's tensors: everything is checked before anything changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct copy {
     char *to;
     const char *from;
     choir_dtype to_type, from_type;
-    int64_t bad; /* where the first number is that is not finite; -1 */
+    int64_t bad; /* position of the first number that is not finite; -1 */
     float value;
 } copy;
 
@@ -23,7 +23,7 @@ static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
         c->from + (size_t)from * choir_dtype_size(c->from_type), c->from_type, (size_t)n);
 }
 
-/* `to` counts in the whole tensor here. */
+/* Here `to` counts in the whole tensor. */
 static void check_run(void *arg, int64_t to, int64_t from, int64_t n)
 {
     copy *c = arg;
@@ -34,7 +34,7 @@ static void check_run(void *arg, int64_t to, int64_t from, int64_t n)
     c->bad = at < 0 ? -1 : to + at;
 }
 
-/* Every part of t that meets the region: each run of it, into a block. */
+/* Calls each for the runs of every part of t that intersects the region, into a block. */
 static void each_run(const choir__stored_tensor *t, const choir__box_region *region,
     const choir__block_of *block, choir__run_fn *each, copy *c)
 {
@@ -82,7 +82,8 @@ static choir_status check_finite(
                            (double)c.value, (long long)c.bad);
 }
 
-/* True for state that a strategy visits, perhaps another strategy than the checkpoint's. */
+/* Returns true for state that a strategy visits; it may be another strategy than the
+ * checkpoint's. */
 static bool is_kept(const char *name)
 {
     return !strncmp(name, CHOIR__KEPT, strlen(CHOIR__KEPT));
@@ -93,7 +94,7 @@ static choir_status match_item(
 {
     const choir__stored_tensor *t = choir__stored_find(s, item->name);
     if (!t && (item->dtype == CHOIR_I64 || !choir__shape_count(item->whole)))
-        return CHOIR_OK; /* a counter, which files of old have not: it starts at 0 */
+        return CHOIR_OK; /* a counter, which old files lack: it starts at 0 */
     if (!t && is_kept(item->name))
         return CHOIR_OK;
     if (!t)
@@ -164,7 +165,7 @@ choir_status choir__stored_restore(
         size_t bytes = (size_t)item->tensor->count * choir_dtype_size(item->dtype);
         largest = item->box_count && bytes > largest ? bytes : largest;
     }
-    void *host = malloc(largest + 1); /* now: nothing may fail once copying has begun */
+    void *host = malloc(largest + 1); /* now: copying must not fail */
     if (!host)
         return choir__error(CHOIR_ERR_MEMORY,
             "no host memory for %zu bytes, to restore the largest tensor", largest);

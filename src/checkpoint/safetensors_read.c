@@ -1,9 +1,9 @@
-/* Reading safetensors: map the file, parse the header, believe nothing.
+/* Reading safetensors: map the file, parse the header, trust nothing.
  *
- * What the header says of a tensor is checked against the file before anyone sees it:
- * offsets lie within the data, agree with dtype and shape, and together cover the data once,
- * without overlap or hole. So a truncated file, or one that lies, is an error here and never
- * a bad read later. */
+ * The header's claims about a tensor are checked against the file before they are used: offsets
+ * are within the data, agree with dtype and shape, and together cover the data once, without
+ * overlap or gap. So a truncated or inconsistent file is an error here, and never an invalid
+ * read later. */
 #include "checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct choir__st_file {
     int count;
 };
 
-/* "PATH: tensor 'NAME'" of any length cut to what a message holds. */
+/* "PATH: tensor 'NAME'", with a name of any length shortened for a message. */
 #define TENSOR "%s: tensor '%.200s' "
 
 /* --- one tensor --- */
@@ -57,8 +57,8 @@ static choir_status read_dtype(
     return CHOIR_OK;
 }
 
-/* Also t->bytes. Sizes of 0 count as 1 in the check, so that no partial product overflows
- * either. */
+/* Reads the shape and computes t->bytes. Sizes of 0 count as 1 in the check, so that no partial
+ * product overflows. */
 static choir_status read_shape(
     const choir__st_file *f, choir__st_tensor *t, const json_t *shape)
 {
@@ -137,7 +137,7 @@ static int by_offset(const void *a, const void *b)
     const char *p = x->data, *q = y->data;
     if (p != q)
         return p < q ? -1 : 1;
-    if (x->bytes != y->bytes) /* empty ones first: they overlap nothing */
+    if (x->bytes != y->bytes) /* empty ones first, because they overlap nothing */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }

@@ -1,5 +1,5 @@
-/* Writing safetensors: tensors by size of element, largest first, then by name, so that
- * every tensor is aligned and the same tensors give the same file. */
+/* Writing safetensors: tensors by size of element, largest first, then by name, so that every
+ * tensor is aligned and equal tensors give equal files. */
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
@@ -53,7 +53,7 @@ void choir__st_order(const choir__st_tensor *tensors, int count, int *order)
 
 static json_t *metadata_json(const char *const *metadata)
 {
-    json_t *object = json_pack("{s:s}", "format", "pt"); /* transformers asks for it */
+    json_t *object = json_pack("{s:s}", "format", "pt"); /* required by transformers */
     for (; metadata && metadata[0]; metadata += 2)
         json_object_set_new(object, metadata[0], json_string(metadata[1]));
     return object;
@@ -82,7 +82,7 @@ static choir_status add_tensor(
     return CHOIR_OK;
 }
 
-/* The header's text, padded; the caller frees it. */
+/* Builds the header's text, padded; the caller frees it. */
 static choir_status make_header(const char *path, const choir__st_tensor **order, int count,
     const char *const *metadata, char **text, size_t *bytes)
 {

@@ -1,14 +1,14 @@
-/* Saving, by all ranks at once, in the step or beside it.
+/* Saving, by all ranks together, within the step or asynchronously.
  *
- *     all      tell each other what they have, and plan (plan.h); async: copy their parts
- *     rank 0   locks DIR, clears up, makes DIR/.new-PID
+ *     all      exchange lists of their boxes, and plan (plan.h); async: copy their parts
+ *     rank 0   locks DIR, cleans up, creates DIR/.new-PID
  *     all      write their files
  *     rank 0   writes the index and the manifest, gives the folder its name
  *
- * After each line the ranks agree whether it went well. What is below the first is done by a
- * thread if the save is asynchronous: it reads no tensor, only the copy, and speaks to the
+ * After each line the ranks agree on success. If the save is asynchronous, a thread does
+ * everything after the first line: it reads no tensor, only the copy, and communicates with the
  * other ranks' threads over a group of its own. It has the lowest priority, so that a core that
- * trains goes on training. */
+ * trains continues to train. */
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@
 
 enum { LOWEST_PRIORITY = 19 };
 
-/* --- rank 0: the folder, and what is small --- */
+/* --- rank 0: the folder and small files --- */
 
 static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
 {
@@ -45,7 +45,7 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
     return status;
 }
 
-/* What others' programs read the model by. */
+/* Writes the file by which other programs recognise the model. */
 static choir_status save_config(const char *folder, const char *model)
 {
     char *json = *model ? choir__config_json(model) : NULL;
@@ -73,7 +73,7 @@ static choir_status make_fresh(choir__saver *s)
                      CHOIR_ERR_IO, "cannot make the folder %s: %s", s->fresh, strerror(errno));
 }
 
-/* Every rank's name for the folder that rank 0 has made. */
+/* Sets each rank's path of the folder that rank 0 has created. */
 static choir_status find_fresh(choir__saver *s)
 {
     int64_t pid = (int64_t)getpid();
@@ -113,7 +113,7 @@ static choir_status publish(choir__saver *s)
     return status;
 }
 
-/* Rank 0, at the end of a save that failed or did not. */
+/* Cleans up on rank 0 at the end of a save, failed or not. */
 static void clear_up(choir__saver *s, choir_status status)
 {
     if (status != CHOIR_OK && choir__folder_has(s->dir, "latest")) {
@@ -148,7 +148,7 @@ static choir_status write_own_files(choir__saver *s)
     return status;
 }
 
-/* From the plan to a checkpoint that is there. */
+/* Executes the plan: afterwards the checkpoint exists. */
 static choir_status run(choir__saver *s)
 {
     choir_status status = choir__agree(s->group, make_fresh(s));
@@ -172,12 +172,12 @@ static void *run_aside(void *arg)
     s->status = run(s);
     if (s->status != CHOIR_OK)
         snprintf(s->message, sizeof s->message, "%s", choir_error_message());
-    choir__save_forget_copy(s); /* now: the next save may be far */
+    choir__save_forget_copy(s); /* freed now: the next save may be far off */
     atomic_store(&s->done, true);
     return NULL;
 }
 
-/* Signals are for the threads that were there before. */
+/* Starts the thread. Signals go to the threads that existed before. */
 static bool start_aside(choir__saver *s)
 {
     sigset_t all, before;

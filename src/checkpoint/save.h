@@ -20,8 +20,8 @@ struct choir__saver {
     bool best;
     choir__items items;
     choir__save_plan plan;
-    choir__st_digest
-        *digests; /* (plan.file_count): zero except for files that this rank wrote */
+    /* (plan.file_count): zero except for files that this rank wrote */
+    choir__st_digest *digests;
 
     /* All parts that this rank writes. NULL: they are read from the tensors. */
     char *copy;

@@ -1,4 +1,5 @@
-/* The files of a save: parts of tensors into safetensors, from the tensors or from a copy. */
+/* The files of a save: parts of tensors as safetensors, read from the tensors or from a
+ * copy. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ choir_status choir__save_copy(choir__saver *s)
         mmap(NULL, s->copy_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED)
         return CHOIR_OK;
-    madvise(copy, s->copy_bytes, MADV_HUGEPAGE); /* fewer faults: training waits for them */
+    madvise(copy, s->copy_bytes, MADV_HUGEPAGE); /* fewer faults delay training less */
     s->copy = copy;
     for (int p = 0; p < s->plan.part_count && status == CHOIR_OK; p++) {
         const choir__plan_part *part = &s->plan.parts[p];
@@ -59,8 +60,8 @@ choir_status choir__save_copy(choir__saver *s)
 typedef struct writing {
     choir__saver *s;
     const char *path;
-    const int *parts; /* (count) of the plan */
-    void *room;       /* for the largest of them */
+    const int *parts; /* (count) indices in the plan */
+    void *room;       /* memory for the largest of them */
 } writing;
 
 static choir_status check_finite(
@@ -95,7 +96,7 @@ static choir_status part_bytes(void *arg, int i, const void **data)
     return status;
 }
 
-/* What a part is called, and what shape it has. */
+/* Returns the name and shape of a part. */
 static choir__st_tensor header_of(const choir__item *item, const choir__plan_part *part)
 {
     choir__st_tensor t = {.name = item->name, .dtype = item->dtype, .shape = item->whole};
@@ -113,7 +114,7 @@ static json_t *numbers_json(const int64_t *numbers, int count)
     return array;
 }
 
-/* Where the parts of a file lie: the metadata's text, for the caller to free. */
+/* Returns the metadata's text with the offsets of a file's parts; the caller frees it. */
 static char *sharding_info(const choir__saver *s, const int *parts, int count)
 {
     json_t *info = json_object();
@@ -169,7 +170,7 @@ static choir_status save_index(choir__saver *s, bool moments)
 {
     int64_t total = 0;
     json_t *map = json_object();
-    for (int p = s->plan.part_count; p-- > 0;) { /* backwards: of parts the first one counts */
+    for (int p = s->plan.part_count; p-- > 0;) { /* backwards: the first part counts */
         const choir__plan_part *part = &s->plan.parts[p];
         const choir__plan_file *file = &s->plan.files[part->file];
         if (file->moments != moments)

@@ -54,7 +54,7 @@ bool choir__shards_present(const char *folder)
     return found;
 }
 
-/* The file that a path means; the caller frees it. */
+/* Finds the file that a path refers to; the caller frees it. */
 static choir_status find_file(const char *path, char **file)
 {
     if (!is_folder(path)) {
@@ -101,7 +101,7 @@ static choir_status add_file(choir__shards *s, const char *path)
     return CHOIR_OK;
 }
 
-/* One line of the weight_map: opens the file if it is a new one. */
+/* Reads one line of the weight_map, and opens its file if it is new. */
 static choir_status add_mapped(
     choir__shards *s, const char *index, const char *tensor, const json_t *value)
 {

@@ -1,4 +1,4 @@
-/* state.json, both ways, through one table of fields. */
+/* Reading and writing state.json through one table of fields. */
 #include "checkpoint/state.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ typedef struct field {
     const char *key;
     field_type type;
     size_t at, size;
-    bool optional; /* files of old have not */
+    bool optional; /* missing in old files */
 } field;
 
 #define FIELD(name, type) OPTIONAL(name, type, false)
@@ -61,7 +61,7 @@ static const field fields[] = {
     OPTIONAL(skipped_steps, COUNT, true),
 };
 
-/* --- out --- */
+/* --- writing --- */
 
 static json_t *shape_json(const choir_shape *shape)
 {
@@ -71,7 +71,7 @@ static json_t *shape_json(const choir_shape *shape)
     return array;
 }
 
-/* JSON has neither NaN nor infinity nor integers of 64 bits without a sign. */
+/* JSON has neither NaN nor infinity nor unsigned 64-bit integers. */
 static json_t *field_json(field_type type, const void *value)
 {
     double number;
@@ -91,7 +91,7 @@ static json_t *field_json(field_type type, const void *value)
     return NULL;
 }
 
-/* Of everything but the hash itself, in one fixed spelling. */
+/* Hashes everything but the hash itself, in one fixed spelling. */
 static void hash_state(json_t *root, char *hex)
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
@@ -99,7 +99,7 @@ static void hash_state(json_t *root, char *hex)
     free(text);
 }
 
-/* What is not in files yet. */
+/* Adds the files of the folder that are not in files yet. */
 static choir_status add_small_files(const char *folder, json_t *files)
 {
     choir_status status = CHOIR_OK;
@@ -149,7 +149,7 @@ choir_status choir__state_write(
     return status;
 }
 
-/* --- in --- */
+/* --- reading --- */
 
 static bool read_shape(const json_t *array, choir_shape *shape)
 {
@@ -344,7 +344,7 @@ choir_status choir__state_check_sizes(const char *folder, json_t *files)
     return status;
 }
 
-/* By bytes, each file to the rank with the least to read so far. */
+/* Distributes the files by size, each to the rank with the least to read so far. */
 choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world)
 {
     choir_status status = CHOIR_OK;

@@ -1,4 +1,4 @@
-/* Opening what is stored: see stored.h. What files say of their parts is believed only once
+/* Opening stored tensors: see stored.h. What files state about their parts is trusted only once
  * all parts of a tensor cover it, each entry once. */
 #include "checkpoint/stored.h"
 
@@ -18,7 +18,7 @@ static choir_status bad_info(const char *path, const char *name, const char *key
         TENSOR "has no good %s under " CHOIR__SHARDING_KEY " in the metadata", path, name, key);
 }
 
-/* ndim integers that are not negative. */
+/* Reads ndim integers that are not negative. */
 static bool read_numbers(const json_t *array, int ndim, int64_t *numbers)
 {
     if (!json_is_array(array) || json_array_size(array) != (size_t)ndim)
@@ -41,7 +41,7 @@ static bool is_countable(choir_shape shape)
     return true;
 }
 
-/* Where a part lies. info NULL: it is a whole. */
+/* Reads the position of a part. info NULL: the part is a whole tensor. */
 static choir_status read_place(
     const char *path, const json_t *info, choir__stored_part *part, choir_shape *whole)
 {
@@ -125,7 +125,7 @@ static void sort_parts(choir__stored *s)
     free(all);
 }
 
-/* Parts of one tensor, from several files: alike but for the place. */
+/* Checks that parts of one tensor, from several files, agree in everything but position. */
 static choir_status check_alike(const choir__stored *s, int first, int count)
 {
     const choir__stored_part *p = &s->parts[first];
@@ -140,7 +140,7 @@ static choir_status check_alike(const choir__stored *s, int first, int count)
     return CHOIR_OK;
 }
 
-/* The whole of parts is the largest that any of them knows of. */
+/* Joins parts: the whole is the largest one that any part states. */
 static choir_status join_parts(choir__stored *s, int first, int count)
 {
     choir__stored_tensor *t = &s->tensors[s->count];

@@ -1,4 +1,4 @@
-/* Weights to files and back: check everything, then copy everything. */
+/* Copying weights to and from files: check everything, then copy everything. */
 #include "checkpoint/weights.h"
 
 #include <stdlib.h>
@@ -49,7 +49,8 @@ static size_t bytes_of(const choir_tensor *t)
     return (size_t)t->count * choir_dtype_size(t->dtype);
 }
 
-/* Memory whose size the user's model decides may be refused. */
+/* The user's model determines the size, so the allocation may fail without ending the
+ * process. */
 static choir_status get_host(choir__named_list *list, size_t bytes, const char *path)
 {
     free(list->host);
@@ -59,7 +60,7 @@ static choir_status get_host(choir__named_list *list, size_t bytes, const char *
     return CHOIR_OK;
 }
 
-/* --- in --- */
+/* --- reading --- */
 
 static choir_status check_finite(const char *path, const choir__st_tensor *t)
 {
@@ -103,7 +104,7 @@ choir_status choir__named_ready(choir__named_list *list, const char *path)
         size_t bytes = bytes_of(list->items[i].tensor);
         largest = bytes > largest ? bytes : largest;
     }
-    return get_host(list, largest, path); /* now: nothing may fail once copying has begun */
+    return get_host(list, largest, path); /* now: copying must not fail */
 }
 
 choir_status choir__named_restore(choir__named_list *list)

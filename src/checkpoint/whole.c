@@ -1,4 +1,4 @@
-/* Whole tensors on rank 0, and what is made of them: one hash, one file. See whole.h. */
+/* Whole tensors on rank 0, and their uses: one hash, one file. See whole.h. */
 #include "checkpoint/whole.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void put_run(void *arg, int64_t to, int64_t from, int64_t n)
     memcpy(p->to + (size_t)to * p->each, p->from + (size_t)from * p->each, (size_t)n * p->each);
 }
 
-/* Rank 0: a part that lies in w->part into its place. */
+/* Rank 0: copies a part from w->part to its position. */
 static void put_part(choir__wholes *w, const choir__plan_part *part)
 {
     const choir__item *item = &w->items.list[part->item];
@@ -86,7 +86,7 @@ choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
         choir_status got = CHOIR_OK;
         if (part->owner == rank)
             got = choir__item_read(item, part->box, w->part);
-        if (rank != 0) /* in any case: rank 0 waits for it */
+        if (rank != 0) /* also after an error, because rank 0 waits for it */
             status = choir_group_send(w->group, w->part, part->bytes, CHOIR_U8, 0, NULL);
         else if (part->owner != rank)
             status = choir_group_receive(
@@ -100,7 +100,7 @@ choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
 
 /* --- a hash --- */
 
-/* As f32, counters included. */
+/* Hashes an item as f32, counters included. */
 static void hash(choir__sha256_state *state, const choir__item *item, const void *data)
 {
     int64_t count = choir__shape_count(item->whole);
@@ -147,7 +147,7 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
 typedef struct export
 {
     choir__wholes w;
-    int given; /* items that have been asked for */
+    int given; /* number of items requested so far */
 }
 export;
 
@@ -158,8 +158,8 @@ static choir_status next_whole(void *arg, int i, const void **data)
     return choir__wholes_get(&e->w, i, data);
 }
 
-/* Rank 0 writes and the others send, in the order of the file; if writing fails, what others
- * send is still taken from them. */
+/* Rank 0 writes and the others send, in the order of the file. If writing fails, rank 0 still
+ * receives what the others send. */
 static choir_status write_wholes(export *e, const char *path)
 {
     int count = e->w.items.count, *order = choir__calloc((size_t)count + 1, sizeof *order);

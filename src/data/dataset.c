@@ -1,4 +1,4 @@
-/* Datasets in general: two calls through the table, and what the kinds of them share. */
+/* Datasets: the calls through the table, and functions that the kinds share. */
 #include "data/dataset.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ choir_status choir_dataset_get_epoch(
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
 }
 
-/* Who reads a batch wants to know which of its samples it was. */
+/* The error names the sample, because the caller reads a batch of many. */
 choir_status choir__dataset_get_named(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
@@ -73,8 +73,8 @@ choir_status choir__sample_bytes(
     return CHOIR_OK;
 }
 
-/* Reads to the end of fd into *data, which has room for `room` bytes and grows when that is
- * short (a pipe, or a file that is being written). */
+/* Reads to the end of fd into *data, which has room for `room` bytes. The buffer grows if that
+ * is not enough (a pipe, or a file that is being written). */
 static choir_status read_all(int fd, const char *path, size_t room, char **data, size_t *bytes)
 {
     size_t used = 0;

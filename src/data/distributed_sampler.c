@@ -1,4 +1,4 @@
-/* DistributedSampler by itself, for loops of a user's own: a replica of sampler.h, one sample a
+/* DistributedSampler alone, for user loops: a replica of sampler.h with one sample per
  * batch. */
 #include <stdlib.h>
 

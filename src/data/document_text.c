@@ -1,6 +1,6 @@
-/* Donut's json2token: keys in reverse order of their names, <s_key> and </s_key> around what a
- * key holds, <sep/> between the entries of a list, all else as Python's str() writes it. An
- * object whose only key is text_sequence is that text. */
+/* Donut's json2token: keys in reverse order of their names, <s_key> and </s_key> around the
+ * value of a key, <sep/> between the entries of a list, and everything else as Python's str()
+ * writes it. An object whose only key is text_sequence becomes that text. */
 #include "data/document_text.h"
 
 #include <math.h>
@@ -82,8 +82,8 @@ static void add_object(text *t, const json_t *object, choir__names *fields)
     free(keys);
 }
 
-/* As Python: the fewest digits that read back as the same number, with an exponent below 1e-4
- * and from 1e16 on. */
+/* As in Python: the fewest digits that read back as the same number, with an exponent below
+ * 1e-4 and from 1e16 on. */
 static void write_real(char *out, size_t room, double value)
 {
     bool exponent = fabs(value) >= 1e16 || (value != 0 && fabs(value) < 1e-4);

@@ -1,5 +1,6 @@
-/* Images with the JSON that tells what is in them. The lines of metadata.jsonl are read, and
- * their values made texts, when the dataset is opened; an image, when its sample is wanted. */
+/* Images with JSON that describes their contents. Opening the dataset reads the lines of
+ * metadata.jsonl and converts their values to texts. An image is read when its sample is
+ * requested. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
 
 typedef struct document {
     char *image, *text;
-    int64_t *ids; /* (count), with </s> behind */
+    int64_t *ids; /* (count), followed by </s> */
     int64_t count;
 } document;
 
@@ -39,7 +40,7 @@ static choir_status wrong(const line *l, const char *what)
     return choir__error(CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, what);
 }
 
-/* What is to be told of the image: gt_parse of ground_truth, or the first of gt_parses. */
+/* Finds the value to predict: gt_parse of ground_truth, or the first of gt_parses. */
 static choir_status find_value(
     const line *l, const json_t *root, json_t **parsed, const json_t **value)
 {
@@ -87,8 +88,8 @@ static choir_status read_line(
     return status;
 }
 
-/* Lines go to d; if there is a `rest`, every tenth is for validation, and those of the other
- * split go there. */
+/* Adds lines to d. If there is a `rest`, every tenth line is for validation, and lines of the
+ * other split are added to rest. */
 static choir_status read_metadata(
     documents *d, documents *rest, const char *folder, bool training, choir__names *fields)
 {
@@ -132,8 +133,8 @@ static const char *validation_part(const char *folder)
     return NULL;
 }
 
-/* The fields and characters of both splits have tokens, in the order of training's lines, then
- * the others': so both splits know the same ones. */
+/* The fields and characters of both splits receive tokens, first in the order of training's
+ * lines, then of the others. So both splits have the same tokens. */
 static choir_status read_all(
     documents *d, documents *rest, const char *folder, bool training, choir__names *fields)
 {
@@ -169,7 +170,7 @@ static choir_status characters(
     return status;
 }
 
-/* Afterwards *tokenizer knows the fields; it may be another object. */
+/* Adds the fields to *tokenizer, which may become another object. */
 static choir_status settle_tokenizer(const documents *d, const documents *rest,
     choir__names *fields, choir_tokenizer **tokenizer)
 {
@@ -182,7 +183,7 @@ static choir_status settle_tokenizer(const documents *d, const documents *rest,
             choir_tokenizer_free(known);
         return status;
     }
-    *tokenizer = extended; /* which owns the other */
+    *tokenizer = extended; /* owns the other */
     return CHOIR_OK;
 }
 

@@ -3,9 +3,9 @@
  *     images   00 00 08 03   count   height   width   pixels, a byte each   (words: big-endian)
  *     labels   00 00 08 01   count   labels, a byte each
  *
- * Nothing a header says is believed before it agrees with the file's length; the length of a
- * compressed one is not known, so memory grows with what really comes out of it. zlib reads
- * plain files and gzip alike. */
+ * A header is trusted only if it agrees with the file's length. The uncompressed length of a
+ * compressed file is unknown, so memory grows with the data actually read. zlib reads plain
+ * files and gzip alike. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,19 +25,19 @@
 enum {
     IMAGE_MARK = 0x803,
     LABEL_MARK = 0x801,
-    GZIP_BEST = 1032, /* no deflate stream expands further */
+    GZIP_BEST = 1032, /* deflate expands by at most this factor */
     PIECE = 1 << 20,
-    PIXELS_LIMIT = 1 << 26, /* of an image */
+    PIXELS_LIMIT = 1 << 26, /* per image */
 };
 
-/* A file's values and what its header says of them. */
+/* A file's values, and their sizes from its header. */
 typedef struct idx_file {
     uint32_t dim[3];
     unsigned char *values;
     int64_t count; /* of samples */
 } idx_file;
 
-/* One pair, read. */
+/* One pair of files in memory. */
 typedef struct idx_pair {
     idx_file images, labels;
 } idx_pair;
@@ -46,7 +46,7 @@ typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
     int64_t first, length; /* of this split */
-    float value[256];      /* of a pixel */
+    float value[256];      /* by pixel */
 } idx_dataset;
 
 /* --- one file --- */
@@ -61,7 +61,7 @@ static choir_status read_failed(gzFile file, const char *path)
         path, code == Z_OK ? "unexpected end" : why);
 }
 
-/* *got: fewer than wanted at the file's end. */
+/* Reads up to `bytes`; *got is less only at the file's end. */
 static choir_status read_some(
     gzFile file, const char *path, void *data, size_t bytes, size_t *got)
 {
@@ -104,7 +104,8 @@ static choir_status read_header(gzFile file, const char *path, uint32_t mark, id
     return CHOIR_OK;
 }
 
-/* Bytes of values that the header promises: checked against the file's own size. */
+/* Computes the bytes of values that the header states, and checks them against the file's
+ * size. */
 static choir_status promised(
     gzFile file, int fd, const char *path, size_t dims, const idx_file *idx, size_t *bytes)
 {
@@ -135,7 +136,7 @@ static choir_status read_values(gzFile file, const char *path, size_t bytes, idx
     size_t room = 0, got;
     choir_status status;
     for (size_t used = 0; used < bytes;) {
-        if (used == room) { /* doubles, but never beyond what was promised */
+        if (used == room) { /* doubles, up to the size that the header states */
             room = room ? 2 * room : PIECE;
             room = room < bytes ? room : bytes;
             unsigned char *more = realloc(idx->values, room);
@@ -154,7 +155,7 @@ static choir_status read_values(gzFile file, const char *path, size_t bytes, idx
                 bytes);
     }
     unsigned char more;
-    status = read_some(file, path, &more, 1, &got); /* reads the checksum, too */
+    status = read_some(file, path, &more, 1, &got); /* this read also verifies the checksum */
     if (status == CHOIR_OK && got)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s has more than the %zu bytes of values that its header promises", path, bytes);
@@ -165,7 +166,7 @@ static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
 {
     size_t bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int own = fd < 0 ? -1 : dup(fd); /* gzclose closes one of them */
+    int own = fd < 0 ? -1 : dup(fd); /* gzclose closes this one */
     gzFile file = own < 0 ? NULL : gzdopen(own, "rb");
     if (!file) {
         choir_status status =
@@ -188,7 +189,7 @@ static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
 
 /* --- a pair of files --- */
 
-/* folder/name, or folder/name.gz when only that is there. */
+/* Returns folder/name, or folder/name.gz if only that exists. */
 static char *path_of(const char *folder, const char *name, const char *kind)
 {
     char *plain = choir__format("%s/%s%s", folder, name, kind);
@@ -227,7 +228,7 @@ static choir_status read_pair(const char *folder, const char *name, idx_pair *pa
 typedef struct found {
     bool train, t10k;
     int others;
-    char *name; /* the last of the others: what stands before "-images-..." */
+    char *name; /* last match: the text before "-images-..." */
 } found;
 
 static void note_name(found *f, const char *file)
@@ -242,7 +243,7 @@ static void note_name(found *f, const char *file)
     if (length == 4 && !strncmp(file, "t10k", 4))
         f->t10k = true;
     if (f->name && strlen(f->name) == length && !strncmp(f->name, file, length))
-        return; /* plain and .gz of the same */
+        return; /* plain and .gz of the same file */
     f->others++;
     free(f->name);
     f->name = choir__format("%.*s", (int)length, file);
@@ -275,7 +276,7 @@ static void measure(idx_dataset *d, const unsigned char *pixels, int64_t count)
     }
     double mean = sum / (double)count / 255;
     double variance = squares / (double)count / (255.0 * 255) - mean * mean;
-    double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* one colour all over */
+    double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
     for (int i = 0; i < 256; i++)
         d->value[i] = (float)((i / 255.0 - mean) / deviation);
 }
@@ -291,7 +292,8 @@ static int64_t pixels_of(const idx_pair *pair)
     return (int64_t)pair->images.dim[1] * pair->images.dim[2];
 }
 
-/* train-* and t10k-*: both are read, as the one has the mean and both have the classes. */
+/* Opens train-* and t10k-*. Both are read: train-* determines the mean, and both the
+ * classes. */
 static choir_status open_two(const char *folder, choir_split split, idx_dataset *d)
 {
     idx_pair train = {0}, test = {0};

@@ -1,4 +1,4 @@
-/* The pixels that the readers of formats fill. */
+/* Pixel buffers for the readers of image formats. */
 #include "data/image.h"
 
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-/* Folders of images as a dataset: names are kept, files are read when their sample is wanted.
+/* A dataset of images in folders: names stay in memory, files are read when their sample is
+ * requested.
  *
  *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else every tenth file of a class)
  *     DIR/CLASS/FILE
  *
- * get may be called by several threads. */
+ * Several threads may call get. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
 
-/* Names in order. */
+/* A sorted list of names. */
 typedef struct names {
     char **name;
     int64_t count, room;
@@ -31,8 +32,8 @@ typedef struct image_folder {
     choir_dataset base;
     choir_image_opts opts;
     bool training;
-    char *root;  /* the folder of the class folders */
-    char *first; /* the first image to train on, whose size may decide the sample's */
+    char *root;  /* folder that contains the class folders */
+    char *first; /* first training image, whose size may determine the sample's */
     names classes;
     image_file *files;
     int64_t count, room;
@@ -80,7 +81,7 @@ static bool is_image_name(const char *name)
            (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
 }
 
-/* The folders in a folder, or its images. */
+/* Lists the folders in a folder, or its images. */
 static choir_status list(const char *path, bool folders, names *n)
 {
     DIR *dir = opendir(path);
@@ -140,7 +141,7 @@ static int64_t find_class(const image_folder *d, const char *name)
     return found ? found - d->classes.name : -1;
 }
 
-/* The classes of training number those of validation. */
+/* The folders of training determine the class ids, also of validation. */
 static choir_status add_classes(image_folder *d, bool held)
 {
     names n = {0};
@@ -297,7 +298,7 @@ choir_image_opts choir_image_defaults(void)
         .max_pixels = 1 << 26};
 }
 
-/* Options that the first image decides. */
+/* Sets the options that depend on the first image. */
 static choir_status settle(image_folder *d)
 {
     choir_image_opts *o = &d->opts;

@@ -1,5 +1,5 @@
-/* The registry of image formats. A format is known by the first bytes of a file, since names
- * lie. */
+/* The registry of image formats. A file's first bytes determine its format, because names can
+ * be wrong. */
 #include <string.h>
 
 #include "data/image.h"

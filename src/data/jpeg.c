@@ -1,14 +1,13 @@
 /* JPEG, by libjpeg-turbo.
  *
- * All of the file's bits must be gone through as far as the last row wanted, but the inverse
- * transform, which is most of the rest, is done only for the blocks of the region, and at 1/2,
- * 1/4 or 1/8 of the size on 4 x 4, 2 x 2 or 1 coefficients of a block. Rows below the region
- * are not looked at; so that a file cut short is noticed whatever the crop, its end mark is
- * looked for at the start.
+ * All of the file's bits up to the last needed row must be decoded. But the inverse transform,
+ * which is most of the remaining work, runs only for blocks of the region, and at 1/2, 1/4 or
+ * 1/8 of the size on 4 x 4, 2 x 2 or 1 coefficients of a block. Rows below the region are not
+ * read. To detect a truncated file with any crop, the file's end mark is looked up first.
  *
- * libjpeg reports errors by a function that must not return: each entry point has its setjmp.
- * What it calls warnings (data that do not decode, too little of it) are errors here, but for
- * harmless ones. */
+ * libjpeg reports errors by a function that must not return, so each entry point has its
+ * setjmp. Warnings of libjpeg (data that cannot be decoded, or too little of it) are errors
+ * here, except for harmless ones. */
 #include "data/image.h"
 
 #ifdef CHOIR_HAVE_JPEG
@@ -20,8 +19,8 @@
 #include <jerror.h>
 
 enum {
-    MAX_SCANS = 500, /* of a progressive image: each costs a pass over all coefficients */
-    EDGE = 2,        /* pixels beyond the region that smooth chroma takes into account */
+    MAX_SCANS = 500, /* of a progressive image; each scan costs a pass over all coefficients */
+    EDGE = 2,        /* pixels beyond the region that smooth chroma reads */
     ROWS = 16
 };
 
@@ -32,15 +31,15 @@ typedef struct jpeg {
     struct jpeg_progress_mgr progress;
     jmp_buf jump;
     choir__decoder *decoder;
-    uint8_t *line; /* of a CMYK image */
+    uint8_t *line; /* one row of a CMYK image */
     bool short_of; /* the file ended */
 } jpeg;
 
-/* --- what libjpeg calls --- */
+/* --- functions that libjpeg calls --- */
 
 static void fail(j_common_ptr c)
 {
-    jpeg *j = (jpeg *)c; /* its first member */
+    jpeg *j = (jpeg *)c; /* c is its first member */
     char why[JMSG_LENGTH_MAX];
     j->error.format_message(c, why);
     if (j->short_of)
@@ -124,7 +123,7 @@ static bool create(jpeg *j)
     return true;
 }
 
-/* libjpeg's object is made once for many images. */
+/* Creates libjpeg's object, once for many images. */
 static bool made(choir__decoder *d)
 {
     jpeg *j = d->jpeg;
@@ -139,7 +138,7 @@ static bool made(choir__decoder *d)
     return d->jpeg;
 }
 
-/* The mark of the end, FF D9, which no compressed data contain. */
+/* Finds the end mark, FF D9, which compressed data never contain. */
 static bool has_end(const uint8_t *from, const uint8_t *end)
 {
     for (const uint8_t *at = end; at - from >= 2; at--)
@@ -204,8 +203,8 @@ static void read_rows(jpeg *j, const choir__pixels *p)
     }
 }
 
-/* The columns to decode: whole units of blocks, with a margin so that the region's own edge is
- * as in the whole image. */
+/* Chooses the columns to decode: whole units of blocks, with a margin so that pixels at the
+ * region's edge are the same as in a decode of the whole image. */
 static void choose_columns(jpeg *j, choir__image_region need, choir__pixels *p)
 {
     int whole = (int)j->c.output_width;

@@ -1,11 +1,11 @@
-/* The loader: which micro-batch comes next, and its way into tensors.
+/* The loader: chooses the next micro-batch and copies it to tensors.
  *
  *     position    p is this rank's micro-batch first + p % count of step p / count
- *     sampler     says which samples that is                                    (sampler.c)
- *     prefetch    threads that get them from the dataset, some ahead            (prefetch.c)
+ *     sampler     maps it to samples                                            (sampler.c)
+ *     prefetch    threads that read them from the dataset, some ahead           (prefetch.c)
  *     deliver     a copy, in queue order, from the prefetched stage to the batch's tensors
  *
- * What is in a batch follows from its position alone, never from timing. */
+ * A batch's contents depend only on its position, never on timing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,16 +18,16 @@ struct choir_loader {
     choir_scope *run;
     choir_dataset *dataset;
     choir_loader_opts opts;
-    choir_status status; /* of making it: a loader that failed only says so */
+    choir_status status; /* of its creation: a failed loader only reports this */
     char *message;
-    choir__sampler sampler; /* used where batches are listed: one worker at a time */
+    choir__sampler sampler; /* used while listing batches: by one worker at a time */
     choir__prefetch *prefetch;
     choir_shape x_shape, y_shape; /* of a micro-batch */
     size_t x_bytes, y_bytes;      /* of a sample */
     int64_t position;             /* of the next micro-batch */
 };
 
-/* --- filling: on the workers --- */
+/* --- filling: runs on the workers --- */
 
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
 {
@@ -60,7 +60,7 @@ static void free_loader(void *arg)
     free(l);
 }
 
-/* Workers may use the loader until they have ended. */
+/* Called when the workers have ended, because they use the loader until then. */
 static void close_loader(void *arg)
 {
     choir_loader *l = arg;
@@ -170,7 +170,8 @@ choir_loader *choir_loader_shuffled(
 
 /* --- delivering --- */
 
-/* Where a micro-batch goes. In the scope's arena: a recorded step comes here at each replay. */
+/* The target of a micro-batch. It is in the scope's arena, because a recorded step delivers at
+ * each replay. */
 typedef struct delivery {
     choir_loader *loader;
     choir_device *device;
@@ -206,7 +207,7 @@ static choir_status deliver(void *arg)
     return CHOIR_OK;
 }
 
-/* Ops on a batch that failed pass through. */
+/* Fails the scope: ops on the failed batch do nothing. */
 static choir_status failed(choir_scope *scope, choir_status status, choir_batch *batch)
 {
     if (scope->status == CHOIR_OK)
@@ -242,7 +243,7 @@ choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch 
     return CHOIR_OK;
 }
 
-/* --- where it stands --- */
+/* --- position --- */
 
 int64_t choir_loader_position(const choir_loader *loader)
 {

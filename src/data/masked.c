@@ -1,15 +1,15 @@
 /* Masked language modelling (Devlin et al., 2019) over any dataset of token ids.
  *
- * What becomes of a token is drawn by Philox from (seed, epoch, sample, position) alone, so a
- * sample is the same whoever asks for it and in whatever order, and has another mask in each
- * epoch. Who asks without an epoch, as validation does, gets epoch 0's: its samples have one
- * mask for good, and their losses compare. */
+ * Philox draws a token's treatment from (seed, epoch, sample, position) alone. So a sample does
+ * not depend on the caller or the order of calls, and has another mask in each epoch. Reads
+ * without an epoch, as in validation, use epoch 0: their masks never change, so losses are
+ * comparable. */
 #include <stdlib.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
 
-#define CHOSEN 0.15f /* of all tokens, of which 80 % are masked and 10 % replaced */
+#define CHOSEN 0.15f /* share of all tokens; of these, 80 % are masked and 10 % replaced */
 
 typedef struct masked_dataset {
     choir_dataset base;
@@ -23,7 +23,7 @@ static int64_t masked_length(const choir_dataset *self)
     return choir_dataset_length(((const masked_dataset *)self)->inner);
 }
 
-/* What stands in the place of a chosen token. */
+/* Returns the replacement of a chosen token. */
 static int64_t replacement(const masked_dataset *d, const uint32_t bits[4], int64_t id)
 {
     float unit = choir__unit(bits[1]);
@@ -35,8 +35,8 @@ static int64_t replacement(const masked_dataset *d, const uint32_t bits[4], int6
     return (int64_t)((unsigned __int128)draw * (uint64_t)d->vocabulary >> 64);
 }
 
-/* The bits of the token at t. Positions take the counter's lower half, so epoch 0 is what there
- * was before epochs had masks of their own. */
+/* Draws the bits of the token at t. Positions use the counter's lower half, so that epoch 0 has
+ * the masks of versions without epochs. */
 static void draw(
     const masked_dataset *d, int64_t epoch, int64_t index, int64_t t, uint32_t bits[4])
 {
@@ -66,7 +66,7 @@ static choir_status masked_get_epoch(
         choose(d, bits, t, x, y);
         chosen++;
     }
-    if (status == CHOIR_OK && !chosen) { /* a micro-batch without a target has no loss */
+    if (status == CHOIR_OK && !chosen) { /* without a target, a micro-batch has no loss */
         draw(d, epoch, index, d->context, bits);
         int64_t t = bits[0] % d->context;
         draw(d, epoch, index, t, bits);

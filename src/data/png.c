@@ -1,7 +1,8 @@
 /* PNG, by libpng: every colour type and depth as 8-bit RGB. Palettes are looked up, grey
  * becomes three equal values, 16 bits are scaled to 8, alpha is dropped.
  *
- * libpng reports errors by a function that must not return: each entry point has its setjmp. */
+ * libpng reports errors by a function that must not return, so each entry point has its
+ * setjmp. */
 #include "data/image.h"
 
 #ifdef CHOIR_HAVE_PNG
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 20 }; /* of text, profiles and the like, unpacked */
+enum { CHUNK_BYTES = 16 << 20 }; /* limit for text, profiles and the like, unpacked */
 
 typedef struct png {
     png_structp read;
@@ -79,7 +80,7 @@ static choir_status open_png(choir__decoder *d)
     return CHOIR_OK;
 }
 
-/* All kinds of pixels as RGB, a byte each. */
+/* Requests all kinds of pixels as RGB, one byte per channel. */
 static void ask_for_rgb(png *p)
 {
     png_set_expand(p->read);
@@ -102,7 +103,7 @@ static choir_status read_all(choir__decoder *d, choir__pixels *pixels)
     return CHOIR_OK;
 }
 
-/* Rows above the region are unpacked, too, each over the one before. */
+/* Rows above the region are unpacked too; each overwrites the one before. */
 static choir_status read_some(choir__decoder *d, choir__pixels *pixels)
 {
     png *p = d->png;
@@ -120,7 +121,7 @@ static choir_status read_png(
     choir__decoder *d, choir__image_region need, int shrink, choir__pixels *pixels)
 {
     png *p = d->png;
-    (void)shrink; /* 1 */
+    (void)shrink; /* always 1 */
     if (setjmp(png_jmpbuf(p->read)))
         return CHOIR_ERR_FORMAT;
     ask_for_rgb(p);

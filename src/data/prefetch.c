@@ -1,18 +1,17 @@
-/* The training thread's side of prefetching: threads, taking, restarting. See prefetch.h.
+/* The training thread's half of prefetching: threads, taking, restarting. See prefetch.h.
  *
- * When all stages are being copied the training thread has nothing better to do, and waits for
- * the oldest.
+ * If all stages are being copied, the training thread waits for the oldest copy.
  *
- * Handing over a stage at a time would cost two threads a wake-up each, more than a small step
- * takes, so workers sleep until half of the stages have been used.
+ * Handing over one stage at a time would cost two threads a wake-up each, which takes longer
+ * than a small step. So workers sleep until half of the stages have been used.
  *
- * A restart makes what is being filled stale: it is thrown away.
+ * A restart marks stages that are being filled as stale; their contents are discarded.
  *
- * Threads are threads: one that crashes takes the process with it, and what hangs cannot be
- * stopped, only reported (timeout_s) and left behind.
+ * Workers are threads of this process: if one crashes, the process ends, and one that hangs
+ * cannot be stopped, only reported (timeout_s) and left behind.
  *
- * Forks: whatever prefetches stands in a registry; before a fork the threads are joined, and
- * after it, on both sides, started anew by the next take. */
+ * Forks: a registry lists every prefetcher. Before a fork their threads are joined; after it,
+ * on both sides, the next take starts them again. */
 #include "data/stages.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 
 enum {
     MIN_DEPTH = 3,
-    STAGED_BYTES = 1 << 20 /* small micro-batches are prepared further ahead */
+    STAGED_BYTES = 1 << 20 /* prepares small micro-batches further ahead */
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,7 +28,8 @@ static choir__prefetch *registry;
 
 /* --- the threads --- */
 
-/* Signals are the program's: the threads take none. Under lock. Whether any runs. */
+/* Starts the threads and returns whether any runs. They block all signals, which belong to the
+ * program. Caller holds the lock. */
 static bool start(choir__prefetch *p)
 {
     sigset_t all, before;
@@ -44,7 +44,7 @@ static bool start(choir__prefetch *p)
     return p->running;
 }
 
-/* Under lock, given up while the threads come to their ends. */
+/* Caller holds the lock, which is released until the threads have ended. */
 static void stop(choir__prefetch *p)
 {
     int running = p->running;
@@ -68,7 +68,8 @@ static void init_condition(choir__prefetch *p)
     pthread_condattr_destroy(&attr);
 }
 
-/* A dataset may fork within get, to run a decoder, say: our threads cannot join themselves. */
+/* A dataset may fork within get, for example to run a decoder. Our threads cannot join
+ * themselves. */
 static void before_fork(void)
 {
     if (choir__stages_is_worker())
@@ -86,7 +87,7 @@ static void after_fork(bool child)
         return;
     for (choir__prefetch *p = registry; p; p = p->next) {
         if (child)
-            init_condition(p); /* forgets waiters that are not on this side */
+            init_condition(p); /* forgets waiters that do not exist on this side */
         pthread_cond_broadcast(&p->changed);
         pthread_mutex_unlock(&p->lock);
     }
@@ -169,7 +170,7 @@ choir_status choir__prefetch_new(
     for (int i = 0; i < p->depth; i++)
         if (!make_stage(&p->stages[i], source)) {
             int depth = p->depth;
-            p->source.release = NULL; /* still the caller's */
+            p->source.release = NULL; /* the caller still owns it */
             choir__prefetch_free(p);
             return choir__error(CHOIR_ERR_MEMORY,
                 "no host memory for %d micro-batches of %zu bytes: choose a smaller batch",
@@ -179,7 +180,7 @@ choir_status choir__prefetch_new(
     return CHOIR_OK;
 }
 
-/* A worker that hangs may wake up one day: what it looks at stays until then. */
+/* Leaves a worker that hangs. It may continue one day, so its data stays until then. */
 static bool leave_behind(choir__prefetch *p)
 {
     if (!p->hung)
@@ -211,7 +212,7 @@ void choir__prefetch_free(choir__prefetch *p)
 
 /* --- taking --- */
 
-/* Under lock. */
+/* Caller holds the lock. */
 static void restart(choir__prefetch *p, int64_t position)
 {
     p->ahead = position;
@@ -243,7 +244,7 @@ static choir__prefetch_stage *find_ready(choir__prefetch *p, int64_t position)
     return NULL;
 }
 
-/* The stage whose copy was launched first, if all are being copied. */
+/* Returns the stage whose copy was launched first, if all are being copied. */
 static choir__prefetch_stage *oldest_copy(choir__prefetch *p)
 {
     choir__prefetch_stage *oldest = &p->stages[0];
@@ -256,7 +257,8 @@ static choir__prefetch_stage *oldest_copy(choir__prefetch *p)
     return oldest;
 }
 
-/* Waits for its copy, running the queue if need be. Under lock, given up meanwhile. */
+/* Waits for a stage's copy, and runs the queue if necessary. Caller holds the lock, which is
+ * released meanwhile. */
 static choir_status finish_copy(choir__prefetch *p, choir__prefetch_stage *s)
 {
     pthread_mutex_unlock(&p->lock);
@@ -268,7 +270,7 @@ static choir_status finish_copy(choir__prefetch *p, choir__prefetch_stage *s)
     return status;
 }
 
-/* A sample of this micro-batch that is being read, -1 if none is. */
+/* Returns a sample of this micro-batch that a worker is reading, or -1. */
 static int64_t find_reading(const choir__prefetch *p, int64_t position)
 {
     for (int i = 0; i < p->depth; i++) {
@@ -291,7 +293,7 @@ static choir_status timed_out(choir__prefetch *p, int64_t position)
         (long long)position, p->source.timeout_s, (long long)find_reading(p, position));
 }
 
-/* Until something changes; false: not in time. Under lock. */
+/* Waits until something changes; returns false on timeout. Caller holds the lock. */
 static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
 {
     if (!p->source.timeout_s)
@@ -299,7 +301,8 @@ static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
     return pthread_cond_timedwait(&p->changed, &p->lock, until) != ETIMEDOUT;
 }
 
-/* Until the stage wanted is ready. Under lock, given up while waiting. */
+/* Waits until the requested stage is ready. Caller holds the lock, which is released while
+ * waiting. */
 static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_stage **ready)
 {
     struct timespec until = choir__stages_in(p->source.timeout_s);
@@ -314,7 +317,7 @@ static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_
             if (!wait_for_change(p, &until) && !find_ready(p, position))
                 return timed_out(p, position);
         } else
-            choir__stages_work(p, &copying); /* no threads wanted, or to be had: do it here */
+            choir__stages_work(p, &copying); /* without threads, the work happens here */
     }
     return CHOIR_OK;
 }
@@ -333,7 +336,7 @@ choir_status choir__prefetch_take(
     return status;
 }
 
-/* Under lock. */
+/* Caller holds the lock. */
 static void wake_for_used(choir__prefetch *p)
 {
     int used = 0;

@@ -60,8 +60,8 @@ typedef struct choir__prefetch_source {
     int workers;             /* 0: take reads the samples itself */
     int depth;               /* number of stages; 0: chosen by their size */
     double timeout_s;        /* the longest time that take waits; 0: no limit */
-    const choir__far
-        *far; /* of the device that most batches go to; NULL: its memory is not separate */
+    /* of the device that most batches go to; NULL: its memory is not separate */
+    const choir__far *far;
 } choir__prefetch_source;
 
 /* Creates the stages and workers; prefetching starts at position 0 with the first take. Error:

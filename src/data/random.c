@@ -1,9 +1,9 @@
 /* Random data, for benchmarks and tests: sample i is a pure function of (seed, i).
  *
- * Philox's key is the seed with a name for x or y, its counter (i, block of four numbers).
- * Normal values come from a table, drawn once by Box and Muller (two from two uniform ones, in
- * f64 and rounded once): a stretch of it from a place that Philox gives, so that a sample costs
- * a copy and a benchmark measures training, not drawing. */
+ * Philox's key is the seed with a name for x or y; its counter is (i, block of four numbers).
+ * Normal values come from a table, which Box and Muller's method fills once (in f64, rounded
+ * once). A sample copies a stretch of the table from a position that Philox gives, so that a
+ * sample costs one copy and a benchmark measures training instead of drawing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +11,16 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 
-enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; at most so many from one place */
+enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; the most from one place */
 
 typedef struct random_dataset {
     choir_dataset base;
-    float *table; /* (TABLE + STRETCH): its start again behind its end; NULL without normal
-                     values */
+    /* (TABLE + STRETCH): the first values are repeated at the end. NULL: no normal values. */
+    float *table;
     int64_t length;
     int64_t x_count, y_count;
     int64_t range;  /* of integers */
-    int64_t labels; /* of y, beside tokens */
+    int64_t labels; /* for y, besides tokens */
     uint64_t x_key, y_key;
 } random_dataset;
 
@@ -62,7 +62,7 @@ static void normal_values(
     }
 }
 
-/* Values first ... first + count - 1 of the sample, in [0, range). */
+/* Writes values first ... first + count - 1 of the sample, in [0, range). */
 static void integer_values(
     uint64_t key, int64_t sample, int64_t range, int64_t first, int64_t *out, int64_t count)
 {
@@ -91,7 +91,7 @@ static choir_status tokens_get(choir_dataset *self, int64_t index, void *x, void
 {
     random_dataset *d = (random_dataset *)self;
     integer_values(d->x_key, index, d->range, 0, x, d->x_count);
-    integer_values(d->x_key, index, d->range, 1, y, d->y_count); /* the same, one further on */
+    integer_values(d->x_key, index, d->range, 1, y, d->y_count); /* the same, shifted by one */
     return CHOIR_OK;
 }
 

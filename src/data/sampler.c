@@ -1,11 +1,11 @@
 /* DistributedSampler's arithmetic: see sampler.h.
  *
  *     order    the epoch's permutation of N samples, or 0 ... N-1
- *     padded   order, and order again from the front, up to a multiple of M   (or cut to one)
- *     dealt    replica m takes padded[m], padded[m + M], padded[m + 2M], ...
+ *     padded   order, repeated from the front up to a multiple of M   (or cut to one)
+ *     list     replica m takes padded[m], padded[m + M], padded[m + 2M], ...
  *     cut      its entries k b ... k b + b - 1 are micro-batch m of batch k
  *
- * Padding never happens in memory: entry i of `padded` is order[i % N]. */
+ * `padded` is never stored: its entry i is order[i % N]. */
 #include "data/sampler.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
         .epoch = -1};
     bool uneven = length % replicas != 0;
     s->dealt =
-        length / replicas + (uneven && !drop_last); /* ceil((N - M)/M) is floor(N/M) then */
+        length / replicas + (uneven && !drop_last); /* then ceil((N - M)/M) is floor(N/M) */
     s->batches = s->dealt / s->micro + (s->dealt % s->micro && !drop_last);
     if (s->batches < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,

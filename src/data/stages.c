@@ -1,8 +1,9 @@
-/* The workers' side of prefetching: opening stages and filling them.
+/* The workers' half of prefetching: opening stages and filling them.
  *
- * An idle worker polls the events of copies with short naps: were it to wait for one, it would
- * run the training queue. Of several samples of a stage that fail the first one's error is
- * told, whoever met it first: samples are given out in order, so all before it are read. */
+ * An idle worker polls the events of copies with short naps; waiting for one would run the
+ * training queue. If several samples of a stage fail, the error of the first one is reported,
+ * no matter which worker met it: samples are handed out in order, so all samples before it are
+ * read. */
 #include "data/stages.h"
 
 #include <stdlib.h>
@@ -10,21 +11,21 @@
 #include "device/cpu/context.h"
 
 enum {
-    SHARES = 4, /* that a worker takes of a stage, about */
+    SHARES = 4, /* portions of a stage per worker, about */
     NAP_US = 100,
     LONG_NAP_US = 2000,
     FOREVER_S = 1000000000
 };
 
 static _Thread_local bool is_ours; /* this thread is a worker */
-static _Thread_local int number;   /* and which one */
+static _Thread_local int number;   /* and its number */
 
 bool choir__stages_is_worker(void)
 {
     return is_ours;
 }
 
-/* --- filling: all under the lock, which is given up while the source works --- */
+/* --- filling: under the lock, which is released while the source works --- */
 
 choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying)
 {
@@ -40,7 +41,7 @@ choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying)
     return NULL;
 }
 
-/* The earliest open stage with samples to give out, or NULL. */
+/* Returns the earliest open stage with samples to hand out, or NULL. */
 static choir__prefetch_stage *find_open(choir__prefetch *p)
 {
     choir__prefetch_stage *found = NULL;
@@ -67,7 +68,7 @@ static void open_stage(choir__prefetch *p, choir__prefetch_stage *s)
     s->state = CHOIR__FILLING;
     s->position = p->ahead++;
     s->stale = false;
-    s->count = s->next = 0; /* nothing to give out yet */
+    s->count = s->next = 0; /* nothing to hand out yet */
     s->active = 1;
     p->listing = true;
     p->busy++;
@@ -85,7 +86,8 @@ static void open_stage(choir__prefetch *p, choir__prefetch_stage *s)
     choir__stages_settle(p, s);
 }
 
-/* The samples [from, to) of a stage; the one that failed, or `to`. Without the lock. */
+/* Reads the samples [from, to) of a stage. Returns the sample that failed, or `to`. Caller does
+ * not hold the lock. */
 static int64_t get_samples(choir__prefetch *p, choir__prefetch_stage *s, int64_t from,
     int64_t to, choir_status *status)
 {
@@ -121,7 +123,7 @@ static void fill_some(choir__prefetch *p, choir__prefetch_stage *s)
         s->failed = j;
         s->status = status;
         s->message = message;
-        s->next = s->count; /* what comes later need not be read */
+        s->next = s->count; /* later samples need not be read */
     } else
         free(message);
     choir__stages_settle(p, s);
@@ -142,7 +144,7 @@ struct timespec choir__stages_in(double seconds)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    if (seconds > FOREVER_S) /* which the clock's type may not hold */
+    if (seconds > FOREVER_S) /* the clock's type might overflow */
         seconds = FOREVER_S;
     double whole = (double)(int64_t)seconds;
     t.tv_sec += (time_t)whole;
@@ -165,7 +167,7 @@ void *choir__stages_serve(void *arg)
     choir__prefetch *p = arg;
     long us = NAP_US;
     is_ours = true;
-    if (p->source.workers > 1) /* one stays on the core of a rank; several are for more cores */
+    if (p->source.workers > 1) /* one worker stays on the rank's core; several use more cores */
         choir__cpu_free_thread();
     pthread_mutex_lock(&p->lock);
     number = p->started++;

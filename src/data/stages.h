@@ -22,9 +22,9 @@ struct choir__prefetch {
     pthread_t threads[CHOIR_MAX_WORKERS];
     int running; /* threads */
     int busy;    /* threads that are in one of the source's functions */
-    _Atomic int64_t
-        reading[CHOIR_MAX_WORKERS]; /* the sample that each worker reads; -1: none */
-    int started;                    /* threads that have taken a number */
+    /* the sample that each worker reads; -1: none */
+    _Atomic int64_t reading[CHOIR_MAX_WORKERS];
+    int started; /* threads that have taken a number */
     bool stop, hung;
     _Atomic bool left;     /* to the workers: the last one frees the object */
     choir__prefetch *next; /* in the list of all */

@@ -1,8 +1,8 @@
 /* Text as windows of tokens.
  *
- * The file is read and encoded once; a dataset keeps the tokens of its own split, and sample i
- * is a pointer into them: x from position i * stride, y from one further on. The stride is 1
- * for training, the context for validation. */
+ * The file is read and encoded once. A dataset keeps the tokens of its own split, and sample i
+ * is a pointer into them: x starts at position i * stride, y one position later. The stride is
+ * 1 for training, the context for validation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 typedef struct text_dataset {
     choir_dataset base;
-    int64_t context, stride, length; /* length: of windows */
+    int64_t context, stride, length; /* length: number of windows */
     int32_t *tokens;
 } text_dataset;
 
@@ -56,7 +56,7 @@ choir_status choir__check_split(
         name, (long long)tokens, split, (long long)context);
 }
 
-/* Keeps of the tokens what belongs to the split, and takes them. */
+/* Creates a dataset of the split's tokens; takes ownership of the tokens. */
 static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
     choir_split split, text_dataset **dataset)
 {

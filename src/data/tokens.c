@@ -1,6 +1,6 @@
-/* Windows of a file of token ids. The file is mapped: the system reads what is touched, ahead
- * of a run through the validation split, at random in training, and lets go of it again when
- * memory is short. */
+/* Windows of a file of token ids. The file is mapped: the system reads the pages that are
+ * touched (ahead in validation, at random in training) and drops them again when memory is
+ * short. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 #include "data/tokens.h"
 
 typedef struct token_file {
-    const unsigned char *data; /* all of the file, mapped */
-    size_t bytes, begin;       /* begin: of the ids */
-    int width;                 /* bytes an id */
-    int64_t count, vocabulary; /* vocabulary 0: the file does not say */
+    const unsigned char *data; /* the whole file, mapped */
+    size_t bytes, begin;       /* begin: offset of the ids */
+    int width;                 /* bytes per id */
+    int64_t count, vocabulary; /* vocabulary 0: the file does not state it */
 } token_file;
 
 typedef struct token_dataset {
@@ -42,7 +42,7 @@ static bool ends_in_bin(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".bin");
 }
 
-/* What the file says it is; false: it says nothing. */
+/* Reads the format from the file's first bytes; returns false if they state none. */
 static bool read_header(token_file *f)
 {
     choir__tokens_header h;
@@ -133,7 +133,7 @@ bool choir__is_token_file(const char *path)
     char first[8] = {0};
     uint32_t magic;
     struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) /* looking takes from a FIFO */
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) /* a FIFO would lose bytes */
         return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, first, sizeof first) : -1;
@@ -181,7 +181,7 @@ static void tokens_free(choir_dataset *self)
 static const choir_dataset_ops tokens_ops = {
     .length = tokens_length, .get = tokens_get, .free = tokens_free};
 
-/* Files that do not say need to be looked through, once. */
+/* Finds the largest id of a file that does not state its vocabulary, by one pass over it. */
 static int64_t needed_vocabulary(const token_file *f)
 {
     int64_t largest = 0;

@@ -1,8 +1,8 @@
-/* From a text file to a file of token ids, a block at a time.
+/* Conversion of a text file to a file of token ids, one block at a time.
  *
- * A block ends where no token crosses: behind an ASCII letter or digit, before a line's end (or
- * a space, for models of marked words). What lies behind that place is carried over into the
- * next block; a block without such a place grows. */
+ * A block ends where no token crosses: after an ASCII letter or digit, before a line's end (or
+ * a space, for models of marked words). Text after this position moves to the next block. A
+ * block without such a position grows. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +18,16 @@ typedef struct writer {
     const choir_tokenizer *tokenizer;
     const char *name, *temporary;
     FILE *in, *out;
-    char *text; /* (room) of which `bytes` are in use */
+    /* (room) of which `bytes` are used */
+    char *text;
     size_t bytes, room;
     choir__ids ids;
     choir__tokens_header header;
-    int64_t lines; /* before the block */
+    int64_t lines; /* before this block */
     choir__tokenizer_place place;
 } writer;
 
-/* Where the block may end; 0: nowhere. */
+/* Returns a position where the block may end; 0: none. */
 static size_t last_cut(const writer *w)
 {
     for (size_t i = w->tokenizer->cut_before ? w->bytes : 1; i-- > 1;) {
@@ -40,7 +41,7 @@ static size_t last_cut(const writer *w)
 
 static choir_status put_ids(writer *w)
 {
-    unsigned char *packed = (unsigned char *)w->ids.id; /* in place: ids only get shorter */
+    unsigned char *packed = (unsigned char *)w->ids.id; /* in place: ids only become shorter */
     size_t width = w->header.width;
     for (size_t i = 0; i < w->ids.count; i++) {
         uint32_t id = (uint32_t)w->ids.id[i];
@@ -133,7 +134,7 @@ choir_status choir_tokens_write(
         fclose(w.in);
     if (w.out) {
         fclose(w.out);
-        unlink(temporary); /* gone by its other name if all was well */
+        unlink(temporary); /* already renamed if all went well */
     }
     if (status == CHOIR_OK && count)
         *count = (int64_t)w.header.count;

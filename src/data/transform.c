@@ -1,12 +1,12 @@
-/* From an open image to a sample: choosing the view, weights for both axes, decoding what they
- * touch, resampling.
+/* From an open image to a sample: choosing the view, computing weights for both axes, decoding
+ * the pixels that they touch, resampling.
  *
  * Sizes, roundings and weights are those of torchvision's RandomResizedCrop, RandomCrop, Resize
  * and CenterCrop with an antialiased bilinear (triangle) filter: when it shrinks, the triangle
- * is as wide as the pixels it makes. Values are not rounded to 8 bits in between.
+ * is as wide as an output pixel. Values are not rounded to 8 bits in between.
  *
- * With dct_scaling a JPEG is decoded at 1/2, 1/4 or 1/8 where the box is that much larger than
- * what becomes of it; the filter does the rest. */
+ * With dct_scaling, a JPEG is decoded at 1/2, 1/4 or 1/8 if the box is larger than its result
+ * by that factor; the filter does the rest. */
 #include "data/transform.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static int below(uint32_t bits, int n)
     return (int)((uint64_t)bits * (uint64_t)n >> 32);
 }
 
-/* The largest box in the middle whose ratio is allowed. */
+/* Returns the largest centered box with an allowed ratio. */
 static choir__image_region middle_box(const choir_image_opts *o, int width, int height)
 {
     double ratio = (double)width / height;
@@ -132,7 +132,7 @@ choir_status choir__view_random(const choir_image_opts *o, const char *name, int
     return CHOIR_OK;
 }
 
-/* A side's length so that it keeps the ratio, whole. */
+/* Returns a side's length that keeps the ratio, as a whole number. */
 static int in_ratio(int side, int other, int other_full)
 {
     double full = (double)other_full * side / other;
@@ -174,8 +174,8 @@ choir__view choir__view_whole(const choir_image_opts *o, int width, int height)
 /* One axis of a view, in pixels of the shrunk image. */
 typedef struct side {
     double start, length; /* of the box */
-    int low, high;        /* the pixels there are of it: [low, high) */
-    int full, first;      /* its size when resized; where the window begins */
+    int low, high;        /* pixels that exist: [low, high) */
+    int full, first;      /* full: size when resized; first: where the window begins */
     int count;            /* of the window */
     bool flip;
 } side;
@@ -194,7 +194,8 @@ static side side_of(
         .flip = flip};
 }
 
-/* The triangle around output o: its first pixel, and weights that add up to 1; how many. */
+/* Computes the triangle around output o: its first pixel, and weights that add up to 1. Returns
+ * their number. */
 static int triangle(const side *s, int o, int *first, float *weight)
 {
     double scale = s->length / s->full, wide = scale < 1 ? 1 : scale, sum = 0;
@@ -213,7 +214,7 @@ static int triangle(const side *s, int o, int *first, float *weight)
     return used;
 }
 
-/* Rows of `room` weights become rows of `taps`, and none reaches beyond the image. */
+/* Packs rows of `room` weights to rows of `taps`, none of which reaches beyond the image. */
 static void pack(choir__axis *a, int room, const side *s)
 {
     for (int e = 0; e < a->count; e++) {
@@ -226,13 +227,13 @@ static void pack(choir__axis *a, int room, const side *s)
     }
 }
 
-/* The weights of all outputs of a window; those of outputs beyond the box are 0. */
+/* Computes the weights of all outputs of a window; outputs beyond the box have weights of 0. */
 static bool make_axis(choir__axis *a, size_t *had, const side *s)
 {
     double wide = choir__max(1, (int64_t)ceil(s->length / s->full));
     int room = (int)choir__min((int64_t)(2 * wide) + 1, s->high - s->low);
     size_t need = (size_t)s->count * (size_t)(room + 1);
-    if (need > *had) { /* the weights, and behind them where they begin */
+    if (need > *had) { /* the weights, then their first pixels */
         free(a->weight);
         a->weight = malloc(need * sizeof *a->weight);
         *had = a->weight ? need : 0;
@@ -257,7 +258,8 @@ static bool make_axis(choir__axis *a, size_t *had, const side *s)
 
 /* --- rendering --- */
 
-/* 1, 2, 4 or 8: as far as the box, shrunk, is not smaller than what becomes of it. */
+/* Returns 1, 2, 4 or 8: the largest factor by which the shrunk box is not smaller than its
+ * result. */
 static int choose_shrink(const choir__view *v, const choir_image_opts *o, int most)
 {
     int shrink = 1;
@@ -267,7 +269,7 @@ static int choose_shrink(const choir__view *v, const choir_image_opts *o, int mo
     return shrink;
 }
 
-/* The pixels that an axis touches. */
+/* Computes the range of pixels that an axis touches. */
 static void extent(const choir__axis *a, int *low, int *length)
 {
     int from = INT32_MAX, to = 0;

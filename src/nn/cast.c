@@ -1,7 +1,7 @@
-/* A module's parameters in another dtype: the handles stay, their memory is new.
+/* Changes the dtype of a module's parameters: the handles stay, their memory is new.
  *
- * Training 16-bit parameters without an f32 copy is Apex's O3. Their gradients are f32 all the
- * same (the book), and so is the optimizer's state; each update is rounded. */
+ * Training 16-bit parameters without an f32 copy is Apex's O3. Their gradients (the book) and
+ * the optimizer's state are f32 nevertheless; each update is rounded. */
 #include <stdlib.h>
 
 #include "nn/module.h"

@@ -1,4 +1,4 @@
-/* The linear layer of GPT-2's files, "Conv1D": x W + b with the weight as (in, out). */
+/* The linear layer of GPT-2's files, "Conv1D": x W + b with a weight of (in, out). */
 #include "nn/module.h"
 
 typedef struct conv1d {

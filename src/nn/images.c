@@ -27,7 +27,7 @@ static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forwa
 static const choir_module_class transpose_class = {
     "conv_transpose2d", sizeof(conv), transpose_forward};
 
-/* weight (rows, cols/groups, kh, kw): rows is one of in and out, cols the other. */
+/* weight: (rows, cols/groups, kh, kw). One of rows and cols is `in`, the other `out`. */
 static choir_module *new_conv(choir_scope *run, const choir_module_class *type, int64_t rows,
     int64_t cols, int64_t out, choir_nn_conv_opts o)
 {
@@ -91,7 +91,7 @@ choir_module *choir_nn_conv_transpose2d(
 typedef struct pool {
     choir_module base;
     int kernel, stride;
-    int64_t height, width; /* adaptive */
+    int64_t height, width; /* of adaptive pooling's result */
 } pool;
 
 static choir_tensor *max_pool_forward(choir_module *self, choir_tensor *const *in, int count)
@@ -177,7 +177,7 @@ typedef struct batch_norm {
     choir_tensor *weight, *bias, *running_mean, *running_var; /* (channels) */
     choir_tensor *batches;                                    /* () i64 */
     choir_batch_norm_opts opts;
-    choir__strategy *shared; /* with other ranks; NULL: statistics are its own */
+    choir__strategy *shared; /* shared with other ranks; NULL: statistics are its own */
 } batch_norm;
 
 static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const *in, int count)

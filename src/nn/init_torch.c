@@ -1,10 +1,11 @@
-/* PyTorch's default initial values: the numbers that torch.manual_seed(seed) and then the
- * construction of the same layers in the same order give.
+/* PyTorch's default initial values: the numbers that result from torch.manual_seed(seed) and
+ * then constructing the same layers in the same order.
  *
- * One Mersenne Twister feeds all of them. uniform_ takes the low 24 bits of a draw an element,
- * exactly as ATen does. normal_ of 16 elements or more is ATen's Box-Muller over blocks of 16,
- * of fewer in double, one by one; logarithms and cosines are taken in double here, so a value
- * may differ from ATen's vectorised ones in its last bits. */
+ * One Mersenne Twister provides all of them. uniform_ takes the low 24 bits of one draw per
+ * element, exactly as ATen does. normal_ of 16 elements or more is ATen's Box-Muller over
+ * blocks of 16; with fewer elements it computes one by one in double. Logarithms and cosines
+ * are computed in double here, so a value may differ from ATen's vectorised ones in its last
+ * bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static float normal_one(source *s, double mean, double deviation)
 {
     double z = s->spare;
     s->has_spare = !s->has_spare;
-    if (s->has_spare) { /* two new ones */
+    if (s->has_spare) { /* generates two new ones */
         double u1 = unit53(s), u2 = unit53(s);
         double radius = sqrt(-2 * log1p(-u2)), angle = 2 * M_PI * u1;
         s->spare = radius * sin(angle);
@@ -49,7 +50,8 @@ static float normal_one(source *s, double mean, double deviation)
     return (float)(z * deviation + mean);
 }
 
-/* 16 uniform numbers become 16 normal ones: of pair j the cosine at j, the sine at j + 8. */
+/* Converts 16 uniform numbers to 16 normal ones: pair j gives the cosine at j and the sine at j
+ * + 8. */
 static void box_muller(float *y, double mean, double deviation)
 {
     for (int j = 0; j < 8; j++) {
@@ -71,14 +73,14 @@ static void normal(source *s, float *y, int64_t n, double mean, double deviation
         y[i] = unit(s);
     for (int64_t i = 0; i + 16 <= n; i += 16)
         box_muller(y + i, mean, deviation);
-    if (n % 16) { /* the last block is drawn again, over the end of the one before */
+    if (n % 16) { /* the last block is drawn again and overlaps the one before */
         for (int64_t i = n - 16; i < n; i++)
             y[i] = unit(s);
         box_muller(y + n - 16, mean, deviation);
     }
 }
 
-/* --- what each layer draws --- */
+/* --- draws of each layer --- */
 
 /* kaiming_uniform(a = sqrt 5) of weights, as PyTorch computes its bound; biases 1/sqrt(fan_in).
  */
@@ -103,7 +105,8 @@ static bool is_linear(const char *kind)
            !strcmp(kind, "conv_transpose2d");
 }
 
-/* Whether the model chose how the parameter of a layer starts, other than PyTorch's layer. */
+/* Returns whether the model chose the initial values of a parameter, other than the defaults of
+ * PyTorch's layer. */
 static bool chosen(const char *kind, const choir__param *p, int64_t fan_in)
 {
     bool linear = is_linear(kind);
@@ -123,7 +126,8 @@ static bool draw_own(source *s, const choir__param *p, float *y, int64_t n)
     return true;
 }
 
-/* Values of a parameter of `m`, whose weight is given; false where it keeps those it has. */
+/* Draws the values of one parameter of `m`, whose weight is given. Returns false if the
+ * parameter keeps its values. */
 static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
     const choir_tensor *t, bool again, float *y)
 {
@@ -139,8 +143,9 @@ static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
     return true;
 }
 
-/* As networks in PyTorch do: every layer draws its own values while it is constructed, and
- * `again` those that the model wants otherwise are drawn, once all layers are there. */
+/* Draws in the order of networks in PyTorch: each layer draws its own values while it is
+ * constructed. After all layers exist, a second pass (`again`) draws those that the model chose
+ * differently. */
 static choir_status init(choir_module *m, source *s, bool again)
 {
     choir_status status = CHOIR_OK;

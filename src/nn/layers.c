@@ -1,4 +1,4 @@
-/* Layers (those of images are in images.c): a struct of options and parameters each, and a
+/* Layers, except those of images (images.c): each is a struct of options and parameters, with a
  * forward function that calls the op. */
 #include <math.h>
 #include <stdio.h>
@@ -168,8 +168,8 @@ choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
     return &n->base;
 }
 
-/* Hooks on the norm see its input, so with them the sum is made first: the bits are the same.
- */
+/* Hooks on the norm see its input, so with hooks the sum is computed first; the bits are the
+ * same. */
 choir_tensor *choir__norm_of_sum(
     choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum)
 {

@@ -1,7 +1,7 @@
-/* The module tree: registration, names, initial values, forward with its hooks.
+/* The module tree: registration, names, initial values, and forward with its hooks.
  *
- * Children are built before their parents, so names are known only when the tree is complete:
- * the first use of a root names everything in it and draws the initial values. */
+ * Children are created before their parents, so names are known only when the tree is complete.
+ * The first use of a root names everything in it and draws the initial values. */
 #include "nn/module.h"
 
 #include <stdlib.h>
@@ -79,7 +79,7 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 {
     choir_scope *run = self->run;
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
-    choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* memory comes with values */
+    choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* allocated with its values */
     choir__param *p = choir__arena_get(&run->arena, sizeof *p);
     t->device = run->device;
     e->tensor = *field = t;
@@ -140,7 +140,7 @@ static char *join(choir_scope *run, const char *path, const char *name)
     return kept;
 }
 
-enum { DRAWN_TOGETHER = 4 }; /* numbers start at multiples of it */
+enum { DRAWN_TOGETHER = 4 }; /* drawing starts at multiples of this number */
 
 void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
 {
@@ -161,7 +161,7 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
         .normal = p->init_kind == CHOIR_INIT_NORMAL,
         .dtype = CHOIR_F32};
     choir__storage *more = NULL;
-    if (before) { /* drawn beside, from where drawing can start */
+    if (before) { /* drawn into a second buffer, from the multiple before `first` */
         more = choir__storage_new(choir__device_of(y), (size_t)args.n * sizeof(float));
         if (!more) {
             choir__poison(run, CHOIR_ERR_MEMORY, "out of memory for the values of %s", p->name);
@@ -184,7 +184,7 @@ static void name_tree(choir_module *m, const char *path)
         if (e->kind == CHOIR__CHILD)
             name_tree(e->child, join(m->run, path, e->name));
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
-        if (p && !p->initialised) /* a wrapper around a tree in use renames nothing */
+        if (p && !p->initialised) /* a wrapper around a tree in use does not rename it */
             p->name = join(m->run, path, e->name);
     }
 }
@@ -239,7 +239,7 @@ static void hook_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 static const choir__op hook_op = {
     .name = "module hook", .any_dtype = true, .backward = hook_backward, .view = true};
 
-/* t itself, with a place on the tape where the hook is called. */
+/* Returns t with an entry on the tape that calls the hook. */
 static choir_tensor *hooked(choir_module *module, choir_tensor *t,
     void (*call)(choir_module *, choir_tensor *, void *), void *arg)
 {
@@ -286,7 +286,7 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
-    bool poisoned = false; /* before: then another module is to blame */
+    bool poisoned = false; /* poisoned before: another module caused the error */
     for (int i = 0; i < count; i++)
         poisoned |= in[i] && in[i]->poisoned;
     choir_module *caller = choir__run_of(m->run)->at;
@@ -393,7 +393,7 @@ static void add_count(const char *name, choir_tensor *t, void *arg)
 {
     (void)name;
     *(int64_t *)arg +=
-        t->requires_grad ? choir__shape_count(t->param->whole) : 0; /* of all ranks */
+        t->requires_grad ? choir__shape_count(t->param->whole) : 0; /* over all ranks */
 }
 
 int64_t choir_module_param_count(choir_module *m)

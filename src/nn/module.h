@@ -32,8 +32,8 @@ struct choir__module_inside {
     choir__strategy *strategy;           /* strategy that created this wrapper; NULL: none */
     bool ready, drawn;                   /* the tree has names; it has values */
     bool recompute;                      /* choir_module_recompute */
-    bool
-        unit; /* its parameters are gathered together: choir_fsdp_unit; see choir__param.unit */
+    /* its parameters are gathered together: choir_fsdp_unit; see choir__param.unit */
+    bool unit;
 };
 
 /* Names every module and parameter of the tree by its path, and gives parameters memory and

@@ -1,17 +1,17 @@
-/* Where a module lies: moving its parameters and buffers to another device.
+/* The device of a module: moving its parameters and buffers to another device.
  *
- * A move is a copy on the new device's queue behind the old one's work; handles stay, so
- * whoever holds a parameter sees it in its new place. The old memory goes back to its pool,
- * which gives it out only after the copy has read it. What depends on the old place is undone:
- * the book of the parameter's gradients is closed (the next backward, or optimizer, makes
- * another) and recorded steps are recorded anew. A forward pass that is not walked back yet
- * notices the move as a change in place. */
+ * A move is a copy on the new device's queue after the work of the old one. Handles stay, so
+ * every holder of a parameter sees the new memory. The old memory returns to its pool, which
+ * reuses it only after the copy has read it. State that depends on the old device is discarded:
+ * the book of the parameter's gradients is closed (the next backward or optimizer creates
+ * another), and recorded steps are recorded again. A forward pass whose backward has not run
+ * yet treats the move as a change in place. */
 #include <stdlib.h>
 
 #include "nn/module.h"
 #include "tensor/launch.h"
 
-/* Whether gradients are on their way into the parameter's book: then it cannot leave. */
+/* Returns an error while the parameter must stay on its device. */
 choir_status choir__param_can_move(const choir__param *p)
 {
     const choir__book *book = p->book;
@@ -102,7 +102,7 @@ static choir_status move(choir_module *m, choir_device *device)
         case CHOIR__PARAM: status = choir__param_move(e->tensor->param, device); break;
         case CHOIR__BUFFER:
         case CHOIR__CONSTANT: status = choir__tensor_move(e->tensor, device, true); break;
-        case CHOIR__TIED: break; /* where it is a parameter */
+        case CHOIR__TIED: break; /* moves with its parameter */
         }
     return status;
 }

@@ -1,5 +1,5 @@
-/* Recomputation by modules: which of them let go of what they compute. How it is made again is
- * tensor/again.c's. */
+/* Recomputation by modules: selects the modules that release their results. tensor/again.c
+ * computes them again. */
 #include <string.h>
 
 #include "nn/module.h"
@@ -21,7 +21,7 @@ choir__segment *choir__recompute_begin(choir_tensor *const *in, int count)
 
 /* --- blocks --- */
 
-/* "3", or "layer1.3". */
+/* Returns whether a name is like "3" or "layer1.3". */
 static bool numbered(const char *name)
 {
     const char *dot = strrchr(name, '.');

@@ -1,6 +1,6 @@
 /* LSTM, GRU and plain recurrent networks: layers of choir_recurrent, one after the other, in
- * one direction or both. Parameters have PyTorch's names and order, and start uniform in
- * +-1/sqrt(hidden). */
+ * one direction or both. Parameters have PyTorch's names and order; their initial values are
+ * uniform in +-1/sqrt(hidden). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct recurrent {
     choir_cell cell;
     choir_recurrent_opts opts;
     int directions;
-    choir_cell_state *want;       /* while choir_forward_state runs: where the states go */
+    choir_cell_state *want;       /* set during choir_forward_state: receives the states */
     choir_cell_weights weights[]; /* by layer, then direction */
 } recurrent;
 
@@ -23,14 +23,14 @@ choir_recurrent_opts choir_recurrent_defaults(void)
     return (choir_recurrent_opts){.layers = 1, .bias = true};
 }
 
-/* Layer's part (D, B, H) of a state (layers D, B, H). */
+/* Returns the part (D, B, H) of a state (layers D, B, H) for one layer. */
 static choir_tensor *part_of(const recurrent *r, choir_tensor *state, int layer)
 {
     bool whole = !state || r->opts.layers == 1;
     return whole ? state : choir_narrow(state, 0, layer * r->directions, r->directions);
 }
 
-/* parts[layers] as one, by cats of a few. */
+/* Concatenates parts[layers], a few at a time. */
 static choir_tensor *join(choir_tensor **parts, int count)
 {
     enum { FEW = 16 };
@@ -40,7 +40,7 @@ static choir_tensor *join(choir_tensor **parts, int count)
     return parts[0];
 }
 
-/* A wrong count of layers must not go unseen: the ops see a layer's part alone. */
+/* Checks the number of layers here, because the ops see only one layer's part. */
 static const char *state_complaint(const recurrent *r, const choir_tensor *state)
 {
     bool fits = !state || state->poisoned ||

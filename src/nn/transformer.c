@@ -1,12 +1,12 @@
-/* The transformer block of GPT-2 (Radford et al., 2019), under its published names. Its linear
- * layers are published as "Conv1D": the weight is (in, out), and so it is here, so that files
- * go either way as they are. Also attention of heads, for blocks with q, k and v of their own.
- */
+/* The transformer block of GPT-2 (Radford et al., 2019), with its published names, and
+ * attention by heads for blocks with separate q, k and v. GPT-2's linear layers are published
+ * as "Conv1D" with a weight of (in, out). They have the same form here, so that files can be
+ * exchanged without conversion. */
 #include <stdio.h>
 
 #include "nn/module.h"
 
-/* Of initial weights, except for those that write to the residual stream. */
+/* Deviation of initial weights, except for those that write to the residual stream. */
 #define DEVIATION 0.02
 
 /* --- its two halves --- */

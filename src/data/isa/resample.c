@@ -1,5 +1,5 @@
-/* The resampling loop: for each output row, the rows above and below are joined (along memory,
- * a vector of bytes at a time), then the columns (a pixel's channels in a vector of four). */
+/* The resampling loop. For each output row, it first combines the input rows (along memory, one
+ * vector of bytes at a time), then the columns (a pixel's channels in a vector of four). */
 #include "data/resample.h"
 #include "device/cpu/isa/isa.h"
 
@@ -67,7 +67,7 @@ void RESAMPLE(const choir__resample *k)
     for (int y = 0; y < k->y.count; y++) {
         float *out = k->out + (int64_t)y * k->x.count * 3;
         join_rows(k, y);
-        switch (k->x.taps) { /* the usual ones unrolled */
+        switch (k->x.taps) { /* common cases, unrolled */
         case 1: join_columns(k, 1, out); break;
         case 2: join_columns(k, 2, out); break;
         case 3: join_columns(k, 3, out); break;

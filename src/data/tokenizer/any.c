@@ -1,5 +1,5 @@
-/* Reading a tokenizer of any kind: from memory, a file or a folder, told apart by their bytes
- * and their names. */
+/* Reading a tokenizer of any kind, from memory, a file or a folder. Bytes and names determine
+ * the kind. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 
 enum { FILE_LIMIT = 64 << 20 };
 
-/* An extended tokenizer has another one in it, of any kind, as a text. */
+/* An extended tokenizer contains another one, of any kind, as a text. */
 static choir_status read_around(const choir__tokenizer_kind *kind, const char *name,
     json_t *root, choir_tokenizer **tokenizer)
 {
@@ -23,8 +23,8 @@ static choir_status read_around(const choir__tokenizer_kind *kind, const char *n
     return kind->read_around(name, root, inner, tokenizer);
 }
 
-/* A tokenizer.json, as Hugging Face's tokenizers writes it, is known by its "model"; Choir's
- * own forms say their "type". */
+/* A tokenizer.json written by Hugging Face's tokenizers has a "model"; Choir's own forms have a
+ * "type". */
 static choir_status from_json(const char *name, json_t *root, choir_tokenizer **tokenizer)
 {
     const choir__tokenizer_kind *kind;
@@ -46,7 +46,7 @@ static choir_status from_json(const char *name, json_t *root, choir_tokenizer **
 choir_status choir__tokenizer_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer)
 {
-    /* Field 1 of a protobuf, SentencePiece's list of pieces; scores have zero bytes. */
+    /* Field 1 of a protobuf is SentencePiece's list of pieces; scores contain zero bytes. */
     if (bytes && data[0] == '\n' && memchr(data, 0, bytes))
         return choir__sentencepiece_parse(name, data, bytes, tokenizer);
     json_error_t why;
@@ -121,7 +121,7 @@ static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
     return status;
 }
 
-/* The path with its last part, `old`, replaced; NULL: it ends otherwise. */
+/* Returns the path with its last part, `old`, replaced, or NULL if it ends in another name. */
 static char *sibling(const char *path, const char *old, const char *name)
 {
     const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;

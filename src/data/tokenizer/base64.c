@@ -1,4 +1,4 @@
-/* Base64, in which JSON carries bytes. */
+/* Base64, for bytes in JSON. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* Byte-pair encoding: a word starts as its bytes (or characters), and of all neighbours that
- * have a merge the one of least rank is joined, the leftmost first, until none is left.
+/* Byte-pair encoding: a word starts as its bytes (or characters). Of all neighbours that have a
+ * merge, the pair of least rank is joined, the leftmost first, until none is left.
  *
- * Short words scan for the least rank; long ones keep a heap. Words come again and again, so
- * their ids are cached: a table by hash in which the newest word stays. */
+ * Short words scan for the least rank; long ones keep a heap. Words repeat often, so their ids
+ * are cached in a table by hash, in which the newest word replaces an older one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,20 +23,21 @@ typedef struct cache_slot {
 } cache_slot;
 
 typedef struct symbol {
-    int32_t id, rank; /* rank: of the merge with the next; NONE */
+    int32_t id, rank; /* rank: of the merge with the next symbol; or NONE */
     int32_t result;   /* of that merge */
     int32_t prev, next;
 } symbol;
 
 typedef struct entry {
-    int32_t rank, at, left, right; /* the ids say whether it still holds */
+    int32_t rank, at, left, right; /* the ids show whether the entry is still valid */
 } entry;
 
-typedef struct scratch { /* of the word in hand; the tokenizer's own, so it is not shared */
+/* Buffers for the current word. They belong to the tokenizer and are not shared. */
+typedef struct scratch {
     symbol *symbol;
     entry *heap;
     size_t room, heap_room, heap_count;
-    cache_slot *cache; /* (CACHE_SLOTS), from the first use on */
+    cache_slot *cache; /* (CACHE_SLOTS), allocated on first use */
     choir__tokenizer_buffer text;
     choir__ids word;
 } scratch;
@@ -45,7 +46,7 @@ typedef struct bpe {
     choir_tokenizer base;
     choir__vocab keys;
     choir__bpe_opts opts;
-    int32_t byte_id[256]; /* of single bytes, byte_level alone; -1 */
+    int32_t byte_id[256]; /* of single bytes, byte_level only; -1: none */
     pair_slot *pair;
     size_t slots;
     scratch *scratch;
@@ -163,7 +164,7 @@ static void merge_long(const bpe *t, scratch *w, int32_t n)
         entry e = pop(w);
         int32_t i = e.at;
         if (s[i].id != e.left || s[i].next < 0 || s[s[i].next].id != e.right)
-            continue; /* one of them was joined with another since */
+            continue; /* one of them has been joined with another symbol since */
         join(t, s, i);
         push(w, s, i);
         push(w, s, s[i].prev);
@@ -172,7 +173,8 @@ static void merge_long(const bpe *t, scratch *w, int32_t n)
 
 /* --- a word --- */
 
-/* The ids of single bytes or characters, appended to w->word; NULL, or what has none. */
+/* Appends the ids of single bytes or characters to w->word. Returns NULL, or the position
+ * without a token. */
 static const char *start(const bpe *t, const char *at, const char *end, choir__ids *out)
 {
     bool again = false;
@@ -251,7 +253,7 @@ static const char *encode_bytes(const bpe *t, scratch *w, const char *text, cons
 {
     const char *stopped = NULL, *at = text;
     if (t->opts.prefix_space && place != CHOIR__CONTINUED && *text != ' ') {
-        w->text.bytes = 0; /* the first word, and what stands before it */
+        w->text.bytes = 0; /* the first word, and the text before it */
         choir__tokenizer_buffer_add(&w->text, " ", 1);
         choir__tokenizer_buffer_add(&w->text, text, (size_t)(end - text));
         const char *p = w->text.data, *stop = p + w->text.bytes;
@@ -287,7 +289,7 @@ static const char *encode(const choir_tokenizer *self, const char *text, const c
     while (at < stop) {
         const char *next = choir__prep_word(&t->opts.prep, at, stop);
         if (encode_word(t, w, at, next, ids))
-            return text; /* where in the text it was is lost */
+            return text; /* the position in the original text is unknown */
         at = next;
     }
     return NULL;
@@ -333,7 +335,7 @@ choir_status choir__bpe_new(const char *name, choir__vocab *keys, const choir__m
     t->base.cut_before = opts->byte_level ? '\n' : ' ';
     t->keys = *keys;
     *keys = (choir__vocab){0};
-    t->opts = *opts; /* prep's table too, once all is good */
+    t->opts = *opts; /* takes prep's table too, because all is valid */
     t->scratch = choir__calloc(1, sizeof *t->scratch);
     for (int i = 0; i < 256; i++)
         t->byte_id[i] = (int32_t)choir__vocab_find(&t->keys, (char[]){(char)i}, 1);

@@ -1,7 +1,7 @@
 /* Characters or bytes as tokens.
  *
- * The vocabulary of a character tokenizer is the sorted list of its code points, so an id is a
- * place in that list: a table for ASCII, a binary search for the rest. */
+ * The vocabulary of a character tokenizer is the sorted list of its code points, and an id is
+ * an index in that list. A table maps ASCII to ids, a binary search the rest. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum { ASCII = 128 };
 typedef struct chars {
     choir_tokenizer base;
     uint32_t *code;       /* (size), ascending */
-    int32_t ascii[ASCII]; /* id, or -1 */
+    int32_t ascii[ASCII]; /* id, or -1: none */
 } chars;
 
 static int64_t find(const chars *t, uint32_t code)
@@ -72,7 +72,7 @@ static const choir__tokenizer_ops chars_ops = {.kind = "chars",
     .to_json = chars_to_json,
     .free = free_chars};
 
-/* Takes code, ascending. */
+/* Creates the tokenizer and takes ownership of code, which is ascending. */
 static choir_tokenizer *make(uint32_t *code, int64_t size)
 {
     chars *t = choir__calloc(1, sizeof *t);
@@ -199,6 +199,6 @@ choir_status choir__chars_from_json(const char *path, json_t *root, choir_tokeni
 
 choir_status choir__bytes_from_json(const char *path, json_t *root, choir_tokenizer **tokenizer)
 {
-    (void)path, (void)root; /* its type says it all */
+    (void)path, (void)root; /* the type is sufficient */
     return choir_tokenizer_bytes(tokenizer);
 }

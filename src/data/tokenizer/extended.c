@@ -1,5 +1,5 @@
-/* A tokenizer with more special tokens than it came with: another one inside, whose ids stay,
- * and behind them the new ones. */
+/* A tokenizer with additional special tokens: it contains another tokenizer, whose ids stay,
+ * and the new tokens have the ids after them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 typedef struct extended {
     choir_tokenizer base;
-    choir__tokenizer_ops ops; /* the inner one's, but for what is here */
+    choir__tokenizer_ops ops; /* the inner tokenizer's, except for those defined here */
     choir_tokenizer *inner;
 } extended;
 
@@ -70,12 +70,12 @@ static void copy_texts(choir_tokenizer *t, const choir_tokenizer *inner)
     }
 }
 
-/* The inner one's special tokens, then the new ones. */
+/* Sets the list of added tokens: the inner tokenizer's, then the new ones. */
 static void set_added(choir_tokenizer *t, const choir_tokenizer *inner)
 {
     size_t count = inner->added_count + (size_t)(t->size - inner->size), bytes;
     choir__added *added = choir__calloc(count + 1, sizeof *added);
-    if (inner->added_count) /* their texts lie in the inner one */
+    if (inner->added_count) /* their texts are in the inner tokenizer */
         memcpy(added, inner->added, inner->added_count * sizeof *added);
     for (int64_t id = inner->size; id < t->size; id++) {
         choir__added *a = &added[inner->added_count + (size_t)(id - inner->size)];
@@ -86,7 +86,8 @@ static void set_added(choir_tokenizer *t, const choir_tokenizer *inner)
     choir__tokenizer_set_added(t, added, count);
 }
 
-/* Where the inner one's texts may be cut these may, unless that is within a new token. */
+/* Texts may be cut where the inner tokenizer allows it, unless a new token contains that
+ * character. */
 static char cut_of(const choir_tokenizer *inner, char *const *tokens, int64_t count)
 {
     for (int64_t i = 0; i < count && inner->cut_before; i++)

@@ -1,11 +1,11 @@
-/* GPT-2's vocab.json and merges.txt, put together as the tokenizer.json they are equal to: one
- * reader for both, and one file in a checkpoint. */
+/* GPT-2's vocab.json and merges.txt, combined to the equivalent tokenizer.json: one reader for
+ * both, and one file in a checkpoint. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/tokenizer/hf.h"
 
-/* The lines of merges.txt as a list; the first may be "#version: 0.2". */
+/* Returns the lines of merges.txt as a list; the first may be "#version: 0.2". */
 static choir_status read_merges(
     const char *name, const char *text, size_t bytes, json_t *merges)
 {
@@ -22,7 +22,7 @@ static choir_status read_merges(
         if (n && !version) {
             bool two = space && space > text && space + 1 < stop &&
                        !memchr(space + 1, ' ', (size_t)(stop - space - 1));
-            json_t *merge = two ? json_stringn(text, n) : NULL; /* NULL too: not UTF-8 */
+            json_t *merge = two ? json_stringn(text, n) : NULL; /* also NULL if not UTF-8 */
             if (!merge)
                 return choir__error(CHOIR_ERR_FORMAT,
                     "%s: line %lld is not two tokens with a space between them", name, line);

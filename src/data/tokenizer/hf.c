@@ -1,7 +1,8 @@
-/* Hugging Face's tokenizer.json, and GPT-2's vocab.json with merges.txt, which becomes one.
+/* Hugging Face's tokenizer.json, and GPT-2's vocab.json with merges.txt, which are converted to
+ * it.
  *
- * "post_processor", "decoder", "truncation" and "padding" are about single sentences, not about
- * a text to train on: they are kept in the file and not acted upon. */
+ * "post_processor", "decoder", "truncation" and "padding" concern single sentences instead of a
+ * text to train on: they stay in the file and have no effect. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,16 @@ typedef struct reader {
     int64_t size;        /* the largest id + 1 */
     choir__vocab keys;   /* as the model looks them up */
     choir__vocab texts;  /* as they are decoded */
-    choir__added *added; /* texts point into `texts` once it is full */
+    choir__added *added; /* points into `texts` once that is complete */
     size_t added_count;
 } reader;
 
-/* --- GPT-2's way to write bytes as printable characters --- */
+/* --- GPT-2's printable characters for bytes --- */
 
 static uint32_t char_of_byte(int byte)
 {
     static const struct {
-        int first, last, before; /* before: bytes under `first` that are not printable */
+        int first, last, before; /* before: number of unprintable bytes under `first` */
     } printable[] = {{33, 126, 33}, {161, 172, 67}, {174, 255, 68}};
     for (int i = 0; i < 3; i++) {
         if (byte < printable[i].first)
@@ -35,8 +36,8 @@ static uint32_t char_of_byte(int byte)
     return 0;
 }
 
-/* The bytes that a key stands for; false: it has a character that stands for none. */
-/* The byte that a character stands for; -1: none. */
+/* Converts a key to its bytes. Returns false if a character has no byte. */
+/* Returns the byte of a character, or -1. */
 static int byte_of_char(uint32_t code)
 {
     if (code < 256 && char_of_byte((int)code) == code)
@@ -84,7 +85,7 @@ static choir_status check_length(const reader *r, const char *key, size_t bytes)
                      bytes, CHOIR__LONGEST_TOKEN);
 }
 
-/* How many ids there are; each is a number in range. */
+/* Finds the number of ids, and checks that each is a number in range. */
 static choir_status measure(reader *r)
 {
     json_t *vocab = json_object_get(r->model, "vocab"), *value;
@@ -118,7 +119,7 @@ static choir_status measure(reader *r)
     return status;
 }
 
-/* What a key is in a text: U+2581 is a space, <0x0A> a byte, "##" nothing. */
+/* Appends the text of a key: U+2581 is a space, <0x0A> a byte, "##" nothing. */
 static void decode_key(
     const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *out)
 {
@@ -160,7 +161,7 @@ static choir_status add_token(
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: token '%.100s' has the id %lld, which another token has", r->name, key,
             (long long)id);
-    /* A key of a byte-level model that stands for no bytes is never merged to. */
+    /* No merge gives a key of a byte-level model that corresponds to no bytes. */
     if (mapped || !r->pipe.byte_level)
         found = choir__vocab_index(&r->keys, id) < 0;
     if (!found)
@@ -247,7 +248,7 @@ static choir_status add_added(reader *r)
                 r->name, text);
         if (status != CHOIR_OK)
             return status;
-        /* Its text is what the file says, whatever the model made of it. */
+        /* The file determines its text, not the model. */
         r->texts.at[id] = 0;
         choir__vocab_set(&r->texts, id, text, bytes);
     }
@@ -296,7 +297,7 @@ static choir_status find_unknown(reader *r, choir__unknown *u)
     return CHOIR_OK;
 }
 
-/* One side of a merge, in the file's writing. */
+/* Returns the id of one side of a merge, as the file writes it. */
 static int64_t side(
     const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *buffer)
 {
@@ -384,7 +385,7 @@ static choir_status make_bpe(reader *r, choir_tokenizer **tokenizer)
     if (status == CHOIR_OK)
         status = choir__bpe_new(r->name, &r->keys, merges, count, &o, tokenizer);
     if (status == CHOIR_OK)
-        r->pipe.prep.charsmap = NULL; /* the model's now */
+        r->pipe.prep.charsmap = NULL; /* the model owns it now */
     free(buffer[0].data);
     free(buffer[1].data);
     free(merges);

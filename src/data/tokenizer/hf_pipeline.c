@@ -1,6 +1,6 @@
-/* A tokenizer.json's "normalizer" and "pre_tokenizer": a list of steps each, of which those are
- * known that published models use. What is not known is an error that names it: to leave a step
- * out would give other tokens without a word. */
+/* A tokenizer.json's "normalizer" and "pre_tokenizer": each is a list of steps. The steps of
+ * published models are supported. An unknown step is an error that names it, because leaving it
+ * out would silently give other tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static choir_status bert_normalizer(const char *name, json_t *step, choir__hf_pi
         status = choir__json_flag(name, where, step, "handle_chinese_chars", &o->chinese);
     if (status == CHOIR_OK)
         status = choir__json_flag(name, where, step, "lowercase", &o->lower);
-    o->strip_accents = o->lower; /* unless it is said */
+    o->strip_accents = o->lower; /* unless specified */
     if (status == CHOIR_OK)
         status = choir__json_flag(name, where, step, "strip_accents", &o->strip_accents);
     return status;
@@ -159,7 +159,7 @@ static choir_status split_step(const char *name, json_t *step, choir__hf_pipelin
     if (split < 0 || p->split != CHOIR__SPLIT_NONE)
         return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
             "the patterns of GPT-2, Llama 3 and Qwen2 are known, one of them");
-    /* The pattern matches everything, so what is removed or isolated comes to the same. */
+    /* The pattern matches everything, so "Removed" and "Isolated" give the same result. */
     bool isolated = behavior && !strcmp(behavior, "Isolated") && !invert;
     bool removed = behavior && !strcmp(behavior, "Removed") && invert;
     if (!isolated && !removed)

@@ -1,5 +1,5 @@
-/* What is done to a text before a model of characters sees it: replacements (SentencePiece's
- * table, in which nmt_nfkc and its like are compiled), spaces, and marks for them. */
+/* Preparation of a text for a model of characters: replacements (SentencePiece's table,
+ * compiled from nmt_nfkc and similar rules), spaces, and marks for spaces. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 enum { MARK = sizeof CHOIR__SPACE_MARK - 1 };
 
 /* --- the table of replacements: u32 size of a double-array trie in bytes, the trie (u32
- * units), then the replacements, each with a '\0' behind --- */
+ * units), then the replacements, each followed by '\0' --- */
 
 static uint32_t unit_at(const choir__prep *p, size_t i)
 {
@@ -41,8 +41,8 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* The replacement of the longest prefix of the text that has one; NULL: none. *used: its
- * length. */
+/* Returns the replacement of the longest prefix of the text that has one, or NULL. *used:
+ * length of the prefix. */
 static const char *replaced(
     const choir__prep *p, const char *text, const char *end, size_t *used)
 {
@@ -139,7 +139,7 @@ void choir__prep_text(const choir__prep *p, const char *text, const char *end,
     if (at < stop && wants_prefix(p, place, has_one))
         choir__tokenizer_buffer_add(out, mark, mark_bytes);
     bool spaces = false;
-    size_t last = out->bytes; /* the end of what is not a space */
+    size_t last = out->bytes; /* end of the text without trailing spaces */
     while (at < stop) {
         if ((n = space_at(p, at, stop))) {
             bool marked = p->any_space && is_mark(at + n, stop); /* by the text itself */

@@ -1,7 +1,7 @@
-/* SentencePiece's .model: a protobuf message with the pieces, how they were trained, and how a
- * text is normalised. Unigram and BPE models; the normaliser's compiled table (nmt_nfkc and its
- * like) is applied as it stands. Not done: models of words and of characters, white space as a
- * suffix. In a checkpoint the file lies as base64 in JSON. */
+/* SentencePiece's .model: a protobuf message with the pieces, their training settings, and the
+ * text's normalisation. Unigram and BPE models are supported; the normaliser's compiled table
+ * (nmt_nfkc and similar) is applied unchanged. Not supported: models of words and of
+ * characters, white space as a suffix. A checkpoint stores the file as base64 in JSON. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { UNIGRAM = 1, BPE = 2 };
 
 typedef struct field {
     int number;
-    uint64_t value;   /* of varints and fixed ones */
+    uint64_t value;   /* of varints and fixed fields */
     const char *data; /* (bytes) of a text or a message, else NULL */
     size_t bytes;
 } field;
@@ -37,7 +37,7 @@ static bool varint(cursor *c, uint64_t *value)
     return false;
 }
 
-/* 1: a field; 0: the end; -1: damaged. */
+/* Reads a field. Returns 1: a field; 0: the end; -1: damaged. */
 static int next_field(cursor *c, field *f)
 {
     uint64_t key;
@@ -61,7 +61,7 @@ static int next_field(cursor *c, field *f)
     size_t n = wire == 1 ? 8 : wire == 5 ? 4 : 0;
     if (!n || (size_t)(c->end - c->at) < n)
         return -1;
-    memcpy(&f->value, c->at, n); /* little-endian, as this machine */
+    memcpy(&f->value, c->at, n); /* little-endian, like this machine */
     c->at += n;
     return 1;
 }
@@ -242,7 +242,7 @@ static int by_score(const void *a, const void *b, void *model)
     return p != q ? (p < q) - (p > q) : (x > y) - (x < y);
 }
 
-/* A pair may merge if what it makes is a piece; the piece's score says when. */
+/* A pair may merge if the result is a piece; the piece's score determines the rank. */
 static choir__merge *find_merges(const spm *m, const choir__vocab *keys, size_t *count)
 {
     int32_t *order = choir__alloc(m->count * sizeof *order);

@@ -1,6 +1,6 @@
-/* Cutting a text into words as byte-level models do: the patterns they are published with,
- * matched by hand. Alternatives of a pattern are tried in their order, as a regular expression
- * would; a byte that is not UTF-8 counts as a character that is no letter, number or space. */
+/* Cutting a text into words as byte-level models do: their published patterns, matched by hand.
+ * Alternatives of a pattern are tried in order, as a regular expression does. A byte that is
+ * not UTF-8 counts as a character that is no letter, number or space. */
 #include <string.h>
 
 #include "data/tokenizer/models.h"
@@ -26,7 +26,7 @@ int choir__tokenizer_split_of(const char *regex)
     return -1;
 }
 
-/* The character at `at`, its class and where the next begins. */
+/* Reads the character at `at` and its class; returns the position of the next. */
 static const char *look(const char *at, const char *end, uint32_t *code, choir__class *class)
 {
     int n = choir__utf8_decode(at, end, code);
@@ -47,7 +47,7 @@ static choir__class class_at(const char *at, const char *end)
     return class;
 }
 
-/* Past at most `most` characters of the class. */
+/* Returns the position after at most `most` characters of the class. */
 static const char *run_of(choir__class class, const char *at, const char *end, int most)
 {
     while (at < end && most--) {
@@ -72,7 +72,7 @@ static bool is_letter(const char *at, const char *end, char letter, bool fold, i
     return fold && letter == 's' && end - at >= 2 && !memcmp(at, "\xc5\xbf", 2);
 }
 
-/* 's 't 're 've 'm 'll 'd; NULL: none of them. */
+/* Matches 's 't 're 've 'm 'll 'd; NULL: no match. */
 static const char *contraction(const char *at, const char *end, bool fold)
 {
     static const char endings[][3] = {"s", "t", "re", "ve", "m", "ll", "d"};
@@ -89,7 +89,8 @@ static const char *contraction(const char *at, const char *end, bool fold)
     return NULL;
 }
 
-/* \s+(?!\S)|\s+: all of the run, but the last character goes with what follows. */
+/* Matches \s+(?!\S)|\s+: the whole run, except that its last character goes with the next
+ * word. */
 static const char *space(const char *at, const char *end)
 {
     const char *p = at, *last = at;
@@ -115,7 +116,7 @@ static const char *next_gpt2(const char *at, const char *end)
     return class == CHOIR__SPACE ? space(at, end) : run_of(class, p, end, -1);
 }
 
-/* \s*[\r\n]+ at a white space; NULL: there is no line's end in the run. */
+/* Matches \s*[\r\n]+ at white space; NULL: the run contains no line's end. */
 static const char *lines(const char *at, const char *end)
 {
     const char *found = NULL;

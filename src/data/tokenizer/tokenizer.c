@@ -1,8 +1,7 @@
-/* The tokenizer object, whatever its kind: text to ids and back, and saving. Reading one of any
- * kind is any.c's.
+/* The tokenizer object of every kind: text to ids and back, and saving. any.c reads tokenizers.
  *
- * Special ("added") tokens are looked for first, anywhere in the text; what lies between them
- * goes to the kind's own encode. */
+ * Special ("added") tokens are searched for first, anywhere in the text. The kind's own encode
+ * converts the text between them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -176,7 +175,8 @@ static bool write_all(int fd, const char *text, size_t bytes)
     return true;
 }
 
-/* Written beside and renamed: at every moment the path holds the old file or the new, whole. */
+/* Writes a temporary file and renames it: at every moment the path holds the complete old or
+ * new file. */
 static choir_status write_file(const char *path, const char *text, size_t bytes)
 {
     char *temporary = choir__format("%s.%ld.tmp", path, (long)getpid());

@@ -1,5 +1,6 @@
-/* Unigram: of all ways to cut a word into pieces, the one whose scores (log probabilities) sum
- * to the most. best[i] is the best sum up to byte i, found from left to right. */
+/* Unigram: of all ways to cut a word into pieces, chooses the one with the highest sum of
+ * scores (log probabilities). best[i] is the best sum up to byte i, computed from left to
+ * right. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ typedef struct unigram {
     choir__unknown unknown;
     choir__prep prep;
     double lowest;  /* of all scores */
-    size_t longest; /* piece, in bytes */
+    size_t longest; /* length of the longest piece, in bytes */
 } unigram;
 
 static void offer(node *to, double score, int32_t id, size_t from)
@@ -37,7 +38,7 @@ static size_t character(const char *at, const char *end)
     return (size_t)choir__max(choir__utf8_decode(at, end, &code), 1);
 }
 
-/* All pieces that begin at i of the word, offered to where they end. */
+/* Extends the best cut up to i by all pieces that begin there. */
 static void extend(const unigram *t, const char *word, size_t n, size_t i, node *best)
 {
     size_t one = character(word + i, word + n), most = choir__min(n - i, t->longest);
@@ -46,7 +47,7 @@ static void extend(const unigram *t, const char *word, size_t n, size_t i, node 
     for (size_t length = 1; length <= most; length++) {
         hash = choir__hash_step(hash, (unsigned char)word[i + length - 1]);
         if (i + length < n && ((unsigned char)word[i + length] & 0xC0) == 0x80)
-            continue; /* in the middle of a character */
+            continue; /* inside a character */
         int64_t id = choir__vocab_find_hashed(&t->keys, hash, word + i, length);
         if (id < 0 || !isfinite(t->score[id]))
             continue;
@@ -98,7 +99,7 @@ static const char *encode(const choir_tokenizer *self, const char *text, const c
         at = next;
     }
     free(prepared.data);
-    return good ? NULL : text; /* where in the text it was is lost */
+    return good ? NULL : text; /* the position in the original text is unknown */
 }
 
 static void free_unigram(choir_tokenizer *self)

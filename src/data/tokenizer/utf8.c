@@ -1,5 +1,5 @@
-/* UTF-8, and the Unicode tables: binary search in ranges, with ASCII apart, where most text is.
- */
+/* UTF-8, and lookups in Unicode tables: binary search in ranges, with a separate path for
+ * ASCII, which most text consists of. */
 #include "data/tokenizer/utf8.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ typedef struct choir__code_map {
 
 int choir__utf8_decode(const char *text, const char *end, uint32_t *code)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* else it is overlong */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* smaller: overlong */
     const unsigned char *s = (const unsigned char *)text;
     int n = s[0] < 0x80       ? 1
             : s[0] >> 5 == 6  ? 2
@@ -152,7 +152,7 @@ int choir__unicode_lower(uint32_t code, uint32_t out[4])
 int choir__unicode_bare(uint32_t code, uint32_t out[4])
 {
     enum { HANGUL = 0xAC00, LAST = 0xD7A3, L = 0x1100, V = 0x1161, T = 0x11A7 };
-    if (code >= HANGUL && code <= LAST) { /* syllables are arithmetic: L, V and perhaps T */
+    if (code >= HANGUL && code <= LAST) { /* syllables are computed: L, V, optionally T */
         uint32_t s = code - HANGUL;
         out[0] = L + s / (21 * 28);
         out[1] = V + s % (21 * 28) / 28;

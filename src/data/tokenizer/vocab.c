@@ -1,4 +1,4 @@
-/* A vocabulary: all texts one behind another, and a table of ids by the hash of the text (open
+/* A vocabulary: all texts one after another, and a table of ids by the text's hash (open
  * addressing, at most half full). Also the lists that encoding fills. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* WordPiece, as BERT has it: the text cleaned, lower-cased and without accents, cut at white
- * space and around punctuation; of each word the longest piece that is in the vocabulary, and
- * again of the rest, whose pieces are written with a prefix ("##"). */
+/* WordPiece, as in BERT: the text is cleaned, lower-cased, stripped of accents, and cut at
+ * white space and around punctuation. Each word is matched with the longest piece in the
+ * vocabulary, then its rest likewise; pieces of the rest are written with a prefix ("##"). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ typedef struct wordpiece {
     size_t longest; /* key, in bytes */
 } wordpiece;
 
-/* One character of the text as the model sees it; words are parted by '\n'. */
+/* Appends one character of the text as the model sees it; '\n' separates words. */
 static void add_normal(const wordpiece *t, uint32_t code, choir__tokenizer_buffer *out)
 {
     uint32_t bare[4] = {code}, lower[4];
@@ -43,7 +43,8 @@ static void add_normal(const wordpiece *t, uint32_t code, choir__tokenizer_buffe
     }
 }
 
-/* The longest key that word + i begins with, or -1. spelled: prefix and rest of the word. */
+/* Returns the longest key that `spelled` (the prefix and the rest of the word) begins with, or
+ * -1. */
 static int64_t longest_at(const wordpiece *t, const char *spelled, size_t bytes, size_t *used)
 {
     uint64_t hash = CHOIR__HASH_SEED;

@@ -1,10 +1,10 @@
 /* BERT (Devlin et al., 2019): embeddings of tokens, positions and token types, an encoder of
- * post-norm layers, and a head. With `classes` the head is a classifier of whole sequences (a
- * pooler over the first position, and a linear layer); else it says which token is behind each
- * mask, with its last product tied to the token embedding. Names are the published ones.
+ * post-norm layers, and a head. With `classes` the head classifies whole sequences (a pooler
+ * over the first position, and a linear layer). Without, it predicts the token behind each
+ * mask, and its last product is tied to the token embedding. Names are the published ones.
  *
- * forward: ids (B, T) i64; then perhaps token types (B, T) i64, 0 if left out; then perhaps a
- * mask (B, T), 1 where there is a token and 0 where there is padding. */
+ * Forward: ids (B, T) i64; optionally token types (B, T) i64, default 0; optionally a mask (B,
+ * T), 1 for a token and 0 for padding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct bert {
 
 /* --- forward --- */
 
-/* Of all positions; types NULL: 0. */
+/* Returns the embeddings of all positions; types NULL: 0. */
 static choir_tensor *embed(bert *b, choir_tensor *ids, choir_tensor *types)
 {
     choir_scope *scope = choir_tensor_scope(ids);
@@ -41,7 +41,7 @@ static choir_tensor *embed(bert *b, choir_tensor *ids, choir_tensor *types)
     return choir_forward(b->dropout, choir_forward(b->norm, x)); /* (B, T, C) */
 }
 
-/* 0 where the mask is 1, and next to minus infinity where it is 0. */
+/* Returns 0 where the mask is 1, and nearly minus infinity where it is 0. */
 static choir_tensor *bias_of(choir_tensor *mask) /* (B, T) -> (B, 1, 1, T) */
 {
     int64_t rows = choir_tensor_size(mask, 0), t = choir_tensor_size(mask, 1);
@@ -209,7 +209,7 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
-/* --- as published --- */
+/* --- published form --- */
 
 static const choir__config_key keys[] = {
     {"num_hidden_layers", .option = "layers", .absent = "12"},

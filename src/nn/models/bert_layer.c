@@ -1,5 +1,5 @@
-/* BERT's layer: attention that sees all positions, and a feed-forward net with the exact GELU;
- * each is added to its input, and the sum is normalised (post-norm). */
+/* BERT's layer: attention to all positions, and a feed-forward net with the exact GELU. Each
+ * result is added to its input, and the sum is normalised (post-norm). */
 #include "nn/models/bert.h"
 
 typedef struct layer {

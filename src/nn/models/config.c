@@ -1,4 +1,4 @@
-/* config.json to text and back: see config.h. */
+/* Translation of config.json to text and back: see config.h. */
 #include "nn/models/config.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@
 
 enum { JSON_LIMIT = 16 << 20 };
 
-/* Keys that any published model may have and that change nothing about it: book-keeping of the
- * library that wrote them, tokens with a special meaning, how to generate. */
+/* Keys that any published model may have and that do not affect it: book-keeping of the library
+ * that wrote them, tokens with a special meaning, generation settings. */
 static const char *const inert[] = {"model_type", "architectures", "transformers_version",
     "torch_dtype", "dtype", "use_cache", "_name_or_path", "task_specific_params", "auto_map",
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id",
@@ -31,7 +31,7 @@ static const char *const inert[] = {"model_type", "architectures", "transformers
     "begin_suppress_tokens", "tie_encoder_decoder", "cross_attention_hidden_size",
     "tf_legacy_loss", NULL};
 
-/* And those that may only have the value under which the model is what is built here. */
+/* Keys that must have the value which describes the model as built here. */
 static const choir__config_key common[] = {
     {"is_decoder", .values = "false|true"},
     {"is_encoder_decoder", .values = "false"},
@@ -49,7 +49,7 @@ static bool among(const char *const *list, const char *word)
     return false;
 }
 
-/* "a|b|c" has the word. */
+/* Returns whether "a|b|c" contains the word. */
 static bool one_of(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -59,7 +59,7 @@ static bool one_of(const char *list, const char *word)
     return false;
 }
 
-/* The JSON value as the text writes it: false, 0.1, gelu_new. The caller frees it. */
+/* Returns a JSON value as the text writes it: false, 0.1, gelu_new. The caller frees it. */
 static char *plain(const json_t *value)
 {
     if (json_is_string(value))
@@ -100,7 +100,7 @@ static choir_status read_option(
         break;
     case CHOIR__WORD:
     case CHOIR__TEXT:
-    case CHOIR__STRING: /* as it may stand in the text */
+    case CHOIR__STRING: /* provided that the text can contain it */
         good = json_is_string(value) && !strpbrk(json_string_value(value), ",=:");
         want = "a word is wanted";
         break;
@@ -302,7 +302,7 @@ choir_status choir__config_read(const char *path, char **text, char **notes)
     return status;
 }
 
-/* --- back --- */
+/* --- writing --- */
 
 static json_t *value_json(choir__option_type type, const char *text)
 {
@@ -318,7 +318,7 @@ static json_t *value_json(choir__option_type type, const char *text)
     return json_string(text);
 }
 
-/* The first of "gelu_new|gelu" as JSON: false, 0.1 and null as what they are. */
+/* Returns the first of "gelu_new|gelu" as JSON; false, 0.1 and null keep their types. */
 static json_t *first_value(const char *values)
 {
     char *first = choir__format("%.*s", (int)strcspn(values, "|"), values);

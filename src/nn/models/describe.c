@@ -1,4 +1,4 @@
-/* What the models share: the data that classifiers take, and ids of positions. */
+/* Shared by the models: the data of classifiers, and ids of positions. */
 #include "nn/models/spec.h"
 
 #include "tensor/launch.h"

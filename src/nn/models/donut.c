@@ -1,9 +1,9 @@
-/* Donut (Kim et al., 2022): a document's image, seen by a Swin encoder, is told as tokens by a
- * BART decoder. Parameter names are those of transformers' VisionEncoderDecoderModel.
+/* Donut (Kim et al., 2022): a Swin encoder reads a document's image, and a BART decoder writes
+ * its contents as tokens. Parameter names are those of transformers' VisionEncoderDecoderModel.
  *
- * Training predicts each token from the image and the tokens before it: the decoder's input is
- * the target moved on by one, behind a token that starts it. Padding has a token of its own,
- * which the loss leaves out. */
+ * Training predicts each token from the image and the previous tokens: the decoder's input is
+ * the target shifted by one, after a start token. Padding has its own token, which the loss
+ * ignores. */
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ struct sizes {
     int64_t pad, start;
 };
 
-/* "2-2-14-2", one number a stage. */
+/* Parses "2-2-14-2", one number per stage. */
 static bool parse_stages(const char *text, int64_t values[CHOIR__SWIN_STAGES], int *stages)
 {
     char word[64];

@@ -1,5 +1,5 @@
-/* Donut as published: a VisionEncoderDecoderModel, whose config.json has one object for the
- * Swin encoder and one for the MBart decoder. */
+/* Donut in its published form: a VisionEncoderDecoderModel. Its config.json has one object for
+ * the Swin encoder and one for the MBart decoder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* --- reading --- */
 
-/* A whole number of one of the two objects, or `absent`. */
+/* Adds a whole number of one of the two objects to the text, or `absent`. */
 static choir_status take_int(
     choir__config *c, const char *part, const char *key, int64_t absent, const char *option)
 {
@@ -21,7 +21,7 @@ static choir_status take_int(
     return CHOIR_OK;
 }
 
-/* [2, 2, 14, 2] as 2-2-14-2. */
+/* Adds [2, 2, 14, 2] to the text as 2-2-14-2. */
 static choir_status take_stages(choir__config *c, const char *key, const char *option)
 {
     const json_t *list = json_object_get(json_object_get(c->root, "encoder"), key);
@@ -43,7 +43,7 @@ static choir_status take_stages(choir__config *c, const char *key, const char *o
     return CHOIR_OK;
 }
 
-/* [height, width], or the side of a square. */
+/* Adds the image's size: [height, width], or the side of a square. */
 static choir_status take_size(choir__config *c)
 {
     const json_t *size = json_object_get(json_object_get(c->root, "encoder"), "image_size");
@@ -56,7 +56,8 @@ static choir_status take_size(choir__config *c)
     return CHOIR_OK;
 }
 
-/* What is built one way alone: another value is an error, an absent one is not. */
+/* Checks the settings that have only one implementation here. Another value is an error, an
+ * absent key is not. */
 static choir_status check_fixed(choir__config *c)
 {
     static const char *const fixed[][3] = {{"encoder", "model_type", "\"donut-swin\""},

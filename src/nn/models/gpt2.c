@@ -1,7 +1,8 @@
 /* GPT-2 (Radford et al., 2019): token and position embeddings, pre-norm blocks, a final norm,
- * and a head tied to the token embedding. Initial values as published: normal of deviation
- * 0.02, the layers that write to the residual stream scaled down by sqrt(2 layers). Parameter
- * names are those of its published weights, with the head: "transformer.wte.weight", ... */
+ * and a head tied to the token embedding. Initial values are the published ones: normal with
+ * deviation 0.02, and layers that write to the residual stream divided by sqrt(2 layers).
+ * Parameter names are those of the published weights, with the head: "transformer.wte.weight",
+ * ... */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +140,7 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
-/* --- as published --- */
+/* --- published form --- */
 
 static const choir__config_key keys[] = {
     {"n_layer", .option = "layers", .absent = "12"},

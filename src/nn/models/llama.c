@@ -1,8 +1,8 @@
 /* Llama (Touvron et al., 2023) and Mistral (Jiang et al., 2023): token embeddings; pre-norm
- * blocks of grouped-query attention under rotary positions and a SwiGLU; a final norm; a head
- * of its own or the embeddings'. RMS norms, no biases, and nothing learned of positions.
- * Parameter names are those of the published weights, initial values normal of deviation 0.02.
- */
+ * blocks of grouped-query attention with rotary positions, and a SwiGLU; a final norm; a head
+ * of its own or tied to the embeddings. Norms are RMS norms, layers have no biases, and
+ * positions have no parameters. Parameter names are those of the published weights; initial
+ * values are normal with deviation 0.02. */
 #include "nn/models/llama.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct attention {
     int64_t head_dim, window;
 } attention;
 
-/* (B, T, N D) -> (B, T, N, D) of as many heads as there are here, without a copy. */
+/* (B, T, N D) -> (B, T, N, D) without a copy; N is the number of heads on this rank. */
 static choir_tensor *by_heads(choir_tensor *x, int64_t head_dim)
 {
     choir_shape s = choir_tensor_shape(x);
@@ -30,7 +30,7 @@ static choir_tensor *by_heads(choir_tensor *x, int64_t head_dim)
         x, choir_dims(s.dim[0], s.dim[1], choir__cols(x) / head_dim, head_dim));
 }
 
-/* (B, T, N D) -> (B, N, T, D), each turned by its position. */
+/* (B, T, N D) -> (B, N, T, D), each head rotated by its position. */
 static choir_tensor *turned_heads(choir_tensor *x, const attention *a, choir_tensor *table)
 {
     choir_tensor *straight = by_heads(x, a->head_dim);
@@ -156,15 +156,15 @@ static choir_module *new_block(choir_scope *run, const choir__llama_sizes *s)
 typedef struct llama {
     choir_module base;
     choir_module *embed_tokens, *norm, *lm_head;
-    choir_tensor *head;  /* tied: the embeddings (V, C) again, and no lm_head */
-    choir_tensor *table; /* of rotary positions, as many as were ever asked for */
+    choir_tensor *head;  /* tied: the embeddings (V, C), and no lm_head */
+    choir_tensor *table; /* of rotary positions, up to the longest length so far */
     choir_module *layers[CHOIR__LLAMA_LAYERS];
     choir__llama_sizes sizes;
 } llama;
 
-/* The table for t positions. It grows in powers of two up to the context, so that a long one
- * costs nothing until it is used; an outgrown table stays with the run, for backward may yet
- * read it. */
+/* Returns the table for t positions. It grows in powers of two up to the context, so that a
+ * long context costs nothing until it is used. An outgrown table stays with the run, because
+ * backward may still read it. */
 static choir_tensor *table_for(llama *g, int64_t t)
 {
     int64_t have = g->table ? choir_tensor_size(g->table, 0) : 64;

@@ -1,4 +1,4 @@
-/* Llama's and Mistral's options: text to sizes, sizes to text, and what fits together. */
+/* Llama's and Mistral's options: text to sizes, sizes to text, and consistency checks. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct options {
     char size[64], rope[64];
 };
 
-/* What `size=` names, of each model the one most met. */
+/* The models that `size=` names, one per size: the most common one. */
 struct published {
     const char *model, *size;
     choir__llama_sizes sizes;
@@ -111,7 +111,7 @@ static choir_status take_size(const char *model, struct options *o)
         CHOIR_ERR_ARGUMENT, "model %s: there is no size=%s; there is %s", model, o->size, list);
 }
 
-/* rope= and what goes with it. */
+/* Checks rope= and the options that depend on it. */
 static choir_status check_rotary(const char *model, struct options *o)
 {
     choir_rotary_opts *r = &o->sizes.rotary;
@@ -171,7 +171,7 @@ static choir_status parse(const char *text, choir__llama_sizes *s)
                             .window = is_mistral(text) ? 256 : 0,
                             .eps = 1e-5,
                             .rotary = {.theta = 10000}}};
-    choir_status status = parse_keys(text, &o); /* what stands beside size= goes over it */
+    choir_status status = parse_keys(text, &o); /* options beside size= override it */
     if (status == CHOIR_OK && *o.size && (status = take_size(model, &o)) == CHOIR_OK)
         status = parse_keys(text, &o);
     *s = o.sizes;
@@ -179,11 +179,11 @@ static choir_status parse(const char *text, choir__llama_sizes *s)
         return status;
     bool given = s->head_dim > 0;
     s->rotary = o.sizes.rotary;
-    if (!s->kv_heads) /* half of them, as long as that is a number */
+    if (!s->kv_heads) /* half of them, if that is a whole number */
         s->kv_heads = s->heads % 2 ? s->heads : s->heads / 2;
     if (!given)
         s->head_dim = s->width / s->heads;
-    if (!s->hidden) /* as many parameters as 4 C with two matrices, in steps of 64 */
+    if (!s->hidden) /* as many parameters as 4 C with two matrices, in multiples of 64 */
         s->hidden = (s->width * 8 / 3 + 63) / 64 * 64;
     return check_heads(model, s, given);
 }

@@ -1,4 +1,5 @@
-/* Llama and Mistral as published: what their config.json says, and how the two differ in it. */
+/* Llama and Mistral in their published form: the keys of their config.json, and their
+ * differences. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "nn/models/published.h"
 #include "nn/models/llama.h"
 
-/* What both have; the rows before them differ in what an absent key means. */
+/* The rows that both have. The rows before them differ in the meaning of an absent key. */
 #define SHARED                                                                                 \
     {"num_attention_heads", .option = "heads", .absent = "32"},                                \
         {"num_key_value_heads", .option = "kv_heads"}, {"head_dim", .option = "head_dim"},     \
@@ -49,7 +50,7 @@ static choir_status read_heads(choir__config *c, const char *absent)
     int64_t kv = choir__config_int(c, "num_key_value_heads", 0);
     int64_t width = choir__config_int(c, "hidden_size", 4096);
     const json_t *given = json_object_get(c->root, "num_key_value_heads");
-    if (!given) /* absent and null are not the same */
+    if (!given) /* absent and null differ */
         choir__config_set(c, "kv_heads", "%s", absent);
     if (json_is_null(given))
         choir__config_set(c, "kv_heads", "%lld", (long long)heads);
@@ -73,7 +74,7 @@ static choir_status read_number(choir__config *c, const char *where, const json_
     return CHOIR_OK;
 }
 
-/* "rope_scaling", or "rope_parameters" as it is called since it has theta too. */
+/* Reads "rope_scaling", or "rope_parameters" as it is called since it includes theta. */
 static choir_status read_rope(choir__config *c, const char *where)
 {
     const json_t *rope = json_object_get(c->root, where);
@@ -121,7 +122,7 @@ static choir_status read_llama(choir__config *c)
 
 static choir_status read_mistral(choir__config *c)
 {
-    if (json_is_null(json_object_get(c->root, "sliding_window"))) /* sees everything */
+    if (json_is_null(json_object_get(c->root, "sliding_window"))) /* attends to all positions */
         choir__config_set(c, "window", "0");
     return read_both(c, "8");
 }
@@ -155,7 +156,7 @@ static bool has_window(const char *text)
     return has;
 }
 
-/* Llama is published without a window: with one it is Mistral's. */
+/* Llama's published form has no window: with one, it is written as Mistral. */
 static void write_llama(const char *text, json_t *root)
 {
     write_rope(text, root);

@@ -1,9 +1,9 @@
-/* Recurrent models. On a text: an embedding, a recurrent network and a linear layer onto the
- * vocabulary, trained to say what comes next. On random numbers: the network and the linear
+/* Recurrent models. On text: an embedding, a recurrent network and a linear layer onto the
+ * vocabulary, trained to predict the next token. On random numbers: the network and the linear
  * layer, from sequences (B, context, in) to (B, context, out) by least squares.
  *
- * Which of the two is meant stands in the model's text, vocab= or out=, once the data has
- * decided where it did not. */
+ * The model's text selects one of the two by vocab= or out=; if it gives neither, the data
+ * decides. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,12 +19,13 @@ struct sizes {
 
 typedef struct lstm {
     choir_module base;
-    choir_module *encoder, *rnn, *decoder; /* encoder: of ids; NULL: x is numbers */
+    /* encoder: embedding of ids; NULL: x is numbers */
+    choir_module *encoder, *rnn, *decoder;
     int64_t in;
 } lstm;
 
-/* A sequence is worked off in time's order: the ids, numbers and results are turned, of which
- * the ids are the cheapest. */
+/* The network expects time first, so ids (or numbers) and results are transposed. Ids are
+ * transposed before the embedding, where they are smallest. */
 static choir_tensor *lstm_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     lstm *m = (lstm *)self;

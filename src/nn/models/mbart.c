@@ -1,4 +1,4 @@
-/* Pre-norm blocks of self-attention, attention to the encoder, and a two-layer network, under
+/* Pre-norm blocks of self-attention, attention to the encoder, and a two-layer network, with
  * the names of transformers' MBartForCausalLM; the head is the token embedding. */
 #include "nn/models/mbart.h"
 

@@ -1,4 +1,4 @@
-/* What the models' tables of published keys share: values of a config.json, and complaints
+/* Shared by the models' tables of published keys: values of a config.json, and error messages
  * about them. See published.h. */
 #include "nn/models/published.h"
 

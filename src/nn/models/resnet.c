@@ -1,9 +1,10 @@
 /* ResNet (He et al., 2015), with the stride of a bottleneck in its 3x3 convolution. Parameter
- * names and initial values are those of the published weights: convolutions normal of deviation
- * sqrt(2 / fan_out), norms 1 and 0.
+ * names and initial values are those of the published weights: convolutions normal with
+ * deviation sqrt(2 / fan_out), norms 1 and 0.
  *
- * A block keeps the results of its convolutions and its own for the backward; what its inner
- * norms gave is let go of once the next convolution has read it, and made again. */
+ * For backward, a block keeps the results of its convolutions and its own result. It releases
+ * the results of its inner norms once the next convolution has read them; backward computes
+ * them again. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,8 @@ static const struct depth depths[] = {
 
 struct sizes {
     const struct depth *depth;
-    int64_t width, stages, blocks, channels, image, classes; /* blocks a stage; 0: by depth */
+    /* blocks: per stage; 0: by depth */
+    int64_t width, stages, blocks, channels, image, classes;
     bool small;
 };
 
@@ -39,10 +41,11 @@ struct sizes {
 typedef struct block {
     choir_module base;
     choir_module *conv[3], *bn[3], *down[2]; /* down[0] NULL: the shortcut is x itself */
-    int count;                               /* of convolutions: 2, or 3 with a bottleneck */
+    int count; /* number of convolutions: 2, or 3 with a bottleneck */
 } block;
 
-/* t, made here, is read no more. Without gradients nobody else has it; hooks aside. */
+/* Releases t, which this block created and reads no more. Without gradients no other reader
+ * exists, except hooks. */
 static void done_with(choir_tensor *t)
 {
     if (!t->producer && !t->scope->grad && !t->watched && !t->kept)
@@ -51,7 +54,7 @@ static void done_with(choir_tensor *t)
         choir__done_with(t);
 }
 
-/* y = bn(conv(x)); x was this block's own and is read no more. */
+/* Returns bn(conv(x)). own: the block created x and reads it no more. */
 static choir_tensor *conv_bn(
     choir_module *conv, choir_module *bn, choir_tensor *x, choir_tensor *residual, bool own)
 {

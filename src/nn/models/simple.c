@@ -1,4 +1,4 @@
-/* Three small ones: toy (the seeds' two linear layers), mlp, cnn. */
+/* Three small models: toy (two linear layers), mlp and cnn. */
 #include <stdio.h>
 
 #include "base/options.h"

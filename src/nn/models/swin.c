@@ -1,9 +1,11 @@
-/* Attention within windows of the image, windows shifted by half in every other block, patches
- * merged two by two between stages; parameter names are those of transformers' DonutSwinModel.
+/* The Swin encoder: attention within windows of the image, windows shifted by half in every
+ * second block, and patches merged two by two between stages. Parameter names are those of
+ * transformers' DonutSwinModel.
  *
- * What decides who sees whom is made once, when the module is: the number of each pair of
- * places in the table of relative positions, and for shifted windows a mask that keeps apart
- * what the shift brought together. Both meet in attention's bias. */
+ * Two tensors control which positions attend to each other; the module's constructor computes
+ * them once. The first is the index of each pair of positions in the table of relative
+ * positions. The second, for shifted windows, is a mask that separates parts which only the
+ * shift made adjacent. Attention's bias is their sum. */
 #include "nn/models/swin.h"
 
 #include <stdio.h>
@@ -22,7 +24,8 @@ typedef struct self_attention {
     int64_t heads, places; /* w^2 */
 } self_attention;
 
-/* Relative positions of the places of a window of w x w, as rows of the table. */
+/* Returns the relative positions of pairs of positions in a w x w window, as rows of the
+ * table. */
 static choir_tensor *relative_positions(choir_scope *run, int64_t w)
 {
     int64_t n = w * w, *ids = choir__alloc((size_t)(n * n) * sizeof *ids);
@@ -34,13 +37,14 @@ static choir_tensor *relative_positions(choir_scope *run, int64_t w)
     return t;
 }
 
-/* Which part of a shifted side of length `size` a place comes from: 0, 1 or 2. */
+/* Returns the part of a shifted side of length `size` that a position comes from: 0, 1 or 2. */
 static int part_of(int64_t at, int64_t size, int64_t w, int64_t shift)
 {
     return at < size - w ? 0 : at < size - shift ? 1 : 2;
 }
 
-/* -100 where two places of a window come from different parts of the image. */
+/* Returns a mask with -100 where two positions of a window come from different parts of the
+ * image. */
 static choir_tensor *shift_mask(
     choir_scope *run, int64_t height, int64_t width, int64_t w, int64_t shift)
 {
@@ -110,7 +114,7 @@ static choir_module *new_self_attention(choir_scope *run, const struct place *p)
     return &a->base;
 }
 
-/* --- modules of two parts, as the published names have them --- */
+/* --- modules of two parts, with the published names --- */
 
 typedef struct pair {
     choir_module base;
@@ -146,7 +150,7 @@ typedef struct block {
     struct place at;
 } block;
 
-/* Rows and columns of x (B, H, W, C) move up and left by `by`, around the edge. */
+/* Moves rows and columns of x (B, H, W, C) up and left by `by`, around the edge. */
 static choir_tensor *roll(choir_tensor *x, int64_t by)
 {
     for (int dim = 1; dim <= 2 && by; dim++) {

@@ -1,7 +1,8 @@
-/* What a task makes of a micro-batch: the inputs of a model's forward, and its loss. */
+/* The treatment of a micro-batch by task: the inputs of a model's forward, and its loss. */
 #include "nn/models/spec.h"
 
-/* Each token is predicted from those before it: start, and the target (B, T) but its last. */
+/* Returns the decoder's input, so that each token is predicted from those before it: start,
+ * then the target (B, T) without its last token. */
 static choir_tensor *moved_on(choir_tensor *target, int64_t start)
 {
     int64_t b = choir_tensor_size(target, 0), t = choir_tensor_size(target, 1);
