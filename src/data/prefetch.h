@@ -64,7 +64,7 @@ typedef struct choir__prefetch_source {
     const choir__far *far;
 } choir__prefetch_source;
 
-/* Creates the stages and workers; prefetching starts at position 0 with the first take. Error:
+/* Creates the stages. The first take starts the workers, at position 0. Error:
  * memory. */
 choir_status choir__prefetch_new(
     const choir__prefetch_source *source, choir__prefetch **prefetch);
