@@ -1,19 +1,21 @@
-/* Results that are made again: memory for time.
+/* Results that are computed again, which trades time for memory.
  *
- * An op's result can go before backward reads it where the op can make it once more, bit for
- * bit, out of its operands (choir__op.again). Two things let go of results: choir__done_with,
- * of those that are cheap; and the end of a segment, the ops of a module whose activations are
- * recomputed (Chen et al., 2016), of all that was made in it but its result.
+ * An op's result can be released before backward reads it if the op can compute it again, bit
+ * for bit, from its operands (choir__op.again). Results are released in two places:
+ * choir__done_with releases those that are cheap, and the end of a segment (the ops of a module
+ * whose activations are recomputed; Chen et al., 2016) releases all that were made in it except
+ * its result.
  *
- * Backward goes back over the tape; the first record of a segment that reads what is gone has
- * the segment made again, in the order of forward, and as forward did it: what was done with on
- * the way, or belongs to a segment within, goes again after its last use. So backward's peak is
- * the results of segments and what one segment holds. In a pipeline a segment's ops may be of
- * several stages. Each stage's are made again by themselves, on its device: what comes from
- * elsewhere is copies, and those are kept.
+ * Backward goes back over the tape. The first record of a segment that reads a released tensor
+ * has the whole segment computed again, in the order of forward and in the way of forward:
+ * tensors that forward released on the way, or that belong to an inner segment, are released
+ * again after their last use. So the peak of backward is the results of all segments plus the
+ * contents of one segment. In a pipeline a segment may have ops of several stages. Each stage
+ * computes its own ops again, on its device; their operands from other stages are copies, which
+ * are kept.
  *
- * In the forward pass a tensor from within a segment may be wanted, too (what skips over
- * blocks): then it alone is made again, and stays. */
+ * The forward pass, too, may need a tensor from within a segment (a connection that skips
+ * blocks): then only this tensor is computed again, and it stays. */
 #include "tensor/again.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
@@ -31,7 +33,7 @@ static bool within(const choir__record *r, const choir__segment *s)
 
 enum { MOST_OPERANDS = CHOIR__MAX_IN + CHOIR__MAX_SAVED };
 
-/* What r is made of: its operands, and others that it saved. */
+/* Returns operand i of r's computation: its inputs, then other tensors that it saved. */
 static choir_tensor *operand(const choir__record *r, int i)
 {
     if (i < CHOIR__MAX_IN)
@@ -82,7 +84,7 @@ static choir_status check(const choir__record *r)
     return CHOIR_OK;
 }
 
-/* Memory of its own for t again. */
+/* Gives t new memory of its own. */
 static bool allocate(choir_tensor *t, choir_device *device, uint32_t version)
 {
     if (!choir__tensor_allocate(t, device))
@@ -98,8 +100,9 @@ static void release_scratch(choir_scope *scope, const choir_tensor *mark)
         choir__tensor_release(t);
 }
 
-/* Makes the result and what was saved along with it, of operands that are there. A result that
- * is there stays untouched: somebody may have it, or have written a gradient over it. */
+/* Computes the result and the tensors saved along with it; their operands must be in memory. A
+ * result that is still in memory stays untouched, because it may be in use or hold a
+ * gradient. */
 static choir_status make(choir__record *r)
 {
     choir_tensor *t = r->out;
@@ -133,8 +136,8 @@ static choir_status make(choir__record *r)
 
 /* --- a segment --- */
 
-/* What a segment is made again for: of a stage, all that it let go of and backward may read
- * (t NULL), or one tensor. */
+/* The purpose of computing a segment again: in one stage, all tensors that the segment released
+ * and backward may read (t NULL), or one tensor. */
 struct goal {
     choir__segment *segment;
     int stage;
@@ -146,7 +149,7 @@ static bool is_goal(const struct goal *g, const choir__record *r, const choir_te
     return g->t ? t == g->t : t && choir__released_by(t) == g->segment && r->reached;
 }
 
-/* The last record that needs t while others are made again; NULL: none. */
+/* Returns the last record that needs t while others are computed again; NULL: none. */
 static const choir__record *until(const choir_tensor *t)
 {
     return t->released ? t->released->until : NULL;
@@ -167,8 +170,9 @@ static bool part_of(const struct goal *g, const choir__record *r)
     return r && r->stage == g->stage && choir__can_make(r) && within(r, g->segment);
 }
 
-/* From the last record to the first: which are needed, and who is the last to need each result.
- * Returns an operand from outside that is not there; NULL: there is none. */
+/* Goes from the last record to the first and notes the records that are needed, and the last
+ * record that needs each result. Returns an operand from outside that is not in memory, or NULL
+ * if there is none. */
 static choir_tensor *plan(const struct goal *g)
 {
     choir_tensor *outside = NULL;
@@ -200,7 +204,8 @@ static void forget(const struct goal *g)
     }
 }
 
-/* t was made: it stays if that is the goal, or as long as others need it. */
+/* Decides about t, which was just computed: it stays if it is a goal, or until no other record
+ * needs it. */
 static void settle(const struct goal *g, const choir__record *r, choir_tensor *t)
 {
     if (is_goal(g, r, t))
@@ -238,14 +243,14 @@ static choir_status make_part(const struct goal *g, choir__record *r)
     return CHOIR_OK;
 }
 
-/* t as restore does in backward, or choir__bring_back. */
+/* Computes t again like restore (backward) or choir__bring_back. */
 static choir_status bring(choir_tensor *t, bool backward);
 
 static choir_status remake(struct goal g, bool backward)
 {
     choir_status status = CHOIR_OK;
     for (choir_tensor *t; (t = plan(&g)) && status == CHOIR_OK;) {
-        forget(&g); /* what brings t may plan for the same records */
+        forget(&g); /* bring may plan for these records, too */
         status = bring(t, backward);
         if (status == CHOIR_OK && !t->storage)
             status = choir__error(
@@ -265,7 +270,7 @@ static choir_status remake(struct goal g, bool backward)
 
 /* --- a tensor --- */
 
-/* Makes t of its operands, and those before, as far as they are gone. */
+/* Computes t from its operands, after those of them that were released. */
 static choir_status make_chain(choir_tensor *t, bool backward)
 {
     choir__released_of(t)->waiting = NULL;

@@ -1,4 +1,4 @@
-/* Inside segments: what segment.c keeps while forward runs, and again.c reads. */
+/* Inside segments: the data that segment.c gathers while forward runs, and again.c reads. */
 #ifndef CHOIR_AGAIN_H
 #define CHOIR_AGAIN_H
 
@@ -8,11 +8,11 @@
 struct choir__segment {
     choir__segment *outer;
     choir_scope *scope;
-    choir__record *first, *last; /* on the tape still; NULL: none */
+    choir__record *first, *last; /* records that are still on the tape; NULL: none */
     bool open;
 };
 
-/* The record after r, one of the segment's; NULL: r is the last. */
+/* Returns the record of the segment after r, or NULL if r is the last. */
 static inline choir__record *choir__segment_after(
     const choir__segment *s, const choir__record *r)
 {
@@ -32,7 +32,7 @@ static inline bool choir__is_operand(const choir__record *r, const choir_tensor 
     return false;
 }
 
-/* saved[i], if the op makes it along with its result; else NULL. */
+/* Returns saved[i] if the op computes it again along with its result; else NULL. */
 static inline choir_tensor *choir__made_along(const choir__record *r, int i)
 {
     choir_tensor *t = r->saved[i];

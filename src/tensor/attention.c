@@ -1,9 +1,7 @@
-/* Softmax, and scaled dot-product attention.
- *
- * Attention is one kernel forward and one backward. q, k and v may be three tensors (B, H, T,
- * D) or the thirds of one (B, T, 3C); either way a head is a strided matrix. What is kept for
- * backward is the result and the log sum exp of each query's scores; the scores are computed
- * again. */
+/* Softmax, and scaled dot-product attention. Attention is one kernel forward and one backward.
+ * q, k and v may be three tensors (B, H, T, D) or the thirds of one (B, T, 3C); either way a
+ * head is a strided matrix. Forward keeps the result and the log sum exp of each query's scores
+ * for backward, which computes the scores again. */
 #include <math.h>
 #include <string.h>
 
@@ -104,7 +102,7 @@ static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
-/* lse: log sum exp (B, H, T), which 16 bits would not hold */
+/* lse: log sum exp (B, H, T), which 16 bits cannot hold */
 static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
 {
     if (!lse->count)
@@ -131,8 +129,8 @@ static choir_tensor *forward(
     return lse;
 }
 
-/* The result, for backward: processors do without, so one that is rounded need not stay for it.
- */
+/* Returns the result if backward needs it. Processors do not, so a result that will be rounded
+ * need not be kept for them. */
 static choir_tensor *saved_result(choir_tensor *y)
 {
     return choir__to_be_rounded(y) ? NULL : y;
@@ -162,7 +160,7 @@ static void backward(const struct operands *x, const choir_tensor *lse, choir__h
 /* --- three tensors, and a bias --- */
 
 enum { Q, K, V, BIAS, OPERANDS };
-enum { LSE = OPERANDS, RESULT }; /* saved behind them */
+enum { LSE = OPERANDS, RESULT }; /* saved after the operands */
 
 static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 1, S) */
 {
@@ -180,7 +178,8 @@ static struct operands operands_of(
     return o;
 }
 
-/* Laid out as x is in memory, so that the views behind it cost its gradient no copy. */
+/* Makes a gradient with x's memory order, so that the backward of the views before x copies
+ * nothing. */
 static choir_tensor *gradient_like(choir_scope *scope, choir_tensor *x)
 {
     choir_tensor *g = choir__tensor_like(scope, x);
@@ -213,7 +212,7 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
         gbias = bias_of(g[BIAS]);
     }
     for (int i = 0; i < BIAS && !r->out->count; i++)
-        if (g[i]) /* nothing is launched: keys that nobody asked for */
+        if (g[i]) /* no kernel runs: there are keys but no queries */
             choir__launch_fill(g[i], 0);
     choir_tensor *y = r->saved[RESULT];
     backward(&x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx, gbias);
@@ -239,7 +238,8 @@ static const choir__op attention_op = {.name = "attention",
     .again_saved = 31,
     .reads_in = 15};
 
-/* (B, H, T, D) whose memory is (B, T, H, D): the transpose that follows is then free. */
+/* Makes a tensor (B, H, T, D) with the memory order (B, T, H, D): the transpose that follows is
+ * then free. */
 static choir_tensor *by_position(choir_scope *scope, choir_device *device, choir_dtype dtype,
     const choir__attention_shape *n)
 {
@@ -343,7 +343,7 @@ choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v,
 
 /* --- one packed tensor --- */
 
-/* The third number `which` of packed (B, T, 3C), C = H D. */
+/* Returns third `which` of packed (B, T, 3C), C = H D. */
 static choir__heads third_of(
     const choir_tensor *qkv, const choir__attention_shape *n, int which)
 {
@@ -373,7 +373,7 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
     if (!g)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    if (g->dtype != gy->dtype) /* a parameter's */
+    if (g->dtype != gy->dtype) /* a parameter's gradient */
         g = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, g->shape);
     if (g->poisoned || gy->poisoned)
         return;

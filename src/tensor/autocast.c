@@ -1,23 +1,24 @@
-/* In which dtype an op computes.
+/* The dtype in which an op computes.
  *
- * choir__begin asks this of every op, after the op has been placed: operands are first moved
- * and then cast, so a tensor that several ops of a stage cast crosses once, and gradients of it
- * add up on that stage's device as they do on a single one.
+ * choir__begin asks for it in every op, after the op has been placed: operands are first moved
+ * and then cast. So a tensor that several ops of a stage cast is copied to it once, and its
+ * gradients add up on that stage's device as they do on a single one.
  *
- * The kernels of a processor know f32 alone, but for products (linear, matmul, convolutions).
- * An op's bf16 and f16 operands are *widened* for it, its result is rounded once, and the f32
- * copies go when the op is done; backward makes again those that it reads. On devices all of
- * whose kernels take 16 bits (choir_device.half) the operands stay as they are. In which dtype
- * an op's result comes is the same there.
+ * The kernels of a processor support only f32, except for products (linear, matmul,
+ * convolutions). An op's bf16 and f16 operands are *widened* for it, its result is rounded
+ * once, and the f32 copies are released when the op is done; backward makes those that it reads
+ * again. On devices whose kernels all take 16 bits (choir_device.half) the operands stay as
+ * they are. The dtype of an op's result is the same there.
  *
- * Autocast changes what comes before: in its scopes an op's `cast` says whether its f32
- * operands become 16-bit ones (products), its 16-bit ones f32 (softmax, norms, sums, losses),
- * or all become the widest of them. Which op does what follows PyTorch's lists for CUDA, whose
- * f32 list has all of that for CPUs and more. All of an op's policy stands in its choir__op.
+ * Autocast acts before that: in its scopes an op's `cast` says whether its f32 operands become
+ * 16-bit (products), its 16-bit ones f32 (softmax, norms, sums, losses), or all become the
+ * widest dtype among them. The assignment of ops follows PyTorch's lists for CUDA, whose f32
+ * list includes the one for CPUs. All of an op's policy is in its choir__op.
  *
- * A parameter's cast is no op: it is another handle of the parameter. So its gradient is the
- * parameter's, f32, in the book, and uses are counted and added as if there were no casts. It
- * is made once a scope, i.e. a micro-batch, and goes with the last record that has it. */
+ * A parameter's cast is not an op: it is another handle of the parameter. So its gradient is
+ * the parameter's, f32, in the book, and uses are counted and added as if there were no casts.
+ * It is made once per scope, i.e. per micro-batch, and released with the last record that has
+ * it. */
 #include <choir/amp.h>
 
 #include "tensor/autocast.h"
@@ -102,13 +103,13 @@ static choir_tensor *cast(choir_scope *scope, choir_tensor *x, choir_dtype dtype
 
 /* --- an op --- */
 
-/* f64 stays, as in PyTorch. */
+/* True if autocast may cast x; f64 stays, as in PyTorch. */
 static bool eligible(const choir_tensor *x)
 {
     return x && (x->dtype == CHOIR_F32 || choir__is_half(x->dtype));
 }
 
-/* Casts the operands, except for those that the mask `but` names. */
+/* Casts the operands to dtype, except those in the mask `but`. */
 static bool cast_all(
     choir_scope *scope, choir_tensor **in, int count, unsigned but, choir_dtype dtype)
 {
@@ -135,9 +136,9 @@ static bool has_half(choir_tensor *const *in, int count)
     return false;
 }
 
-/* The operands that the op takes in 16 bits, all of one type; 0: it would rather have f32. A
- * parameter's gradient is f32, which of the ops on parameters only products write beside 16-bit
- * operands. */
+/* Returns the operands that the op takes in 16 bits, all of one dtype; 0: it computes with f32
+ * operands. A parameter's gradient is f32; among the ops on parameters, only products write f32
+ * gradients for 16-bit operands. */
 static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
 {
     unsigned mask = choir__device_of(in[0])->half ? op->half_native : op->half;
@@ -151,19 +152,20 @@ static unsigned taken(const choir__op *op, choir_tensor *const *in, int count)
     return mask;
 }
 
-/* The operands that a loss reads in 16 bits although it computes in f32. */
+/* Returns the operands that a loss reads in 16 bits although it computes in f32. */
 static unsigned wide_of_half(const choir__op *op, choir_tensor *const *in, int count)
 {
     return op->loss ? taken(op, in, count) : 0;
 }
 
-/* A product's bias stays f32; other ops on its list are lowered whole. */
+/* Casts to the lower dtype. A product's bias stays f32; other ops on the list are lowered with
+ * all operands. */
 static bool lower(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     return cast_all(scope, in, op->half ? 2 : count, 0, scope->autocast.dtype);
 }
 
-/* Apex's O2 and O3: from the first product or lookup on all is 16-bit, up to the loss. */
+/* Apex's O2 and O3: from the first product or lookup to the loss, everything is 16-bit. */
 static bool lower_all(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     const choir__autocast *a = &scope->autocast;
@@ -173,7 +175,7 @@ static bool lower_all(choir_scope *scope, const choir__op *op, choir_tensor **in
            cast_all(scope, in, count, a->norms ? 0 : op->o2_keeps, a->dtype);
 }
 
-/* Casts the operands as autocast's level asks. */
+/* Casts the operands according to autocast's level. */
 static bool autocast(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     if (scope->autocast.all && !op->loss)
@@ -189,7 +191,7 @@ static bool autocast(choir_scope *scope, const choir__op *op, choir_tensor **in,
     return true;
 }
 
-/* Operands that do not agree, outside of autocast: the op says so. */
+/* True if operands differ in dtype, outside of autocast; the op then reports the error. */
 static bool disagree(const choir__op *op, choir_tensor *const *in, int count)
 {
     for (int i = 1; op->cast == CHOIR__CAST_WIDEST && i < count; i++)
@@ -211,7 +213,7 @@ static bool widen(choir_scope *scope, choir_tensor **in, int count, unsigned but
     return true;
 }
 
-/* A lookup copies rows, whatever is in them, in words of 32 bits. */
+/* True if the op is a lookup that copies rows as 32-bit words, whatever their dtype. */
 static bool copies_words(const choir__op *op, choir_tensor *const *in)
 {
     return op->lookup && choir__cols(in[0]) % 2 == 0;

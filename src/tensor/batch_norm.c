@@ -1,11 +1,9 @@
-/* Batch norm, with what often follows it: a residual's sum and ReLU, in one pass over memory.
- *
- * Its result can be made once more from the operands and the saved statistics, while the
- * running ones stay as they are. Without a residual, that is cheap: its memory may go as soon
- * as the next layer has read it (choir__done_with).
- *
- * Where statistics are shared with other ranks, each way is two launches with the sum over the
- * ranks between them; making a result again needs nobody. */
+/* Batch norm, with the ops that often follow it in the same pass over memory: adding a
+ * residual, and ReLU. Its result can be computed again from the operands and the saved
+ * statistics; the running statistics then stay unchanged. Without a residual this is cheap: the
+ * result's memory may be released as soon as the next layer has read it (choir__done_with). If
+ * statistics are shared with other ranks, forward and backward are two launches each, with the
+ * sum over the ranks between them; computing a result again needs no communication. */
 #include "tensor/autocast.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
@@ -15,11 +13,11 @@ enum { SAVED_X, SAVED_MEAN, SAVED_RSTD, SAVED_Y };
 
 struct attrs {
     bool train, relu;
-    choir__strategy *shared; /* NULL: statistics are x's alone */
+    choir__strategy *shared; /* NULL: statistics are over x alone */
 };
 
-/* Two launches of a kernel, and between them the sum over all who share. part, sums: where the
- * kernel's arguments have them. */
+/* Launches a kernel twice, with the sum over all sharing ranks in between. part, sums: their
+ * addresses in the kernel's arguments. */
 static void launch_shared(choir_scope *scope, const choir_tensor *x, choir__strategy *shared,
     choir__task *kernel, void *args, size_t bytes, choir__norm_part *part, double **sums)
 {
@@ -46,14 +44,14 @@ static void *data_or_null(const choir_tensor *t)
 
 /* --- backward --- */
 
-/* Whether g is nobody else's: what passes ReLU may be written over it. */
+/* True if g has no other owner, so that the gradient after ReLU may overwrite it. */
 static bool ours(const choir_tensor *g)
 {
     return g->grad_owned && !g->kept && choir__storage_is_ours(g->storage);
 }
 
-/* Where the residual's gradient goes when ReLU makes it differ from gy: gy's memory if that is
- * ours. NULL: it is not wanted, or is gy. */
+/* Returns the tensor for the residual's gradient if ReLU makes it differ from gy: in gy's
+ * memory if that is ours. Returns NULL if it is not needed or equals gy. */
 static choir_tensor *residual_dest(
     choir__record *r, choir_tensor *gy, choir_tensor *rows, choir_scope *scope)
 {
@@ -144,7 +142,7 @@ static void again(choir__record *r)
     }
 static const choir__op batch_norm_op = BATCH_NORM(.cheap = true);
 static const choir__op batch_norm_residual_op = BATCH_NORM(.cheap = false);
-/* The record for 16-bit operands, both of which are made again, and then y. */
+/* For 16-bit operands with a residual: the f32 copies of both are made again, and then y. */
 static const choir__op batch_norm_residual_again_op = BATCH_NORM(.cheap = true);
 
 choir_batch_norm_opts choir_batch_norm_defaults(void)
@@ -163,7 +161,7 @@ static bool fits_residual(const choir_tensor *residual, const choir_tensor *x)
            (choir__same_shape(residual->shape, x->shape) && residual->dtype == x->dtype);
 }
 
-/* NULL, or why not. */
+/* Returns the reason to refuse the operands, or NULL. */
 static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
     const choir_tensor *var, const choir_batch_norm_opts *o, bool shared)
 {
@@ -182,8 +180,8 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
     return NULL;
 }
 
-/* NULL, or one of the buffers that lie on another device than x: those are written where they
- * are, and follow nobody. */
+/* Returns a buffer that resides on another device than x, or NULL. Buffers are updated in place
+ * and do not follow x. */
 static const choir_tensor *elsewhere(const choir_tensor *x, const choir_tensor *mean,
     const choir_tensor *var, const choir_batch_norm_opts *o)
 {
@@ -194,7 +192,7 @@ static const choir_tensor *elsewhere(const choir_tensor *x, const choir_tensor *
     return NULL;
 }
 
-/* They are about to change, while other devices may still copy them. */
+/* Waits for other devices that may still copy the statistics, which are about to change. */
 static void claim_statistics(choir_tensor *mean, choir_tensor *var, choir_tensor *batches)
 {
     choir__storage_claim(mean->storage);

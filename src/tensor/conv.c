@@ -29,19 +29,19 @@ choir_tensor *choir__new_image(choir_scope *scope, const choir_tensor *like, cho
     return y;
 }
 
-/* "0: as along the height" */
+/* Returns width, or height if width is 0. */
 static int or_else(int width, int height)
 {
     return width ? width : height;
 }
 
-/* A padding of the width's own may be none, -1. */
+/* Like or_else, for paddings: -1 means no padding along the width. */
 static int pad_or_else(int width, int height)
 {
     return width == -1 ? 0 : or_else(width, height);
 }
 
-/* The strides, paddings, dilations and groups of o; the sizes are left to the op. */
+/* Returns the strides, paddings, dilations and groups of o; the op adds the sizes. */
 static choir__conv_shape shape_of(const choir_conv_opts *o)
 {
     return (choir__conv_shape){.groups = o->groups,
@@ -69,7 +69,7 @@ static choir_tensor *senseless(const char *op, choir_scope *scope, const choir__
         (long long)s->groups);
 }
 
-/* x, weight and bias are of the right number of dimensions and one computable dtype. */
+/* True if x, weight and bias have the right number of dimensions and one computable dtype. */
 static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_tensor *bias,
     int64_t outputs)
 {
@@ -101,8 +101,9 @@ static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink 
     sink->give(sink, r, 0, gx);
 }
 
-/* Where the kernel writes it, laid out as the weights were read: f32 where they are 16-bit. gw:
- * where it goes then, or NULL. */
+/* Returns the tensor into which the kernel writes the weights' gradient, laid out like the
+ * weights were read, and f32 if these are 16-bit. gw: its destination, or NULL; it is used
+ * directly if it fits. */
 static choir_tensor *weight_gradient(
     choir_scope *scope, choir_tensor *gw, const choir_tensor *w)
 {
@@ -246,7 +247,7 @@ static void transpose_backward_input(choir__record *r, choir_tensor *gy, choir__
     sink->give(sink, r, 0, gx);
 }
 
-/* The bias' gradient: the sum of gy's rows, one a pixel. */
+/* Computes the bias' gradient: the sum of gy's rows, one per pixel. */
 static void bias_backward(choir__record *r, const choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *gb = sink->dest(sink, r, 2);
@@ -288,7 +289,7 @@ static void transpose_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 1, out);
 }
 
-/* 0 when there is no such image. */
+/* Returns the size of the result, or 0 if no such image exists. */
 static int64_t transposed_size(
     int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int64_t extra)
 {

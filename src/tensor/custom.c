@@ -1,7 +1,5 @@
-/* Ops with a user's own gradient: two functions made of ordinary ops, one record.
- *
- * Those ops run where the custom op runs: its operands are on that device when they are called,
- * and theirs are made of them. */
+/* Ops with a user's own gradient: two functions that call ordinary ops, and one record. The
+ * ordinary ops run on the device of the custom op, since their operands are there. */
 #include <string.h>
 
 #include "tensor/op.h"
@@ -52,13 +50,13 @@ choir_tensor *choir_custom(
     if (!scope)
         return poisoned;
     bool grad = choir_set_grad(scope, false);
-    bool paused = choir__placement_pause(scope, true); /* the op is placed, with all of it */
+    bool paused = choir__placement_pause(scope, true); /* the whole op is placed */
     choir_tensor *y = op->forward(in, count, arg);
     choir__placement_pause(scope, paused);
     choir_set_grad(scope, grad);
     if (y->poisoned)
         return y;
-    y = choir__tensor_alias(scope, y); /* the result may be an input as it is */
+    y = choir__tensor_alias(scope, y); /* the result may be an input itself */
     choir__record *r = choir__record_op(&custom_op, y, in, count);
     if (r) {
         choir__record_attrs(r, &(struct custom){op, arg}, sizeof(struct custom));

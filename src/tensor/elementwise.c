@@ -1,4 +1,4 @@
-/* Element by element: one function each, one kernel for all of them. */
+/* Elementwise ops: one function each, and one kernel for all of them. */
 #include <string.h>
 
 #include "tensor/autocast.h"
@@ -11,7 +11,7 @@ struct unary {
     double a, b;
 };
 
-/* saved: y for the ops that are cheaper from it, else x; both lie alike in memory */
+/* saved: y for the ops whose backward is cheaper from y, else x; both have one memory order */
 static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct unary *u = r->attrs;
@@ -54,9 +54,9 @@ static void unary_again(choir__record *r)
     launch_unary(r->out, r->in[0], *(const struct unary *)r->attrs);
 }
 
-/* An op, and its record where the result is rounded to 16 bits (`rounded`). Backward reads x,
- * or, where that is cheaper, y (FROM_Y): of a rounded result only the 16 bits are kept, and y
- * is made again. */
+/* An op, and its record if the result is rounded to 16 bits (`rounded`). Backward reads x, or y
+ * if that is cheaper (FROM_Y). Of a rounded result only the 16 bits are kept, and y is computed
+ * again. */
 struct unary_ops {
     choir__op op, rounded;
 };
@@ -211,7 +211,7 @@ static choir_tensor *product(choir_scope *scope, choir__binary_op op, choir_tens
     return y;
 }
 
-/* Sums g over what in[i] was stretched by, and gives it. */
+/* Sums g over the dimensions along which in[i] was broadcast, and gives it. */
 static void give_summed(choir__record *r, int i, choir_tensor *g, choir__sink *sink)
 {
     sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));

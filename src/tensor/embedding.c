@@ -11,7 +11,7 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     float scale)
 {
     choir_dtype dtype = choir__is_half(table->dtype) ? CHOIR_F32 : table->dtype; /* of y */
-    /* The lists of pointers live in device memory of their own, ordered like any other. */
+    /* The lists of pointers are in device memory of their own, ordered like any other. */
     size_t each = (size_t)leaves * sizeof(int64_t);
     choir__storage *lists = choir__storage_new(device, 3 * each);
     if (!lists)
@@ -42,7 +42,8 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     return CHOIR_OK;
 }
 
-/* Which rows of a table it is: [first, ...) of `whole`, or whole 0. */
+/* The rows of a table that a part has: [first, ...) of `whole`; whole 0: the part is the
+ * table. */
 struct rows {
     int64_t first, whole;
 };
@@ -68,7 +69,8 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
 static void look_up(
     choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, const struct rows *of)
 {
-    int64_t in_one = choir__is_half(y->dtype) ? 2 : 1; /* rows are words, whatever is in them */
+    /* rows are copied as words, whatever their dtype */
+    int64_t in_one = choir__is_half(y->dtype) ? 2 : 1;
     choir_dtype dtype = in_one == 2 ? CHOIR_F32 : y->dtype;
     choir__k_embedding args = {.table = choir__data(table),
         .ids = choir__data(ids),
@@ -188,7 +190,7 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     choir_tensor *poisoned;
     if (p == 0)
         return x;
-    /* Row-major, so that an element's number does not depend on the layout. */
+    /* row-major, so that an element's number does not depend on the layout */
     x = choir_contiguous(x);
     choir_scope *scope = choir__begin(&dropout_op, &x, 1, &poisoned);
     if (!scope)

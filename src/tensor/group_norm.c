@@ -1,4 +1,4 @@
-/* Group norm: an image's channels in groups, each normalised over its pixels. */
+/* Group norm: the channels of an image in groups, each normalised over its pixels. */
 #include "tensor/autocast.h"
 #include "tensor/segment.h"
 

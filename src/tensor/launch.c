@@ -1,4 +1,4 @@
-/* Launches on whole tensors, nothing recorded: copies, fills and sums that ops share. */
+/* Launches on whole tensors without a record: copies, fills and sums that ops share. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,8 @@ static void copy_on(choir_device *device, choir_tensor *y, const choir_tensor *x
         .y_dtype = y->dtype,
         .x_dtype = x->dtype};
     memcpy(args.shape, y->shape.dim, sizeof args.shape);
-    if (choir__same_layout(x, y) && choir__is_dense(x)) { /* any order will do: take it flat */
+    /* the order does not matter: copy flat memory */
+    if (choir__same_layout(x, y) && choir__is_dense(x)) {
         args.ndim = 1;
         args.shape[0] = y->count;
         args.x.stride[0] = args.y.stride[0] = 1;
@@ -34,7 +35,7 @@ void choir__launch_copy(choir_tensor *y, const choir_tensor *x)
     copy_on(choir__device_of(x), y, x);
 }
 
-/* Bytes of two tensors that lie alike. */
+/* Sends x's bytes to y, which has the same layout. */
 static void carry(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x);
@@ -62,7 +63,8 @@ static void run_short(const void *args)
         s->name, s->bytes);
 }
 
-/* x in the order of y, which is dense: itself, or a copy on its device. */
+/* Sends x to y, which is dense. If x has another order or dtype, a copy of it on its own device
+ * is converted first. */
 static void carry_in_order(choir_tensor *y, choir_tensor *x)
 {
     choir_device *from = choir__device_of(x);
@@ -74,7 +76,7 @@ static void carry_in_order(choir_tensor *y, choir_tensor *x)
     choir_tensor sent = *y;
     sent.offset = 0;
     sent.storage = choir__storage_new(from, need.bytes);
-    if (!sent.storage) { /* an error of the device, as all others that copies meet */
+    if (!sent.storage) { /* an error of the device, like all others during copies */
         snprintf(need.name, sizeof need.name, "%s", choir_device_name(from));
         choir__queue_issue(from->queue, run_short, &need, sizeof need);
         return;
@@ -98,11 +100,12 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     choir__event ready = x->storage->ready;
     choir__queue_wait_event(to->queue, ready.queue ? ready : choir__queue_record(from->queue));
     copy_on(to, y, x);
-    if (!to->carrier ||
-        to->carrier->reads) /* else it has that memory, or is in another process */
+    /* nothing moves if the device has that memory itself, or is in another process */
+    if (!to->carrier || to->carrier->reads)
         choir__queue_moved(
             to->queue, from->queue, (uint64_t)x->count * choir_dtype_size(x->dtype));
-    choir__storage_read_by(x->storage, to->queue); /* its owner may let go of x before that */
+    /* the owner may release x before the copy has run */
+    choir__storage_read_by(x->storage, to->queue);
 }
 
 void choir__launch_fill(choir_tensor *y, double value)
@@ -137,7 +140,8 @@ void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t by
     choir__launch(device, CHOIR_F32, copy, &args);
 }
 
-/* t as it is repeated over the dimensions of `shape` that it lacks, or has but once. */
+/* Returns t's strides for `shape`: t is repeated along dimensions that it lacks or in which its
+ * size is 1. */
 static choir__strided stretched(const choir_tensor *t, choir_shape shape)
 {
     choir__strided s = {.p = choir__data(t)};
@@ -198,7 +202,7 @@ static choir_tensor *launch_sum(choir_scope *scope, choir_tensor *x, int64_t row
     return y;
 }
 
-/* x with the dimensions of `moved` (a bit mask) last, row-major. */
+/* Returns x, row-major, with the dimensions of `moved` (a bit mask) last. */
 static choir_tensor *move_last(
     choir_scope *scope, choir_tensor *x, unsigned moved, int64_t *kept_count)
 {
@@ -225,13 +229,13 @@ choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape sha
     for (int i = 0; i < x->shape.ndim; i++)
         if (i < missing || (shape.dim[i - missing] == 1 && x->shape.dim[i] != 1))
             summed |= 1u << i;
-    if (!summed) { /* only leading ones more */
+    if (!summed) { /* only additional leading dimensions of size 1 */
         choir_tensor *y = choir__tensor_alias(scope, choir__dense_rows(scope, x));
         y->shape = shape;
         choir__set_row_major(y);
         return y;
     }
-    int leading = __builtin_ctz(~summed); /* dimensions summed at the front */
+    int leading = __builtin_ctz(~summed); /* number of leading dimensions that are summed */
     if (summed == (1u << leading) - 1 && choir__is_contiguous(x)) {
         int64_t cols = choir__shape_count(shape);
         return launch_sum(scope, x, cols ? x->count / cols : 0, cols, true, shape);

@@ -1,25 +1,26 @@
-/* Kernels launched on tensors, without a record. */
+/* Kernels that are launched on tensors without a record. */
 #ifndef CHOIR_LAUNCH_INTERNAL_H
 #define CHOIR_LAUNCH_INTERNAL_H
 
 #include "tensor/tensor.h"
 
-/* y = x, in any layout and any dtype. */
+/* Computes y = x, in any layout and any dtype. */
 void choir__launch_copy(choir_tensor *y, const choir_tensor *x);
-/* y on its device = x on another: ordered after x's work, and before x's memory is reused. */
+/* Copies x to y on another device. The copy is ordered after x's work and before x's memory is
+ * reused. */
 void choir__copy_across(choir_tensor *y, choir_tensor *x);
-/* A copy of x on another device, in its memory order, without history. */
+/* Returns a copy of x on another device, in x's memory order, without history. */
 choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device);
 void choir__launch_fill(choir_tensor *y, double value);
 /* Copies host memory into device memory, in queue order; the caller may free data at once. */
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
 /* Copies device memory into device memory. */
 void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes);
-/* y = a op b; a and b may broadcast to y's shape. */
+/* Computes y = a op b; a and b may broadcast to y's shape. */
 void choir__launch_binary(
     choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b);
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
-/* x as row-major memory of the same dtype: x itself or a copy in scope. */
+/* Returns x as row-major memory of its dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);
 /* Sums x over the dimensions in which `shape` is 1 or missing. */
 choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape);

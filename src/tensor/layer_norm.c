@@ -1,10 +1,10 @@
-/* Layer norm and root mean square norm: one op, with a mean or without.
+/* Layer norm and root mean square norm: one op, with or without a mean.
  *
- * Where residuals are, norms are: a block computes s = x + r, goes on with norm(s), and adds to
- * s again. One kernel writes both s and its norm, and leaves two records, an addition and a
- * norm of its result. Backward comes to the norm when all that was done with s later has given
- * its gradient, so the norm's kernel adds its own to that in the same pass, whether s was made
- * here or not. */
+ * Norms often follow residuals: a block computes s = x + r, continues with norm(s), and later
+ * adds to s again. One kernel writes both s and its norm, and leaves two records: an addition,
+ * and a norm of its result. Backward reaches the norm when all later uses of s have given their
+ * gradients, so the norm's kernel adds its own gradient to these in the same pass, whether or
+ * not s was made here. */
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 
@@ -66,7 +66,7 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
         sink->give(sink, r, 1, ggamma);
 }
 
-/* Mean and rstd come out once more, as they were. */
+/* Computes the norm again; mean and rstd get their old values. */
 static void norm_again(choir__record *r)
 {
     choir_tensor *x = r->saved[0];
@@ -91,7 +91,7 @@ static void norm_again(choir__record *r)
     }
 static const choir__op layer_norm_op = NORM("layer_norm"), rms_norm_op = NORM("rms_norm");
 
-/* y = norm(in[0] + add), which goes to *sum; of in[0] alone when add is NULL. */
+/* Computes y = norm(in[0] + add) and stores the sum in *sum; add NULL: y = norm(in[0]). */
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
     float eps, bool rms, choir_tensor **sum)
 {
@@ -149,19 +149,20 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
 }
 
-/* norm(x + r) by the kernel that does both, or, where that has no place, by two. */
+/* Computes norm(x + r) with the kernel that does both, or with two kernels if that is
+ * impossible. */
 static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
     choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
 {
     bool one = choir__same_shape(x->shape, r->shape) && x->dtype == r->dtype &&
                (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64);
-    if (!one) { /* broadcasting, or a sum that is rounded before it is normed */
+    if (!one) { /* broadcasting, or a sum that is rounded before the norm */
         *sum = choir_add(x, r);
         return norm(*sum, NULL, gamma, beta, eps, rms, NULL);
     }
     *sum = NULL;
     choir_tensor *y = norm(x, r, gamma, beta, eps, rms, sum);
-    if (!*sum) /* an error before there was one */
+    if (!*sum) /* an error before the sum was made */
         *sum = y;
     return y;
 }

@@ -1,4 +1,4 @@
-/* Losses: one number, and the gradient of the scores. */
+/* Losses: a single number, and the gradient of the scores. */
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/strategy.h"
@@ -11,7 +11,7 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void)
         .reduction = CHOIR_LOSS_MEAN};
 }
 
-/* Targets as row-major i64 of as many rows as x has, or NULL with the error noted. */
+/* Returns the targets as row-major i64, one per row of x, or NULL with the error recorded. */
 static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tensor **in)
 {
     choir_shape rows = in[0]->shape;
@@ -95,7 +95,7 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .again_saved = 6, /* lse and count */
     .reads_in = 7};
 
-/* NULL, or the poisoned result of options that are wrong for in: scores, target, weight. */
+/* Returns NULL, or a poisoned tensor if the options do not fit in: scores, target, weight. */
 static choir_tensor *bad_opts(
     choir_scope *scope, choir_tensor *const *in, const choir_cross_entropy_opts *o)
 {
@@ -119,7 +119,7 @@ static choir_tensor *bad_opts(
     return NULL;
 }
 
-/* The join of in: scores, target, weight. NULL: *poisoned is the result. */
+/* Joins the scopes of in: scores, target, weight. NULL: *poisoned is the result. */
 static choir_scope *join(choir_tensor *const *in, choir_tensor **poisoned)
 {
     for (int i = 0; i < 3; i++)
@@ -140,15 +140,15 @@ static choir_tensor *as_f32(choir_tensor *x)
     return x && !x->poisoned && choir__is_half(x->dtype) ? choir_cast(x, CHOIR_F32) : x;
 }
 
-/* Targets that are distributions: -sum_c w[c] y[c] log softmax(x)[c] of each row, y smoothed,
- * and its mean over all rows. Composed: it keeps the log-probabilities, which class ids do
- * without. */
+/* Cross entropy with distributions as targets: -sum_c w[c] y[c] log softmax(x)[c] of each row,
+ * with y smoothed, and its mean over all rows. It is composed of other ops and keeps the
+ * log-probabilities, which class ids do not need. */
 static choir_tensor *soft_cross_entropy(
     choir_tensor *logits, choir_tensor *y, choir_cross_entropy_opts o)
 {
     choir_tensor *poisoned, *weight = as_f32(o.weight);
     if (weight)
-        logits = as_f32(logits); /* what the weights' type is */
+        logits = as_f32(logits); /* the dtype of the weights */
     choir_tensor *in[3] = {logits, y, weight};
     choir_scope *scope = join(in, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
@@ -170,7 +170,8 @@ static choir_tensor *soft_cross_entropy(
     return choir_scale(sum, o.reduction == CHOIR_LOSS_SUM ? -1 : -1 / (double)rows);
 }
 
-/* Of class ids; x is a tensor of scores that targets_for() may still refuse. */
+/* Returns the loss's shape for class ids; x is a tensor of scores that targets_for() may still
+ * refuse. */
 static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 {
     choir_shape rows = x->shape;
@@ -293,6 +294,6 @@ choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y)
         return choir__shape_error(
             "mse_loss", x->scope, (choir_tensor *[]){x, y}, 2, "the shapes differ");
     if (x->scope->autocast.on || y->scope->autocast.on)
-        x = as_f32(x), y = as_f32(y); /* before they are subtracted */
+        x = as_f32(x), y = as_f32(y); /* cast before the subtraction */
     return choir_mean(choir_square(choir_sub(x, y)));
 }

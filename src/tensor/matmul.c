@@ -1,11 +1,9 @@
-/* Matrix products: matmul and the linear layer's, by the one strided kernel.
+/* Matrix products: matmul and the linear layer, with one strided kernel.
  *
- * A transposed operand is a view with its strides exchanged, so backward passes copy nothing;
- * and a linear layer's weight may lie either way round, (out, in) or (in, out) as GPT-2's do.
- *
- * 16-bit operands stay so: the kernel adds up in f32, and a gradient that goes to f32 memory, a
- * parameter's, is never rounded to 16 bits.
- */
+ * A transposed operand is a view with exchanged strides, so backward copies nothing, and a
+ * linear layer's weight may be stored as (out, in), or as (in, out) like GPT-2's. 16-bit
+ * operands stay 16-bit: the kernel adds up in f32, and a gradient that goes to f32 memory (a
+ * parameter's) is never rounded to 16 bits. */
 #include <string.h>
 
 #include "tensor/autocast.h"
@@ -13,8 +11,8 @@
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
-/* A matrix, or a batch of them: element (i, j) of matrix b at p[b * batch + i * row + j * col].
- */
+/* A matrix, or a batch of them: p[b * batch + i * row + j * col] is element (i, j) of matrix
+ * b. */
 struct matrix {
     void *p;
     int64_t batch, row, col;
@@ -25,7 +23,7 @@ static struct matrix transposed(struct matrix m)
     return (struct matrix){m.p, m.batch, m.col, m.row};
 }
 
-/* c = a b (+ bias), `batch` times; dtype: of a and b. */
+/* Computes c = a b (+ bias), `batch` times. dtype: of a and b. */
 static void launch(choir_tensor *c, choir_dtype dtype, struct matrix mc, struct matrix a,
     struct matrix b, const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
@@ -60,7 +58,7 @@ static struct matrix rows_of(const choir_tensor *t) /* contiguous, as (rows, col
 
 /* --- linear: attrs is a bool, whether the weight is (in, out) --- */
 
-/* As (out, in), whichever way it lies. */
+/* Returns the weight as (out, in), in whichever order it is stored. */
 static struct matrix weight_of(const choir_tensor *w, bool in_out)
 {
     return in_out ? transposed(rows_of(w)) : rows_of(w);
@@ -180,7 +178,7 @@ choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_
 
 /* --- matmul --- */
 
-/* The matrices of t, made row-major unless a transpose will do. */
+/* Returns the matrices of t, made row-major unless a transposed view suffices. */
 static choir_tensor *as_matrices(choir_scope *scope, choir_tensor *t, struct matrix *m)
 {
     int n = t->shape.ndim;
@@ -201,7 +199,7 @@ static int64_t batch_of(choir_shape shape)
     return n;
 }
 
-/* a (M, K) or a batch of them, b (K, N): one for all of a's rows, or one each. */
+/* a (M, K), or a batch of such matrices; b (K, N), one for all of them or one for each. */
 struct product {
     int64_t batch, m, n, k;
 };
@@ -217,7 +215,7 @@ static struct product product_of(const choir_tensor *a, const choir_tensor *b)
     return p;
 }
 
-/* Where in[i]'s gradient is made, row-major; NULL: nobody wants it. */
+/* Returns row-major memory for in[i]'s gradient, or NULL if it is not needed. */
 static choir_tensor *row_major_dest(choir__record *r, int i, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, i);
@@ -240,7 +238,7 @@ static void matmul_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     sink->give(sink, r, 0, ga);
 }
 
-/* gb = a^T gy; put off where b is a parameter */
+/* gb = a^T gy; put off if b is a parameter */
 static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *a = r->in[0], *b = r->in[1], *gb = row_major_dest(r, 1, sink);
@@ -254,7 +252,7 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 1, gb);
 }
 
-/* y = a b; an error is the scope's. */
+/* Computes y = a b; an error is recorded in the scope. */
 static void launch_matmul(choir_tensor *y, choir_tensor *a, choir_tensor *b)
 {
     struct matrix ma, mb;

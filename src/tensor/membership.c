@@ -1,4 +1,4 @@
-/* Changes of the set of ranks: what a run's strategies are told between two steps. */
+/* Changes of the set of ranks: notifies a run's strategies between two steps. */
 #include "tensor/strategy.h"
 
 choir_status choir__strategies_ranks_changed(choir_scope *scope, const choir__regrouping *now)

@@ -1,4 +1,4 @@
-/* What every op does first and last: join its operands, and leave a record. */
+/* The first and last part of every op: joining the operands, and leaving a record. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int coun
     return NULL;
 }
 
-/* An op that would take a rank's part for the whole. */
+/* Refuses an operand that is only this rank's part of a tensor. */
 static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *scope)
 {
     return choir__poison(scope, CHOIR_ERR_ARGUMENT,
@@ -138,7 +138,7 @@ void choir__done_with_one(choir_tensor *t)
     bool foreign = producer ? producer->scope != t->scope : t->requires_grad;
     if (foreign || !t->storage || t->kept || t->watched || t->hooks)
         return;
-    /* The result of a segment that has ended is what that was made for. */
+    /* The result of a finished segment is kept, since the segment ran for it. */
     bool again = producer && producer->op->cheap && choir__segment_open(producer->segment) &&
                  t->storage->version == producer->out_version;
     for (choir__record *r = t->scope->tape_tail; r && !again; r = r->previous) {

@@ -1,9 +1,9 @@
-/* Inside ops: how one begins, and the record that it leaves for backward.
+/* Inside ops: how an op begins, and the record that it leaves for backward.
  *
- * An op makes its result, launches kernels on it, and, when a gradient may be wanted, leaves a
- * record on the scope's tape with what its backward needs. Backward functions stand beside
- * their op and speak to autograd only through a sink: where the gradient of input i should be
- * written, and that it has been. */
+ * An op makes its result, launches kernels on it, and, if a gradient may be needed, leaves a
+ * record on the scope's tape with the tensors that its backward needs. The backward functions
+ * are next to their op and talk to autograd only through a sink, which provides the memory for
+ * the gradient of input i and receives that gradient. */
 #ifndef CHOIR_OP_INTERNAL_H
 #define CHOIR_OP_INTERNAL_H
 
@@ -13,57 +13,60 @@ enum { CHOIR__MAX_IN = 16, CHOIR__MAX_SAVED = 6 };
 
 typedef struct choir__sink choir__sink;
 
-/* What autocast makes of an op's f32 and 16-bit operands, by PyTorch's lists for CUDA. */
+/* The dtypes to which autocast casts an op's f32 and 16-bit operands, by PyTorch's lists for
+ * CUDA. */
 typedef enum choir__cast {
-    CHOIR__CAST_NOTHING, /* they stay as they come */
+    CHOIR__CAST_NOTHING, /* operands keep their dtypes */
     CHOIR__CAST_LOWER,   /* all become 16-bit: products */
     CHOIR__CAST_F32,     /* all become f32: softmax, norms, sums, losses */
     CHOIR__CAST_WIDEST   /* all become the widest dtype among them */
 } choir__cast;
 
-/* Every bit of a mask of operands. */
+/* A mask of all operands. */
 #define CHOIR__ALL_IN ((1u << CHOIR__MAX_IN) - 1)
 
-/* One op: its name, which dtypes it computes in (autocast.c acts on that), and its backward
- * (NULL where it has none). An op that says nothing of dtypes gets its operands as they come,
- * and 16-bit ones as f32. */
+/* One op: its name, the dtypes in which it computes (applied by autocast.c), and its backward
+ * (NULL if it has none). An op without any of the dtype fields gets 16-bit operands as f32 and
+ * all others unchanged. */
 typedef struct choir__op {
     const char *name;
     choir__cast cast;
-    bool any_dtype;       /* operands keep their dtypes: views, copies, a user's own op */
-    bool loss;            /* computes in f32 at every level of autocast */
-    bool lookup;          /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
-    unsigned half;        /* bit i: the op takes operand i in 16 bits on every device */
-    unsigned half_native; /* like half, on devices whose kernels all do (choir_device.half) */
-    unsigned o2_keeps;    /* bit i: operand i keeps its dtype under Apex's O2 */
-    /* Either backward, or a part that the stages before wait for and one that may be put off
-     * (zero-bubble schedules run it later): backward_weight gives the gradients of the inputs
-     * in weights_in, and backward_input, if there is any, those of all others. gy: the gradient
-     * of the result.
+    bool any_dtype; /* operands keep their dtypes: views, copies, a user's own op */
+    bool loss;      /* computes in f32 at every level of autocast */
+    bool lookup;    /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
+    unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
+    /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
+    unsigned half_native;
+    unsigned o2_keeps; /* bit i: operand i keeps its dtype under Apex's O2 */
+    /* An op has either `backward`, or two functions: backward_input, on whose results earlier
+     * stages wait, and backward_weight, which may be put off (zero-bubble schedules run it
+     * later). backward_weight gives the gradients of the inputs in weights_in; backward_input,
+     * if there is any, gives all others. gy: the gradient of the result.
      *
-     * backward_weight always comes second, and once. It may read what backward_input left in
-     * saved tensors; what it reads of inputs must be in reads_in or saved, whose memory is kept
-     * until then. So backward_input must not change gy, nor an input's or a saved tensor's
-     * values that backward_weight wants as they were: dest_over refuses inputs that are kept,
-     * and nothing but dest and dest_over's results, and saved memory that is the op's own
-     * affair, may be written to.
+     * backward_weight always runs second, and once. It may read values that backward_input left
+     * in saved tensors. The inputs that it reads must be in reads_in or saved; their memory is
+     * kept until then. So backward_input must change neither gy nor the values of an input or a
+     * saved tensor that backward_weight reads. dest_over refuses inputs that are kept.
+     * backward_input may write only to dest's and dest_over's results, and to saved memory that
+     * belongs to the op alone.
      *
-     * Batch norm and group norm have one backward: the sums that are their weights' gradients
-     * are what their input's is made of. Ops of no weights have one, too, and where their input
-     * is a parameter its gradient is made there and then. */
+     * Batch norm and group norm have one backward, because the sums that are their weights'
+     * gradients are also needed for the gradient of their input. Ops without weights have one
+     * backward, too; if their input is a parameter, its gradient is made at once. */
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    /* Makes the result's values again, bit for bit, from the operands: writes them to r->out
-     * and to the saved tensors that again_saved names; the memory of all is there. NULL: it
-     * cannot. */
+    /* Computes the result's values again, bit for bit, from the operands: writes them to r->out
+     * and to the saved tensors in again_saved. The memory of all of them is allocated. NULL:
+     * the op cannot do so. */
     void (*again)(choir__record *r);
-    unsigned again_saved; /* bit i: saved[i], where it is no operand, is made along with it */
-    bool cheap;           /* to make again: choir__done_with releases its result early */
-    bool view;            /* the result shares operand 0's memory: nothing is to be made */
-    unsigned reads_in;    /* bit i: backward reads input i's values, so they must not change */
-    unsigned rows_in;     /* bit i: backward gives input i's gradient as rows of a table */
-    unsigned weights_in;  /* bit i: backward_weight gives input i's gradient */
+    unsigned again_saved; /* bit i: `again` also writes saved[i], unless that is an operand */
+    /* cheap to compute again: choir__done_with releases its result early */
+    bool cheap;
+    bool view;           /* the result shares operand 0's memory: nothing is computed */
+    unsigned reads_in;   /* bit i: backward reads input i's values, so they must not change */
+    unsigned rows_in;    /* bit i: backward gives input i's gradient as rows of a table */
+    unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
 } choir__op;
 
 struct choir__record {
@@ -72,40 +75,42 @@ struct choir__record {
     choir_tensor *out;
     choir_tensor *in[CHOIR__MAX_IN];
     uint32_t version[CHOIR__MAX_IN], out_version;
-    int use[CHOIR__MAX_IN]; /* of parameters: which use of the micro-batch, in forward order */
+    /* of parameters: number of the use in the micro-batch, in forward order */
+    int use[CHOIR__MAX_IN];
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
     const void *attrs;              /* in the scope's arena */
     bool reached;                   /* on a path from the loss */
-    bool needed;                    /* while its segment is made again */
-    struct choir__segment *segment; /* the innermost it is part of; NULL: none */
-    int stage;                      /* of a pipeline: in which it was made */
+    bool needed;                    /* while its segment is computed again */
+    struct choir__segment *segment; /* the innermost segment that contains it; NULL: none */
+    int stage;                      /* the stage of a pipeline in which it was made */
     int owner;                      /* the stage that walks it: see autograd/walk.h */
     int number;                     /* of the op in its micro-batch: choir__placement */
-    const choir__op *late_op;       /* while its backward_weight is put off */
+    const choir__op *late_op;       /* the op, while its backward_weight is put off */
     choir__record *previous, *next;
 };
 
 /* Autograd's side of a backward function. */
 struct choir__sink {
-    /* Returns where in[i]'s gradient goes: a contiguous-or-dense tensor laid out as in[i],
-     * uninitialised; NULL when that gradient is not needed. */
+    /* Returns the tensor to which in[i]'s gradient is written: uninitialised, dense, and laid
+     * out like in[i]. Returns NULL if the gradient is not needed. */
     choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
-    /* Like dest, for an op that adds its own gradient to what others gave before it: *given is
-     * that, dense rows or NULL; dest may be it. The op then gives the whole sum. */
+    /* Like dest, for an op that adds its own gradient to the sum of the earlier ones. *given is
+     * that sum as contiguous rows, or NULL; dest may be *given itself. The op then gives the
+     * whole sum. */
     choir_tensor *(*dest_onto)(
         choir__sink *sink, choir__record *r, int i, choir_tensor **given);
-    /* Like dest, for an op whose kernel may overwrite in[i] itself: returns its memory where
+    /* Like dest, for an op whose kernel may overwrite in[i] itself: returns in[i]'s memory if
      * this record is the last to read it. */
     choir_tensor *(*dest_over)(choir__sink *sink, choir__record *r, int i);
-    /* Gives g, what dest returned or any tensor of the same shape, as in[i]'s gradient. */
+    /* Gives g as in[i]'s gradient: dest's result or any other tensor of that shape. */
     void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
-    /* For lookup tables: gives the gradient as rows (n, C) of ids (n). False: the sink expects
-     * a dense gradient. */
+    /* For lookup tables: gives the gradient as rows (n, C) of ids (n). Returns false if the
+     * sink expects a dense gradient. */
     bool (*give_rows)(
         choir__sink *sink, choir__record *r, int i, choir_tensor *ids, choir_tensor *rows);
-    choir_scope *scope;  /* scratch tensors of backward live here */
-    choir_tensor *taken; /* by dest_onto, and not to be written to: goes after the record */
+    choir_scope *scope;  /* holds the scratch tensors of backward */
+    choir_tensor *taken; /* taken by dest_onto, read-only; released after the record */
 };
 
 /* True if input i exists and requires a gradient. */
@@ -113,31 +118,33 @@ bool choir__wanted(const choir__record *r, int i);
 /* True if r's backward reads t's values. */
 bool choir__reads(const choir__record *r, const choir_tensor *t);
 
-/* Starts an op: joins scopes, passes poison on, checks that devices agree. NULL: the caller
- * returns *poisoned. It may replace operands, by copies on the device that the op shall run on,
- * and in the dtype that it shall compute in: from here on the op uses in[i] alone, and never
- * again the arguments it was called with. Between this call and its record no op calls another
- * public one, which might run elsewhere: what prepares operands comes before. */
+/* Starts an op: joins scopes, passes poison on, and checks that devices agree. If it returns
+ * NULL, the caller returns *poisoned.
+ *
+ * It may replace operands by copies on the device on which the op runs and in the dtype in
+ * which it computes. From here on the op uses only in[i], never the arguments with which it was
+ * called. Between this call and its record, an op calls no other public op, because that might
+ * run elsewhere; operands are prepared before this call. */
 choir_scope *choir__begin(
     const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned);
 
-/* Leaves a record on the scope's tape and marks out as requiring a gradient. Returns NULL when
- * no gradient will be wanted; then the op saves nothing. */
+/* Leaves a record on the scope's tape and marks out as requiring a gradient. Returns NULL if no
+ * gradient will be needed; then the op saves nothing. */
 choir__record *choir__record_op(
     const choir__op *op, choir_tensor *out, choir_tensor *const *in, int count);
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
-/* The op of choir_add, for ops that add on the way. */
+/* The op of choir_add, for ops that also add. */
 extern const choir__op choir__add_op;
 /* The op of choir_to: the gradient goes back to the operand's device. */
 extern const choir__op choir__to_op;
 /* The op of choir_argmax. */
 extern const choir__op choir__argmax_op;
 
-/* Declares that the forward pass no longer needs t, a result of the caller's own ops: its
- * memory is released at once if no backward so far reads it or its op is cheap to do again; the
- * handle stays, for the gradient. */
+/* Declares that the forward pass no longer needs t, a result of the caller's own ops. Its
+ * memory is released at once if no backward so far reads it or its op is cheap to compute
+ * again; the handle stays valid, for the gradient. */
 void choir__done_with(choir_tensor *t);
 /* Like choir__done_with, but keeps the tensor's cached autocast copies. */
 void choir__done_with_one(choir_tensor *t);
@@ -148,36 +155,37 @@ choir_tensor *choir__shape_error(
 
 /* --- ops that strategies and modules call with more than their public form allows --- */
 
-/* choir_batch_norm_with; in training, statistics are over the rows of all ranks that run the op
- * at the same time, and `shared` adds up their sums. NULL: statistics are over x's own rows. */
+/* Like choir_batch_norm_with; in training, statistics are over the rows of all ranks that run
+ * the op at that time, and `shared` adds up their sums. shared NULL: statistics are over x's
+ * own rows. */
 struct choir__strategy;
 choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts,
     struct choir__strategy *shared);
 
-/* choir_embedding of rows [first, first + table's rows) of a table of `whole` rows: the result
- * is 0 for ids that are not among them. */
+/* Like choir_embedding, for a table that holds rows [first, first + its rows) of a table of
+ * `whole` rows. The result is 0 for all other ids. */
 choir_tensor *choir__embedding_part(
     choir_tensor *table, choir_tensor *ids, int64_t first, int64_t whole);
 
-/* Cross entropy's backward out of the scores in[0], class weights in[2] or NULL, and the
- * targets, log sum exp and count that are saved; attributes: choir_cross_entropy_opts. */
+/* Cross entropy's backward from the scores in[0], the class weights in[2] (or NULL), and the
+ * saved targets, log sum exp and count. Attributes: choir_cross_entropy_opts. */
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
-/* choir_linear with the weight as (in, out): x W + b. */
+/* Like choir_linear, with the weight as (in, out): x W + b. */
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
 
-/* The gradient of a table, as one micro-batch gives it: rows (count, C) of ids (count). */
+/* The gradient of a table from one micro-batch: rows (count, C) of ids (count). */
 typedef struct choir__leaf_rows {
-    choir__storage *ids, *grads; /* references, if any are held */
+    choir__storage *ids, *grads; /* references, if the entry holds any */
     const void *ids_data, *grads_data;
     int64_t count;
 } choir__leaf_rows;
 
-/* y, laid out as table: = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows. y
- * may be a part of a table, whose row 0 is row `first` of the whole one: other rows are left
- * out. */
+/* Computes y = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows; y is laid out
+ * like table. y may be a part of a table, beginning at row `first` of the whole table: other
+ * rows are skipped. */
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
     int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
     float scale);

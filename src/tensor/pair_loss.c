@@ -1,5 +1,5 @@
-/* Losses of pairs: x and y of one shape, one kernel for the losses of all elements, and then
- * their mean or sum. */
+/* Losses of pairs: x and y of one shape. One kernel computes the losses of all elements, and
+ * then their mean or sum is taken. */
 #include <math.h>
 
 #include "tensor/launch.h"
@@ -70,7 +70,7 @@ static const choir__op l1_op = LOSS("l1_loss"), smooth_l1_op = LOSS("smooth_l1_l
                        bce_with_logits_op = LOSS("bce_with_logits_loss"),
                        kl_div_op = LOSS("kl_div_loss");
 
-/* Whether weight stretches over the last dimensions of x. */
+/* True if weight broadcasts over the last dimensions of x. */
 static bool fits(const choir_tensor *weight, const choir_tensor *x)
 {
     int offset = x->shape.ndim - weight->shape.ndim;
@@ -80,7 +80,7 @@ static bool fits(const choir_tensor *weight, const choir_tensor *x)
     return fit;
 }
 
-/* The losses of all elements, in x's shape. */
+/* Computes the losses of all elements, in x's shape. */
 static choir_tensor *pairs(
     const choir__op *op, choir_tensor *x, choir_tensor *y, choir_tensor *weight, how h)
 {

@@ -1,4 +1,4 @@
-/* Printing, as PyTorch prints: nested brackets, the middle of long dimensions left out. */
+/* Printing like PyTorch: nested brackets, with the middle of long dimensions left out. */
 #include <stdio.h>
 #include <stdlib.h>
 

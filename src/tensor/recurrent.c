@@ -1,18 +1,17 @@
-/* Recurrent layers. A layer is one record: of a direction,
+/* Recurrent layers. A layer is one record. For each direction,
  *
  *     X = x W_ih^T + b_ih + b_hh        one product for all steps, into the gates' memory
- *     gates, state, y = recurrent(X)    one kernel: a product with W_hh and a pass, step by
- * step
+ *     gates, state, y = recurrent(X)    one kernel: per step, a product with W_hh and a pass
  *
- * and backward, after the kernel has turned the gates into their gradients dA step by step, one
- * product over all steps for each weight:
+ * In backward, the kernel first turns the gates into their gradients dA, step by step; then
+ * there is one product over all steps per weight:
  *
  *     gW_ih = dA^T x    gW_hh = dA^T h'    gb = sum dA    gx = dA W_ih
  *
- * h' is y a step earlier: the same memory, B rows off. The GRU's b_hh is within r's product, so
- * it stays with the kernel, and the share of W_hh that makes its n sees other gradients (dU).
- * Where the last states are asked for they lie behind y in the result's memory: one result, cut
- * by views. */
+ * h' is y one step earlier: the same memory, B rows away. The GRU's b_hh is inside r's product,
+ * so the kernel adds it, and the part of W_hh that computes its n receives other gradients
+ * (dU). If the caller asks for the last states, they follow y in the result's memory: there is
+ * one result, which views divide. */
 #include <string.h>
 
 #include "tensor/autocast.h"
@@ -25,7 +24,7 @@ _Static_assert((int)CHOIR_LSTM == CHOIR__LSTM && (int)CHOIR_GRU == CHOIR__GRU &&
                    (int)CHOIR_RNN_RELU == CHOIR__RNN_RELU,
     "the public cells are the kernels'");
 
-/* What is wrong with the operands; NULL: nothing. */
+/* Returns the reason why the operands are wrong, or NULL. */
 static const char *complaint(
     choir_cell cell, choir_tensor *const *in, int directions, struct sizes *n)
 {
@@ -62,7 +61,7 @@ static const char *complaint(
     return NULL;
 }
 
-/* The bias that goes in with x, a product's: both, but of the GRU b_ih alone. */
+/* Returns the bias that is added in x's product: the sum of both; for the GRU b_ih alone. */
 static choir_tensor *bias_of(choir_scope *scope, const struct sizes *n, choir_tensor *const *w)
 {
     if (!w[B_IH])
@@ -77,7 +76,7 @@ static choir_tensor *bias_of(choir_scope *scope, const struct sizes *n, choir_te
     return sum;
 }
 
-/* The GRU's b_hh, zeros if it has none; else NULL. */
+/* Returns the GRU's b_hh, or zeros if it has none; NULL for other cells. */
 static choir_tensor *hidden_bias(
     choir_scope *scope, const struct sizes *n, choir_tensor *const *w)
 {
@@ -92,7 +91,7 @@ static choir_tensor *hidden_bias(
     return zeros;
 }
 
-/* The last h and c to behind y. */
+/* Copies the last h and c to the memory after y. */
 static void keep_last(
     choir_tensor *y, choir_tensor *state, const struct sizes *n, const choir__k_recurrent *k)
 {
@@ -111,7 +110,7 @@ static void keep_last(
             (size_t)count * choir_dtype_size(y->dtype));
 }
 
-/* One direction; false: out of memory, which the scope knows. */
+/* Runs one direction. Returns false if memory runs out; the scope has the error. */
 static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
     choir_tensor *const *w, choir_tensor *x, choir_tensor *const *initial, choir_tensor *gates,
     choir_tensor *state, choir_tensor *y)
@@ -147,7 +146,7 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
     return true;
 }
 
-/* All directions; false: out of memory, which the scope knows. */
+/* Runs all directions. Returns false if memory runs out; the scope has the error. */
 static bool run(choir_tensor *const *in, const struct sizes *n, choir_tensor *x,
     choir_tensor *gates, choir_tensor *state, choir_tensor *y)
 {
@@ -184,7 +183,7 @@ static const choir__op recurrent_op = {
     .weights_in = (1 << MOST_IN) - (1 << WEIGHTS),
 };
 
-/* The whole layer on computed dtypes: (T, B, D H), with the last states flat behind it. */
+/* Runs the layer on computed dtypes. Returns (T, B, D H), followed by the last states, flat. */
 static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct sizes n)
 {
     choir_device *device = choir__device_of(in[X]);

@@ -1,5 +1,5 @@
-/* Inside recurrent layers: sizes, what a record holds, and products of matrices. The story is
- * recurrent.c's. */
+/* Inside recurrent layers: sizes, the contents of a record, and matrix products. recurrent.c
+ * explains the method. */
 #ifndef CHOIR_RECURRENT_H
 #define CHOIR_RECURRENT_H
 
@@ -15,10 +15,10 @@ enum { SAVED_X, SAVED_Y, SAVED_GATES, SAVED_STATE };
 struct sizes {
     int64_t t, b, i, h, g, d; /* steps, batch, input, hidden, gates, directions */
     choir__cell cell;
-    bool last; /* the last states are behind y */
+    bool last; /* the last states follow y in the result */
 };
 
-/* Element `at` of row-major t; NULL: NULL. */
+/* Returns the address of element `at` of row-major t; NULL if t is NULL. */
 static inline void *element(const choir_tensor *t, int64_t at)
 {
     return t ? (char *)choir__data(t) + (size_t)at * choir_dtype_size(t->dtype) : NULL;
@@ -41,7 +41,8 @@ static inline struct matrix turned(struct matrix m)
     return (struct matrix){m.p, m.col, m.row};
 }
 
-/* c (m, n) = a (m, k) b (k, n) + bias, onto c if accumulate; a and b of dtype, to: of c. */
+/* Computes c (m, n) = a (m, k) b (k, n) + bias, plus c's old values if accumulate. a and b have
+ * dtype `dtype`, c has dtype `to`. */
 static inline void product(choir_device *device, choir_dtype dtype, choir_dtype to,
     struct matrix c, struct matrix a, struct matrix b, const void *bias, int64_t m, int64_t n,
     int64_t k, bool accumulate)

@@ -1,12 +1,11 @@
-/* Backward of recurrent layers. First the gates turn into their gradients dA, step by step from
- * the end, which x and the initial states wait for; then one product over all steps for each
- * weight, which may come later. */
+/* Backward of recurrent layers. First the gates are turned into their gradients dA, step by
+ * step from the end; x and the initial states wait for this. Then there is one product over all
+ * steps per weight, which may run later. */
 #include "tensor/launch.h"
 #include "tensor/recurrent.h"
 
-/* The gradients of the last state, or zeros, to where the kernel makes those of the initial
- * one.
- */
+/* Writes the gradients of the last state, or zeros, into the memory in which the kernel makes
+ * those of the initial state. */
 static void begin_state(choir_tensor *g, const struct sizes *n, const choir_tensor *gy,
     int64_t which, int64_t direction)
 {
@@ -49,13 +48,13 @@ static void step_back(choir__record *r, const struct sizes *n, int64_t at, choir
     choir__launch(choir__device_of(gy), gy->dtype, recurrent_backward, &args);
 }
 
-/* Rows [row, row + count) of gW_hh = dA^T h', dA being `count` columns wide at a: all steps but
- * the direction's first see y, that one sees h0. */
+/* Computes rows [row, row + count) of gW_hh = dA^T h'; dA is `count` columns wide at a. All
+ * steps use the previous y, except for the direction's first, which uses h0. */
 static void hidden_weight(const struct sizes *n, int64_t at, choir_tensor *gw, int64_t row,
     int64_t count, struct matrix a, const choir_tensor *y, const choir_tensor *h0)
 {
     choir_device *device = choir__device_of(gw);
-    choir_dtype dtype = y->dtype, to = gw->dtype; /* a parameter's is f32 */
+    choir_dtype dtype = y->dtype, to = gw->dtype; /* f32 for a parameter */
     int64_t k = (n->t - 1) * n->b, y_row = n->d * n->h;
     size_t size = choir_dtype_size(dtype);
     struct matrix c = rows_at(gw, row * n->h, n->h), later = a, first = a;
@@ -89,7 +88,7 @@ static void sum_rows(
     choir__launch(choir__device_of(y), dtype, sum, &args);
 }
 
-/* gb_ih = sum dA, and gb_hh the same; but the GRU's n has dU. */
+/* Computes gb_ih = gb_hh = sum dA; for the GRU's n, gb_hh is the sum of dU. */
 static void biases(choir__record *r, const struct sizes *n, int64_t at, choir_tensor *const *g)
 {
     int64_t rows = n->t * n->b, cols = n->g * n->h;
@@ -104,7 +103,7 @@ static void biases(choir__record *r, const struct sizes *n, int64_t at, choir_te
         sum_rows(g[B_HH], 2 * n->h, state->dtype, element(state, at * rows * n->h), rows, n->h);
 }
 
-/* The weights' gradients, out of all steps' dA. */
+/* Computes the weights' gradients from all steps' dA. */
 static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
     choir_tensor *const *g, const choir_tensor *h0)
 {
@@ -132,7 +131,7 @@ static choir_tensor *state_gradient(
                                            x->dtype, choir_dims(n->d, n->b, n->h));
 }
 
-/* The initial states as rows, where there are any; false: no memory. */
+/* Makes the given initial states row-major. Returns false if memory runs out. */
 static bool initial_states(choir__record *r, choir_scope *scope, choir_tensor *initial[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -143,8 +142,8 @@ static bool initial_states(choir__record *r, choir_scope *scope, choir_tensor *i
     return true;
 }
 
-/* Step by step, and with it what x and the initial states want. It runs even if they want
- * nothing: dA takes the gates' memory. */
+/* Runs step by step and computes the gradients of x and of the initial states. It runs even if
+ * none of these is needed, because dA replaces the gates in their memory. */
 void choir__recurrent_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct sizes *n = r->attrs;
@@ -181,7 +180,7 @@ void choir__recurrent_backward_weight(choir__record *r, choir_tensor *gy, choir_
 {
     const struct sizes *n = r->attrs;
     choir_tensor *initial[2];
-    (void)gy; /* dA has all of it */
+    (void)gy; /* dA contains it */
     if (!initial_states(r, sink->scope, initial))
         return;
     for (int64_t at = 0; at < n->d; at++) {

@@ -31,7 +31,7 @@ static void sum_again(choir__record *r)
 
 static const choir__op sum_op = {
     .name = "sum", .cast = CHOIR__CAST_F32, .backward = sum_backward, .again = sum_again};
-/* The record of a sum over dimensions of 1: the result is x's memory. */
+/* The op of a sum over dimensions of size 1: the result is x's memory. */
 static const choir__op sum_view_op = {.name = "sum", .backward = sum_backward, .view = true};
 
 /* Sums x to `with_ones` (1 in the summed dimensions), as a tensor of shape `out`. */

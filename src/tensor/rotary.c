@@ -1,7 +1,6 @@
-/* Rotary positions (Su et al., 2021), as Llama lays them out: dimension i turns with i + D/2.
- *
- * The angles are computed in f64 once, as a table; an f32 angle of position 8000 has 3e-4 of a
- * radian left to be wrong by. The backward of a turn is the turn back. */
+/* Rotary positions (Su et al., 2021), laid out like Llama's: dimension i is rotated with i +
+ * D/2. The angles are computed in f64 once, as a table; an f32 angle at position 8000 would
+ * have an error of up to 3e-4 radian. The backward of a rotation is the inverse rotation. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,8 @@ choir_rotary_opts choir_rotary_defaults(void)
     return (choir_rotary_opts){.theta = 10000};
 }
 
-/* Llama 3.1: waves longer than the original context's 1/low_freq are slowed by factor, those
- * shorter than its 1/high_freq are left, those between go from one to the other. */
+/* Llama 3.1: waves longer than the original context / low_freq are slowed down by factor, those
+ * shorter than the original context / high_freq stay, and those between are interpolated. */
 static double stretched(double frequency, const choir_rotary_opts *o)
 {
     double turns = (double)o->original_context * frequency / (2 * M_PI);
@@ -63,7 +62,8 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
             values[t * dim + dim / 2 + i] = sin((double)t * frequency);
         }
     }
-    float *narrow = (float *)values; /* in place: an element is read before it is covered */
+    /* in place: each element is read before it is overwritten */
+    float *narrow = (float *)values;
     for (int64_t i = 0; dtype == CHOIR_F32 && i < positions * dim; i++) {
         float value = (float)values[i];
         memcpy(&narrow[i], &value, sizeof value);
@@ -146,7 +146,7 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
     if (y->poisoned)
         return y;
     turn(y, x, table, offset, false);
-    /* The table is no operand to differentiate by, but one that must live and not change. */
+    /* The table has no gradient, but must live on unchanged. */
     choir__record *r = choir__record_op(&rotary_op, y, in, 2);
     if (r)
         choir__record_attrs(r, &offset, sizeof offset);

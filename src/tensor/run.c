@@ -1,8 +1,8 @@
 /* Runs: the devices that a run uses, its steps, and its end.
  *
- * The step's number lies in device memory, one word per device, written in queue order when a
- * step opens, because kernels of a recorded step must see the number of the replay, and those
- * of a device that lags behind must see the number of their own step. */
+ * The step's number is stored in device memory, one word per device. It is written in queue
+ * order when a step opens: kernels of a recorded step must see the number of the replay, and
+ * those of a device that lags behind must see the number of their own step. */
 #include <string.h>
 
 #include "tensor/run.h"
@@ -58,7 +58,7 @@ void choir__run_join(const choir_scope *scope)
 
 void choir__run_clear(const choir_scope *scope)
 {
-    choir__run_sync(scope); /* first, since a device's failure is handed to those that wait */
+    choir__run_sync(scope); /* first, since a device's failure is passed to those that wait */
     for (choir__run_device *p = scope->run->devices; p; p = p->next)
         choir__queue_clear(p->device->queue);
 }

@@ -1,7 +1,7 @@
-/* Inside runs: the outermost scope, and what lasts as long as it does.
+/* Inside runs: the outermost scope, and the objects that live as long as it does.
  *
- * A run has the devices it uses, the parameters and their gradient books, the strategies that
- * take part in its steps, and the recording of a step that is replayed. */
+ * A run has the devices that it uses, the parameters and their gradient books, the strategies
+ * that take part in its steps, and the recording of a step that is replayed. */
 #ifndef CHOIR_RUN_INTERNAL_H
 #define CHOIR_RUN_INTERNAL_H
 
@@ -10,15 +10,16 @@
 /* A device that a run uses. */
 typedef struct choir__run_device {
     choir_device *device;
-    choir__storage *step; /* the step's number in its memory; NULL: no kernel has asked */
+    /* the step's number in the device's memory; NULL: no kernel needs it */
+    choir__storage *step;
     struct choir__run_device *next;
 } choir__run_device;
 
 struct choir__run {
-    choir_scope base;           /* first: a run is a scope */
-    choir__run_device *devices; /* its own first */
-    int64_t micro_first;        /* of each step: this rank's first micro-batch */
-    int64_t micro_total;        /* of the job, if a launcher said so; else 0 */
+    choir_scope base;           /* first member: a run is a scope */
+    choir__run_device *devices; /* the run's own device first */
+    int64_t micro_first;        /* this rank's first micro-batch of each step */
+    int64_t micro_total;        /* of the job, if a launcher gave it; else 0 */
     uint64_t next_step;         /* choir_step's counter */
     choir_scope *spare;         /* closed scopes kept for the next step */
     choir__closer *enders;      /* called after the tensors are released, newest first */
@@ -26,26 +27,26 @@ struct choir__run {
     /* recorded steps: step.c */
     int64_t warm_up; /* calls before recording, if more than step.c's own number */
     struct choir__replay *replay;
-    uint32_t recordings;   /* begun so far */
-    choir__pool *retired;  /* of recordings: memory that kept tensors may still reside in */
-    choir_scope *recorded; /* closed while recording: replays call into their arenas */
+    uint32_t recordings;   /* number begun so far */
+    choir__pool *retired;  /* pools of recordings, in which kept tensors may still reside */
+    choir_scope *recorded; /* scopes closed while recording: replays call into their arenas */
 
     /* the model: nn/ and autograd/book.h */
     struct choir__param *params; /* newest first */
     struct choir__book *books;   /* gradients of this run's parameters */
-    unsigned layouts;            /* of books, so far */
+    unsigned layouts;            /* number of layouts of books so far */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */
 
     struct choir__strategy *strategies; /* newest first */
 };
 
-/* Returns the run that `scope` is, or is a part of. */
+/* Returns the run to which `scope` belongs. */
 static inline choir__run *choir__run_of(const choir_scope *scope)
 {
     return scope->run;
 }
 
-/* `scope` below: the run, or any scope of it. */
+/* In the functions below, `scope` is the run or any scope in it. */
 
 /* --- devices --- */
 
@@ -55,31 +56,33 @@ choir_status choir__run_failure(const choir_scope *scope);
 choir_status choir__run_sync(const choir_scope *scope);
 /* Waits for all devices of the run and forgets their failures. */
 void choir__run_clear(const choir_scope *scope);
-/* Queues a barrier: no device of the run goes on before all of them are here. */
+/* Queues a barrier: no device of the run goes on before all of them have reached it. */
 void choir__run_join(const choir_scope *scope);
 
-/* Calls fn(arg) when the run has closed and its tensors are released; use it to free memory
+/* Calls fn(arg) after the run has closed and its tensors are released; use it to free memory
  * that backed them. The function that was registered last is called first. */
 void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg);
 
 /* --- steps --- */
 
-/* A step of the run begins: stores its number on the devices and tells its strategies. */
+/* Begins a step of the run: stores its number on the devices and calls its strategies. */
 void choir__step_begins(choir_scope *scope, uint64_t step);
-/* Writes the step's number to where kernels read it, in the order of each device's queue. */
+/* Writes the step's number to the memory from which kernels read it, in the order of each
+ * device's queue. */
 void choir__store_step(choir_scope *scope, uint64_t step);
-/* Returns where kernels on device find scope's step; NULL, with the error recorded, if memory
- * for it cannot be had. */
+/* Returns the address at which kernels on device read scope's step. If it cannot be allocated,
+ * records the error and returns NULL. */
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
-/* Releases what choir_step's recording holds; the next step records anew. */
+/* Releases the memory of choir_step's recording; the next step makes a new recording. */
 void choir__step_forget(choir_scope *scope);
 /* Like choir__step_forget, but may be called within a step and takes effect at its end. */
 void choir__step_anew(choir_scope *scope);
 /* Frees closed scopes linked by `spare`. */
 void choir__scopes_free(choir_scope **list);
 
-/* Returns a number that stands for t's present values, never 0: a copy made at an equal number
- * is up to date. A recorded step counts as a change, since each replay has other values. */
+/* Returns a number that stands for t's present values and is never 0: a copy made at an equal
+ * number is up to date. A recorded step counts as a change, since each replay computes other
+ * values. */
 uint64_t choir__values_of(const choir_tensor *t);
 
 #endif

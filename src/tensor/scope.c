@@ -1,7 +1,5 @@
-/* Scopes: open, close, and the first error.
- *
- * A step's scope is opened and closed thousands of times a second, so a run keeps closed ones,
- * arena and all, for the next. */
+/* Scopes: opening, closing, and the first error. A step's scope is opened and closed thousands
+ * of times per second, so a run keeps closed scopes, with their arenas, for reuse. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,12 +38,12 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
     run->device = device ? device : choir__device_default();
     run->grad = true;
     run->seed = seed;
-    if (!run->device) { /* what CHOIR_DEVICE names is not there; a scope always has a device */
+    if (!run->device) { /* CHOIR_DEVICE names a missing device; a scope always has one */
         choir__scope_fail(run, CHOIR_ERR_DEVICE);
         run->device = choir_device_find("cpu:0");
     }
     choir__scope_uses(run, run->device);
-    choir__step_word(run, run->device); /* before anything is recorded */
+    choir__step_word(run, run->device); /* before a recording */
     return run;
 }
 
@@ -103,7 +101,7 @@ static void call_all(choir__closer **list)
     }
 }
 
-/* A closed scope's arena is used again; that of a recorded step stays as it is, since replays
+/* Keeps a closed scope for reuse. The arena of a recorded step stays as it is, since replays
  * read it. */
 static void keep_spare(choir_scope *scope, choir__run *run)
 {
@@ -116,7 +114,8 @@ static void keep_spare(choir_scope *scope, choir__run *run)
 
 static void end_run(choir__run *run)
 {
-    choir__run_clear(&run->base); /* reported already; the next run begins without */
+    /* failures are reported already; the next run begins without them */
+    choir__run_clear(&run->base);
     for (choir__run_device *p = run->devices; p; p = p->next)
         choir__storage_unref(p->step);
     choir__pools_free(&run->retired);
@@ -266,14 +265,15 @@ choir_scope *choir__join(choir_tensor *const *in, int count)
             choir__error(CHOIR_ERR_SCOPE,
                 "operands of unrelated scopes; choir_keep moves a tensor out of its own");
             choir__scope_fail(innermost, CHOIR_ERR_SCOPE);
-            choir__scope_fail(in[0]->scope, CHOIR_ERR_SCOPE); /* the result is of it */
+            choir__scope_fail(in[0]->scope, CHOIR_ERR_SCOPE); /* the result belongs to it */
             return NULL;
         }
     return innermost;
 }
 
-/* How often a name has drawn random numbers in this scope: counted by name, so that what other
- * modules do (or do not, on another pipeline stage) changes nothing. */
+/* Returns the number of draws so far by this name in this scope, and counts one more. Draws are
+ * counted by name, so that other modules (or their absence on another pipeline stage) change
+ * nothing. */
 static uint64_t count_call(choir_scope *scope, uint64_t name)
 {
     choir__calls *c = scope->calls;

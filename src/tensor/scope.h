@@ -1,8 +1,8 @@
-/* Inside scopes: the unit of work whose end frees what it made.
+/* Inside scopes: a unit of work, and the tensors that are freed at its end.
  *
- * A run has steps, a step has micro-batches. Each is a scope with an arena, a list of tensors,
- * a tape of records, the first error, and the numbers that key its random draws. run.h has what
- * only the outermost scope, the run, has. */
+ * A run has steps, and a step has micro-batches. Each of these is a scope with an arena, a list
+ * of tensors, a tape of records, the first error, and the numbers that key its random draws.
+ * run.h has the properties of the outermost scope, the run. */
 #ifndef CHOIR_SCOPE_INTERNAL_H
 #define CHOIR_SCOPE_INTERNAL_H
 
@@ -42,24 +42,24 @@ struct choir_scope {
     choir__run *run;
     choir_device *device;
     choir__arena arena;
-    choir_tensor *tensors;           /* all that it made, for closing */
+    choir_tensor *tensors;           /* all that were made in it, for closing */
     choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
     choir__closer *closers;          /* newest first */
     choir_status status;
     char *message;
-    bool blamed; /* message names the module */
+    bool blamed; /* message already names the module */
     bool grad;   /* ops leave records for backward */
-    bool piece;  /* of a DataParallel batch: walked by what joins the pieces alone */
+    bool piece;  /* part of a DataParallel batch: only the op that joins the parts walks it */
     uint64_t seed, step;
     int64_t micro;
     choir__calls *calls;                /* numbers the random draws of this scope, by name */
     choir_scope *spare;                 /* the next of the run's closed scopes */
     struct choir__placement *placement; /* NULL: ops run where their operands are */
-    struct choir__segment *segment; /* the innermost segment under way: segment.h; NULL: none */
+    struct choir__segment *segment;     /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
-    choir_tensor *casts;       /* of parameters, made for this scope's ops: the latest */
-    choir_dtype stored;        /* of the op under way: its result's dtype */
-    choir_tensor *widened[16]; /* its operands as f32, which go when it is done */
+    choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */
+    choir_dtype stored;        /* dtype of the current op's result */
+    choir_tensor *widened[16]; /* its operands as f32, released at its end */
     int widened_count;
 };
 
@@ -68,23 +68,23 @@ choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char 
     __attribute__((format(printf, 3, 4)));
 /* Records choir_error_message() as the scope's error and returns status. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
-/* Adds the module's path to the scope's message, unless the path of an inner module is there.
- */
+/* Adds the module's path to the scope's message, unless it already has an inner module's
+ * path. */
 void choir__scope_blame(choir_scope *scope, const char *path);
 
 /* Calls fn(arg) when the scope closes, before its tensors are released; the function that was
  * registered last is called first. */
 void choir__on_close(choir_scope *scope, void (*fn)(void *arg), void *arg);
 
-/* Returns the innermost of the operands' scopes, or NULL with the error recorded in the first
- * one's. */
+/* Returns the innermost scope of the operands. If their scopes are unrelated, records the error
+ * and returns NULL. */
 choir_scope *choir__join(choir_tensor *const *in, int count);
 
 /* Returns a random key for the next draw by this name in this scope. */
 uint64_t choir__scope_key(choir_scope *scope, const char *name);
 
-/* Notes that tensors of the scope's run reside on device: the device's errors become the run's,
- * and the run's end waits for the device. */
+/* Notes that tensors of the scope's run reside on device: the device's errors become errors of
+ * the run, and the end of the run waits for the device. */
 void choir__scope_uses(choir_scope *scope, choir_device *device);
 
 #endif

@@ -1,7 +1,8 @@
 /* Segments of the tape: the ops of a module whose activations are recomputed (again.c). While
- * forward runs they are noted here; at a segment's end all that they made is let go of, but the
- * result, and what others hold: kept copies have memory of their own, and what hooks were shown
- * stays, as does what was changed in place and cannot be made again. */
+ * forward runs, the ops are noted here. At a segment's end all tensors that they made are
+ * released, with these exceptions: the result; kept copies, which have their own memory;
+ * tensors that a hook has seen; and tensors that were changed in place and cannot be computed
+ * again. */
 #include "tensor/again.h"
 #include "tensor/segment.h"
 

@@ -1,51 +1,52 @@
-/* Segments of the tape: results that are released in forward and made again in backward.
+/* Segments of the tape: results that are released in forward and computed again in backward.
  *
- * segment.c notes them while forward runs; again.c makes results again. */
+ * segment.c notes the ops of a segment while forward runs; again.c computes results again. */
 #ifndef CHOIR_SEGMENT_INTERNAL_H
 #define CHOIR_SEGMENT_INTERNAL_H
 
 #include "tensor/op.h"
 
-/* A segment is the run of ops of a scope from begin to end: then all that they made is released
- * except the result, and made again when it is read. Segments nest. choir__segment_begin
- * returns NULL when no gradients are wanted. */
+/* A segment is the sequence of a scope's ops from begin to end. At its end all results except
+ * the given one are released; they are computed again when they are read. Segments nest.
+ * choir__segment_begin returns NULL if no gradients are needed. */
 typedef struct choir__segment choir__segment;
 choir__segment *choir__segment_begin(choir_scope *scope);
 void choir__segment_end(choir__segment *segment, choir_tensor *result);
 /* True if segment is NULL or has not ended yet. */
 bool choir__segment_open(const choir__segment *segment);
-/* Makes r the latest op of the segment and of those around it. NULL: r is part of none. */
+/* Makes r the latest op of the segment and of the segments around it. segment NULL: r is in
+ * none. */
 void choir__segment_add(choir__segment *segment, choir__record *r);
 /* Takes a record that is about to leave the tape out of its segments. */
 void choir__segment_drop(choir__record *r);
 
-/* What a tensor has whose memory was released until it is made again. */
+/* The state of a tensor whose memory is released until it is computed again. */
 typedef struct choir__released {
-    choir__segment *segment; /* that released it; NULL: none, or for good */
-    /* while it, or what is made of it, is made again: */
+    /* the segment that released it; NULL: none, or released for good */
+    choir__segment *segment;
+    /* While this tensor, or one that is computed from it, is computed again: */
     choir__record *until;  /* the last record that needs it */
-    bool passing;          /* it is released again after that */
-    choir_tensor *waiting; /* the tensor that is to be made of it */
+    bool passing;          /* it is released again after `until` */
+    choir_tensor *waiting; /* the tensor that is computed from it next */
 } choir__released;
 
-/* Returns t's record of this kind, which is empty if it had none. */
+/* Returns t's record, which is empty if t had none before. */
 choir__released *choir__released_of(choir_tensor *t);
 
-/* The segment that released t's memory; NULL: none did. */
+/* Returns the segment that released t's memory, or NULL if none did. */
 static inline choir__segment *choir__released_by(const choir_tensor *t)
 {
     return t->released ? t->released->segment : NULL;
 }
 
-/* If t's values were released, makes them again, in the forward pass: t alone. */
+/* If t's values were released, computes them again, and only them; for the forward pass. */
 choir_status choir__bring_back(choir_tensor *t);
-/* In backward: makes again all that r's backward reads, and what its segments will read after
- * it. */
+/* Computes again the values that r's backward reads and those that its segments read after it;
+ * for backward. */
 choir_status choir__restore_read(choir__record *r);
-/* True if r would be made again out of t, should backward need it: then t must stay as it is.
- */
+/* True if backward may compute r's result again from t: then t's values must not change. */
 bool choir__made_of(const choir__record *r, const choir_tensor *t);
-/* For an op's again: copies operands into another order, as saved[i] may have. */
+/* Copies an operand into saved[i], which may have another memory order; for an op's `again`. */
 void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
 
 #endif

@@ -1,5 +1,4 @@
-/* Parts of tensors, and the whole of parts: narrow, split and chunk are views; cat and stack
- * copy. */
+/* Slices and concatenations: narrow, split and chunk are views; cat and stack copy. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +22,8 @@ static choir_tensor *slice_of(
     return y;
 }
 
-/* Of many slices of one tensor, the last to have been used makes the whole of its gradient; the
- * others add themselves to their own part of that. */
+/* If a tensor has several slices, the slice that was used last makes the tensor's whole
+ * gradient; the others add to their own part of it. */
 static void narrow_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct slice *a = r->attrs;
@@ -102,7 +101,7 @@ static const choir__op cat_op = {.name = "cat",
     .backward = cat_backward,
     .again = cat_again};
 
-/* More parts than an op has operands: groups of them are joined first. */
+/* Joins more parts than an op can have operands: first groups of them, then the groups. */
 static choir_tensor *cat_groups(choir_tensor *const *parts, int count, int dim)
 {
     choir_tensor *joined[CHOIR__MAX_IN];
@@ -168,7 +167,7 @@ choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)
 
 /* --- split and chunk --- */
 
-/* count views of `size` entries, as many of them as there are. */
+/* Makes `count` views of `size` entries each; the last may be shorter. */
 static int views(choir_tensor *x, int dim, int64_t size, int64_t count, choir_tensor **parts)
 {
     int64_t length = x->shape.dim[dim];

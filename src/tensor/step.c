@@ -1,12 +1,13 @@
-/* choir_step: a step as a function, run twice, recorded once, then replayed.
+/* choir_step: a step as a function, which is run twice, recorded once, and then replayed.
  *
- * The first two calls let everything that is made lazily be made (state of optimizers, layouts
- * of gradients, primitives). The third runs under a recording, with a memory pool of its own,
- * so that the addresses in the list stay good: nobody else is ever given that memory. Scopes
+ * During the first two calls, everything that is made lazily is made (optimizer state, layouts
+ * of gradients, primitives). The third call runs under a recording, with its own memory pool,
+ * so that the addresses in the list stay valid: no other tensor ever gets that memory. Scopes
  * that close while recording keep their arenas, since host calls of the list point into them.
  *
- * Over several devices, each has such a pool, and the list ends with all queues waiting for
- * each other: what one device reads late in a replay, another may write early in the next. */
+ * With several devices, each has such a pool, and the list ends with all queues waiting for
+ * each other, because one device may read late in a replay what another writes early in the
+ * next. */
 #include <stdlib.h>
 
 #include "tensor/run.h"
@@ -18,7 +19,7 @@ struct choir__replay {
     choir_step_fn *fn;
     void *arg;
     int64_t calls;
-    bool anew; /* what is recorded is over with this step */
+    bool anew; /* the recording is discarded after this step */
     choir__recording *recording;
     choir__pool **pools; /* of the run's devices, in their order */
     int pool_count;
@@ -78,8 +79,7 @@ static choir_status run_once(struct choir__replay *r, choir_scope *step)
     return status != CHOIR_OK ? status : closed;
 }
 
-/* Gives every device the pool in `pools`, or one of its own where there is none, and leaves
- * there what it had. */
+/* Swaps each device's pool with the one in `pools`; NULL stands for a new pool. */
 static void swap_pools(struct choir__replay *r)
 {
     const choir__run_device *p = r->run->devices;
@@ -92,7 +92,8 @@ static choir_status record(struct choir__replay *r, choir_scope *step)
     r->pool_count = device_count(r->run);
     r->pools = choir__calloc((size_t)r->pool_count, sizeof(choir__pool *));
     for (const choir__run_device *p = r->run->devices; p; p = p->next)
-        choir__pool_trim(p->device); /* what is cached is about to be had twice */
+        /* the recording has its own pool: cached blocks would be held twice */
+        choir__pool_trim(p->device);
     swap_pools(r);
     r->run->recordings++;
     r->recording = choir__recording_open();
@@ -101,7 +102,7 @@ static choir_status record(struct choir__replay *r, choir_scope *step)
     choir__recording_close(r->recording);
     swap_pools(r);
     if (status != CHOIR_OK || device_count(r->run) != r->pool_count)
-        forget(r->run); /* a device that was new to it kept no memory: once more */
+        forget(r->run); /* record again: a device that was new to the step had no pool */
     return status;
 }
 

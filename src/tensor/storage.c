@@ -1,4 +1,4 @@
-/* Storage: device memory with a count of the tensors that look at it. */
+/* Storage: device memory with a count of the tensors that use it. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -67,9 +67,9 @@ static void unmap(const void *args)
     choir__mapping_unref(*(choir__mapping *const *)args);
 }
 
-/* Behind what the device has yet to do with it, and in no recording. A queue that failed drops
- * its tasks: then nothing is read any more. Tasks of a GPU's queue run before the GPU does what
- * they ask of it, so memory of its own is waited for. */
+/* Releases the mapping after the device's pending work, outside any recording. A failed queue
+ * drops its tasks, so nothing is read any more. Tasks of a GPU's queue run before the GPU does
+ * the work that they issue, so for the GPU's own memory (`drop`) this waits. */
 static void let_go(choir_device *device, choir__mapping *mapping)
 {
     if (mapping->drop)

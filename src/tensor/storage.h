@@ -1,7 +1,7 @@
 /* Storage: memory that tensors share, counted by reference.
  *
- * A storage belongs to one device and is given back in the order of that device's queue, so
- * work that was issued before the last reference went away still finds its memory. */
+ * A storage belongs to one device and is released in the order of that device's queue, so work
+ * that was issued before the last reference was dropped still finds its memory. */
 #ifndef CHOIR_STORAGE_INTERNAL_H
 #define CHOIR_STORAGE_INTERNAL_H
 
@@ -12,12 +12,13 @@ typedef struct choir__storage {
     _Atomic int refs;
     uint32_t version; /* counts changes in place */
     choir_device *device;
-    choir__pool_block *block; /* NULL: the memory belongs to somebody else */
-    choir__mapping *mapping;  /* that memory, if other processes can map it; else NULL */
-    bool shared;              /* tensor queues hand the block itself to other processes */
+    choir__pool_block *block; /* NULL: another owner keeps the memory alive */
+    /* the memory's mapping, if other processes can map it; else NULL */
+    choir__mapping *mapping;
+    bool shared; /* tensor queues pass the block itself to other processes */
     void *data;
     size_t bytes;
-    /* If set, the values may be elsewhere: choir__data asks this strategy to bring them. */
+    /* If set, the values may be elsewhere: choir__data asks this strategy to fetch them. */
     struct choir__strategy *holder;
     void *held; /* the strategy's name for them */
     /* If set, readers on other devices wait for this event alone. */
@@ -28,13 +29,13 @@ typedef struct choir__storage {
 choir__storage *choir__storage_new(choir_device *device, size_t bytes);
 /* Wraps memory that the caller keeps alive for longer than the storage. */
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
-/* Wraps a part of shared memory and takes a reference to the mapping, which is given back in
+/* Wraps a part of shared memory and takes a reference to the mapping, which is released in
  * queue order. */
 choir__storage *choir__storage_mapped(
     choir_device *device, choir__mapping *mapping, size_t offset, size_t bytes);
 choir__storage *choir__storage_ref(choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
-/* True if one tensor alone holds the storage, and no other device's queue or process reads it:
+/* True if only one tensor holds the storage and no other device's queue or process reads it:
  * its values may be overwritten. */
 bool choir__storage_is_ours(const choir__storage *storage);
 /* Makes the device wait until other queues have read the present values; call it before the

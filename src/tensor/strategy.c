@@ -1,4 +1,4 @@
-/* The strategies of a run: joining, leaving, and what a step asks of all of them. */
+/* The strategies of a run: joining, leaving, and calls of all of them. */
 #include "tensor/strategy.h"
 
 void choir__strategy_join(choir__strategy *s, choir_scope *scope)

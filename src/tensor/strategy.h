@@ -46,13 +46,13 @@ typedef struct choir__part_ops {
     choir_tensor *(*argmax)(choir_tensor *x);
 } choir__part_ops;
 
-/* The mark of a tensor of which this rank has a part (choir_tensor.split). The strategy embeds
- * it beside what it knows of the part. */
+/* Marks a tensor as this rank's part of a larger one (choir_tensor.split). The strategy embeds
+ * this struct in its own data about the part. */
 struct choir__partition {
     choir__strategy *by;
 };
 
-/* Every entry but the name may be NULL. */
+/* Every entry except the name may be NULL. */
 typedef struct choir__strategy_ops {
     const char *name; /* for messages */
 
@@ -70,13 +70,13 @@ typedef struct choir__strategy_ops {
      * an error. */
     bool (*place)(
         choir__placement *p, choir_scope *scope, const char *op, choir_tensor **in, int count);
-    /* Makes the values of a storage available whose holder this strategy is. */
+    /* Makes the values of a storage available; the strategy is the storage's holder. */
     void (*bring)(choir__strategy *s, void *held);
     const choir__part_ops *parts;
 
     /* --- sums over ranks --- */
 
-    /* How the gradients of a book are reduced. */
+    /* The reduction of a book's gradients. */
     const struct choir__reducer_ops *reducer;
     /* Adds up numbers (count) of all ranks that share parameters or a batch, in the order of
      * the device's queue. */
@@ -85,9 +85,9 @@ typedef struct choir__strategy_ops {
 
     /* --- checkpoints --- */
 
-    /* Visits what a checkpoint stores besides the optimizer's own state: tensors that are the
-     * same on all ranks, whose names begin with CHOIR__KEPT. Restoring sets them to 0 from a
-     * checkpoint that has none of them, and skips those of a strategy that the run lacks. */
+    /* Visits tensors that a checkpoint stores in addition to the optimizer's own state. They
+     * are equal on all ranks, and their names begin with CHOIR__KEPT. Restoring a checkpoint
+     * without them sets them to 0; restoring skips those of a strategy that the run lacks. */
     void (*visit_state)(choir__strategy *s, choir__state_visit_fn *visit, void *to);
 
     /* --- composition --- */
@@ -101,8 +101,9 @@ typedef struct choir__strategy_ops {
 
     /* --- membership --- */
 
-    /* The set of ranks has changed, between two steps: deals micro-batches and shards anew over
-     * now->group. Collective. NULL: the strategy cannot go on with other ranks. */
+    /* The set of ranks has changed between two steps: the strategy distributes micro-batches
+     * and shards over now->group. Collective. NULL: the strategy cannot go on with other
+     * ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
 } choir__strategy_ops;
 
@@ -111,20 +112,22 @@ typedef struct choir__strategy_ops {
 struct choir__strategy {
     const choir__strategy_ops *ops;
     choir__strategy *next; /* of the run's */
-    bool places;      /* places the work of what it wraps: no other strategy may clone that */
-    bool collective;  /* forward is collective in evaluation, too */
-    const char *pins; /* why its module can neither move nor change dtype; NULL: it can */
+    /* places the work of its module, which no other strategy may then clone */
+    bool places;
+    bool collective; /* forward is collective in evaluation, too */
+    /* reason why its module can neither move nor change dtype; NULL: it can */
+    const char *pins;
 };
 
-/* The struct of `type` that embeds *pointer as `member`. */
+/* Returns the struct of `type` that embeds *pointer as `member`. */
 #define CHOIR__STRATEGY_OF(pointer, type, member)                                              \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-/* Adds the strategy to the run's list, or takes it out. */
+/* Add the strategy to the run's list, or remove it. */
 void choir__strategy_join(choir__strategy *s, choir_scope *run);
 void choir__strategy_leave(choir__strategy *s, choir_scope *run);
 
-/* Calls step_begins, step_updated or visit_state of all strategies of the run. */
+/* Call step_begins, step_updated or visit_state of all strategies of the run. */
 void choir__strategies_begin(const choir_scope *run);
 void choir__strategies_updated(const choir_scope *run);
 void choir__strategies_visit_state(
@@ -132,26 +135,26 @@ void choir__strategies_visit_state(
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
-/* True if some strategy of the run sums: ranks share parameters. */
+/* True if any strategy of the run has `sum`: ranks share parameters. */
 bool choir__strategies_share(const choir_scope *run);
-/* Tells all strategies that the ranks have changed; the next step records anew. Collective.
+/* Calls ranks_changed of all strategies; the next step makes a new recording. Collective.
  * Error: unsupported, naming a strategy that cannot go on. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
 
 /* --- placement --- */
 
-/* Where the ops of a scope and of the scopes inside it run. Its strategy's `place` keeps it up
- * to date; records and tensors note its numbers. */
+/* The placement of the ops of a scope and of the scopes in it. The strategy's `place` keeps it
+ * up to date; records and tensors note its numbers. */
 struct choir__placement {
     choir__strategy *by;
-    int stage;   /* of a pipeline: to which the op under way belongs */
-    int op;      /* the number of the op under way in its micro-batch */
-    bool paused; /* ops run where their operands are: inside custom ops and backward */
+    int stage;   /* the stage of a pipeline to which the current op belongs */
+    int op;      /* the number of the current op in its micro-batch */
+    bool paused; /* ops run where their operands are: in custom ops and backward */
 };
 
-/* A tensor's way through the devices of a pipeline. */
+/* The copies of a tensor on the devices of a pipeline. */
 typedef struct choir__route {
-    int stage;          /* in which it was made */
+    int stage;          /* the stage in which the tensor was made */
     choir_tensor *copy; /* the latest copy, on a later stage's device */
 } choir__route;
 
@@ -163,7 +166,7 @@ static inline int choir__stage_of(const choir_tensor *t)
     return t->route ? t->route->stage : 0;
 }
 
-/* Shows an op's operands to the scope's placement, if it has one that is not paused. */
+/* Passes an op's operands to the scope's placement, if it has one that is not paused. */
 static inline bool choir__placed(
     choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
@@ -171,7 +174,7 @@ static inline bool choir__placed(
     return !p || p->paused || p->by->ops->place(p, scope, op, in, count);
 }
 
-/* Pauses the scope's placement, or lets it go on; returns what it was. */
+/* Pauses or resumes the scope's placement; returns whether it was paused before. */
 static inline bool choir__placement_pause(const choir_scope *scope, bool paused)
 {
     bool was = scope->placement && scope->placement->paused;

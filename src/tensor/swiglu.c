@@ -1,14 +1,15 @@
-/* SwiGLU: silu(gate) * up, of two tensors or of the halves of one. */
+/* SwiGLU: silu(gate) * up, with two tensors or with the halves of one. */
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 
-/* Rows of `cols` elements, one every `row`. */
+/* Rows of `cols` elements, `row` elements apart. */
 struct operand {
     char *p;
     int64_t row;
 };
 
-/* The gate (which 0) or what it lets through (1). up NULL: the halves of gate's rows. */
+/* Returns the gate (which 0) or the up operand (1). up NULL: they are the halves of gate's
+ * rows. */
 static struct operand operand_of(
     const choir_tensor *gate, const choir_tensor *up, int which, int64_t cols)
 {

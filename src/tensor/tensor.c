@@ -1,5 +1,4 @@
-/* Tensors: shapes, layouts, and handles with their memory. values.c has the ways data comes in
- * and out. */
+/* Tensors: shapes, layouts, and handles with their memory. values.c moves data in and out. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Inside tensors.
  *
  * A tensor is a handle in its scope's arena: shape, strides, and a counted reference to
- * storage. scope.h has the scopes, op.h how ops make and record results, launch.h the kernels
- * that work on tensors without a record. */
+ * storage. Scopes are in scope.h. op.h says how ops make and record results, and launch.h has
+ * the kernels that work on tensors without a record. */
 #ifndef CHOIR_TENSOR_INTERNAL_H
 #define CHOIR_TENSOR_INTERNAL_H
 
@@ -18,44 +18,44 @@ typedef struct choir__partition choir__partition;
 struct choir_tensor {
     choir_scope *scope;
     choir__storage *storage; /* NULL: poisoned, or freed by backward */
-    choir_device *device;    /* where that was, once it is freed */
+    choir_device *device;    /* device of the storage, also after that is freed */
     choir_shape shape;
     int64_t stride[CHOIR_MAX_DIMS]; /* elements */
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
-    bool watched;            /* hooks were shown it: they may come back to it */
-    bool grad_owned;         /* grad's memory is ours to add to */
-    choir_tensor *grad;      /* during backward; of a leaf, afterwards too */
+    bool watched;            /* a hook has seen the tensor and may come back to it */
+    bool grad_owned;         /* a backward may add to grad's memory */
+    choir_tensor *grad;      /* during backward; of a leaf, also afterwards */
     choir__record *producer; /* NULL: a leaf */
-    choir__param *param;     /* a parameter: its gradient lives in a book */
+    choir__param *param;     /* of a parameter, whose gradient is in a book; else NULL */
     choir__hook *hooks;
-    /* what few tensors have; NULL: not this one */
-    const choir__partition *split; /* this is a rank's part of it: strategy.h */
-    struct choir__route *route;    /* it was made in a pipeline: strategy.h */
-    struct choir__released
-        *released;                  /* its memory is released until it is made again: again.h */
-    struct choir__param_cast *cast; /* a parameter's values in another dtype: autocast.h */
-    choir_tensor *next;             /* in the scope's list, for closing */
+    /* Rare properties; NULL: this tensor does not have them. */
+    const choir__partition *split;    /* this is one rank's part of a tensor: strategy.h */
+    struct choir__route *route;       /* made in a pipeline: strategy.h */
+    struct choir__released *released; /* set while its memory is released (segment.h) */
+    struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */
+    choir_tensor *next;               /* in the scope's list, for closing */
 };
 
 /* --- making and releasing handles --- */
 
-/* A handle without memory, in scope. */
+/* Makes a handle without memory in scope. */
 choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_shape shape);
-/* A row-major, uninitialised tensor; poisoned, with the error noted, when memory runs out. */
+/* Makes a row-major, uninitialised tensor. If memory runs out, records the error and returns a
+ * poisoned tensor. */
 choir_tensor *choir__tensor_new(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape);
-/* A tensor with the dtype and shape of x, and its memory order if that is dense; else
- * row-major. */
+/* Makes a tensor with the dtype and shape of x, and with x's memory order if that is dense;
+ * otherwise row-major. */
 choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x);
-/* A view of x's memory, without history. */
+/* Makes a view of x's memory, without history. */
 choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
-/* A tensor over memory that the caller keeps alive. */
+/* Makes a tensor over memory that the caller keeps alive. */
 choir_tensor *choir__tensor_wrap(
     choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, void *data);
-/* Allocates memory for a handle that has none; false, with the error noted, when there is no
- * more. */
+/* Allocates memory for a handle that has none. Returns false, with the error recorded, if
+ * memory runs out. */
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device);
 /* Releases the tensor's memory; the handle stays, marked as freed. */
 void choir__tensor_release(choir_tensor *t);
@@ -70,25 +70,25 @@ bool choir__is_dense(const choir_tensor *t);
 bool choir__same_layout(const choir_tensor *a, const choir_tensor *b);
 void choir__set_row_major(choir_tensor *t);
 void choir__set_channels_last(choir_tensor *t); /* logically (N, C, ...) */
-/* x with channels last in memory: x itself, or a copy in scope. */
+/* Returns x with channels last in memory: x itself, or a copy in scope. */
 choir_tensor *choir__channels_last(choir_scope *scope, choir_tensor *x);
 
 /* --- shapes and dtypes --- */
 
 bool choir__same_shape(choir_shape a, choir_shape b);
 int64_t choir__shape_count(choir_shape shape);
-/* "(2, 3)", in one of a few static buffers of this thread. */
+/* Returns a text such as "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
-/* Makes a dimension counted from the end (-1) one counted from the front; false: x has no such
- * dimension. */
+/* Converts a dimension that is counted from the end (-1) to one counted from the front. Returns
+ * false if x has no such dimension. */
 bool choir__fix_dim(const choir_tensor *x, int *dim);
 choir_tensor *choir__bad_dim(const char *op, choir_tensor *x, int dim);
 bool choir__is_float(choir_dtype dtype);
 
-/* The message that choir_device_find left when it returned NULL. */
+/* Returns the message that choir_device_find left when it returned NULL. */
 const char *choir__missing_device(void);
 
-/* Rows and columns: the last dimension against all others. */
+/* Rows and columns of t as a matrix: the last dimension against all others. */
 static inline int64_t choir__cols(const choir_tensor *t)
 {
     return t->shape.ndim ? t->shape.dim[t->shape.ndim - 1] : 1;

@@ -1,5 +1,5 @@
-/* Tensors from values and values from tensors: constants, random numbers, copies from and to
- * the host. */
+/* Tensors from values and values from tensors: constants, random numbers, and copies from and
+ * to the host. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,8 +107,8 @@ choir_tensor *choir_require_grad(choir_tensor *t)
 
 /* --- reading and writing --- */
 
-/* Copies from and to the host's memory would be made again at each replay, wherever that is
- * then. */
+/* Refuses copies from and to host memory in a recorded step: each replay would repeat them,
+ * even if the memory has become invalid. */
 static choir_status unrecorded(const char *what)
 {
     if (!choir__recording_active())
@@ -126,7 +126,7 @@ static choir_status readable(const choir_tensor *t, const char *what)
     if (t->poisoned)
         return choir__error(CHOIR_ERR_STATE, "%s: this tensor was never computed", what);
     if ((status = choir__bring_back((choir_tensor *)t)) !=
-        CHOIR_OK) /* the values are its own */
+        CHOIR_OK) /* fetches values that were released */
         return status;
     if (t->freed)
         return choir__error(CHOIR_ERR_STATE,
@@ -134,7 +134,7 @@ static choir_status readable(const choir_tensor *t, const char *what)
     return CHOIR_OK;
 }
 
-/* What host memory may be filled from: a tensor with values, in this process. */
+/* Checks that t has values in this process, so that host memory can be filled from it. */
 static choir_status has_values(const choir_tensor *t, const char *what)
 {
     choir_status status = readable(t, what);
@@ -217,5 +217,5 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
     host.storage = &memory;
     choir__set_row_major(&host);
     choir__launch_copy(t, &host);
-    return choir_device_sync(device); /* the caller's memory may go when we return */
+    return choir_device_sync(device); /* the caller may free its memory after the return */
 }

@@ -5,11 +5,11 @@
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 
-/* A view of *x, which choir__begin may replace. */
+/* Returns a view of *x, which choir__begin may replace. */
 static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
 {
     choir_scope *scope = choir__begin(op, x, 1, poisoned);
-    /* A view of a parameter is no computation: it may live where the parameter lives. */
+    /* A view of a parameter computes nothing: it may reside where the parameter does. */
     return scope ? choir__tensor_alias(scope, *x) : NULL;
 }
 
@@ -203,9 +203,9 @@ static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 static void to_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->in[0], *gx;
-    if (x->param && (gx = sink->dest(sink, r, 0))) { /* where its gradient lies anyway */
+    if (x->param && (gx = sink->dest(sink, r, 0))) { /* directly where its gradient is stored */
         choir__copy_across(gx, gy);
-    } else { /* in gy's layout */
+    } else { /* with gy's layout */
         gx = choir__copied_to(sink->scope, gy, choir__device_of(x));
         gx->grad_owned = true;
     }
@@ -221,21 +221,23 @@ static const choir__op contiguous_op = {
     .name = "contiguous", .any_dtype = true, .backward = copy_backward, .again = copy_again};
 const choir__op choir__cast_op = {
     .name = "cast", .any_dtype = true, .backward = copy_backward, .again = copy_again};
-/* Of what is cheap to make again: the two of them are. */
+/* Casts a result that is cheap to compute again: the result and the cast together are still
+ * cheap. */
 const choir__op choir__recast_op = {.name = "cast",
     .any_dtype = true,
     .backward = copy_backward,
     .again = copy_again,
     .cheap = true};
-/* The f32 copy of a 16-bit operand: it is made again of that, which so must stay. */
+/* Makes the f32 copy of a 16-bit operand. The copy is made again from the operand, so that must
+ * stay. */
 const choir__op choir__widen_op = {.name = "cast",
     .any_dtype = true,
     .backward = copy_backward,
     .again = copy_again,
     .cheap = true,
     .reads_in = 1};
-/* Not made again: what came from another device is kept, so that no device waits for one that
- * is further on. */
+/* Copies to a device. The copy is kept, not made again, so that no device waits for one that is
+ * further ahead. */
 const choir__op choir__to_op = {.name = "to", .any_dtype = true, .backward = to_backward};
 
 choir_tensor *choir_contiguous(choir_tensor *x)
@@ -288,7 +290,7 @@ choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
     choir__bring_back(t);
     choir_tensor *kept = choir__tensor_alias(scope, t);
     kept->kept =
-        true; /* backward spares it, even when a hook kept it in the scope being walked */
+        true; /* backward does not free it, even if a hook kept it in the scope being walked */
     if (t->poisoned && choir_scope_status(t->scope) != CHOIR_OK)
         choir__scope_fail(scope, choir_scope_status(t->scope));
     return kept;
