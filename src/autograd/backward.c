@@ -1,4 +1,4 @@
-/* Backward, as programs call it. The walk is walk.c's, where gradients go is sink.c's. */
+/* Backward, as programs call it. The walk is in walk.c; sink.c stores the gradients. */
 #include <choir/autograd.h>
 
 #include "autograd/walk.h"

@@ -1,5 +1,5 @@
-/* The book's bookkeeping of one step: leaves, sums, the end. See book.h; the layout is
- * layout.c's. */
+/* The gradient book during a step: leaves, sums, and the end of the step. book.h explains the
+ * idea; layout.c has the layout. */
 #include "autograd/book.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ void choir__book_free(choir__book *book)
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
         p->book = NULL;
-        p->grad = NULL; /* a view of what was here */
+        p->grad = NULL; /* a view of this book's memory */
         p->has_grad = false;
     }
     choir__book **link = &choir__run_of(book->run)->books;
@@ -101,7 +101,7 @@ static void start_step(choir__book *book)
     }
 }
 
-/* Capacity grows to the next power of two. */
+/* Appends rows; the capacity grows to the next power of two. */
 static void append_rows(choir__slot *slot, choir__leaf_rows rows)
 {
     int64_t n = slot->row_count;
@@ -191,7 +191,7 @@ void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir
     param->has_grad = true;
 }
 
-/* y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
+/* Computes y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
 static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 {
     choir__k_add_scaled args = {.a = choir__bucket_data(book, bucket, a),
@@ -203,7 +203,8 @@ static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
     choir__launch(book->device, CHOIR_F32, add_scaled, &args);
 }
 
-/* A bucket's leaf is complete: add what are now siblings. Returns the height of the stack. */
+/* Completes a bucket's leaf: adds nodes that are siblings now. Returns the height of the
+ * stack. */
 static int merge(choir__book *book, int bucket, choir__node stack[], int top, bool launch)
 {
     stack[top++] = (choir__node){book->first + book->leaves, 1};
@@ -247,7 +248,7 @@ static void fill_slot(choir__book *book, choir__param *param, choir__slot *slot)
     choir__launch(book->device, CHOIR_F32, fill, &args);
 }
 
-/* A use that gave no rows in this leaf: its leaf is empty. */
+/* Appends an empty leaf to each use that gave no rows in this leaf. */
 static void pad_rows(choir__book *book)
 {
     for (int i = 0; i < book->count; i++)
@@ -274,8 +275,7 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
             choir_status status = choir__layout_hold(book, p->slots[u].bucket);
             if (status != CHOIR_OK)
                 return status;
-            fill_slot(
-                book, p, &p->slots[u]); /* no gradient is a gradient of zero to the sums */
+            fill_slot(book, p, &p->slots[u]); /* the sums count a missing gradient as zero */
             choir__book_done(p, u);
             p->has_grad = had;
         }
@@ -299,7 +299,7 @@ void choir__book_take_rows(choir__book *book, choir__book *other)
             choir__slot *to = &book->params[i]->slots[u], *from = &other->params[i]->slots[u];
             for (int64_t l = 0; l < from->row_count; l++)
                 append_rows(to, from->rows[l]);
-            from->row_count = 0; /* theirs no more */
+            from->row_count = 0; /* the rows belong to `book` now */
         }
 }
 

@@ -1,4 +1,4 @@
-/* Gradients against central differences, in f64, entry by entry:
+/* Gradient check: compares gradients with central differences, in f64, entry by entry:
  *
  *     df/dx_i  =~  (f(x + h e_i) - f(x - h e_i)) / 2h,   h = 1e-5 max(1, |x_i|) */
 #include <choir/autograd.h>
@@ -8,7 +8,7 @@
 
 #include "tensor/op.h"
 
-/* f at inputs whose memory is x's, with input `which` replaced by values. */
+/* Returns f at fresh handles of the inputs' memory. */
 static double value_at(choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg)
 {
     choir_scope *s = choir_micro_open(inputs[0]->scope, inputs[0]->scope->micro);
@@ -68,7 +68,7 @@ choir_status choir_gradcheck(
         return choir__error(
             CHOIR_ERR_ARGUMENT, "gradcheck: %d inputs; from 1 to %d", count, CHOIR__MAX_IN);
     for (int i = 0; i < count; i++)
-        inputs[i]->grad = NULL; /* an earlier backward's would be added to */
+        inputs[i]->grad = NULL; /* otherwise an earlier backward's gradient would be added */
     choir_status status = choir_backward(f(inputs, count, arg));
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         if (!inputs[i]->requires_grad)

@@ -1,8 +1,8 @@
-/* Buckets, as DDP cuts them: parameters in reverse order of registration, which is about the
- * order in which backward finishes them; a bucket closes once its size reaches the cap
- * (overshoot allowed), the first at a smaller one so that its reduction starts early.
- * Parameters of several uses go to a bucket of their own kind, because they are scaled only
- * after the uses have been added. */
+/* Buckets, as in DDP: parameters are assigned in reverse order of registration, which is
+ * roughly the order in which backward finishes them. A bucket closes once its size reaches the
+ * cap (it may exceed it); the first one has a smaller cap, so that its reduction starts early.
+ * Parameters with several uses get buckets of their own, because they are scaled only after
+ * their uses have been added. */
 #include "autograd/layout.h"
 
 #include <stdlib.h>
@@ -69,15 +69,15 @@ static void make_slots(choir__param *p)
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
-    for (int u = 0; u < p->slot_count; u++) /* those the tape marked as rows, see backward.c */
+    for (int u = 0; u < p->slot_count; u++) /* uses that the tape marked as rows, see look.c */
         p->slots[u].by_rows = u < 32 && (rows >> u & 1);
 }
 
-/* Puts the parameters that are `shared` (of several uses), or the others, into buckets. */
+/* Assigns the parameters that are `shared` (have several uses), or the others, to buckets. */
 static void fill_buckets(choir__book *book, bool shared)
 {
     choir__bucket *open = NULL;
-    bool sharded = book->reducer && book->reducer_ops->hold; /* then units alone are cut */
+    bool sharded = book->reducer && book->reducer_ops->hold; /* then only units end a bucket */
     for (int k = 0; k < book->count; k++) {
         choir__param *p = book->params[book->order ? book->order[k] : book->count - 1 - k];
         if ((p->slot_count > 1 || p->replicas) != shared)
@@ -112,7 +112,7 @@ static choir_status lay_out(choir__book *book)
         book->buckets[b].offset = book->level_bytes;
         book->level_bytes += (size_t)book->buckets[b].count * sizeof(float);
     }
-    book->layout = ++choir__run_of(book->run)->layouts; /* no two books have the same */
+    book->layout = ++choir__run_of(book->run)->layouts; /* unique among the run's books */
     book->laid_out = true;
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
@@ -192,9 +192,9 @@ choir_status choir__layout_levels(choir__book *book, int levels)
 {
     if (book->level[levels - 1] || !book->level_bytes)
         return CHOIR_OK;
-    bool longer = book->level[0]; /* a run, than was planned */
+    bool longer = book->level[0]; /* more leaves than planned */
     if (book->reducer && book->reducer_ops->hold)
-        return CHOIR_OK; /* bucket by bucket */
+        return CHOIR_OK; /* memory comes bucket by bucket */
     if (!book->reducer || !book->reducer_ops->alloc || longer)
         return one_level(book, levels - 1);
     int needed = book->shared_levels ? book->shared_levels : choir__book_levels(book);

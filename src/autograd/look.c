@@ -1,5 +1,5 @@
-/* The look at a graph before the walk: which records the root depends on, which books their
- * parameters are in, and how often each parameter is used, in forward order. */
+/* The look at a graph before the walk: the records on which the root depends, the books of
+ * their parameters, and the number of uses of each parameter, in forward order. */
 #include "autograd/look.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ static void unmark(choir__walk *w)
             r->reached = false;
 }
 
-/* A piece of a batch may depend on parameters and on its own inputs, nothing else: there is no
- * way back into the batch's tape. */
+/* True if operand i lies outside its piece of the batch. A piece may depend only on parameters
+ * and on its own inputs, since there is no way back into the batch's tape. */
 static bool leads_out(const choir__walk *w, const choir__record *r, int i)
 {
     const choir_tensor *t = r->in[i];
@@ -52,8 +52,8 @@ bool choir__look_turn(const choir__walk *w, const choir__record *r)
     return r->reached && (w->stage < 0 || r->owner == w->stage);
 }
 
-/* Calls fn for each use of a parameter whose turn it is, in forward order: outer scopes first.
- */
+/* Calls fn for each use of a parameter by a record whose turn has come, in forward order: outer
+ * scopes first. */
 static void each_use(choir__walk *w, choir_scope *scope,
     void (*fn)(choir__walk *w, choir__record *r, int i, choir__param *p))
 {
@@ -73,7 +73,7 @@ void choir__look_book_rest(choir_scope *run)
     if (!count)
         return;
     choir__param **rest = choir__calloc((size_t)count, sizeof(choir__param *));
-    int at = count; /* the list has the newest first */
+    int at = count; /* the list begins with the newest */
     for (choir__param *p = choir__run_of(run)->params; p; p = p->next)
         if (!p->book)
             rest[--at] = p;

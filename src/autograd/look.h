@@ -1,24 +1,26 @@
-/* What a walk finds out before it goes. */
+/* The look: the facts that a walk gathers before it starts. */
 #ifndef CHOIR_LOOK_H
 #define CHOIR_LOOK_H
 
 #include "autograd/walk.h"
 
-/* The op of records that a walk has left behind. */
+/* The op of records that a walk has already run. */
 extern const choir__op choir__consumed_op;
 
-/* Marks what the root depends on. Errors: scope, state. */
+/* Marks the records on which the root depends. Errors: scope, state. */
 choir_status choir__look_reached(choir__walk *w);
-/* Whether it is the record's turn: it is reached, and of the stage being walked. */
+/* True if the record's turn has come: it is reached, and its owner is the stage being
+ * walked. */
 bool choir__look_turn(const choir__walk *w, const choir__record *r);
-/* Parameters that no optimizer and no strategy has put into a book get one together. */
+/* Makes books for all parameters of the run that no optimizer and no strategy has put into
+ * one. */
 void choir__look_book_rest(choir_scope *run);
 
-/* Finds the books of this stage and numbers the uses of each of their parameters. */
+/* Finds the books of this stage's parameters and numbers the uses of each parameter. */
 choir_status choir__look_uses(choir__walk *w);
-/* p's book is one of the walk's. */
+/* Adds p's book to the walk's books. */
 void choir__look_touch(choir__walk *w, choir__record *r, int i, choir__param *p);
-/* A leaf in each of them. */
+/* Opens, or closes, a leaf in each of the walk's books. */
 choir_status choir__look_open_leaves(choir__walk *w);
 choir_status choir__look_close_leaves(choir__walk *w);
 

@@ -1,4 +1,4 @@
-/* Replicas: a parameter's values on another device, with a book of their own (book.h). */
+/* Replicas: a parameter's values on another device, with their own book (book.h). */
 #include <string.h>
 
 #include "autograd/book.h"
@@ -34,7 +34,7 @@ void choir__param_refresh(choir__param *replica, const choir__param *p)
         return;
     choir__copy_across(to, from);
     choir__queue_wait_event(choir__device_of(from)->queue,
-        choir__queue_record(choir__device_of(to)->queue)); /* before it changes them again */
+        choir__queue_record(choir__device_of(to)->queue)); /* before p changes again */
     replica->fresh = choir__values_of(from);
     to->storage->version++;
 }

@@ -1,8 +1,9 @@
-/* The sink: where an op's backward puts what it has made. A parameter's gradient goes into its
- * book, others are added up in the tensor they are of, in the order in which they come.
+/* The sink: it receives the gradients that an op's backward computes. A parameter's gradient
+ * goes into its book; all others are added up in the tensor they belong to, in order of
+ * arrival.
  *
- * In a split walk (walk.h) gradients of parameters are put off: they are made in scratch memory
- * and noted, since the book's leaf of this micro-batch opens later. */
+ * In a split walk (walk.h) gradients of parameters are put off: they are computed into scratch
+ * memory and noted, since the book's leaf of this micro-batch opens later. */
 #include "autograd/sink.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
@@ -70,11 +71,12 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
         choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
         return slot->poisoned ? NULL : slot;
     }
-    choir_dtype dtype = x->param ? CHOIR_F32 : x->dtype; /* a cast's is its parameter's */
+    /* a cast has its parameter's gradient */
+    choir_dtype dtype = x->param ? CHOIR_F32 : x->dtype;
     choir_tensor *g = choir__tensor_new(sink->scope, choir__device_of(x), dtype, x->shape);
     if (x->param)
         for (int d = 0; d < x->shape.ndim; d++)
-            g->stride[d] = x->stride[d]; /* as its slot */
+            g->stride[d] = x->stride[d]; /* like its slot */
     g->grad_owned = true;
     return g->poisoned ? NULL : g;
 }
@@ -84,7 +86,7 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
     *given = NULL;
     choir_tensor *x = r->in[i], *have = choir__wanted(r, i) && !x->param ? x->grad : NULL;
     if (!have || !choir__is_contiguous(have) || !choir__is_contiguous(x))
-        return dest(sink, r, i); /* give will add the two */
+        return dest(sink, r, i); /* give adds the two */
     choir_tensor *y = have->grad_owned ? have : dest(sink, r, i);
     if (!y)
         return NULL;
@@ -102,7 +104,7 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
         x->hooks || x->grad || !choir__storage_is_ours(x->storage))
         return dest(sink, r, i);
     for (choir__record *p = r->previous; p;
-         p = p->previous) { /* what backward still has to do */
+         p = p->previous) { /* the records that backward has yet to run */
         if (choir__reads(p, x) || choir__made_of(p, x))
             return dest(sink, r, i);
         if (p == x->producer)
@@ -117,7 +119,7 @@ static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor 
 {
     choir_tensor *x = r->in[i];
     if (walk_of(sink)->split) {
-        g = choir__tensor_alias(sink->scope, g); /* of its own, whatever becomes of g */
+        g = choir__tensor_alias(sink->scope, g); /* its own handle, independent of g */
         g->kept = true;
         choir__put_off(walk_of(sink), r, i)->grad = g;
         return;
@@ -158,7 +160,7 @@ static void give(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
         give_param(sink, r, i, g);
         return;
     }
-    if (!g->grad_owned || g == r->out->grad) /* somebody else's handle: take one of our own */
+    if (!g->grad_owned || g == r->out->grad) /* not our own handle: make one */
         g = choir__tensor_alias(sink->scope, g);
     if (x->grad)
         accumulate(sink->scope, x, g);

@@ -1,25 +1,26 @@
-/* The sink and the walk, to each other. */
+/* The interface between the sink and the walk. */
 #ifndef CHOIR_SINK_H
 #define CHOIR_SINK_H
 
 #include "autograd/walk.h"
 
-/* What was put off: a gradient of a parameter that waits to be given, or a record whose
- * backward_weight has yet to run, with what it reads. */
+/* Work that was put off: a parameter's gradient that is not yet in its book, or a record whose
+ * backward_weight has not yet run, with the memory that it reads. */
 struct choir__late {
     choir__record *record;
-    int input; /* of the record, whose gradient this is; -1: backward_weight */
+    int input; /* the record's input whose gradient `grad` is; -1: backward_weight has to run */
     int stage;
-    choir_tensor *grad, *ids; /* the parameter's, or rows of ids; of the record's result */
+    /* gradient of the parameter (ids: it is rows), or of the record's result */
+    choir_tensor *grad, *ids;
     choir__storage *in[CHOIR__MAX_IN], *saved[CHOIR__MAX_SAVED];
-    unsigned lent; /* bit i: operand or saved tensor i has its memory from here for now */
+    unsigned lent; /* bit i: operand or saved tensor i uses the memory kept here for now */
     choir__late *next;
 };
 
-/* Appends work to what the walk puts off. */
+/* Appends an entry to the walk's list of put-off work and returns it. */
 choir__late *choir__put_off(choir__walk *w, choir__record *r, int input);
 
-/* The sink's functions. */
+/* Sets the sink's functions. */
 void choir__sink_fill(choir__sink *sink);
 
 /* Calls the hooks of t with its gradient. */

@@ -1,12 +1,13 @@
-/* The end of a step for a parameter of several uses: they are added in forward order, dense
- * ones first found holding the sum, and rows of tables are added to that. Uses on other stages
- * of a pipeline lie in books of other devices, and come here first; their sum is the same. */
+/* The end of a step for a parameter with several uses. They are added in forward order: the sum
+ * starts in the first dense use, and rows of tables are added to it. Uses on other stages of a
+ * pipeline are in the books of other devices and are copied here first; their sum is the
+ * same. */
 #include "autograd/layout.h"
 #include "tensor/launch.h"
 
 #include <stdlib.h>
 
-/* A copy of an array on another device; NULL: out of memory. */
+/* Copies an array to another device. Returns NULL if memory runs out. */
 static choir__storage *copy_array(
     choir_device *device, choir__storage *from, const void *data, choir_dtype dtype, int64_t n)
 {
@@ -22,7 +23,7 @@ static choir__storage *copy_array(
     return to;
 }
 
-/* A leaf's rows in memory of a device; what it returns holds references. */
+/* Brings a leaf's rows into device's memory; *to holds references. */
 static choir_status rows_on(choir_device *device, const choir__param *p,
     const choir__leaf_rows *from, choir__leaf_rows *to)
 {
@@ -64,7 +65,7 @@ static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot
     return status;
 }
 
-/* y = (a + b) * scale over a parameter; b NULL: y = a * scale. */
+/* Computes y = (a + b) * scale over a parameter; b NULL: y = a * scale. */
 static void add_dense(choir__book *book, const choir__param *p, float *y, const float *a,
     const float *b, float scale)
 {
@@ -74,7 +75,7 @@ static void add_dense(choir__book *book, const choir__param *p, float *y, const 
         choir__launch(book->device, CHOIR_F32, add_scaled, &args);
 }
 
-/* Adds a parameter's uses in forward order: dense ones first found hold the sum. */
+/* Adds a parameter's uses in forward order; the first dense one holds the sum. */
 choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
 {
     choir_status status = CHOIR_OK;
@@ -99,7 +100,7 @@ choir_status choir__uses_add(choir__book *book, choir__param *p, float scale)
 
 /* --- uses on several stages of a pipeline --- */
 
-/* Rows of a use of p on another stage, added to y. */
+/* Adds the rows of a use of p on another stage to y. */
 static choir_status add_far_rows(
     choir__book *book, choir__param *p, choir__slot *slot, float *y, bool accumulate)
 {
@@ -118,14 +119,15 @@ static choir_status add_far_rows(
     return status;
 }
 
-/* The entry of the whole that p->local begins with. */
+/* Returns the entry of the whole parameter with which p->local begins. */
 static int64_t first_entry(const choir__param *p)
 {
     int64_t rows = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
     return p->boxes && rows ? p->boxes->from[0] * (p->local->count / rows) : 0;
 }
 
-/* A dense use of p, q of it, maybe on another stage, added to y, or written there. */
+/* Adds a dense use of p to y, or writes it there. q: p or the replica, maybe on another stage,
+ * that has the use. */
 static choir_status add_far_dense(choir__book *book, choir__param *p, choir__param *q,
     choir__slot *slot, float *y, bool accumulate)
 {
@@ -134,7 +136,7 @@ static choir_status add_far_dense(choir__book *book, choir__param *p, choir__par
     choir__storage *near = NULL;
     if (q->book->device != book->device) {
         choir__storage *level =
-            q->book->level_storage[0] /* else a reducer's memory */
+            q->book->level_storage[0] /* otherwise memory of a reducer */
                 ? choir__storage_ref(q->book->level_storage[0])
                 : choir__storage_wrap(q->book->device, q->book->level[0], q->book->level_bytes);
         near = copy_array(book->device, level, data, CHOIR_F32, q->tensor->count);
@@ -144,13 +146,13 @@ static choir_status add_far_dense(choir__book *book, choir__param *p, choir__par
                 choir_device_name(book->device), q->name);
         data = near->data;
     }
-    data += q == p ? 0 : first_entry(p); /* of a replica all of it is there */
+    data += q == p ? 0 : first_entry(p); /* a replica has the whole gradient */
     add_dense(book, p, y, accumulate ? y : data, accumulate ? data : NULL, 1);
     choir__storage_unref(near);
     return CHOIR_OK;
 }
 
-/* p or the replica of it that is on the next stage after `after`. */
+/* Returns p or its replica on the first stage after `after`. */
 static choir__param *next_stage(choir__param *p, int after)
 {
     choir__param *found = p->stage > after ? p : NULL;
@@ -160,8 +162,8 @@ static choir__param *next_stage(choir__param *p, int after)
     return found;
 }
 
-/* The same sum as add_uses makes of the same uses on one device: the first dense one, then all
- * others in forward order. */
+/* Adds up the uses of all stages like choir__uses_add does on one device: the first dense one,
+ * then all others in forward order. */
 static choir_status add_far_uses(choir__book *book, choir__param *p, float *y)
 {
     choir_status status = CHOIR_OK;

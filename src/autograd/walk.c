@@ -1,10 +1,9 @@
 /* The walk: from a root back over the tape.
  *
- * First a look at the whole graph (look.c). Then the records in reverse: an op's backward
- * receives the gradient of its result and gives those of its inputs through the sink (sink.c).
- * A record's result and what it saved are needed by nobody further back, so their memory goes
- * as soon as the record is done.
- */
+ * First it looks at the whole graph (look.c). Then it runs the records in reverse: an op's
+ * backward receives the gradient of its result and gives the gradients of its inputs through
+ * the sink (sink.c). No earlier record needs a record's result or saved tensors, so their
+ * memory is released as soon as the record is done. */
 #include "autograd/walk.h"
 
 #include "autograd/look.h"
@@ -41,7 +40,7 @@ static bool is_input(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
-/* Scratch made since `mark` goes, unless it is an input's gradient or kept. */
+/* Releases scratch tensors made since `mark`, except inputs' gradients and kept tensors. */
 static void release_scratch(choir__record *r, const choir_tensor *mark)
 {
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
@@ -54,7 +53,7 @@ static void release_scratch(choir__record *r, const choir_tensor *mark)
             choir__tensor_release(t);
 }
 
-/* Lets go of what the record alone needed, and of scratch made since `mark`. */
+/* Releases the tensors that only this record needed, and scratch tensors made since `mark`. */
 static void release(choir__record *r, const choir_tensor *root, const choir_tensor *mark)
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
@@ -73,7 +72,7 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
         choir__tensor_release(r->out);
 }
 
-/* Keeps what backward_weight reads until its turn. */
+/* Puts backward_weight off and keeps references to the memory that it reads. */
 static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
 {
     choir__late *late = choir__put_off(w, r, -1);
@@ -87,8 +86,8 @@ static void put_off_weight(choir__walk *w, choir__record *r, choir_tensor *gy)
             late->saved[i] = choir__storage_ref(r->saved[i]->storage);
 }
 
-/* What backward_weight gives is wanted by parameters alone: nobody further back waits for it.
- */
+/* True if backward_weight can be put off: only parameters receive its gradients, and no earlier
+ * record waits for them. */
 static bool can_wait(const choir__record *r)
 {
     bool wanted = false;
@@ -130,7 +129,8 @@ static choir_status run_record(choir__walk *w, choir__record *r)
     if (r->op->backward)
         r->op->backward(r, gy, &w->sink);
     if (r->op->backward_weight && w->split && can_wait(r)) {
-        put_off_weight(w, r, gy); /* first: what it reads is kept from being written over */
+        /* before backward_input, so that dest_over does not reuse memory that it reads */
+        put_off_weight(w, r, gy);
         later = true;
     }
     if (r->op->backward_input)
@@ -162,7 +162,8 @@ static void unlink_record(choir__record *r)
     r->op = &choir__consumed_op;
 }
 
-/* The gradient of a copy lies on a later stage's device since that stage's part of the walk. */
+/* A copy's gradient has been on a later stage's device since that stage's part of the walk:
+ * readers wait for the end of that part alone. */
 static void mark_ready(choir__walk *w, choir__record *r)
 {
     if (w->done && r->stage != r->owner && r->out->grad && r->out->grad->storage)
@@ -178,7 +179,7 @@ static choir_status walk(choir__walk *w)
             if (!choir__look_turn(w, r))
                 continue;
             mark_ready(w, r);
-            choir__record done = *r; /* the op, for put-off work that still names it */
+            choir__record done = *r; /* keeps the op, which put-off work still needs */
             choir_status status = r->out->grad ? run_record(w, r) : CHOIR_OK;
             if (status != CHOIR_OK)
                 return status;
@@ -189,7 +190,8 @@ static choir_status walk(choir__walk *w)
     return CHOIR_OK;
 }
 
-/* Leaves have no record whose turn would come: theirs is when the walk is over. */
+/* Finishes the gradients of leaves when the walk is over; no record does so. Calls their
+ * hooks. */
 static void finish_leaves(const choir__walk *w)
 {
     for (choir_scope *s = w->root->scope; s != w->end; s = s->parent)
@@ -265,8 +267,8 @@ choir_status choir__walk_open(
     return status;
 }
 
-/* The ops that hooks and backward functions of custom ops call run where their operands are:
- * placement pauses during a walk. */
+/* Pauses placement during a walk: the ops that hooks and custom ops' backward functions call
+ * run where their operands are. */
 static bool pause(const choir__walk *w, bool paused)
 {
     return choir__placement_pause(w->root->scope, paused);
@@ -289,9 +291,10 @@ choir_status choir__walk_stage(choir__walk *w, int stage, bool split)
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(w->root->scope, status);
 }
 
-/* --- what was put off --- */
+/* --- work that was put off --- */
 
-/* Puts the storage kept for a put-off record back into handles that have none; takes it out. */
+/* Puts the storage kept for a put-off record into handles that have none; with `back`, takes it
+ * out again and drops the references. */
 static void lend(choir__late *late, bool back)
 {
     choir__record *r = late->record;
