@@ -1,14 +1,14 @@
-/* Which part of an optimizer has which parameters: one part a device, its table of entries in
- * name order, its state beside the parameters.
+/* The layout of an optimizer: one part per device, with a table of entries in name order and
+ * the state of its parameters.
  *
- * Norms add up over the rows of all parameters in name order, wherever they lie. Each part sums
- * its rows into an array of its own; spans say where runs of them belong in the whole model's
- * array on the run's device, so that the sum's tree does not depend on the placement:
+ * Norms are summed over the rows of all parameters in name order, on whichever device they
+ * reside. Each part sums its rows into its own array. Spans map runs of these rows to the whole
+ * model's array on the run's device, so that the tree of the sum does not depend on the
+ * placement:
  *
  *     by name   a.bias a.weight | b.bias b.weight | c.bias
  *     cpu:0     a.bias a.weight c.bias      two spans
- *     cpu:1     b.bias b.weight             one
- */
+ *     cpu:1     b.bias b.weight             one */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,8 @@ static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
     return t;
 }
 
-/* A parameter that was whole so far is in rows now: so is its state. */
+/* Cuts a parameter's state to this rank's rows: the parameter was whole before and is sharded
+ * by rows now. */
 static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **state)
 {
     choir_tensor *whole = *state, *rows = state_like(o, p->local);
@@ -62,9 +63,9 @@ static uint64_t place_of(const choir_tensor *t)
     return t && t->storage ? (uintptr_t)choir__data(t) : 0;
 }
 
-/* A number that changes whenever a parameter's place does, or its gradient's, or whether it has
- * one, or its state's: a parameter may go and come back to the same memory, and meanwhile its
- * state went after it. */
+/* Returns a hash of the addresses of all parameters, gradients and state. State is included
+ * because a parameter may move away and back to its old memory, and its state has moved in
+ * between. */
 static uint64_t places(const choir_optim *o)
 {
     uint64_t key = 1;
@@ -112,7 +113,7 @@ static int part_on(choir_optim *o, choir_device *device)
     return o->part_count++;
 }
 
-/* `rows` rows of the whole model, from `to` on, are the part's from `from` on. */
+/* Maps rows [from, from + rows) of the part to rows [to, to + rows) of the whole model. */
 static void add_span(choir_optim *o, int part, int64_t from, int64_t to, int64_t rows)
 {
     choir__optim_span *last = o->span_count ? &o->spans[o->span_count - 1] : NULL;
@@ -121,7 +122,8 @@ static void add_span(choir_optim *o, int part, int64_t from, int64_t to, int64_t
         last->count += rows;
         return;
     }
-    if ((o->span_count & (o->span_count - 1)) == 0) /* room grows to the next power of two */
+    /* capacity grows to the next power of two */
+    if ((o->span_count & (o->span_count - 1)) == 0)
         o->spans = choir__realloc(
             o->spans, (size_t)(o->span_count ? 2 * o->span_count : 1) * sizeof *o->spans);
     o->spans[o->span_count++] = (choir__optim_span){part, from, to, rows};
@@ -132,7 +134,8 @@ static int64_t rows_of(choir_shape shape)
     return !choir__shape_count(shape) ? 0 : shape.ndim ? shape.dim[0] : 1;
 }
 
-/* Where the rows of what this rank has of p belong, of p's in the whole model from `to` on. */
+/* Maps the rows of this rank's part of p to the whole model's rows, in which p begins at
+ * `to`. */
 static void add_spans(choir_optim *o, int at, const choir__param *p, int64_t to)
 {
     int64_t from = o->parts[at].row_count, rows = rows_of(p->local->shape);
@@ -229,6 +232,6 @@ choir_status choir__optim_lay_out(choir_optim *o)
         if (!o->rows)
             return no_memory(home);
     }
-    o->layout = places(o); /* of state, too, that was made or moved just now */
+    o->layout = places(o); /* includes state that was just made or moved */
     return CHOIR_OK;
 }

@@ -1,4 +1,4 @@
-/* Making optimizers: their options, and what is wrong with them. */
+/* Making optimizers: their options, and checks of the options. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->param->name, y->param->name);
 }
 
-/* A finite number of at least 0, or the run fails with the option's name. */
+/* Fails the run, naming the option, unless value is finite and at least 0. */
 static void check_number(choir_optim *o, const char *name, const char *option, float value)
 {
     if (!(value >= 0 && isfinite(value)))

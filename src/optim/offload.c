@@ -1,14 +1,14 @@
-/* Optimizer state in a file: memory that the process has only while it updates.
+/* Optimizer state in a file, which is in the process's memory only during the update.
  *
- * The file has no name once it is open, so it goes with the process, and it is allocated whole,
- * so that a full disk is an error and not a SIGBUS in the middle of a step. It is mapped: state
- * tensors lie in it as they would in memory. Behind the update of a run of parameters the
- * device's queue tells the kernel to write their pages to the disk, and takes them off the
- * process:
+ * The file has no name once it is open, so it disappears with the process. It is allocated
+ * whole, so that a full disk is an error and not a SIGBUS in the middle of a step. It is
+ * mapped: state tensors reside in it as they would in memory. After the update of a run of
+ * parameters, a task in the device's queue makes the kernel start writing their pages to the
+ * disk, and unmaps the pages from the process:
  *
- *     device   | update 32 MiB of state | let go | update the next | let go | ...
+ *     device   | update 32 MiB of state | release | update the next | release | ...
  *
- * The next step reads them back, from the page cache as far as that has them. */
+ * The next step reads them back, from the page cache if they are still in it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "device/device.h"
 #include "optim/optim.h"
 
-enum { PAGE = 4096, TOGETHER = 32 << 20 /* bytes of state that are updated in one go */ };
+enum { PAGE = 4096, TOGETHER = 32 << 20 /* bytes of state that are updated together */ };
 
 struct choir__offload {
     int fd;
@@ -132,11 +132,12 @@ static void let_go(const void *args)
     const letting *l = args;
     for (int i = 0; i < 3; i++) {
         size_t at = (size_t)((char *)l->state[i] - l->file->at);
-        if (!l->state[i] || at >= l->file->bytes) /* none, or it has followed its parameter */
+        /* no such state, or it has moved with its parameter */
+        if (!l->state[i] || at >= l->file->bytes)
             continue;
         sync_file_range(
             l->file->fd, (off_t)at, (off_t)l->bytes, SYNC_FILE_RANGE_WRITE); /* begins */
-        madvise(l->state[i], l->bytes, MADV_DONTNEED); /* the values are the file's */
+        madvise(l->state[i], l->bytes, MADV_DONTNEED); /* the file has the values */
     }
 }
 

@@ -1,12 +1,11 @@
 /* Optimizers: one kernel call for all parameters of a device.
  *
- * The kernel reads a table of entries (parameter, gradient, state), laid out once and again
- * when parameters or gradients move (layout.c), and a table of the groups' numbers, written in
- * queue order by each step. The part of a step that the host decides (count it, look up the
- * schedule, correct the biases) is a host call, so a recorded step goes through it at each
- * replay.
+ * The kernel reads a table of entries (parameter, gradient, state), which is rebuilt only when
+ * parameters or gradients move (layout.c), and a table of the groups' numbers, which each step
+ * writes in queue order. The part of a step that the host decides (counting it, the schedule,
+ * the bias correction) is a host call, so a recorded step runs it at each replay.
  *
- * Devices step beside each other. They meet only to clip: the rows' sums come to the run's
+ * Devices step in parallel. They meet only to clip: the sums of the rows go to the run's
  * device, which adds them and sends the factor back. */
 #include "optim/optim.h"
 #include "tensor/launch.h"
@@ -67,7 +66,7 @@ static choir__opt_bias bias_of(const choir_optim *o)
                                                           : CHOIR__BIAS_NONE;
 }
 
-/* The run's device's o->clip, where the part can read it. */
+/* Returns the address at which the part can read o->clip. */
 static float *clip_of(const choir_optim *o, const choir__optim_part *part)
 {
     return part->clip ? part->clip->data : choir__data(o->clip);
@@ -75,7 +74,7 @@ static float *clip_of(const choir_optim *o, const choir__optim_part *part)
 
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
 {
-    double base = o->base_lr != 0 ? (double)o->base_lr : 1; /* a base of 0 has no proportion */
+    double base = o->base_lr != 0 ? (double)o->base_lr : 1; /* a base of 0 has no ratio */
     double scale = o->base_lr != 0 || o->lr != 0 ? (double)choir_optim_lr(o) / base : 1;
     choir__opt_hyper h = {
         .lr = (float)((double)o->groups[g].lr * scale),
@@ -99,7 +98,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
     return h;
 }
 
-/* What the host decides about a step; again at each replay. */
+/* Does the host's part of a step; runs again at each replay. */
 static choir_status decide(void *arg)
 {
     choir_optim *o = arg;
@@ -120,7 +119,7 @@ static choir_status decide(void *arg)
     return CHOIR_OK;
 }
 
-/* Of steps that were skipped the host knows nothing: the devices count them. */
+/* Corrects the biases for skipped steps, which only the devices count. */
 static choir_status correct_for_skipped(void *arg)
 {
     const choir_optim *o = arg;
@@ -128,7 +127,7 @@ static choir_status correct_for_skipped(void *arg)
         const choir__optim_part *part = &o->parts[i];
         choir__k_optim_skipped args = {.hyper = part->hyper->data,
             .skipped = clip_of(o, part) + CHOIR__CLIP_SKIPPED,
-            .steps = o->steps - 1, /* decided before */
+            .steps = o->steps - 1, /* `decide` has counted this one */
             .groups = o->group_count,
             .bias = bias_of(o)};
         choir__launch(part->device, CHOIR_F32, optim_skipped, &args);
@@ -152,7 +151,7 @@ static choir_status finish_books(choir_optim *o)
     return status;
 }
 
-/* A part's rows, of each kind, where the run's device can read them. */
+/* Returns a part's rows of all kinds, at an address that the run's device can read. */
 static const double *bring_rows(const choir_optim *o, const choir__optim_part *part, int kinds)
 {
     int64_t count = kinds * part->row_count;
@@ -172,8 +171,9 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
     return choir__data(&to);
 }
 
-/* The rows of all parts, side by side in name order on the run's device; where ranks have parts
- * of parameters, each adds its own to zeros. kinds: of sums a row, behind each other. */
+/* Gathers the rows of all parts in name order on the run's device. If ranks have parts of
+ * parameters, each adds its own rows to zeros. kinds: number of sums per row, stored one array
+ * after the other. */
 static choir_status gather_rows(const choir_optim *o, int kinds)
 {
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
@@ -194,7 +194,7 @@ static choir_status gather_rows(const choir_optim *o, int kinds)
     return choir__strategies_sum(o->run, o->run->device, o->rows->data, kinds * o->row_count);
 }
 
-/* From a GPU to a processor, which cannot read it there, or the other way. */
+/* Copies o->clip between a GPU and a processor, which cannot read each other's memory. */
 static void copy_clip(const choir_optim *o, const choir__optim_part *part)
 {
     choir_tensor to = *o->clip;
@@ -235,7 +235,7 @@ static choir_status launch_norm(const choir_optim *o, const float *inverse)
         choir__storage_claim(part->rows);
         choir__launch(part->device, CHOIR_F32, grad_norm, &args);
     }
-    if (!o->rows) /* one part, on the run's device */
+    if (!o->rows) /* a single part, on the run's device */
         return CHOIR_OK;
     choir_status status = gather_rows(o, 1);
     whole.given = o->row_count;
@@ -269,11 +269,12 @@ static void launch_kernel(
     }
 }
 
-/* State in a file goes run by run, but LAMB, whose norms are of all entries. */
+/* Launches the update of a part. With state in a file it goes run by run, except for LAMB,
+ * whose norms cover all entries. */
 static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
 {
     choir__k_optim args = part_args(o, part, scaled);
-    choir__storage_claim(part->rows); /* the norm's, which others may still be reading */
+    choir__storage_claim(part->rows); /* the norm's rows, which other devices may still read */
     if (!o->offload || o->kind == CHOIR__LAMB) {
         launch_kernel(o, part, &args);
         return;
@@ -288,7 +289,7 @@ static void launch_part(const choir_optim *o, const choir__optim_part *part, boo
     }
 }
 
-/* LAMB where ranks have parts of parameters: |p| and |u| are of the whole ones. */
+/* LAMB if ranks have parts of parameters: |p| and |u| are norms of whole parameters. */
 static choir_status launch_lamb(const choir_optim *o, bool scaled)
 {
     for (int i = 0; i < o->part_count; i++) {
@@ -310,7 +311,7 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
     return status;
 }
 
-/* Gradients are complete, and the tables know where they lie. */
+/* Completes the gradients and brings the tables up to date. */
 static choir_status get_ready(choir_optim *o)
 {
     choir_status status = choir_scope_status(o->run);
@@ -319,7 +320,7 @@ static choir_status get_ready(choir_optim *o)
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
 }
 
-/* inverse NULL: the gradients are as they should be. */
+/* Steps; inverse NULL: the gradients need no unscaling. */
 static choir_status step(choir_optim *o, const float *inverse)
 {
     choir_status status = get_ready(o);
@@ -356,7 +357,7 @@ choir_status choir_optim_step(choir_optim *o)
 choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse)
 {
     if (!o->norm)
-        choir_optim_clip(o, 0); /* the norm is what tells infinities */
+        choir_optim_clip(o, 0); /* the norm shows infinities */
     return step(o, inverse);
 }
 

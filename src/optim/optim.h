@@ -1,4 +1,4 @@
-/* Inside an optimizer. */
+/* Inside an optimizer: groups, state, and the part of it on each device. */
 #ifndef CHOIR_OPTIM_PRIVATE_H
 #define CHOIR_OPTIM_PRIVATE_H
 
@@ -7,8 +7,9 @@
 
 enum { CHOIR__MAX_GROUPS = 16 };
 
-/* What is in choir_optim.clip, f32: the factor for gradients; whether some are infinite or NaN,
- * and how many steps were skipped for it; what they are multiplied by to unscale them. */
+/* Entries of choir_optim.clip, f32: the factor for gradients; whether any gradient is infinite
+ * or NaN; the number of steps skipped for that reason; the number by which gradients are
+ * multiplied to unscale them. */
 enum {
     CHOIR__CLIP_FACTOR,
     CHOIR__CLIP_FOUND,
@@ -20,7 +21,7 @@ enum {
 typedef enum choir__optim_kind { CHOIR__SGD, CHOIR__ADAM, CHOIR__LAMB } choir__optim_kind;
 
 typedef struct choir__optim_group {
-    float lr, weight_decay; /* lr of the group, at a base rate of base_lr */
+    float lr, weight_decay; /* lr: the group's, at a base rate of base_lr */
 } choir__optim_group;
 
 typedef struct choir__optim_state {
@@ -29,22 +30,23 @@ typedef struct choir__optim_state {
     int group;
 } choir__optim_state;
 
-/* What an optimizer does on one device. */
+/* The part of an optimizer on one device. */
 typedef struct choir__optim_part {
     choir_device *device;
     choir__storage *entries, *hyper;
-    choir__storage *rows;    /* f64 scratch, of norms: see kernels.h */
-    choir__storage *near;    /* rows on the run's device, where its queue cannot read them */
-    choir__storage *clip;    /* the run's device's o->clip, brought here */
+    choir__storage *rows; /* f64 scratch for norms: see kernels.h */
+    /* copy of rows on the run's device, if its queue cannot read them */
+    choir__storage *near;
+    choir__storage *clip;    /* copy of o->clip, which is on the run's device */
     choir__opt_entry *table; /* the host's copy of entries */
     int entry_count;
     int64_t row_count; /* of dimension 0, in all entries */
 } choir__optim_part;
 
-/* Rows of consecutive parameters by name that one part has. */
+/* Rows of parameters, consecutive by name, that one part has. */
 typedef struct choir__optim_span {
     int part;
-    int64_t from, to, count; /* rows: in the part's, in the whole model's, how many */
+    int64_t from, to, count; /* rows: first in the part, first in the whole model, number */
 } choir__optim_span;
 
 struct choir_optim {
@@ -56,15 +58,16 @@ struct choir_optim {
     int count;
     choir__optim_group groups[CHOIR__MAX_GROUPS];
     int group_count;
-    float lr, base_lr; /* now; when the groups were made */
+    float lr, base_lr; /* current; when the groups were made */
     float beta1, beta2, eps, momentum, dampening;
     bool nesterov, decoupled, amsgrad, maximize;
     bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
     int64_t steps;
-    choir__optim_part *parts; /* one a device that parameters are on */
+    choir__optim_part *parts; /* one per device with parameters */
     int part_count;
-    uint64_t layout; /* places of all that the tables name, when they were made; 0: none are */
+    /* hash of the addresses in the tables when they were made; 0: there are none */
+    uint64_t layout;
     float max_norm;
     choir_tensor *norm, *clip; /* (), (CHOIR__CLIP_COUNT) on the run's device; NULL: unused */
     choir__storage *rows;      /* of the whole model, on the run's device; NULL: parts[0]'s */
@@ -73,19 +76,19 @@ struct choir_optim {
     int span_count;
 };
 
-/* choir_optim_step of gradients that are multiplied by *inverse first, in memory of the run's
- * device, and used only if all are finite. */
+/* Like choir_optim_step, but first multiplies gradients by *inverse, which is in memory of the
+ * run's device, and skips the update unless all gradients are finite. */
 choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse);
-/* Multiplies them where they lie. */
+/* Multiplies the gradients in place by *inverse. */
 choir_status choir__optim_unscale(choir_optim *o, const float *inverse);
 
 /* --- layout.c --- */
 
-/* Fits parts, tables and state to where parameters and gradients lie now. */
+/* Fits parts, tables and state to the current addresses of parameters and gradients. */
 choir_status choir__optim_lay_out(choir_optim *o);
-/* Gives back what that made, once the devices are done with it. */
+/* Releases the parts and tables once the devices are done with them. */
 void choir__optim_forget(choir_optim *o);
-/* State of a parameter, zero at first, where the parameter is. */
+/* Makes the parameter's state, zero at first, on the parameter's device, or moves it there. */
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 
 /* --- optim.c --- */
@@ -95,10 +98,13 @@ void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, voi
 
 /* --- offload.c --- */
 
-/* State like param in the file, which has room for `each` such tensors a parameter. */
+/* Returns a state tensor like param, stored in the file, which has room for `each` such tensors
+ * per parameter. */
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each);
 void choir__offload_free(choir_optim *o);
-/* How many entries from `first` on are updated together; and that they have been. */
+/* choir__offload_run returns the number of entries, from `first` on, that are updated together.
+ * choir__offload_let_go writes these entries back to the file after their update and releases
+ * their memory. */
 int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);

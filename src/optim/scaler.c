@@ -1,14 +1,14 @@
 /* Gradient scaling.
  *
- * The scale multiplies gradients where backward starts, not the loss: choir_scaler_scale is the
- * identity, whose backward multiplies. So the loss that is printed is the loss, and nothing
- * need be divided again.
+ * The scale multiplies gradients at the start of backward, not the loss: choir_scaler_scale is
+ * the identity, and its backward multiplies. So a printed loss is the true loss and need not be
+ * divided.
  *
- * The optimizer unscales as it reads: 1 / scale is part of the factor that clips. Whether a
- * gradient is infinite or NaN shows in their norm, a sum of squares in f64 that is finite
- * exactly if all of them are; it goes the way of the norm over devices and ranks, so all hear
- * the same verdict. What follows from it (skip, count, lower the scale) happens in device
- * memory. */
+ * The optimizer unscales gradients as it reads them: 1 / scale is part of the factor that
+ * clips. The norm of the gradients shows whether one of them is infinite or NaN: it is a sum of
+ * squares in f64, which is finite exactly if all of them are. The norm is already reduced over
+ * devices and ranks, so all reach the same verdict. Its consequences (skip, count, lower the
+ * scale) are computed in device memory. */
 #include <choir/amp.h>
 
 #include <math.h>
@@ -25,7 +25,7 @@ struct choir_scaler {
     choir_scope *run;
     choir_scaler_opts opts;
     choir__storage *numbers; /* choir__scaler_numbers */
-    choir_tensor *scale;     /* () f32: the first of them */
+    choir_tensor *scale;     /* () f32: the first of the numbers */
     choir_optim *optims[CHOIR__MAX_SCALED];
     progress progress[CHOIR__MAX_SCALED]; /* since the last update */
     int count;
@@ -139,7 +139,7 @@ static const float *number(const choir_scaler *s, size_t at)
     return (const float *)((const char *)s->numbers->data + at);
 }
 
-/* Which of the scaler's optimizers it is; negative: an error. */
+/* Returns the index of o among the scaler's optimizers; negative: an error. */
 static int place_of(choir_scaler *s, choir_optim *o)
 {
     for (int i = 0; i < s->count; i++)
@@ -153,7 +153,8 @@ static int place_of(choir_scaler *s, choir_optim *o)
     return s->count++;
 }
 
-/* As in PyTorch: a 16-bit gradient has lost what scaling was to save. */
+/* Refuses 16-bit parameters, like PyTorch: a 16-bit gradient has already lost the precision
+ * that scaling preserves. */
 static choir_status check_dtypes(const choir_optim *o)
 {
     for (int i = 0; i < o->count; i++)

@@ -19,7 +19,7 @@ choir_schedule choir_schedule_constant(void)
         .last_factor = 1e4f};
 }
 
-/* The defaults, of this kind. */
+/* Returns the defaults with this kind. */
 static choir_schedule of_kind(int kind, int64_t steps, float min_lr)
 {
     choir_schedule s = choir_schedule_constant();
@@ -55,7 +55,7 @@ choir_schedule choir_schedule_multistep(const int64_t *milestones, int count, fl
 {
     choir_schedule s = of_kind(CHOIR_LR_MULTISTEP, 1, 0);
     s.gamma = gamma;
-    s.milestone_count = count; /* checked when it is used */
+    s.milestone_count = count; /* checked when the schedule is used */
     for (int i = 0; i < count && i < CHOIR_MAX_MILESTONES; i++)
         s.milestones[i] = milestones[i];
     return s;
@@ -104,7 +104,7 @@ choir_schedule choir_schedule_inverse_sqrt(int64_t warmup)
 
 /* --- the curves: t counts from the end of the warm-up --- */
 
-/* From a to b as part goes from 0 to 1: half a cosine, or a line. */
+/* Goes from a to b while part goes from 0 to 1: along half a cosine, or a line. */
 static double anneal(double a, double b, double part, bool straight)
 {
     return straight ? a + (b - a) * part : b + (a - b) / 2 * (1 + cos(M_PI * part));
@@ -122,7 +122,7 @@ static double restarts(const choir_schedule *s, double lr, int64_t t)
     return anneal(lr, (double)s->min_lr, (double)(t % period) / (double)period, false);
 }
 
-/* The corners lie at whole steps less one, as PyTorch has them. */
+/* The corners are at whole steps minus one, as in PyTorch. */
 static double one_cycle(const choir_schedule *s, double lr, double t, double steps)
 {
     double first = lr / (double)s->first_factor, last = first / (double)s->last_factor;
@@ -258,5 +258,5 @@ float choir_plateau_next(choir_plateau *p, float lr, double measure)
     p->cooling = p->cooldown;
     p->bad = 0;
     float lower = fmaxf(lr * p->factor, fminf(p->min_lr, lr));
-    return (double)lr - (double)lower > 1e-8 ? lower : lr; /* as PyTorch's eps has it */
+    return (double)lr - (double)lower > 1e-8 ? lower : lr; /* like PyTorch's eps */
 }
