@@ -1,17 +1,17 @@
-/* Launchers and the variables by which they tell a process its place.
+/* Launchers and the variables by which they inform a process of its place.
  *
  *   RANK             WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK   choir run, torchrun
  *   OMPI_COMM_WORLD_ RANK SIZE LOCAL_RANK LOCAL_SIZE                     Open MPI
  *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin
  *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
  *
- * An mpirun inside a Slurm job leaves both kinds: then Slurm's describe mpirun's own helpers,
- * so MPI's come first. Slurm's alone count only in a step that srun started: the batch script
- * has SLURM_PROCID, too, and is no rank.
+ * An mpirun inside a Slurm job sets both kinds. Slurm's then describe mpirun's own helpers, so
+ * MPI's have priority. Slurm's variables count only in a step that srun started: the batch
+ * script also has SLURM_PROCID, but is no rank.
  *
  * Ranks that are all on one machine meet there under the job's name. Open MPI gives a job a
- * random key; the others' names could be guessed, and what keeps strangers out is the check of
- * user ids (comm/shm/socket.c). */
+ * random key. The other launchers' names could be guessed; there the check of user ids
+ * (comm/shm/socket.c) keeps strangers out. */
 #include "launch/launchers.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ typedef struct names {
     const char *launcher, *rank, *world, *local_rank, *local_world, *node;
 } names;
 
-/* Each table's rank is there when its launcher is. */
+/* Each table's rank variable is set if its launcher is present. */
 static const names by_hand = {
     "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"};
 static const names open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -82,7 +82,7 @@ static void name_open_mpi_job(choir__launcher *l)
         snprintf(l->job, sizeof l->job, "openmpi %.50s %.60s", space, key ? key : "");
 }
 
-/* Process, its parent, and when it began; false if it is gone. */
+/* Looks up a process's parent, start time and name; returns false if it has ended. */
 static bool look_up(int pid, int *parent, unsigned long long *began, char comm[32])
 {
     char path[64], text[1024];
@@ -103,7 +103,7 @@ static bool look_up(int pid, int *parent, unsigned long long *began, char comm[3
                parent, began) == 2;
 }
 
-/* MPICH's ranks of a machine descend from one hydra_pmi_proxy. */
+/* MPICH's ranks on a machine descend from one hydra_pmi_proxy. */
 static void name_mpich_job(choir__launcher *l)
 {
     int pid = getppid(), parent;
@@ -158,7 +158,8 @@ void choir__first_host(const char *list, char *host, size_t room)
     host[n] = '\0';
 }
 
-/* "2(x3),1": tasks a node, of node number `node`; -1 if it is not said. */
+/* Returns the number of tasks on node number `node` from "2(x3),1", which lists tasks per node;
+ * -1: unspecified. */
 static int tasks_on(const char *list, int node)
 {
     for (const char *c = list; c && *c;) {
@@ -177,7 +178,7 @@ static int tasks_on(const char *list, int node)
     return -1;
 }
 
-/* The steps of a job may run side by side: each has a port and a name of its own. */
+/* Steps of one job may run side by side, so each gets its own port and name. */
 static choir_status describe_step(choir__launcher *l)
 {
     const char *list = choir__variable("SLURM_STEP_NODELIST"),
@@ -200,7 +201,7 @@ static choir_status describe_step(choir__launcher *l)
         snprintf(
             l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
     snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
-    /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. Who names an address means that. */
+    /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. A set address has priority. */
     bool pmi = choir__variable("PMIX_RANK") || choir__variable("PMI_RANK");
     l->mpi = pmi && !address && is_there(choir__launcher_plugin());
     return CHOIR_OK;

@@ -1,6 +1,6 @@
-/* Ranks as forks of the calling process, which is their supervisor meanwhile (launch/process).
- * They share its process group, so that Ctrl-C and the terminal are theirs as they are the
- * caller's. The public choir_spawn (comm/spawn.c) adds what forks mean to devices. */
+/* Ranks as forks of the calling process, which supervises them (launch/process). They share its
+ * process group, so Ctrl-C and the terminal reach them as they reach the caller. The public
+ * choir_spawn (comm/spawn.c) adds the handling of devices. */
 #include "launch/spawn.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ typedef struct rank {
     void *arg;
 } rank;
 
-/* --- those who have to know --- */
+/* --- watchers --- */
 
 static pthread_mutex_t watchers_lock = PTHREAD_MUTEX_INITIALIZER;
 static choir__spawn_watcher *watchers;
@@ -46,7 +46,8 @@ void choir__spawn_unwatch(choir__spawn_watcher *watcher)
     pthread_mutex_unlock(&watchers_lock);
 }
 
-/* Another thread may hold the lock while this one forks: in the child it would stay held. */
+/* Takes the lock and keeps it over the fork: if another thread held it, it would stay locked in
+ * the child. */
 static void tell_before(int first_rank, int count)
 {
     pthread_mutex_lock(&watchers_lock);
@@ -64,7 +65,7 @@ static void tell_after(void)
     pthread_mutex_unlock(&watchers_lock);
 }
 
-/* In the child, whose only thread holds the lock since before the fork. */
+/* Runs in the child, whose only thread has held the lock since before the fork. */
 static void tell_child(int number)
 {
     for (choir__spawn_watcher *w = watchers; w; w = w->next)
@@ -87,7 +88,7 @@ static void tell_leaving(int number)
 
 /* --- the child --- */
 
-/* Ranks of several nodes meet by method, and a name that one node made up would keep them
+/* Ranks of several nodes meet by method; a job name made up by one node would keep them
  * apart. */
 static void set_meeting(const rank *r)
 {
@@ -122,7 +123,7 @@ typedef struct watcher {
     bool interrupted;
 } watcher;
 
-/* SIGUSR1 asks for what the ranks are doing. */
+/* Writes what the ranks are doing, on SIGUSR1. */
 static void show_ranks(const watcher *w)
 {
     const choir__family *f = &w->family;
@@ -153,7 +154,7 @@ static void watch(watcher *w)
         int n = choir__family_poll(f, polled);
         polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
         if (poll(polled, (nfds_t)n + 1, choir__family_press(f)) < 0)
-            continue; /* EINTR: the pipe holds why */
+            continue; /* EINTR: the pipe holds the signal */
         pass_signals_on(w);
         choir__family_reap(f, polled);
     }
@@ -172,7 +173,7 @@ static choir_status start(choir__family *f, rank *r)
     return CHOIR_OK;
 }
 
-/* The outcome in words. */
+/* Describes the outcome. */
 static choir_status verdict(const watcher *w, int first_rank)
 {
     const choir__family *f = &w->family;
@@ -211,7 +212,7 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
     void *arg, choir_spawn_opts opts)
 {
     static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
-    struct sigaction asking; /* SIGUSR1 may have a meaning already */
+    struct sigaction asking; /* SIGUSR1 may be in use already */
     char job[CHOIR__JOB_TEXT];
     watcher w = {.host = host};
     rank r = {.host = host, .opts = &opts, .job = job, .fn = fn, .arg = arg};
@@ -230,8 +231,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
         .nodes = opts.nodes};
     choir__job_place_master(&r.place, opts.method);
     choir__family_init(&w.family, local);
-    host->quiesce(); /* a fork has one thread: no worker may be at work */
-    fflush(NULL);    /* or every child would write what is buffered again */
+    host->quiesce(); /* a fork has one thread, so no other thread may be at work */
+    fflush(NULL);    /* otherwise each child would write buffered text again */
     tell_before(r.place.rank, local);
     status = start(&w.family, &r);
     pthread_mutex_unlock(&watchers_lock);

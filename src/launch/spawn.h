@@ -14,12 +14,12 @@ typedef struct choir__spawn_host {
     bool (*show)(int pid, FILE *out); /* writes what a rank is doing; false: unknown */
 } choir__spawn_host;
 
-/* Starts `local` ranks as forks and waits until all have ended. Otherwise as choir_spawn_with.
- */
+/* Starts `local` ranks as forks and waits until all have ended. Otherwise as
+ * choir_spawn_with. */
 choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_fn *fn,
     void *arg, choir_spawn_opts opts);
 
-/* A watcher is called at each spawn, so that children can take over what they inherit. */
+/* A watcher is called at each spawn, so that children can take over inherited state. */
 typedef struct choir__spawn_watcher {
     void (*before)(void *arg, int first_rank, int count); /* in the parent; NULL: nothing */
     void (*child)(void *arg, int rank); /* in each child, before its function; NULL: nothing */

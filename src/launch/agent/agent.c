@@ -1,20 +1,20 @@
-/* The agent of one node: from nothing to the last worker's end.
+/* The agent of one node, from its start to the end of the last worker.
  *
- *   guard.c    the process in front, which outlives the agent and sweeps up
- *   nodes.c    agents of several nodes: who is there, and how it ended
+ *   guard.c    the process in front, which outlives the agent and cleans up
+ *   nodes.c    agents of several nodes: their list, and how the job ended
  *   worker.c   a worker's environment and its command
- *   output.c   what workers write; console.c, where it is shown
- *   report.c   what is said of the first failure
- *   agent.c    the loop that sees to all of them, here
+ *   output.c   the workers' output; console.c, where it is shown
+ *   report.c   the report of the first failure
+ *   agent.c    the loop that watches all of them, here
  *
- * One poll for everything: deaths (pidfds), output (pipes), signals, the guard's end, the word
- * of other nodes. The first thing that ends the job settles its outcome: a worker that fails,
- * here or elsewhere, or a signal. Then all are stopped: after a failure they get a moment to
- * notice by themselves, then SIGTERM, and SIGKILL 30 s later; after a signal they got that.
+ * One poll covers everything: deaths (pidfds), output (pipes), signals, the guard's end, the
+ * verdict of other nodes. The first event that ends the job settles its outcome: a worker that
+ * fails, here or elsewhere, or a signal. Then all workers are stopped. After a failure they get
+ * a moment to notice by themselves, then SIGTERM, and SIGKILL 30 s later; a signal is forwarded
+ * in place of that SIGTERM.
  *
- * An attempt is one start of all workers. After a failure there may be another (max_restarts);
- * what the attempts share is the roster, what is new in each are processes, pipes and the job's
- * secret name. */
+ * An attempt is one start of all workers. After a failure there may be another (max_restarts).
+ * The attempts share the roster; each has its own processes and pipes. */
 #include "launch/agent/agent.h"
 
 #include <errno.h>
@@ -35,16 +35,16 @@ typedef struct agent {
     const choir__agent_opts *opts;
     const choir__guarded *self;
     choir__roster roster;
-    choir__nodes *nodes; /* NULL: one alone */
+    choir__nodes *nodes; /* NULL: a single node */
     char *log_dir;
     choir__workers workers;
     struct pollfd *polled;
-    int interrupted; /* by which signal */
-    bool told;       /* the other nodes know how it ended here */
+    int interrupted; /* the signal; 0: none */
+    bool told;       /* the verdict is settled, and posted to the other nodes */
     choir__verdict verdict;
 } agent;
 
-/* --- what may end a job --- */
+/* --- events that may end a job --- */
 
 static void settle(agent *a, int status, const char *report)
 {
@@ -55,7 +55,7 @@ static void settle(agent *a, int status, const char *report)
         choir__nodes_post(a->nodes, status, report);
 }
 
-/* The first failure here, if nothing else came before it. */
+/* Reports the first failure here, unless the outcome is already settled. */
 static void see_failure(agent *a)
 {
     choir__family *f = &a->workers.family;
@@ -82,7 +82,8 @@ static void interrupt(agent *a, int number)
     choir__family_signal(f, SIGCONT);
     choir__family_stop(f);
     f->grace_s = 0;
-    f->pressed = again ? SIGKILL : SIGTERM; /* no SIGTERM behind it: this was their notice */
+    /* no further SIGTERM: this signal was their notice */
+    f->pressed = again ? SIGKILL : SIGTERM;
     if (!a->interrupted)
         a->interrupted = number;
     if (a->told)
@@ -108,7 +109,7 @@ static void show(pid_t pid, void *arg)
     to->agent->opts->show((int)pid, to->out);
 }
 
-/* The last collectives of all that our workers are and have started, to whoever asks. */
+/* Shows the last collectives of all workers and of the processes they have started. */
 static void show_workers(agent *a)
 {
     const choir__family *f = &a->workers.family;
@@ -140,7 +141,7 @@ static void take_signals(agent *a)
     }
 }
 
-/* The guard is gone, and with it the right to go on. */
+/* The guard has ended, and the agent must not outlive it. */
 static _Noreturn void abandon(agent *a)
 {
     choir__family_signal(&a->workers.family, SIGKILL);
@@ -148,9 +149,9 @@ static _Noreturn void abandon(agent *a)
     _exit(128 + SIGKILL);
 }
 
-/* While there are workers, signals and the guard's end are seen to in order. Else there is
- * nothing to clean up, and much that may wait for ever (the terminal, other nodes): both simply
- * end us. */
+/* While there are workers, the agent handles signals and the guard's end itself. Otherwise
+ * there is nothing to clean up, and many calls may block for long (the terminal, other nodes),
+ * so both simply end the agent. */
 static choir_status begin_duty(void)
 {
     prctl(PR_SET_PDEATHSIG, 0);
@@ -206,14 +207,14 @@ static void watch(agent *a)
         others[2] = (struct pollfd){
             .fd = a->nodes && !a->told ? choir__nodes_fd(a->nodes) : -1, .events = POLLIN};
         if (poll(at, (nfds_t)(others + 3 - at), choir__family_press(f)) < 0)
-            continue; /* EINTR: the pipe holds why */
+            continue; /* EINTR: the pipe holds the signal */
         if (others[1].revents)
             abandon(a);
         take_signals(a);
         choir__output_pump(a->workers.output, outputs);
         choir__family_reap(f, at);
         see_failure(a);
-        if (others[2].revents && !a->told) { /* it ended elsewhere */
+        if (others[2].revents && !a->told) { /* the job ended elsewhere */
             a->told = true;
             a->verdict = *choir__nodes_verdict(a->nodes);
             choir__family_stop(f);
@@ -221,7 +222,7 @@ static void watch(agent *a)
     }
 }
 
-/* Nothing of this attempt is left behind it. */
+/* Cleans up after an attempt, so that nothing of it is left. */
 static void finish(agent *a)
 {
     choir__workers *w = &a->workers;
@@ -241,7 +242,7 @@ static void finish(agent *a)
     w->output = NULL;
 }
 
-/* True: the workers are to be started again. */
+/* Runs an attempt. Returns true if the workers are to be started again. */
 static bool attempt(agent *a, int number)
 {
     bool again = false;
@@ -261,7 +262,7 @@ static bool attempt(agent *a, int number)
 
 /* --- the job --- */
 
-/* Our workers are done, those of other nodes perhaps not. */
+/* Waits for other nodes' workers after those of this node are done. */
 static void await_others(agent *a)
 {
     bool over = begin_duty() != CHOIR_OK;
@@ -279,7 +280,7 @@ static void await_others(agent *a)
     end_duty(a);
 }
 
-/* Ends with all nodes' workers done, or the first failure of any. */
+/* Waits until all nodes' workers are done or any has failed. Returns the exit status. */
 static int conclude(agent *a)
 {
     if (a->nodes) {
@@ -302,7 +303,7 @@ static bool wants_logs(const choir__agent_opts *opts)
     return false;
 }
 
-/* Logs that nobody gave a place to go into a new folder, which is told. */
+/* Log files without a specified folder go into a new one, which is printed. */
 static choir_status find_log_dir(agent *a)
 {
     const char *temporary = getenv("TMPDIR");
@@ -341,7 +342,8 @@ static choir_status alone(const choir__agent_opts *opts, choir__roster *r)
 static int run_agent(const choir__guarded *self, void *arg)
 {
     agent a = {.opts = arg, .self = self};
-    signal(SIGTTOU, SIG_IGN); /* the terminal is ours to write to, also from its background */
+    /* lets the agent write to the terminal from the background, too */
+    signal(SIGTTOU, SIG_IGN);
     choir__adopt_orphans();
     choir_status status = a.opts->nodes_max > 1 ? choir__nodes_meet(a.opts, &a.roster, &a.nodes)
                                                 : alone(a.opts, &a.roster);

@@ -1,4 +1,4 @@
-/* Writing to what may be a terminal that somebody has stopped; see console.h. */
+/* Writing to a terminal that the user may have stopped; see console.h. */
 #include "launch/agent/console.h"
 
 #include <errno.h>
@@ -33,8 +33,8 @@ void choir__console_put(choir__console *c, const char *text, size_t bytes)
         choir__append(&c->pending, &c->used, &c->room, text, bytes);
 }
 
-/* As much as a pipe takes at once without being torn (and without waiting, when poll has said
- * that there is room): whole lines, if one fits. */
+/* Returns how much to write: as much as a pipe accepts atomically (and without blocking, after
+ * poll has reported room), in whole lines if one fits. */
 static size_t portion(const choir__console *c)
 {
     if (c->used <= PIPE_BUF)

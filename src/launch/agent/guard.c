@@ -1,15 +1,15 @@
-/* The guard, so that nothing is ever left over, whoever is killed:
+/* The guard makes sure that no process is left over, whichever process is killed:
  *
- *   guard (what the user sees)  <- adopts whatever the agent leaves, and kills it
- *     agent                     <- adopts whatever workers leave; ends all when the guard goes
- *       worker, worker, ...     <- killed by the kernel when the agent goes
- *         their children, even those that ran away into a session of their own
+ *   guard (visible to the user)  <- adopts what the agent leaves, and kills it
+ *     agent                      <- adopts what workers leave; ends all when the guard ends
+ *       worker, worker, ...      <- killed by the kernel when the agent ends
+ *         their children, even those that made a session of their own
  *
- * If guard and agent are killed at the same moment, workers still go, but not their children.
+ * If guard and agent are killed at the same moment, workers still end, but not their children.
  *
- * The agent leads a process group of its own, so that signals from the terminal come once: to
- * the guard, which passes them on. It also reads a terminal for rank 0, which could not, being
- * in the background there. Anything else that is standard input goes to rank 0 directly. */
+ * The agent leads a process group of its own, so that signals from the terminal arrive once: at
+ * the guard, which forwards them. The guard also reads a terminal for rank 0, which cannot read
+ * it from the background. Any other standard input goes to rank 0 directly. */
 #include "launch/agent/guard.h"
 
 #include <errno.h>
@@ -31,8 +31,8 @@ const int choir__guard_signal_count = CHOIR_COUNT(choir__guard_signals);
 
 typedef struct guard {
     choir__child agent;
-    int from, to;   /* the terminal, and the pipe to rank 0; -1: not, or no more */
-    bool asked[65]; /* signals passed on */
+    int from, to;   /* the terminal, and the pipe to rank 0; -1: none, or closed */
+    bool asked[65]; /* signals that were forwarded */
 } guard;
 
 static _Noreturn void be_agent(int input, pid_t parent, choir__guarded_fn *fn, void *arg)
@@ -53,11 +53,11 @@ static void pass_signals_on(guard *g)
         g->asked[s.number] = true;
         kill(g->agent.pid, s.number);
         if (s.number == SIGTSTP)
-            raise(SIGSTOP); /* the agent goes on, and has its workers stopped */
+            raise(SIGSTOP); /* the agent continues, and stops its workers */
     }
 }
 
-/* A line of the terminal for rank 0. */
+/* Forwards a line of the terminal to rank 0. */
 static void pass_input_on(guard *g)
 {
     char line[4096];
@@ -74,7 +74,8 @@ static void watch(guard *g)
 {
     siginfo_t end = {.si_pid = 0};
     while (!end.si_pid) {
-        /* In the background a read would stop us; whoever is there then has the terminal. */
+        /* In the background a read would stop the guard; the foreground process has the
+         * terminal. */
         bool reads = g->from >= 0 && tcgetpgrp(g->from) == getpgrp();
         struct pollfd polled[] = {{.fd = choir__signals_fd(), .events = POLLIN},
             {.fd = g->agent.pidfd, .events = POLLIN},
@@ -115,7 +116,7 @@ int choir__guard(choir__guarded_fn *fn, void *arg)
     if (choir__signals_take(choir__guard_signals, choir__guard_signal_count) != CHOIR_OK)
         return failed("no signals");
     bool sweeps = waitid(P_ALL, 0, &(siginfo_t){.si_pid = 0}, WEXITED | WNOHANG | WNOWAIT) != 0;
-    if (sweeps) /* else some children are not ours: a shell left them that exec'ed us */
+    if (sweeps) /* otherwise a shell that exec'ed us has left children that are not ours */
         choir__adopt_orphans();
     pid_t pid = fork();
     if (pid == 0) {

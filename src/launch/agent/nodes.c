@@ -1,14 +1,14 @@
 /* Agents of several nodes, in a store that node 0's agent serves at the endpoint.
  *
- *   job        what node 0 was told: version and number of nodes, which all must have been told
- *   node/K     who is node K: the first to say so
- *   agent/K    how many workers it has; node K is ready
- *   start      by node 0, when all are: how many nodes, the job's secret, where rank 0 is
- *   verdict    how it ended: the first word counts. An agent that dies without one has left it
- * as its last will done, left how many agents' workers are done; how many have read the verdict
+ *   job        node 0's version and number of nodes, which must be equal on all nodes
+ *   node/K     the agent of node K: the first to claim the number
+ *   agent/K    its number of workers; node K is ready
+ *   start      by node 0, when all are ready: number of nodes, the job's secret, rank 0's place
+ *   verdict    how the job ended: the first one counts. It is also each agent's last will
+ *   done, left counts of agents whose workers are done, and of those that have read the verdict
  *
- * A thread with a connection of its own waits for the verdict, and tells the agent's loop by a
- * pipe. If node 0's agent goes, so does the store, and that is a verdict, too. */
+ * A thread with its own connection waits for the verdict, and notifies the agent's loop by a
+ * pipe. If node 0's agent ends, so does the store, and that is a verdict, too. */
 #include "launch/agent/nodes.h"
 
 #include <arpa/inet.h>
@@ -23,21 +23,21 @@
 
 #include <choir/store.h>
 
-static const double look_s = 0.25;    /* how often who waits for others looks for a verdict */
-static const double last_call_s = 30; /* for more nodes, when the fewest are there */
-static const double call_s = 10;      /* for an answer: the loop of the agent waits, too */
+static const double look_s = 0.25;    /* how often a waiting agent looks for a verdict */
+static const double last_call_s = 30; /* for more nodes, once the minimum is there */
+static const double call_s = 10;      /* for an answer: the agent's loop waits, too */
 static const double farewell_s = 2;   /* until the others have read the verdict */
 
 struct choir__nodes {
     const choir__agent_opts *opts;
-    choir_store_server *server; /* node 0's */
+    choir_store_server *server; /* only on node 0 */
     choir_store *store, *watching;
     char who[CHOIR__HOST_TEXT + 32]; /* this agent: "node7 (pid 4711)" */
     int node, nodes;
     double deadline;
     pthread_t watcher;
     bool watched;
-    int ends[2]; /* the watcher closes [1] when the verdict is there */
+    int ends[2]; /* the watcher closes [1] once there is a verdict */
     choir__verdict verdict;
 };
 
@@ -103,7 +103,7 @@ const choir__verdict *choir__nodes_verdict(choir__nodes *n)
 
 /* --- meeting --- */
 
-/* Whether somebody has called it off; then its words are the error. */
+/* Checks whether an agent has called off the meeting; then its report is the error. */
 static choir_status called_off(choir__nodes *n)
 {
     char *text;
@@ -118,7 +118,7 @@ static choir_status called_off(choir__nodes *n)
     return choir__error(CHOIR_ERR_PEER_LOST, "%s", said);
 }
 
-/* This node's error, which ends the meeting for all. */
+/* Posts this node's error, which ends the meeting for all. */
 static choir_status call_off(choir__nodes *n, choir_status status)
 {
     char *report = choir__format("choir run: %s", choir_error_message());
@@ -128,7 +128,7 @@ static choir_status call_off(choir__nodes *n, choir_status status)
     return status;
 }
 
-/* Waits for keys, and for nothing if the meeting is off. */
+/* Waits for keys, until the meeting is called off. */
 static choir_status await(choir__nodes *n, const char *const *keys, int count, double until)
 {
     for (;;) {
@@ -155,7 +155,8 @@ static bool is_there(choir__nodes *n, int node)
     return true;
 }
 
-/* Serves, if this is node 0: said so, or the first at an endpoint of this machine. */
+/* Serves the store if this is node 0: by option, or as the first at an endpoint of this
+ * machine. */
 static choir_status serve(choir__nodes *n, choir_store_opts o)
 {
     const choir__agent_opts *opts = n->opts;
@@ -166,13 +167,14 @@ static choir_status serve(choir__nodes *n, choir_store_opts o)
     if (opts->node > 0)
         return CHOIR_OK;
     o.port = opts->endpoint_port;
-    /* A machine's own name often leads to its loopback, where nobody else can call. */
+    /* A machine's own name often resolves to its loopback, which other machines cannot
+     * reach. */
     o.bind = opts->node == 0 && !number && opts->key_file ? "0.0.0.0" : opts->endpoint;
     choir_status status = choir_store_serve(o, &n->server);
     return status == CHOIR_ERR_IO && opts->node < 0 ? CHOIR_OK : status;
 }
 
-/* All must have been told the same. */
+/* Checks that this node has the same version and --nnodes as node 0. */
 static choir_status compare_jobs(choir__nodes *n)
 {
     const choir__agent_opts *opts = n->opts;
@@ -202,7 +204,7 @@ static choir_status announce_job(choir__nodes *n)
     return status;
 }
 
-/* Becomes node `node`, unless somebody is. */
+/* Becomes node `node`, unless another agent is. */
 static choir_status claim(choir__nodes *n, int node, bool *mine, char **theirs)
 {
     char key[32];
@@ -239,7 +241,7 @@ static choir_status take_place(choir__nodes *n)
     return status;
 }
 
-/* The agents of the others know from these that we are there, and that we are gone. */
+/* Announces this agent to the others; its last will reports its death. */
 static choir_status show_up(choir__nodes *n)
 {
     char key[32], workers[16];
@@ -296,7 +298,7 @@ choir_status choir__roster_name(const choir__agent_opts *opts, choir__roster *r)
     return status;
 }
 
-/* Node 0 decides when the job starts, and with whom. */
+/* Node 0 decides when the job starts, and with which nodes. */
 static choir_status start(choir__nodes *n, choir__roster *r)
 {
     const choir__agent_opts *opts = n->opts;
@@ -330,7 +332,8 @@ static choir_status read_start(choir__nodes *n, choir__roster *r)
 {
     const char *key = "start";
     char *text = NULL;
-    choir_status status = await(n, &key, 1, n->deadline + 2); /* node 0 says who is missing */
+    /* node 0 reports the missing nodes first */
+    choir_status status = await(n, &key, 1, n->deadline + 2);
     if (status == CHOIR_OK)
         status = choir_store_get(n->store, key, -1, &text, NULL);
     if (status == CHOIR_OK && sscanf(text, "%d %32s %255s %d %127s", &n->nodes, r->job,
@@ -343,7 +346,7 @@ static choir_status read_start(choir__nodes *n, choir__roster *r)
     return status;
 }
 
-/* Ranks are dealt node after node, each as many as it has workers. */
+/* Ranks are distributed node after node; each node has as many as it has workers. */
 static choir_status count_ranks(choir__nodes *n, choir__roster *r)
 {
     int64_t world = 0;
@@ -436,7 +439,7 @@ choir_status choir__nodes_meet(
 
 /* --- leaving --- */
 
-/* Until all who came have gone, or are taking too long. */
+/* Waits until the others have left, or take too long. */
 static void see_off(choir__nodes *n)
 {
     struct timespec moment = {0, 10000000};

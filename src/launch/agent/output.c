@@ -1,12 +1,13 @@
-/* What workers write, on its way to the terminal and to log files; see output.h.
+/* The workers' output on its way to the terminal and to log files; see output.h.
  *
  *   worker --pipe--> stream: line so far --whole lines--> console: pending --> stdout, stderr
  *                       |  \--> tail (last bytes, for the report)
  *                       \--> log file
  *
- * The agent must never wait for a terminal that somebody has stopped, since it has signals and
- * deaths to see to: a console keeps what it could not write yet, and while that is much, its
- * streams are not read. So workers that write too fast wait, as they would without an agent. */
+ * The agent must never block on a stopped terminal, because it has to react to signals and
+ * deaths. So a console buffers text that it could not write yet, and while that is much, its
+ * streams are not read. Workers that write too fast therefore block, as they would without an
+ * agent. */
 #include "launch/agent/output.h"
 
 #include <errno.h>
@@ -22,22 +23,22 @@
 
 enum {
     READ_BYTES = 1 << 16,
-    LINE_MAX_BYTES = 1 << 20, /* a longer line is passed on in parts */
+    LINE_MAX_BYTES = 1 << 20, /* a longer line is forwarded in parts */
     PENDING_MAX = 1 << 18,
     TAIL_BYTES = 4096,
     TAIL_LINES = 10
 };
 
 typedef struct stream {
-    int from; /* the pipe's end to read; -1: none, or at its end */
-    int to;   /* what the worker writes to; open until all have started */
+    int from; /* the pipe's read end; -1: none, or at its end */
+    int to;   /* the pipe's write end or the log; open until all have started */
     int log;  /* -1: none */
     bool shown;
-    char *line; /* so far */
+    char *line; /* the incomplete line */
     size_t used, room;
-    char tail[TAIL_BYTES]; /* a ring of what came last */
+    char tail[TAIL_BYTES]; /* a ring of the last bytes */
     size_t written;
-    char *path; /* of the log */
+    char *path; /* of the log file */
 } stream;
 
 struct choir__output {
@@ -88,7 +89,7 @@ static choir_status open_stream(
         if (status != CHOIR_OK)
             return status;
         if (!s->shown) {
-            s->to = s->log; /* without the agent in between */
+            s->to = s->log; /* directly, without the agent */
             return CHOIR_OK;
         }
     }
@@ -163,7 +164,7 @@ void choir__output_started(choir__output *o)
     }
 }
 
-/* --- passing on --- */
+/* --- forwarding --- */
 
 static void remember(stream *s, const char *text, size_t bytes)
 {
@@ -190,7 +191,7 @@ static void put_line(choir__output *o, int i, const char *text, size_t bytes)
         choir__console_put(c, "\n", 1);
 }
 
-/* Passes on the lines that are whole now; all of it where nothing is to come, or no end. */
+/* Forwards the complete lines; with `all`, or if the line is too long, the rest as well. */
 static void put_lines(choir__output *o, int i, bool all)
 {
     stream *s = &o->streams[i];
@@ -209,7 +210,7 @@ static void put_lines(choir__output *o, int i, bool all)
         memmove(s->line, s->line + at, s->used);
 }
 
-/* A full disk, say: what is shown goes on. */
+/* Reports that a log cannot be written (a full disk, say), and continues without it. */
 static void lose_log(choir__output *o, stream *s)
 {
     char *text = choir__format(
@@ -249,7 +250,7 @@ static void end(choir__output *o, int i)
         put_lines(o, i, true);
 }
 
-/* False: there is nothing for now, or no more. */
+/* Returns false if there is nothing now, or no more. */
 static bool read_some(choir__output *o, int i)
 {
     char text[READ_BYTES];
@@ -278,8 +279,8 @@ void choir__output_poll(choir__output *o, struct pollfd *polled)
             .fd = o->consoles[c].used ? o->consoles[c].fd : -1, .events = POLLOUT};
 }
 
-/* What nobody reads is not to be written: without a log the worker is told as it would be
- * without an agent, by SIGPIPE. */
+/* Stops reading streams whose reader is gone. Unless it has a log, the worker notices as it
+ * would without an agent, by SIGPIPE. */
 static void hang_up(choir__output *o, int which)
 {
     for (int i = which; i < 2 * o->count; i += 2) {
@@ -336,7 +337,7 @@ choir_status choir__output_finish(choir__output *o)
 
 /* --- the last lines --- */
 
-/* The last bytes of a log that the worker wrote by itself. */
+/* Reads the last bytes of a log that the worker wrote directly. */
 static size_t tail_of_file(const char *path, char text[TAIL_BYTES])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -358,7 +359,7 @@ static size_t tail_of(const stream *s, char text[TAIL_BYTES])
     return n;
 }
 
-/* Where the last lines begin; a first one whose beginning is lost is left out. */
+/* Returns where the last lines begin; skips a first line whose beginning is lost. */
 static size_t last_lines(const char *tail, size_t n)
 {
     size_t from = n;

@@ -29,8 +29,8 @@ void choir__output_close(choir__output *output); /* accepts NULL */
 
 /* Sets descriptors 1 and 2. Called in the worker's child process. */
 void choir__output_redirect(const choir__output *output, int worker);
-/* Closes the descriptors that only children need. Called in the agent, once all have started.
- */
+/* Closes the descriptors that only children need. Called in the agent, once all have
+ * started. */
 void choir__output_started(choir__output *output);
 
 /* Returns the number of pollfds: two per worker, and two for the terminal. */

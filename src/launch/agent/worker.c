@@ -1,4 +1,4 @@
-/* Workers: their environment under torchrun's names, and the command in each. */
+/* Workers: each has an environment with torchrun's names and runs the command. */
 #include "launch/agent/worker.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ typedef struct worker {
     int index;
 } worker;
 
-/* --- is there such a command? --- */
+/* --- does the command exist? --- */
 
 static int no_command(const char *command, int why)
 {
@@ -42,7 +42,7 @@ static int can_run(const char *path)
     return S_ISREG(s.st_mode) && access(path, X_OK) == 0 ? 0 : EACCES;
 }
 
-/* As a shell would look. */
+/* Searches PATH as a shell would. */
 int choir__workers_check(const char *command)
 {
     const char *path = getenv("PATH");
@@ -75,9 +75,10 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 serves at MASTER_PORT */
+    /* rank 0 serves the store at MASTER_PORT */
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
     setenv("CHOIR_JOB", w->job, 1);
-    unsetenv("CHOIR_INIT"); /* an outer job's */
+    unsetenv("CHOIR_INIT"); /* may be inherited from an outer job */
     if (w->opts->key_file)
         setenv("CHOIR_KEY_FILE", w->opts->key_file, 1);
     if (w->opts->nproc > 1)
@@ -112,7 +113,8 @@ static int be_worker(void *arg)
 
 /* --- the agent's side --- */
 
-/* Three descriptors a worker may be more than the usual limit; workers get it as it was. */
+/* The agent needs several descriptors per worker, possibly more than the usual limit. Workers
+ * get the original limit. */
 void choir__workers_room(choir__workers *w)
 {
     rlim_t wanted = 64 + 5 * (rlim_t)w->opts->nproc;

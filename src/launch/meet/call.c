@@ -1,4 +1,4 @@
-/* The ways to a meeting: rank 0 serves it, the others call until somebody answers. */
+/* The two sides of a meeting: rank 0 serves it, the others call until rank 0 answers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -6,7 +6,8 @@
 #include "base/base.h"
 #include "launch/meet/meet.h"
 
-/* A rank that has come and fails leaves its last will: the others shall not wait for it. */
+/* Gives up. A rank that has joined and fails leaves its last will, so that the others do not
+ * wait for it. */
 static void leave(choir__joining *j)
 {
     choir__meeting *m = j->meeting;

@@ -1,19 +1,19 @@
-/* file://path: rank 0 writes into the file where it can be called, and a key.
+/* file://path: rank 0 writes its addresses and a key into the file.
  *
  *     choir meeting 1
  *     holder PID BEGAN HOST MACHINE
  *     key HEX
  *     address HOST PORT                    one or more
  *
- * The file appears whole (written beside, then linked), only its owner may read it, and it goes
- * when all ranks have met: so it is the job's secret while it is there, and works wherever a
- * file system is shared. Rank 0 listens on loopback where the file is on a disk of this
- * machine, at MASTER_ADDR if that is set, and else at all its addresses.
+ * The file appears whole (written under another name, then linked), only its owner may read it,
+ * and it is removed when all ranks have met. So it serves as the job's secret while it exists,
+ * and works wherever a file system is shared. Rank 0 listens on loopback if the file is on a
+ * disk of this machine, at MASTER_ADDR if that is set, and otherwise at all its addresses.
  *
- * A crash leaves the file behind. Rank 0 knows such a one: its holder, by process number and
- * time of birth, is gone, or nobody answers there with the file's key. It replaces it, as it
- * does an empty file. A file whose holder lives, or that is no such file, it leaves alone. The
- * others go on reading until what they read leads to a rank 0 that answers. */
+ * A crash leaves the file behind. Rank 0 recognizes such a file: the process of its holder, by
+ * number and start time, has ended, or no server with the file's key answers there. It replaces
+ * such a file, and an empty one. It does not touch a file whose holder lives, or any other
+ * file. The other ranks keep reading until the file leads to a rank 0 that answers. */
 #include "launch/meet/file.h"
 
 #include <errno.h>
@@ -36,11 +36,12 @@
 
 static const double answer_s = 1; /* for a rank 0 that may be dead */
 
-/* --- what lies there --- */
+/* --- the existing file --- */
 
 typedef enum found { NOTE, NO_FILE, EMPTY, OTHER, DENIED } found;
 
-/* DENIED: *status says why. *inode tells this file from its successor. */
+/* Reads the file. DENIED: *status has the reason. *inode distinguishes this file from its
+ * successor. */
 static found read_file(
     const char *path, choir__meet_note *note, ino_t *inode, choir_status *status)
 {
@@ -84,9 +85,9 @@ static found read_file(
     return what;
 }
 
-/* --- whether it still holds --- */
+/* --- its validity --- */
 
-/* When a process began, in ticks since boot; 0: there is none. */
+/* Returns when a process began, in ticks since boot; 0: no such process. */
 static unsigned long long birth_of(int pid)
 {
     char path[64], text[1024];
@@ -124,7 +125,7 @@ static choir__meet_result call(choir__joining *j, const choir__meet_note *note,
     return a;
 }
 
-/* Whether somebody answers there. */
+/* Returns true if a server with the note's key answers. */
 static bool answers(const choir__meet_note *note, const choir__member *self)
 {
     choir_store_opts opts = choir_store_defaults();
@@ -148,7 +149,7 @@ static bool is_alive(const choir__meet_note *note, const choir__member *self)
 
 /* --- rank 0 --- */
 
-/* Makes place for our file: none there, an empty one, or one that was left behind. */
+/* Makes way for the new file: removes an empty one, or one that was left behind. */
 static choir_status clear_path(const char *path, const choir__member *self)
 {
     choir__meet_note old;
@@ -171,14 +172,14 @@ static choir_status clear_path(const char *path, const choir__member *self)
                 path, old.holder.pid, old.holder.host);
         break;
     }
-    found again = read_file(path, &old, &now, &status); /* another's rank 0 may be as fast */
+    found again = read_file(path, &old, &now, &status); /* another rank 0 may be as fast */
     if (again != NO_FILE && now == inode && unlink(path) && errno != ENOENT)
         return choir__error(CHOIR_ERR_IO,
             "cannot replace 'file://%s', which was left behind: %s", path, strerror(errno));
     return CHOIR_OK;
 }
 
-/* "." where path names none. The caller frees it. */
+/* Returns the path's folder, or "." if it names none. The caller frees it. */
 static char *folder_of(const char *path)
 {
     char *folder = choir__strdup(path), *slash = strrchr(folder, '/');
@@ -197,8 +198,8 @@ static bool fill(int fd, const char *text)
            fsync(fd) == 0;
 }
 
-/* By way of a file without a name, which nothing can leave behind. *tried: the file system
- * knows such files. */
+/* Places the file by way of an unnamed one, which a crash cannot leave behind. *tried: the file
+ * system supports such files. */
 static bool put_nameless(const char *path, const char *text, bool *tried)
 {
     char *folder = folder_of(path), source[40];
@@ -217,7 +218,7 @@ static bool put_nameless(const char *path, const char *text, bool *tried)
     return fine;
 }
 
-/* By way of a draft beside it. */
+/* Places the file by way of a draft in the same folder. */
 static bool put_draft(const char *path, const char *text)
 {
     char *draft = choir__format("%s.%d.%08x", path, (int)getpid(), randombytes_random());
@@ -228,7 +229,7 @@ static bool put_draft(const char *path, const char *text)
         fine = close(fd) == 0 && fine;
         if (fine && link(draft, path)) {
             fine = false;
-            if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) /* knows no links */
+            if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) /* lacks links */
                 fine = rename(draft, path) == 0;
         }
         int why = errno;
@@ -239,7 +240,7 @@ static bool put_draft(const char *path, const char *text)
     return fine;
 }
 
-/* The file appears at path, whole, unless there is one. */
+/* Makes the file appear at path, whole, unless one exists. */
 static bool put_whole(const char *path, const char *text)
 {
     bool tried;
@@ -268,8 +269,8 @@ static choir_status place_file(const char *path, const choir__meet_note *note)
     return status;
 }
 
-/* Whether the folder is on a disk or in the memory of this machine. What is not known may be
- * shared with others. */
+/* Returns true if the folder is on a disk or in the memory of this machine. Unknown file
+ * systems may be shared. */
 static bool on_this_machine(const char *path)
 {
     static const long here[] = {0xEF53 /* ext4 */, 0x58465342 /* xfs */, 0x9123683E /* btrfs */,
@@ -294,7 +295,7 @@ static void add_address(choir__meet_note *note, const char *host, int port)
     note->addresses[i].port = port;
 }
 
-/* All of this machine's that others may reach. */
+/* Adds all addresses of this machine that others may reach. */
 static void add_all(choir__meet_note *note, int port)
 {
     struct ifaddrs *all = NULL;
@@ -314,7 +315,7 @@ static void add_all(choir__meet_note *note, int port)
     freeifaddrs(all);
 }
 
-/* The server listens: now the file may say where. */
+/* Writes the file, once the server listens. */
 static choir_status write_note(choir__joining *j, const choir__store_key *key)
 {
     choir__meet_note note = {.began = birth_of(getpid()), .key = *key};
@@ -326,7 +327,7 @@ static choir_status write_note(choir__joining *j, const choir__store_key *key)
     if (master && *master) {
         add_address(&note, master, port);
     } else {
-        add_address(&note, host, port); /* loopback: who is near takes it */
+        add_address(&note, host, port); /* loopback: used by ranks of this machine */
         if (!on_this_machine(j->path))
             add_all(&note, port);
     }

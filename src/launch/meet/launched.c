@@ -1,9 +1,9 @@
-/* Joining what mpirun or srun started.
+/* Joining ranks that mpirun or srun started.
  *
- * Where all ranks are on one machine they meet there under the job's name, so that the best
- * engine of one machine can carry the group. Otherwise, or when the engine over MPI was asked
- * for, MPI makes them meet. Slurm's ranks call the first host of their step where srun has no
- * PMI for MPI, or when they have a key, which that takes. */
+ * If all ranks are on one machine they meet there under the job's name, so that the best engine
+ * of one machine can carry the group. Otherwise, or if the engine over MPI was requested, they
+ * meet by MPI. Slurm's ranks call the first host of their step if srun has no PMI for MPI, or
+ * if they have a key, which that requires. */
 #include "launch/launchers.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static bool wants_mpi(const choir_group_opts *opts)
     return backend && strcmp(backend, "mpi") == 0;
 }
 
-/* Then the ranks can meet without MPI. */
+/* Returns true if there is a key, with which ranks can meet without MPI. */
 static bool has_key(const choir_group_opts *opts)
 {
     const char *file = opts->key_file ? opts->key_file : getenv("CHOIR_KEY_FILE");

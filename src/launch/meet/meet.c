@@ -1,8 +1,8 @@
-/* How ranks find each other: where a rank stands, and what the method says.
+/* Meeting: determines this rank's place and runs the method.
  *
- * All methods but one end in a store that rank 0 serves (meet/store.c). Where all ranks are on
- * this machine and their engine is shared memory, they need no more than the job's name: the
- * engine's own rendezvous (shm/rendezvous.c) is the meeting. */
+ * All methods but one end in a store that rank 0 serves (meet/store.c). If all ranks are on
+ * this machine and their engine is shared memory, the job's name suffices: the engine's own
+ * rendezvous (shm/rendezvous.c) is the meeting. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "launch/meet/meet.h"
 #include "launch/process/job.h"
 
-/* What started this rank, as far as the method lets it say. l->name NULL: nothing is known. */
+/* Finds the launcher, as far as the method allows it. l->name NULL: none. */
 static choir_status find_launcher(const char *method, choir__launcher *l)
 {
     bool env = method && !strcmp(method, "env://"), mpi = method && !strcmp(method, "mpi://");
@@ -43,7 +43,7 @@ static choir_status find_launcher(const char *method, choir__launcher *l)
     return CHOIR_OK;
 }
 
-/* Which rank of how many this is. */
+/* Sets this rank's number and the world size. */
 static choir_status take_place(
     const char *method, const choir_group_opts *opts, choir__meeting *m, choir__launcher *l)
 {
@@ -74,8 +74,9 @@ static choir_status take_place(
 
 /* --- at a port --- */
 
-/* Rank 0 listens where it is to be called. A machine's name may lead to its loopback, and an
- * address may belong to what stands before it: with a key, it then listens everywhere. */
+/* Rank 0 listens at the address that the others call. A machine's name may resolve to its
+ * loopback, and an address may belong to a gateway in front of it: with a key, rank 0 then
+ * listens at all addresses. */
 static choir_status host(
     choir__joining *j, const char *name, int port, const choir__store_key *key)
 {
@@ -123,7 +124,7 @@ static choir_status meet_tcp(choir__joining *j, const choir_group_opts *opts, co
 
 /* --- by the environment --- */
 
-/* On this machine, under the job's name: in a store only where the engine wants one. */
+/* Meets on this machine, under the job's name. Uses a store only if the engine needs one. */
 static choir_status meet_here(choir__joining *j, const choir_group_opts *opts)
 {
     const char *backend = opts->backend ? opts->backend : choir__variable("CHOIR_BACKEND");
@@ -160,11 +161,13 @@ static choir_status meet_master(choir__joining *j, const choir_group_opts *opts)
     return meet_at(j, opts, master, port);
 }
 
-/* RANK and its like. local: how many ranks are on this machine; 0: not told. */
+/* Meets by RANK and related variables. local: the number of ranks on this machine; 0:
+ * unspecified. */
 static choir_status meet_env(choir__joining *j, const choir_group_opts *opts, int local)
 {
     int world = j->meeting->world;
-    bool own = opts->job && opts->rank >= 0; /* nothing of it is the environment's */
+    /* the caller gave both, so the environment does not matter */
+    bool own = opts->job && opts->rank >= 0;
     bool here = j->job && (local == world || !choir__variable("MASTER_ADDR") || own);
     if (!here)
         return meet_master(j, opts);
@@ -176,7 +179,7 @@ static choir_status meet_env(choir__joining *j, const choir_group_opts *opts, in
     return meet_here(j, opts);
 }
 
-/* mpirun, srun: see launched.c. */
+/* Meets by mpirun or srun: see launched.c. */
 static choir_status meet_launched(
     choir__joining *j, const choir_group_opts *opts, const choir__launcher *l)
 {
@@ -229,7 +232,7 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
         status = meet_launched(&j, opts, &l);
     else if (!tcp && !file && keep_job(&j) != CHOIR_OK)
         status = CHOIR_ERR_ARGUMENT;
-    else if (m->world == 1) /* alone */
+    else if (m->world == 1) /* a group of one */
         status = CHOIR_OK;
     else if (tcp)
         status = meet_tcp(&j, opts, method + 6);

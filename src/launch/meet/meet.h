@@ -67,8 +67,8 @@ void choir__meet_self(choir__member *self);
 void choir__member_write(const choir__member *member, char text[CHOIR__MEMBER_TEXT]);
 bool choir__member_read(const char *text, choir__member *member);
 
-/* Reads all members from "go SECRET" and one line per rank, and derives nodes and local ranks.
- */
+/* Reads all members from "go SECRET" and one line per rank, and derives nodes and local
+ * ranks. */
 bool choir__members_read(choir__meeting *meeting, const char *go);
 
 /* Returns this thread's message without the rank's label, to be embedded in another message. */

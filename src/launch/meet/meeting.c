@@ -1,4 +1,4 @@
-/* How a meeting ends: rank 0 keeps its store for those that still read it, and frees it. */
+/* The end of a meeting: rank 0 keeps its store for ranks that still read it, then frees it. */
 #include "launch/meet/meeting.h"
 
 #include <sodium.h>
@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "launch/store/store.h"
 
-static const double linger_s = 1; /* of rank 0, after the failure of a group that had met */
+static const double linger_s = 1; /* for rank 0, after the failure of a group that had met */
 
 void choir__meeting_stay(const choir__meeting *m, double at_most_s)
 {

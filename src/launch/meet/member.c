@@ -1,4 +1,5 @@
-/* Who a rank is, as ranks tell each other: a line of text; and what follows from all lines. */
+/* Members: a rank's identity, which ranks exchange as a line of text, and the facts derived
+ * from all lines. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ const char *choir__plain_message(int rank)
     return strncmp(message, label, (size_t)length) ? message : message + length;
 }
 
-/* Nodes in the order of their lowest ranks; local ranks within a node. */
+/* Numbers nodes in the order of their lowest ranks, and local ranks within a node. */
 static void count_nodes(choir__meeting *m)
 {
     m->nodes = 0;

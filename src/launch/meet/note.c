@@ -1,4 +1,4 @@
-/* What the file of file:// says, in text. */
+/* The content of the file of file://, as text. */
 #include "launch/meet/file.h"
 
 #include <sodium.h>

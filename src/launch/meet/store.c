@@ -1,19 +1,19 @@
-/* How ranks meet in a store, which rank 0 serves.
+/* The meeting of ranks in a store that rank 0 serves.
  *
- *   meet/head       by rank 0: version, world size, digest of the job's name, who it is
- *   meet/rank/R     who rank R is: the first to say so
+ *   meet/head       by rank 0: version, world size, digest of the job's name, its member line
+ *   meet/rank/R     the member line of rank R: the first process to claim the rank
  *   meet/fault      the first failure that a rank found, in words
  *   meet/lost       last will of every rank: it died
- *   meet/outcome    by rank 0, for all: "go", the job's secret and who all are; or the fault
- *   meet/ready/R    rank R has read that
+ *   meet/outcome    by rank 0, for all: "go", the job's secret and all members; or the fault
+ *   meet/ready/R    rank R has read the outcome
  *   meet/met        by rank 0: "go", all are ready; or the fault of one that was not
  *
- * Rank 0 alone decides, so all ranks end with the same sentence: it waits for everybody's
- * meet/rank, and looks at meet/fault and meet/lost ten times a second. On a failure it stays
- * until the others have taken note, or a few seconds.
+ * Rank 0 alone decides, so all ranks end with the same sentence: it waits for every rank's
+ * meet/rank, and checks meet/fault and meet/lost ten times a second. On a failure it stays
+ * until the others have read it, or a few seconds.
  *
  * The server lives as long as the meeting. A rank that comes for the job's next group may call
- * it before rank 0 has let go of it: it finds its own name there, and calls again. */
+ * it before rank 0 has closed it: it finds its own name there, and calls again. */
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +22,12 @@
 #include "base/base.h"
 #include "launch/meet/meet.h"
 
-static const double look_s = 0.1; /* how often rank 0 looks for failures */
-static const double grace_s = 3;  /* rank 0 may be that late in naming who is missing */
+static const double look_s = 0.1; /* how often rank 0 checks for failures */
+static const double grace_s = 3;  /* how late rank 0 may be in naming missing ranks */
 
 enum { TEXT = CHOIR__MEMBER_TEXT, SECRET = 16 };
 
-/* --- words in the store --- */
+/* --- texts in the store --- */
 
 static const char *key_of(const char *what, int rank, char key[32])
 {
@@ -40,14 +40,14 @@ static choir_status put(choir__joining *j, const char *key, const char *text)
     return choir_store_set(j->meeting->store, key, text, strlen(text));
 }
 
-/* What is there now, if anything. */
+/* Returns the key's current value, or NULL. */
 static char *look(choir__joining *j, const char *key)
 {
     char *text = NULL;
     return choir_store_get(j->meeting->store, key, 0, &text, NULL) != CHOIR_OK ? NULL : text;
 }
 
-/* What a failure of the store itself means: it is rank 0's. */
+/* Explains a failure of the store itself: it is rank 0's. */
 static choir_status of_store(choir__joining *j, choir_status status)
 {
     choir__member who;
@@ -63,7 +63,8 @@ static choir_status of_store(choir__joining *j, choir_status status)
     return status;
 }
 
-/* The sentence becomes everybody's, unless another came first, which is ours then. */
+/* Makes the sentence every rank's, unless another came first; then this rank adopts that
+ * one. */
 static choir_status fault(choir__joining *j, choir_status status, const char *sentence)
 {
     char *text = choir__format("%d %s", (int)status, sentence), *now = NULL, *words;
@@ -80,7 +81,7 @@ static choir_status fault(choir__joining *j, choir_status status, const char *se
     return status < 0 ? status : CHOIR_ERR_INTERNAL;
 }
 
-/* Names the ranks r of which meet/WHAT/r is missing. How many there are. */
+/* Names the ranks r whose meet/WHAT/r is missing, and returns their number. */
 static int name_missing(choir__joining *j, const char *what, char names[TEXT])
 {
     int missing = 0, named = 0, world = j->meeting->world;
@@ -133,7 +134,7 @@ static choir_status went_silent(choir__joining *j)
     return fault(j, CHOIR_ERR_TIMEOUT, sentence);
 }
 
-/* --- coming --- */
+/* --- arriving --- */
 
 static void digest_of(const char *job, char hex[2 * SECRET + 1])
 {
@@ -155,7 +156,7 @@ static choir_status announce(choir__joining *j, const char *self)
     return put(j, "meet/head", text);
 }
 
-/* Whether rank 0 was told the same as we. */
+/* Checks that rank 0 has the same version, job and world size as this rank. */
 static choir_status compare(choir__joining *j)
 {
     char version[32], digest[40], mine[2 * SECRET + 1], sentence[TEXT], *head = NULL;
@@ -193,7 +194,7 @@ static choir_status compare(choir__joining *j)
     return fault(j, CHOIR_ERR_MISMATCH, sentence);
 }
 
-/* The fault that rank 0 has told all of. */
+/* Adopts the fault that rank 0 has published. */
 static choir_status told(const char *outcome)
 {
     char *words;
@@ -226,7 +227,8 @@ static bool is_us(const char *text, const choir__member *self)
            !strcmp(m.machine, self->machine);
 }
 
-/* Says who we are. *again: this is a meeting we have been at, which is over. */
+/* Claims this rank's number. *again: this process has already been at this meeting, which is
+ * over. */
 static choir_status claim(choir__joining *j, const choir__member *self, bool *again)
 {
     char key[32], mine[TEXT], will[TEXT + 16], *now = NULL;
@@ -241,7 +243,7 @@ static choir_status claim(choir__joining *j, const choir__member *self, bool *ag
     } else if (outcome) {
         now = look(j, key);
         *again = is_us(now, self);
-        if (!now) /* rank 0 has just let go of it */
+        if (!now) /* rank 0 has just closed it */
             status = of_store(j, CHOIR_ERR_PEER_LOST);
         else if (!*again)
             status = two_of_us(j, now, self);
@@ -271,7 +273,7 @@ static choir_status take_note(choir__joining *j, const char *go)
 
 /* --- rank 0 --- */
 
-/* A failure that was found by another, or the death of one; OK: none so far. */
+/* Returns a failure that another rank found, or a rank's death; CHOIR_OK: none so far. */
 static choir_status trouble(choir__joining *j, bool faults)
 {
     char *text = faults ? look(j, "meet/fault") : NULL, *lost = NULL;
@@ -295,7 +297,7 @@ static choir_status trouble(choir__joining *j, bool faults)
     return status;
 }
 
-/* Until meet/WHAT/R of all ranks R is there. */
+/* Waits until meet/WHAT/R of all ranks R is there. */
 static choir_status await_all(choir__joining *j, const char *what, double deadline)
 {
     int world = j->meeting->world;
@@ -354,7 +356,7 @@ static choir_status write_go(choir__joining *j)
     return status;
 }
 
-/* Tells all of a failure, and stays until they have taken note. */
+/* Publishes a failure, and stays until the others have read it. */
 static void tell_all(choir__joining *j, choir_status status)
 {
     char *message = choir__strdup(choir_error_message());
@@ -393,8 +395,8 @@ choir_status choir__meet_lead(choir__joining *j, const choir__member *self)
 
 /* --- the others --- */
 
-/* Who is ready waits for all to be: one that died since is named here. Rank 0 may have come and
- * gone in the meantime, with its store; that is no failure of the meeting. */
+/* Waits until all ranks are ready; a rank that has died since is named here. Rank 0 may have
+ * left in the meantime, with its store; that is no failure of the meeting. */
 static choir_status all_ready(choir__joining *j)
 {
     char *met = NULL;

@@ -20,8 +20,8 @@ void choir__set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Roles are torchrun's way to start several kinds of workers; here all workers are of one kind.
- */
+/* Roles are torchrun's way to start several kinds of workers; here all workers are of one
+ * kind. */
 void choir__job_place_export(const choir__job_place *p)
 {
     choir__set_number("RANK", p->rank);

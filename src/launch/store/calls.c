@@ -1,4 +1,5 @@
-/* The calls of a client: arguments checked, requests made, replies put into words. */
+/* The calls of a client: they check arguments, send requests, and turn replies into
+ * messages. */
 #include "launch/store/client.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ static choir__store_field text_field(const char *text)
     return (choir__store_field){(const uint8_t *)text, (uint32_t)strlen(text)};
 }
 
-/* What a reply's status means; TIMEOUT is the caller's to word. */
+/* Converts a reply's status; the caller writes the message of TIMEOUT. */
 static choir_status judge(
     const choir_store *store, const char *key, const choir__store_reply *reply)
 {
@@ -59,7 +60,7 @@ static choir_status check_value(const char *key, const void *value, size_t bytes
     return CHOIR_OK;
 }
 
-/* A call that does not wait, on one key and up to two values. */
+/* Makes a call that does not wait, on one key and up to two values. */
 static choir_status simple(choir_store *store, choir__store_op op, int64_t number,
     const choir__store_field *fields, int count, choir__store_reply *reply, char **value)
 {
@@ -146,7 +147,7 @@ choir_status choir_store_compare_set(choir_store *store, const char *key, const 
 
 /* --- calls that wait --- */
 
-/* Says what a time-out was about, on top of the store's own. */
+/* Writes the message of a timeout. */
 static choir_status not_there(
     const choir_store *store, const char *key, int count, double timeout_s)
 {

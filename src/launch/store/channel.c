@@ -3,7 +3,7 @@
 
 enum { MODE_AT = 8, REFUSAL_AT = 9, PUBLIC_AT = 16, NONCE_AT = 48, OVERHEAD = 17 };
 enum { PROOF_BYTES = 32, HEADER_BYTES = 24 };
-enum { CLIENT, SERVER }; /* whose hello, proof, direction */
+enum { CLIENT, SERVER }; /* indices of hellos, proofs and directions */
 
 static const char magic[] = "CHOIRST"; /* 7 bytes without the zero */
 
@@ -58,7 +58,8 @@ void choir__channel_refuse(choir__channel *channel, choir__refusal refusal)
     over(channel, refusal);
 }
 
-/* The four keys of this greeting. False: their public key is of the few that hide nothing. */
+/* Derives the four keys of this greeting. False: the peer's public key is one of the few that
+ * hide nothing. */
 static bool agree(choir__channel *c)
 {
     static const uint8_t label[] = "choir store 1";
@@ -80,7 +81,7 @@ static bool agree(choir__channel *c)
     return fine;
 }
 
-/* The proof of `whose`, which vouches for the header as well. */
+/* Computes the proof of `whose`, which authenticates the header as well. */
 static void proof_of(choir__channel *c, int whose, const uint8_t *header, uint8_t *proof)
 {
     crypto_generichash(
@@ -112,7 +113,7 @@ static void forget_keys(choir__channel *c)
     sodium_memzero(&c->key, sizeof c->key);
 }
 
-/* The server has the client's hello. */
+/* The server handles the client's hello. */
 static int welcome(choir__channel *c, const uint8_t *hello)
 {
     choir__refusal why = CHOIR__REFUSAL_NONE;
@@ -127,7 +128,7 @@ static int welcome(choir__channel *c, const uint8_t *hello)
     return c->keyed && !agree(c) ? over(c, CHOIR__REFUSAL_GARBLED) : 0;
 }
 
-/* The client has the server's. */
+/* The client handles the server's hello. */
 static int introduce(choir__channel *c, const uint8_t *hello)
 {
     if (hello[REFUSAL_AT])
@@ -145,7 +146,7 @@ static int introduce(choir__channel *c, const uint8_t *hello)
     return 0;
 }
 
-/* 0: the stage has changed, or more is needed. */
+/* Returns 0 if the stage has changed or more bytes are needed. */
 static int next_hello(choir__channel *c)
 {
     uint8_t *hello = c->hellos[!c->server];
@@ -203,7 +204,7 @@ static int next_frame(choir__channel *c, const uint8_t **message, size_t *bytes)
         return over(c, CHOIR__REFUSAL_GARBLED);
     if (choir__bytes_left(&c->in) < 4 + length)
         return 0;
-    if (c->message_room < length || c->message_room > 64 * 1024) { /* seldom large */
+    if (c->message_room < length || c->message_room > 64 * 1024) { /* rarely large */
         free(c->message);
         c->message_room = length;
         c->message = choir__alloc(length);

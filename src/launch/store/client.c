@@ -1,7 +1,8 @@
-/* The client's connection; calls.c has the calls, which take turns on it.
+/* The client's connection, which the calls (calls.c) use one at a time.
  *
- * Every request has a number, and replies to earlier ones are passed over: so a call whose time
- * was over leaves the connection fit for the next. What breaks the connection itself sticks. */
+ * Every request has a number, and replies to earlier requests are skipped: so the connection
+ * remains usable after a call that timed out. A failure of the connection itself is
+ * permanent. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,14 +12,15 @@
 #include "launch/store/net.h"
 #include "launch/store/store.h"
 
-static const double goodbye_s = 2; /* for the server to take note */
+static const double goodbye_s = 2; /* how long to wait for the server's answer */
 
 /* --- moving bytes --- */
 
 choir__store_progress choir__store_move(choir_store *store, double deadline)
 {
     choir__bytes *out = &store->channel.out, *in = &store->channel.in;
-    bool deaf = false; /* it takes nothing any more; its last words may still be there */
+    /* the server accepts nothing any more; its last reply may still arrive */
+    bool deaf = false;
     for (;;) {
         while (choir__bytes_left(out) && !deaf) {
             ssize_t n =
@@ -138,7 +140,7 @@ void choir_store_free(choir_store *store)
     if (!store)
         return;
     choir__forkable_remove(&store->forkable);
-    char *message = choir__strdup(choir_error_message()); /* going is no news */
+    char *message = choir__strdup(choir_error_message()); /* a failed goodbye is not reported */
     if (choir__store_enter(store) == CHOIR_OK) {
         choir__store_talk(store, CHOIR__STORE_BYE, 0, NULL, 0, goodbye_s, &reply);
         choir__store_leave(store);

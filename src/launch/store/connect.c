@@ -1,4 +1,4 @@
-/* How a client comes to its connection: it calls, greets, and looks whom it has got. */
+/* Connecting: a client calls, greets, and checks the other side's owner. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "launch/store/client.h"
 #include "launch/store/net.h"
 
-static const double new_name_s = 15; /* a host's name may take so long to be known */
+static const double new_name_s = 15; /* how long a host's name may take to become known */
 
 choir_store_opts choir_store_defaults(void)
 {
@@ -82,7 +82,7 @@ static choir_status explain(choir_store *store)
 
 typedef enum greeting { GREETED, TRY_AGAIN, HOPELESS } greeting;
 
-/* Without keys, whoever answers must be a process of our own user. */
+/* Without keys, the server must be a process of the same user. */
 static greeting check_whose(choir_store *store, choir_status *status)
 {
     choir__whose whose = store->channel.keyed ? CHOIR__OURS : choir__net_peer(store->fd);
@@ -152,7 +152,7 @@ static choir_store *new_client(
     return s;
 }
 
-/* On success *store; else errno (try again) or *status (hopeless). */
+/* Sets *store on success; otherwise errno (try again) or *status (hopeless). */
 static greeting connect_over(int fd, const char *where, double timeout_s, double deadline,
     const choir__store_key *key, choir_store **store, choir_status *status)
 {
@@ -210,10 +210,10 @@ typedef struct attempt {
     double timeout_s, started, deadline;
     const choir__store_key *key;
     char why[200];  /* of the latest failure */
-    bool name_only; /* it was that the name is not known */
+    bool name_only; /* the latest failure: the name is unknown */
 } attempt;
 
-/* One round over the host's addresses. */
+/* Tries each of the host's addresses once. */
 static greeting try_once(attempt *a, choir_store **store, choir_status *status)
 {
     choir__address list[CHOIR__ADDRESSES_MAX];

@@ -23,8 +23,8 @@ typedef struct choir__failures {
     long total;
 } choir__failures;
 
-/* Returns the hash of an IPv4 address, or of the half of an IPv6 address that names a network.
- */
+/* Returns the hash of an IPv4 address, or of the half of an IPv6 address that names a
+ * network. */
 static inline uint64_t choir__failures_from(const choir__address *a)
 {
     const struct in6_addr *six = &((const struct sockaddr_in6 *)&a->at)->sin6_addr;

@@ -1,4 +1,5 @@
-/* Who listens at a port: the list of sockets knows its inode, and the holder's descriptors. */
+/* The process that listens at a port: its socket's inode is in the list of sockets, and among
+ * the process's descriptors. */
 #include "launch/store/net.h"
 #include "launch/store/proc_net.h"
 
@@ -21,7 +22,7 @@ bool choir__proc_net(
     if (!file)
         return false;
     while (!found && fgets(text, sizeof text, file)) {
-        *readable = true; /* at least the line of titles */
+        *readable = true; /* at least the header line */
         if (sscanf(text, " %*d: %47s %47s %x %*s %*s %*s %u %*s %lu", l.self, l.peer, &l.state,
                 &l.uid, &l.inode) == 5)
             found = seen(&l, arg);

@@ -17,7 +17,7 @@ void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key
         key->bytes, sizeof key->bytes, secret, bytes, purpose, sizeof purpose - 1);
 }
 
-/* name: of the file or descriptor, for messages. */
+/* Reads a key. name: the file's or descriptor's, for messages. */
 static choir_status read_key(int fd, const char *name, choir__store_key *key)
 {
     choir_status status = CHOIR_OK;
@@ -58,7 +58,7 @@ choir_status choir__store_key_read_file(const char *path, choir__store_key *key)
 {
     struct stat info;
     choir_status status;
-    /* Not blocking: a FIFO in its place shall be an error, not a wait. */
+    /* Opened non-blocking: a FIFO in its place is an error, and must not block. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return choir__error(

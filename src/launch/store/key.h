@@ -1,6 +1,6 @@
 /* The job's key: a secret of at least 32 bytes that all ranks hold. It comes from a file that
- * only its owner may read, or from a descriptor; never from the command line, which is public.
- */
+ * only its owner may read, or from a descriptor; never from the command line, which is
+ * public. */
 #ifndef CHOIR_LAUNCH_STORE_KEY_H
 #define CHOIR_LAUNCH_STORE_KEY_H
 

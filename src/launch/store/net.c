@@ -29,7 +29,7 @@ static bool resolve_unix(const char *name, choir__address *a, char why[200])
     }
     memset(a, 0, sizeof *a);
     un->sun_family = AF_UNIX;
-    memcpy(un->sun_path + 1, name, length); /* the zero byte before makes it abstract */
+    memcpy(un->sun_path + 1, name, length); /* the leading zero byte makes it abstract */
     a->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     return true;
 }
@@ -113,7 +113,7 @@ const char *choir__net_host(const choir__address *address, char host[160])
     if (address->at.ss_family == AF_INET && in->sin_addr.s_addr == htonl(INADDR_ANY))
         snprintf(host, 160, "127.0.0.1");
     else if (address->at.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
-        snprintf(host, 160, "127.0.0.1"); /* "::" takes IPv4 as well */
+        snprintf(host, 160, "127.0.0.1"); /* "::" accepts IPv4 as well */
     else if (getnameinfo((const struct sockaddr *)&address->at, address->length, host, 160,
                  NULL, 0, NI_NUMERICHOST))
         snprintf(host, 160, "127.0.0.1");
@@ -138,7 +138,7 @@ static void set(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-/* Small messages leave at once; a machine that vanished is noticed within half a minute. */
+/* Makes small messages leave at once, and a vanished machine noticed within half a minute. */
 static void tune(int fd, const choir__address *address)
 {
     if (choir__net_is_unix(address))
@@ -159,7 +159,7 @@ int choir__net_listen(const choir__address *address)
     if (!choir__net_is_unix(address))
         set(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* past connections do not hold the port */
     if (address->at.ss_family == AF_INET6)
-        set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0); /* "::" takes IPv4 as well */
+        set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0); /* "::" accepts IPv4 as well */
     if (bind(fd, (const struct sockaddr *)&address->at, address->length) || listen(fd, 4096))
         return close_keeping_errno(fd);
     return fd;

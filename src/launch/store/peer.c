@@ -1,8 +1,9 @@
-/* Whose process is at the other end of a connection within this machine.
+/* The owner of the other end of a connection within this machine.
  *
- * A Unix socket tells (SO_PEERCRED). For TCP the kernel is asked for the other end's socket, by
- * both addresses (sock_diag), or where that is not built in, its list is read. Either names the
- * user who made the socket; one that was closed has no inode any more, and says nothing. */
+ * A Unix socket reports it (SO_PEERCRED). For TCP the kernel is asked for the other end's
+ * socket, by both addresses (sock_diag), or if that is not built in, its list is read. Either
+ * names the user who made the socket. A closed socket has no inode any more, and its user is
+ * unknown. */
 #include "launch/store/net.h"
 #include "launch/store/proc_net.h"
 

@@ -1,10 +1,11 @@
-/* Requests and replies out of bytes: everything a peer may say is checked here, once. */
+/* Requests and replies parsed from bytes: everything that a peer may send is checked here,
+ * once. */
 #include "launch/store/protocol.h"
 
 #include <string.h>
 
 typedef struct shape {
-    uint16_t min, max; /* fields */
+    uint16_t min, max; /* number of fields */
     bool keys;         /* all fields are keys, not only the first */
 } shape;
 

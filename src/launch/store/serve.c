@@ -1,5 +1,4 @@
-/* A server from outside: starting and stopping it, and what a forked child does with its copy.
- */
+/* Starting and stopping a server, and closing the copy that a forked child has. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -91,7 +90,8 @@ static void close_descriptors(choir_store_server *server)
     }
 }
 
-/* The sessions do not end here: what their clients do next is the parent's to see. */
+/* Closes the child's descriptors. The sessions do not end here: their clients talk to the
+ * parent. */
 static void in_child(void *self)
 {
     choir_store_server *server = self;
@@ -111,7 +111,7 @@ static void dismantle(choir_store_server *server)
     for (size_t i = 0; i < CHOIR_COUNT(lists); i++)
         while (lists[i]->first) {
             choir__client *c = lists[i]->first;
-            c->session.goodbye = true; /* nobody is left to read the wills */
+            c->session.goodbye = true; /* no client is left to read the wills */
             if (c->fd >= 0)
                 close(c->fd);
             if (c->list != &server->gone)
@@ -209,7 +209,7 @@ void choir_store_server_free(choir_store_server *server)
         server->stopping = true;
         pthread_mutex_unlock(&server->lock);
         if (write(server->stop, &one, sizeof one) < 0) {
-            /* the counter is full of reasons to wake up */
+            /* the counter is full, so the thread wakes up anyway */
         }
         pthread_join(server->thread, NULL);
     }

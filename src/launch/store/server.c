@@ -1,12 +1,12 @@
-/* The server: one thread, which never waits for a client.
+/* The server: one thread, which never blocks on a client.
  *
- * A connection is `waiting` until its greeting is done, and again while it is being hung up on:
- * for five seconds at most, and no more than 1024 of them, the oldest of which makes room. So
- * silence holds up nobody and costs little. From a client that is open nothing is read while it
- * has not taken its last reply, which bounds what is held for it.
+ * A connection is `waiting` until its greeting is done, and again while it is being closed: for
+ * five seconds at most, and at most 1024 of them; then the oldest makes room. So a silent
+ * connection delays no other and costs little. The server reads nothing from an open client
+ * that has not accepted its last reply, which bounds the memory held for it.
  *
- * Without a key the server listens on this machine alone, and talks to processes of our own
- * user id alone (choir__net_peer): where that cannot be told, it does not talk.
+ * Without a key the server listens only on this machine, and talks only to processes of its own
+ * user id (choir__net_peer). If that cannot be determined, it refuses.
  *
  * `lock` is held while the thread works and free while it sleeps, for the sake of fork: a child
  * finds the server at rest and closes its copies of the descriptors. */
@@ -18,8 +18,8 @@
 
 enum { WAITING_MAX = 1024, READ_BYTES = 16 * 1024, EVENTS = 64 };
 
-static const double patience_s = 5; /* with a connection that is waiting */
-static const double pause_s = 0.1;  /* in accepting, while there are no descriptors */
+static const double patience_s = 5; /* for a connection that is waiting */
+static const double pause_s = 0.1;  /* without accepting, while there are no descriptors */
 
 /* --- lists --- */
 
@@ -55,7 +55,7 @@ static void watch(choir_store_server *server, choir__client *c, uint32_t events)
     c->events = events;
 }
 
-/* Its memory lasts until the events at hand are through. */
+/* Disconnects a client. Its memory lasts until the current events are handled. */
 static void drop(choir_store_server *server, choir__client *c)
 {
     if (c->fd < 0)
@@ -80,8 +80,8 @@ static bool flush(choir__client *c)
     return true;
 }
 
-/* Says what is left to say, then waits a little for the other side to close: closing first,
- * with its words unread, would throw away ours. */
+/* Sends the remaining output, then waits briefly for the other side to close: closing first,
+ * with unread input, would discard our output. */
 static void hang_up(choir_store_server *server, choir__client *c)
 {
     if (!c->leaving) {
@@ -116,7 +116,7 @@ static void note_failure(choir_store_server *server, choir__client *c)
     }
 }
 
-/* Goes on with what has come, as far as the client takes the replies. */
+/* Handles received requests, as long as the client accepts the replies. */
 static void work(choir_store_server *server, choir__client *c)
 {
     choir__bytes *out = &c->session.channel.out;
@@ -167,7 +167,7 @@ static void serve(choir_store_server *server, choir__client *c, uint32_t events)
         work(server, c);
 }
 
-/* --- new ones --- */
+/* --- new clients --- */
 
 static choir__refusal judge(choir_store_server *server, int fd, uint64_t from)
 {
@@ -243,13 +243,13 @@ static void free_gone(choir_store_server *server)
     server->gone = (choir__clients){0};
 }
 
-/* What is due by itself; how many milliseconds until something is again, -1: never. */
+/* Does all that is due. Returns the milliseconds until the next deadline; -1: none. */
 static int tend(choir_store_server *server)
 {
     double now = choir__now(), due = choir__hub_expire(&server->hub, now);
     while (server->waiting.first && server->waiting.first->deadline <= now)
         drop(server, server->waiting.first);
-    answer_woken(server); /* also those whom the dropped ones' wills have woken */
+    answer_woken(server); /* including those whom the dropped clients' wills have woken */
     if (server->deaf && server->hears_at <= now)
         listen_again(server, true);
     free_gone(server);

@@ -1,11 +1,11 @@
-/* What the server does with requests. */
+/* The server's requests: carried out on the table, parked, answered. */
 #include "launch/store/session.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A day: longer waits are the client's to repeat. */
+/* One day; a client repeats longer waits. */
 static const int64_t longest_wait_ms = 24 * 3600 * 1000;
 
 void choir__hub_init(choir__hub *hub, size_t keys_max, size_t bytes_max)
@@ -67,7 +67,7 @@ static void unpark(choir__session *s)
     s->keys = NULL;
 }
 
-/* Whether all keys are there now; else which one is awaited. */
+/* Returns true if all keys exist; otherwise notes the hash of the first missing one. */
 static bool all_there(choir__session *s)
 {
     for (; s->keys_left; s->keys_left--) {
@@ -109,7 +109,7 @@ static void wake(choir__session *s)
     s->hub->woken = s;
 }
 
-/* A key has appeared. */
+/* Wakes the sessions that wait for a key, which has just been set. */
 static void announce(choir__hub *hub, choir__store_field key)
 {
     if (!hub->parked)
@@ -158,7 +158,7 @@ static void wait_for(choir__session *s, const choir__store_request *r)
     s->keys_left = r->count;
     s->seq = r->seq;
     s->is_get = r->op == CHOIR__STORE_GET;
-    s->is_parked = true; /* for unpark, which frees the keys */
+    s->is_parked = true; /* so that unpark frees the keys */
     s->prev = NULL;
     s->next = s->hub->parked;
     if (s->next)
@@ -178,7 +178,7 @@ static void wait_for(choir__session *s, const choir__store_request *r)
 
 /* --- changing --- */
 
-/* Sets, and tells who waits. Replies only if there is no room. */
+/* Sets a key and wakes its waiters. Replies only if there is no room. */
 static bool set(
     choir__session *s, uint32_t seq, choir__store_field key, choir__store_field value)
 {
@@ -199,7 +199,7 @@ static void do_set(choir__session *s, const choir__store_request *r)
         reply(s, (choir__store_reply){.seq = r->seq});
 }
 
-/* A whole number in text, and nothing else. */
+/* Parses a whole number; the value must contain nothing else. */
 static bool number_of(const choir__store_entry *e, int64_t *number)
 {
     char text[24], *end;
@@ -324,7 +324,8 @@ static void do_will(choir__session *s, const choir__store_request *r)
     reply(s, (choir__store_reply){.seq = r->seq});
 }
 
-/* Each gives back what it had reserved, so there is room for its bytes, if not for its key. */
+/* Sets each will's key. Each will first releases its reservation, so there is room for its
+ * bytes, though maybe not for its key. */
 static void carry_out_wills(choir__session *s)
 {
     for (int i = 0; i < s->will_count; i++) {
@@ -347,7 +348,7 @@ void choir__session_init(choir__session *session, choir__hub *hub, const choir__
     choir__channel_init(&session->channel, true, key);
 }
 
-/* False: hang up. */
+/* Handles one request; returns false if the server must disconnect. */
 static bool obey(choir__session *s, const uint8_t *message, size_t bytes)
 {
     choir__store_request r;

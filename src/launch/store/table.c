@@ -29,7 +29,7 @@ uint64_t choir__table_hash(const choir__table *table, choir__store_field key)
     return choir__get64(hash);
 }
 
-/* Where the entry is linked, or would be. */
+/* Returns the link that points to the entry, or where it would be linked. */
 static choir__store_entry **seek(
     const choir__table *table, choir__store_field key, uint64_t hash)
 {
