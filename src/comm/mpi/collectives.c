@@ -1,13 +1,13 @@
-/* The collectives that only move data, and which function runs a call.
+/* The collectives that only move data, and the choice of the function that runs a call.
  *
- * Small data come with the stamps; larger ones move by MPI's collective of that name. */
+ * Small data travel with the stamps; larger data move by MPI's collective of that name. */
 #include "comm/mpi/mpi.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PIECE = 1 << 30, /* bytes of a broadcast in one go: MPI counts in int */
+    PIECE = 1 << 30, /* bytes per broadcast: MPI counts in int */
 };
 
 static size_t size_of(const choir__call *call)
@@ -15,7 +15,7 @@ static size_t size_of(const choir__call *call)
     return choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-/* --- those that only move --- */
+/* --- moving data --- */
 
 static choir_status barrier(choir__mpi *m, const choir__call *call)
 {
@@ -43,7 +43,7 @@ static choir_status broadcast(choir__mpi *m, const choir__call *call)
     return CHOIR_OK;
 }
 
-/* gather and all_gather: every rank's part, in rank order. */
+/* gather and all_gather: each rank's part, in rank order. */
 static choir_status gather(choir__mpi *m, const choir__call *call)
 {
     bool all = call->stamp.kind != CHOIR__GATHER;
@@ -123,7 +123,8 @@ static choir_status all_to_all(choir__mpi *m, const choir__call *call)
         m, MPI_Ialltoall(in, n, type, call->out, n, type, m->comm, &request_));
 }
 
-/* What rank a sends to b must be what b awaits from a. all: the ranks' rows, 2 * world long. */
+/* Checks that rank a sends to b the number of elements that b expects from a. all: the ranks'
+ * rows, each 2 * world long. */
 static choir_status compare_counts(choir__mpi *m, const int64_t *all, size_t row)
 {
     int world = m->base.world;
@@ -133,7 +134,7 @@ static choir_status compare_counts(choir__mpi *m, const int64_t *all, size_t row
             int64_t awaited = all[(size_t)b * row + (size_t)(world + a)];
             if (sent == awaited)
                 continue;
-            m->told = true; /* all ranks see it */
+            m->told = true; /* all ranks detect it */
             return choir__mpi_fail(m, CHOIR_ERR_MISMATCH,
                 "all_to_all: rank %d sends %lld elements to rank %d, which awaits %lld", a,
                 (long long)sent, b, (long long)awaited);
@@ -141,7 +142,7 @@ static choir_status compare_counts(choir__mpi *m, const int64_t *all, size_t row
     return CHOIR_OK;
 }
 
-/* Packed parts: counts become int, and the places their running sums. */
+/* Converts counts of packed parts to int, and computes their offsets, the running sums. */
 static choir_status lay_out(
     choir__mpi *m, const int64_t *from, int *counts, int *places, int64_t *sum)
 {
@@ -188,9 +189,9 @@ static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
                                  c + 3 * world, type, m->comm, &request_));
 }
 
-/* --- which --- */
+/* --- dispatch --- */
 
-/* A piece of a call on rows. */
+/* Runs one piece of a call on rows. */
 static choir_status carry(choir__engine *engine, const choir__call *call)
 {
     choir__mpi *m = (choir__mpi *)engine;

@@ -1,4 +1,4 @@
-/* What the collectives over MPI have in common: counts, element types, room for peers' data. */
+/* Helpers of the collectives over MPI: counts, element types, room for peers' data. */
 #include "comm/mpi/mpi.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ MPI_Datatype choir__mpi_carrier(size_t size)
                        : MPI_BYTE;
 }
 
-/* MPI's counts and places are int. */
+/* MPI's counts and offsets are int. */
 choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count)
 {
     uint64_t most = INT32_MAX / (unsigned)m->base.world;

@@ -1,11 +1,11 @@
-/* All ranks are here, with the same call: that is compared before any data move.
+/* Entering a call: all ranks have arrived, and their calls are compared before any data move.
  *
- * Up to PAIRS_MAX ranks each sends every other its stamp: one exchange, after which everybody
- * knows what all others called, and messages may differ in length, so a small call's data ride
- * along, each rank's own part for it. Among more ranks that would be too many messages, and an
- * all-gather of stamps with little room behind them takes its place.
+ * Up to PAIRS_MAX ranks each send every other their stamp. After this one exchange each rank
+ * knows what all others called. These messages may differ in length, so a small call's data
+ * travel with them, each rank's own part for it. Among more ranks that would be too many
+ * messages; an all-gather of stamps with little room behind them takes its place.
  *
- * A mismatch is worded against rank 0, so that all ranks tell it in the same words. */
+ * The message of a mismatch compares with rank 0, so that it is the same on all ranks. */
 #include "comm/mpi/mpi.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static choir_status mismatch(
         snprintf(numbers, sizeof numbers, " (algorithms %s and %s)",
             choir__algorithm_name((choir__algorithm)theirs->algorithm),
             choir__algorithm_name((choir__algorithm)zero->algorithm));
-    m->told = true; /* all ranks see it */
+    m->told = true; /* all ranks detect it */
     return choir__mpi_fail(m, CHOIR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s%s",
         rank, choir__stamp_text(theirs, there), choir__stamp_text(zero, here), numbers);
 }
@@ -58,7 +58,7 @@ static choir_status compare(choir__mpi *m)
     return CHOIR_OK;
 }
 
-/* An entry for rank r. */
+/* Writes the entry for rank r and returns its size. */
 static size_t write_entry(
     char *entry, const choir__stamp *stamp, const choir__mpi_parcel *parcel, int r)
 {

@@ -1,5 +1,5 @@
-/* Letters between the ranks, requests that are called back, and the end of an engine's memory.
- */
+/* Letters between the ranks, the cancellation of requests, and the release of an engine's
+ * memory. */
 #include "comm/mpi/mpi.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ bool choir__mpi_all_done(MPI_Request *requests, int count)
 void choir__mpi_post(choir__mpi *m, choir__mpi_mail *mail)
 {
     if (!choir__mpi_all_done(mail->requests, m->base.world))
-        return; /* the same letter as before is still under way */
+        return; /* the previous letter is still being sent */
     for (int r = 0; r < m->base.world; r++)
         if (r != m->base.rank)
             MPI_Isend(&mail->letter, sizeof mail->letter, MPI_BYTE, r, CHOIR__TAG_LETTER,

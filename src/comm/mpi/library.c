@@ -1,13 +1,13 @@
-/* MPI's start and end, of which a process has one each.
+/* MPI's start and end; a process can have one of each.
  *
- * If the program has started MPI itself, it ends it, too. Otherwise a thread, the keeper,
- * starts MPI when the first group wants it and ends it at the process's exit: MPI wants both
- * from one thread, and a start that never returns (a rank that mpirun started has not come)
- * must not hold up the caller past its timeout. MPI lives on between groups, for it cannot
- * start twice.
+ * If the program has started MPI itself, it also ends it. Otherwise a thread, the keeper,
+ * starts MPI for the first group that needs it and ends it at the process's exit. MPI requires
+ * both to be called from one thread, and a start that never returns (a rank that mpirun started
+ * has not come) must not hold up the caller past its timeout. MPI lives on between groups,
+ * because it cannot start twice.
  *
- * MPI_Finalize waits for all ranks. So it runs only if every group was freed and no rank was
- * lost or late; a process that ends otherwise just goes, and mpirun, which sees it, ends the
+ * MPI_Finalize waits for all ranks. It therefore runs only if every group was freed and no rank
+ * was lost or late. A process that ends otherwise just exits; mpirun notices it and ends the
  * others. */
 #include "comm/mpi/mpi.h"
 
@@ -20,14 +20,14 @@ static const double patience_s = 10;
 static const struct timespec last_words = {.tv_sec = 1};
 
 static struct library {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     pthread_t keeper;
     enum { ASLEEP, STARTING, RUNNING, BROKEN, ENDING, ENDED } state;
-    int threads, engines; /* what MPI grants; how many are open */
+    int threads, engines; /* thread support that MPI grants; number of open engines */
     MPI_Comm home;
     choir__mpi *closed;
-    bool lost; /* a rank has been, or is late */
+    bool lost; /* some rank was lost or late */
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 MPI_Comm choir__mpi_home(void)
@@ -45,8 +45,8 @@ void choir__mpi_count(int engines, choir_status failed)
 
 /* --- closed engines --- */
 
-/* Whether everybody has said goodbye: then nobody sends to this communicator any more, and it
- * can be freed here, whenever the others do so. */
+/* Returns true if all ranks have said goodbye. Then no rank sends to this communicator any
+ * more, and it can be freed here, independently of when the others do so. */
 static bool quiet(choir__mpi *m)
 {
     int done = 0;
@@ -104,8 +104,7 @@ static bool make_home(void)
 static void finalize(void)
 {
     double since = choir__now();
-    do { /* MPI_Finalize would wait for the same; but letters that nobody reads are complained
-            of */
+    do { /* MPI_Finalize would also wait, but complain about unread letters */
         choir__mpi_bury(NULL);
         if (library.closed)
             nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
@@ -149,12 +148,13 @@ static void at_exit(void)
     if (peace)
         pthread_join(library.keeper, NULL);
     else if (lost)
-        nanosleep(&last_words, NULL); /* mpirun kills the others: let them say why they fail */
+        /* mpirun kills the others: lets them report why they fail */
+        nanosleep(&last_words, NULL);
 }
 
 static choir_status start_keeper(void)
 {
-    sigset_t all, before; /* signals are the program's threads' */
+    sigset_t all, before; /* signals belong to the program's threads */
     library.state = STARTING;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -194,7 +194,7 @@ static choir_status start(double timeout_s)
         return choir__error(CHOIR_ERR_STATE,
             "MPI has ended in this process, and cannot start again: init the group before "
             "MPI_Finalize");
-    if (library.state == ASLEEP && there) { /* by the program */
+    if (library.state == ASLEEP && there) { /* started by the program */
         MPI_Query_thread(&library.threads);
         library.state = make_home() ? RUNNING : BROKEN;
     } else if (library.state == ASLEEP && start_keeper() != CHOIR_OK) {

@@ -1,17 +1,17 @@
 /* Messages between two ranks: those that users send, and those of comm/pattern's schedules.
  *
  * A schedule's messages belong to a call that all ranks have entered, so their sizes are known
- * to agree, and they are just data. A user's message has a head: what was sent, which the
- * receiver compares, with the data behind it if they are few. Larger data are a message of
- * their own, straight into the caller's memory; both receives are posted at once. */
+ * to agree, and they carry only data. A user's message has a head, which describes the data and
+ * which the receiver compares; few data travel behind it. Larger data are a message of their
+ * own, straight into the caller's memory; both receives are posted at once. */
 #include "comm/mpi/mpi.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PIECE = 1 << 30, /* bytes of one message: MPI counts in int */
-    ENTRY = 4032,    /* of a head and what fits behind it: MPI sends so few at once */
+    PIECE = 1 << 30, /* bytes per message: MPI counts in int */
+    ENTRY = 4032,    /* bytes of a head and the data behind it: MPI sends this much eagerly */
 };
 
 typedef struct head {
@@ -23,12 +23,12 @@ enum { INLINE = ENTRY - (int)sizeof(head) };
 
 typedef struct parcel {
     choir__stamp stamp;
-    char *data; /* receive: the caller's */
+    char *data; /* of a receive: the caller's memory */
     size_t bytes;
     bool headed, receives, checked;
     char *entry;            /* ENTRY bytes, if headed */
-    int count;              /* requests */
-    MPI_Request requests[]; /* the head's first */
+    int count;              /* number of requests */
+    MPI_Request requests[]; /* the first is the head's */
 } parcel;
 
 static bool is_headed(const choir__stamp *stamp)
@@ -125,7 +125,7 @@ static void mismatch(choir__mpi *m, const parcel *p, int peer, const head *h)
         (unsigned long long)p->stamp.count, choir_dtype_name((choir_dtype)p->stamp.dtype));
 }
 
-/* The head has come. */
+/* Compares a head that has arrived, and copies the data behind it. */
 static void check(choir__mpi *m, parcel *p, int peer)
 {
     const head *h = (const head *)(const void *)p->entry;
@@ -143,7 +143,7 @@ static bool progress(choir__mpi *m, choir__request *request)
     for (int i = 0, done; i < p->count && m->base.failed == CHOIR_OK; i++) {
         if (p->requests[i] != MPI_REQUEST_NULL) {
             int rc = MPI_Test(&p->requests[i], &done, MPI_STATUS_IGNORE);
-            if (rc && !(p->headed && !p->checked)) /* else the head will tell */
+            if (rc && !(p->headed && !p->checked)) /* otherwise the head shows the mismatch */
                 choir__engine_fail(&m->base, CHOIR_ERR_IO, "MPI: a message failed (%d)", rc);
             all = all && done && !rc;
         }
@@ -203,13 +203,13 @@ choir_status choir__mpi_wait_all(choir__engine *engine, choir__request *requests
     errand e = {requests, count, peers};
     choir__stamp collective = m->stamp;
     bool headed = is_headed(stamp);
-    if (headed) { /* for what is said of it */
+    if (headed) { /* so that failures name this call */
         m->stamp = *stamp;
         m->entered = false;
     }
     choir__mpi_until(m, poll_messages, &e, headed ? peers : NULL);
     if (engine->failed != CHOIR_OK)
-        choir__mpi_fail(m, engine->failed, "%s", engine->message); /* tells the peers */
+        choir__mpi_fail(m, engine->failed, "%s", engine->message); /* notifies the peers */
     finish(m, requests, count);
     m->stamp = collective;
     free(peers);

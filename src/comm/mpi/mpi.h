@@ -133,8 +133,8 @@ choir_status choir__mpi_until(
 
 /* Waits for requests. Those still in progress after a failure are canceled. */
 choir_status choir__mpi_wait(choir__mpi *m, MPI_Request *requests, int count);
-/* Waits for a non-blocking collective, which cannot be canceled; rc: the result of starting it.
- */
+/* Waits for a non-blocking collective, which cannot be canceled; rc: the result of starting
+ * it. */
 choir_status choir__mpi_finish(choir__mpi *m, int rc, MPI_Request request);
 
 /* Starts one of MPI's non-blocking collectives and waits for it. */

@@ -1,16 +1,16 @@
-/* Reductions by MPI's own algorithms: the same bits every time with the same MPI on the same
- * ranks, but not those of the fixed tree.
+/* Reductions by MPI's own algorithms: the bits are the same every time with the same MPI on the
+ * same ranks, but differ from those of the fixed tree.
  *
- * MPI knows no 16-bit floats: they travel as f32, so their sums are rounded once, at the end.
- * Bytes travel as i32 where they are added or compared: Open MPI 4.1 adds them up to 255 and no
- * further where it has AVX, MPICH 4.0 takes the smaller one as if they were signed. */
+ * MPI has no 16-bit floats: they travel as f32, so their sums are rounded once, at the end.
+ * Bytes that are added or compared travel as i32: Open MPI 4.1 with AVX saturates sums at 255,
+ * and MPICH 4.0 takes the minimum as if bytes were signed. */
 #include "comm/mpi/mpi.h"
 
 #include <string.h>
 
 typedef struct native {
-    const choir__arith *arith; /* of what travels */
-    const choir__arith *wide;  /* how to get there and back; NULL: it is what was given */
+    const choir__arith *arith; /* of the type that travels */
+    const choir__arith *wide;  /* conversion to that type and back; NULL: none needed */
     MPI_Datatype type;
     MPI_Op op;
 } native;
@@ -23,7 +23,7 @@ static MPI_Datatype type_of(choir_dtype dtype)
     case CHOIR_I32: return MPI_INT32_T;
     case CHOIR_U8:
     case CHOIR_BOOL: return MPI_UINT8_T;
-    default: return MPI_FLOAT; /* and the 16-bit floats, widened */
+    default: return MPI_FLOAT; /* including the 16-bit floats, widened */
     }
 }
 
@@ -55,7 +55,8 @@ static native native_of(const choir__stamp *s)
     return n;
 }
 
-/* The call's data, count elements of in, as they travel; lies in m->work if they are wide. */
+/* Returns the call's data, count elements of in, in the type that travels; in m->work if they
+ * were widened. */
 static const char *widened(choir__mpi *m, const native *n, const char *in, int64_t count)
 {
     if (!n->wide)
@@ -64,7 +65,7 @@ static const char *widened(choir__mpi *m, const native *n, const char *in, int64
     return m->work;
 }
 
-/* The result, which has travelled: divided, and back in the call's type. */
+/* Divides the reduced result for a mean, and converts it back to the call's type. */
 static void settle(choir__mpi *m, const choir__call *call, const native *n, char *out,
     char *got, int64_t count)
 {
@@ -104,7 +105,7 @@ static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const
     int64_t count = (int64_t)call->stamp.count, all = count * m->base.world;
     size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
     size_t part = (size_t)count * (n->wide ? 4 : size);
-    /* The result may be a part of what is read: it goes to memory of our own first. */
+    /* The result may overlap the input, so it goes to the engine's own memory first. */
     if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK ||
         choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part) != CHOIR_OK)
         return m->base.failed;

@@ -1,8 +1,8 @@
-/* Opening: ranks meet over MPI_COMM_WORLD, and a group gets a communicator of its own.
+/* Opening: ranks meet over MPI_COMM_WORLD, and a group gets its own communicator.
  *
- * A rank says hello to every process and waits for their hellos, so who never comes can be
- * named; only then does it make the communicator, which blocks, but only as long as processes
- * take that are all there. */
+ * A rank says hello to every process and waits for their hellos, so that missing ranks can be
+ * named. Only then does it make the communicator, a call that blocks, but now all processes are
+ * present. */
 #include "comm/mpi/mpi.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static MPI_Request *requests(const choir__mpi *m, int each)
     return made;
 }
 
-/* members become the engine's. */
+/* Makes an engine, which takes over `members`. */
 static choir__mpi *make(
     MPI_Comm comm, int rank, int world, double timeout_s, choir__member *members, int nodes)
 {
@@ -89,7 +89,8 @@ static void mpi_close(choir__engine *engine)
 
 /* --- meeting --- */
 
-/* The text is the same where shared memory reaches: one kernel, one network namespace. */
+/* Describes this process. The machine's text is equal where shared memory reaches: one kernel,
+ * one network namespace. */
 static void describe(choir__member *me)
 {
     char boot[40] = "", net[32] = "";
@@ -107,7 +108,7 @@ static void describe(choir__member *me)
     snprintf(me->machine, sizeof me->machine, "%s %s", boot, net);
 }
 
-/* Ranks are those of the job, which need not be MPI's. */
+/* Assigns processes to the job's ranks, which need not be MPI's. */
 static choir_status seat(choir__mpi *lobby, const hello *all, choir__member *members, int *at)
 {
     int world = lobby->base.world;
@@ -148,18 +149,20 @@ static void count_nodes(choir__member *members, int world, int *nodes)
     }
 }
 
-/* All processes, by MPI's own ranks, until everybody is known. It has no inbox. */
+/* Makes an engine over all processes, by MPI's own ranks, until the job's ranks are known. It
+ * has no inbox. */
 static choir__mpi *open_lobby(double timeout_s)
 {
     int rank, world;
     MPI_Comm_rank(choir__mpi_home(), &rank);
     MPI_Comm_size(choir__mpi_home(), &world);
     choir__mpi *lobby = make(MPI_COMM_NULL, rank, world, timeout_s, NULL, 1);
-    lobby->told = true; /* there is nobody to tell yet */
+    lobby->told = true; /* no peer can be notified yet */
     return lobby;
 }
 
-/* Receives in the first half of requests, sends in the second. what: (world) who is awaited. */
+/* Receives use the first half of requests, sends the second. what: (world) the ranks that are
+ * awaited. */
 static bool poll_hellos(choir__mpi *lobby, void *what)
 {
     bool *awaited = what, all = true;
@@ -194,7 +197,7 @@ static choir_status say_hello(choir__mpi *lobby, const hello *mine, hello *all)
     return status;
 }
 
-/* The communicator of `count` ranks of `parent`, at (rank -> rank there), me at `rank`. */
+/* Makes the communicator of `count` ranks of `parent`: at[] maps each to its rank there. */
 static int make_comm(MPI_Comm parent, const int *at, int count, int tag, MPI_Comm *comm)
 {
     MPI_Group all, some;
@@ -249,7 +252,7 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
     choir_status status = choir__mpi_start(meeting->timeout_s);
     if (status != CHOIR_OK)
         return status;
-    choir__mpi_bury(NULL); /* those that can go by now */
+    choir__mpi_bury(NULL); /* frees those that can be freed by now */
     choir__mpi *lobby = open_lobby(meeting->timeout_s);
     status = meet(meeting, lobby, &made);
     if (status != CHOIR_OK)
@@ -263,8 +266,7 @@ choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
     return CHOIR_OK;
 }
 
-/* The members have just told each other that they are here: the parent's all-gather of colors.
- */
+/* All members are here: the parent's all-gather of colors has just shown it. */
 static choir_status mpi_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
@@ -273,7 +275,7 @@ static choir_status mpi_split(choir__engine *engine, const int *ranks, int count
     MPI_Comm comm;
     if (choir__mpi_abandoned())
         return choir__mpi_fail(m, CHOIR_ERR_STATE, "another group of this process has failed");
-    int tag = CHOIR__TAG_SPLIT + color % 32000; /* MPI promises tags up to 32767 */
+    int tag = CHOIR__TAG_SPLIT + color % 32000; /* MPI guarantees tags up to 32767 */
     int rc = make_comm(m->comm, ranks, count, tag, &comm);
     if (rc)
         return choir__mpi_error(m, rc);

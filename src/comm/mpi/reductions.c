@@ -1,20 +1,22 @@
-/* Reductions that keep the fixed tree: every rank gets all ranks' values of its slice
+/* Reductions that keep the fixed tree: every rank receives all ranks' values of its slice
  * (all-to-all), adds them in the order of the tree, and the slices are gathered.
  *
- * A reduction over ranks is the tree over micro-batches with one micro-batch a rank, so both
- * are one piece of code: a rank has some nodes of the tree, one behind the other. */
+ * A reduction over ranks is the tree over micro-batches with one micro-batch per rank, so both
+ * share their code: a rank holds some nodes of the tree, stored one after another. */
 #include "comm/mpi/mpi.h"
 
 #include <string.h>
 
-enum { REPLICATED_BYTES = 64 << 10 }; /* of all peers: below, everyone adds everything */
+/* of all peers; below this size, every rank adds everything */
+enum { REPLICATED_BYTES = 64 << 10 };
 
-/* One reduction: where this rank's nodes lie, and how many each rank has. */
+/* One reduction: where this rank's nodes are stored, and how many each rank has. */
 typedef struct job {
     const choir__call *call;
-    size_t size, stride; /* bytes: of an element; from node to node of this rank */
+    size_t size, stride; /* bytes: of an element; from one node of this rank to the next */
     int64_t leaves, count;
-    int mine, most, all; /* nodes: this rank's, the most of a rank (at least 1), all ranks' */
+    /* numbers of nodes: this rank's, the largest of a rank (at least 1), all ranks' */
+    int mine, most, all;
     choir__reduction reduction;
 } job;
 
@@ -60,13 +62,13 @@ static void job_init(job *j, choir__mpi *m, const choir__call *call)
         .divisor = mean ? m->base.world : 1};
 }
 
-/* This rank's node k at element i. */
+/* Returns the address of element i of this rank's node k. */
 static const char *own(const job *j, int k, int64_t i)
 {
     return (const char *)j->call->in + (size_t)k * j->stride + (size_t)i * j->size;
 }
 
-/* Elements [first, first + n) of this rank's nodes, one node behind the other. */
+/* Returns elements [first, first + n) of this rank's nodes, one node after another. */
 static const char *pack(const job *j, int64_t first, int64_t n, char *to)
 {
     if (j->mine <= 1)
@@ -76,8 +78,8 @@ static const char *pack(const job *j, int64_t first, int64_t n, char *to)
     return to;
 }
 
-/* to (n) = the tree over all ranks' nodes. Rank r's n elements of each of its nodes lie packed
- * at parts[r]; this rank's own, where the caller has them, from `first` on. */
+/* to (n) = the tree over all ranks' nodes. The n elements of each of rank r's nodes are packed
+ * at part(m, how, r); this rank's own stay where the caller has them, from `first` on. */
 static void add_up(choir__mpi *m, job *j, int64_t first, int64_t n, char *to,
     const char *(*part)(const choir__mpi *m, const void *how, int rank), const void *how)
 {
@@ -98,7 +100,7 @@ static const char *in_entries(const choir__mpi *m, const void *how, int rank)
     return choir__mpi_parcel_of(m, rank);
 }
 
-/* how: (world) places in m->work, in elements of *(size_t *) behind them. */
+/* how of in_work: (world) offsets in m->work, in elements of `size` bytes. */
 typedef struct places {
     const int *at;
     size_t size;
@@ -110,7 +112,7 @@ static const char *in_work(const choir__mpi *m, const void *how, int rank)
     return m->work + (size_t)p->at[rank] * p->size;
 }
 
-/* Everyone gets everything and adds it all: one exchange. */
+/* Every rank receives everything and adds all of it: one exchange. */
 static choir_status replicated(choir__mpi *m, job *j)
 {
     int *counts = m->counts, *at = counts + m->base.world, n = (int)j->count, sum = 0;
@@ -134,7 +136,7 @@ static choir_status replicated(choir__mpi *m, job *j)
     return CHOIR_OK;
 }
 
-/* The slices of n elements; returns this rank's. */
+/* Cuts n elements into one slice per rank. */
 static void cut(const choir__mpi *m, const job *j, int64_t n, int *counts, int *at)
 {
     for (int r = 0; r < m->base.world; r++) {
@@ -145,8 +147,10 @@ static void cut(const choir__mpi *m, const job *j, int64_t n, int *counts, int *
     }
 }
 
-/* work: | peers' nodes of my slice | my nodes, packed by slice | my sum, if it has no place |
- * Elements of the chunk [first, first + n). */
+/* Reduces the chunk [first, first + n) slice by slice.
+ *
+ * work: | peers' nodes of my slice | my nodes, packed by slice | my sum, if it has no place |
+ */
 static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
 {
     int world = m->base.world, me = m->base.rank;
@@ -168,7 +172,7 @@ static choir_status sliced(choir__mpi *m, job *j, int64_t first, int64_t n)
         return m->base.failed;
     char *place = m->work + peers;
     const char *from = j->mine == 1 ? own(j, 0, first) : place;
-    for (int r = 0; r < world; r++) { /* what goes to r */
+    for (int r = 0; r < world; r++) { /* the data that go to r */
         if (j->mine > 1)
             pack(j, first + at[r], counts[r], place + (size_t)(j->mine * at[r]) * j->size);
         counts[r] *= r == me ? 0 : j->mine;
@@ -220,7 +224,7 @@ choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call)
     return CHOIR_OK;
 }
 
-/* Every rank's part for me, added up. */
+/* Adds up every rank's part for this rank. */
 choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call)
 {
     job j;

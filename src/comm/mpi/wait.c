@@ -1,12 +1,12 @@
-/* Waiting, and what happens when somebody never comes.
+/* Waiting, and the reaction to ranks that never come.
  *
- * A waiter tests: for a moment with the core held, then giving it away between tests, then with
- * naps, for MPI makes progress only while somebody calls it. One that naps reads its mail, and
- * after a second asks around: it sends HERE to all others, and whoever else waits in the group
- * answers with the same. At the timeout the ranks that did not answer for this call are late: a
- * rank that is stopped, or busy elsewhere, answers nothing.
+ * A waiter tests: for a moment while holding the core, then yielding it between tests, then
+ * with naps, because MPI makes progress only during calls. A napping waiter also reads its
+ * letters, and after a second it asks the others: it sends HERE to all, and each rank that
+ * waits in the group answers with the same letter. At the timeout the ranks that did not answer
+ * for this call are late: a rank that is stopped, or busy elsewhere, answers nothing.
  *
- * The first to fail sends its sentence to all, so that every rank ends up with the same one. */
+ * The first rank to fail sends its sentence to all, so that every rank reports the same one. */
 #include "comm/mpi/mpi.h"
 
 #include <sched.h>
@@ -71,7 +71,7 @@ static bool is_message(const choir__stamp *stamp)
     return stamp->kind == CHOIR__SEND || stamp->kind == CHOIR__RECEIVE;
 }
 
-/* Whether this rank still waits for that one. */
+/* Returns true if this rank still waits for `rank`. */
 static bool awaited(const choir__mpi *m, const bool *peers, int rank)
 {
     if (rank == m->base.rank)
@@ -79,7 +79,7 @@ static bool awaited(const choir__mpi *m, const bool *peers, int rank)
     return peers ? peers[rank] : (int32_t)(m->heard[rank] - m->stamp.seq) < 0;
 }
 
-/* Before there is a group: who never came to it. */
+/* Names the ranks that never came, before there is a group. */
 static void never_came(const choir__mpi *m, const bool *peers, char text[CHOIR__SILENT_TEXT])
 {
     int missing = 0;
@@ -135,7 +135,8 @@ static bool is_over(choir__mpi *m, choir__mpi_poll *poll, void *what)
     return over || m->base.failed != CHOIR_OK;
 }
 
-/* Somebody is late: whom do I still wait for, and is there still hope? */
+/* Called while ranks are late: asks and answers. Not CHOIR_OK if waiting longer is
+ * pointless. */
 static choir_status look_around(
     choir__mpi *m, choir__mpi_poll *poll, void *what, const bool *peers, double waited)
 {

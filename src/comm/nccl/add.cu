@@ -1,9 +1,9 @@
 /* Sums of several arrays in the fixed tree, on a GPU.
  *
  * Each thread takes an element of every source in order and keeps the partial results on a
- * stack, as choir__reduce does for a block of them: the same additions in the same order, so
- * the same bits. What is added has just come over NVLink or a network, each many times slower
- * than the GPU's memory; one element a thread, coalesced, is fast enough beside them. */
+ * stack, as choir__reduce does for a block of elements: the same additions in the same order,
+ * so the same bits. The sources have just arrived over NVLink or a network, each many times
+ * slower than the GPU's memory, so one element per thread, coalesced, is fast enough. */
 #include "comm/nccl/add.h"
 #include "device/cuda/number.cuh"
 
@@ -12,7 +12,7 @@ namespace
 
 enum { BLOCK = 256, MOST_BLOCKS = 2048 };
 
-/* No contraction: scale comes after the sum, in an operation of its own. */
+/* No contraction can occur: the scale is a separate operation after the sum. */
 template <class T> __global__ void add(choir__nccl_addition a)
 {
     typedef wide<T> V;

@@ -1,5 +1,5 @@
-/* Sums of several arrays on a GPU, in the fixed tree, and the marks that count calls (add.cu).
- */
+/* Sums of several arrays on a GPU, in the fixed tree, and the marks that count calls
+ * (add.cu). */
 #ifndef CHOIR_NCCL_ADD_H
 #define CHOIR_NCCL_ADD_H
 

@@ -1,7 +1,7 @@
-/* Far data moved over NCCL: sends and receives in a group of NCCL's, which start together.
+/* Far data moved over NCCL: sends and receives in an NCCL group, which start together.
  *
- * Element types do not matter here: all travels as bytes. A rank's part of its own is a copy on
- * the GPU. */
+ * Element types do not matter here: all data travel as bytes. A rank's part for itself is a
+ * copy on the GPU. */
 #include "comm/nccl/nccl.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ char *choir__nccl_scratch(choir__nccl *n, size_t bytes)
             return NULL;
         }
     }
-    if (n->scratch) { /* the stream is still at it, or a captured graph has its address */
+    if (n->scratch) { /* the stream still uses it, or a captured graph has its address */
         n->outgrown =
             choir__realloc(n->outgrown, (size_t)(n->outgrown_count + 1) * sizeof *n->outgrown);
         n->outgrown[n->outgrown_count++] = n->scratch;
@@ -41,7 +41,7 @@ char *choir__nccl_scratch(choir__nccl *n, size_t bytes)
     return at;
 }
 
-/* --- pieces of a group --- */
+/* --- parts of an NCCL group --- */
 
 void choir__nccl_send(choir__nccl *n, const void *at, size_t bytes, int peer)
 {
@@ -70,12 +70,12 @@ choir_status choir__nccl_copy(choir__nccl *n, void *to, const void *from, size_t
 
 /* --- parts --- */
 
-/* Every rank's part of `in` to its owner, everyone's for me into `out`; NULL offsets: parts of
- * `bytes` each. */
+/* Sends every rank's part of `in` to its owner and receives all parts for this rank into `out`.
+ * NULL counts: parts of `bytes` each. */
 typedef struct parts {
     const char *in;
     char *out;
-    const int64_t *in_counts, *out_counts; /* elements of uneven ones */
+    const int64_t *in_counts, *out_counts; /* numbers of elements, if parts are uneven */
     size_t bytes, size;
 } parts;
 
@@ -108,7 +108,7 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
     size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
     parts p = {call->in, call->out, call->in_counts, call->out_counts,
         (size_t)call->stamp.count * size, size};
-    if (call->in == call->out) { /* what comes must not fall on what is yet to go */
+    if (call->in == call->out) { /* received data must not overwrite data not yet sent */
         size_t whole = p.bytes * (size_t)n->base.world;
         char *aside = choir__nccl_scratch(n, whole + 1);
         if (!aside || choir__nccl_copy(n, aside, call->in, whole) != CHOIR_OK)
@@ -118,7 +118,7 @@ static choir_status run_all_to_all(choir__nccl *n, const choir__call *call)
     return all_to_all(n, &p);
 }
 
-/* To or from the root: a part a rank. */
+/* Moves one part per rank to or from the root. */
 static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gathers)
 {
     int rank = n->base.rank, root = call->stamp.root;
@@ -145,7 +145,7 @@ static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gat
 
 /* --- rows --- */
 
-/* Each rank's rows of every cut to all others, in place of all of it. */
+/* Sends this rank's rows of every cut to all others, and receives theirs, in place. */
 static choir_status gather_rows(choir__nccl *n, const choir__call *call)
 {
     const choir__gather_rows *a = call->rows;

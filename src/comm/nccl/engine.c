@@ -1,9 +1,9 @@
-/* The engine "nccl": how ranks find that each has a GPU of its own, and meet in a communicator;
- * and which way a call goes.
+/* The engine "nccl": checks that each rank has its own GPU, makes the communicator, and chooses
+ * how a call travels.
  *
- * All that is said on the way is said over the host engine, so there is nothing to configure:
- * who has which GPU, NCCL's id of the communicator, whether all were well. A sub-group is made
- * the same way over a sub-group of the host engine. */
+ * All messages on the way go over the host engine, so there is nothing to configure: each
+ * rank's GPU, NCCL's id of the communicator, success or failure. A sub-group is made in the
+ * same way over a sub-group of the host engine. */
 #include "comm/nccl/nccl.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static choir_status all_gather(choir__nccl *n, const void *mine, void *all, size
             .out = all});
 }
 
-/* --- who has which GPU --- */
+/* --- each rank's GPU --- */
 
 typedef struct report {
     int32_t status;
@@ -55,7 +55,8 @@ static void name_gpu(int gpu, char bus[64])
         snprintf(bus, 64, "?");
 }
 
-/* What this rank has; it does not give up alone. */
+/* Reports this rank's device. An error is only reported here, so that all ranks fail
+ * together. */
 static report look_here(choir__nccl *n, const char *name)
 {
     report mine;
@@ -127,7 +128,7 @@ static choir_status open_comm(choir__nccl *n)
         result = ncclCommInitRankConfig(&n->comm, n->base.world, id, n->base.rank, &config);
     choir_status status = choir__nccl_done(n, result, "a communicator");
     if (status == CHOIR_OK && result != ncclSuccess &&
-        result != ncclInProgress) /* none to ask after */
+        result != ncclInProgress) /* there is no communicator to query */
         status = choir__error(CHOIR_ERR_DEVICE,
             "backend nccl: rank %d has no communicator on %s: %s; NCCL_DEBUG=WARN says more",
             n->base.rank, choir_device_name(n->device), ncclGetErrorString(result));
@@ -164,7 +165,7 @@ static const choir__engine_ops nccl_ops;
 
 static void close_engine(choir__engine *engine);
 
-/* Over a host engine, which is the group's from now on, failed or not. */
+/* Opens over a host engine, which the group owns from now on, even after a failure. */
 static choir_status open_over(choir__engine *host, const char *device, choir__engine **engine)
 {
     choir__nccl *n = choir__calloc(1, sizeof *n);
@@ -210,7 +211,8 @@ static choir_status open_over(choir__engine *host, const char *device, choir__en
     return status;
 }
 
-/* In order all ranks finalize, which waits for each other; the watcher is there until then. */
+/* If all is well, all ranks finalize, which waits for the others; the watcher runs until
+ * then. */
 static void close_comm(choir__nccl *n)
 {
     pthread_mutex_lock(&n->lock);
@@ -246,7 +248,7 @@ static void close_engine(choir__engine *engine)
 
 /* --- calls --- */
 
-/* An all-reduce of nothing much: whoever waits for the stream waits for all ranks'. */
+/* A minimal all-reduce: a rank that waits for its stream waits for all ranks. */
 static choir_status barrier(choir__nccl *n)
 {
     char *at = choir__nccl_scratch(n, 64);
@@ -266,7 +268,7 @@ static uint64_t bytes_of(const choir__call *call)
     return call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-/* calls (count): one, or messages. */
+/* calls (count): a single call, or several messages. */
 static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int count)
 {
     pthread_mutex_lock(&n->lock);
@@ -311,7 +313,7 @@ static choir_status run(choir__engine *engine, const choir__call *call)
     return takes(engine, call) ? run_on_gpu(n, call, 1) : run_on_host(n, *call);
 }
 
-/* What is far on one end of a message is so on the other. */
+/* A message whose data are far on one end is far on the other. */
 static choir_status run_batch(choir__engine *engine, const choir__call *calls, int count)
 {
     choir__nccl *n = (choir__nccl *)engine;
@@ -337,7 +339,7 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     choir__nccl *n = (choir__nccl *)engine;
     choir__engine *host;
     uint32_t seq = n->host->seq;
-    n->host->seq = engine->seq; /* out of which names are made */
+    n->host->seq = engine->seq; /* names are made from it */
     choir_status status = n->host->ops->split(n->host, ranks, count, rank, color, &host);
     n->host->seq = seq;
     if (status != CHOIR_OK)
@@ -377,7 +379,7 @@ static const choir__engine_ops nccl_ops = {
     .settle = choir__nccl_settle,
 };
 
-/* The local-th of a list, from its start again where that is over. */
+/* Copies entry number `local` of a list, which repeats from its start. */
 static void choose_device(const char *list, int local, char name[64])
 {
     int count = 1;
@@ -388,12 +390,13 @@ static void choose_device(const char *list, int local, char name[64])
     snprintf(name, 64, "%.*s", (int)strcspn(list, ","), list);
 }
 
-/* *engine: in, the host's engine. */
+/* *engine: on entry, the host's engine. */
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine)
 {
     char name[64];
     int local = meeting->members ? meeting->members[meeting->rank].local_rank : meeting->rank;
-    int count = meeting->device ? 0 : choir_device_count("cuda"); /* in a child, if need be */
+    /* counted in a child process, if need be */
+    int count = meeting->device ? 0 : choir_device_count("cuda");
     snprintf(name, sizeof name, "cuda:%d", count ? local % count : local);
     if (meeting->device)
         choose_device(meeting->device, local, name);

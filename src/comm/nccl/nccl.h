@@ -63,8 +63,8 @@ void choir__nccl_unwatch(choir__nccl *n);
 /* Aborts the communicator, unless it already is, and notifies all waiters, on this rank and
  * others. Any thread. */
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence);
-/* Aborts or destroys the communicator on a separate thread, because that may wait for graphs.
- */
+/* Aborts or destroys the communicator on a separate thread, because that may wait for
+ * graphs. */
 void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts);
 /* Waits for that thread. If it takes too long, prints a line and leaves it running. */
 void choir__nccl_await_end(choir__nccl *n);
@@ -77,8 +77,8 @@ bool choir__nccl_refused(choir__nccl *n);
 choir_status choir__nccl_stopped(const choir__nccl *n);
 /* Handles CUDA's result; an error stops the call. */
 choir_status choir__nccl_cuda(choir__nccl *n, cudaError_t error, const char *what);
-/* Waits for NCCL's result of a call, since calls of a non-blocking communicator return at once.
- */
+/* Waits for NCCL's result of a call, since calls of a non-blocking communicator return at
+ * once. */
 choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *what);
 /* Waits until the stream has finished. */
 choir_status choir__nccl_settle(choir__engine *engine);

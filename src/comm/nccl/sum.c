@@ -1,27 +1,29 @@
-/* Sums of far data. Exactly, which is the default: slices go all-to-all, each rank adds its own
- * in the tree's order, and all get all slices; a ring's bytes. `native` is NCCL's own way.
+/* Sums of far data. The default is exact: slices go all-to-all, each rank adds its own in the
+ * tree's order, and all ranks receive all slices, which moves as many bytes as a ring. `native`
+ * is NCCL's own way.
  *
  *     data     | 0 | 1 | 2 |         scratch of rank 1   | 1 of rank 0 | 1 of rank 2 |
  *                    ^ mine, and the peers' copies of it: add, then to all
  *
- * Little data go whole to everyone, and everyone adds all of them: one exchange, not two. */
+ * Small data go whole to every rank, and every rank adds all of them: one exchange, not two. */
 #include "comm/nccl/nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHOLE = 32 * 1024 /* bytes: less is not worth a second exchange */ };
+enum { WHOLE = 32 * 1024 /* bytes; below this a second exchange does not pay */ };
 
-/* What all ranks have of the tree: source i is node numbers[i] of rank owners[i]. */
+/* The tree's nodes that all ranks hold, rank by rank. */
 typedef struct sources {
     choir__node nodes[CHOIR__NCCL_SOURCES];
-    int first[CHOIR__NCCL_SOURCES + 1]; /* (world + 1) rank r's are [first[r], first[r + 1]) */
+    /* (world + 1) rank r's nodes are [first[r], first[r + 1]) */
+    int first[CHOIR__NCCL_SOURCES + 1];
     int count;
 } sources;
 
-/* False: there are too many, or more leaves than add.cu's stack is deep for. leaves 0: a node a
- * rank. */
+/* Returns false if there are too many nodes, or more leaves than the depth of add.cu's stack
+ * allows. All reductions but the tree's have one node per rank. */
 static bool find_sources(const choir__nccl *n, const choir__call *call, sources *s)
 {
     choir__node nodes[CHOIR__MAX_NODES];
@@ -56,7 +58,7 @@ static int nodes_of(const sources *s, int rank)
     return s->first[rank + 1] - s->first[rank];
 }
 
-/* Which neighbours are joined after each source: as choir__reduce goes about it. */
+/* Plans which neighbors are joined after each source, in the way of choir__reduce. */
 static void plan_merges(
     const choir__node *nodes, int count, uint8_t merges[CHOIR__NCCL_SOURCES])
 {
@@ -91,7 +93,7 @@ static bool adds(choir__kind kind)
            kind == CHOIR__TREE_SCATTER;
 }
 
-/* Sums of floats. What else there is goes through the host. */
+/* Takes all moves, and sums and means of floats. Other reductions go through the host. */
 bool choir__nccl_takes(const choir__engine *engine, const choir__call *call)
 {
     const choir__stamp *s = &call->stamp;
@@ -113,7 +115,7 @@ typedef struct job {
     const choir__call *call;
     sources all;
     const char *in;
-    size_t stride; /* between this rank's nodes */
+    size_t stride; /* bytes between this rank's nodes */
     size_t size;
     int64_t count;
     double scale;
@@ -128,8 +130,8 @@ static choir__nccl_addition addition(const job *j, void *out, int64_t count)
         .dtype = j->call->stamp.dtype};
 }
 
-/* Elements [lo, lo + each) of all ranks' nodes are added up into out: mine where they lie, the
- * others' in scratch, rank by rank. */
+/* Adds up elements [lo, lo + each) of all ranks' nodes into out. This rank's nodes are read in
+ * place, the others' from scratch, rank by rank. */
 static choir_status add_slice(
     const job *j, const char *scratch, int64_t lo, int64_t each, void *out)
 {
@@ -146,7 +148,8 @@ static choir_status add_slice(
     return add(j->n, &a, j->all.nodes);
 }
 
-/* All nodes of all ranks to each; then all is added everywhere, or where `here`. */
+/* Sends all nodes of all ranks to each; then each adds all of them, or only the rank with
+ * `here`. */
 static choir_status sum_whole(const job *j, void *out, bool here)
 {
     choir__nccl *n = j->n;
@@ -169,7 +172,7 @@ static choir_status sum_whole(const job *j, void *out, bool here)
     return here ? add_slice(j, scratch, 0, j->count, out) : CHOIR_OK;
 }
 
-/* What each rank is to add: [*lo, the result's end). */
+/* Returns the size of the slice that `rank` adds, and sets *lo to its start. */
 static int64_t slice_of(const job *j, int rank, int64_t *lo)
 {
     int64_t hi;
@@ -177,7 +180,7 @@ static int64_t slice_of(const job *j, int rank, int64_t *lo)
     return hi - *lo;
 }
 
-/* The slices to their owners; mine is added up into out. */
+/* Sends the slices to their owners, and adds up this rank's slice into place(). */
 static choir_status sum_slices(const job *j, int64_t *lo, int64_t *mine, char **scratch,
     char *(*place)(const job *j, char *scratch, int64_t lo))
 {
@@ -237,7 +240,7 @@ static choir_status all_reduce(const job *j)
     return choir__nccl_end(n);
 }
 
-/* The others' data stay what they are. */
+/* The other ranks' data remain unchanged. */
 static choir_status reduce(const job *j)
 {
     choir__nccl *n = j->n;
@@ -262,7 +265,7 @@ static choir_status reduce(const job *j)
     return choir__nccl_end(n);
 }
 
-/* Slices are the parts: as many as ranks, of `count` each. */
+/* The slices are the parts: one per rank, of `count` elements each. */
 static choir_status reduce_scatter(job *j)
 {
     choir__nccl *n = j->n;
@@ -286,8 +289,8 @@ static choir_status reduce_scatter(job *j)
 
 /* --- rows --- */
 
-/* Cut by cut: every rank's rows of all nodes to it, added up where it wants them. Results that
- * are several nodes of the tree lie apart. */
+/* Adds up one cut: this rank's rows of all nodes, into its place in the result. Results that
+ * are several nodes of the tree are stored apart. */
 static choir_status add_rows(
     const job *j, const choir__tree_scatter *a, const choir__cut *cut, const char *scratch)
 {
@@ -318,7 +321,8 @@ static choir_status add_rows(
     return CHOIR_OK;
 }
 
-/* Cuts [first, end): every rank's rows of my nodes to it, mine of theirs to scratch. */
+/* Cuts [first, end): sends every rank its rows of this rank's nodes, and receives this rank's
+ * rows of theirs in scratch. */
 static choir_status scatter_cuts(
     const job *j, const choir__tree_scatter *a, int first, int end, char *scratch)
 {
@@ -382,7 +386,7 @@ static ncclDataType_t type_of(choir_dtype dtype)
                                  : ncclFloat32;
 }
 
-/* A tree's nodes that are here are one array first; the scale comes last. */
+/* First adds up the tree's nodes on this rank into one array; the scale comes last. */
 static choir_status native_tree(job *j)
 {
     choir__nccl *n = j->n;

@@ -1,8 +1,8 @@
-/* Failures: what NCCL does not see, and how a group over it ends.
+/* Failures that NCCL does not detect, and the end of a group over NCCL.
  *
- * The communicator does not block: its calls return at once and are asked after. Whoever calls
- * NCCL holds the group's lock, and lets go of it while it asks, so that the watcher can abort
- * at any time. */
+ * The communicator does not block: its calls return at once, and their results are polled. A
+ * thread that calls NCCL holds the group's lock, and releases it between polls, so that the
+ * watcher can abort at any time. */
 #include "comm/nccl/nccl.h"
 
 #include <stdio.h>
@@ -38,9 +38,9 @@ static void *end_comm(void *arg)
     return NULL;
 }
 
-/* NCCL's ends return when no graph is left that captured one of the communicator's calls, be it
- * aborted or not: never, while a recorded step lives that nobody replays any more. So they have
- * a thread, and no lock. */
+/* NCCL's destroy and abort return only when no graph is left that captured one of the
+ * communicator's calls: never, while a recorded step exists that is not replayed any more. So
+ * they run on a separate thread, without the lock. */
 void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts)
 {
     ending *e = choir__alloc(sizeof *e);
@@ -67,8 +67,8 @@ void choir__nccl_await_end(choir__nccl *n)
         n->base.rank, choir_device_name(n->device));
 }
 
-/* Whoever waits for the stream wakes up when NCCL's kernels return, at the abort, over data
- * that are half done: by then the queue must have failed. */
+/* An abort makes NCCL's kernels return, which wakes the threads that wait for the stream, with
+ * incomplete data. The queue must have failed before that. */
 void choir__nccl_go_down(choir__nccl *n, choir_status status, const char *sentence)
 {
     pthread_mutex_lock(&n->lock);
@@ -162,20 +162,20 @@ choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *w
 choir_status choir__nccl_settle(choir__engine *engine)
 {
     choir__nccl *n = (choir__nccl *)engine;
-    cudaStreamSynchronize(n->stream); /* that ends, too, when the watcher aborts */
-    cudaGetLastError();               /* what is wrong with the device, its queue finds */
+    cudaStreamSynchronize(n->stream); /* also returns when the watcher aborts */
+    cudaGetLastError();               /* the device's own errors are reported by its queue */
     return choir__nccl_status(n);
 }
 
 /* --- the watcher --- */
 
 typedef struct vigil {
-    double looked; /* after the peers */
-    double since;  /* the marks have not changed */
+    double looked; /* when the peers were checked last */
+    double since;  /* when the marks changed last */
     uint32_t begun, ended;
 } vigil;
 
-/* How long the GPU has been at one call; 0: at none. */
+/* Returns for how long the GPU has been in one call; 0: in none. */
 static double stuck_for(choir__nccl *n, vigil *v)
 {
     uint32_t begun = n->seen->begun, ended = n->seen->ended;

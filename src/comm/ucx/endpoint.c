@@ -1,4 +1,4 @@
-/* The end of an endpoint. */
+/* Closing an endpoint. */
 #include "comm/ucx/ucx.h"
 
 #include <sched.h>

@@ -26,7 +26,7 @@ static void close_engine(choir__engine *engine)
         ;
     *at = g->next;
     bool last = !net->groups;
-    /* Goodbyes that are under way know the group: it waits until they have left. */
+    /* Goodbyes in progress refer to the group, so it waits until they have been sent. */
     double until = choir__now() + 1;
     while (g->under_way && choir__now() < until)
         ucp_worker_progress(net->worker);
@@ -43,7 +43,7 @@ static void close_engine(choir__engine *engine)
 
 static const choir__engine_ops ops;
 
-/* The group of ranks (of net), which has the same id on all of them. */
+/* Makes the group of ranks (of net), whose id is equal on all of them. */
 static choir__engine *make(choir__ucx_net *net, uint64_t id, int rank, int world,
     double timeout_s, const int *net_ranks)
 {
@@ -73,7 +73,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Nothing is sent: the ids follow from the parent's, the split's number and the color. */
+/* Sends nothing: the id follows from the parent's id, the split's number and the color. */
 static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
@@ -101,8 +101,8 @@ static choir_status fail(choir__engine *engine, choir_status status, const char 
     return engine->failed;
 }
 
-/* As if a peer had told: whoever waits here takes it for the verdict; and the peers are told.
- */
+/* Acts as if a peer had sent its failure: this rank's waiters adopt it as the verdict, and the
+ * peers are notified. */
 static void abort_calls(choir__engine *engine, choir_status status, const char *sentence)
 {
     choir__ucx *g = (choir__ucx *)engine;

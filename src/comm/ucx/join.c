@@ -1,13 +1,13 @@
-/* How the ranks that have met open a net: endpoints to all.
+/* Joining: ranks that have met open a net, with endpoints to all.
  *
  * Each rank writes two addresses of its worker into the store: one with all ways to reach it,
- * for ranks of the same machine, and one of the network's alone. UCX by itself would take two
+ * for ranks of the same machine, and one of the network alone. UCX by itself would take two
  * containers or network namespaces of one kernel for one machine.
  *
- * Who waits for an address looks ten times a second whether the net can still come about. The
- * first to find that it can't writes why, and all ranks end with that sentence: a rank that
- * gives up is not the one that died. Rank 0 keeps the store; if that falls silent or goes, so
- * has rank 0.
+ * A rank that waits for an address checks ten times a second whether the net can still come
+ * about. The first to find that it cannot writes the reason, and all ranks end with that
+ * sentence: so a rank that gives up is not mistaken for the one that died. Rank 0 keeps the
+ * store; if the store falls silent or disappears, so has rank 0.
  *
  *     PREFIX/near/R, PREFIX/far/R    rank R's addresses
  *     PREFIX/dead                    last will of every rank
@@ -22,9 +22,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const double look_s = 0.1;    /* how often who waits asks after the others */
-static const double silence_s = 4.5; /* the store may be late by 5, then its client gives up */
-static const double certain_s = 0.5; /* for a process whose connections are closed to be gone */
+static const double look_s = 0.1; /* how often a waiting rank checks the others */
+/* the store may be late by 5 s, then its client gives up */
+static const double silence_s = 4.5;
+/* until a process whose connections are closed has surely ended */
+static const double certain_s = 0.5;
 
 typedef struct joining {
     choir__ucx_net *net;
@@ -48,7 +50,8 @@ static choir_status adopt(const char *fault)
     return status < 0 ? (choir_status)status : CHOIR_ERR_INTERNAL;
 }
 
-/* The sentence becomes every rank's, unless another was first, which is ours then. */
+/* Makes the sentence every rank's, unless another rank was first; then this rank adopts that
+ * one. */
 static choir_status fail(const joining *j, choir_status status, const char *sentence)
 {
     char key[128], text[600], *now = NULL;
@@ -62,7 +65,7 @@ static choir_status fail(const joining *j, choir_status status, const char *sent
     return status;
 }
 
-/* Nothing is to be had from the store, where all would find it: rank 0 stands for it. */
+/* The store does not answer, so the failure cannot be shared: each rank reports rank 0. */
 static choir_status fell_silent(const joining *j)
 {
     const choir__member *root = &j->meeting->members[0];
@@ -72,9 +75,9 @@ static choir_status fell_silent(const joining *j)
         root->pid, root->host);
 }
 
-/* --- who is gone --- */
+/* --- ended processes --- */
 
-/* The processes of this machine, as files that tell when they end. */
+/* Opens pidfds of the processes on this machine. */
 static void watch_processes(const joining *j)
 {
     const choir__member *all = j->meeting->members;
@@ -93,7 +96,7 @@ bool choir__ucx_gone(const choir__ucx_far *far)
     return far->gone || (process.fd >= 0 && poll(&process, 1, 0) == 1);
 }
 
-/* The lowest of the ranks whose processes are gone from this machine; -1: none. */
+/* Returns the lowest rank whose process on this machine has ended; -1: none. */
 static int find_gone(choir__ucx_net *net)
 {
     for (int r = 0; r < net->world; r++)
@@ -127,7 +130,7 @@ static choir_status lost_the_store(const joining *j)
         root->pid, root->host);
 }
 
-/* What a failed call of the store means here. */
+/* Explains a failed call of the store. */
 static choir_status of_store(const joining *j, choir_status status)
 {
     return status == CHOIR_ERR_TIMEOUT     ? fell_silent(j)
@@ -135,7 +138,7 @@ static choir_status of_store(const joining *j, choir_status status)
                                            : status;
 }
 
-/* What comes to the key within so long; *value NULL: nothing. */
+/* Waits up to wait_s for the key's value; *value NULL: none. */
 static choir_status look_at(const joining *j, const char *key, double wait_s, char **value)
 {
     double since = choir__now();
@@ -146,7 +149,7 @@ static choir_status look_at(const joining *j, const char *key, double wait_s, ch
     return of_store(j, status);
 }
 
-/* Not CHOIR_OK: there will be no net, and why. */
+/* Not CHOIR_OK if there will be no net; the error says why. */
 static choir_status look_around(const joining *j)
 {
     char key[128], text[300], *value;
@@ -209,7 +212,7 @@ static choir_status publish(const joining *j, bool network_only)
     return of_store(j, status);
 }
 
-/* The address of a rank, unless it becomes clear that there will be none. */
+/* Waits for the address of a rank. Fails once it is clear that there will be none. */
 static choir_status await_address(const joining *j, const char *key, char **address)
 {
     for (;;) {
@@ -264,7 +267,8 @@ static choir_status connect_to(const joining *j, int rank)
 
 /* --- joining --- */
 
-/* Groups that the same ranks open one after another find their own keys: each rank counts. */
+/* Counts this rank's openings, so that groups which the same ranks open one after another use
+ * different keys. */
 static choir_status choose_prefix(const joining *j)
 {
     choir__ucx_net *net = j->net;

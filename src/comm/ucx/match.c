@@ -1,5 +1,5 @@
-/* What comes, and what belongs together: messages meet the receives of their number, those that
- * are early wait for them, and stamps that differ are a disagreement. All under the lock. */
+/* Matching: messages meet the receives of their number, early messages wait for them, and
+ * differing stamps are a mismatch. All under the lock. */
 #include "comm/ucx/ucx.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static bool fits(const choir__stamp *mine, const choir__stamp *theirs)
     return memcmp(mine, theirs, sizeof *mine) == 0;
 }
 
-/* The lower rank's side comes second, so that all ranks tell it in the same words. */
+/* The lower rank's call comes second, so that the sentence is the same on all ranks. */
 static void disagree(
     choir__ucx *g, int peer, const choir__stamp *mine, const choir__stamp *theirs)
 {
@@ -37,7 +37,7 @@ static void disagree(
     choir__ucx_wake(g);
 }
 
-/* True: the message may go into op's memory. */
+/* Returns true if the message may go into op's memory. */
 static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t bytes)
 {
     choir__ucx *g = op->group;
@@ -59,7 +59,7 @@ static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t byt
     return bytes == op->bytes;
 }
 
-/* The data of a matched message that are still with the sender. */
+/* Fetches the data of a matched message from the sender. */
 static void fetch(choir__ucx_op *op, void *data)
 {
     const ucp_request_param_t param = {
@@ -84,7 +84,7 @@ static void heard(choir__ucx *g, const choir__ucx_header *header)
     peer->heard = true;
 }
 
-/* Takes the receive of that number out of the peer's queue; NULL if it isn't posted. */
+/* Removes the receive of that number from the peer's queue; NULL if it is not posted. */
 static choir__ucx_op *posted(choir__ucx_peer *peer, uint32_t number)
 {
     choir__ucx_op **at = &peer->receives_first, *before = NULL, *op;
@@ -172,9 +172,10 @@ bool choir__ucx_take_early(choir__ucx *g, choir__ucx_op *op)
     return true;
 }
 
-/* --- what comes --- */
+/* --- incoming messages --- */
 
-/* What is not data. A rank that waits in this very call, but with another stamp, disagrees. */
+/* Handles messages without data. A rank that waits in this very call, but with another stamp,
+ * is a mismatch. */
 static void take_note(choir__ucx *g, const choir__ucx_header *header)
 {
     choir__ucx_peer *peer = &g->peers[header->from];
@@ -205,7 +206,7 @@ ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_
     choir__ucx_net *net = arg;
     choir__ucx_header h;
     if (header_bytes != sizeof h)
-        return UCS_OK; /* nobody of ours */
+        return UCS_OK; /* not a message of Choir */
     memcpy(&h, header, sizeof h);
     if (h.kind >= CHOIR__UCX_KINDS || h.from < 0 || h.from >= net->world)
         return UCS_OK;
@@ -240,9 +241,9 @@ ucs_status_t choir__ucx_on_message(void *arg, const void *header, size_t header_
     return UCS_OK;
 }
 
-/* --- a group's first and last --- */
+/* --- a group's beginning and end --- */
 
-/* Messages came for this group before this rank had made it. */
+/* Adopts messages for this group that came before this rank had made it. */
 void choir__ucx_adopt_strangers(choir__ucx *g)
 {
     choir__ucx_early **at = &g->net->strangers, *early;

@@ -1,11 +1,11 @@
-/* A net from its opening to its end. */
+/* Opening and closing a net. */
 #include "comm/ucx/ucx.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CLOSE_S = 5 }; /* how long what was sent may take to leave */
+enum { CLOSE_S = 5 }; /* how long sent messages may take to leave */
 
 static bool is_crowded(const choir__meeting *meeting)
 {

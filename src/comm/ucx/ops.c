@@ -1,4 +1,4 @@
-/* Operations: sends and receives that UCX has in hand, or will have. */
+/* Operations: sends and receives that UCX works on, or will. */
 #include "comm/ucx/ucx.h"
 
 #include <unistd.h>
@@ -46,10 +46,10 @@ void choir__ucx_wake(choir__ucx *g)
 {
     static const uint64_t one = 1;
     if (g->sleeping && write(g->wake_fd, &one, sizeof one) < 0)
-        return; /* it is full: awake */
+        return; /* the counter is full, so the waiter wakes up anyway */
 }
 
-/* A lost peer's requests stay open: whoever waits for them finds out why. */
+/* A lost peer's requests stay open: their waiters find out the reason. */
 void choir__ucx_op_end(choir__ucx_op *op, ucs_status_t status)
 {
     choir__ucx *g = op->group;
@@ -91,7 +91,7 @@ void choir__ucx_abandon(choir__ucx *g)
             choir__ucx_op_free(net, op);
         }
     }
-    /* UCX reads and writes the memory of these until it is told that the peer is lost. */
+    /* UCX accesses the memory of these operations until their endpoint is closed. */
     for (choir__ucx_op *op = g->under_way; op; op = op->next)
         op->request = NULL;
     double until = choir__now() + 2;

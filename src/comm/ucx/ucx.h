@@ -189,8 +189,8 @@ choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, 
  * sentence. */
 choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Sends the failure to all ranks, since the store may disappear with this rank. Under the lock.
- */
+/* Sends the failure to all ranks, since the store may disappear with this rank. Under the
+ * lock. */
 void choir__ucx_spread(choir__ucx *g);
 /* Checks whether other ranks have failed, and answers a question in the store. Not CHOIR_OK if
  * they have. */

@@ -1,21 +1,21 @@
 /* One sentence for all ranks.
  *
- * A group has one key in the store for its failure. Who finds one first writes the sentence
- * there, by compare-and-set; everybody else takes it from there, at the latest when it next
- * looks (wait.c: every 50 ms). A rank that is killed can't write: its last will does, into a
- * key of the whole net, and whoever sees that words it.
+ * A group has one key in the store for its failure. The first rank to find a failure writes the
+ * sentence there, by compare-and-set; all others read it from there, at the latest at their
+ * next check (wait.c: every 50 ms). A killed rank cannot write: its last will does, into a key
+ * of the whole net, and the ranks that read it write the sentence.
  *
- * Who is late? A rank whose time is over can't tell: the one it waits for may itself be
- * waiting. So it asks: it writes a question instead of a sentence. Every rank that waits
- * answers with whom it waits for and in which call. After a moment the asker follows these
- * answers from itself on: ranks that it reaches and that gave none are late. If all gave one,
- * they wait for each other, in different calls or in a circle.
+ * Which rank is late? A rank whose time is over cannot know: the rank that it waits for may
+ * itself be waiting. So it asks: it writes a question instead of a sentence. Every waiting rank
+ * answers with its call and the ranks that it waits for. After a moment the asker follows these
+ * answers, starting from itself: ranks that it reaches and that gave none are late. If all gave
+ * one, they wait for each other, in different calls or in a circle.
  *
  * Rank 0 keeps the store: after a failure it stays for a moment (choir__meeting_linger), so
  * that the others read the sentence there instead of finding rank 0 gone.
  *
  *     PREFIX/GROUP/fault      "?2" rank 2 asks; "-41 rank 3 ..." the verdict
- *     PREFIX/GROUP/waits/R    what rank R answered
+ *     PREFIX/GROUP/waits/R    rank R's answer
  *     PREFIX/dead             a rank of the net: its last will */
 #include "comm/ucx/ucx.h"
 
@@ -26,10 +26,10 @@
 
 #include "comm/recorder.h"
 
-static const double answers_s = 1; /* that ranks have to answer; they look every 50 ms */
-static const double agree_s = 0.3; /* for ranks that see a failure at the same time */
+static const double answers_s = 1; /* time for ranks to answer; they check every 50 ms */
+static const double agree_s = 0.3; /* time for ranks that see a failure at once */
 
-/* An answer: the call, then a byte a rank of the group: awaited or not. */
+/* An answer: the call, then one byte per rank of the group: awaited or not. */
 typedef struct answer {
     choir__stamp stamp;
     char awaited[];
@@ -37,14 +37,14 @@ typedef struct answer {
 
 /* --- the store --- */
 
-/* A store that takes its time is cut off or stopped; asking again would cost as long. */
+/* A store that is slow is cut off or stopped; asking again would take as long. */
 static void give_up_store(choir__ucx *g, choir_status status)
 {
     g->net->store_lost = true;
     g->net->store_silent = status == CHOIR_ERR_TIMEOUT;
 }
 
-/* What is at the key now; NULL: nothing, or the store is out of reach. */
+/* Returns the key's value; NULL: none, or the store is out of reach. */
 static char *peek(choir__ucx *g, const char *key, size_t *bytes)
 {
     char *value = NULL;
@@ -88,7 +88,7 @@ static void tell_all(choir__ucx *g)
             choir__ucx_tell(g, r, CHOIR__UCX_FAILED);
 }
 
-/* Without a store: all tell all, and take what the lowest of the ranks had to tell. */
+/* Agrees without a store: all ranks send their sentence, and adopt the lowest rank's. */
 static void agree(choir__ucx *g)
 {
     choir__ucx_net *net = g->net;
@@ -137,7 +137,7 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
     char *there = peek(g, key, NULL);
     for (int i = 0; i < 10 && !is_sentence(there) && g->net->store && !g->net->store_lost;
          i++) {
-        char *now = NULL; /* a question may stand there, and another one come in between */
+        char *now = NULL; /* the key may hold a question, and another one may come in between */
         choir_status lost =
             choir_store_compare_set(g->net->store, key, there, g->sentence, &now);
         if (lost != CHOIR_OK)
@@ -175,7 +175,7 @@ static void give_answer(choir__ucx *g, const bool *awaited)
     free(a);
 }
 
-/* The sentence of a rank that has lost the store. */
+/* Adopts the sentence of a rank that has lost the store. */
 static choir_status pass_on(choir__ucx *g)
 {
     char told[sizeof g->told];
@@ -207,7 +207,7 @@ choir_status choir__ucx_ask_store(choir__ucx *g, const bool *awaited)
     return g->base.failed;
 }
 
-/* All answers there are; NULL in the place of a rank that gave none. */
+/* Collects all answers; NULL for a rank that gave none. */
 static void collect(choir__ucx *g, answer **answers)
 {
     char key[160], what[32];
@@ -222,7 +222,8 @@ static void collect(choir__ucx *g, answer **answers)
     }
 }
 
-/* Follows the answers from this rank on. reached (world) becomes who somebody waits for. */
+/* Follows the answers, starting from this rank. reached (world): the ranks that are awaited,
+ * directly or indirectly. */
 static void follow(const choir__ucx *g, answer *const *answers, bool *reached)
 {
     bool more = true;
@@ -238,7 +239,7 @@ static void follow(const choir__ucx *g, answer *const *answers, bool *reached)
 
 /* --- the verdict --- */
 
-/* What came from it last, where its flight recorder is out of reach. */
+/* Describes the last message from a rank whose flight recorder is out of reach. */
 static void last_message(const choir__ucx *g, int rank, char text[300])
 {
     const choir__ucx_peer *peer = &g->peers[rank];
@@ -253,7 +254,8 @@ static void last_message(const choir__ucx *g, int rank, char text[300])
         snprintf(text, 300, "; nothing ever came from it");
 }
 
-/* The rank whose process keeps the store, if that is one of this machine, and silent; -1. */
+/* Returns the rank whose process keeps the store, if it runs on this machine and is silent;
+ * -1. */
 static int silent_keeper(const choir__ucx *g)
 {
     const choir__member *all = g->base.members;
@@ -264,7 +266,7 @@ static int silent_keeper(const choir__ucx *g)
     return -1;
 }
 
-/* Where rank 0 is silent itself, nobody's answers are to be had, and it is late for certain. */
+/* If rank 0 itself is silent, no answers can be read, and rank 0 is certainly late. */
 static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const *answers)
 {
     char silent[CHOIR__SILENT_TEXT], last[300] = "";
@@ -285,7 +287,7 @@ static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const
             : "");
 }
 
-/* The lowest rank below r that is in another call of the same number; r: none is. */
+/* Returns the lowest rank below r that is in another call of the same number; r: none. */
 static int first_that_differs(const bool *reached, answer *const *answers, int r)
 {
     const choir__stamp *mine = &answers[r]->stamp;
@@ -296,8 +298,8 @@ static int first_that_differs(const bool *reached, answer *const *answers, int r
     return r;
 }
 
-/* Everybody waits. Calls of one number that differ are a disagreement; those of different
- * numbers differ by right, where a rank is a call ahead of another. */
+/* All ranks wait. Calls of one number that differ are a mismatch. Calls of different numbers
+ * may differ: one rank may be a call ahead of another. */
 static choir_status blame_each_other(choir__ucx *g, const bool *reached, answer *const *answers)
 {
     char who[160] = "", here[CHOIR__CALL_TEXT], there[CHOIR__CALL_TEXT];
@@ -339,7 +341,7 @@ static choir_status judge(choir__ucx *g, answer *const *answers)
     return status;
 }
 
-/* True: the question stands, ours or another's. */
+/* Returns true if a question is in the store, from this rank or another. */
 static bool ask(choir__ucx *g)
 {
     char key[160], mine[16], *now = NULL;
@@ -368,7 +370,7 @@ choir_status choir__ucx_late(choir__ucx *g, const bool *awaited)
         }
         collect(g, answers);
     }
-    if (!answers[g->base.rank]) { /* without the store, what this rank knows */
+    if (!answers[g->base.rank]) { /* without the store: only this rank's own answer */
         answers[g->base.rank] = choir__calloc(1, sizeof(answer) + (size_t)g->base.world);
         for (int r = 0; r < g->base.world; r++)
             answers[g->base.rank]->awaited[r] = awaited[r];

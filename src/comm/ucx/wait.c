@@ -1,13 +1,13 @@
-/* Waiting: progress, spin or yield, sleep; and a look after the peers now and then.
+/* Waiting: progress, spin or yield, sleep, and a regular check of the peers.
  *
- * Where the ranks here have a core each, a waiter looks without pause for a moment; with more
- * ranks than cores it gives the core away between looks. (Giving it away where others than the
- * ranks want it costs milliseconds.) Then it sleeps on UCX's event and its own: another thread
- * may have moved its messages. It wakes every 50 ms to ask: has anybody failed (the store
- * knows), is somebody it waits for gone, is the time over?
+ * If every rank on this machine has its own core, a waiter polls without pause for a moment;
+ * with more ranks than cores it yields the core between polls. (Yielding to processes other
+ * than the ranks costs milliseconds.) Then it sleeps on UCX's event and its own, because
+ * another thread may move its messages. It wakes every 50 ms to check: has a rank failed (the
+ * store knows), has a rank that it waits for ended, is the time over?
  *
- * What a waiter of 200 ms does more is to tell those it waits for in which call it waits. A
- * rank that waits in another one then knows; and a connection that is cut gets something to
+ * After 200 ms a waiter also sends the ranks that it waits for the call in which it waits. A
+ * rank that waits in a different call then notices, and a broken connection has something to
  * lose. */
 #include "comm/ucx/ucx.h"
 
@@ -25,14 +25,15 @@ static const double spin_s = 50e-6, yield_s = 20e-6, look_s = 0.05, tell_s = 0.2
 typedef struct wait {
     choir__ucx *g;
     choir__request *requests;
-    int at, count;               /* the first that is not done, and how many there are */
-    double since, moved, looked; /* began; something happened; asked after the peers */
+    int at, count; /* index of the first that is not done; their number */
+    /* times: of the start, of the last progress, of the last check */
+    double since, moved, looked;
     double tell_at, tell_every;
     int losses;
-    bool *awaited; /* (world) who has something to do for us */
+    bool *awaited; /* (world) ranks that this one waits for */
 } wait;
 
-/* Under the lock. True: nothing to wait for any more. */
+/* Under the lock. Returns true if there is nothing to wait for any more. */
 static bool look(wait *w)
 {
     choir__ucx *g = w->g;
@@ -41,7 +42,7 @@ static bool look(wait *w)
     return w->at == w->count || g->found != CHOIR_OK || *g->told || w->losses != g->net->losses;
 }
 
-/* Moves messages for a moment; *moved: there was something to do. */
+/* Moves messages for a moment; *moved: there was work. */
 static bool progress(wait *w, bool *moved)
 {
     choir__ucx_net *net = w->g->net;
@@ -76,11 +77,11 @@ static bool sleep_a_while(wait *w)
     g->sleeping = false;
     pthread_mutex_unlock(&g->net->lock);
     if (events[1].revents && read(g->wake_fd, &drain, sizeof drain) < 0)
-        return false; /* somebody else has read it */
+        return false; /* another thread has read it */
     return false;
 }
 
-/* --- looking after the peers --- */
+/* --- checking the peers --- */
 
 static void mark_awaited(wait *w)
 {
@@ -90,7 +91,7 @@ static void mark_awaited(wait *w)
             w->awaited[w->requests[i].peer] = true;
 }
 
-/* The peer has left, and what we wait for was not among what it sent. Under the lock. */
+/* The peer has left without sending the awaited message. Under the lock. */
 static bool will_never_come(choir__ucx *g, int peer)
 {
     const choir__ucx_peer *p = &g->peers[peer];
@@ -119,8 +120,8 @@ static choir_status has_died(choir__ucx *g, int peer)
         choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
 }
 
-/* The process is gone and said no goodbye. One that left in order may be gone before its last
- * messages are read here, so all that is there is read first. */
+/* Returns true if the process has ended without a goodbye. A rank that left in order may end
+ * before its last messages are read here, so all pending messages are read first. */
 static bool is_dead(wait *w, int peer)
 {
     choir__ucx_net *net = w->g->net;
@@ -140,8 +141,8 @@ static bool is_dead(wait *w, int peer)
     return !left;
 }
 
-/* A connection broke. Why comes to light in a moment: the peer failed and said so, it left, or
- * it died. */
+/* Waits for the reason of a broken connection: the peer failed and said so, it left, or it
+ * died. */
 static choir_status explain_loss(wait *w, int peer)
 {
     choir__ucx *g = w->g;
@@ -155,7 +156,7 @@ static choir_status explain_loss(wait *w, int peer)
         if (is_dead(w, peer))
             return has_died(g, peer);
         if (g->peers[peer].left)
-            return CHOIR_OK; /* and the next look finds out whether that matters */
+            return CHOIR_OK; /* the next check finds out whether that matters */
         poll(NULL, 0, 10);
     } while (choir__now() < until);
     return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "the connection to %s broke during %s: %s",
@@ -175,7 +176,7 @@ static void tell_awaited(wait *w)
     w->tell_at = choir__now() + w->tell_every;
 }
 
-/* Is there still hope? */
+/* Not CHOIR_OK if waiting longer is pointless. */
 static choir_status look_after_peers(wait *w)
 {
     choir__ucx *g = w->g;
@@ -193,7 +194,7 @@ static choir_status look_after_peers(wait *w)
         return g->base.failed;
     if (found)
         return choir__ucx_fail(g, g->found, "%s", g->found_text);
-    int gone = -1; /* and left before; others may have died and be why */
+    int gone = -1; /* left earlier; another rank's death may be the reason */
     for (int r = 0; r < g->base.world; r++) {
         pthread_mutex_lock(&g->net->lock);
         bool left = g->peers[r].left, never = will_never_come(g, r);
@@ -235,7 +236,7 @@ static choir_status wait_long(wait *w)
     }
 }
 
-/* The engine has failed: nothing of it is under way any more. */
+/* Called after the engine has failed: ends all operations in progress. */
 static void end_all(choir__ucx *g)
 {
     pthread_mutex_lock(&g->net->lock);

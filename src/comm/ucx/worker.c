@@ -1,17 +1,17 @@
-/* The worker: what UCX is told, and by which devices it may go.
+/* The worker: UCX's configuration, and the devices that it may use.
  *
- * UCX uses shared memory of the kind that goes with the last process (System V, marked for
- * removal while in use; POSIX segments would stay in /dev/shm after SIGKILL) and reads out of
- * the peer's memory; TCP; InfiniBand where it is there. The loopback device is for jobs of one
- * machine alone: all machines have one, and all of them the same address.
+ * UCX uses shared memory of the kind that disappears with the last process (System V, marked
+ * for removal while in use; POSIX segments would stay in /dev/shm after SIGKILL) and reads from
+ * the peer's memory; TCP; InfiniBand if present. The loopback device is only for jobs on one
+ * machine: every machine has one, all with the same address.
  *
  * Over TCP it must copy: the zero-copy sends of UCX 1.13 complete twice when the connection
- * breaks in the middle of one, and an assertion of its own then ends the process. In pieces of
- * 64 KiB that is no slower. InfiniBand and reads of the peer's memory stay without copies where
- * it counts, in rendezvous.
+ * breaks in the middle of one, and an assertion of UCX then ends the process. In pieces of 64
+ * KiB that is no slower. InfiniBand and reads of the peer's memory stay without copies where it
+ * counts, in rendezvous.
  *
- * UCX prints what it thinks of things. What matters of it ends up in a sentence of ours, so
- * nothing is printed, unless UCX_LOG_LEVEL asks for it. */
+ * UCX prints its own diagnostics. The important ones end up in a sentence of ours, so nothing
+ * is printed, unless UCX_LOG_LEVEL asks for it. */
 #include "comm/ucx/ucx.h"
 
 #include <dirent.h>
@@ -45,8 +45,8 @@ choir_status choir__ucx_trouble(const char *what, ucs_status_t status)
         what, ucs_status_string(status));
 }
 
-/* What UCX is told, unless the environment has the variable. Those of transports go by another
- * name here, and by none of the transport. */
+/* Settings for UCX, unless the environment has the variable. Keys of a transport have another
+ * name here, without the transport's. */
 typedef struct setting {
     const char *variable, *key, *value;
 } setting;
@@ -67,7 +67,7 @@ static void append(char *list, size_t room, const char *device, const char *port
         list + used, room - used, "%s%s%s%s", used ? "," : "", device, *port ? ":" : "", port);
 }
 
-/* InfiniBand's ports, as "mlx5_0:1". */
+/* Appends InfiniBand's ports, as "mlx5_0:1". */
 static void append_ports(char *list, size_t room)
 {
     static const char folder[] = "/sys/class/infiniband";
@@ -86,7 +86,8 @@ static void append_ports(char *list, size_t room)
         closedir(devices);
 }
 
-/* All that carries messages to other machines; UCX 1.13 has no way to say "all but". */
+/* Lists all devices that carry messages to other machines; UCX 1.13 has no way to say "all
+ * but". */
 static void list_devices(char *list, size_t room)
 {
     struct ifaddrs *all = NULL;
