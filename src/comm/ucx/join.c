@@ -113,7 +113,7 @@ static const char *death_of(const joining *j, int rank, char text[300])
     return text;
 }
 
-/* The store has gone, and so has rank 0, which kept it, or will have in a moment. */
+/* Reports a lost store: rank 0, which kept it, has gone, too, or will in a moment. */
 static choir_status lost_the_store(const joining *j)
 {
     const choir__member *root = &j->meeting->members[0];

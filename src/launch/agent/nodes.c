@@ -346,7 +346,7 @@ static choir_status read_start(choir__nodes *n, choir__roster *r)
     return status;
 }
 
-/* Ranks are distributed node after node; each node has as many as it has workers. */
+/* Distributes ranks node after node, one per worker. */
 static choir_status count_ranks(choir__nodes *n, choir__roster *r)
 {
     int64_t world = 0;

@@ -24,7 +24,7 @@ typedef struct choir__meeting {
     const char *backend;        /* engine to use unless one is named; NULL: the best */
     const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
     choir_store_server *server; /* on rank 0, if it serves the store */
-    bool consulted; /* set by engines whose ranks learn from the store who has failed */
+    bool consulted;             /* set by engines whose ranks look up failures in the store */
 } choir__meeting;
 
 /* Meets by `method` (see choir_group_init) and fills in *meeting. Free with
