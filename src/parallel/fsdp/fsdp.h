@@ -1,4 +1,4 @@
-/* Inside FSDP: what the module, its units, its weights and its reducer share. */
+/* Inside FSDP: the state that the module, its units, its weights and its reducer share. */
 #ifndef CHOIR_FSDP_INTERNAL_H
 #define CHOIR_FSDP_INTERNAL_H
 
@@ -8,13 +8,13 @@
 #include "parallel/ranks.h"
 #include "parallel/replication.h"
 
-/* Memory that the peers read, for a bucket of gradients at a time. */
+/* Memory that the peers read; holds one bucket of gradients at a time. */
 typedef struct choir__fsdp_slot {
     choir__group_memory memory;
     size_t bytes;
-    int bucket;        /* that it holds; -1: free */
-    uint64_t turn;     /* when it was given back, counted */
-    choir__event read; /* the peers have read what was in it */
+    int bucket;        /* the bucket in this slot; -1: free */
+    uint64_t turn;     /* ordinal of its last release among all releases */
+    choir__event read; /* the peers have read its content */
     struct choir__fsdp_slot *next;
 } choir__fsdp_slot;
 
@@ -24,75 +24,81 @@ typedef struct choir__fsdp choir__fsdp;
 struct choir__fsdp {
     choir_module base;
     choir__strategy strategy;
-    choir__sharder sharder; /* of a pipeline's stages */
-    choir__fsdp *stages;    /* one per stage that has been adopted, in order */
-    choir__fsdp *next;      /* the next of those */
+    choir__sharder sharder; /* shards the stages of a pipeline */
+    choir__fsdp *stages;    /* one per adopted stage, in order */
+    choir__fsdp *next;      /* the next stage in that list */
     choir_module *module;
-    choir_device *device;   /* the run's; of a pipeline's stage, the stage's */
-    bool staged;            /* params are those of a stage, whose uses elsewhere have copies */
+    choir_device *device; /* the run's device; for a stage of a pipeline, the stage's */
+    bool staged; /* params are those of one stage; other stages that use them have copies */
     choir_group *group;     /* all ranks */
-    choir_group *shard;     /* those that share a model; group itself unless hybrid */
-    choir_group *replicate; /* those that have the same share of other copies; NULL: none */
+    choir_group *shard;     /* ranks that share one model; equals group unless hybrid */
+    choir_group *replicate; /* ranks with the same share of the other copies; NULL: none */
     choir_fsdp_opts opts;
-    bool lent;             /* a pipeline shards its stages, each by one of these */
+    bool lent;             /* a pipeline shards its stages: one choir__fsdp per stage */
     choir__param **params; /* (count) in order of registration */
     int count;
-    uint64_t synced; /* one more than the step whose buffers are rank 0's */
+    uint64_t synced; /* one more than the step whose buffers have been broadcast from rank 0 */
 
-    /* weights.c */
+    /* --- weights.c --- */
     choir__shared *shared;      /* stage 3: all weights, in rank 0's region */
-    choir__storage *whole;      /* stages 1 and 2: all weights of this rank */
-    choir__cut *weight_cuts;    /* (count) of a flat array of all weights */
-    size_t charged;             /* bytes, to the device's pool, for shared */
-    choir__fsdp_gather *gather; /* stage 3 where ranks share no memory; else NULL */
+    choir__storage *whole;      /* stages 1 and 2: all weights, this rank's copy */
+    choir__cut *weight_cuts;    /* (count) cuts of a flat array of all weights */
+    size_t charged;             /* bytes of shared that are charged to the device's pool */
+    choir__fsdp_gather *gather; /* stage 3 if ranks share no memory; else NULL */
 
-    /* reducer.c */
+    /* --- reducer.c --- */
     choir__fsdp_slot *slots;
     uint64_t turns;
-    choir__cut **cuts; /* (bucket_count) each (cut_count[bucket]) */
+    choir__cut **cuts; /* (bucket_count) arrays of cut_count[bucket] */
     int *cut_count;
     int bucket_count;
-    choir__storage *sums;          /* gradients of what this rank has */
-    choir__group_memory copy_sums; /* the same of hybrid sharding, of all copies' ranks */
-    size_t sums_stride;            /* between nodes of a hybrid's */
-    int64_t *sums_at, *sums_count; /* (bucket_count) elements of a bucket in it */
+    choir__storage *sums; /* gradients of this rank's rows */
+    /* hybrid sharding: the same sums, shared with the ranks of the other copies */
+    choir__group_memory copy_sums;
+    size_t sums_stride;            /* bytes between nodes in copy_sums */
+    int64_t *sums_at, *sums_count; /* (bucket_count) elements of each bucket in the sums */
 };
 
-/* units.c: numbers the units of the parameters. Errors: argument. */
+/* units.c: numbers the units and assigns the parameters to them. Error: argument. */
 choir_status choir__fsdp_units(choir__fsdp *f);
 
-/* weights.c: memory and values for the parameters, and which part of each is this rank's.
- * Collective. */
+/* weights.c: allocates the parameters' memory, initializes it, and determines this rank's rows
+ * of each. Collective. */
 choir_status choir__fsdp_shard(choir__fsdp *f);
-/* p->local: this rank's rows of p's tensor, from element `at` of storage on. */
+/* rows.c: sets p->local to this rank's rows of p's tensor, which begin at element `at` of
+ * storage. */
 void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut,
     choir__storage *storage, int64_t at);
-/* The same where the stage is another rank's: no memory, and the rows of its rank. */
+/* Like choir__fsdp_shard, for a stage that another rank runs: uses no memory, and takes the
+ * rows of that rank. */
 choir_status choir__fsdp_shard_away(choir__fsdp *f);
-/* Behind the optimizer's step: all ranks' rows are everybody's. */
+/* Called after the optimizer's step: makes the rows of all ranks visible to all ranks. */
 choir_status choir__fsdp_publish(choir__fsdp *f);
 void choir__fsdp_free_weights(choir__fsdp *f);
 
-/* gather.c: the same where ranks share no memory. */
+/* gather.c: like choir__fsdp_shard, for stage 3 if ranks share no memory. */
 choir_status choir__fsdp_gather_new(choir__fsdp *f);
-void choir__fsdp_gather_free(choir__fsdp_gather *g); /* NULL is fine */
-/* The strategy's bring: gathers a unit whose weights are asked for. */
+void choir__fsdp_gather_free(choir__fsdp_gather *g); /* g may be NULL */
+/* The strategy's bring: gathers a unit whose weights are about to be used. */
 void choir__fsdp_gather_bring(choir__strategy *s, void *unit);
-/* A forward pass begins: it gathers in the order of the last one of its kind. */
+/* Begins a forward pass, which gathers units in the order of the last pass of its kind. */
 void choir__fsdp_gather_forward(choir__fsdp_gather *g, bool training);
 void choir__fsdp_gather_backward(choir__fsdp_gather *g);
-/* The step's last backward is over; other ranks have `more` micro-batches than this one. */
+/* Called after the step's last backward. The longest rank has `more` micro-batches more than
+ * this one. */
 void choir__fsdp_gather_finish(choir__fsdp_gather *g, int64_t more);
-/* The optimizer has changed this rank's rows. */
+/* Called after the optimizer has changed this rank's rows: drops all gathered weights. */
 void choir__fsdp_gather_updated(choir__fsdp_gather *g);
-/* A step begins, perhaps after one that was given up: nothing is here. */
+/* Called at the beginning of a step, which may follow an aborted one: drops all gathered
+ * weights. */
 void choir__fsdp_gather_reset(choir__fsdp_gather *g);
 choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
 
-/* reducer.c */
+/* --- reducer.c --- */
 extern const choir__reducer_ops choir__fsdp_reducer;
 
-/* The device goes on when the devices of all ranks that share the weights are here. */
+/* rows.c: the device waits until the devices of all ranks that share the weights have
+ * arrived. */
 choir_status choir__fsdp_fence(choir__fsdp *f);
 
 #endif
