@@ -7,45 +7,48 @@
 #include "launch/spawn.h"
 #include "nn/module.h"
 
-/* What the master's memory begins with; pieces follow, each at a multiple of 64 bytes. */
+/* The header of the master's memory. Pieces follow, each at a multiple of 64 bytes. */
 typedef struct choir__hogwild_head {
-    uint64_t model;           /* names, shapes and layouts, hashed */
-    _Atomic uint64_t updates; /* exchanges that changed something */
+    uint64_t model;           /* hash of names, shapes and layouts */
+    _Atomic uint64_t updates; /* number of exchanges that changed the master */
 } choir__hogwild_head;
 
 enum { CHOIR__HOGWILD_LINE = 64 };
 
-/* What becomes of a word that a worker has changed. */
+/* How a worker's change of a word reaches the master. */
 typedef enum choir__hogwild_rule {
     CHOIR__ADD_F32, /* parameters: the change is added */
-    CHOIR__PUT_F32, /* running statistics: the last writer's */
-    CHOIR__ADD_I64  /* counters: the change is added; words are of 64 bits */
+    CHOIR__PUT_F32, /* running statistics: the last writer's value is kept */
+    CHOIR__ADD_I64  /* counters of 64 bits: the change is added */
 } choir__hogwild_rule;
 
 /* A parameter or buffer. */
 typedef struct choir__hogwild_piece {
     choir_tensor *tensor;
     choir__hogwild_rule rule;
-    size_t offset, bytes; /* in the master's memory, and in the snapshot's */
-    void *mine;           /* what the worker computes on; NULL: not a worker */
-    void *far;            /* where that is memory that processors cannot read: it, and mine is
-                             the host's copy while the two are exchanged */
+    size_t offset, bytes; /* offset: in the master's memory and in the snapshot */
+    void *mine;           /* the worker's words, as the host reads them; NULL: not a worker */
+    /* the worker's words if they are in memory that the host cannot read; `mine` is then the
+     * host's copy during an exchange. Else NULL */
+    void *far;
 } choir__hogwild_piece;
 
 typedef struct choir__hogwild {
     choir_module *module;
-    choir__mapping *mapping; /* the master's memory; NULL: it is a group's */
+    choir__mapping *mapping; /* the master's memory; NULL: a group's memory */
     choir__shared *shared;
     char *master;
     size_t bytes;
     choir__hogwild_piece *pieces;
     int count;
     bool worker;
-    char *snapshot;        /* (bytes) the worker's words as they were last exchanged */
-    char *mirror;          /* (bytes) the host's copy of far ones; NULL: there are none */
-    choir__storage *words; /* where the snapshot lies, if not there */
-    choir__queue *queue;   /* that exchanges: the device's; a host's own, if words are far */
-    uint64_t seen;         /* head->updates then; of the device's queue */
+    char *snapshot; /* (bytes) the worker's words as of the last exchange */
+    char *mirror; /* (bytes) the host's copy of the words in far memory; NULL: no word is far */
+    /* the storage of the snapshot; NULL: it is plain host memory */
+    choir__storage *words;
+    /* runs the exchanges: the device's; a queue of the host's own if words are far */
+    choir__queue *queue;
+    uint64_t seen; /* head->updates at the last exchange; only the queue's tasks use it */
     choir__strategy strategy;
     choir__spawn_watcher spawns;
 } choir__hogwild;
@@ -55,12 +58,12 @@ static inline choir__hogwild_head *choir__hogwild_head_of(const choir__hogwild *
     return (choir__hogwild_head *)h->master;
 }
 
-/* One piece of count words, from and to memory that others exchange with at the same time. True
- * if it has changed the master. hogwild_exchange.c */
+/* exchange.c: exchanges `count` words of one piece with the master, while other workers may do
+ * the same. Returns true if it has changed the master. */
 bool choir__hogwild_exchange(
     choir__hogwild_rule rule, void *master, void *mine, void *snapshot, int64_t count);
 
-/* mine = snapshot = master. */
+/* exchange.c: sets mine and snapshot to the master's words. */
 void choir__hogwild_take(
     choir__hogwild_rule rule, void *master, void *mine, void *snapshot, int64_t count);
 
