@@ -1,13 +1,14 @@
 /* Inside a pipeline.
  *
- *   measure.c   the first steps, on one device: what each op takes, and what it uses
- *   cut.c       deals the ops among the stages
- *   placement.c moves parameters and buffers to their stages, gives them books and replicas
- *   place.c     while a micro-batch runs: which stage an op belongs to, and its operands there
+ *   measure.c   the first steps, on one device: time and operands of each op
+ *   cut.c       distributes the ops over the stages
+ *   placement.c moves parameters and buffers to their stages; makes books and replicas
+ *   place.c     while a micro-batch runs: the stage of an op, and its operands there
  *   pipeline.c  runs a plan's actions
- *   report.c    tells what was found
- *   ranks.c     over ranks: what they agree on, and what all of them get
- *   remote.c    devices that are others', and what goes between them
+ *   losses.c    keeps the losses of a step
+ *   report.c    reports stages, costs and the plan
+ *   ranks.c     over ranks: checks that they agree, and distributes the losses
+ *   remote.c    devices of other ranks, and copies between them
  *   data.c      replicas of the pipeline, which reduce gradients stage by stage */
 #ifndef CHOIR_PIPELINE_INTERNAL_H
 #define CHOIR_PIPELINE_INTERNAL_H
@@ -26,30 +27,30 @@ typedef struct choir__micro choir__micro;
 typedef bool choir__place_fn(
     choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count);
 
-/* One micro-batch on its way through the stages. */
+/* A micro-batch on its way through the stages. */
 struct choir__micro {
-    choir__placement placement; /* first: of its scope */
+    choir__placement placement; /* first member: the placement of its scope */
     choir__place_fn *place;     /* how its ops are placed */
     choir__pipeline *pipeline;
     choir_scope *scope;
     choir__fiber *fiber;
     int64_t index;
-    int ops;          /* begun so far */
-    bool suspended;   /* between two stages */
+    int ops;          /* ops begun so far */
+    bool suspended;   /* it waits between two stages */
     choir_module *at; /* the module it was suspended in */
     choir_tensor *loss;
     choir__walk walk;
-    choir__event *done; /* (stages): of its forwards */
-    int left;           /* actions */
-    double noted;       /* when the op before was done, while measuring */
-    size_t bytes_noted; /* live on the device then */
+    choir__event *done; /* (stages) events: its forward in each stage is complete */
+    int left;           /* actions still to run */
+    double noted;       /* while measuring: the time at which the previous op was complete */
+    size_t bytes_noted; /* bytes in use on the device at that time */
 };
 
-/* A parameter or buffer is an operand of an op. */
+/* One use of a parameter or buffer as an operand of an op. */
 typedef struct choir__op_use {
     choir_tensor *tensor;
     int op;
-    bool rows; /* as a table: its gradient is rows */
+    bool rows; /* the use as a lookup table: its gradient consists of rows */
 } choir__op_use;
 
 struct choir__pipeline {
@@ -59,39 +60,41 @@ struct choir__pipeline {
     choir_device **devices; /* (device_count) */
     int device_count, chunks, stages;
     const char *schedule;
-    const char *cuts;           /* as they were given; NULL: by measuring */
-    choir__remote *remote;      /* the devices are ranks; NULL: they are this process's */
-    choir__pipeline_data *data; /* the pipeline has replicas; NULL: it is the only one */
-    /* measured */
+    const char *cuts;           /* as the caller gave them; NULL: found by measuring */
+    choir__remote *remote;      /* the devices are ranks; NULL: they belong to this process */
+    choir__pipeline_data *data; /* the replicas of the pipeline; NULL: it is the only one */
+    /* --- measured --- */
     int measured; /* steps */
     bool placed;
-    int gathered; /* not placed any more: the stage where all is; -1: the run's device */
-    choir__op_cost *costs, *now; /* (ops): the least so far; of this micro-batch */
-    double *held;                /* (ops): bytes that its forward leaves for backward */
-    double *crossing;   /* (ops): bytes of activations that op and those after it read of
-                           the ones before */
-    const char **paths; /* (ops): of the module that issued it */
+    /* while not placed: the stage that has all parameters; -1: the run's device has them */
+    int gathered;
+    choir__op_cost *costs, *now; /* (ops): the minimum so far; the current micro-batch's */
+    double *held;                /* (ops): bytes that the op's forward keeps for backward */
+    double *crossing; /* (ops): bytes of earlier activations that this op or later ones read */
+    const char **paths; /* (ops): path of the module that issued it */
     int ops, room;
-    choir__op_use *uses; /* of the first micro-batch, in order */
+    choir__op_use *uses; /* uses in the first micro-batch, in order */
     int use_count, use_room;
-    /* placed */
-    char **cut_names; /* (stages - 1), by hand; or NULL */
-    int *first;       /* (stages + 1): op that begins a stage; the last: ops */
+    /* --- placed --- */
+    char **cut_names; /* (stages - 1), as the caller gave them; or NULL */
+    int *first;       /* (stages + 1): first op of each stage; the last entry is ops */
     choir_stage_cost *stage_costs;
     choir_pipeline_plan *plan;
-    const char *planned;  /* its schedule */
-    bool fresh;           /* no step has run since parameters were placed */
+    const char *planned;  /* the plan's schedule */
+    bool fresh;           /* no step has run since the parameters were placed */
     choir__micro *micros; /* (micro_count) */
     int64_t micro_count;
-    choir_tensor **kept; /* (kept_count): losses, handles of the run */
+    choir_tensor **kept; /* (kept_count) losses, as handles of the run */
     int64_t kept_count;
-    choir_micro_fn *fn; /* of the step at hand */
+    choir_micro_fn *fn; /* of the current step */
     void *arg;
-    choir_tensor *losses; /* (micro_count) of it, on the last stage's device, where that is a
-                             rank's; NULL: none so far */
+    /* (micro_count) losses of the current step, on the last stage's device, if the devices are
+     * ranks; NULL: none so far */
+    choir_tensor *losses;
 };
 
-/* What choir_pipeline made, maybe wrapped by choir_ddp. NULL: the module is another one. */
+/* Returns the pipeline that choir_pipeline made, which choir_ddp may have wrapped; NULL if
+ * module is not one. */
 choir__pipeline *choir__pipeline_of(const choir_module *module);
 
 static inline choir_device *choir__stage_device(const choir__pipeline *p, int stage)
@@ -99,40 +102,43 @@ static inline choir_device *choir__stage_device(const choir__pipeline *p, int st
     return p->devices[stage % p->device_count];
 }
 
-/* The loss of a micro-batch, in a handle of the run that every step uses again. */
+/* Returns the loss of a micro-batch in a handle of the run, which every step reuses. */
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss);
 
-enum { CHOIR__MEASURED_STEPS = 2 }; /* the first makes what kernels keep for later */
+/* the first step also makes what kernels keep for later calls */
+enum { CHOIR__MEASURED_STEPS = 2 };
 
-/* measure.c: all micro-batches of a step, one after another, on the run's device; measured, if
- * the step is one of the first. */
+/* measure.c: runs all micro-batches of a step one after another on the run's device, and
+ * measures them if the step is one of the first. */
 choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
 
-/* cut.c: fills in first and stage_costs, for steps of so many micro-batches. */
+/* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
 
-/* placement.c */
+/* placement.c: cuts the model and moves each parameter and buffer to its stage. */
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
-/* All parameters and buffers to the device of a stage; -1: the run's. */
+/* Moves all parameters and buffers to the device of `stage`; -1: the run's device. */
 choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
-/* Of p on another stage than its own; NULL: there is none. */
+/* Returns p's replica in `stage`; NULL if it has none there. */
 choir__param *choir__pipeline_replica(const choir__param *p, int stage);
 
-/* ranks.c; collective */
+/* --- ranks.c; collective --- */
 
-/* The devices are the group's ranks. All are to have been given the same. */
+/* Takes the group's ranks as devices, and checks that all ranks have the same options and
+ * model. */
 choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts opts);
-/* Have all measured the same ops, and the same losses (count)? They take rank 0's times. */
+/* Checks that all ranks have measured the same ops and the same losses (count). All ranks then
+ * use rank 0's times. */
 choir_status choir__pipeline_agree(
     choir__pipeline *p, choir_tensor *const *losses, int64_t count);
-/* A micro-batch is done: its loss is put beside the others'. */
+/* Stores the loss of a finished micro-batch beside the others'. */
 choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m);
-/* The plan is done: the losses on the run's device, on every rank. */
+/* After the plan has run: copies the losses to the run's device on every rank. */
 choir_status choir__pipeline_bring_losses(
     choir__pipeline *p, choir_scope *step, choir_tensor **losses, int64_t count);
 
-/* What ranks and replicas must have been given alike. */
+/* A value that must be equal on all ranks or replicas. */
 typedef struct choir__digest {
     uint64_t value;
     const char *what;
@@ -140,36 +146,37 @@ typedef struct choir__digest {
 enum { CHOIR__DIGESTS = 4 };
 void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS]);
 
-/* data.c */
+/* --- data.c --- */
 
-/* The book of a stage (-1: of all of the model): its gradients are summed over the replicas, if
- * the stage is here; under FSDP its parameters become rows. */
-/* The strategy's replicate: how->group's ranks have replicas of the pipeline, the same stages
- * each. Collective. */
+/* The strategy's replicate: makes the pipeline one of several replicas. The ranks of how->group
+ * have one replica each, and the same stages. Collective. */
 choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how);
-
+/* Takes over the book of a stage (-1: of the whole model). If the stage is on this rank, the
+ * book's gradients are summed over the replicas. With FSDP, its parameters become rows. */
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
-/* Parameters are about to move to other stages, and to new books: unless a step is half done.
- */
+/* Detaches the books from their reducers before parameters move to other stages and new books.
+ * Does nothing while a step is half done. */
 void choir__data_leave_books(choir__pipeline_data *d);
-/* Parameters are in rows, and cannot move. */
+/* Returns true if parameters are distributed as rows, so that they cannot move. */
 bool choir__data_sharded(const choir__pipeline_data *d);
-/* Before a step's first forward. */
+/* Broadcasts the buffers of replica 0. Called before a step's first forward. */
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
-/* Micro-batches of the replica that has most; cuts are made for it. */
+/* Returns the largest number of micro-batches of any replica; cuts are made for it. */
 int64_t choir__data_longest(const choir__pipeline_data *d);
-/* Of which gradients are reduced here. */
+/* Returns the number of stages whose gradients this rank reduces. */
 int choir__data_stages(const choir__pipeline_data *d);
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);
-/* Collective over the replicas, waits: replica 0's bytes. */
+/* Copies replica 0's bytes to all replicas. Collective over the replicas; waits. */
 choir_status choir__data_share(choir__pipeline_data *d, void *data, size_t bytes);
-/* This rank has failed, or one of its replica: all replicas end with the sentence. */
+/* Ends all replicas with this sentence: this rank, or another one of its replica, has
+ * failed. */
 void choir__data_abort(choir__pipeline_data *d, choir_status status, const char *sentence);
-void choir__data_close(choir__pipeline_data *d); /* NULL is fine */
+void choir__data_close(choir__pipeline_data *d); /* d may be NULL */
 
-/* place.c: micro's ops are placed by this function from now on. */
+/* place.c: uses `place` for all further ops of the micro-batch. */
 void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place);
-/* place.c: makes micro's placement follow the cuts, or one that follows parameters. */
+/* place.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts, and
+ * choir__pipeline_follow where their parameters are. */
 void choir__pipeline_place_ops(choir__micro *micro);
 void choir__pipeline_follow(choir__micro *micro);
 
