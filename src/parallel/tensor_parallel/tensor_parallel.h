@@ -1,6 +1,6 @@
-/* Inside tensor parallelism: the rules made into a list of parameters and of which boxes this
- * rank has of them (plan.c, default_plan.c), given to the tree (apply.c), and what ops do with
- * parts (layers.c, scores.c, collectives.c). */
+/* Inside tensor parallelism: rules become a list of parameters and of the boxes that this rank
+ * has of each (plan.c, default_plan.c), which is applied to the tree (apply.c); ops compute
+ * with parts (layers.c, scores.c, collectives.c). */
 #ifndef CHOIR_TENSOR_PARALLEL_INTERNAL_H
 #define CHOIR_TENSOR_PARALLEL_INTERNAL_H
 
@@ -8,13 +8,14 @@
 #include "nn/module.h"
 #include "tensor/strategy.h"
 
-/* What stands in a parameter's, or in scores', split. */
+/* The `split` of a parameter, or of scores, of which this rank has a part. */
 typedef struct choir__tp_part {
     choir__partition base;
     choir_group *group;
     choir_tp_style style; /* COLUMN, ROW, VOCAB */
-    int64_t first, whole; /* along the dimension that is dealt out: where this part begins */
-    choir_group *sharing; /* ranks that have the very same part (k and v heads); NULL: alone */
+    /* first: where this part begins along the distributed dimension; whole: its whole size */
+    int64_t first, whole;
+    choir_group *sharing; /* ranks with an identical part (k and v heads); NULL: none */
 } choir__tp_part;
 
 static inline const choir__tp_part *choir__tp_part_of(const choir_tensor *t)
@@ -35,41 +36,45 @@ choir_tensor *choir__tp_argmax(choir_tensor *x);
 
 /* --- the plan --- */
 
-/* A parameter to be dealt out: `packed` matrices side by side along dim, of each of which a
- * rank has a run. */
+/* A parameter to be distributed: `packed` matrices side by side along dim, each of which is cut
+ * into one run per rank. */
 typedef struct choir__tp_entry {
     choir__param *param;
-    const char *path; /* of its layer, or its name */
+    const char *path; /* path of its layer, or its name */
     choir_tp_style style;
     int dim, packed;
-    int64_t units; /* what is dealt out along dim of each: columns, or heads */
-    int shared;    /* 0, or fewer units than ranks: so many ranks have the same one */
+    int64_t units; /* columns or heads of each matrix, the units that are distributed */
+    /* 0; else, with fewer units than ranks, the number of ranks that share one unit */
+    int shared;
 } choir__tp_entry;
 
 typedef struct choir__tp_plan {
-    choir__strategy *strategy; /* that parts are marked with */
+    choir__strategy *strategy; /* marks the parts as its own */
     choir_module *module;
     int ranks;
     choir__tp_entry *entries;
     int count, room;
 } choir__tp_plan;
 
-/* Adds what the rules name; optional: one that matches nothing is left out. Error: argument. */
+/* Adds the parameters that the rules name. optional: a rule that matches nothing is skipped.
+ * Error: argument. */
 choir_status choir__tp_plan_rules(
     choir__tp_plan *plan, const choir_tp_rule *rules, int count, bool optional);
-/* The plan for a model that was given none. */
+/* Makes the plan for a model without rules. */
 choir_status choir__tp_plan_default(choir__tp_plan *plan);
-/* A linear layer, an embedding or an attention. What is in the plan already stays as it is. */
+/* Adds a linear layer, an embedding or an attention. Parameters that are in the plan already
+ * keep their entries. */
 choir_status choir__tp_plan_layer(
     choir__tp_plan *plan, choir_module *layer, const choir_tp_rule *rule);
 
-/* Whether the module's parameters are still nobody's. Error: state, device. */
+/* Checks that no optimizer or strategy has taken over the module's parameters yet. Errors:
+ * state, device. */
 choir_status choir__tp_can_apply(choir_module *module);
-/* Gives the parameters of the plan their parts. Collective. */
+/* Replaces each parameter of the plan by this rank's part. Collective. */
 choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group);
 
-/* Ranks have the same plan, and seed; planned: what making it came to on this one. Collective.
- * Error: mismatch, or planned. */
+/* Checks that all ranks have the same plan and seed. planned: the status of making the plan on
+ * this rank. Collective. Error: mismatch, or planned. */
 choir_status choir__tp_agree(
     const choir__tp_plan *plan, choir_group *group, choir_status planned);
 
