@@ -1,7 +1,7 @@
-/* Memory of a device's that a group's calls work on, such as gradients. Where the device
- * computes in the host's memory and the group's engine can share that, peers read it where it
- * lies (choir__shared_new); elsewhere it is a block of the device's pool. Either way it counts
- * among the device's bytes. */
+/* Memory of a device that collectives of a group work on, such as gradients. If the device
+ * computes in host memory and the group's engine can share that, peers read it in place
+ * (choir__shared_new); otherwise it is a block of the device's pool. Either way it counts among
+ * the device's bytes. */
 #ifndef CHOIR_GROUP_MEMORY_H
 #define CHOIR_GROUP_MEMORY_H
 
@@ -9,22 +9,23 @@
 #include "tensor/tensor.h"
 
 typedef struct choir__group_memory {
-    void *at; /* NULL: there is none */
+    void *at; /* NULL: not allocated */
     choir_group *group;
     choir_device *device;
-    choir__shared *shared; /* one of the two */
+    choir__shared *shared; /* either shared or storage is set */
     choir__storage *storage;
-    size_t charged; /* bytes of shared, to the device's pool */
+    size_t charged; /* bytes of shared that are charged to the device's pool */
 } choir__group_memory;
 
-/* Whether ranks with such devices reach each other's memory in this group. */
+/* Returns true if ranks with such devices can read each other's memory in this group. */
 bool choir__ranks_share(const choir_group *group, const choir_device *device);
 
-/* Zeros. Collective. what: "gradients", advice: "; fsdp shards them", for a message. A rank
- * that has no memory aborts the group, so that the others do not wait for it. */
+/* Allocates memory filled with zeros. Collective. The message of an error names `what`
+ * ("gradients") and ends with `advice` ("; fsdp shards them"). A rank that is out of memory
+ * aborts the group, so that the others do not wait for it. */
 choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
     choir_device *device, size_t bytes, const char *what, const char *advice);
-/* Waits for the group first; leaves *m empty. */
+/* Waits for the group, releases the memory and leaves *m empty. */
 void choir__group_memory_free(choir__group_memory *m);
 
 #endif

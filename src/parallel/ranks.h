@@ -1,41 +1,46 @@
-/* What DDP and FSDP have in common. */
+/* Functions that DDP, FSDP and other strategies over ranks share. */
 #ifndef CHOIR_RANKS_H
 #define CHOIR_RANKS_H
 
 #include "comm/group.h"
 #include "nn/module.h"
 
-/* One goes on after all that the other was given so far. */
+/* choir__group_waits: the group's queue waits for all work that the device has been given so
+ * far. choir__device_waits: the device waits for all work of the group so far. */
 void choir__group_waits(choir_group *group, const choir_device *device);
 void choir__device_waits(const choir_device *device, choir_group *group);
 
-/* Ranks that compute alike, and hold the same parameters and buffers. Collective. Errors:
- * mismatch, in the strategy's name; the group's. */
+/* Checks that the ranks compute alike and hold the same parameters and buffers. Collective.
+ * Errors: mismatch, in the strategy's name; the group's. */
 choir_status choir__ranks_agree(choir_group *group, choir_module *module, const char *strategy);
 
-/* Adds up numbers (count) of all ranks of the group, in the order of the device's queue: a
- * strategy's sum. */
+/* A strategy's sum: adds up the numbers (count) of all ranks of the group, in the order of the
+ * device's queue. */
 choir_status choir__ranks_sum(
     choir_group *group, choir_device *device, double *numbers, int64_t count);
 
-/* A reducer's gather_rows and unused. */
+/* A reducer's gather_rows for leaves that all have equally many rows. */
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all);
-/* The same where leaves differ in rows: counts of all leaves of the job. */
+/* Like choir__ranks_gather_rows, for leaves with different numbers of rows: `counts` has one
+ * entry per leaf of the job. */
 choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
     choir__slot *slot, int64_t row_bytes, const int64_t *counts, choir__leaf_rows *all);
-/* How many parameters had no use in this backward; names the first of them. */
+/* choir__ranks_list_unused returns the number of parameters without a use in this backward,
+ * and lists the first names. choir__ranks_name_unused, a reducer's `unused`, makes that an
+ * error. */
 int choir__ranks_list_unused(const choir__book *book, char *names, size_t bytes);
 choir_status choir__ranks_name_unused(choir__book *book, const char *strategy);
 
-/* Buffers are rank 0's before each forward. They change once a step (on micro-batch 0), so the
- * first forward of a step, *synced - 1, brings them all. */
+/* Broadcasts rank 0's buffers before the first forward of each step. Buffers change once per
+ * step, on micro-batch 0. *synced is one more than the last step whose buffers were
+ * broadcast. */
 void choir__ranks_sync_buffers(
     choir_group *group, choir_module *module, const choir_scope *scope, uint64_t *synced);
 
-/* The module's buffers become rank 0's, in flat blocks (buffers.c). Queued. */
+/* Copies rank 0's buffers of the module to all ranks, in flat blocks (buffers.c). Queued. */
 choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *module);
-/* All that the module has becomes rank root's, parameters too. Waits. */
+/* Copies all parameters and buffers of rank `root` to all ranks. Waits. */
 choir_status choir__ranks_broadcast_model(choir_group *group, choir_module *module, int root);
 
 #endif

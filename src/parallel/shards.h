@@ -1,4 +1,4 @@
-/* Inside shards and data_parallel: who holds what. */
+/* Inside shards and data_parallel: pieces of a batch, and the module that distributes them. */
 #ifndef CHOIR_SHARDS_H
 #define CHOIR_SHARDS_H
 
@@ -13,21 +13,22 @@ typedef struct choir__data_parallel {
     choir__replicas replicas;
     choir_device *output;
     int dim;
-    int64_t pieces;    /* asked for; 0: one a device */
-    double *weights;   /* (devices) or NULL */
-    choir__book *book; /* of the module's own parameters, while nobody took them away */
-    bool pending;      /* the replicas' books hold pieces that the book has yet to add */
-    bool in_wave;      /* the pieces are being walked */
+    int64_t pieces;  /* per batch, as the caller asked; 0: one per device */
+    double *weights; /* (devices) or NULL */
+    /* the book of the module's own parameters; NULL: another strategy has taken it over */
+    choir__book *book;
+    bool pending; /* the replicas' books hold sums that have not been added to `book` yet */
+    bool in_wave; /* the backward of a batch's pieces is running */
 } choir__data_parallel;
 
 typedef struct choir__piece {
     choir__part part;
-    choir_scope *scope; /* a micro-batch of the batch's scope, on its device */
-    choir_tensor **in;  /* (in_count) leaves of its scope; NULL where the input is */
-    choir_tensor *out;  /* NULL: the module has not run */
+    choir_scope *scope; /* a micro-batch of the batch's scope, on the piece's device */
+    choir_tensor **in;  /* (in_count) leaves of its scope; NULL for an input that is NULL */
+    choir_tensor *out;  /* NULL: the module has not run yet */
 } choir__piece;
 
-typedef struct choir__piece_scopes { /* of a batch: shared by all shards of its pieces */
+typedef struct choir__piece_scopes { /* of one batch; all shards of its pieces share it */
     int open;
     choir_scope *scope[];
 } choir__piece_scopes;
@@ -39,36 +40,39 @@ struct choir_shards {
     int count;
     choir__piece *piece; /* (count) */
     choir__piece_scopes *scopes;
-    choir_tensor **in; /* (in_count) as given; of the batch's scope or outer ones */
+    choir_tensor **in; /* (in_count) as given; they belong to the batch's scope or outer ones */
     int in_count;
-    choir_tensor *poisoned; /* what went wrong; NULL: nothing */
+    choir_tensor *poisoned; /* the poisoned result of a failure; NULL: none */
 };
 
-/* The wrapper, or NULL with an error in its run if module is none. */
+/* Returns the wrapper; NULL, with an error message set, if module is not a data_parallel. */
 choir__data_parallel *choir__data_parallel_of(choir_module *module);
 
-/* Shards that stand for a failure. */
+/* Returns shards that represent a failure. */
 choir_shards *choir__shards_failed(choir_tensor *poisoned);
-/* What one piece failed with, as the batch's error; `did` is what was done there. */
+/* Makes the failure of one piece an error of the batch. `did` names the work at which it
+ * failed. */
 choir_tensor *choir__piece_failed(
     const choir_shards *s, const choir__piece *p, const char *did, choir_status status);
-/* Closes the pieces' scopes before their time: nobody has seen them. */
+/* Closes the pieces' scopes early, when no result of them has been handed out. */
 void choir__pieces_close(choir_shards *shards);
-/* The same pieces, whose results are still to be set. */
+/* Returns shards of the same pieces, whose results the caller then sets. */
 choir_shards *choir__shards_copy(const choir_shards *shards);
 
-/* x's part of piece p as a leaf of the piece's scope; x itself where it has no such dimension.
- */
+/* Returns piece p's part of x as a leaf of the piece's scope; all of x if it has no such
+ * dimension. */
 choir_tensor *choir__piece_of(const choir_shards *s, const choir__piece *p, choir_tensor *x);
-/* Whether x is dealt among the pieces; else each gets it whole. */
+/* Returns true if x is distributed over the pieces; otherwise each piece gets the whole of
+ * it. */
 bool choir__is_dealt(const choir_shards *s, const choir_tensor *x);
-/* length entries of dimension dim of x, from start on, in scope: nothing recorded. */
+/* Returns `length` entries of x along dimension dim, from `start` on: a view in scope, without
+ * a record. */
 choir_tensor *choir__part_of(
     choir_scope *scope, choir_tensor *x, int dim, int64_t start, int64_t length);
-/* y = x, wherever they are. */
+/* Copies x to y, within a device or between two. */
 void choir__move_values(choir_tensor *y, choir_tensor *x);
 
-/* data_parallel_sum.c: the gradients of the pieces. A wave is the backward of one batch. */
+/* data_parallel/sum.c: the gradients of the pieces. A wave is the backward of one batch. */
 choir_status choir__wave_open(const choir_shards *s);
 choir_status choir__wave_close(const choir_shards *s, int64_t parts);
 void choir__wave_fail(choir__data_parallel *dp);
