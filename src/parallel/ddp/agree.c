@@ -1,9 +1,9 @@
-/* What ranks tell each other of their backwards.
+/* What ranks exchange about their backwards.
  *
- * Where ranks may use different parameters, they first agree how often each is used, since that
- * makes the layout; and in each step, which ones any of them used. The latter is asked before
- * the first bucket is reduced, when the last backward's tape has been counted: so the answer is
- * there when the step ends, and nobody waits for it. */
+ * If ranks may use different parameters, they first agree how often each is used, since the
+ * layout depends on it. In each step they also agree which parameters any rank used. That
+ * request is queued before the first bucket is reduced, once the tape of the last backward has
+ * been counted, so the answer is complete when the step ends, and no rank waits for it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ bool choir__ddp_agrees(const choir__ddp *d)
 
 /* --- how often --- */
 
-/* (2 * count) of each parameter: uses, and which of them give rows. */
+/* (2 * count) per parameter: uses, and a mask of the uses that give rows */
 static void my_uses(const choir__book *book, int32_t *mine)
 {
     for (int i = 0; i < book->count; i++) {
@@ -79,10 +79,11 @@ static int by_turn(const void *a, const void *b)
 {
     const turn *x = a, *y = b;
     return x->last != y->last ? (x->last > y->last) - (x->last < y->last)
-                              : y->param - x->param; /* as without an order */
+                              : y->param - x->param; /* the default order */
 }
 
-/* (count) parameters in the order in which this rank's last backward was done with them. */
+/* Lists the (count) parameters in the order in which this rank's last backward finished
+ * them. */
 static void my_order(const choir__book *book, int32_t *order)
 {
     turn *turns = choir__calloc((size_t)book->count + 1, sizeof *turns);
@@ -106,8 +107,8 @@ static bool is_order_now(const choir__book *book, const int *order)
     return true;
 }
 
-/* Once, unless what is used changes from step to step: then an order of one is none of the
- * next. */
+/* Happens once. Not if the uses may change from step to step: one step's order is then useless
+ * for the next. */
 choir_status choir__ddp_rebuild(choir__ddp_part *part)
 {
     choir__ddp *d = part->ddp;
@@ -132,7 +133,7 @@ choir_status choir__ddp_rebuild(choir__ddp_part *part)
 
 /* --- which --- */
 
-/* PyTorch's words for it: the graph is static. */
+/* Like PyTorch's static_graph: each step must use the parameters of the first. */
 static choir_status check_static(const choir__ddp_part *part)
 {
     const choir__book *book = part->book;
@@ -179,7 +180,8 @@ choir_status choir__ddp_settle_used(choir__ddp_part *part)
     choir__ddp *d = part->ddp;
     choir__book *book = part->book;
     bool finds = d->opts.find_unused_parameters || d->opts.static_graph;
-    choir_status status = choir__ddp_ask_used(part); /* if there are no buckets */
+    /* it has not been called if there are no buckets */
+    choir_status status = choir__ddp_ask_used(part);
     if (status == CHOIR_OK && part->asked)
         status = choir_work_wait(part->answer);
     part->known = d->opts.static_graph && status == CHOIR_OK;
@@ -191,9 +193,9 @@ choir_status choir__ddp_settle_used(choir__ddp_part *part)
     return status;
 }
 
-/* --- none, where each should --- */
+/* --- no gradient where each parameter should have one --- */
 
-/* The others would wait for buckets that never come: they are told why. */
+/* Aborts the group with the reason, since the other ranks would wait for buckets forever. */
 choir_status choir__ddp_name_unused(choir__ddp_part *part)
 {
     choir__ddp *d = part->ddp;

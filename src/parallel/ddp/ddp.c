@@ -1,5 +1,5 @@
-/* DDP: a module that brings buffers before it forwards, and a reducer for the gradient book of
- * each device. See ddp.h for what is where. */
+/* DDP: a module that broadcasts buffers before it forwards, and a reducer for the gradient book
+ * of each device. ddp.h lists the files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static void add_part(choir__ddp *d, choir__book *book)
     book->reducer_ops = d->strategy.ops->reducer;
 }
 
-/* Books, one a device, that this DDP reduces. */
+/* Makes the books, one per device, that this DDP reduces. */
 static void take_books(choir__ddp *d)
 {
     int count;
@@ -160,7 +160,7 @@ static choir_status take_over(choir__ddp *d)
     return status == CHOIR_OK ? choir__ranks_broadcast_model(d->group, d->module, 0) : status;
 }
 
-/* A pipeline reduces what it is lent bucket by bucket, exactly. */
+/* A pipeline reduces a lent module bucket by bucket and exactly; it ignores these options. */
 static choir_status check_lent(const choir_ddp_opts *o)
 {
     if (o->find_unused_parameters || o->static_graph || o->delay_allreduce)

@@ -1,5 +1,5 @@
-/* What DDP's own calls, and strategies around it, ask first: is this its module, is it between
- * two steps, and over which ranks does it reduce. */
+/* Checks of handles for DDP's own calls, and for strategies around it: whether a module is
+ * DDP's, whether it is between two steps, and over which ranks it reduces. */
 #include "parallel/ddp/ddp.h"
 #include "parallel/replication.h"
 
@@ -14,7 +14,7 @@ choir__replication choir__ddp_replication(const choir__ddp *d)
     };
 }
 
-/* A pipeline around this module has its group, and reduces its gradients. */
+/* Gives the group to a pipeline around this module, which then reduces the gradients. */
 static void lend(choir__strategy *s, choir__replication *how)
 {
     choir__ddp *d = CHOIR__STRATEGY_OF(s, choir__ddp, strategy);

@@ -1,8 +1,8 @@
-/* Communication hooks: how they are set, the exact one, and those that send 16 bits.
+/* Communication hooks: setting them, the exact hook, and the hooks that send 16 bits.
  *
- * A hook's work is on the group's queue: a function that rounds the bucket into a scratch
- * array, the all-reduce of that, a function that widens it back. The queue is in order, so one
- * scratch array serves all buckets of a group, as large as the largest. */
+ * A hook's work runs on the group's queue: a function rounds the bucket into a scratch array,
+ * an all-reduce adds it up, and a function widens it back. The queue runs in order, so all
+ * buckets of a group share one scratch array, as large as the largest of them. */
 #include <stdlib.h>
 
 #include "comm/reduce.h"
@@ -16,7 +16,7 @@ choir_status choir_ddp_set_hook(choir_module *ddp, choir_ddp_hook *hook, void *a
         status = choir__ddp_between_steps(d, "choir_ddp_set_hook");
     if (status != CHOIR_OK)
         return status;
-    choir__step_forget(d->base.run); /* a recorded step has the hook before this one in it */
+    choir__step_forget(d->base.run); /* a recorded step contains the previous hook */
     d->hook = hook;
     d->hook_arg = arg;
     for (int i = 0; i < d->part_count; i++)
@@ -24,7 +24,7 @@ choir_status choir_ddp_set_hook(choir_module *ddp, choir_ddp_hook *hook, void *a
     return CHOIR_OK;
 }
 
-/* --- the exact one --- */
+/* --- the exact hook --- */
 
 static choir_status scale_bucket(const void *args)
 {
@@ -52,7 +52,7 @@ typedef struct narrow_task {
     choir_dtype dtype;
 } narrow_task;
 
-/* half = round(data * scale), a piece at a time. */
+/* half = round(data * scale), in pieces */
 static choir_status narrow(const void *args)
 {
     enum { PIECE = 2048 };

@@ -1,10 +1,10 @@
-/* Ranks that run out of data. At the first forward of each step a rank says whether it has one
- * (an all-gather of a flag). Those that ended hear it and take the step as well, as *shadows*:
- * the same calls on the book, with leaves that are all zero; so they send what the others
- * expect, in the same order, whatever that is (see ddp.h).
+/* Ranks that run out of data. At the first forward of each step, each rank reports whether it
+ * has one (an all-gather of a flag). Ranks that have ended take the step as well, as *shadows*:
+ * they make the same calls on the book, with leaves that are all zero. So they send exactly the
+ * messages that the other ranks expect, in the same order (see ddp.h).
  *
  *     rank 0   step 1    step 2    join_end: [0]
- *     rank 1   step 1    join_end: [0] shadow of step 2   [0] nobody: done */
+ *     rank 1   step 1    join_end: [0] shadow of step 2   [0] no rank is active: done */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static int count_active(const choir__ddp *d)
     return count;
 }
 
-/* What this rank says; `work` NULL: waits for what the others say. */
+/* Sends this rank's flag. work NULL: waits for the flags of the others. */
 static choir_status say(choir__ddp *d, bool active, int32_t *all, choir_work *work)
 {
     return choir_group_all_gather(d->group, &d->flags[active], all, 1, CHOIR_I32, work);
@@ -72,14 +72,14 @@ choir_status choir_ddp_join_begin(choir_module *ddp, choir_ddp_join_opts opts)
         return choir__error(CHOIR_ERR_STATE,
             "choir_ddp_join_begin: parameters on %d devices; a join wants them on one",
             d->part_count);
-    choir__step_forget(d->base.run); /* what is recorded does not ask who is there */
+    choir__step_forget(d->base.run); /* a recorded step does not exchange flags */
     d->joins = true;
     d->stepped = false;
     d->join = opts;
     return CHOIR_OK;
 }
 
-/* --- a step of the others --- */
+/* --- a step of the other ranks --- */
 
 static choir_status shadow_leaves(choir__book *book)
 {
@@ -112,7 +112,8 @@ static choir_status shadow_step(choir__ddp *d)
     return status;
 }
 
-/* Until nobody has a step left. d->active: who took the last one. */
+/* Takes part in steps until no rank has one left. d->active then has the flags of the last
+ * step. */
 static choir_status shadow(choir__ddp *d)
 {
     int world = choir_group_world(d->group);
@@ -136,7 +137,7 @@ static choir_status shadow(choir__ddp *d)
     return status;
 }
 
-/* The model of those that took the last step; they all have the same. */
+/* Takes the model of the ranks that took the last step; it is equal on all of them. */
 static choir_status take_last_model(choir__ddp *d)
 {
     int root = 0;

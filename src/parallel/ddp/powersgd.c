@@ -1,15 +1,15 @@
 /* PowerSGD (Vogels et al., 2019). A gradient M (n, m) is sent as its product with r vectors:
  *
- *     M_w = gradient of rank w + what was left out last time          (error feedback)
- *     P = sum_w M_w Q, orthogonalised        one all-reduce, with what travels exactly
- *     Q = mean_w M_w' P                      another
- *     result = P Q',  left out: M_w - result
+ *     M_w = gradient of rank w + the error of the previous step       (error feedback)
+ *     P = sum_w M_w Q, orthogonalised        one all-reduce, with the gradients sent exactly
+ *     Q = mean_w M_w' P                      a second all-reduce
+ *     result = P Q',  error: M_w - result
  *
- * Q is that of the step before, orthogonalised: a power iteration that goes on from step to
- * step. A vector of Q that has come to nothing (a gradient that was zero) is drawn again.
+ * Q comes from the previous step, orthogonalised: a power iteration that continues from step to
+ * step. A vector of Q that has become zero (its gradient was zero) is drawn again.
  *
- * P is kept as (r, n) and Q as (r, m), so that all loops run along rows of M. Everything that
- * has state happens on the group's queue: a recorded step goes on where the one before was. */
+ * P is stored as (r, n) and Q as (r, m), so that all loops run along rows of M. All state
+ * changes on the group's queue, so a recorded step continues where the previous one ended. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,20 +18,20 @@
 #include "comm/reduce.h"
 #include "parallel/ddp/ddp.h"
 
-/* What stays of a gradient from step to step, whichever bucket it is in. */
+/* The state of a gradient from step to step, in whichever bucket it is. */
 typedef struct memory {
     const char *name;
-    int use; /* the how-manieth gradient of that name */
+    int use; /* ordinal of the gradient among those of this name */
     float *q, *error;
-    uint64_t drawn; /* times */
+    uint64_t drawn; /* how often q has been drawn */
     struct memory *next;
 } memory;
 
-/* A gradient in a bucket, and its place in the scratch array. */
+/* A gradient in a bucket, and its position in the scratch array. */
 typedef struct matrix {
-    memory *memory; /* NULL: it travels exactly */
+    memory *memory; /* NULL: it is sent exactly */
     int64_t at, n, m, r;
-    int64_t to, q_to; /* P's or the gradient's; Q's */
+    int64_t to, q_to; /* position of P, or of the gradient; position of Q */
 } matrix;
 
 typedef struct plan {
@@ -46,7 +46,7 @@ typedef struct powersgd {
     plan *plans; /* (plan_count) by bucket */
     int plan_count;
     memory *memories;
-    int64_t step; /* this one, from 0 */
+    int64_t step; /* the current step, from 0 */
 } powersgd;
 
 typedef struct work {
@@ -78,7 +78,7 @@ static double dot_wide(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* 16 lanes, joined in order. */
+/* Uses 16 lanes, which are added in order. */
 static float dot(const float *a, const float *b, int64_t n)
 {
     enum { LANES = 16 };
@@ -100,8 +100,9 @@ static void add_times(float *y, float a, const float *x, int64_t n)
         y[i] += a * x[i];
 }
 
-/* v (n) without what it has of the k vectors before it, to length 1; false: nothing is left.
- * Twice: what cancellation left over in the first round is gone after the second. */
+/* Subtracts from v (n) its projection on the k vectors before it, and scales it to length 1.
+ * Returns false if nothing is left. A second round removes what cancellation left in the
+ * first. */
 static bool orthogonalise_one(float *v, const float *before, int64_t k, int64_t n)
 {
     double length = sqrt(dot_wide(v, v, n)), left = length;
@@ -110,7 +111,7 @@ static bool orthogonalise_one(float *v, const float *before, int64_t k, int64_t 
             add_times(v, (float)-dot_wide(v, before + j * n, n), before + j * n, n);
         left = sqrt(dot_wide(v, v, n));
         if (!(left > 1e-6 * length) || left < 1e-30) {
-            if (isfinite(left)) /* what is not shows in the result */
+            if (isfinite(left)) /* a value that is not finite stays visible in the result */
                 memset(v, 0, (size_t)n * sizeof *v);
             return false;
         }
@@ -121,7 +122,7 @@ static bool orthogonalise_one(float *v, const float *before, int64_t k, int64_t 
     return true;
 }
 
-/* --- the three parts of its work --- */
+/* --- the three parts of the work --- */
 
 static void prepare_q(const work *w, const matrix *x)
 {
@@ -141,7 +142,7 @@ static void prepare_q(const work *w, const matrix *x)
     }
 }
 
-/* M in place of the gradient; P. */
+/* Replaces the gradient by M; computes P. */
 static choir_status compress(const void *args)
 {
     const work *w = args;
@@ -163,7 +164,7 @@ static choir_status compress(const void *args)
     return CHOIR_OK;
 }
 
-/* P orthogonalised; Q. */
+/* Orthogonalises P; computes Q. */
 static choir_status project(const void *args)
 {
     const work *w = args;
@@ -199,7 +200,7 @@ static void decompress_one(const work *w, const matrix *x)
         error[j] -= m[j];
 }
 
-/* The result; what is left out. */
+/* Computes the result and the error. */
 static choir_status decompress(const void *args)
 {
     const work *w = args;
@@ -325,7 +326,7 @@ static choir_status hook(const choir_ddp_bucket *b, void *arg)
     return p->compressed ? issue(g, b, p) : choir_ddp_all_reduce(b, NULL);
 }
 
-/* --- its life --- */
+/* --- setup --- */
 
 static void free_powersgd(void *arg)
 {
@@ -373,7 +374,8 @@ choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts)
         free(g);
         return status;
     }
-    /* What is recorded stays: not before it compresses, and has made what it makes once. */
+    /* A recorded step does not change, so recording starts only after compression has begun and
+     * has made its state. */
     if (choir__run_of(ddp->run)->warm_up < opts.start_step + 2)
         choir__run_of(ddp->run)->warm_up = opts.start_step + 2;
     choir__on_end(ddp->run, free_powersgd, g);

@@ -1,15 +1,15 @@
-/* DDP's reducer: what it adds to a book of gradients.
+/* DDP's reducer: its extension of a book of gradients.
  *
- * The book's levels are memory of the group's, shared where it can be, so a bucket that
- * backward has filled is already where the peers can read it. Buckets are handed to the group
- * in the order of their numbers, which is about that in which they are filled, so that all
- * ranks reduce the same one even where their backwards differ. A reduction is queued behind an
- * event of the device; the device waits for the group's event only when the optimizer wants the
- * gradients. Everything is queued, nothing waits on the host, so a recorded step replays it.
+ * The book's levels are memory of the group, shared if possible, so the peers can read a bucket
+ * where backward has filled it. Buckets are reduced in the order of their numbers, which is
+ * about the order in which they are filled, so that all ranks reduce the same one even if their
+ * backwards differ. A reduction is queued after an event of the device; the device waits for
+ * the group's event only when the optimizer needs the gradients. All of this is queued and
+ * nothing waits on the host, so a recorded step replays it.
  *
- * A step's leaves are those of the plan, M over the ranks. With no_sync there is no plan: the
- * run of leaves ends where the program says, each rank adds up its own, and the job's tree is
- * one over ranks. Hooks get the ranks' sums, too. */
+ * A step's leaves are planned: M micro-batches, distributed over the ranks. With no_sync there
+ * is no plan: the program decides where the run of leaves ends, each rank adds up its own
+ * leaves, and the job's tree is a tree over ranks. Hooks get these sums of each rank, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@
 
 /* --- a step --- */
 
-/* Leaves of ranks that have some, where the mean is over those. */
+/* Returns the number of leaves of ranks that are active, if the mean is over these; else 0. */
 static int64_t active_leaves(const choir__ddp *d)
 {
     int64_t sum = 0, lo, hi;
@@ -46,7 +46,7 @@ static void plan_step(choir__ddp_part *part)
         memset(part->filled, 0, (size_t)book->bucket_count * sizeof *part->filled);
 }
 
-/* This backward ends a run of leaves that nobody planned. */
+/* Ends the run of leaves of no_sync with this backward. */
 static void end_no_sync(choir__ddp_part *part)
 {
     choir__book *book = part->book;
@@ -85,7 +85,7 @@ static choir_status alloc_levels(void *reducer, size_t bytes, int levels, void *
 
 /* --- buckets --- */
 
-/* Which parameters lie where: what hooks are shown. */
+/* Lists the parameters of each bucket, for hooks. */
 static choir_status describe(void *reducer, choir__book *book)
 {
     choir__ddp_part *part = reducer;
@@ -118,7 +118,7 @@ static choir_status describe(void *reducer, choir__book *book)
     return CHOIR_OK;
 }
 
-/* One over all leaves, but where the uses of a parameter are yet to be added. */
+/* The uses of a shared parameter are added later, and scaled then. */
 static float scale_of(const choir__book *book, const choir__bucket *bucket)
 {
     int64_t leaves = book->divisor ? book->divisor : book->total;
@@ -152,15 +152,16 @@ static choir_status mirror(const void *args)
     return choir__far_copy(m->to, m->from, m->bytes);
 }
 
-/* Hooks compute in the host's memory, on the group's queue: there a bucket of a device whose
- * memory is far has a copy, in one array for all, as the queue is in order. */
+/* Hooks compute in host memory, on the group's queue. A bucket of a device with far memory is
+ * copied there; one array serves all buckets, since the queue runs in order. */
 static choir_status run_far_hook(choir__ddp_part *part, choir_ddp_bucket shown)
 {
     choir__ddp *d = part->ddp;
     choir_work work;
     float *far = shown.data;
     size_t bytes = (size_t)shown.count * sizeof *far, most = 0;
-    for (int b = 0; b < part->book->bucket_count; b++) /* a recording keeps the address */
+    /* one size for all: a recording keeps the address */
+    for (int b = 0; b < part->book->bucket_count; b++)
         most = choir__max(most, (size_t)part->book->buckets[b].count * sizeof *far);
     if (most > part->mirror_bytes) {
         choir__queue_wait(choir__ddp_queue(d));
@@ -229,7 +230,7 @@ static choir_status finish(void *reducer, choir__book *book)
     return status == CHOIR_OK ? choir__queue_status(choir__ddp_queue(d)) : status;
 }
 
-/* Memory that stays: a step that is recorded asks again at each replay, though nobody looks. */
+/* Returns memory that stays: a recorded step gathers the counts again at each replay. */
 static int64_t *room_for_counts(choir__ddp_part *part, int64_t count)
 {
     if (part->row_room < count) {
@@ -240,7 +241,8 @@ static int64_t *room_for_counts(choir__ddp_part *part, int64_t count)
     return part->row_counts;
 }
 
-/* Rows of each leaf on each rank, where ranks may leave a table out: (total) counts. */
+/* Fills in the rows of each leaf of all ranks, (total) counts, since ranks may not use a
+ * table. */
 static choir_status count_rows(choir__ddp_part *part, const choir__slot *slot, int64_t *counts)
 {
     choir_group *group = part->ddp->group;
@@ -282,7 +284,7 @@ static choir_status unused(void *reducer, choir__book *book)
 
 /* --- the part --- */
 
-/* The book is going; the part stays with the module, without it. */
+/* Frees everything but the part itself, which stays with the module when its book goes. */
 static void free_reducer(void *reducer)
 {
     choir__ddp_part *part = reducer;
