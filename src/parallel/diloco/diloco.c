@@ -1,12 +1,12 @@
-/* Local SGD and DiLoCo: who is a worker, and when workers meet.
+/* Local SGD and DiLoCo: the worker, and the time of its meetings.
  *
- * A worker's steps are plain ones: its book of gradients knows of nobody else. A watcher of the
- * run's steps counts the optimizer's updates in a host call, so that it counts replays of a
- * recorded step too, and queues a meeting (diloco_meet.c) where one is due.
+ * A worker's steps are plain ones: its book of gradients does not communicate. A watcher of the
+ * run's steps counts the optimizer's updates in a host call, so that replays of a recorded step
+ * count too, and queues a meeting (meet.c) when one is due.
  *
- * A warm-up is choir_ddp, whole: the module lies in its wrapper, whose book averages gradients.
- * When the first step after it begins, that book goes and plain ones take its place; steps are
- * recorded anew. */
+ * A warm-up uses choir_ddp: the module is inside its wrapper, whose book averages gradients.
+ * When the first step after the warm-up begins, plain books replace that book, and steps are
+ * recorded again. */
 #include "parallel/diloco/diloco.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static choir_status count_update(void *arg)
     w->steps++;
     if (w->warm) {
         if (w->steps == w->warmup)
-            choir__step_anew(w->base.run); /* what follows is other work */
+            choir__step_anew(w->base.run); /* the following steps do other work */
         return CHOIR_OK;
     }
     w->apart++;
@@ -52,7 +52,7 @@ static void step_updated(choir__strategy *s)
         choir__scope_fail(w->base.run, status);
 }
 
-/* Gradients are this rank's own from now on. */
+/* From now on, gradients are this rank's own. */
 static void end_warm_up(choir__worker *w)
 {
     int count;
@@ -150,11 +150,11 @@ choir_status choir_diloco_resume(choir_module *module, int64_t steps)
     return CHOIR_OK;
 }
 
-/* --- whether ranks fit together --- */
+/* --- checks that ranks fit together --- */
 
 struct survey {
     choir__worker *worker;
-    uint64_t model; /* names and shapes, hashed */
+    uint64_t model; /* hash of names and shapes */
     choir_status status;
 };
 
@@ -178,7 +178,7 @@ static void survey_tensor(const char *name, choir_tensor *t, void *arg)
             t->dtype == CHOIR_F32 ? "sharded" : choir_dtype_name(t->dtype));
 }
 
-/* What ranks tell each other. */
+/* The data that ranks compare. */
 typedef struct report {
     uint64_t model;
     int64_t every, near_every, warmup;
@@ -301,7 +301,7 @@ static void close_worker(void *arg)
     free(w->pieces);
 }
 
-/* All of this is the same on all ranks, so they fail together or not at all. */
+/* All checks give the same result on all ranks, so the ranks fail together or not at all. */
 static choir_status join(choir__worker *w, choir_ddp_opts ddp)
 {
     choir_scope *run = w->base.run;

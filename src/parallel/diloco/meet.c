@@ -1,16 +1,16 @@
-/* A meeting: what the ranks tell each other, and what becomes of it.
+/* A meeting: the ranks average a flat array, and update their weights from it.
  *
  *     flat    [ w - weight of a | w - weight of b | ... ]    DiLoCo; local SGD: the weights
  *                 | mean over the ranks, one all-reduce
  *                 v
  *     w, m    a step of SGD with momentum by flat; then weight = w
  *
- * All of it is queued, on the device and on the group, and nothing waits on the host. What the
- * ranks compute with the mean is the same for all, so their weights are the same bits.
+ * All of this is queued, on the device and on the group, and nothing waits on the host. All
+ * ranks compute the same from the mean, so their weights are equal bit by bit.
  *
- * Over slow links bytes are time: flat may travel as bf16. It is added in f32 and rounded once,
- * so ranks still agree on every bit; what rounding takes from a difference of weights is little
- * beside the weights. */
+ * Slow links make bytes expensive, so flat may be sent as bf16. It is added in f32 and rounded
+ * once, so ranks still agree on every bit. The rounding error of a difference of weights is
+ * small compared to the weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void make_outer(const choir__worker *w, choir__worker_piece *p)
         choir__launch_fill(p->momentum, 0);
 }
 
-/* The outer step's table: flat is the gradient. */
+/* Uploads the table of the outer step, in which flat is the gradient. */
 static bool upload_table(choir__worker *w)
 {
     choir_device *device = w->base.run->device;
@@ -88,7 +88,7 @@ choir_status choir__worker_lay_out(choir__worker *w)
     return CHOIR_OK;
 }
 
-/* --- what travels --- */
+/* --- messages --- */
 
 static float *flat_of(const choir__worker *w, const choir__worker_piece *p)
 {
@@ -102,7 +102,7 @@ static void copy_weights(const choir__worker *w, const choir__worker_piece *p, v
         w->base.run->device, to, choir__data(t), (size_t)t->count * sizeof(float));
 }
 
-/* flat = w - weight. Both are laid out alike, so a row of numbers each. */
+/* flat = w - weight. Both have the same layout, so they are treated as rows of numbers. */
 static void put_difference(const choir__worker *w, const choir__worker_piece *p)
 {
     choir__k_binary args = {.y = {.p = flat_of(w, p), .stride = {1}},
@@ -130,7 +130,7 @@ struct sharing {
     choir_status status;
 };
 
-/* Counters of batches are among them: bytes. */
+/* Sends bytes, since buffers include integer counters. */
 static void share_buffer(const char *name, choir_tensor *t, void *arg)
 {
     struct sharing *s = arg;
@@ -143,7 +143,7 @@ static void share_buffer(const char *name, choir_tensor *t, void *arg)
         s->group, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, &work);
 }
 
-/* flat becomes its mean over the group. */
+/* Replaces flat by its mean over the group. */
 static choir_status average(const choir__worker *w, choir_group *group)
 {
     choir_device *device = w->base.run->device;
