@@ -1,8 +1,9 @@
-/* FSDP: DDP whose sums, state and weights are each rank's own rows.
+/* FSDP: like DDP, but each rank has only its rows of sums, optimizer state and weights.
  *
  * The wrapper only fences: forward begins when all ranks' optimizers have written their rows,
- * and the optimizer when all ranks' backwards have read the weights (reducer.c). Where weights
- * lie is weights.c's affair, which gradients are reduced together units.c's. */
+ * and the optimizer begins when all ranks' backwards have read the weights (reducer.c).
+ * weights.c decides where weights are stored, and units.c which gradients are reduced
+ * together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, i
 
 static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_forward};
 
-/* --- what the run asks of it --- */
+/* --- entries of the strategy --- */
 
 static choir__fsdp *fsdp_of(choir__strategy *s)
 {
@@ -71,8 +72,8 @@ static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
 
 /* --- a pipeline's stages --- */
 
-/* An FSDP of one stage's parameters. Where the stage is another rank's, its parameters are laid
- * out as there: that rank is of this replica, and has the same rows. */
+/* Returns an FSDP of one stage's parameters. If another rank runs the stage, its parameters are
+ * laid out as on that rank, which belongs to this replica and has the same rows. */
 static choir__fsdp *stage_of(choir__fsdp *whole, choir__book *book, choir_group *group)
 {
     choir_scope *run = whole->base.run;
@@ -93,7 +94,7 @@ static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *gro
 {
     choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
     choir__fsdp *f = stage_of(whole, book, group), **link = &whole->stages;
-    if (!whole->stages) /* from now on norms are of rows of several ranks */
+    if (!whole->stages) /* norms now need the rows of several ranks */
         choir__strategy_join(&whole->strategy, whole->base.run);
     while (*link)
         link = &(*link)->next;
@@ -163,13 +164,14 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
     return CHOIR_OK;
 }
 
-/* Neighbours share a model; those at the same place in their copies are the replicas. */
+/* Makes groups: neighbours share a model, and ranks at the same place in their copies are
+ * replicas. */
 static choir_status split_ranks(choir__fsdp *f, int64_t total)
 {
     int rank = choir_group_rank(f->group), world = choir_group_world(f->group);
     int each =
         f->opts.shard_ranks < 0 ? choir_group_local_world(f->group) : f->opts.shard_ranks;
-    int64_t sizes[2] = {each, -each}; /* nodes may have other sizes */
+    int64_t sizes[2] = {each, -each}; /* nodes may have different sizes */
     choir_status status =
         choir_group_all_reduce(f->group, sizes, 2, CHOIR_I64, CHOIR_MAX, NULL);
     if (status != CHOIR_OK || each == world)

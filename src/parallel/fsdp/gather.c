@@ -1,19 +1,19 @@
-/* Stage 3 where ranks share no memory: a unit's weights are gathered before they are used and
- * let go of after it.
+/* Stage 3 if ranks share no memory: a unit's weights are gathered before use and released after
+ * it.
  *
  *     forward    | block 0 | block 1 | block 2 | loss |  block 2 | block 1 | block 0
  *     gathers    | 0, 1    | 2       |                |  1       | 0       |
  *     memory     | 0 1     | 1 2     | 2       | 2    |  2 1     | 1 0     | 0
  *
- * Nobody tells when a unit is used: whoever asks where a weight lies (choir__data) has it
- * brought. The units of a micro-batch come in the same order every time, so the second time on
- * the next one is gathered ahead, by a group of its own: gathers do not wait behind gradients.
- * When the next but one is used, a unit has had its turn (an op may have weights of two); the
- * last one of the forward pass is the first of the backward pass and stays. Unit 0, what is in
- * no unit, stays from its first use to the end of the step.
+ * A request for a weight's address (choir__data) gathers its unit. The units of a micro-batch
+ * are used in the same order every time, so from the second micro-batch on the next unit is
+ * gathered ahead, by a group of its own: gathers do not wait for gradients. A unit is released
+ * when the next but one is used, since an op may use weights of two units; the last unit of
+ * forward is the first of backward and stays. Unit 0, the parameters outside all units, stays
+ * from its first use to the end of the step.
  *
- * Every gather is a collective, so all ranks must use their weights in the same order and as
- * often. A rank with a micro-batch less gathers once more for the others' sake. */
+ * Every gather is a collective, so all ranks must use their weights in the same order and
+ * equally often. A rank with one micro-batch less gathers once more for the other ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,24 +22,24 @@
 
 enum { ALIGN = 16 }; /* elements */
 
-/* A unit's weights, all ranks' rows. */
+/* The weights of a unit: the rows of all ranks. */
 typedef struct whole {
     choir__fsdp_gather *gather;
     int number;
     choir__param **params;
-    choir__cut *cuts;   /* (count) out: in this rank's array */
-    uint32_t *versions; /* (count) of the values that this rank's array has */
+    choir__cut *cuts;   /* (count) out: position in this rank's array */
+    uint32_t *versions; /* (count) versions of the values in this rank's array */
     int count;
     int64_t elements;
-    choir__storage *memory; /* NULL: not here */
+    choir__storage *memory; /* NULL: not gathered */
     choir__event came;
-    bool used; /* the device waits for them */
+    bool used; /* the device has been made to wait for `came` */
 } whole;
 
-/* The units in the order in which a micro-batch first uses each, as the last one did. */
+/* The units in the order of their first use in the previous micro-batch. */
 typedef struct order {
     int *units;
-    int count, at; /* at: of which so many have been used by this one */
+    int count, at; /* at: number of units that the current micro-batch has used */
 } order;
 
 struct choir__fsdp_gather {
@@ -50,9 +50,10 @@ struct choir__fsdp_gather {
     int unit_count;
     order training, evaluation;
     order *now;
-    whole *latest; /* unit that was brought: an op may have weights of two */
+    whole *latest; /* the last unit gathered; stays, since an op may use weights of two units */
     bool backward;
-    char *scrap; /* stands for weights that there is no memory for, once the run has failed */
+    /* memory that replaces weights which could not be gathered, once the run has failed */
+    char *scrap;
 };
 
 /* --- one unit --- */
@@ -74,9 +75,9 @@ static void refuse(const void *args)
     choir__queue_fail(CHOIR_ERR_MEMORY, "%s", (const char *)args);
 }
 
-/* The run has failed, and nobody will see what is computed with these. The peers, who would
- * wait for this rank, learn why it does not come. A device that could not read the scrap drops
- * what it is given. */
+/* Makes the run fail; results computed from the scrap memory are never used. The peers, who
+ * would wait for this rank, receive the reason. A device that cannot read the scrap memory
+ * refuses further work. */
 static void give_up(whole *u, choir_status status)
 {
     choir__fsdp_gather *g = u->gather;
@@ -117,7 +118,7 @@ static choir_status fetch(whole *u)
     return status;
 }
 
-/* What was written to the whole weights goes to this rank's. */
+/* Copies values written to the gathered weights to this rank's rows. */
 static void write_back(whole *u)
 {
     const choir__fsdp *f = u->gather->f;
@@ -139,12 +140,13 @@ static void note_versions(whole *u)
         u->versions[i] = u->params[i]->tensor->storage->version;
 }
 
-/* keep: values that were written to the whole weights. */
+/* Releases a unit's memory. keep: first saves values that were written to the gathered
+ * weights. */
 static void drop(whole *u, bool keep)
 {
     if (!u->memory)
         return;
-    if (!u->used) /* the group writes there, and the memory is about to be somebody else's */
+    if (!u->used) /* the group may still write to the memory, which is about to be reused */
         choir__queue_wait_event(device_of(u->gather)->queue, u->came);
     if (keep)
         write_back(u);
@@ -161,9 +163,9 @@ static void drop_all(choir__fsdp_gather *g, int from, bool keep)
         drop(&g->units[i], keep);
 }
 
-/* --- their order --- */
+/* --- the order of units --- */
 
-/* u's turn has come; returns the unit to be gathered ahead, or NULL. */
+/* Notes the use of u; returns the unit to gather ahead, or NULL. */
 static whole *take_turn(choir__fsdp_gather *g, const whole *u)
 {
     order *o = g->now;
@@ -177,7 +179,7 @@ static whole *take_turn(choir__fsdp_gather *g, const whole *u)
     return o->at < o->count ? &g->units[o->units[o->at]] : NULL;
 }
 
-/* A weight of the unit is about to be used. */
+/* Called when a weight of the unit is about to be used. */
 void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
 {
     whole *u = unit, *next = NULL;
@@ -204,11 +206,11 @@ void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
         give_up(u->used ? next : u, status);
 }
 
-/* The micro-batch is over. */
+/* Ends the current micro-batch. */
 static void end_turn(choir__fsdp_gather *g)
 {
     drop_all(g, 1, true);
-    if (g->now->at) /* else nothing was used since the last end */
+    if (g->now->at) /* else no unit was used since the last end */
         g->now->count = g->now->at;
     g->now->at = 0;
     g->latest = NULL;
@@ -285,7 +287,7 @@ static int64_t align(int64_t elements)
     return (elements + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Places the parameters in their units, and their rows in this rank's array, where every rank
+/* Places the parameters in their units, and their rows in this rank's array. Every rank's array
  * has room for the largest share. Returns the elements of the array. */
 static int64_t place(choir__fsdp_gather *g)
 {
@@ -304,7 +306,7 @@ static int64_t place(choir__fsdp_gather *g)
     return own;
 }
 
-/* The parameter's rows become this rank's own; the whole of it is nowhere for now. */
+/* Makes p->local this rank's rows; the whole parameter has no memory until it is gathered. */
 static void settle(whole *u, choir__param *p, const choir__cut *cut)
 {
     choir__fsdp_gather *g = u->gather;

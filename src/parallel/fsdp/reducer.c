@@ -1,17 +1,17 @@
-/* The reducer: a unit's gradients are written into a slot of the group's memory, each rank adds
- * up its own rows out of all ranks' slots, and the slot is the next unit's.
+/* The reducer: a unit's gradients are written to a slot of the group's memory, each rank adds
+ * up its own rows of all ranks' slots, and the next unit uses the slot.
  *
  *     backward   | block 3 -> slot A | block 2 -> slot B | block 1 -> slot A | ...
  *     group                          | A: rows of 3      | B: rows of 2      | A: rows of 1
  *     sums       [ this rank's rows of all parameters ]
  *
- * A slot is written anew once the peers have read it, so there are two of a size. In stage 1,
- * and where a rank sums several micro-batches first, every bucket keeps one. What is summed
- * lies in `sums`, where the optimizer finds it.
+ * A slot is reused once the peers have read it, so there are two of each size. In stage 1, and
+ * if a rank adds up several micro-batches first, every bucket keeps its slot. The optimizer
+ * reads the results in `sums`.
  *
- * Hybrid: the ranks that share a model have a contiguous run of the job's micro-batches, and
- * their sum is one or more nodes of the job's tree; ranks with the same rows of other copies
- * add those up. */
+ * Hybrid: the ranks that share a model run a contiguous part of the job's micro-batches, whose
+ * sum is one or more nodes of the job's tree. Ranks with the same rows in other copies then add
+ * up these nodes. */
 #include <stdlib.h>
 
 #include "parallel/fsdp/fsdp.h"
@@ -66,7 +66,7 @@ static void add_cut(choir__fsdp *f, const choir__param *p, const choir__slot *sl
         .out = slot->local_at};
 }
 
-/* This group's run of the job's micro-batches. */
+/* Computes this group's run of the job's micro-batches. */
 static void run_of(const choir__fsdp *f, const choir__book *book, int64_t *lo, int64_t *hi)
 {
     *lo = 0, *hi = book->total;
@@ -129,15 +129,15 @@ static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
 
 /* --- slots --- */
 
-/* Whether each bucket has a slot of its own. All ranks find the same, as they must: memory is
- * made together. */
+/* Returns true if each bucket has its own slot. All ranks must decide alike, since they
+ * allocate memory together. */
 static bool keeps_slots(const choir__fsdp *f, const choir__book *book)
 {
     return f->opts.stage == 1 || book->total > choir_group_world(f->group);
 }
 
-/* The free slot that is the tightest and, among those, the longest out of use; unless that is
- * the one just given back and another of its size may be made. All ranks find the same. */
+/* Finds a free slot of fitting size, the one longest out of use. Returns NULL if that is the
+ * last one released and another of this size may be made. All ranks decide alike. */
 static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
 {
     choir__fsdp_slot *best = NULL;
@@ -180,7 +180,7 @@ static choir_status laid_out(void *reducer, choir__book *book)
 {
     choir__fsdp *f = reducer;
     size_t levels = (size_t)choir__book_levels(book);
-    drain(f); /* a group may still be at the old one */
+    drain(f); /* a group may still use the old layout */
     forget_layout(f);
     free_slots(f);
     choir_status status = lay_out_sums(f, book);
@@ -197,7 +197,8 @@ static choir_status hold(
 {
     choir__fsdp *f = reducer;
     size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float) * (size_t)levels;
-    choir__fsdp_slot *s = slot_of(f, bucket); /* its own; or of a step that was given up */
+    /* the bucket's own slot, or one left by an aborted step */
+    choir__fsdp_slot *s = slot_of(f, bucket);
     choir_status status = CHOIR_OK;
     if (!s)
         s = find_slot(f, bytes);
@@ -212,7 +213,7 @@ static choir_status hold(
     return CHOIR_OK;
 }
 
-/* Each rank's own rows of the bucket, over the ranks that share the model. */
+/* Adds up this rank's rows of the bucket, over the ranks that share the model. */
 static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket, float scale)
 {
     const choir__bucket *b = &book->buckets[bucket];
@@ -231,7 +232,7 @@ static choir_status scatter(choir__fsdp *f, const choir__book *book, int bucket,
     return choir__group_tree_scatter(f->shard, &args);
 }
 
-/* And over the copies. */
+/* Adds up the rows over the copies of the model. */
 static choir_status reduce_copies(
     choir__fsdp *f, const choir__book *book, int bucket, float scale)
 {
@@ -270,7 +271,7 @@ static choir_status begin_leaf(void *reducer, choir__book *book)
     return CHOIR_OK;
 }
 
-/* The peers' backwards are done, too: what they read may change. */
+/* Waits for the peers' backwards, after which the weights they read may change. */
 static choir_status finish(void *reducer, choir__book *book)
 {
     choir__fsdp *f = reducer;

@@ -1,10 +1,10 @@
-/* A rank's rows of a parameter, and the fence that orders what all ranks see of them. */
+/* A rank's rows of a parameter, and the fence that orders the ranks' accesses to them. */
 #include "parallel/fsdp/fsdp.h"
 
 #include <string.h>
 
-/* The boxes of p's tensor, which may be a part of the whole already (tensor_parallel), cut to
- * its rows [lo, lo + n). */
+/* Cuts the boxes of p's tensor to its rows [lo, lo + n). The tensor may already be a part of
+ * the whole (tensor_parallel). */
 static void cut_boxes(choir_scope *run, choir__param *p, int64_t lo, int64_t n)
 {
     choir__box all = {.size = {1}};

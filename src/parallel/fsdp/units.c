@@ -1,5 +1,5 @@
-/* Units: which parameters are reduced together. A parameter belongs to the innermost unit
- * around it; those outside of all units are unit 0. */
+/* Units: the parameters that are reduced together. A parameter belongs to the innermost unit
+ * around it; parameters outside all units form unit 0. */
 #include <string.h>
 
 #include "parallel/fsdp/fsdp.h"
@@ -34,7 +34,7 @@ static void mark_class(choir_module *m, policy *p)
             mark_class(e->child, p);
 }
 
-/* Returns how many parameters of m are in no unit within it. */
+/* Returns the number of elements of m's parameters that are in no unit inside m. */
 static int64_t mark_size(choir_module *m, policy *p)
 {
     int64_t left = 0;
@@ -57,7 +57,7 @@ static void mark_block(choir_module *block, void *arg)
     ((policy *)arg)->found++;
 }
 
-/* units: numbered so far. */
+/* Numbers m's units; *units is the number of units so far. */
 static void number(choir_module *m, int unit, int *units)
 {
     if (m->inside->unit)

@@ -1,15 +1,14 @@
-/* Where weights lie, and which rows of them are this rank's.
+/* The memory of weights, and the rows that are this rank's.
  *
- * All parameters stand in one array, each at a multiple of 64 bytes:
+ * All parameters are stored in one array, each at a multiple of 64 bytes:
  *
  *     | embedding      | block 0 ...          | ... |
- *     | rank 0 | rank 1| 0 | 1 | 0 | 1 | 0| 1 | ... |      rows of dimension 0, a rank's in a
- * run
+ *     | rank 0 | rank 1| 0 | 1 | 0 | 1 | 0| 1 | ... |    rows of dimension 0, one run per rank
  *
- * In stage 3 that is one piece of shared memory, mapped by every rank, which computes with all
- * of it and writes its own rows: there is one copy of the weights on the machine. In stages 1
- * and 2 each rank has an array of its own, and the optimizer's step ends with an all-gather in
- * place. Stage 3 where no memory is shared (GPUs' is not) is gather.c's. */
+ * In stage 3 the array is one piece of shared memory. Every rank maps it, computes with all of
+ * it and writes its own rows, so there is one copy of the weights per machine. In stages 1 and
+ * 2 each rank has its own array, and the optimizer's step ends with an in-place all-gather.
+ * gather.c implements stage 3 without shared memory (as on GPUs). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ static int64_t rows_of(const choir_tensor *t)
     return t->shape.ndim ? t->shape.dim[0] : 1;
 }
 
-/* Places the parameters; returns the elements of the array. */
+/* Computes the parameters' positions; returns the elements of the array. */
 static int64_t place(choir__fsdp *f)
 {
     int64_t at = 0;
@@ -38,7 +37,7 @@ static int64_t place(choir__fsdp *f)
     return at;
 }
 
-/* Rows are runs of memory: dimension 0 is the outermost one. */
+/* A rank's rows must be contiguous: dimension 0 must be the outermost one. */
 static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 {
     const choir_device *device = f->device;
@@ -63,8 +62,8 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     return CHOIR_OK;
 }
 
-/* Gives p its place in the array, and the values it has had, or its first. Of memory that all
- * share each writes its own rows. */
+/* Moves p to its place in the array, with its current or initial values. In shared memory, each
+ * rank writes only its own rows. */
 static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float *array)
 {
     choir_tensor *t = p->tensor, old = *t;
