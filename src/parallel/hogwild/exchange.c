@@ -1,21 +1,21 @@
 /* The exchange of a worker's words with the master's.
  *
- *     snapshot   the word as both had it last
- *     mine       the worker's; differs from the snapshot where its optimizer has stepped
- *     master     everybody's; differs from the snapshot where others have been
+ *     snapshot   the word as of the last exchange
+ *     mine       the worker's; differs from the snapshot if its optimizer has stepped
+ *     master     shared; differs from the snapshot if other workers have written
  *
  *                      mine is the snapshot    mine has changed
- *     master is it     nothing                 master = mine, the very bits
- *     master has       mine = master           master += mine - snapshot, mine = that
+ *     master is it     nothing                 master = mine, bit by bit
+ *     master has       mine = master           master += mine - snapshot, mine = master
  *
- * The master's words are touched by relaxed atomic loads and stores of their own width alone,
- * one of each: between them another worker's store may be lost, but no word is ever a mixture
- * of two. What is only read costs no other core its cache line. */
+ * The master's words are accessed only by relaxed atomic loads and stores of their own width,
+ * one of each. Another worker's store between the two may be lost, but no word is ever a
+ * mixture of two. A word that is only read does not invalidate other cores' cache lines. */
 #include <stdatomic.h>
 
 #include "parallel/hogwild/hogwild.h"
 
-/* Bits of memory that is floats to others. */
+/* The bits of floats in memory. */
 typedef uint32_t __attribute__((may_alias)) word;
 typedef uint64_t __attribute__((may_alias)) wide;
 

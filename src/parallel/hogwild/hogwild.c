@@ -1,11 +1,12 @@
-/* Hogwild: where the master lies, and who becomes a worker when.
+/* Hogwild: the master's memory, and when a process becomes a worker.
  *
  *     master      [ head | weight | bias | running_mean | ... ]    a memfd, mapped by all
- *     worker      storage of its own a tensor, and one snapshot laid out as the master
+ *     worker      one storage per tensor, and one snapshot with the master's layout
  *
- * In the process that shared the module its tensors are views of the master. A worker's tensors
- * get private memory; a watcher of its run's steps queues an exchange when a step begins and
- * behind each update of the optimizer. Everything is queued, so a recorded step replays it. */
+ * In the process that shared the module, its tensors are views of the master. A worker's
+ * tensors get private memory; a watcher of its run's steps queues an exchange when a step
+ * begins and after each update of the optimizer. Everything is queued, so a recorded step
+ * replays it. */
 #include "parallel/hogwild/hogwild.h"
 
 #include <stdatomic.h>
@@ -20,10 +21,10 @@
 
 typedef struct exchange_args {
     choir__hogwild *hogwild;
-    bool always; /* also when nobody has written since */
+    bool always; /* also if the master has not changed since */
 } exchange_args;
 
-/* Between the device's memory and the host's copy, where those are two. */
+/* Copies the words between far memory and the host's copy; nothing if no word is far. */
 static bool copy_far(const choir__hogwild *h, bool to_host)
 {
     for (int i = 0; i < h->count && h->mirror; i++) {
@@ -55,14 +56,15 @@ static void exchange(const void *args)
     if (!copy_far(h, false))
         return;
     choir__queue *q = h->module->run->device->queue;
-    choir__queue_moved_raw(q, q, h->bytes); /* in, and out */
+    choir__queue_moved_raw(q, q, h->bytes); /* read and written */
     h->seen = updates;
-    if (changed && /* and nobody else in between: then this worker has seen all */
+    /* if no other worker has written in between, this worker has seen all updates */
+    if (changed &&
         atomic_fetch_add_explicit(&head->updates, 1, memory_order_release) == updates)
         h->seen++;
 }
 
-/* Between what the device was given before and what it is given next. */
+/* Queues a task after the device's work so far and before its later work. */
 static void issue(choir__hogwild *h, choir__task *fn, exchange_args args)
 {
     choir__queue *device = h->module->run->device->queue;
@@ -95,7 +97,7 @@ static void step_updated(choir__strategy *s)
 static const choir__strategy_ops hogwild_ops = {
     .name = "hogwild", .step_begins = step_begins, .step_updated = step_updated};
 
-/* The weights that the module shares; NULL: it shares none. */
+/* Returns the module's Hogwild state; NULL: its weights are not shared. */
 static choir__hogwild *hogwild_of(const choir_module *module)
 {
     choir__strategy *s = module->inside->strategy;
@@ -184,7 +186,7 @@ static void close_hogwild(void *arg)
     free(h);
 }
 
-/* The pieces of a module that is not shared yet; *model tells models apart. */
+/* Lists the pieces of a module that is not shared yet; *model identifies the model. */
 static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_t *model)
 {
     choir__hogwild *h = choir__calloc(1, sizeof *h);
@@ -205,7 +207,7 @@ static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_
     return CHOIR_OK;
 }
 
-/* Nothing of the run names the tensor's old memory any more. */
+/* Gives t other memory. The run must no longer use the old one. */
 static void rebind(choir_tensor *t, choir__storage *storage)
 {
     storage->version = t->storage->version + 1;
@@ -227,7 +229,8 @@ static void take(const void *args)
     copy_far(h, false);
 }
 
-/* Where words are exchanged: with the device's own, or with the host's copy of them. */
+/* Allocates the memory in which words are exchanged: on the device, or copies on the host if
+ * the device's memory is far. */
 static bool make_room(choir__hogwild *h)
 {
     choir_device *device = h->module->run->device;
@@ -267,7 +270,7 @@ static choir_status become_worker(choir__hogwild *h)
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for a worker's copies of %zu bytes of weights",
             choir_device_name(run->device), h->bytes);
-    choir__step_forget(run); /* recordings name the memory that was */
+    choir__step_forget(run); /* recordings contain the addresses of the old memory */
     issue(h, take, (exchange_args){.hogwild = h});
     choir__strategy_join(&h->strategy, run);
     h->worker = true;
@@ -276,7 +279,7 @@ static choir_status become_worker(choir__hogwild *h)
 
 /* --- sharing --- */
 
-/* In a child of choir_spawn, which inherited the module and its run. */
+/* Runs in a child of choir_spawn, which inherited the module and its run. */
 static void in_child(void *arg, int rank)
 {
     choir__hogwild *h = arg;
@@ -333,7 +336,7 @@ choir_status choir_module_share_memory(choir_module *module)
     return CHOIR_OK;
 }
 
-/* --- workers of a master that is elsewhere --- */
+/* --- workers of a master in another run or process --- */
 
 static choir_status join_module(choir__hogwild *h, uint64_t model, const choir_module *master)
 {
@@ -349,7 +352,7 @@ static choir_status join_module(choir__hogwild *h, uint64_t model, const choir_m
     return become_worker(h);
 }
 
-/* What ranks tell each other: their model, and whether they reach rank 0's memory. */
+/* The data that ranks compare: their model, and whether they can access rank 0's memory. */
 typedef struct report {
     uint64_t model;
     int64_t reaches;
@@ -387,7 +390,7 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
     if (status == CHOIR_OK && first)
         status = write_master(h, model);
     if (status == CHOIR_OK)
-        status = choir_group_barrier(group, NULL); /* it is written */
+        status = choir_group_barrier(group, NULL); /* the master has been written */
     return status == CHOIR_OK ? become_worker(h) : status;
 }
 
@@ -397,7 +400,7 @@ choir_status choir_hogwild_restart(choir_module *module, choir_group *group)
     choir_device *device = module->run->device;
     choir_status status = choir_device_sync(device);
     if (status == CHOIR_OK)
-        status = choir_group_barrier(group, NULL); /* nobody is at it any more */
+        status = choir_group_barrier(group, NULL); /* no rank uses the master any more */
     if (status == CHOIR_OK && choir_group_rank(group) == 0)
         status = write_master(h, choir__hogwild_head_of(h)->model);
     if (status == CHOIR_OK)
