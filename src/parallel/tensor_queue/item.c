@@ -34,9 +34,8 @@ static choir__mapping *new_mapping(size_t bytes, const char *what)
     return m;
 }
 
-/* The handles of t's scope that look at t's memory; given storage, they look at that from now
- * on.
- */
+/* Returns the number of handles in t's scope that use t's memory. Moves them to `storage`
+ * unless that is NULL. */
 static int views_of(choir_tensor *t, choir__storage *storage)
 {
     const choir__storage *old = t->storage;
@@ -70,7 +69,7 @@ choir_status choir_tensor_share_memory(choir_tensor *t)
     status = check_movable(t);
     if (status != CHOIR_OK)
         return status;
-    if (choir__device_of(t)->far) { /* other processes can open it where it is */
+    if (choir__device_of(t)->far) { /* other processes can open its memory in place */
         t->storage->shared = true;
         return CHOIR_OK;
     }
@@ -102,8 +101,8 @@ static size_t rounded(size_t bytes)
     return (bytes + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-/* Memory for all tensors of the item that have none that is shared; NULL: there is none such.
- */
+/* Allocates memory for copies of the item's tensors in private memory; *made is NULL if there
+ * are none. */
 static choir_status private_memory(choir_tensor *const *t, int count, choir__storage **made)
 {
     size_t bytes = 0;
@@ -130,7 +129,7 @@ static choir_status private_memory(choir_tensor *const *t, int count, choir__sto
     return m ? CHOIR_OK : CHOIR_ERR_MEMORY;
 }
 
-/* Which of the item's memories s is in, from now on. */
+/* Finds the index of s's memory in the item; adds it if it is new. */
 static choir_status find_memory(choir_tensor_queue *q, choir__queue_item *item,
     choir__mapping **mapping, choir__storage *s, int *index)
 {
@@ -160,7 +159,7 @@ static void describe(choir__queue_tensor *d, const choir_tensor *t, const choir_
     d->bytes = t->storage->bytes;
 }
 
-/* t into shared memory s at `at`: y is a tensor there. Queued. */
+/* Copies t to offset `at` of shared memory s; *y becomes a tensor there. Queued. */
 static void copy_out(choir_tensor *t, choir__storage *s, size_t at, choir_tensor *y)
 {
     *y = *t;
@@ -222,7 +221,7 @@ choir_status choir__queue_pack(choir_tensor_queue *q, choir_tensor *const *t, in
 
 /* --- get --- */
 
-/* Whether a description is one that describe may have made of such a mapping. */
+/* Returns true if the description is valid for this mapping. */
 static bool fits(const choir__queue_tensor *d, const choir__mapping *m)
 {
     if (d->ndim < 0 || d->ndim > CHOIR_MAX_DIMS || d->at > m->bytes ||
@@ -238,7 +237,8 @@ static bool fits(const choir__queue_tensor *d, const choir__mapping *m)
            (uint64_t)(last + 1) * choir_dtype_size((choir_dtype)d->dtype) <= d->bytes;
 }
 
-/* What an item's memory is here: another process's, or what this one has lent. */
+/* The memory of an item in this process: a mapping of another process's memory, or storage that
+ * this process has lent. */
 typedef struct place {
     choir__mapping *mapping;
     choir__storage *own;
@@ -267,7 +267,7 @@ static choir_status damaged(void)
     return choir__error(CHOIR_ERR_INTERNAL, "tensor queue: an item that makes no sense");
 }
 
-/* Memory that this very process lent, which comes back. */
+/* Finds memory that this process itself has lent. */
 static choir_status take_back(place *p, const choir__queue_memory *memory, choir_device *device)
 {
     p->own = choir__loan_find(memory->loan);
@@ -286,7 +286,8 @@ static choir_status find_place(
 {
     char why[200];
     if (memory->owner && memory->owner == (int32_t)getpid()) {
-        choir_status status = take_back(p, memory, device); /* before the loan may end */
+        /* it takes a reference before the loan may end */
+        choir_status status = take_back(p, memory, device);
         close(fd);
         return status;
     }

@@ -1,12 +1,13 @@
-/* Memory of devices that other processes read and write, lent by the one it belongs to.
+/* Device memory that other processes read and write, lent by the process that owns it.
  *
  *     owner                        message                 borrower
  *     loan: storage, end of pipe   handle, the other end   mapping: opened, the other end
  *
- * Every loan is a pipe that nobody writes to. Its other end travels with the device's handle
- * and stays with whoever opens that, or passes it on; when the last of them has closed it, or
- * died, or the message is dropped with its queue, the kernel tells the owner, who then gives
- * the memory back to its pool: at its next call on a queue, or when it leaves one. */
+ * Every loan has a pipe to which no process writes. The other end travels with the device's
+ * handle and stays with each process that opens the handle or passes it on. When the last of
+ * them has closed it or died, or the message is dropped with its queue, the kernel reports a
+ * hang-up to the owner. The owner then returns the memory to its pool: at its next call on a
+ * queue, or when it leaves one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 typedef struct loan loan;
 struct loan {
     uint64_t number;
-    int end; /* of the pipe; hung up: nobody has the memory any more */
+    int end; /* of the pipe; hung up: no other process has the memory any more */
     choir__storage *storage;
     const choir_tensor_queue *queue;
     loan *next;
@@ -30,12 +31,12 @@ static struct {
     loan *list;
 } loans = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What goes with a descriptor that keeps a loan. */
+/* A mapping whose descriptor keeps a loan alive. */
 typedef struct borrowed {
     choir__mapping mapping;
     choir__queue_memory memory;
     const choir__far *far;
-    void *opened; /* NULL: this process's own */
+    void *opened; /* NULL: memory of this process */
 } borrowed;
 
 /* --- borrowed --- */
@@ -45,7 +46,7 @@ static void drop(choir__mapping *m)
     borrowed *b = (borrowed *)m;
     if (b->opened)
         b->far->close(b->opened);
-    close(m->fd); /* and only now may the owner use it for something else */
+    close(m->fd); /* from now on the owner may reuse the memory */
     free(b);
 }
 
@@ -95,7 +96,7 @@ choir_status choir__loan_new(choir_tensor_queue *q, choir__storage *storage,
     choir__queue_memory *memory, choir__mapping **mapping)
 {
     size_t at = 0;
-    if (storage->mapping) { /* another process's: the same loan for one more */
+    if (storage->mapping) { /* another process's memory: passes its loan on */
         *memory = ((borrowed *)storage->mapping)->memory;
         *mapping = choir__mapping_ref(storage->mapping);
         return CHOIR_OK;
@@ -123,8 +124,8 @@ static bool is_back(const loan *l)
     return poll(&polled, 1, 0) == 1;
 }
 
-/* Takes the loans that are back off the list, and, if all is set, all of q's; whether q still
- * has some then. */
+/* Takes back the loans that have been released and, if all is set, all loans of q. Returns true
+ * if q still has some. */
 static bool collect(const choir_tensor_queue *q, bool all)
 {
     bool some = false;

@@ -3,11 +3,11 @@
  *     put    take a place (room - 1)    send the item
  *     get    receive an item            give its place back (room + 1)
  *
- * An item is one message of a socket pair, whose ends all processes hold: the kernel hands each
- * message, with the descriptors of its memory, to one receiver, whole. Nobody holds a lock
- * while it does any of this, so a process can be killed at every instant, and the others' calls
- * go on: what it leaves behind is at most a place that stays taken, and they are told of its
- * death anyway (tensor_queue_users.c). */
+ * An item is one message of a socket pair, whose ends all processes hold: the kernel delivers
+ * each message, with the descriptors of its memory, whole to one receiver. No process holds a
+ * lock during these operations, so a process can be killed at any instant and the calls of
+ * the others go on. At most, a place stays taken; the others learn of the death anyway
+ * (users.c). */
 #include "parallel/tensor_queue/tensor_queue.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 
 #include "comm/shm/socket.h"
 
-enum { LOOK_MS = 50 }; /* how soon a waiter sees that another one is done */
+enum { LOOK_MS = 50 }; /* a waiter notices within this time that another user is done */
 
-/* --- life --- */
+/* --- open and close --- */
 
 static choir_status open_socket(choir_tensor_queue *q, int capacity)
 {
@@ -89,8 +89,8 @@ void choir_tensor_queue_close(choir_tensor_queue *q)
 
 /* --- waiting --- */
 
-/* Until fd is ready, the queue is closed, a user ends, or a moment has passed; then the caller
- * looks again. */
+/* Waits until fd is ready, the queue is closed, a user ends, or LOOK_MS have passed; then the
+ * caller checks again. */
 static choir_status wait_a_moment(
     choir_tensor_queue *q, int fd, short events, double deadline, const char *what)
 {
@@ -128,7 +128,7 @@ static choir_status check_call(choir_tensor_queue *q, int count)
 
 /* --- put --- */
 
-/* Whether a put may still wait or send. */
+/* Checks that a put may still wait or send. */
 static choir_status may_put(choir_tensor_queue *q)
 {
     if (atomic_load(&q->control->closed))
@@ -164,7 +164,7 @@ static choir_status send_item(choir_tensor_queue *q, const choir__queue_item *it
         if (errno != EAGAIN)
             return choir__error(
                 CHOIR_ERR_IO, "tensor queue: sending an item: %s", strerror(errno));
-        status = may_put(q); /* there is a place, and the kernel has no memory for it yet */
+        status = may_put(q); /* there is a place, but the socket has no memory for it yet */
         if (status == CHOIR_OK)
             status = wait_a_moment(q, q->in, POLLOUT, deadline, "the socket is full");
     }
@@ -196,7 +196,7 @@ choir_status choir_tensor_queue_put(
 
 /* --- get --- */
 
-/* Why nothing will come any more; OK: something may. */
+/* Returns the reason if no item can come any more; CHOIR_OK if one may. */
 static choir_status may_get(choir_tensor_queue *q)
 {
     choir_status status = choir__queue_check(q);
@@ -214,7 +214,8 @@ static choir_status receive_item(
     choir_tensor_queue *q, choir__queue_item *item, int *fds, int *fd_count, double deadline)
 {
     for (bool looked = false;; looked = true) {
-        /* Asked before the look: what is not there then was not put by those who are gone. */
+        /* Check first, then receive: if the socket is empty now, users who were gone at the
+         * check have not put an item. */
         choir_status hope = looked ? may_get(q) : CHOIR_OK;
         errno = 0;
         if (choir__socket_receive(

@@ -1,9 +1,9 @@
-/* Who uses a tensor queue, and who has died.
+/* The users of a tensor queue, and the detection of those that died.
  *
- * Ranks get a place in shared memory before they are forked, so that nobody takes a queue for
- * deserted whose users are yet to start; they take it when they start and leave it when their
- * function returns. A process that ends without leaving has died: its pidfd says so at once to
- * whoever waits. */
+ * Ranks get a place in shared memory before they are forked, so that a queue whose users have
+ * yet to start does not look deserted. A rank takes its place when it starts and leaves it when
+ * its function returns. A process that ends without leaving has died; its pidfd wakes all
+ * waiters at once. */
 #include "parallel/tensor_queue/tensor_queue.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 2 }; /* how soon a process that leaves sees that its loans are back */
+enum { LOOK_MS = 2 }; /* a leaving process checks for released loans at this interval */
 
 static bool is_there(int32_t state)
 {
     return state == CHOIR__EXPECTED || state == CHOIR__USING || state == CHOIR__DONE;
 }
 
-/* A place for rank, in `state`; -1: all are taken. */
+/* Takes a place for rank, in `state`; -1: no place is free. */
 static int take_place(choir_tensor_queue *q, int rank, choir__queue_state state)
 {
     for (int i = 0; i < CHOIR__QUEUE_USERS; i++) {
@@ -79,14 +79,14 @@ static void forget_pidfds(choir_tensor_queue *q)
         close_pidfd(q, i);
 }
 
-/* The pidfd of user i, who is there. -1: it is not started yet, or is this process; -2: gone.
- */
+/* Returns the pidfd of user i, who is present. -1: not started yet, or this process; -2:
+ * gone. */
 static int pidfd_of(choir_tensor_queue *q, int i)
 {
     int pid = atomic_load(&q->control->users[i].pid);
     if (i == q->me || !pid)
         return -1;
-    if (q->pidfds[i] >= 0 && q->pids[i] != pid) /* of one who had this place before */
+    if (q->pidfds[i] >= 0 && q->pids[i] != pid) /* of a previous user of this place */
         close_pidfd(q, i);
     q->pids[i] = pid;
     if (q->pidfds[i] < 0)
@@ -103,7 +103,7 @@ static bool has_died(choir_tensor_queue *q, int i)
     struct pollfd polled = {.fd = fd, .events = POLLIN};
     if (fd == -1 || (fd >= 0 && poll(&polled, 1, 0) != 1))
         return false;
-    /* Else it left, and then ended; another may have the place by now. */
+    /* Otherwise the user left before it ended; another one may have its place by now. */
     return is_there(atomic_load(&u->state)) && atomic_load(&u->pid) == pid;
 }
 
@@ -139,8 +139,8 @@ int choir__queue_poll(choir_tensor_queue *q, struct pollfd *polled, int count)
 
 /* --- leaving --- */
 
-/* Whether somebody is there who may yet get, or let go of, what this process has lent: the one
- * that started it is not, since it waits for this one to end. */
+/* Returns true if another user may still receive or release this process's loans. The process
+ * that started this one does not count, since it waits for this one to end. */
 static bool somebody_borrows(choir_tensor_queue *q)
 {
     bool found = false;
@@ -161,8 +161,8 @@ static void leave(choir_tensor_queue *q)
     q->me = -1;
 }
 
-/* A device's memory goes with its process: that stays until others have let go of what it has
- * lent them. */
+/* Waits until others have released this process's loans, since its device memory ends with the
+ * process. */
 static void await_loans(choir_tensor_queue *q)
 {
     while (choir__loans_collect(q) && somebody_borrows(q))
@@ -178,7 +178,7 @@ static void expect(void *arg, int first_rank, int count)
         take_place(arg, first_rank + i, CHOIR__EXPECTED);
 }
 
-/* The place that was kept for this rank; what the parent knew of others was the parent's. */
+/* Takes the place that was reserved for this rank, and drops the parent's pidfds. */
 static void arrive(void *arg, int rank)
 {
     choir_tensor_queue *q = arg;
@@ -203,13 +203,14 @@ static void depart(void *arg, int rank)
     leave(arg);
 }
 
-/* It has left all queues: nobody waits for it. */
+/* Runs after the process has left all queues, so that no user waits for it. */
 static void gone(void *arg)
 {
     await_loans(arg);
 }
 
-/* All ranks have ended: who is still there has died, were it before it could say a word. */
+/* All ranks have ended: a rank that still has a place has died, even if it did so before its
+ * first call. */
 static void bury(void *arg)
 {
     choir_tensor_queue *q = arg;
