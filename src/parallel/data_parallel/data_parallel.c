@@ -1,9 +1,9 @@
-/* The DataParallel module: what may be wrapped, and its forward.
+/* The DataParallel module: which modules it can wrap, and its forward.
  *
- * One thread issues the work of all devices, in their order. Nothing waits: a device that has
- * its first tasks computes while the next one is given its own. Before a replica runs, the
- * module's fields are bound to its tensors (replicas.h). What goes wrong in one replica stops
- * the issue of the others, and is the batch's error. */
+ * One thread issues the work of all devices, in their order. Nothing waits: a device computes
+ * its first tasks while the next device receives its own. Before a replica runs, the module's
+ * fields are bound to its tensors (replicas.h). An error in one replica stops the issue of the
+ * others, and becomes the batch's error. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ choir_data_parallel_opts choir_data_parallel_defaults(void)
 
 /* --- forward --- */
 
-/* NULL, or the error. */
+/* Returns NULL, or the poisoned tensor of the error. */
 static choir_tensor *check_result(const choir_shards *s, const choir__piece *p, const char *did)
 {
     const choir_tensor *out = p->out;
@@ -33,8 +33,8 @@ static choir_tensor *check_result(const choir_shards *s, const choir__piece *p, 
     return NULL;
 }
 
-/* All replicas first: what they wait for on the first device is what came before its forward.
- */
+/* Fills all replicas first, so that they wait only for the first device's earlier work, not for
+ * its forward. */
 static choir_status fill_replicas(choir_shards *s)
 {
     choir__replicas *r = &s->dp->replicas;
@@ -60,7 +60,7 @@ static choir_tensor *run_pieces(choir_shards *s)
         p->out = choir_forward_n(s->dp->module, p->in, s->in_count);
         choir__replicas_bind(r, 0);
         bad = check_result(s, p, "replica");
-        if (i == 0 && d != 0 && s->dp->module->training) /* piece 0 moves the statistics */
+        if (i == 0 && d != 0 && s->dp->module->training) /* piece 0 updates the statistics */
             choir__replicas_take_buffers(r, d);
     }
     choir__replicas_were_read(r);
@@ -173,7 +173,7 @@ static choir_status check_opts(const choir_data_parallel_opts *o, int count)
     return CHOIR_OK;
 }
 
-/* The devices asked for, or all of the run's kind with the run's first. */
+/* Finds the requested devices, or all of the run's kind, the run's device first. */
 static choir_status find_devices(
     choir_scope *run, const choir_data_parallel_opts *o, choir_device **list, int count)
 {
@@ -204,7 +204,7 @@ static choir_status find_devices(
     return CHOIR_OK;
 }
 
-/* The gradients arrive in a book of this module's parameters alone. */
+/* Makes a book for this module's parameters only, which receives the gradients. */
 static void take_over(choir__data_parallel *dp)
 {
     choir__replicas *r = &dp->replicas;
@@ -247,7 +247,7 @@ static choir_status set_up(choir__data_parallel *dp, choir_data_parallel_opts o)
         dp->weights = choir__calloc((size_t)count, sizeof *dp->weights);
         memcpy(dp->weights, o.weights, (size_t)count * sizeof *dp->weights);
     }
-    choir__scope_uses(run, dp->output); /* before anything is recorded */
+    choir__scope_uses(run, dp->output); /* before a step is recorded */
     for (int d = 0; d < count; d++)
         choir__scope_uses(run, dp->replicas.replica[d].device);
     take_over(dp);

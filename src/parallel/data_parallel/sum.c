@@ -1,16 +1,17 @@
-/* The gradients of a batch's pieces: leaves of the fixed tree, spread over the devices' books.
+/* The gradients of a batch's pieces: leaves of the fixed tree, distributed over the devices'
+ * books.
  *
- * A *wave* is the backward of one batch. Piece i is leaf base + i of the step's tree, whichever
- * device has it, so each book sums the nodes that are complete in its own run of pieces:
+ * A *wave* is the backward of one batch. Piece i is leaf base + i of the step's tree, on any
+ * device, so each book adds up the complete nodes in its own run of pieces:
  *
  *     four pieces on three devices      book 0: (0 + 1)     book 1: 2     book 2: 3
  *
- * What is left is added when the step ends, or before another wave: then the nodes of all books
- * are in order one stack, which is folded as any book's is. As in DDP each device adds a slice
- * of the buckets, out of all books' memory, and the sum goes to the first device's. Nothing is
- * copied, and devices besides the first need one level of gradients.
+ * The rest is added when the step ends, or before another wave: the nodes of all books, in
+ * order, form one stack, which is folded as in any book. As in DDP, each device adds a slice of
+ * the buckets from all books' memory and writes the sum to the first device's. Nothing is
+ * copied, and devices other than the first need one level of gradients.
  *
- * Rows of lookup tables stay where they are; the first device's kernel reads them there. */
+ * Rows of lookup tables stay in place; the first device's kernel reads them there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,8 @@
 
 enum {
     MAX_STACK = 1024,
-    BLOCK = 1 << 15,        /* elements: a block's partial sums stay in a core's cache */
-    WORTH_SLICING = 1 << 16 /* elements: less is added by the first device alone */
+    BLOCK = 1 << 15,        /* elements: a block's partial sums fit in a core's cache */
+    WORTH_SLICING = 1 << 16 /* elements: the first device adds smaller sums alone */
 };
 
 typedef struct addend {
@@ -32,7 +33,7 @@ typedef struct addend {
 typedef struct addition { /* y = (a + b) * scale; b NULL: y = a * scale */
     char *y;
     const char *a, *b;
-    bool last; /* scaled */
+    bool last; /* this addition scales */
 } addition;
 
 typedef struct plan {
@@ -68,7 +69,7 @@ static void add(plan *p, char *y, const char *a, const char *b, bool last)
     p->adds[p->count++] = (addition){y, a, b, last};
 }
 
-/* Adds the two uppermost into the lower one's memory. */
+/* Adds the top two nodes into the lower one's memory. */
 static void fold_top(plan *p)
 {
     addend *left = &p->stack[p->top - 2], *right = &p->stack[p->top - 1];
@@ -91,7 +92,7 @@ static choir_status push_nodes(plan *p, const choir__book *book)
     return CHOIR_OK;
 }
 
-/* Where the book's stack has it. */
+/* Moves a sum to the place where the book's stack expects it. */
 static void leave_at(plan *p, int index, char *to)
 {
     addend *s = &p->stack[index];
@@ -120,14 +121,14 @@ static choir_status make_plan(choir__data_parallel *dp, plan *p, bool final)
     }
     if (!final || status != CHOIR_OK)
         return status;
-    /* What is scaled comes last; an addition scales on the way. */
+    /* The final addition also scales, so there must be one that writes to level 0. */
     if (p->count == 0 || p->adds[p->count - 1].y != (char *)home->level[0])
         add(p, home->level[0], home->level[0], NULL, false);
     p->adds[p->count - 1].last = true;
     return CHOIR_OK;
 }
 
-/* --- doing them --- */
+/* --- running the additions --- */
 
 static void add_block(choir_device *device, const plan *p, const choir__bucket *b, int64_t at,
     int64_t n, float scale)
@@ -148,7 +149,7 @@ static void add_block(choir_device *device, const plan *p, const choir__bucket *
     }
 }
 
-/* Whose book it lies in. */
+/* Returns the device whose gradient book contains data. */
 static const choir_device *owner_of(const choir__data_parallel *dp, const char *data)
 {
     for (int d = 0; d < dp->replicas.devices; d++) {
@@ -160,7 +161,8 @@ static const choir_device *owner_of(const choir__data_parallel *dp, const char *
     return NULL;
 }
 
-/* What device reads and writes in other devices' books, so many elements an operand. */
+/* Counts the bytes that device reads and writes in other devices' books, `elements` per
+ * operand. */
 static void note_moved(
     const choir__data_parallel *dp, const plan *p, const choir_device *device, int64_t elements)
 {
@@ -175,7 +177,7 @@ static void note_moved(
     }
 }
 
-/* A device's share of all buckets. */
+/* Adds a device's share of all buckets. */
 static void add_share(choir__data_parallel *dp, const plan *p, choir_device *device, int rank,
     int world, float scale)
 {
@@ -225,7 +227,7 @@ static choir_status add_nodes(choir__data_parallel *dp, bool final, float scale)
     return status;
 }
 
-/* The replicas' sums go to the book, so that another leaf may follow. */
+/* Moves the replicas' sums to the book, so that another leaf may follow. */
 static choir_status flush(choir__data_parallel *dp)
 {
     if (!dp->pending)
@@ -248,7 +250,7 @@ static choir_status begin_leaf(void *reducer, choir__book *book)
 {
     choir__data_parallel *dp = reducer;
     if (!dp->in_wave && book->leaves == 0)
-        dp->pending = false; /* of the step before */
+        dp->pending = false; /* sums of the previous step are dropped */
     return dp->in_wave ? CHOIR_OK : flush(dp);
 }
 
@@ -261,7 +263,8 @@ choir_status choir__wave_open(const choir_shards *s)
             *dp->module->path ? dp->module->path : dp->module->type->name);
     bool starts = dp->book->finished;
     choir_status status = starts ? CHOIR_OK : flush(dp);
-    wait_for_home(dp); /* which may still read what is about to be written over */
+    /* the first device may still read memory that is about to be overwritten */
+    wait_for_home(dp);
     if (starts) {
         choir__book_forget(dp->book);
         dp->pending = false;
@@ -269,7 +272,8 @@ choir_status choir__wave_open(const choir_shards *s)
     for (int d = 1; d < dp->replicas.devices; d++)
         if (dp->replicas.replica[d].book)
             choir__book_forget(dp->replicas.replica[d].book);
-    for (int i = s->count - 1; i >= 0; i--) { /* the first of a device's has the last word */
+    /* the first piece of each device is assigned last */
+    for (int i = s->count - 1; i >= 0; i--) {
         choir__book *book = dp->replicas.replica[s->piece[i].part.device].book;
         if (book != dp->book)
             book->first = dp->book->leaves + i;
@@ -292,7 +296,8 @@ static choir_status other_use(const choir__book *home, const choir__book *other)
         choir_device_name(other->device), choir_device_name(home->device));
 }
 
-/* The book is laid out as the others, though the first device may have had no piece. */
+/* Checks that the books have the same layout, and lays out the first device's book if it had no
+ * piece. */
 static choir_status match(choir__book *home, const choir__book *other)
 {
     if (!home->laid_out) {
@@ -356,7 +361,7 @@ static choir_status finish(void *reducer, choir__book *book)
     return add_nodes(reducer, true, 1.0f / (float)book->parts);
 }
 
-/* The slot of the same use of the same parameter in a replica's book. */
+/* Returns the slot of the same use of the same parameter in a replica's book. */
 static const choir__slot *same_slot(
     const choir__book *home, const choir__slot *slot, const choir__book *other)
 {
@@ -368,8 +373,8 @@ static const choir__slot *same_slot(
     return NULL;
 }
 
-/* No references are taken: a replica's device waits for the first one before its next backward.
- */
+/* Takes no references: a replica's device waits for the first device before its next
+ * backward. */
 static choir_status gather_rows(void *reducer, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all)
 {
