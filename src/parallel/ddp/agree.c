@@ -180,7 +180,7 @@ choir_status choir__ddp_settle_used(choir__ddp_part *part)
     choir__ddp *d = part->ddp;
     choir__book *book = part->book;
     bool finds = d->opts.find_unused_parameters || d->opts.static_graph;
-    /* it has not been called if there are no buckets */
+    /* not called yet if there are no buckets */
     choir_status status = choir__ddp_ask_used(part);
     if (status == CHOIR_OK && part->asked)
         status = choir_work_wait(part->answer);
