@@ -1,22 +1,24 @@
-/* Cutting: which ops belong to which stage.
+/* Cutting: assigns the ops to stages.
  *
- * A stage is a run of ops in forward order. By hand, its first op is named; else the cuts are
- * those that make the slowest stage as fast as possible, by dynamic programming over (op,
- * stage):
+ * A stage is a run of ops in forward order. The caller may name the first op of each stage.
+ * Otherwise the cuts make the slowest stage as fast as possible, by dynamic programming over
+ * (op, stage):
  *
- *   best(s, i) = min over j < i of max(best(s - 1, j), cost of ops j to i - 1)
+ *    best(s, i) = min over j < i of max(best(s - 1, j), cost of ops j to i - 1)
  *
- * where an op costs what it took forward and backward, and a stage also what it takes to bring
- * its operands over. Every stage must have a parameter: one without is no layer; and it must
- * fit: what its ops leave for backward, times the micro-batches that the schedule holds at a
- * time, and its parameters with gradients and two moments, within its device's limit. */
+ * An op costs its time forward and backward; a stage also costs the time to copy its operands
+ * over. Every stage must have a parameter, since one without parameters is not a layer. It must
+ * also fit within its device's limit: the bytes that its ops keep for backward, times the
+ * micro-batches that the schedule holds at a time, and its parameters with gradients and two
+ * moments. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "parallel/pipeline/pipeline.h"
 
-static const double COPY_RATE = 6e9;  /* bytes a second from one device's memory to another's */
-static const double STEP_TIME = 2e-9; /* seconds an optimizer takes a parameter: three passes */
+/* bytes per second from one device's memory to another's */
+static const double COPY_RATE = 6e9;
+static const double STEP_TIME = 2e-9; /* seconds per parameter in an optimizer: three passes */
 
 static double op_seconds(const choir__pipeline *p, int op)
 {
@@ -37,14 +39,14 @@ static bool has_param(const choir__pipeline *p, int from, int to)
     return false;
 }
 
-/* --- by hand --- */
+/* --- cuts given by the caller --- */
 
 static bool inside(const char *path, const char *name, size_t length)
 {
     return !strncmp(path, name, length) && (path[length] == '\0' || path[length] == '.');
 }
 
-/* The op that "layer2.0+3" or "170" names; -1: none. */
+/* Returns the op that "layer2.0+3" or "170" names; -1: none. */
 static int named_op(const choir__pipeline *p, const char *name)
 {
     char *end;
@@ -86,10 +88,10 @@ static choir_status cut_by_hand(choir__pipeline *p)
     return CHOIR_OK;
 }
 
-/* --- by cost --- */
+/* --- cuts found by cost --- */
 
-/* Over the ops before i: seconds, uses of parameters, bytes left for backward, and bytes of the
- * parameters that are first used there. */
+/* Sums over the ops before i: seconds, bytes kept for backward, bytes of parameters first used
+ * there, and uses of parameters. */
 typedef struct before {
     double seconds, held, params;
     int layers;
@@ -115,7 +117,7 @@ static before *sums(const choir__pipeline *p, int64_t micros)
         if (!first_use(p, u))
             continue;
         s->params += (double)t->count * sizeof(float);
-        s->seconds += (double)t->count * STEP_TIME / (double)micros; /* once a step */
+        s->seconds += (double)t->count * STEP_TIME / (double)micros; /* once per step */
     }
     for (int i = 0; i < p->ops; i++) {
         sum[i + 1].seconds += sum[i].seconds + op_seconds(p, i);
@@ -126,8 +128,8 @@ static before *sums(const choir__pipeline *p, int64_t micros)
     return sum;
 }
 
-/* What a stage may have: its part of the device's limit; 0: there is none. And the
- * micro-batches that it holds at a time. */
+/* The limits of a stage: its part of the device's bytes (0: no limit), and the micro-batches
+ * that it holds at a time. */
 typedef struct room {
     double bytes, micros;
 } room;
@@ -139,7 +141,7 @@ static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *r
         choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, micros, NULL, &plan);
     for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
         choir_device_stats stats = {0};
-        if (!p->remote) /* of other ranks' devices nothing is known here */
+        if (!p->remote) /* the limits of other ranks' devices are not known here */
             choir_device_get_stats(choir__stage_device(p, s), &stats);
         rooms[s].bytes = (double)stats.bytes_limit / p->chunks;
         rooms[s].micros =
@@ -156,7 +158,7 @@ static bool fits(const room *r, const before *from, const before *to)
     return r->bytes == 0 || activations + 4 * (to->params - from->params) <= r->bytes;
 }
 
-/* The best cuts in first; false: there are none. */
+/* Writes the best cuts to p->first; false: no cuts fit. */
 static bool find_cuts(choir__pipeline *p, const before *sum, const room *rooms)
 {
     int n = p->ops, stages = p->stages;
@@ -191,7 +193,7 @@ static choir_status cut_by_cost(choir__pipeline *p, int64_t micros)
 {
     before *sum = sums(p, micros);
     room *rooms = choir__calloc((size_t)p->stages, sizeof *rooms);
-    int most = 0; /* ops with parameters, each of which could be a stage */
+    int most = 0; /* number of ops with parameters, each of which could be a stage */
     for (int i = 0; i < p->ops; i++)
         most += sum[i + 1].layers > sum[i].layers;
     choir_status status = find_rooms(p, micros, rooms);

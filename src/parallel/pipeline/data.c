@@ -4,11 +4,12 @@
  *                    |          |          |         gradients, in the fixed tree
  *     replica 1   stage 0 -> stage 1 -> stage 2      micro-batches 3 4
  *
- * A replica works a contiguous run of the step's micro-batches, which are leaves of its books'
- * trees. The book of a stage that is here reduces its buckets over the ranks that have the
- * same stage, as DDP does; books of stages elsewhere have nothing to reduce. Replicas may have
- * other numbers of micro-batches, and so other plans: each stage of a rank has a group of its
- * own, so that no order between two of them matters. All cut alike, by replica 0's times. */
+ * A replica runs a contiguous part of the step's micro-batches, which are leaves of its books'
+ * trees. The book of a stage on this rank reduces its buckets over the ranks that have the same
+ * stage, as DDP does; books of stages elsewhere have nothing to reduce. Replicas may have
+ * different numbers of micro-batches, and so different plans. Each stage of a rank therefore
+ * has its own group, so that the order of two stages does not matter. All replicas use the same
+ * cuts, found from replica 0's times. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,25 +22,28 @@
 
 struct choir__pipeline_data {
     choir__pipeline *pipeline;
-    choir_group **groups; /* (group_count) of the stages that are here */
+    choir_group **groups; /* (group_count) one per stage on this rank */
     int group_count, rank, world;
     choir__algorithm algorithm;
-    int64_t first, planned, total; /* micro-batches: this replica's, the job's */
+    /* micro-batches: this replica's first, its count, the job's */
+    int64_t first, planned, total;
     size_t first_cap, bucket_cap;
-    choir__sharder *sharder; /* of the stages' parameters; NULL: replicas hold them whole */
-    bool sharded;            /* it has adopted a book */
-    uint64_t synced;         /* one more than the step whose buffers are replica 0's */
-    _Atomic int aborted;     /* as in remote.c */
+    /* distributes the stages' parameters; NULL: replicas hold them whole */
+    choir__sharder *sharder;
+    bool sharded; /* the sharder has adopted a book */
+    /* one more than the step whose buffers have been broadcast from replica 0 */
+    uint64_t synced;
+    _Atomic int aborted; /* as in remote.c */
     choir_status status;
     char sentence[600];
 };
 
-/* What reduces one book. */
+/* The reducer of one book. */
 typedef struct reducer {
     choir__pipeline_data *data;
     choir_group *group;
     choir_device *device;
-    choir__group_memory levels; /* the book's */
+    choir__group_memory levels; /* memory of the book's levels */
 } reducer;
 
 /* --- reducing a book --- */
@@ -59,7 +63,8 @@ static void bucket_ready(void *arg, choir__book *book, int bucket)
 {
     reducer *r = arg;
     const choir__bucket *b = &book->buckets[bucket];
-    bool whole = !b->shared && !book->of_replicas; /* else uses are added before it is scaled */
+    /* else uses are added first, and scaled then */
+    bool whole = !b->shared && !book->of_replicas;
     choir__tree_reduce args = {
         .nodes = (char *)r->levels.at + b->offset,
         .node_stride = book->level_bytes,
@@ -165,8 +170,8 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
     choir__device_waits(device, d->groups[0]);
 }
 
-/* Running statistics are those of micro-batch 0, which replica 0 has; the others' become so at
- * the next step's begin. */
+/* Running statistics are updated by micro-batch 0, which replica 0 runs. The other replicas
+ * receive them at the beginning of the next step. */
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step)
 {
     if (d->world == 1 || d->synced == step->step + 1)
@@ -175,7 +180,7 @@ void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step)
     choir_module_visit(d->pipeline->module, true, sync_buffer, d);
 }
 
-/* --- numbers --- */
+/* --- counts --- */
 
 int64_t choir__data_longest(const choir__pipeline_data *d)
 {
@@ -224,7 +229,7 @@ static void abort_with(void *arg, choir_status status, const char *sentence)
     choir__data_abort(arg, status, sentence);
 }
 
-/* "rank 1 (pid 77) died ...", of the ranks that have a stage: the replica that it is of. */
+/* Prefixes "rank 1 (pid 77) died ...", a rank within a stage's group, with its replica. */
 static void add_replica(
     const choir__pipeline_data *d, const char *sentence, char *text, size_t room)
 {
@@ -249,7 +254,7 @@ static const char *on_failure(void *arg, choir_status status, const char *senten
     return atomic_load(&d->aborted) == 2 ? d->sentence : sentence;
 }
 
-/* --- life --- */
+/* --- open and close --- */
 
 static choir_status agree_on_all(choir__pipeline_data *d)
 {
@@ -292,7 +297,7 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
         b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
 }
 
-/* Parameters, all of which are on the run's device yet, are replica 0's, and in one book until
+/* Takes replica 0's parameters, which are still on the run's device. They are in one book until
  * the stages have theirs. */
 static choir_status take_params(choir__pipeline_data *d)
 {
@@ -364,13 +369,13 @@ choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replicat
     return status;
 }
 
-/* Their memory goes with them: the books are to follow. */
+/* Frees the reducers and the gradients' memory; the caller then frees or replaces the books. */
 static void drop_reducers(choir__pipeline_data *d)
 {
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
         if (b->reducer_ops == &reducer_ops ||
             (d->sharder && b->reducer_ops == d->sharder->reducer)) {
-            choir_device_sync(b->device); /* the optimizer may be at it */
+            choir_device_sync(b->device); /* the optimizer may still use the gradients */
             b->reducer_ops->free(b->reducer);
             b->reducer = NULL;
             b->reducer_ops = NULL;
@@ -387,7 +392,7 @@ void choir__data_leave_books(choir__pipeline_data *d)
     bool busy = false;
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
         busy |= b->reducer_ops == &reducer_ops && b->leaves > 0 && !b->finished;
-    if (!busy) /* else no parameter can move */
+    if (!busy) /* otherwise no parameter can move */
         drop_reducers(d);
 }
 

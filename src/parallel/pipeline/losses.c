@@ -1,5 +1,4 @@
-/* Losses outlive their micro-batch: each has a handle of the run, which every step uses again.
- */
+/* Losses outlive their micro-batch: each has a handle of the run, which every step reuses. */
 #include "parallel/pipeline/pipeline.h"
 
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss)

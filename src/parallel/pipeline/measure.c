@@ -1,7 +1,7 @@
-/* The first steps of a pipeline run on one device and are real steps: nothing is computed
- * twice. Between two ops the device is waited for and the clock read, in both directions; what
- * counts is the least that an op has taken in any micro-batch, since the first calls of a
- * kernel make what later ones use again. */
+/* The first steps of a pipeline run on one device. They are real steps, so nothing is computed
+ * twice. Between two ops the device is waited for and the clock read, in forward and backward.
+ * The minimum over all micro-batches counts, because the first calls of a kernel make what
+ * later calls reuse. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void make_room(choir__pipeline *p)
     p->room = room;
 }
 
-/* A first micro-batch that failed has noted some of them already. */
+/* A first micro-batch that failed may have noted some ops already. */
 static void begin_noting(choir__pipeline *p)
 {
     p->ops = p->use_count = 0;
@@ -42,7 +42,7 @@ static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
 }
 
-/* The op before is done: what it took, and what it has left on the device. */
+/* Notes the time of the previous op, and the bytes that it left on the device. */
 static void note_forward(choir__micro *m)
 {
     choir_device_stats stats;
@@ -58,13 +58,14 @@ static void note_forward(choir__micro *m)
     m->noted = now;
 }
 
-/* What stays of a tensor after it is gone: the op that made it, plus one. */
+/* Returns the number of the op that made t, plus one; it stays known after t's memory is
+ * gone. */
 static int maker(const choir_tensor *t)
 {
     return t->producer ? t->producer->number + 1 : 0;
 }
 
-/* An operand's bytes would cross a cut before any op from the one after its maker to this. */
+/* The operand's bytes would cross a cut before any op after its maker, up to this op. */
 static void note_crossing(choir__pipeline *p, const choir_tensor *x, int op)
 {
     double bytes = (double)x->count * (double)choir_dtype_size(x->dtype);
@@ -169,6 +170,6 @@ choir_status choir__pipeline_measure(
     if (!measuring(p))
         return status;
     p->measured += status == CHOIR_OK;
-    choir__step_forget(step); /* steps are not alike yet: choir_step records later ones */
+    choir__step_forget(step); /* steps still differ; choir_step records later ones */
     return status;
 }

@@ -1,9 +1,9 @@
-/* A pipeline: a plan's actions, issued by one thread.
+/* A pipeline: one thread issues a plan's actions.
  *
- * Devices work by themselves; what decides who waits for whom is the order in which each
- * device's work is issued, and that is the plan's. Forward of a stage: the micro-batch's fiber
- * goes on until its next op is another stage's (place.c). Backward: its walk takes the records
- * of that stage (autograd/walk.c). */
+ * Devices work independently. The order in which each device's work is issued determines the
+ * waits between devices, and the plan determines this order. Forward of a stage: the
+ * micro-batch's fiber runs until its next op belongs to another stage (place.c). Backward: the
+ * micro-batch's walk takes the records of that stage (autograd/walk.c). */
 #include <choir/pipeline.h>
 
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static void free_micros(choir__pipeline *p)
 
 static choir_status make_plan(choir__pipeline *p, int64_t count)
 {
-    /* The ranks that have a stage make its gradients' memory together, when it is first wanted:
-     * in one order on all of them, whose plans may differ. */
+    /* The ranks that have a stage allocate its gradients' memory together at the first use. The
+     * first step is therefore sequential, since the plans of these ranks may differ. */
     bool in_order = p->fresh && p->data && choir__data_stages(p->data) > 1;
     const char *schedule = in_order ? "sequential" : p->schedule;
     p->fresh = false;
@@ -134,7 +134,7 @@ static choir_status make_plan(choir__pipeline *p, int64_t count)
     choir_status status = choir_pipeline_plan_new(
         schedule, p->device_count, p->chunks, count, p->stage_costs, &p->plan);
     if (in_order)
-        choir__step_forget(p->base.run); /* the next step is another */
+        choir__step_forget(p->base.run); /* the next step has a different plan */
     if (status != CHOIR_OK)
         return status;
     p->micros = choir__calloc((size_t)count, sizeof *p->micros);
@@ -147,8 +147,8 @@ static choir_status make_plan(choir__pipeline *p, int64_t count)
     return CHOIR_OK;
 }
 
-/* After a failure: suspended micro-batches are led to their end, in which every op fails, so
- * that what their functions hold is let go of; the other devices come to rest. */
+/* After a failure, resumes suspended micro-batches, in which every op now fails, so that their
+ * functions end and release what they hold. Then waits for the other devices. */
 static void give_up(choir__pipeline *p, choir_status status, const char *message)
 {
     for (int64_t i = 0; i < p->micro_count; i++) {
@@ -192,7 +192,8 @@ static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor
     return p->remote ? choir__pipeline_bring_losses(p, step, losses, p->micro_count) : CHOIR_OK;
 }
 
-/* What the failed step's micro-batches gave is no part of the next step's gradients. */
+/* Drops the gradients of the failed step's micro-batches, so that the next step does not add to
+ * them. */
 static void forget_gradients(choir__pipeline *p)
 {
     int count;
@@ -207,7 +208,8 @@ static void forget_gradients(choir__pipeline *p)
     free(params);
 }
 
-/* On one device, all of it; what the last measured step has found is agreed upon. */
+/* Runs a step on one device. After the last measured step, all ranks and replicas take the same
+ * measurements. */
 static choir_status measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
@@ -239,7 +241,7 @@ static choir_status planned(
 
 static choir_status check_pipeline(const choir_module *m);
 
-/* The other ranks and replicas, if there are any: they may be waiting for this one. */
+/* Reports a failure to the other ranks and replicas, which may be waiting for this rank. */
 static void tell(choir__pipeline *p, choir_status status)
 {
     if (p->remote)
@@ -330,7 +332,7 @@ static choir_status check_pipeline(const choir_module *m)
                      m->type->name);
 }
 
-/* What this rank has failed of, if it has. */
+/* Reports this rank's failure, if it has failed. */
 static void tell_ranks(choir__pipeline *p)
 {
     choir_status status = choir_scope_status(p->base.run);
@@ -365,7 +367,7 @@ static void close_pipeline(void *arg)
     free(p->uses);
 }
 
-/* "a,b,c" into the names of stages 1, 2, 3. */
+/* Splits "a,b,c" into the names of stages 1, 2, 3. */
 static choir_status split_cuts(choir__pipeline *p, const char *cuts)
 {
     choir__arena *arena = &p->base.run->arena;
@@ -415,8 +417,8 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
     return CHOIR_OK;
 }
 
-/* A weight of which this rank has a part (tensor_parallel): its layer is a collective of ranks
- * that a stage knows nothing of. NULL: none. */
+/* Returns a weight of which this rank has a part (tensor_parallel), NULL if there is none. Its
+ * layer is a collective of ranks that a stage does not know. */
 static const choir__param *part_in(const choir_module *m)
 {
     const choir__param *found = NULL;
@@ -459,7 +461,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     choir_status status = take_devices(p, opts);
     if (status != CHOIR_OK)
         return status;
-    choir_pipeline_plan *plan = NULL; /* a wrong schedule is to be known now */
+    choir_pipeline_plan *plan = NULL; /* reports a wrong schedule at once */
     status = choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, 1, NULL, &plan);
     choir_pipeline_plan_free(plan);
     if (status != CHOIR_OK)

@@ -1,10 +1,10 @@
-/* Placing ops: choir__begin shows each op's operands before they are looked at.
+/* Placing ops: choir__begin passes each op's operands here before it reads them.
  *
- * The number of the op says its stage; where that is the next one, the micro-batch is suspended
- * until the plan gets there. Operands that lie elsewhere are copied over, on the queue of the
- * device that wants them, which waits for no more than the stage that made them. Of a tensor
- * that stages further on use as well, each copy is made of the one before: so its gradients add
- * up in the order in which one device adds them. */
+ * The number of an op determines its stage. If that is the next stage, the micro-batch is
+ * suspended until the plan arrives there. Operands on other devices are copied, on the queue of
+ * the receiving device, which waits only for the stage that made them. If several later stages
+ * use a tensor, each copy is made from the previous one, so its gradients add up in the order
+ * in which one device adds them. */
 #include "parallel/pipeline/pipeline.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
@@ -20,8 +20,8 @@ static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
     return replica->tensor;
 }
 
-/* A tensor whose memory on `device` holds x's values already, if there is one in the chain of
- * copies that begins at x. */
+/* Returns a tensor whose memory on `device` already has x's values, from the chain of copies
+ * that begins at x; NULL: none. */
 static choir_tensor *there_already(choir_tensor *x, choir_device *device)
 {
     for (choir_tensor *t = x; t; t = t->route ? t->route->copy : NULL)
@@ -32,7 +32,7 @@ static choir_tensor *there_already(choir_tensor *x, choir_device *device)
 
 static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
 {
-    bool there = x->storage; /* else it is made now, after what `done` stands for */
+    bool there = x->storage; /* otherwise it is computed now, after the event in `done` */
     if (choir__bring_back(x) != CHOIR_OK)
         return x;
     bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
@@ -41,7 +41,7 @@ static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
     return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
 }
 
-/* x on the device of a stage: itself, or a copy whose gradient comes back. */
+/* Returns x on the device of a stage: x itself, or a copy whose gradient is sent back. */
 static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
 {
     choir_device *device = choir__stage_device(m->pipeline, stage);
@@ -65,7 +65,7 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
     return y;
 }
 
-/* Suspends the micro-batch until its next stage's turn. */
+/* Suspends the micro-batch until the plan reaches its next stage. */
 static void suspend(choir__micro *m, choir_scope *scope)
 {
     m->at = scope->run->at;
@@ -97,7 +97,7 @@ static bool place_op(
         suspend(m, scope);
         m->placement.stage++;
     }
-    if (choir_scope_status(scope) != CHOIR_OK) /* it was resumed to come to its end */
+    if (choir_scope_status(scope) != CHOIR_OK) /* it was resumed only to end */
         return false;
     m->placement.op = m->ops++;
     return bring_all(m, in, count);
@@ -115,9 +115,10 @@ void choir__pipeline_place_ops(choir__micro *m)
     choir__pipeline_place_by(m, place_op);
 }
 
-/* --- without cuts: evaluation, where other ops may run --- */
+/* --- without cuts: evaluation, which may run other ops --- */
 
-/* Where the op's parameters or buffers are, else where the latest of its operands is. */
+/* Places the op where its parameters or buffers are, otherwise in the latest stage of its
+ * operands. */
 static bool follow_op(
     choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {

@@ -1,10 +1,10 @@
 /* Placement: after the cuts, every parameter and buffer moves to the stage that uses it.
  *
- * A parameter that several stages use lives where its gradient is dense (a table's rows are
- * small, a table is not), and has a replica in each other stage: a copy that is brought up to
- * date before its first use in a step, with a book of its own whose sums are further uses
- * (autograd/book.h). A book is one stage's, since a leaf is open only while its backward runs.
- */
+ * A parameter that several stages use is stored where its gradient is dense (a table's rows are
+ * small, a table is not), and has a replica in each other stage: a copy that is updated before
+ * its first use in a step, with its own book whose sums count as further uses
+ * (autograd/book.h). Each book belongs to one stage, since a leaf is open only while its
+ * backward runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static int stage_of(const choir__pipeline *p, int op)
     return stage;
 }
 
-/* The stage of the first use that is dense, or of the first. */
+/* Returns the stage of the first dense use, otherwise of the first use. */
 static int home_of(const choir__pipeline *p, const choir_tensor *t)
 {
     int found = -1;
@@ -33,8 +33,8 @@ static int home_of(const choir__pipeline *p, const choir_tensor *t)
     return found < 0 ? 0 : found;
 }
 
-/* A module's buffers are no operands of its ops (kernels update them): they go where its first
- * op is. */
+/* A module's buffers are not operands of its ops, since kernels update them. They move to the
+ * stage of the module's first op. */
 static int home_of_buffer(const choir__pipeline *p, const char *name, const choir_tensor *t)
 {
     const char *dot = strrchr(name, '.');
@@ -115,7 +115,7 @@ static void move_tensor(const char *name, choir_tensor *t, void *arg)
     if (m->status != CHOIR_OK)
         return;
     if (t->param) {
-        if (t->param->book) /* of stages that were one until now */
+        if (t->param->book) /* a book of the placement before, which may span several stages */
             choir__book_free(t->param->book);
         t->param->stage = stage;
         m->status = choir__param_move(t->param, device);
@@ -160,14 +160,14 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     if (p->data)
         choir__data_leave_books(p->data);
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        choir__param *replicas = params[i]->replicas; /* which are not in the way */
+        choir__param *replicas = params[i]->replicas; /* replicas do not prevent a move */
         params[i]->replicas = NULL;
         status = choir__param_can_move(params[i]);
         params[i]->replicas = replicas;
     }
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         drop_replicas(params[i]);
-        if (params[i]->book) /* of a stage */
+        if (params[i]->book) /* the book of a stage */
             choir__book_free(params[i]->book);
     }
     free(params);
@@ -203,7 +203,7 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
     free(params);
     p->placed = p->fresh = status == CHOIR_OK;
     p->gathered = -1;
-    if (p->remote) /* most of it is other ranks' now */
+    if (p->remote) /* most of its memory belongs to other ranks' stages now */
         choir__pool_trim(p->base.run->device);
     return status;
 }

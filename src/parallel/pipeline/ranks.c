@@ -1,9 +1,9 @@
-/* A pipeline over ranks: what they must agree on, so that they go on alike without asking, and
- * the losses, which all of them get.
+/* A pipeline over ranks: the data on which ranks must agree, so that they go on alike without
+ * further questions, and the losses, which all ranks receive.
  *
- * Before: the options and the model. After the measured steps, which each rank has run by
- * itself: the ops, the parameters they use, the losses, bit by bit. From there on everything
- * that is decided depends on these and on the times, which are rank 0's. */
+ * At the start they compare options and model. After the measured steps, which each rank has
+ * run by itself, they compare the ops, the parameters these use, and the losses, bit by bit.
+ * All later decisions depend only on these and on the times, which are rank 0's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts 
     choir_status status = choir__remote_open(run, opts.group, p->chunks, &p->remote);
     if (status != CHOIR_OK)
         return status;
-    choir__run_of(run)->micro_first = 0; /* every rank has a part in every micro-batch */
+    choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
     p->device_count = choir__remote_count(p->remote);
     p->devices =
         choir__arena_get(&run->arena, (size_t)p->device_count * sizeof(choir_device *));
@@ -104,7 +104,7 @@ choir_status choir__pipeline_agree(
 
 /* --- losses --- */
 
-/* Loss i of several: a view (). */
+/* Returns loss i of several: a view (). */
 static choir_tensor *one_of(choir_scope *scope, const choir_tensor *all, int64_t i)
 {
     choir_tensor *t = choir__tensor_alias(scope, all);

@@ -1,18 +1,18 @@
-/* Devices that are other ranks', and what goes between them and ours.
+/* Devices of other ranks, and the copies between them and this rank's.
  *
- * A message waits for the event that its bytes are there, and the receiver's device for the
- * message; nothing waits on the host. Both ends of a pair give their messages to one queue in
- * the order of the program, which is the same. So that messages of other pairs and of the other
- * direction do not wait behind them, each pair has two groups of its own, shared with pairs as
- * far apart that have no rank in common with it:
+ * A message waits for the event that its bytes are complete, and the receiver's device waits
+ * for the message; nothing waits on the host. Both ends of a pair queue their messages in the
+ * order of the program, which is the same on all ranks. Messages of other pairs and of the
+ * other direction should not wait for them, so each pair has two groups, shared with pairs of
+ * equal distance that have no rank in common with it:
  *
- *     neighbours   0-1  2-3  4-5 ...  and  1-2  3-4 ...      two ranks on   0-2 1-3  4-6 5-7
- * ...
+ *     neighbours    0-1  2-3  4-5 ...   and   1-2  3-4 ...
+ *     distance 2    0-2  1-3  4-6  5-7 ...
  *
- * They are made when a copy first wants one, which is at the same place of the program on all
- * ranks. All groups are of all ranks, whose numbers therefore mean the same in all.
+ * A group is made when the first copy needs it, at the same point of the program on all ranks.
+ * All groups consist of all ranks, so a rank has the same number in each.
  *
- * A failure that one group finds is made that of all, here and thereby on every rank. */
+ * A failure that one group finds aborts all groups, on this rank and thereby on every rank. */
 #include "parallel/pipeline/remote.h"
 
 #include <stdlib.h>
@@ -23,26 +23,26 @@
 #include "tensor/launch.h"
 
 struct choir__remote {
-    choir__carrier carrier; /* first: a carrier is its remote's */
+    choir__carrier carrier; /* first member: the carrier is cast to its remote */
     choir_scope *run;
     choir_group *whole;
-    choir_group *_Atomic *between; /* (4 world): see between(); NULL: no copy has wanted it */
-    choir_group *_Atomic *wanted;  /* one of them */
+    choir_group *_Atomic *between; /* (4 world) see between(); NULL: no copy has needed it */
+    choir_group *_Atomic *wanted;  /* the entry of `between` to open */
     choir_device *devices;         /* (world) */
     int rank, world, chunks;
-    int replica;                      /* of several; -1: the pipeline has none */
-    choir__remote_on_abort *on_abort; /* NULL: there are no replicas */
+    int replica;                      /* which of several; -1: the pipeline has no replicas */
+    choir__remote_on_abort *on_abort; /* NULL: the pipeline has no replicas */
     void *on_abort_arg;
     _Atomic int aborted; /* 1: being written; 2: status and sentence say why */
     choir_status status;
     char sentence[600];
 };
 
-enum { PATIENCE_US = 1 }; /* nobody waits for a send where it is sent */
+enum { PATIENCE_US = 1 }; /* the host that sends does not wait for the send */
 
 static choir__on_failure on_failure;
 
-/* --- what is away --- */
+/* --- devices of other ranks --- */
 
 static void *get_addresses(void *arg, size_t bytes)
 {
@@ -59,7 +59,7 @@ static void put_addresses(void *arg, void *p, size_t bytes)
 
 static const choir__memory_ops addresses = {.get = get_addresses, .put = put_addresses};
 
-/* Ours is the run's device under another name: the same queue, the same memory. */
+/* This rank's entry is the run's device under another name, with the same queue and memory. */
 static void make_device(choir__remote *r, int rank)
 {
     choir_device *d = &r->devices[rank];
@@ -87,7 +87,7 @@ static void free_devices(void *arg)
         }
 }
 
-/* --- carrying --- */
+/* --- copies --- */
 
 static choir_status open_group(choir__remote *r, choir_group *parent, choir_group **group)
 {
@@ -107,12 +107,14 @@ static choir_status open_wanted(void *arg)
         return CHOIR_OK;
     choir_status status = open_group(r, r->whole, &group);
     *r->wanted = group;
-    if (group && atomic_load(&r->aborted) == 2) /* by one that did not see this one */
+    /* by an abort that ran before this group was listed */
+    if (group && atomic_load(&r->aborted) == 2)
         choir__group_abort(group, r->status, r->sentence);
     return status;
 }
 
-/* Collective where the group is new; NULL: an error of the run. */
+/* Returns the group for a pair and direction. Collective if the group is new. NULL: an error of
+ * the run. */
 static choir_group *between(choir__remote *r, int from, int to)
 {
     int low = from < to ? from : to, apart = from < to ? to - from : from - to;
@@ -120,7 +122,7 @@ static choir_group *between(choir__remote *r, int from, int to)
     if (*group)
         return *group;
     r->wanted = group;
-    choir_status status = choir__host_call(open_wanted, r); /* no part of a recording */
+    choir_status status = choir__host_call(open_wanted, r); /* not part of a recording */
     if (status != CHOIR_OK) {
         choir__remote_abort(r, status, choir_error_message());
         choir__scope_fail(r->run, status);
@@ -138,7 +140,7 @@ static void group_waits(choir_group *group, choir__event event)
     choir__queue_wait_event(choir__group_queue(group), event);
 }
 
-/* Into y on a device of every rank's own. */
+/* Broadcasts x of rank `root` into y, on a device that every rank has. */
 static void broadcast(choir__remote *r, int root, const void *x, choir_device *to, void *y,
     size_t bytes, choir__event ready, choir__event *read)
 {
@@ -169,13 +171,15 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
     choir_group *group = between(r, from->index, to->index);
     if (!group)
         return;
-    choir__queue_moved(to->queue, from->queue, bytes); /* those of others count nothing */
+    /* queues of other ranks' devices count nothing */
+    choir__queue_moved(to->queue, from->queue, bytes);
     if (from->index == r->rank) {
         group_waits(group, ready);
         choir_group_send(group, x, (int64_t)bytes, CHOIR_U8, to->index, &work);
         *read = event_of(work);
     } else if (to->index == r->rank) {
-        group_waits(group, choir__queue_record(to->queue)); /* what used y before is done */
+        /* earlier users of y must be done */
+        group_waits(group, choir__queue_record(to->queue));
         choir_group_receive(group, y, (int64_t)bytes, CHOIR_U8, from->index, &work);
         choir__queue_wait_event(to->queue, event_of(work));
     }
@@ -220,7 +224,7 @@ void choir__remote_name(const choir__remote *r, int rank, int replica, char *tex
     snprintf(text + used, room - (size_t)used, " of the pipeline: ");
 }
 
-/* "rank 2 (pid 77) died ..." with the stages that ran there. */
+/* Prefixes "rank 2 (pid 77) died ..." with the stages that ran on that rank. */
 static void add_stages(const choir__remote *r, const char *sentence, char *text, size_t room)
 {
     int rank, digits = 0;
@@ -266,7 +270,7 @@ choir_status choir__remote_share(choir__remote *r, void *data, size_t bytes)
     return choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, 0, NULL);
 }
 
-/* --- life --- */
+/* --- open and close --- */
 
 int choir__remote_count(const choir__remote *r)
 {

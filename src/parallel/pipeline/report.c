@@ -1,4 +1,4 @@
-/* What a pipeline has found: its stages, their costs, its plan. */
+/* Reports the results of a pipeline's setup: its stages, their costs, its plan. */
 #include <stdlib.h>
 
 #include "parallel/pipeline/pipeline.h"
