@@ -2,13 +2,13 @@
  *
  * With p devices, m micro-batches and device d:
  *
- *   1f1b         p - 1 - d forwards to warm up, then F B F B ..., then the remaining B. So
- *                device d holds at most p - d micro-batches.
- *   zero-bubble  the same, and behind each B the W of d micro-batches before: a W that is put
- *                off lets the devices before go on sooner. So all hold at most p, and the last
- *                W, for which nobody waits, fill what was idle at the end.
- *   interleaved  micro-batches go through the chunks in rounds, p (or somewhat more) at a time;
- *                (v - 1) p + 2 (p - 1 - d) forwards to warm up.
+ *    1f1b         p - 1 - d forwards to warm up, then F B F B ..., then the remaining B. So
+ *                 device d holds at most p - d micro-batches.
+ *    zero-bubble  as 1f1b, and after each B the W of d micro-batches before: delaying a W lets
+ *                 the earlier devices go on sooner. So all hold at most p, and the last W, on
+ *                 which no action depends, fill the idle time at the end.
+ *    interleaved  micro-batches pass the chunks in rounds, p (or somewhat more) at a time;
+ *                 (v - 1) p + 2 (p - 1 - d) forwards to warm up.
  *
  * Written from the papers: GPipe (Huang et al. 2018), PipeDream (2019), Megatron-LM (Narayanan
  * et al. 2021), Zero Bubble Pipeline Parallelism (Qi et al. 2023). */
@@ -51,13 +51,13 @@ void choir__plan_1f1b(const choir_pipeline_plan *plan, int device, choir_action 
     }
 }
 
-/* W of `lag` micro-batches before behind each B. */
+/* Writes 1f1b with a W after each B: the W of `lag` micro-batches before. */
 static void split(const choir_pipeline_plan *plan, int device, int lag, choir_action *actions)
 {
     const int64_t m = plan->micros, warmup = choir__min(m, plan->devices - 1 - device);
     for (int64_t i = 0; i < warmup; i++)
         put(&actions, CHOIR_FORWARD, device, i);
-    for (int64_t i = 0; i < m + lag; i++) { /* the i-th B and what lies around it */
+    for (int64_t i = 0; i < m + lag; i++) { /* the i-th B, and the actions around it */
         if (i + warmup < m)
             put(&actions, CHOIR_FORWARD, device, i + warmup);
         if (i < m)
@@ -79,12 +79,12 @@ void choir__plan_split_1f1b(const choir_pipeline_plan *plan, int device, choir_a
 
 /* --- interleaved --- */
 
-/* Where a walk through (round, chunk, micro-batch of the round) is. Rounds are of p
- * micro-batches or somewhat more, equal but for 1, the larger ones first: the first one's
- * forwards fill the pipeline, and none is too short to keep it filled. */
+/* A position in the order (round, chunk, micro-batch of the round). Rounds have p micro-batches
+ * or somewhat more; their sizes differ by at most 1, the larger ones first. So the forwards of
+ * the first round fill the pipeline, and no round is too short to keep it full. */
 typedef struct walk {
-    int64_t rounds, round, first, in_round; /* first: micro-batch of the round */
-    int chunk, from, step;                  /* chunks ascend in forwards, descend in B */
+    int64_t rounds, round, first, in_round; /* first: first micro-batch of the round */
+    int chunk, from, step; /* chunks ascend in forwards, and descend in backwards */
 } walk;
 
 static int64_t round_size(const choir_pipeline_plan *plan, const walk *w)
@@ -121,9 +121,9 @@ void choir__plan_interleaved(const choir_pipeline_plan *plan, int device, choir_
     walk f = walk_of(plan, true), b = walk_of(plan, false);
     int64_t warmup = (plan->chunks - 1) * round_size(plan, &f) + 2 * (p - 1 - device);
     if (plan->chunks == 1)
-        warmup = p - 1 - device; /* just 1f1b */
+        warmup = p - 1 - device; /* as in 1f1b */
     warmup = choir__min(warmup, all);
-    for (int64_t i = -warmup; i < all; i++) { /* the i-th B behind the forward before it */
+    for (int64_t i = -warmup; i < all; i++) { /* the i-th B, after the forward before it */
         if (i + warmup < all) {
             put(&actions, CHOIR_FORWARD, f.chunk * p + device, f.first + f.in_round);
             walk_on(plan, &f);

@@ -1,4 +1,4 @@
-/* Pipeline plans: the registry of schedules, and making one of them for p devices. */
+/* Pipeline plans: the registry of schedules, and making a plan for p devices. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* A plan in the terminal: a row a device, time to the right, to scale.
+/* Prints a plan in the terminal: one row per device, time to the right, to scale.
  *
- *   device 0  F0 F1 .  .  B0--- F2 B1--- F3 ...
- *   device 1  .  F0 B0--- F1 B1--- ...
+ *     device 0  F0 F1 .  .  B0--- F2 B1--- F3 ...
+ *     device 1  .  F0 B0--- F1 B1--- ...
  *
- * The scale is the smallest at which the shortest action has room for its name. Micro-batch 3
- * in the second of several chunks is F3b. */
+ * The scale is the smallest at which the shortest action has room for its name. F3b is the
+ * forward of micro-batch 3 in the second of several chunks. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,11 +18,11 @@ enum { COLUMNS = 100, MOST_PIECES = 20, SHOWN = 16 };
 typedef struct grid {
     const choir_pipeline_plan *plan;
     const choir_span *spans;
-    double first, makespan; /* the first start */
-    double scale;           /* columns a unit of time */
-    int label, name;        /* how long "device 0  " is, and the longest "F3b" */
+    double first, makespan; /* first: the earliest start */
+    double scale;           /* columns per unit of time */
+    int label, name;        /* lengths of "device 0  " and of the longest name, such as "F3b" */
     int cell;               /* columns of the shortest action */
-    int columns, piece;     /* of time, in all and in one piece */
+    int columns, piece;     /* columns of all the time, and of one printed piece */
 } grid;
 
 static int digits_of(int64_t n)
@@ -68,12 +68,12 @@ static void put_action(const grid *g, char *row, choir_action action, choir_span
         name[length++] = (char)('a' + action.stage / g->plan->devices % 26);
     for (int i = from; i < to; i++)
         row[i] = i - from < length ? name[i - from] : i < to - 1 ? '-' : ' ';
-    if (to - from < length) /* a part of a number would be another one */
+    if (to - from < length) /* part of a number would look like another number */
         for (int i = from + 1; i < to; i++)
             row[i] = '-';
 }
 
-/* All devices' rows (devices, columns). */
+/* Draws the rows of all devices (devices, columns). */
 static char *rows_of(const grid *g)
 {
     const choir_pipeline_plan *plan = g->plan;

@@ -1,13 +1,13 @@
-/* Zero-bubble for costs as they are: stages of unequal length, W shorter or longer than B.
+/* Zero-bubble for real costs: stages of unequal length, W shorter or longer than B.
  *
- * A list scheduler: of all devices the one that can go on first takes B if it is there, else F
- * if its memory allows, else W, of which nobody waits. It decides for the moment, so one rule
- * is not best for all costs; some rules are tried beside the orders of ZB-H1 and 1f1b, and the
- * shortest is kept: never longer than either, and never more than 1f1b's peak of p
- * micro-batches held.
+ * A list scheduler: the device that can go on first takes B if it is ready, else F if its
+ * memory allows, otherwise a weight-gradient step (W), which no other action depends on. It
+ * decides greedily, so no single rule is best for all costs: several rules are tried besides
+ * the orders of ZB-H1 and 1f1b, and the shortest order is kept. It is never longer than either,
+ * and never holds more than 1f1b's peak of p micro-batches.
  *
  * The order is fixed before anything runs, and no rule changes the order within a stage's F, B
- * or W: so costs that were measured badly cost time, but change no bit. */
+ * or W. So badly measured costs cost time but change no bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,28 +16,28 @@
 #include "parallel/plan/plan.h"
 
 enum {
-    EAGER = 8,           /* about as many values of it are tried */
-    MOST_WORK = 1 << 15, /* actions; beyond it ZB-H1 or 1f1b must do */
+    EAGER = 8,           /* about this many values of `eager` are tried */
+    MOST_WORK = 1 << 15, /* actions; larger plans use ZB-H1 or 1f1b */
 };
 
 typedef struct rule {
-    bool forward_first; /* where F and B are there at the same time */
-    int eager;          /* device d's forwards are at most p - d + eager ahead of B */
-    double patience;    /* no W if something better comes within this part of it */
+    bool forward_first; /* if F and B are ready at the same time */
+    int eager;          /* device d runs at most p - d + eager forwards ahead of B */
+    double patience;    /* runs no W if F or B becomes ready within this part of its duration */
 } rule;
 
 typedef struct device_state {
-    int64_t forward, backward, weight; /* of which micro-batch the next is */
+    int64_t forward, backward, weight; /* the micro-batch of the next action of each kind */
     double free_at;
 } device_state;
 
 typedef struct search {
     choir_pipeline_plan *plan;
-    choir_action *actions; /* (devices, each), being written */
+    choir_action *actions; /* (devices, each), while they are written */
     choir__plan_ends ends;
     device_state *devices;
-    double *start;      /* of what each device would do next, as far as is known, */
-    choir_action *next; /* and what that is */
+    double *start;      /* earliest start of each device's next action, as far as it is known */
+    choir_action *next; /* these actions */
     rule rule;
 } search;
 
@@ -84,7 +84,7 @@ static void take(search *s, int device)
     choir__plan_done(s->plan, &s->ends, action, d->free_at);
 }
 
-/* Writes all devices' orders by a rule; the makespan. */
+/* Writes all devices' orders by a rule; returns the makespan. */
 static double write(search *s, rule by)
 {
     const int p = s->plan->devices;
@@ -106,7 +106,7 @@ static double write(search *s, rule by)
     return makespan;
 }
 
-/* Keeps the actions of `from` if they end before `best`; the better makespan. */
+/* Keeps the actions of `from` if their makespan is less than `best`; returns the lesser one. */
 static double keep_better(
     choir_pipeline_plan *plan, const choir_action *from, double makespan, double best)
 {

@@ -1,10 +1,10 @@
-/* When actions run, if each device takes its own in order and each as soon as it can.
+/* Computes when actions run if each device takes its own in order, each as soon as it can.
  *
- *   F(s, i)  waits for F(s - 1, i)                    B(s, i)  for F(s, i) and B(s + 1, i)
- *   W(s, i)  for B(s, i)
+ *    F(s, i)  waits for F(s - 1, i)                    B(s, i)  for F(s, i) and B(s + 1, i)
+ *    W(s, i)  for B(s, i)
  *
- * Between devices what an action waits for is on its way for a while, in which both can work.
- * Everything that is said of times, simulated or measured, is of spans in the plan's order. */
+ * A transfer between devices takes some time, during which both can work. All functions of
+ * times, simulated or measured, use spans in the plan's order. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -39,7 +39,8 @@ void choir__plan_ends_free(choir__plan_ends *ends)
     free(ends->backward);
 }
 
-/* What ended in stage `from`, in the stage beside it. */
+/* Returns when a result that was complete at `end` arrives in the stage beside; `lower` is the
+ * lower stage of the two. */
 static double arrival(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, double end, int lower)
 {
@@ -73,7 +74,8 @@ void choir__plan_done(
         ends->backward[at] = end;
 }
 
-/* A merge under way: start is when each device's next action can, as far as is known. */
+/* A merge in progress. start: when each device's next action can begin, as far as it is
+ * known. */
 typedef struct merge {
     const choir_pipeline_plan *plan;
     const choir_action *actions;
@@ -125,7 +127,7 @@ double choir__plan_merge(
         choir__plan_done(plan, &m.ends, action, m.free_at[d]);
         if (order)
             order[done] = action;
-        look(&m, d); /* nobody else waited for it */
+        look(&m, d); /* no other devices depended on the action */
         look(&m, (d + 1) % p);
         look(&m, (d + p - 1) % p);
     }
@@ -168,7 +170,7 @@ choir_span *choir__plan_spans(const choir_pipeline_plan *plan)
     return spans;
 }
 
-/* --- what follows from the spans --- */
+/* --- results from the spans --- */
 
 choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choir_span *spans)
 {
@@ -185,7 +187,7 @@ choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choi
     return CHOIR_OK;
 }
 
-/* device -1: all devices' time added. */
+/* device -1: the sum over all devices. */
 static double busy_of(const choir_pipeline_plan *plan, const choir_span *spans, int device)
 {
     double busy = 0;
@@ -221,7 +223,7 @@ double choir_pipeline_plan_idle(
     double time = makespan_of(plan, of) * (device < 0 ? plan->devices : 1);
     double idle = time > 0 ? 1 - busy_of(plan, of, device) / time : 0;
     free(own);
-    return fmax(idle, 0); /* a sum's last bit */
+    return fmax(idle, 0); /* removes rounding below 0 */
 }
 
 double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
@@ -231,13 +233,14 @@ double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
     if (plan->schedule->write == choir__plan_sequential)
         bubble = p - 1;
     if (plan->schedule->split) {
-        double f = 0, b = 0, w = 0; /* of all stages: the quotient is that of their means */
+        /* sums over stages; their quotient equals that of the means */
+        double f = 0, b = 0, w = 0;
         for (int s = 0; s < plan->stages; s++) {
             f += plan->cost[s].forward;
             b += plan->cost[s].backward_input;
             w += plan->cost[s].backward_weight;
         }
-        double left = fmax(f + b - w, fmax(f, b)); /* what no W fills */
+        double left = fmax(f + b - w, fmax(f, b)); /* idle time that no W fills */
         bubble = f + b + w > 0 ? (p - 1) * left / (m * (f + b + w)) : 0;
     }
     return bubble / (1 + bubble);

@@ -1,6 +1,7 @@
-/* Plans as a picture: a panel a plan, a row a device, all to one scale of time, so that plans
- * below each other can be compared. A box is an action with its micro-batch's number; later
- * chunks are lighter. At a row's end stands how long the device is idle, and what it holds. */
+/* Draws plans as a picture: one panel per plan, one row per device, all in one scale of time,
+ * so that plans below each other can be compared. A box is an action with its micro-batch's
+ * number; later chunks are lighter. The end of a row shows how long the device is idle, and how
+ * many micro-batches it holds. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,18 +14,18 @@
 enum {
     MARGIN = 28,
     LABEL = 84,   /* left of the rows: "device 0" */
-    TRACK = 1080, /* the longest plan */
-    SHARE = 128,  /* right of them: idle, held */
+    TRACK = 1080, /* the longest plan's length */
+    SHARE = 128,  /* right of the rows: idle, held */
     ROW = 30,
     GAP = 4, /* between rows */
     TITLE = 34,
     LEGEND = 40,
     AXIS = 40,
-    BETWEEN = 26, /* panels */
+    BETWEEN = 26, /* between panels */
 };
 
 static const struct {
-    const char *name, *fill, *ink; /* ink: of the number in it */
+    const char *name, *fill, *ink; /* ink: color of the number in the box */
 } kinds[] = {
     [CHOIR_FORWARD] = {"F: forward", "#3568b0", "#ffffff"},
     [CHOIR_BACKWARD] = {"B: backward", "#2b8a57", "#ffffff"},
@@ -55,7 +56,7 @@ static void text(const page *g, double x, double y, const char *style, const cha
     fprintf(g->file, "<text x='%.1f' y='%.1f' %s>%s</text>\n", x, y, style, words);
 }
 
-/* Towards white: chunk 0 has the full colour. */
+/* Mixes a color with white; chunk 0 has the full color. */
 static unsigned lighter(const char *fill, double part)
 {
     const unsigned rgb = (unsigned)strtoul(fill + 1, NULL, 16);
@@ -77,7 +78,7 @@ static void draw_action(
     fprintf(g->file,
         "<rect class='a' x='%.2f' y='%.1f' width='%.2f' height='%d' fill='#%06x'/>\n", x, y,
         width, ROW, lighter(kinds[a.kind].fill, part));
-    /* As large as the largest number fits. */
+    /* The font size at which the largest number fits. */
     const int digits = snprintf(NULL, 0, "%lld", (long long)plan->micros - 1);
     const double size = fmin(14, (width - 2) / (0.65 * digits));
     if (size >= 8)
@@ -87,7 +88,7 @@ static void draw_action(
             part > 0.25 ? "#1a1a1a" : kinds[a.kind].ink, (long long)a.micro);
 }
 
-/* "1f1b: 4 devices, 8 micro-batches" and its sums. */
+/* Draws "1f1b: 4 devices, 8 micro-batches" and the plan's totals. */
 static void draw_title(
     const page *g, const choir_pipeline_plan *plan, const choir_span *spans, double y)
 {
@@ -144,7 +145,7 @@ static int panel_height(const choir_pipeline_plan *plan)
     return TITLE + plan->devices * (ROW + GAP) + BETWEEN;
 }
 
-/* The kinds that occur. */
+/* Draws a legend of the kinds that occur. */
 static void draw_legend(const page *g, double y)
 {
     bool used[CHOIR_COUNT(kinds)] = {false}, chunked = false;
@@ -170,7 +171,7 @@ static void draw_legend(const page *g, double y)
         text(g, x, y + 14, "font-size='14' fill='#495057'", "lighter: later chunks");
 }
 
-/* 1, 2 or 5 times a power of ten, for about ten ticks. */
+/* Returns 1, 2 or 5 times a power of ten, for about ten ticks. */
 static double tick_of(double longest)
 {
     const double rough = longest / 10, power = pow(10, floor(log10(rough)));
