@@ -1,11 +1,11 @@
-/* A plan, given to a tree: ranks compare what they are about to do, then each parameter becomes
+/* Applies a plan to a module's tree: ranks compare their plans, then each parameter becomes
  * this rank's part of it.
  *
  *     whole (in, 3 C), packed 3, two ranks      rank 1's part (in, 3 C / 2)
  *     | q0 q1 | k0 k1 | v0 v1 |                 | q1 | k1 | v1 |      three boxes
  *
- * The tensor's handle stays, so that modules need not know; its values are those of the whole:
- * a slice of what is there, or of what would be drawn. */
+ * The tensor's handle stays the same, so modules need no change. The part's values are a slice
+ * of the whole: of its current values, or of those that would be drawn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +21,11 @@ const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
     .cross_entropy = choir__tp_cross_entropy,
     .argmax = choir__tp_argmax};
 
-/* --- agreeing --- */
+/* --- comparing plans --- */
 
 enum { COMPLAINT = 400 };
 
-/* A line an entry, and the seed. */
+/* Returns the seed and one line per entry. */
 static char *describe(const choir__tp_plan *plan)
 {
     char *text = choir__format("seed %llu", (unsigned long long)plan->module->run->seed);
@@ -41,7 +41,7 @@ static char *describe(const choir__tp_plan *plan)
     return text;
 }
 
-/* The first line in which they differ, of `theirs` and of mine. */
+/* Writes the first line in which the two texts differ. */
 static void compare(const char *theirs, const char *mine, char complaint[COMPLAINT])
 {
     while (*theirs || *mine) {
@@ -56,7 +56,7 @@ static void compare(const char *theirs, const char *mine, char complaint[COMPLAI
     }
 }
 
-/* Rank 0's text on all. */
+/* Copies rank 0's text to all ranks. */
 static choir_status bring_text(choir_group *group, const char *mine, char **text)
 {
     int64_t bytes = (int64_t)strlen(mine) + 1;
@@ -90,7 +90,7 @@ choir_status choir__tp_agree(
                 "tensor_parallel: rank %d does otherwise: %s; all ranks must give it the same "
                 "model, rules and seed",
                 r, all + r * COMPLAINT);
-    if (own) /* what this rank found by itself says more */
+    if (own) /* this rank's own error says more */
         status = choir__error(planned, "%s", own);
     free(own);
     free(all);
@@ -103,7 +103,7 @@ choir_status choir__tp_agree(
 
 struct part {
     const choir__tp_entry *entry;
-    int64_t lo, hi; /* along the dimension, of each of the packed matrices */
+    int64_t lo, hi; /* the range along the dimension, of each of the packed matrices */
     choir_shape shape;
 };
 
@@ -139,7 +139,7 @@ static choir__box *boxes_of(choir_scope *run, const struct part *part)
 
 /* --- values --- */
 
-/* The block of `size` at `from` of t: a view on the stack. */
+/* Returns the block of `size` at `from` of t: a view on the stack. */
 static choir_tensor view_of(const choir_tensor *t, const int64_t *from, const int64_t *size)
 {
     choir_tensor v = *t;
@@ -152,7 +152,8 @@ static choir_tensor view_of(const choir_tensor *t, const int64_t *from, const in
     return v;
 }
 
-/* Rows [first, first + rows) of the whole, which lie in `slab`, into the boxes of p's part. */
+/* Copies rows [first, first + rows) of the whole, which `slab` holds, to the boxes of p's
+ * part. */
 static void copy_rows(choir__param *p, const choir_tensor *slab, int64_t first, int64_t rows)
 {
     for (int b = 0; b < p->box_count; b++) {
@@ -172,7 +173,7 @@ static void copy_rows(choir__param *p, const choir_tensor *slab, int64_t first, 
 
 enum { SLAB = 1 << 20 }; /* elements drawn at a time */
 
-/* Draws the whole some rows at a time, and keeps the part. */
+/* Draws the whole, a slab of rows at a time, and keeps this rank's part. */
 static choir_status draw(choir__param *p)
 {
     choir_scope *run = p->tensor->scope;
@@ -193,7 +194,7 @@ static choir_status draw(choir__param *p)
     return choir_scope_status(run);
 }
 
-/* The handle becomes that of the part. */
+/* Makes the handle that of the part. */
 static choir_status take_part(choir__param *p, const struct part *part)
 {
     choir_tensor *t = p->tensor, old = *t;
@@ -248,8 +249,8 @@ static void free_group(void *group)
     choir_group_free(group);
 }
 
-/* The ranks that have the same key and value heads as this one, one group for each number of
- * them. Collective. */
+/* Makes the group of the ranks with the same key and value heads as this one; one group for
+ * each number of such ranks. Collective. */
 static choir_status sharing_group(
     choir_scope *run, choir_group *group, int shared, choir_group **sharing)
 {
@@ -286,7 +287,7 @@ choir_status choir__tp_apply(const choir__tp_plan *plan, choir_group *group)
     int shared = 0, count;
     choir_status status = CHOIR_OK;
     choir__param **all = choir__module_named_params(plan->module, &count);
-    for (int i = 0; i < count; i++) /* but for what is in parts, below */
+    for (int i = 0; i < count; i++) /* except parameters in parts, see part_entry */
         all[i]->uncounted = choir_group_rank(group) > 0;
     free(all);
     choir__scope_uses(run, run->device);

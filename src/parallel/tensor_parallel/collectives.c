@@ -1,8 +1,8 @@
-/* Collectives that gradients pass through. Each is an op whose backward is another of them:
+/* Collectives with gradients. Each is an op whose backward is another of them:
  *
- *   copy            x           <-->  reduce          sum of x
- *   gather          side by side <-->  split           own part
- *   all_gather      side by side <-->  reduce_scatter  own part of the sum
+ *    copy            x           <-->  reduce          sum of x
+ *    gather          side by side <-->  split           own part
+ *    all_gather      side by side <-->  reduce_scatter  own part of the sum
  *
  * All go through the group's queue, between two waits (distributed.c); the host goes on at
  * once. */
@@ -15,7 +15,7 @@
 typedef struct attributes {
     choir_group *group;
     int dim;
-    int64_t whole; /* along dim, of all ranks together */
+    int64_t whole; /* size along dim, over all ranks */
 } attributes;
 
 static void fail(choir_tensor *t, choir_status status)
@@ -26,9 +26,9 @@ static void fail(choir_tensor *t, choir_status status)
     t->poisoned = true;
 }
 
-/* --- on memory, without history --- */
+/* --- on values, without records --- */
 
-/* Rows [lo, hi) of t along dim: a view. */
+/* Returns rows [lo, hi) of t along dim: a view. */
 static choir_tensor *rows_of(choir_tensor *t, int dim, int64_t lo, int64_t hi)
 {
     choir_tensor *view = choir__tensor_alias(t->scope, t);
@@ -39,7 +39,7 @@ static choir_tensor *rows_of(choir_tensor *t, int dim, int64_t lo, int64_t hi)
     return view;
 }
 
-/* What rank r has of t along dim: a view. */
+/* Returns rank r's part of t along dim: a view. */
 static choir_tensor *block(choir_tensor *t, int dim, int r, int ranks)
 {
     int64_t lo, hi;
@@ -54,7 +54,7 @@ static choir_tensor *with_dim(choir_scope *scope, choir_tensor *x, int dim, int6
     return choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
 }
 
-/* x as memory of the size that the largest part has along dim. */
+/* Returns x in dense memory, padded to `size`, the largest part along dim. */
 static choir_tensor *padded(choir_scope *scope, choir_tensor *x, int dim, int64_t size)
 {
     if (x->shape.dim[dim] == size)
@@ -67,7 +67,7 @@ static choir_tensor *padded(choir_scope *scope, choir_tensor *x, int dim, int64_
     return y;
 }
 
-/* The ranks' x side by side along dim: `whole` together. */
+/* Joins the ranks' x side by side along dim, to the size `whole`. */
 static choir_tensor *gathered(
     choir_scope *scope, choir_tensor *x, choir_group *group, int dim, int64_t whole)
 {
@@ -96,7 +96,7 @@ static choir_tensor *own_block(
     return y;
 }
 
-/* This rank's block along dim of the sum of the ranks' x. */
+/* Returns this rank's block along dim of the sum of the ranks' x. */
 static choir_tensor *scattered(choir_scope *scope, choir_tensor *x, choir_group *group, int dim)
 {
     int world = choir_group_world(group);
@@ -112,9 +112,9 @@ static choir_tensor *scattered(choir_scope *scope, choir_tensor *x, choir_group 
     return choir_reduce_scatter(choir__dense_rows(scope, blocks), group, CHOIR_SUM);
 }
 
-/* --- their gradients --- */
+/* --- gradients --- */
 
-/* The sum of the ranks' gy: in its own memory where nobody else has that. */
+/* Sums the ranks' gy, in its own memory if no other tensor shares that. */
 static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const attributes *a = r->attrs;
@@ -142,7 +142,7 @@ static void pass_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 static void give_new(choir__record *r, choir_tensor *g, choir__sink *sink)
 {
     g->grad_owned = true;
-    sink->give(sink, r, 0, g); /* not where it is poisoned */
+    sink->give(sink, r, 0, g); /* gives nothing if g is poisoned */
 }
 
 static void own_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -163,7 +163,7 @@ static void scatter_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     give_new(r, scattered(sink->scope, gy, a->group, a->dim), sink);
 }
 
-/* Made again: all ranks make the same segments again, in the same order. */
+/* Recomputation is collective: all ranks recompute the same segments in the same order. */
 static void reduce_again(choir__record *r)
 {
     const attributes *a = r->attrs;
@@ -219,8 +219,8 @@ static choir_tensor *recorded(
     return y;
 }
 
-/* The copy of x that a layer before this one made: their gradients are then added before they
- * are reduced, once for all. */
+/* Returns the copy of x that an earlier layer made, so that the gradients of both are added
+ * first and reduced once. */
 static choir_tensor *copied_before(
     const choir_scope *scope, const choir_tensor *x, const choir_group *group)
 {
@@ -261,8 +261,8 @@ choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
     return recorded(&reduce_op, y, x, (attributes){.group = group});
 }
 
-/* An op along a dimension, which it fixes; deals: that is dealt out. NULL: *instead is the
- * result. */
+/* Begins an op along a dimension, which it normalizes. deals: the dimension is distributed over
+ * the ranks. NULL: *instead is the result. */
 static choir_scope *begin_along(const choir__op *op, choir_tensor **x, const choir_group *group,
     int *dim, bool deals, choir_tensor **instead)
 {
@@ -281,7 +281,7 @@ static choir_scope *begin_along(const choir__op *op, choir_tensor **x, const cho
     return *instead == *x && world > 1 ? scope : NULL;
 }
 
-/* Side by side, with the backward of op. */
+/* Joins the ranks' x side by side, with the backward of op. */
 static choir_tensor *side_by_side(
     const choir__op *op, choir_tensor *x, choir_group *group, int dim, int64_t whole)
 {
@@ -295,7 +295,7 @@ static choir_tensor *side_by_side(
     return recorded(op, y, x, (attributes){group, dim, whole});
 }
 
-/* Scores in parts may be of different sizes; what comes of them is whole. */
+/* Scores in parts may have different sizes per rank; the result is whole. */
 choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 {
     const choir__partition *mark = x->split;

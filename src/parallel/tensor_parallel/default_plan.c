@@ -1,11 +1,11 @@
-/* The plan for a model that was given no rules: for transformers by the names of their layers,
- * else for each two linear layers in a row. */
+/* The plan for a model without rules: for transformers by the names of their layers, otherwise
+ * for each pair of consecutive linear layers. */
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
 #include <string.h>
 
-/* By the names of the layers, as published. A rule takes what it finds: the scores of BERT have
- * a bias, those of a classifier are not there. */
+/* Rules by the published names of the layers. A rule that finds nothing is skipped: the scores
+ * of BERT have a bias, and a classifier has no such scores. */
 static const choir_tp_rule gpt2[] = {{.path = "*.attn", .style = CHOIR_TP_HEADS},
     {.path = "*.mlp.c_fc", .style = CHOIR_TP_COLUMN},
     {.path = "*.mlp.c_proj", .style = CHOIR_TP_ROW},
@@ -30,7 +30,7 @@ static choir_status plan_llama(choir__tp_plan *plan)
     return choir__tp_plan_rules(plan, llama, CHOIR_COUNT(llama), true);
 }
 
-/* A layer of the encoder is one module, of attention and of what is behind it. */
+/* A layer of the encoder is one module, with the attention and the layers after it. */
 static choir_status plan_bert_layer(choir__tp_plan *plan, choir_module *layer)
 {
     choir_status status = choir__tp_plan_layer(
@@ -76,8 +76,8 @@ static bool is_linear(choir_module *m, int64_t *in, int64_t *out)
     return true;
 }
 
-/* The children of a sequential: a linear layer, functions of each number, and another linear
- * layer of the same width are a pair, where the ranks divide that. */
+/* In a sequential, a linear layer, elementwise functions and another linear layer of the same
+ * width form a pair, if the number of ranks divides the width. */
 static choir_status plan_pairs(choir__tp_plan *plan, choir_module *m)
 {
     choir_module *first = NULL;

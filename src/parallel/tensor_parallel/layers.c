@@ -1,15 +1,14 @@
-/* Linear layers and embeddings of which a rank has a part. Each computes its own part by the
- * very op of the whole; what is to be summed over ranks goes through tp_copy and tp_reduce.
+/* Linear layers and embeddings of which a rank has a part. Each computes its part with the op
+ * of the whole layer; tp_copy and tp_reduce do the sums over ranks.
  *
- *   COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
- *   ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
- *   embedding       y = reduce(rows of W_r, 0 where another rank has the id)
- */
+ *    COLUMN, VOCAB   y_r = copy(x) W_r + b_r               dx = sum_r dy_r W_r'
+ *    ROW             y = reduce(x_r W_r) + b               dx_r = dy W_r'
+ *    embedding       y = reduce(rows of W_r, 0 where another rank has the id) */
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
-/* --- a part as if it were a tensor by itself --- */
+/* --- a part as a tensor of its own --- */
 
-/* Takes the parts' marks off, so that ops see what this rank has; gives them back. */
+/* unmark removes the parts' marks, so that ops see this rank's values; mark restores them. */
 static void unmark(choir_tensor *const *t, const choir__partition **marks, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -34,13 +33,13 @@ static choir_tensor *own_linear(
 
 /* --- linear --- */
 
-/* Ranks that have the same part each have a share of its gradient: the sum is everyone's. */
+/* Ranks with the same part each have a share of its gradient; tp_copy's backward adds them. */
 static choir_tensor *with_others(choir_tensor *x, choir_tensor *t, choir_group *sharing)
 {
     return t && sharing ? choir_tp_copy(choir_in(x->scope, t), sharing) : t;
 }
 
-/* Scores by classes stay in parts; whoever takes them must know. */
+/* Scores by classes stay in parts; an op that takes them must support that. */
 static choir_tensor *as_scores(choir_tensor *y, const choir__tp_part *part)
 {
     if (!y->poisoned)
@@ -67,7 +66,7 @@ static choir_tensor *column(
     return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
 }
 
-/* A whole input is dealt out first. */
+/* A whole input is distributed first. */
 static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
     const choir__tp_part *part = choir__tp_part_of(weight);
@@ -88,7 +87,7 @@ static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bi
         choir__done_with(product);
     if (!bias || y->poisoned)
         return y;
-    choir_dtype dtype = y->dtype; /* maybe a 16-bit one, where biases are f32 */
+    choir_dtype dtype = y->dtype; /* may be a 16-bit type, while biases are f32 */
     choir_tensor *wide = dtype == bias->dtype ? y : choir_cast(y, bias->dtype);
     choir_tensor *sum = choir_add(wide, bias);
     choir__done_with(wide);

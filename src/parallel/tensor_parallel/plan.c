@@ -1,6 +1,6 @@
-/* Rules made into a plan: which parameters are dealt out, along which of their dimensions, in
- * which units. A linear layer's weight is (out, in) or, as GPT-2's, (in, out); its columns are
- * its outputs either way. */
+/* Turns rules into a plan: the parameters to distribute, along which dimension, in which units.
+ * A linear layer's weight is (out, in) or, as in GPT-2, (in, out); its columns are its outputs
+ * in both cases. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static const char *style_name(choir_tp_style style)
     return names[style];
 }
 
-/* Whether text is pattern, where a star stands for any text. */
+/* Returns true if text matches pattern, in which a star stands for any text. */
 static bool matches(const char *pattern, const char *text)
 {
     const char *star = NULL, *from = NULL;
@@ -45,8 +45,8 @@ static bool is_planned(const choir__tp_plan *plan, const choir__param *p)
     return false;
 }
 
-/* Units must divide by the ranks; but a vocabulary only be as large, and few heads may be
- * shared. */
+/* The number of ranks must divide the units. A vocabulary only needs at least one unit per
+ * rank, and ranks may share key and value heads. */
 static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entry *e)
 {
     int64_t size = e->param->whole.dim[e->dim];
@@ -91,7 +91,7 @@ struct layer {
     bool in_out;
 };
 
-/* heads: 0, or what the outputs (or inputs, of a row layer) are of. */
+/* heads: 0, or the number of heads that form the outputs (of a row layer: the inputs). */
 static choir_status plan_linear(choir__tp_plan *plan, const struct layer *l,
     choir_tp_style style, int packed, int64_t heads)
 {
@@ -185,7 +185,8 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
 
 /* --- rules --- */
 
-/* A parameter that its module gives to choir_linear or choir_embedding itself: (out, in). */
+/* Plans a parameter that its module passes to choir_linear or choir_embedding itself: (out,
+ * in). */
 static choir_status plan_param(choir__tp_plan *plan, choir__param *p, const choir_tp_rule *rule)
 {
     struct layer l = {.path = p->name, .weight = p->tensor};

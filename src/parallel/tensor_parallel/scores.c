@@ -1,24 +1,23 @@
-/* Cross entropy and argmax of scores whose classes are dealt out (Shoeybi et al., section 3):
- * what ranks tell each other is two numbers a row, never the scores.
+/* Cross entropy and argmax of scores whose classes are distributed over ranks (Shoeybi et al.,
+ * section 3). Ranks exchange two numbers per row, never the scores.
  *
- *   each rank   log sum exp of its classes; the target's score, or 0 where another rank has it
- *   all         lse = log sum_r exp(lse_r), loss = lse - sum_r score_r
- *   back        softmax of its own classes, less 1 at the target where it has that
- */
+ *    each rank   log sum exp of its classes; the target's score, or 0 where another rank has it
+ *    all         lse = log sum_r exp(lse_r), loss = lse - sum_r score_r
+ *    back        softmax of its own classes, less 1 at the target where it has that */
 #include <choir/distributed.h>
 
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 
-enum { IGNORED = -1 }; /* among a part's own targets */
+enum { IGNORED = -1 }; /* in a part's own targets */
 
 typedef struct statistics {
-    choir_tensor *targets; /* a part's own */
+    choir_tensor *targets; /* as numbers of this part's classes */
     choir_tensor *lse, *count;
 } statistics;
 
-/* Of this rank: (2, rows). */
+/* Computes this rank's statistics: (2, rows). */
 static choir_tensor *own_stats(choir_tensor *x, const choir_tensor *targets)
 {
     int64_t rows = choir__rows(x);
@@ -95,7 +94,7 @@ static const char *what_is_wrong(
     return NULL;
 }
 
-/* As kernels want them: maybe the very same. */
+/* Returns the scores as kernels expect them; may be logits itself. */
 static choir_tensor *local(choir_tensor *logits)
 {
     const choir__partition *mark = logits->split;
@@ -108,7 +107,8 @@ static choir_tensor *local(choir_tensor *logits)
     return x;
 }
 
-/* Those of all classes as this part's, or elsewhere. */
+/* Maps global class ids to this rank's classes; ids of other ranks become CHOIR__ELSEWHERE,
+ * ignored targets IGNORED. */
 static choir_tensor *own_targets(const choir__tp_part *part, choir_scope *scope,
     choir_tensor *targets, int64_t classes, int64_t ignored)
 {
@@ -165,7 +165,7 @@ choir_tensor *choir__tp_cross_entropy(
     const char *wrong = what_is_wrong(in[0], target, &o);
     if (wrong)
         return choir__shape_error(cross_entropy_op.name, in[0]->scope, in, 2, wrong);
-    in[0]->split = NULL; /* for as long as this op looks at it */
+    in[0]->split = NULL; /* only while this op reads it */
     choir_scope *scope = choir__begin(&cross_entropy_op, in, 3, &poisoned);
     choir_tensor *loss = scope ? launch(scope, in, part, o) : poisoned;
     logits->split = &part->base;

@@ -1,5 +1,5 @@
-/* Tensor parallelism as a strategy: the tree is changed in place, and what remains to be done
- * in a step is to add up the rows of norms over the ranks. */
+/* Tensor parallelism as a strategy: the tree is changed in place; in a step, only the norms'
+ * rows remain to be summed over the ranks. */
 #include <stdlib.h>
 
 #include "parallel/ranks.h"
@@ -10,13 +10,13 @@ choir_tensor_parallel_opts choir_tensor_parallel_defaults(void)
     return (choir_tensor_parallel_opts){0};
 }
 
-/* The ranks that have parts of a model. */
+/* The strategy of the ranks that have parts of a model. */
 typedef struct tensor_parallel {
     choir__strategy strategy;
     choir_group *group;
 } tensor_parallel;
 
-/* Every number stands on one rank, or is made of what the ranks have of a row. */
+/* Each number is counted on one rank, or consists of the ranks' parts of a row. */
 static choir_status sum_rows(
     choir__strategy *s, choir_device *device, double *numbers, int64_t count)
 {
@@ -27,7 +27,7 @@ static choir_status sum_rows(
 static const choir__strategy_ops tensor_parallel_ops = {
     .name = "tensor_parallel", .parts = &choir__tp_ops, .sum = sum_rows};
 
-/* What the ranks' parts have in common; it joins the run once they have any. */
+/* Makes the strategy; it joins the run once the ranks have parts. */
 static tensor_parallel *new_strategy(choir_scope *run, choir_group *group)
 {
     tensor_parallel *t = choir__arena_get(&run->arena, sizeof *t);
@@ -65,7 +65,7 @@ choir_module *choir_tensor_parallel(
     }
     if (status == CHOIR_OK && plan.ranks > 1)
         choir__strategy_join(plan.strategy, run);
-    choir__run_of(run)->micro_first = 0; /* every rank has a part in every micro-batch */
+    choir__run_of(run)->micro_first = 0; /* every rank runs a part of every micro-batch */
     free(plan.entries);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
