@@ -1,19 +1,19 @@
-/* What a module has, from one rank to all. Buffers are rank 0's before each forward. They are
- * copied side by side into flat blocks, so that a network of 53 batch norms needs one broadcast
- * and not 159:
+/* Copies a module's tensors from one rank to all. Before each forward, buffers become rank 0's.
+ * They are packed into flat blocks, so that a network of 53 batch norms needs one broadcast and
+ * not 159:
  *
  *     rank 0   buffers -> block -> broadcast
  *     others                       broadcast -> block -> buffers
  *
- * Parameters come from rank 0 the same way when a strategy is made; what is alone in its block
- * goes as it is. */
+ * When a strategy is made, rank 0's parameters are sent in the same way. A tensor that is alone
+ * in its block is sent without a copy. */
 #include <stdlib.h>
 
 #include "parallel/ranks.h"
 #include "tensor/launch.h"
 
-/* Bytes a broadcast, of buffers as PyTorch's. Parameters have large ones among them, which need
- * no company, and what a block took would stay with the pool. */
+/* Bytes per broadcast. For buffers this is PyTorch's number. Parameters include large ones,
+ * which gain nothing from a block, and the pool would keep the block's memory. */
 static const size_t BLOCK_CAP = (size_t)250 << 20, MODEL_CAP = (size_t)4 << 20;
 
 typedef struct piece {
@@ -21,19 +21,19 @@ typedef struct piece {
     size_t at; /* bytes into the block */
 } piece;
 
-/* Tensors of one device, at most BLOCK_CAP bytes or one tensor of more. */
+/* Tensors of one device: at most BLOCK_CAP bytes, or one larger tensor. */
 typedef struct block {
     choir_device *device;
     choir__storage *storage;
     size_t bytes;
-    int from, to; /* pieces */
+    int from, to; /* indices of pieces */
 } block;
 
 typedef struct flat {
     piece *pieces;
     block *blocks;
     int piece_count, block_count;
-    bool params; /* too */
+    bool params; /* includes the parameters */
 } flat;
 
 static void add(const char *name, choir_tensor *t, void *arg)
@@ -110,7 +110,7 @@ static choir_status broadcast(choir_group *group, const flat *b, block *k, int r
     return CHOIR_OK;
 }
 
-/* The device goes on after the group, so the order of its queue keeps the block's memory. */
+/* The device waits for the group, so the order of its queue protects the block's memory. */
 choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *module)
 {
     flat b = {0};
@@ -124,7 +124,7 @@ choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *mo
     return status;
 }
 
-/* Block by block: there is never a second copy of the whole model. */
+/* Works block by block, so there is never a second copy of the whole model. */
 choir_status choir__ranks_broadcast_model(choir_group *group, choir_module *module, int root)
 {
     flat b = {.params = true};

@@ -1,11 +1,11 @@
 /* Collectives on tensors: a group's collective between two waits, the group's for the device
- * and the device's for the group. Both are places in queues, so the host goes on at once. */
+ * and the device's for the group. Both are queued, so the host goes on at once. */
 #include <choir/distributed.h>
 
 #include "comm/group.h"
 #include "tensor/scope.h"
 
-/* The device goes on after all that the group has been given. */
+/* Makes the device wait for all work that the group has been given so far. */
 static choir_status fence(choir_group *group, choir_device *device)
 {
     return choir__queue_wait_event(
@@ -54,7 +54,7 @@ choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
 
 /* --- new tensors --- */
 
-/* Rows of the result: those of t times up / down. */
+/* Returns a new tensor whose rows are those of t times up / down. */
 static choir_tensor *result(
     choir_tensor **t, const char *name, int up, int down, bool *usable_one)
 {

@@ -1,4 +1,4 @@
-/* Rank, group, device of this process, out of the environment. */
+/* Finds the rank, group and device of this process in the environment. */
 #include <choir/env.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Evaluation: the dataset in order, a batch at a time, the batches dealt out to the ranks in
- * contiguous runs. Each batch's sums are gathered and added in order in f64, so the number of
- * ranks changes nothing. */
+/* Evaluation: runs the dataset in order, in batches, which are distributed over the ranks in
+ * contiguous runs. Each batch's sums are gathered and added in order in f64, so the result does
+ * not depend on the number of ranks. */
 #include <choir/evaluate.h>
 
 #include <math.h>
@@ -19,10 +19,10 @@ typedef struct sums {
     double correct, rows;
 } sums;
 
-/* What is read ahead: the batches from `first` on. */
+/* A reader of the batches from `first` on, ahead of their use. */
 typedef struct reading {
     choir_dataset *data;
-    int64_t first, batch, samples, count; /* count: batches in all */
+    int64_t first, batch, samples, count; /* count: number of all batches */
 } reading;
 
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
@@ -56,7 +56,7 @@ static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape
     return t;
 }
 
-/* The target that does not count. */
+/* Returns the target value that is ignored. */
 static int64_t ignored_by(const choir_model_info *info)
 {
     return info->task == CHOIR_IMAGE_TO_TEXT ? info->pad : CHOIR_IGNORED;
@@ -77,7 +77,7 @@ static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ig
     return status;
 }
 
-/* Rows that count: not those of targets that are ignored. */
+/* Returns the number of rows whose targets are not ignored. */
 static double rows_of(
     const choir_model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
 {
@@ -111,13 +111,14 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
 {
     choir_device *device = t->storage ? choir__device_of(t) : NULL;
     (void)name;
-    if (t->param || !device || device->away) /* running statistics are rank 0's */
+    /* parameters are equal already; running statistics are taken from rank 0 */
+    if (t->param || !device || device->away)
         return;
     choir_device_sync(device);
     choir_group_broadcast(arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
-/* mine: this rank's batches [lo, hi) of `count`; all: everyone's, in order. */
+/* Gathers the sums of all batches, in order. mine: this rank's batches [lo, hi) of `count`. */
 static choir_status gather(choir_group *group, const sums *mine, sums *all, int64_t count)
 {
     int world = choir_group_world(group);
@@ -224,7 +225,8 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
         choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
     int64_t mine = hi - lo;
     if (shared && choir_module_collective(
-                      net)) /* as many forwards as the others: somebody's batch once more */
+                      /* each rank runs equally many forwards: a batch may run once more */
+                      net))
         mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
     sums *s = choir__calloc((size_t)count + 1, sizeof *s);
     status = choir_device_sync(run->device);

@@ -1,8 +1,8 @@
-/* Gather: from pieces back to one tensor, as one record on the batch's tape.
+/* Gather: joins pieces into one tensor, as one record on the batch's tape.
  *
- * Its backward cuts the gradient into pieces, walks each piece's tape on its device, and puts
- * the gradients of the inputs together. Those of parameters go to the devices' books, see
- * data_parallel_sum.c. */
+ * Its backward cuts the gradient into pieces, walks each piece's tape on its device, and joins
+ * the gradients of the inputs. Gradients of parameters go to the devices' books (see
+ * data_parallel/sum.c). */
 #include "parallel/shards.h"
 
 #include <string.h>
@@ -14,10 +14,10 @@ enum { MAX_SUMS = 64 };
 
 typedef struct joint { /* of the record's arena */
     choir_shards *shards;
-    int dim; /* along which outputs were joined; -1: scalars, to a vector */
+    int dim; /* dimension along which outputs were joined; -1: scalars, joined to a vector */
 } joint;
 
-/* Piece i's part of t, which is laid out as the gathered output. */
+/* Returns piece i's part of t, which has the layout of the gathered output. */
 static choir_tensor *part_of_joint(choir_scope *scope, const joint *j, choir_tensor *t, int i)
 {
     int64_t start = 0;
@@ -32,7 +32,7 @@ static choir_tensor *part_of_joint(choir_scope *scope, const joint *j, choir_ten
     return one;
 }
 
-/* The piece's part of gy on its own device. */
+/* Returns the piece's part of gy on its own device. */
 static choir_tensor *gradient_of(const joint *j, choir_tensor *gy, int i)
 {
     choir__piece *p = &j->shards->piece[i];
@@ -47,7 +47,7 @@ static choir_tensor *gradient_of(const joint *j, choir_tensor *gy, int i)
     return there;
 }
 
-/* The gradient of an input that was dealt. */
+/* Gives the gradient of an input that was distributed over the pieces. */
 static void give_parts(const joint *j, choir__record *r, int k, choir__sink *sink)
 {
     const choir_shards *s = j->shards;
@@ -68,7 +68,7 @@ static void give_parts(const joint *j, choir__record *r, int k, choir__sink *sin
     sink->give(sink, r, k, gx);
 }
 
-/* The gradient of an input that all pieces had whole: their sum in the tree. */
+/* Gives the gradient of an input that all pieces had whole: the sum in the tree's order. */
 static void give_sum(const joint *j, choir__record *r, int k, choir__sink *sink)
 {
     const choir_shards *s = j->shards;
@@ -108,7 +108,7 @@ static void give_inputs(const joint *j, choir__record *r, choir__sink *sink)
             give_parts(j, r, k, sink);
         else
             give_sum(j, r, k, sink);
-        for (int i = 0; i < s->count; i++) { /* given: another walk over them starts anew */
+        for (int i = 0; i < s->count; i++) { /* so that another walk begins without gradients */
             choir_tensor *leaf = s->piece[i].in[k];
             if (leaf->grad)
                 choir__tensor_release(leaf->grad);
@@ -123,7 +123,7 @@ static choir_status walk_piece(choir__piece *p, choir_tensor *g)
     choir_status status = CHOIR_OK;
     if (root->producer)
         status = choir__backward_inner(root, g);
-    else if (root->requires_grad) /* an input, passed on */
+    else if (root->requires_grad) /* the output is an input */
         root->grad = choir__tensor_alias(p->scope, g);
     if (status == CHOIR_OK && root->producer)
         choir__tensor_release(root);
@@ -166,7 +166,8 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
 static const choir__op gather_op = {
     .name = "data_parallel", .any_dtype = true, .backward = gather_backward};
 
-/* A record whose inputs are the batch's, and one more that stands for the parameters. */
+/* Makes a record whose inputs are the batch's, and one more input that represents the
+ * parameters. */
 static void record(joint *j, choir_tensor *y)
 {
     choir_shards *s = j->shards;
@@ -186,7 +187,7 @@ static void record(joint *j, choir_tensor *y)
         choir__record_attrs(r, j, sizeof *j);
 }
 
-/* NULL, or the error: outputs that do not fit together. */
+/* Returns NULL, or the error if the outputs do not fit together. */
 static choir_tensor *misfit(const choir_shards *s, int dim)
 {
     const choir_tensor *first = s->piece[0].out;
@@ -234,7 +235,8 @@ choir_tensor *choir_gather(choir_shards *s, choir_device *device, int dim)
     choir_tensor *y = choir__tensor_bare(s->scope, first->dtype, shape);
     if (dim == 0 && choir__is_dense(first) &&
         first->stride[0] * first->shape.dim[0] == first->count)
-        memcpy(y->stride, first->stride, sizeof y->stride); /* images: channels last */
+        /* keeps the layout of images: channels last */
+        memcpy(y->stride, first->stride, sizeof y->stride);
     choir__tensor_allocate(y, device ? device : s->dp->output);
     for (int i = 0; i < s->count && !y->poisoned; i++) {
         choir_tensor *part = part_of_joint(s->scope, &j, y, i);

@@ -1,5 +1,5 @@
-/* What strategies over ranks have in common: agreeing at the start, waiting for each other's
- * queues, and the parts of a gradient book's reducer that do not depend on where sums lie. */
+/* Functions that strategies over ranks share: checks at the start, waits between queues, and
+ * the parts of a gradient book's reducer that do not depend on the place of the sums. */
 #include "parallel/ranks.h"
 #include "tensor/launch.h"
 
@@ -30,9 +30,9 @@ choir_status choir__ranks_sum(
     return status;
 }
 
-/* --- agreeing --- */
+/* --- checks --- */
 
-/* Ranks must hold the same parameters in the same order: names and shapes, hashed. */
+/* Ranks must hold the same parameters in the same order: hashes names and shapes. */
 static void hash_tensor(const char *name, choir_tensor *t, void *arg)
 {
     uint64_t *h = arg;
@@ -41,7 +41,7 @@ static void hash_tensor(const char *name, choir_tensor *t, void *arg)
     free(text);
 }
 
-/* Machines that compute other bits would drift apart unseen. */
+/* Machines that compute different bits would diverge without notice. */
 static choir_status check_same_machine(
     choir_group *group, const choir_module *module, const char *strategy)
 {
@@ -79,13 +79,14 @@ choir_status choir__ranks_agree(choir_group *group, choir_module *module, const 
     return status == CHOIR_OK ? check_same_model(group, module, strategy) : status;
 }
 
-/* --- a reducer's --- */
+/* --- parts of a reducer --- */
 
 typedef struct rows_layout {
-    size_t ids, leaf, part; /* bytes of a leaf's ids, a leaf, a rank */
+    size_t ids, leaf, part; /* bytes of a leaf's ids, of a leaf, of a rank's part */
 } rows_layout;
 
-/* This rank's leaves, then all ranks', each rank's part padded to the longest run:
+/* Gathers this rank's leaves, then those of all ranks; each rank's part is padded to the
+ * longest run:
  *     [ids | rows] [ids | rows] ...   rank 0: [ids | rows] [ids | rows] ...   rank 1: ... */
 static choir_status exchange_rows(choir_group *group, const choir__book *book,
     const choir__slot *slot, int64_t row_bytes, rows_layout at, char *mine)
@@ -93,7 +94,7 @@ static choir_status exchange_rows(choir_group *group, const choir__book *book,
     for (int64_t l = 0; l < slot->row_count; l++) {
         char *leaf = mine + (size_t)l * at.leaf;
         size_t n = (size_t)slot->rows[l].count;
-        if (!n) { /* zeros, for a rank whose recorded step takes it to be as long as ever */
+        if (!n) { /* zeros, for a rank whose recorded step expects the recorded length */
             choir__k_fill zero = {
                 .y = leaf, .n = (int64_t)(at.leaf / sizeof(float)), .dtype = CHOIR_F32};
             choir__launch(book->device, CHOIR_F32, fill, &zero);
@@ -138,8 +139,8 @@ choir_status choir__ranks_gather_counted(choir_group *group, choir__book *book,
                 .ids_data = leaf, .grads_data = leaf + at.ids, .count = counts[l]};
         }
     }
-    /* The group's queue has read it by the time the device goes on, so the device's order is
-     * enough. */
+    /* The group's queue has read the buffer before the device goes on, so the order of the
+     * device's queue protects it. */
     choir__storage_unref(buffer);
     return status;
 }

@@ -1,11 +1,11 @@
-/* Making, filling and binding replicas: see replicas.h. */
+/* Makes, fills and binds replicas: see replicas.h. */
 #include "parallel/replicas.h"
 #include "tensor/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what a module is made of --- */
+/* --- the contents of a module --- */
 
 static int index_of(const choir__replicas *r, const choir_tensor *t)
 {
@@ -76,7 +76,7 @@ static const char *name_of(const choir__replicas *r, int i)
     return "";
 }
 
-/* The module's own tensors lie on the first device, now as at the start. */
+/* Checks that the module's own tensors are still on the first device. */
 static choir_status check_home(const choir__replicas *r)
 {
     const choir_device *home = r->replica[0].device;
@@ -158,18 +158,18 @@ static void copy_values(choir_device *device, const choir_tensor *to, const choi
     choir__queue_moved(device->queue, choir__device_of(from)->queue, bytes);
 }
 
-/* Values first..last of replica 0. */
+/* Copies the values [first, last) of replica 0. */
 static void fill_some(choir__replicas *r, choir__replica *to, int first, int last)
 {
     for (int t = first; t < last; t++) {
         choir_tensor *from = r->replica[0].tensor[t], *own = to->tensor[t];
         own->requires_grad = from->requires_grad;
         own->hooks = from->hooks;
-        /* Kernels change buffers without a word. */
+        /* Kernels change buffers without a new version. */
         if (t < r->params && to->fresh[t] == choir__values_of(from))
             continue;
         copy_values(to->device, own, from);
-        own->storage->version++; /* a backward that saved it notices */
+        own->storage->version++; /* a backward that saved the old values notices */
         to->fresh[t] = choir__values_of(from);
     }
 }
@@ -185,7 +185,8 @@ choir_status choir__replicas_fill(choir__replicas *r, int i, choir__event from)
     choir__queue_wait_event(to->device->queue, from);
     fill_some(r, to, r->params, r->count);
     choir__event read = choir__queue_record(to->device->queue);
-    for (int t = r->params; t < r->count; t++) /* the forward there moves statistics */
+    /* replica 0's forward will update the statistics */
+    for (int t = r->params; t < r->count; t++)
         if (r->replica[0].tensor[t]->storage->block)
             choir__block_used_by(r->replica[0].tensor[t]->storage->block, read);
     fill_some(r, to, 0, r->params);

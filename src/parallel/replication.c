@@ -1,7 +1,7 @@
-/* Finding strategies within strategies. */
+/* Finds strategies within strategies. */
 #include "parallel/replication.h"
 
-/* The module that a wrapper wraps; NULL: m is no wrapper. */
+/* Returns the module that a wrapper wraps; NULL: m is not a wrapper. */
 static const choir_module *wrapped(const choir_module *m)
 {
     const choir__strategy *s = m->inside->strategy;

@@ -1,7 +1,7 @@
-/* Scatter: from tensors of a batch to pieces on several devices.
+/* Scatter: distributes tensors of a batch as pieces over several devices.
  *
- * Each piece has a scope of its own, a micro-batch of the batch's scope, so no tape spans
- * pieces: inputs are leaves there, views of the batch where the device is the same. */
+ * Each piece has its own scope, a micro-batch of the batch's scope, so no tape spans pieces.
+ * Inputs are leaves in that scope, and views of the batch if the device is the same. */
 #include "parallel/shards.h"
 #include "tensor/launch.h"
 
@@ -114,7 +114,7 @@ void choir__pieces_close(choir_shards *s)
     s->count = 0;
 }
 
-/* The batch's size, or an error of the scope. */
+/* Finds the batch's size. Returns false, with an error of the scope, if there is none. */
 static bool measure(choir_shards *s)
 {
     const choir_tensor *first = NULL;
@@ -166,7 +166,8 @@ static void deal(choir_shards *s)
     s->piece = choir__arena_get(&s->scope->arena, (size_t)s->count * sizeof *s->piece);
     s->scopes = choir__arena_get(
         &s->scope->arena, sizeof *s->scopes + (size_t)s->count * sizeof s->scopes->scope[0]);
-    /* The batch may be one of several micro-batches: its pieces are micro-batches, too. */
+    /* If the batch is one of several micro-batches, its pieces are numbered among all of
+     * theirs. */
     int64_t first = s->scope->micro * (dp->pieces ? dp->pieces : devices);
     for (int i = 0; i < s->count; i++) {
         s->piece[i] = (choir__piece){.part = part[i]};

@@ -1,4 +1,4 @@
-/* Cutting batches: see split.h. */
+/* Cuts batches: see split.h. */
 #include "parallel/split.h"
 
 #include <math.h>

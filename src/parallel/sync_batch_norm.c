@@ -1,6 +1,6 @@
-/* SyncBatchNorm: the sums of batch norms go through an all-reduce of a group of their own.
+/* SyncBatchNorm: the sums of batch norms go through an all-reduce of their own group.
  *
- * Group and device wait for each other in their queues, nobody on the host, so a recorded step
+ * Group and device wait for each other in their queues, never on the host, so a recorded step
  * replays it. */
 #include <choir/sync_batch_norm.h>
 
@@ -10,9 +10,9 @@
 #include "nn/module.h"
 
 typedef struct synced {
-    choir__strategy strategy; /* of batch norms alone: not in the run's list */
+    choir__strategy strategy; /* only for batch norms: not in the run's list */
     choir_scope *run;
-    choir_group *group; /* of these sums alone */
+    choir_group *group; /* only for these sums */
 } synced;
 
 static choir_status sum(
@@ -30,7 +30,7 @@ static choir_status sum(
         status = choir_group_all_reduce(s->group, sums, count, CHOIR_F64, CHOIR_SUM, &work);
     if (status == CHOIR_OK)
         status = choir_device_wait_work(device, work);
-    /* Of the sub-group, whose bytes nobody else counts: out, and in. */
+    /* The sub-group's bytes are not counted elsewhere: sent and received. */
     size_t share = (size_t)count * sizeof *sums / (size_t)choir_group_world(s->group);
     choir__queue_moved(device->queue, device->queue,
         (uint64_t)share * (uint64_t)(choir_group_world(s->group) - 1));
