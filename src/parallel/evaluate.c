@@ -224,9 +224,8 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (shared)
         choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
     int64_t mine = hi - lo;
-    if (shared && choir_module_collective(
-                      /* each rank runs equally many forwards: a batch may run once more */
-                      net))
+    /* All ranks run equally many collective forwards, so some run a batch once more. */
+    if (shared && choir_module_collective(net))
         mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
     sums *s = choir__calloc((size_t)count + 1, sizeof *s);
     status = choir_device_sync(run->device);

@@ -33,7 +33,7 @@ typedef struct choir__replication {
  * none. A wrapper has exactly one child, whose name is empty. */
 choir__strategy *choir__strategy_within(const choir_module *module);
 
-/* Returns the module with a strategy that places the work of what it wraps: m or a module
+/* Returns the module with a strategy that places the work of the module it wraps: m or a module
  * inside m; NULL: none. */
 const choir_module *choir__strategy_module(const choir_module *m);
 

@@ -1,4 +1,4 @@
-/* What ranks exchange about their backwards.
+/* The data that ranks exchange about their backwards.
  *
  * If ranks may use different parameters, they first agree how often each is used, since the
  * layout depends on it. In each step they also agree which parameters any rank used. That

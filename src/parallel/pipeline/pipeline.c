@@ -148,7 +148,7 @@ static choir_status make_plan(choir__pipeline *p, int64_t count)
 }
 
 /* After a failure, resumes suspended micro-batches, in which every op now fails, so that their
- * functions end and release what they hold. Then waits for the other devices. */
+ * functions end and free their memory. Then waits for the other devices. */
 static void give_up(choir__pipeline *p, choir_status status, const char *message)
 {
     for (int64_t i = 0; i < p->micro_count; i++) {

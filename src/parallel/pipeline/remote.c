@@ -107,7 +107,7 @@ static choir_status open_wanted(void *arg)
         return CHOIR_OK;
     choir_status status = open_group(r, r->whole, &group);
     *r->wanted = group;
-    /* by an abort that ran before this group was listed */
+    /* an abort that ran before this group was listed did not reach it */
     if (group && atomic_load(&r->aborted) == 2)
         choir__group_abort(group, r->status, r->sentence);
     return status;
