@@ -121,7 +121,8 @@ static void free_micros(choir__pipeline *p)
 static choir_status make_plan(choir__pipeline *p, int64_t count)
 {
     /* The ranks that have a stage allocate its gradients' memory together at the first use. The
-     * first step is therefore sequential, since the plans of these ranks may differ. */
+     * first step after placement is therefore sequential, since the plans of these ranks may
+     * differ. */
     bool in_order = p->fresh && p->data && choir__data_stages(p->data) > 1;
     const char *schedule = in_order ? "sequential" : p->schedule;
     p->fresh = false;
