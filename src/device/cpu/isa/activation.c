@@ -2,9 +2,9 @@
  * `map` inlines it into the loop. */
 #include "device/cpu/isa/vector_math.h"
 
-/* tanh GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); these are 2 sqrt(2/pi), and
- * that times 0.044715. Beyond x = +-10, where exp(-2u) would leave the floats, nothing
- * changes. */
+/* The tanh form of GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). GELU_1 is 2
+ * sqrt(2/pi), and GELU_3 is that times 0.044715. Beyond x = +-10, where exp(-2u) would leave
+ * the floats, nothing changes. */
 #define GELU_1 1.5957691216057308f
 #define GELU_3 0.0713548162726009f
 
@@ -48,7 +48,7 @@ INLINE vec op_relu(vec x, float a, float b)
 INLINE vec op_gelu(vec x, float a, float b)
 {
     (void)a, (void)b;
-    x = v_max(v_set(-14.0f), x); /* next to 0, not -inf * 0 */
+    x = v_max(v_set(-14.0f), x); /* almost 0, not -inf * 0 */
     return x * v_phi(x);
 }
 INLINE vec op_gelu_tanh(vec x, float a, float b)
@@ -107,7 +107,7 @@ void KERNEL(unary)(const choir__k_unary *k)
     }
 }
 
-/* --- backward: gx out of gy and t, which is y for the ops that are cheaper from it, else x
+/* --- backward: gx from gy and t, which is y for the ops that are cheaper from it, else x
  * --- */
 
 typedef vec unary_gradient(vec t, vec gy, float a);

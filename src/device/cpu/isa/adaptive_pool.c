@@ -1,6 +1,6 @@
 /* Pooling to a given size over channels-last images: the output's pixels one after another, all
- * channels of a window's pixels at a time. A window's rows are summed apart and then added, so
- * a global average of a large image keeps its digits. */
+ * channels of a window's pixels at a time. Each row of a window is summed separately and the
+ * rows' sums are then added, so that a global average of a large image stays accurate. */
 #include "device/cpu/isa/isa.h"
 
 /* The input pixels [h0, h1) x [w0, w1) of one output pixel. */
@@ -30,7 +30,7 @@ INLINE int64_t area(const window *a)
     return (a->h1 - a->h0) * (a->w1 - a->w0);
 }
 
-/* x and y: the image's first and the output pixel's own channel 0. */
+/* x and y point to channel 0 of the image's first pixel and of the output pixel. */
 static void average(const choir__k_adaptive_pool *k, const window *a, const float *x, float *y)
 {
     for (int64_t c = 0; c < k->c; c += W) {
@@ -46,7 +46,7 @@ static void average(const choir__k_adaptive_pool *k, const window *a, const floa
     }
 }
 
-/* The index is carried as bits: an image may have more pixels than f32 counts. */
+/* The index is stored as bits: an image may have more pixels than f32 counts. */
 static void maximum(
     const choir__k_adaptive_pool *k, const window *a, const float *x, float *y, int32_t *index)
 {
@@ -85,7 +85,7 @@ void KERNEL(adaptive_pool)(const choir__k_adaptive_pool *k)
             }
 }
 
-/* Windows may overlap: they add, in the order of the output's pixels. */
+/* Windows may overlap: their gradients are added in the order of the output's pixels. */
 void KERNEL(adaptive_pool_backward)(const choir__k_adaptive_pool_backward *k)
 {
     F32_ONLY(adaptive_pool_backward, k);

@@ -1,29 +1,30 @@
-/* Attention, head by head and a block of queries at a time: two products forward, five
+/* Attention, head by head and one block of queries at a time: two products forward, five
  * backward, and one pass over the block's rows of scores between them.
  *
  *     forward    S = q k^T    P = softmax(scale S + bias)    y = P v
  *     backward   S = q k^T    P = exp(scale S + bias - lse)  gv += P^T gy
  *                G = gy v^T   G = scale P (G - rowsum(P G))  gq = G k      gk += G^T q
  *
- * A block has as many queries as keep its scores in the cache; the T x T matrix is never there,
- * and a causal block leaves out the keys after its last query. Heads lie strided in their
- * tensors (a row of q is followed by the other heads'), which oneDNN's products dislike, so
- * a head is first copied to rows without gaps: a fifth of the time that this saves. */
+ * A block has as many queries as keep its scores in the cache. The T x T matrix is never
+ * stored, and a causal block leaves out the keys after its last query. Heads are strided in
+ * their tensors (a row of q is followed by the other heads'), which slows oneDNN's products, so
+ * a head is first copied to rows without gaps: this takes a fifth of the time that it saves. */
 #include "device/cpu/isa/vector_math.h"
 
-enum { QUERIES = 128, SCORES = 1 << 17 }; /* at most, in a block */
+enum { QUERIES = 128, SCORES = 1 << 17 }; /* upper limits of a block */
 
 typedef choir__attention_shape shape;
 
-/* Rows without gaps, in the workspace, or where they lie when they have none. */
+/* Rows without gaps: a copy in the workspace, or the operand itself if it has no gaps. */
 typedef struct head {
     const float *rows;
     float *space;
 } head;
 
 typedef struct work {
-    int64_t rows;        /* of queries in a block */
-    bool whole;          /* a block sees all keys, and no other block or head adds to them */
+    int64_t rows; /* of queries in a block */
+    /* a block sees all keys, and no other block or head adds to their gradients */
+    bool whole;
     head q, gy, k, v;    /* (rows, D) the first two, (S, D) the others */
     float *s, *g, *part; /* (rows, S), (rows, S), (S, D) */
 } work;
@@ -79,7 +80,7 @@ static void gather(
             v_put(to->space + r * d + c, v_get(from + r * x->t + c, d - c), d - c);
 }
 
-/* c (m, n) = a (m, k) b (k, n); strides of a row and a column. */
+/* c (m, n) = a (m, k) b (k, n), with strides of rows and columns. */
 static void product(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_col,
     const float *b, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
@@ -100,7 +101,7 @@ static void product(float *c, int64_t c_row, const float *a, int64_t a_row, int6
         .dtype = CHOIR_F32});
 }
 
-/* --- what a block and a query see --- */
+/* --- the keys that a block and a query see --- */
 
 typedef struct span {
     int64_t from, to; /* keys */
@@ -112,7 +113,7 @@ static span seen_by(const shape *n, int64_t t)
         n->causal ? choir__min(n->s, t + 1) : n->s};
 }
 
-/* Of queries t ... t + rows - 1. */
+/* Returns the keys that queries t ... t + rows - 1 see. */
 static span seen_by_block(const shape *n, int64_t t, int64_t rows)
 {
     return (span){seen_by(n, t).from, seen_by(n, t + rows - 1).to};
@@ -133,7 +134,7 @@ static void clear(float *y, int64_t from, int64_t to)
 
 /* --- forward --- */
 
-/* s[0, n) becomes softmax(scale s + bias); log sum exp is *top + log of what is returned. */
+/* Replaces s[0, n) by softmax(scale s + bias); log sum exp is *top + log of the result. */
 INLINE float softmax_row(float *s, const float *bias, int64_t n, float scale, float *top)
 {
     vec max[L], sum[L] = {{0}}, low = v_set(-INFINITY);
@@ -164,7 +165,7 @@ INLINE float softmax_row(float *s, const float *bias, int64_t n, float scale, fl
     return total;
 }
 
-/* Rows r of scores s (rows, keys): queries t + r of head (b, h). */
+/* Turns scores s (rows, keys) into probabilities; row r is query t + r of head (b, h). */
 static void probabilities(const choir__k_attention *k, float *s, span keys, int64_t rows,
     int64_t b, int64_t h, int64_t t)
 {
@@ -215,7 +216,8 @@ void KERNEL(attention)(const choir__k_attention *k)
 
 /* --- backward --- */
 
-/* s: scores to probabilities; g: their gradient to scale times that of the scores. */
+/* Replaces s, the scores, by probabilities, and g, their gradient, by scale times the gradient
+ * of the scores. */
 INLINE void backward_row(
     float *s, float *g, const float *bias, float *gbias, int64_t n, float scale, float lse)
 {
@@ -263,8 +265,8 @@ static void score_gradients(const choir__k_attention_backward *k, work *w, span 
     }
 }
 
-/* rows keys.from ... of y += a^T x, a (rows, keys), x (rows, D); or =, when there is no more.
- */
+/* Adds a^T x to rows keys.from ... of y, a (rows, keys), x (rows, D); `whole`: writes it, since
+ * nothing else is added. */
 static void add_product(const choir__heads *y, int64_t b, int64_t g, span keys, bool whole,
     const float *a, const float *x, float *part, int64_t rows, int64_t d)
 {

@@ -1,24 +1,24 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
- * It is bound by memory, so each way is two passes over it, along the rows: one adds up the
- * columns, one writes the result. Memory is asked for some way ahead: the processor's own
- * guesses end at each page. All that a column needs lies in arrays over the columns
- * (`columns`), small enough for the nearest cache.
+ * Memory is the limit, so forward and backward are two passes each, along the rows: one adds up
+ * the columns, one writes the result. Memory is prefetched, since the processor's own
+ * prefetching ends at each page. The values of columns are in arrays (`columns`), small enough
+ * for the nearest cache.
  *
- * Columns are long (N*H*W), so they are added in runs of RUN rows in f32 and the runs in f64: a
- * fixed function of the sizes, as exact as needed. The forward sums x - c and (x - c)^2 about
- * the run's first row c; in f64 these are moved to 0, where a column's mean and variance are
- * differences of sums that lost nothing. */
+ * Columns are long (N*H*W), so they are added in runs of RUN rows in f32 and the runs in f64:
+ * the order is a fixed function of the sizes, and as exact as needed. The forward sums x - c
+ * and (x - c)^2 with c the run's first row; shifted back to 0 in f64, a column's mean and
+ * variance are differences of exact enough sums. */
 #include "device/cpu/isa/isa.h"
 
-enum { RUN = 64, GROUP = 4 };           /* rows a run, rows at a time */
-enum { AHEAD_ROWS = 16, AHEAD = 2048 }; /* how far prefetched: where rows go in groups, else */
+enum { RUN = 64, GROUP = 4 };           /* rows per run, rows at a time */
+enum { AHEAD_ROWS = 16, AHEAD = 2048 }; /* prefetch distance: for rows in groups, and else */
 
-/* Arrays over the columns, in scratch memory. a and b: of the run, then of the result. */
+/* Arrays over the columns, in scratch memory. a and b: first of the run, then of the result. */
 typedef struct columns {
     double *sum_a, *sum_b;                 /* over the runs */
     float *a, *b;                          /* over the rows of a run */
-    float *center, *scale, *shift, *slope; /* what the second pass computes with */
+    float *center, *scale, *shift, *slope; /* factors of the second pass */
 } columns;
 
 static columns columns_new(int64_t cols)
@@ -45,7 +45,7 @@ static void put_sums(const columns *c, double *sums, int64_t cols, int64_t rows)
     sums[2 * cols] = (double)rows;
 }
 
-/* -> rows */
+/* Reads the sums and returns the number of rows. */
 static double get_sums(const columns *c, const double *sums, int64_t cols)
 {
     memcpy(c->sum_a, sums, (size_t)cols * sizeof *sums);
@@ -53,8 +53,8 @@ static double get_sums(const columns *c, const double *sums, int64_t cols)
     return sums[2 * cols];
 }
 
-/* The body for each vector of columns: c the first, left how many columns there are from it (W
- * or more: a full vector, as the compiler knows in the loop). */
+/* Runs the body for each vector of columns: c is the first column, left the number of columns
+ * from there (W or more: a full vector, as the compiler knows in the loop). */
 #define EACH_VECTOR(cols, ...)                                                                 \
     do {                                                                                       \
         int64_t c = 0, left = W;                                                               \
@@ -67,7 +67,7 @@ static double get_sums(const columns *c, const double *sums, int64_t cols)
 
 #define EACH_ROW(i, n) _Pragma("GCC unroll 4") for (int64_t i = 0; i < (n); i++)
 
-/* `left` elements at p, and the word that those `ahead` will be wanted. */
+/* Loads `left` elements at p, and prefetches those `ahead`. */
 INLINE vec get_ahead(const float *p, int64_t left, int64_t ahead)
 {
     __builtin_prefetch(p + ahead, 0, 2);
@@ -130,8 +130,8 @@ static void update_running(
     running_var[c] = running_var[c] * keep + var * unbiased * k->momentum;
 }
 
-/* Writes mean and rstd (unless they are given) and what the second pass needs. rows: those that
- * were added up. */
+/* Writes mean and rstd (unless they are given) and the factors of the second pass. rows: the
+ * number of rows in the sums. */
 static void finish_moments(const choir__k_batch_norm *k, const columns *s, double rows)
 {
     float *means = k->mean, *rstds = k->rstd;
@@ -205,10 +205,11 @@ void KERNEL(batch_norm)(const choir__k_batch_norm *k)
 
 /* --- backward --- */
 
-/* How the g that passes ReLU is found: all of gy, or where y > 0: y given, or made again. */
+/* The part of gy that passes ReLU: all of it, or where y > 0, with y given or computed
+ * again. */
 enum { ALL, GIVEN, AGAIN };
 
-/* What of gy passes at element i (in column c), where x is v. */
+/* Returns the part of gy that passes ReLU at element i (in column c), where x is v. */
 INLINE vec passed(const choir__k_batch_norm_backward *k, const columns *s, int64_t i, int64_t c,
     int64_t left, vec v, int how, int64_t ahead)
 {
@@ -218,7 +219,7 @@ INLINE vec passed(const choir__k_batch_norm_backward *k, const columns *s, int64
     if (how == GIVEN)
         y = get_ahead((const float *)k->y + i, left, ahead);
     else
-        y = normal(s, v, c); /* the forward's very operations */
+        y = normal(s, v, c); /* by exactly the forward's operations */
     return v_sel(v_gt(y, v_set(0.0f)), g, v_set(0.0f));
 }
 
@@ -301,7 +302,8 @@ INLINE void spread(const choir__k_batch_norm_backward *k, const columns *s, int 
         });
 }
 
-/* Both passes. keep: what passed goes to gresidual, where the second one finds it. */
+/* Runs both passes. keep: the gradient after ReLU is stored in gresidual, where the second pass
+ * reads it. */
 INLINE void backward(
     const choir__k_batch_norm_backward *k, const columns *s, int how, bool keep)
 {

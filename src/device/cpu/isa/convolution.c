@@ -1,24 +1,24 @@
 /* Convolutions without oneDNN: each is a matrix product of unfolded images.
  *
- * For a block of output pixels the windows are laid out side by side, rows (pixels, places C)
- * with zeros for the padding; then, of each group of channels,
+ * For a block of output pixels the windows are stored side by side, as rows (pixels, places C)
+ * with zeros for the padding; then, for each group of channels,
  *
  *     y (pixels, O) = rows w^T,   rows' gradient = gy w,   gw (O, places C) += gy^T rows
  *
- * and a gradient of rows is folded back: added to the pixels it came from. A 1x1 window that
- * moves by 1 needs no unfolding. Blocks are as many rows as stay in the cache; their sums are
- * continued in order, so results do not depend on the blocks. */
+ * and a gradient of rows is folded back: added to the pixels that the rows came from. A 1x1
+ * window with stride 1 needs no unfolding. Blocks have as many rows as stay in the cache; their
+ * sums are continued in order, so results do not depend on the blocks. */
 #include "device/cpu/isa/isa.h"
 
 enum { ROWS_BYTES = 1 << 20 };
 
 typedef choir__conv_shape shape;
 
-/* A run of output pixels of one group: what the products of the three passes have in common. */
+/* A run of output pixels of one group: the common part of the products of the three passes. */
 typedef struct block {
     const shape *s;
     int64_t group, first, pixels;
-    int64_t in, out, length; /* channels of the group; of a row: places x in */
+    int64_t in, out, length; /* channels of the group; elements of a row: places x in */
     float *rows;
 } block;
 
@@ -40,7 +40,8 @@ static block first_block(const shape *s)
     return b;
 }
 
-/* All groups of a run of pixels, then the next run; false: there is no more. */
+/* Goes to the next group of a run of pixels, then to the next run; returns false if there is
+ * none. */
 static bool next_block(block *b)
 {
     int64_t all = b->s->n * b->s->oh * b->s->ow;
@@ -52,7 +53,8 @@ static bool next_block(block *b)
     return b->first < all;
 }
 
-/* Where in x the group's channels under place (i, j) of output pixel p lie; -1: padding. */
+/* Returns the offset in x of the group's channels under place (i, j) of output pixel p, or -1
+ * in the padding. */
 static int64_t under(const block *b, int64_t p, int64_t i, int64_t j)
 {
     const shape *s = b->s;
@@ -64,7 +66,7 @@ static int64_t under(const block *b, int64_t p, int64_t i, int64_t j)
                : ((n * s->h + h) * s->w + w) * s->c + b->group * b->in;
 }
 
-/* The windows of x; *apart: how far its rows lie from each other. */
+/* Returns the windows of x; *apart: the distance of its rows. */
 static const float *unfold(const block *b, const float *x, int64_t *apart)
 {
     const shape *s = b->s;
@@ -94,7 +96,8 @@ static void fold(const block *b, float *gx)
         }
 }
 
-/* The group's part of y or gy at the block's first pixel, and of w or gw. */
+/* Returns the offset of the group's part of y or gy at the block's first pixel; at_w: of w or
+ * gw. */
 static int64_t at_y(const block *b)
 {
     return b->first * b->s->o + b->group * b->out;

@@ -1,15 +1,15 @@
 /* y = x between any strides and dtypes.
  *
- * The shape is simplified as in walk.h, then rows are copied by one of three inner loops: the
- * same bytes with stride 1 (memcpy), the same bytes where x is contiguous along another
- * dimension (a transpose, in tiles), and conversion element by element, a function for each
- * pair of types. */
+ * The shape is simplified as in walk.h. Rows are then copied by one of three inner loops: equal
+ * types with stride 1 (memcpy), equal types where x is contiguous along another dimension (a
+ * transpose, in tiles), and conversion element by element, with one function per pair of
+ * types. */
 #include "base/half.h"
 #include "device/cpu/isa/walk.h"
 
 typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n);
 
-/* choir__f32_from_f16 without its branches, so that it vectorises: the bits moved over are the
+/* choir__f32_from_f16 without its branches, so that it vectorises. The shifted bits are the
  * value times 2^-112, subnormal or not; infinities and NaN get their exponent back. */
 static inline float f32_from_f16(uint16_t half)
 {
@@ -20,7 +20,8 @@ static inline float f32_from_f16(uint16_t half)
     return choir__f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
 }
 
-/* How a type lies in memory, is read as a plain value, and is written from one. */
+/* For each type: its type in memory, and how it is read as a plain value and written from
+ * one. */
 #define TYPE_F32  float
 #define TYPE_F64  double
 #define TYPE_BF16 uint16_t
@@ -113,7 +114,7 @@ MOVE(16)
 MOVE(32)
 MOVE(64)
 
-/* Rows of a few vectors: cheaper than the call of memcpy. */
+/* For rows of a few vectors, this is cheaper than the call of memcpy. */
 static void move_32_short(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)
 {
     float *out = y;
@@ -137,8 +138,8 @@ static copy_row *same_bytes(const walk *w, size_t size)
     }
 }
 
-/* y's rows run along the last dimension, x's along dimension d: in tiles small enough that both
- * sides' lines stay in L1. */
+/* y's rows run along the last dimension, x's along dimension d. Tiles are small enough that
+ * both sides' cache lines stay in L1. */
 enum { TILE = 16 };
 
 INLINE void transpose_tile(
@@ -164,8 +165,8 @@ static void transpose(
         }
 }
 
-/* Moves a dimension along which x is contiguous next to the last one and walks transposes;
- * false when there is none. */
+/* Moves a dimension along which x is contiguous next to the last one and copies transposed;
+ * returns false if there is none. */
 static bool copy_transposed(walk *w)
 {
     int last = w->ndim - 1, d = last - 1;

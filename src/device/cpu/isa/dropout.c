@@ -1,4 +1,4 @@
-/* Dropout: a mask drawn anew wherever it is needed. */
+/* Dropout. The mask is computed again wherever it is needed. */
 #include "device/cpu/isa/philox.h"
 
 void KERNEL(dropout)(const choir__k_dropout *k)

@@ -1,9 +1,8 @@
 /* fill, store, add_scaled and the broadcasting binary ops.
  *
- * A broadcast is made small before it is walked: dimensions of size 1 go, the others are
- * ordered as they lie in y, and neighbours that are one run in every operand become one. What
- * is left is nearly always one or two dimensions whose inner one has stride 1 or 0 on each
- * side. */
+ * A broadcast is simplified before it is walked: dimensions of size 1 are dropped, the others
+ * are ordered as in y, and neighbours that are one run in every operand are joined. The result
+ * nearly always has one or two dimensions, whose inner one has stride 1 or 0 on each side. */
 #include "device/cpu/isa/walk.h"
 
 void KERNEL(fill)(const choir__k_fill *k)
@@ -56,12 +55,13 @@ INLINE vec op_div(vec a, vec b)
     return a / b;
 }
 
-/* One run of y with each operand either a run or a constant; any other stride is gathered. */
+/* Handles one run of y, where each operand is a run or a constant; any other stride is
+ * gathered. */
 INLINE void row(float *y, int64_t ys, const float *a, int64_t as, const float *b, int64_t bs,
     int64_t n, binary *op)
 {
     if (ys != 1 || (as | bs) & ~1) {
-        for (int64_t i = 0; i < n; i++) /* one lane: the same operation */
+        for (int64_t i = 0; i < n; i++) /* one lane: the operation is the same */
             y[i * ys] = op(v_set(a[i * as]), v_set(b[i * bs]))[0];
     } else if (as && bs) {
         for (int64_t i = 0; i < n; i += W)

@@ -1,7 +1,7 @@
-/* Rows of a table, and their gradient.
+/* Lookup of a table's rows, and the gradient.
  *
- * The gradient gathers, for each id, the rows that named it. One pass threads all rows of all
- * leaves into a list an id, in order; then each id's list is added along the fixed tree over
+ * The gradient gathers, for each id, the rows that named it. One pass links all rows of all
+ * leaves into one list per id, in order; then each id's list is added along the fixed tree over
  * the leaves, whose absent nodes are 0. */
 #include "device/cpu/isa/isa.h"
 #include "device/queue.h"
@@ -12,7 +12,7 @@ INLINE void copy_row(float *y, const float *x, int64_t n)
         v_put(y + c, v_get(x + c, n - c), n - c);
 }
 
-/* y += x; x NULL: y += 0, which turns -0 into 0 as adding an absent node does. */
+/* y += x. x NULL: y += 0, which turns -0 into 0, as adding an absent node does. */
 INLINE void add_row(float *y, const float *x, int64_t n)
 {
     for (int64_t c = 0; c < n; c += W)
@@ -42,16 +42,16 @@ void KERNEL(embedding)(const choir__k_embedding *k)
 
 typedef struct entry {
     const float *row;
-    int64_t leaf, next; /* next: of the same id; -1: none */
+    int64_t leaf, next; /* next: of this id; -1: none */
 } entry;
 
 typedef struct gather {
     const entry *entries;
     int64_t at, cols; /* at: the first entry not yet added */
-    float *nodes;     /* a row for each level of the tree */
+    float *nodes;     /* one row per level of the tree */
 } gather;
 
-/* Adds leaves [lo, hi) into out; false if none of them has the id. */
+/* Adds leaves [lo, hi) into out; returns false if none of them has the id. */
 static bool node(gather *g, int64_t lo, int64_t hi, float *out, float *spare)
 {
     if (g->at < 0 || g->entries[g->at].leaf >= hi)
@@ -73,7 +73,7 @@ static bool node(gather *g, int64_t lo, int64_t hi, float *out, float *spare)
     return true;
 }
 
-/* Threads the rows into lists, last row first so that each list is in order. */
+/* Links the rows into lists, last row first, so that each list is in order. */
 static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, entry *entries)
 {
     memset(heads, 0xff, (size_t)k->rows * sizeof *heads);
@@ -82,7 +82,7 @@ static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, en
         for (int64_t i = k->counts[l] - 1; i >= 0; i--) {
             int64_t id = k->ids[l][i];
             if (id < k->first || id - k->first >= k->rows)
-                continue; /* another rank's row; or the forward failed the queue */
+                continue; /* another rank's row; otherwise the forward has failed the queue */
             id -= k->first;
             entries[at] = (entry){(const float *)k->grads[l] + i * k->cols, l, heads[id]};
             heads[id] = at++;

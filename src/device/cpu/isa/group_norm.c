@@ -1,11 +1,11 @@
-/* Group norm over channels-last images. All sums run down the columns, as batch norm's do: in
- * f32 over RUN pixels, the runs in f64; then a group's columns are added in order, in f64. So
- * the sums do not know how wide a vector is. */
+/* Group norm over channels-last images. All sums run down the columns, as in batch norm: in f32
+ * over RUN pixels, and over the runs in f64; then a group's columns are added in order, in f64.
+ * So the sums do not depend on the vector width. */
 #include "device/cpu/isa/isa.h"
 
 enum { RUN = 64 };
 
-/* Scratch for one image: sums a column, and what they make of it, a column. */
+/* Scratch for one image: sums per column, and factors per column computed from them. */
 typedef struct columns {
     double *sum, *dot;    /* (cols) */
     float *a, *b, *c, *d; /* (cols) */
@@ -26,7 +26,8 @@ INLINE void add_lanes(double *sum, vec run, int64_t left)
         sum[i] += (double)run[i];
 }
 
-/* sum[c] = of (x - around[c]) over an image's pixels, or of its square. around may be NULL. */
+/* sum[c] = the sum of (x - around[c]) over an image's pixels, or of its square. around may be
+ * NULL. */
 static void column_sums(
     const float *x, int64_t pixels, int64_t cols, const float *around, bool square, double *sum)
 {
@@ -46,7 +47,7 @@ static void column_sums(
     }
 }
 
-/* to[c] = the average over c's group, for every column of it. */
+/* to[c] = the average over c's group, for every column c. */
 static void spread(const double *sum, int64_t cols, int64_t groups, int64_t pixels, float *to)
 {
     int64_t width = cols / groups;
@@ -130,7 +131,7 @@ static void backward(const choir__k_group_norm_backward *k, int64_t n, const col
         s->b[c] = ((const float *)k->rstd)[group];
     }
     gradient_sums(k, x, gy, s);
-    for (int64_t c = 0; c < k->cols; c++) { /* the weights', images in order */
+    for (int64_t c = 0; c < k->cols; c++) { /* the weights' gradients, images in order */
         if (k->gbeta)
             ((float *)k->gbeta)[c] += (float)s->sum[c];
         if (k->ggamma)

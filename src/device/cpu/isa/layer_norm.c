@@ -1,6 +1,7 @@
-/* Layer norm (Ba et al., 2016): each row to mean 0, variance 1, then scaled and shifted a
- * column; and root mean square norm, which leaves the mean where it is. A row stays in L1 over
- * its passes: the sum with a residual if there is one, mean, variance around it, result. */
+/* Layer norm (Ba et al., 2016): each row is normalised to mean 0, variance 1, then scaled and
+ * shifted per column; and root mean square norm, which does not subtract the mean. A row stays
+ * in L1 over its passes: the sum with a residual if there is one, mean, variance around it,
+ * result. */
 #include "device/cpu/isa/isa.h"
 
 /* y = x + add. */
@@ -18,7 +19,7 @@ INLINE float mean_of(const float *x, int64_t cols)
     return lanes_sum(sum) / (float)cols;
 }
 
-/* sum of (x - mean)^2; padding counts for nothing. */
+/* Returns the sum of (x - mean)^2, without the padding. */
 INLINE float deviation(const float *x, int64_t cols, float mean)
 {
     vec sum[L] = {{0}}, m = v_set(mean);
@@ -99,7 +100,7 @@ void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
     }
 }
 
-/* A block of columns down all rows, in order, with its sums in registers. */
+/* Sums a block of columns down all rows, in order, with the sums in registers. */
 enum { BLOCK = 4 };
 
 INLINE void weights(const choir__k_layer_norm_weights *k, int64_t at, int64_t left, int block)

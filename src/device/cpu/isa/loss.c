@@ -3,8 +3,8 @@
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
-/* True when the row counts; *failed is set, and the queue failed, by a target that names no
- * class. */
+/* Returns true if the row counts. A target that is no class sets *failed and fails the
+ * queue. */
 static bool counts(
     const char *op, int64_t target, int64_t r, int64_t cols, int64_t ignore, bool *failed)
 {
@@ -19,7 +19,7 @@ static bool counts(
     return false;
 }
 
-/* log sum exp of a row, and its plain sum. */
+/* Returns log sum exp of a row, and its plain sum. */
 static float log_sum_exp(const float *x, int64_t n, float *plain)
 {
     vec max[L], sum[L] = {{0}}, all[L] = {{0}}, low = v_set(-INFINITY);
@@ -40,7 +40,7 @@ static float log_sum_exp(const float *x, int64_t n, float *plain)
     return top + v_log(v_set(lanes_sum(sum)))[0];
 }
 
-/* Mean over the classes of w[c] (lse - x[c]). */
+/* Returns the mean over the classes of w[c] (lse - x[c]). */
 static float weighted_mean(const float *w, const float *x, float lse, int64_t n)
 {
     vec sum[L] = {{0}};
@@ -99,7 +99,7 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
     *(float *)k->count = (float)counted;
 }
 
-/* The gradient of a row whose classes weigh w, mean in the mean. gx may be x. */
+/* Computes the gradient of a row with class weights w, whose mean is `mean`. gx may be x. */
 static void weighted_row(
     const choir__k_cross_entropy_backward *k, int64_t r, float g, const float *w, float mean)
 {

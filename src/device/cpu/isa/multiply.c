@@ -1,6 +1,6 @@
-/* The four kernels that multiply, of one instruction set: oneDNN runs them where it is built
- * in, else product.c and convolution.c do. 16-bit operands that neither multiplies as they are
- * go through f32 (half.c). */
+/* The four kernels that multiply, for one instruction set: oneDNN runs them if it is built in,
+ * else product.c and convolution.c do. 16-bit operands that neither multiplies directly go
+ * through f32 (half.c). */
 #include "device/cpu/half.h"
 #include "device/cpu/isa/isa.h"
 
@@ -11,7 +11,7 @@
 #define MULTIPLIER(name) KERNEL(plain_##name)
 #endif
 
-/* The kernels that 16-bit operands go through. */
+/* The kernels for 16-bit operands that were converted to f32. */
 static const choir__kernels f32 = {
     .copy = KERNEL(copy),
     .matmul = MULTIPLIER(matmul),

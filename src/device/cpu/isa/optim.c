@@ -2,7 +2,7 @@
 #include "base/half.h"
 #include "device/cpu/isa/isa.h"
 
-/* What a group's gradients are multiplied by. */
+/* Returns the factor for a group's gradients. */
 static float clip_of(const choir__k_optim *k, const choir__opt_hyper *h)
 {
     float clip = k->clip ? *k->clip : 1.0f;
@@ -43,7 +43,7 @@ static void sgd_entry(const choir__opt_entry *e, const choir__opt_hyper *h, floa
         sgd_plain(e, h, clip);
 }
 
-/* A 16-bit parameter is stepped as f32, a block at a time. */
+/* Updates a 16-bit parameter as f32, one block at a time. */
 static void step_half(
     const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step)
 {
@@ -84,8 +84,8 @@ void KERNEL(sgd)(const choir__k_sgd *k)
     step_all(k, sgd_entry);
 }
 
-/* The moments, gradients and parameters stream from memory, slower than the processor looks
- * ahead by itself. */
+/* The moments, gradients and parameters stream from memory, and the processor's own prefetching
+ * is too slow for that. */
 enum { AHEAD = 512 }; /* elements */
 
 INLINE void ask_ahead(const float *p, const float *g, const float *m, const float *v)
@@ -99,7 +99,8 @@ INLINE void ask_ahead(const float *p, const float *g, const float *m, const floa
 INLINE void adam_entry(const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip,
     bool decoupled, bool amsgrad)
 {
-    const choir__opt_hyper h = *hyper; /* no store can change it: it stays in registers */
+    /* a copy that no store can change, so that it stays in registers */
+    const choir__opt_hyper h = *hyper;
     float *p = e->param, *m = e->m, *v = e->v, *top = e->top;
     const float *grad = e->grad;
     float take1 = 1.0f - h.beta1, take2 = 1.0f - h.beta2, decay = h.lr * h.weight_decay;
@@ -149,7 +150,7 @@ static double join_lanes(double lane[16])
     return lane[0];
 }
 
-/* Sum of squares of a row in f64: 16 lanes, the lanes joined by the fixed tree. */
+/* Returns the sum of squares of a row in f64: 16 lanes, joined by the fixed tree. */
 static double squares(const float *x, int64_t n)
 {
     double lane[16] = {0};
@@ -177,8 +178,8 @@ static double tree_sum(double *x, int64_t n)
     return x[0];
 }
 
-/* --- LAMB: one pass for the moments and both norms, one that steps. u is computed twice rather
- * than kept. --- */
+/* --- LAMB: one pass for the moments and both norms, one for the step. u is computed twice
+ * instead of stored. --- */
 
 INLINE vec lamb_update(const choir__opt_hyper *h, vec p, vec m, vec v)
 {
@@ -186,7 +187,7 @@ INLINE vec lamb_update(const choir__opt_hyper *h, vec p, vec m, vec v)
     return h->decoupled ? u + p * h->weight_decay : u;
 }
 
-/* Moves the moments of elements [at, at + n) and writes their u; n <= 16. */
+/* Updates the moments of elements [at, at + n) and writes their u; n <= 16. */
 INLINE void lamb_moments(const choir__opt_entry *e, const choir__opt_hyper *h, float clip,
     int64_t at, int64_t n, float *u)
 {
@@ -205,7 +206,7 @@ INLINE void lamb_moments(const choir__opt_entry *e, const choir__opt_hyper *h, f
     }
 }
 
-/* The moments of one row of dimension 0, and the sum of squares of its u. */
+/* Updates the moments of one row of dimension 0, and returns the sum of squares of its u. */
 static double lamb_row(const choir__opt_entry *e, const choir__opt_hyper *hyper, float clip,
     int64_t first, int64_t n)
 {
@@ -246,7 +247,7 @@ static void lamb_measure(
     }
 }
 
-/* weight, update (rows): uses them up. */
+/* weight, update (rows) are overwritten. */
 static void lamb_trust(const choir__k_lamb *k, const choir__opt_entry *e, double *weight,
     double *update, int64_t rows)
 {
@@ -287,7 +288,8 @@ void KERNEL(grad_norm)(const choir__k_grad_norm *k)
     }
     if (!k->norm)
         return;
-    double sum = tree_sum(k->rows, rows); /* finite where all are: squares of f32 in f64 */
+    /* finite if all gradients are: squares of f32 in f64 */
+    double sum = tree_sum(k->rows, rows);
     float inverse = k->inverse ? *k->inverse : 1.0f;
     float norm = (float)(sqrt(sum) * (double)inverse);
     *k->norm = norm;

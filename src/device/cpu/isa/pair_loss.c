@@ -2,7 +2,7 @@
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
-/* log(1 + z), z > -1: what u = 1 + z lost is made up for by z / (u - 1) (Kahan). */
+/* log(1 + z), z > -1: the factor z / (u - 1) corrects the rounding of u = 1 + z (Kahan). */
 INLINE vec v_log1p(vec z)
 {
     vec u = 1.0f + z, lost = u - 1.0f;
@@ -17,7 +17,7 @@ INLINE vec v_softplus_of_minus(vec x)
     return v_log1p(v_exp_below(-v_abs(x))) + v_max(v_set(0.0f), -x);
 }
 
-/* The parts of a kernel's arguments that every element shares. */
+/* The values of a kernel's arguments that all elements share. */
 typedef struct shared {
     vec a, b;
 } shared;
@@ -99,7 +99,7 @@ INLINE void kl_log_slope(shared s, vec x, vec y, vec w, vec *dx, vec *dy)
     *dy = p * (y - x + 1.0f);
 }
 
-/* The weights of elements i ... i + W - 1. */
+/* Returns the weights of elements i ... i + W - 1. */
 INLINE vec weights_at(const float *weight, int64_t period, int64_t i, int64_t left)
 {
     if (!weight)

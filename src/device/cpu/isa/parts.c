@@ -1,5 +1,5 @@
-/* Scores that ranks have in parts: targets of the whole as a part's, and statistics of the
- * parts put together. Parts are added in order, rows in order in f64. */
+/* Scores whose classes are distributed over ranks: converts targets of the whole to a part's,
+ * and combines statistics of the parts. Parts are added in order, rows in order in f64. */
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
@@ -22,7 +22,7 @@ void KERNEL(part_targets)(const choir__k_part_targets *k)
     }
 }
 
-/* log sum_p exp(lse[p]) of one row; lse's parts are a `stride` apart. */
+/* Returns log sum_p exp(lse[p]) of one row; lse's parts are `stride` apart. */
 static float join(const float *lse, int64_t parts, int64_t stride)
 {
     float top = -INFINITY, sum = 0;

@@ -1,14 +1,14 @@
 /* Max and average pooling over channels-last images: for each output pixel, its window's pixels
- * are taken one after another, all channels at a time. */
+ * are visited one after another, all channels at a time. */
 #include "device/cpu/isa/isa.h"
 
-/* One output pixel's window, without what lies in the padding: rows i0 ... i1 and columns j0
- * ... j1 of the window, and the input pixel (maybe outside) under its corner. */
+/* One output pixel's window without the padding: rows i0 ... i1 and columns j0 ... j1 of the
+ * window, and the input pixel (maybe outside) under its corner. */
 typedef struct window {
     int64_t i0, i1, j0, j1, corner;
 } window;
 
-/* The window places t whose input from + t * step lies in [0, n). */
+/* Computes the window places t whose input from + t * step is in [0, n). */
 INLINE void clip(
     int64_t from, int64_t step, int64_t places, int64_t n, int64_t *t0, int64_t *t1)
 {
@@ -26,7 +26,7 @@ static window window_of(const choir__conv_shape *s, int64_t image, int64_t oh, i
     return w;
 }
 
-/* The input pixel under place (i, j). */
+/* Returns the input pixel under place (i, j). */
 INLINE int64_t pixel(const choir__conv_shape *s, const window *w, int64_t i, int64_t j)
 {
     return w->corner + i * s->dilation_h * s->w + j * s->dilation_w;
@@ -104,7 +104,7 @@ void KERNEL(pool)(const choir__k_pool *k)
             }
 }
 
-/* Each place of the window gets its share: all of it where it was the maximum, or an even
+/* Adds each place's share of the gradient: all of it if it was the maximum, or an equal
  * part. */
 static void spread_pixel(const choir__k_pool_backward *k, const window *w, int64_t out)
 {
@@ -129,7 +129,7 @@ static void spread_pixel(const choir__k_pool_backward *k, const window *w, int64
     }
 }
 
-/* Windows may overlap: they add, in the order of the output's pixels. */
+/* Windows may overlap: their gradients are added in the order of the output's pixels. */
 void KERNEL(pool_backward)(const choir__k_pool_backward *k)
 {
     F32_ONLY(pool_backward, k);

@@ -1,14 +1,14 @@
-/* Matrix products without oneDNN: where it is not built in, this is what CPU devices have.
+/* Matrix products without oneDNN, for builds of CPU devices that lack it.
  *
- * C is first what the sums start from, then a tile of it at a time stays in registers while a
- * block of k goes by. The operands come from copies that lie in the order of reading: A in
- * panels of TALL rows, B in panels of BROAD columns, zeros beyond the edges. An element's sum
- * runs over k in order, a product and an addition a term, whatever the blocks: so the bits are
- * those of every instruction set, and those of a sum written out. One thread does it all. */
+ * C first gets the sums' start values; then one tile of it at a time stays in registers while a
+ * block of k is processed. The operands are copied into the order of reading: A in panels of
+ * TALL rows, B in panels of BROAD columns, with zeros beyond the edges. An element's sum runs
+ * over k in order, with one product and one addition per term, for any blocks: so the bits
+ * equal those of every instruction set, and those of a plain loop. It runs on one thread. */
 #include "device/cpu/isa/isa.h"
 
 enum { TALL = 6, VECTORS = 2, BROAD = VECTORS * W };
-enum { BLOCK_K = 256, BLOCK_M = 96, BLOCK_N = 2048 }; /* the copies: 96 KiB and 2 MiB */
+enum { BLOCK_K = 256, BLOCK_M = 96, BLOCK_N = 2048 }; /* size of the copies: 96 KiB and 2 MiB */
 
 /* c (TALL, BROAD) += a (k, TALL) b (k, BROAD), both dense */
 INLINE void tile(float *c, int64_t c_row, const float *a, const float *b, int64_t k)
@@ -28,7 +28,7 @@ INLINE void tile(float *c, int64_t c_row, const float *a, const float *b, int64_
             v_store(c + i * c_row + j * W, sum[i][j]);
 }
 
-/* The same of rows x cols elements of c that are not a whole tile. */
+/* Like `tile`, for rows x cols elements of c that are not a whole tile. */
 static void tile_part(float *c, int64_t c_row, const float *a, const float *b, int64_t k,
     int64_t rows, int64_t cols)
 {
@@ -40,8 +40,8 @@ static void tile_part(float *c, int64_t c_row, const float *a, const float *b, i
         memcpy(c + i * c_row, whole + i * BROAD, (size_t)cols * sizeof *c);
 }
 
-/* (count, k) elements, `apart` and `next` from one to the next along each, as panels of `each`:
- * (count / each, k, each). */
+/* Copies (count, k) elements, `apart` and `next` apart along each dimension, to panels of
+ * `each`: (count / each, k, each). */
 INLINE void pack(float *to, const float *from, int64_t apart, int64_t next, int64_t count,
     int64_t k, int64_t each)
 {
@@ -74,7 +74,7 @@ static void multiply_block(
         }
 }
 
-/* What the sums start from: C or zeros, and the bias. */
+/* Sets the sums' start values: C or zeros, and the bias. */
 static void begin(const choir__k_matmul *k, float *c)
 {
     const float *bias = k->bias;

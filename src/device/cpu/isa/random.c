@@ -1,12 +1,12 @@
-/* Initial values: uniform, or normal by Box and Muller, a vector at a time.
+/* Initial values: uniform, or normal by Box and Muller, one vector at a time.
  *
- * Words (0, 1) of a block give elements 0 and 1: r cos t and r sin t = r cos(t - pi/2), so both
- * lanes of a pair compute the same thing from the pair's words, the odd one a quarter turn
+ * Words (0, 1) of a block give elements 0 and 1: r cos t and r sin t = r cos(t - pi/2). So both
+ * lanes of a pair compute the same formula from the pair's words, the odd one a quarter turn
  * back. */
 #include "device/cpu/isa/vector_math.h"
 #include "device/cpu/isa/philox.h"
 
-/* The even or the odd words of each pair, in both of its lanes. */
+/* Returns the even (or odd) words of each pair, in both of its lanes. */
 INLINE ivec evens(ivec words)
 {
     lvec w = (lvec)words;

@@ -3,20 +3,20 @@
  *     step t:   A (B, G H) = X_t + H_t-1 W_hh^T;   gates = f(A);   C_t, H_t
  *     back:     dA out of dH, dC;   dH = dA W_hh
  *
- * A step's product is small and all of them have one matrix, which is packed once; its sum goes
- * straight onto X_t. All that happens to a gate between two products is done in registers: a
- * step reads and writes its gates once. */
+ * A step's product is small and all steps share one matrix, which is packed once; its sum is
+ * added directly to X_t. All work on a gate between two products is done in registers: a step
+ * reads and writes its gates once. */
 #include "device/cpu/isa/vector_math.h"
 #include "device/cpu/isa/packed.h"
 
-/* Where one sample's row of one step lies, forward and backward. */
+/* Pointers to one sample's row of one step, forward and backward. */
 typedef struct row {
     float *gates;         /* G H */
     const float *u;       /* GRU: h' W_hh^T + b_hh, 3 H */
-    const float *c0, *h0; /* of the step before; NULL: zeros */
-    float *state, *y;     /* of this one */
+    const float *c0, *h0; /* of the previous step; NULL: zeros */
+    float *state, *y;     /* of this step */
     const float *gy;      /* backward: the gradient of y */
-    float *gh, *gc, *gu;  /* running ones; of the GRU's 3 H sums */
+    float *gh, *gc, *gu;  /* running gradients; gu: of the GRU's 3 H sums */
 } row;
 
 typedef void step_fn(row r, int64_t c, int64_t left, int64_t width);
@@ -69,7 +69,7 @@ INLINE void rnn_relu(row r, int64_t c, int64_t left, int64_t width)
     v_put(r.y + c, v_max(v_set(0.0f), v_get(r.gates + c, left)), left); /* NaN stays */
 }
 
-/* --- and backward: gh, gc come as gradients of this step's h and c beside gy --- */
+/* --- and backward: gh, gc are the gradients of this step's h and c, except gy --- */
 
 INLINE void lstm_back(row r, int64_t c, int64_t left, int64_t width)
 {
@@ -101,7 +101,7 @@ INLINE void gru_back(row r, int64_t c, int64_t left, int64_t width)
     v_put(gu + width, gz, left);
     v_put(gu + 2 * width, gun, left);
     v_put(r.state + c, gun, left);
-    v_put(r.gh + c, gh * z, left); /* the product comes onto it */
+    v_put(r.gh + c, gh * z, left); /* the product is added to it */
 }
 
 INLINE void rnn_tanh_back(row r, int64_t c, int64_t left, int64_t width)
@@ -121,10 +121,10 @@ INLINE void rnn_relu_back(row r, int64_t c, int64_t left, int64_t width)
 /* --- a step: the rows of all samples --- */
 
 typedef struct place {
-    int64_t t, before; /* this step, and the one before it in the direction; -1: none */
+    int64_t t, before; /* this step, and the previous one in the direction; -1: none */
 } place;
 
-/* Step i of the direction. */
+/* Returns step i of the direction. */
 static place place_of(int64_t i, int64_t steps, bool reverse)
 {
     int64_t t = reverse ? steps - 1 - i : i;
@@ -136,7 +136,7 @@ static const float *row_of(const void *p, int64_t i, int64_t width)
     return p ? (const float *)p + i * width : NULL;
 }
 
-/* h of the step before of all samples, and how far apart their rows are; NULL: zeros. */
+/* Returns all samples' h of the previous step, and the distance of its rows; NULL: zeros. */
 static const float *hidden_before(const void *y, const void *h0, place at, int64_t batch,
     int64_t width, int64_t y_row, int64_t *apart)
 {
@@ -186,14 +186,14 @@ INLINE void backward_step(
 
 /* --- the sequence --- */
 
-/* u = b_hh, where the hidden state is zero and there is nothing to multiply. */
+/* Sets u = b_hh, if the hidden state is zero and no product is needed. */
 static void bias_alone(const choir__k_recurrent *k, float *u, int64_t g)
 {
     for (int64_t b = 0; b < k->batch; b++)
         memcpy(u + b * g, k->b_hh, (size_t)g * sizeof *u);
 }
 
-/* h0 with its rows as far apart as y's: all steps are then one product. */
+/* Returns h0 with its rows as far apart as y's, so that all steps use one packed product. */
 static const float *spread(const choir__k_recurrent *k, float *rows)
 {
     for (int64_t b = 0; b < k->batch; b++)

@@ -13,7 +13,7 @@ static void sum_rows(const choir__k_sum *k)
     }
 }
 
-/* BLOCK vectors of columns at a time, in registers, down all rows. */
+/* Sums BLOCK vectors of columns at a time, in registers, down all rows. */
 enum { BLOCK = 8 };
 
 static void sum_columns(const choir__k_sum *k)

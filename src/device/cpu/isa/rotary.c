@@ -1,4 +1,5 @@
-/* Rotary positions: the halves of a vector turn against each other by the position's angles. */
+/* Rotary positions: rotates the halves of a vector against each other by the position's
+ * angles. */
 #include "device/cpu/isa/isa.h"
 
 INLINE void turn(

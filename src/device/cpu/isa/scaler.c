@@ -1,5 +1,5 @@
-/* What a gradient scaler does on a device: nothing of it comes to the host, so that a step can
- * be recorded. The optimizer's kernels read the verdict. */
+/* A gradient scaler's kernels. The host reads none of the results, so that a step can be
+ * recorded; the optimizer's kernels read the decision. */
 #include "device/cpu/isa/isa.h"
 #include "device/queue.h"
 

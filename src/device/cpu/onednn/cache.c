@@ -1,5 +1,5 @@
-/* A hash table from problems to primitives. When a thousand problems have come by (inputs of
- * many lengths), it forgets all of them and starts anew. */
+/* A hash table from problems to primitives. After a thousand problems (inputs of many lengths)
+ * it is cleared and starts again. */
 #include "device/cpu/onednn/onednn.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct choir__onednn {
 choir__onednn *choir__onednn_new(void)
 {
     choir__onednn *cache = choir__calloc(1, sizeof *cache);
-    dnnl_set_primitive_cache_capacity(0); /* this table does it, without a lock */
+    dnnl_set_primitive_cache_capacity(0); /* this table caches primitives, without a lock */
     if (dnnl_engine_create(&cache->engine, dnnl_cpu, 0) ||
         dnnl_stream_create(&cache->stream, cache->engine, dnnl_stream_default_flags) ||
         dnnl_primitive_attr_create(&cache->attr) ||
@@ -93,8 +93,8 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
     return !dnnl_memory_desc_init_by_strides(md, ndims, d, type, s);
 }
 
-/* Keys are arrays of int64: hashing a word at a time keeps the look-up short, which every
- * product needs, and the shift brings high bits down to those that choose the bucket. */
+/* Keys are arrays of int64. Hashing one word at a time keeps the look-up short, which every
+ * product needs; the shift moves high bits down to those that select the bucket. */
 static uint64_t hash_of(const void *key, size_t bytes)
 {
     uint64_t hash = CHOIR__HASH_SEED, word;

@@ -1,17 +1,17 @@
 /* Convolutions through oneDNN.
  *
- * Images are channels-last and go in as they are. For the weights the primitive may choose its
+ * Images are channels-last and passed unchanged. For the weights the primitive may choose its
  * own blocked layout: then a reorder before it (or, for the weights' gradient, after it) goes
  * through scratch memory. No blocked layout leaves this file. Some shapes are faster by matrix
  * products: conv_product.c.
  *
- * Windows of 3x3 that move by 1 are done by Winograd's algorithm, F(4x4, 3x3), where oneDNN has
- * it (Lavin & Gray, 2015): a quarter of the multiplications, on transformed tiles of 6x6
- * pixels. It wants blocked images, so they are reordered, too; with 64 to 256 channels it still
- * takes half to four fifths of the direct one's time. With more channels the transformed
+ * Windows of 3x3 with stride 1 use Winograd's algorithm, F(4x4, 3x3), where oneDNN has it
+ * (Lavin & Gray, 2015): a quarter of the multiplications, on transformed tiles of 6x6 pixels.
+ * It expects blocked images, so they are reordered, too; with 64 to 256 channels it still takes
+ * half to four fifths of the direct algorithm's time. With more channels the transformed
  * weights leave the cache; with fewer, or images of few tiles, the transforms cost more than
- * they save. Results are off by about 1e-6 of their norm, where the direct one's are by 6e-7;
- * the weights' gradient by 5e-7, not 1e-7. */
+ * they save. The error of results is about 1e-6 of their norm, compared with 6e-7 of the direct
+ * algorithm; that of the weights' gradient is 5e-7, compared with 1e-7. */
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
@@ -31,7 +31,7 @@ typedef struct shapes {
     dnnl_dims_t strides, dilates, pad_low, pad_high;
 } shapes;
 
-/* What describes a pass's descriptor. */
+/* The choices that describe a pass's descriptor. */
 typedef struct choice {
     dnnl_alg_kind_t algorithm;
     const dnnl_memory_desc_t *x, *y;
@@ -88,7 +88,7 @@ static dnnl_primitive_desc_t describe_forward(
     return pd;
 }
 
-/* The descriptor of a backward pass; oneDNN wants the forward one as a hint. */
+/* Makes the descriptor of a backward pass; oneDNN expects the forward one as a hint. */
 static dnnl_primitive_desc_t describe_backward(
     choir__onednn *cache, const shapes *sh, const problem *p, const choice *c)
 {
@@ -119,7 +119,7 @@ static dnnl_primitive_desc_t describe_pass(
                               : describe_backward(cache, sh, p, c);
 }
 
-/* Shapes that gain by Winograd's algorithm. */
+/* True for shapes that gain by Winograd's algorithm. */
 static bool tiles_pay(const problem *p)
 {
     const choir__conv_shape *s = &p->s;
@@ -129,7 +129,7 @@ static bool tiles_pay(const problem *p)
            s->o >= 64 && s->c <= 256 && s->o <= 256 && s->h >= 12 && s->w >= 12;
 }
 
-/* NULL where oneDNN has Winograd's algorithm for the shape only in its slow reference. */
+/* Returns NULL if oneDNN has Winograd's algorithm for the shape only in its slow reference. */
 static dnnl_primitive_desc_t describe_winograd(
     choir__onednn *cache, const shapes *sh, const problem *p)
 {
@@ -143,7 +143,8 @@ static dnnl_primitive_desc_t describe_winograd(
     return NULL;
 }
 
-/* Between an operand's plain layout and the primitive's, in the direction that it goes. */
+/* Makes the reorder between an operand's plain layout and the primitive's, in the direction
+ * that the pass needs. */
 static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan, int operand, int out,
     const dnnl_memory_desc_t *plain, const dnnl_memory_desc_t *blocked)
 {
@@ -158,13 +159,14 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan, int op
                (int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, (const dnnl_memory_desc_t *[]){from, to});
 }
 
-/* Which operand a pass writes. */
+/* Returns the operand that a pass writes. */
 static int output_of(const problem *p)
 {
     return p->kind == BACKWARD_WEIGHT ? WEIGHTS : LAST;
 }
 
-/* The arguments in the order that `run` passes data: image in, weights, image out, bias. */
+/* Makes the primitive. Its arguments are in the order in which `run` passes data: image in,
+ * weights, image out, bias. */
 static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem *p)
 {
     static const int ids[][4] = {
@@ -201,10 +203,10 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
         if (!dnnl_memory_desc_equal(&md[i], plain[i]))
             ok = build_reorder(cache, plan, i, output_of(p), plain[i], &md[i]);
     if (!ok)
-        plan->op.primitive = NULL; /* the little it holds is kept until the cache goes */
+        plan->op.primitive = NULL; /* the rest is small and kept until the cache is freed */
 }
 
-/* Reorders, the primitive, reorders. */
+/* Runs the input's reorders, the primitive, and the output's reorder. */
 static bool execute(
     choir__onednn *cache, choir__onednn_plan *plan, int out, void *const data[4], char *scratch)
 {
@@ -226,7 +228,8 @@ static bool execute(
     return ok;
 }
 
-/* data: image in, plain weights, image out, bias. False: the reference must do it. */
+/* data: image in, plain weights, image out, bias. Returns false if the reference must compute
+ * the pass. */
 static bool run(const char *op, const problem *p, void *const data[4])
 {
     choir__cpu_context *context = choir__cpu_context_current();

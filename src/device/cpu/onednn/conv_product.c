@@ -1,16 +1,16 @@
 /* Convolutions as matrix products, where that is faster than oneDNN's convolution.
  *
  * Over channels-last images a 1x1 convolution is a product of (pixels, C) by (C, O); with a
- * stride, of those pixels that the window meets, taken together first. The weights' gradient of
- * any window is a product for each of its places: gy^T (O, pixels) by the pixels under that
- * place (pixels, C).
+ * stride, of the pixels that the window meets, gathered first. The weights' gradient of any
+ * window is a product for each of its places: gy^T (O, pixels) by the pixels under that place
+ * (pixels, C).
  *
  * oneDNN's convolutions (2.6) hold a block of pixels and go through all weights with it, which
  * is the fastest way as long as the weights stay in the cache. Those of a network's last, wide
  * layers (512 channels in and out: 1 MiB and up) do not, and its matrix product, which blocks
- * all three dimensions, is faster by a tenth to twice. Hence the rule, of shapes alone: WIDE
- * channels both ways; and if pixels must be taken together, few of them, for they are written
- * and read once a place of the window. */
+ * all three dimensions, is faster by a tenth to twice. So the rule, which depends on shapes
+ * alone, is: WIDE channels both ways; and if pixels must be gathered, few of them, since they
+ * are written and read once per place of the window. */
 #include "device/cpu/onednn/onednn.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ enum { WIDE = 512, FEW_BYTES = 8 << 20 };
 
 typedef choir__conv_shape shape;
 
-/* y's pixels, and the bytes of as many of x's. */
+/* Returns the number of y's pixels, and the bytes of as many of x's. */
 static int64_t pixels_of(const shape *s)
 {
     return s->n * s->oh * s->ow;
@@ -35,8 +35,9 @@ static bool one_place(const shape *s)
     return s->kh == 1 && s->kw == 1 && s->pad_h == 0 && s->pad_w == 0;
 }
 
-/* x's pixels are those under the one place, in y's order: nothing is to be taken. (A transposed
- * convolution with output padding has pixels at x's end that are under none.) */
+/* True if x's pixels are those under the window's only place, in y's order, so that none need
+ * gathering. (A transposed convolution with output padding has pixels at x's end that are under
+ * no place.) */
 static bool in_order(const shape *s)
 {
     return one_place(s) && s->stride_h == 1 && s->stride_w == 1 && s->h == s->oh &&
@@ -54,7 +55,8 @@ static float *workspace(const shape *s)
     return choir__cpu_workspace(choir__cpu_context_current(), taken_bytes(s));
 }
 
-/* The number of x's pixel under place (i, j) of y's pixel (n, oh, ow); -1: in the padding. */
+/* Returns the number of x's pixel under place (i, j) of y's pixel (n, oh, ow), or -1 in the
+ * padding. */
 static int64_t under(const shape *s, int64_t n, int64_t oh, int64_t ow, int64_t i, int64_t j)
 {
     int64_t h = oh * s->stride_h - s->pad_h + i * s->dilation_h;
@@ -62,7 +64,7 @@ static int64_t under(const shape *s, int64_t n, int64_t oh, int64_t ow, int64_t 
     return h < 0 || h >= s->h || w < 0 || w >= s->w ? -1 : (n * s->h + h) * s->w + w;
 }
 
-/* The pixels under place (i, j), in y's order. */
+/* Gathers the pixels under place (i, j), in y's order. */
 static void take(const shape *s, const float *x, int64_t i, int64_t j, float *taken)
 {
     size_t bytes = (size_t)s->c * sizeof *x;
@@ -77,7 +79,7 @@ static void take(const shape *s, const float *x, int64_t i, int64_t j, float *ta
             }
 }
 
-/* The other way, of a single place: pixels that it never meets are 0. */
+/* The reverse of `take` for a window of one place; pixels that it never meets become 0. */
 static void put_back(const shape *s, const float *taken, float *x)
 {
     size_t bytes = (size_t)s->c * sizeof *x;
@@ -144,8 +146,8 @@ bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *k)
     return true;
 }
 
-/* gw (O, place, C) = gy^T (O, pixels) x under the place (pixels, C); the bias's gradient is
- * left to the primitive, which has it on its way. */
+/* gw (O, place, C) = gy^T (O, pixels) x under the place (pixels, C). The primitive computes the
+ * bias's gradient as a by-product, so it is left to that. */
 bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *k)
 {
     const shape *s = &k->s;

@@ -1,25 +1,26 @@
 /* Matrix products through oneDNN's matmul primitive.
  *
- * The two batch dimensions are folded into one where the strides allow, or dropped where there
- * is one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C)
- * matrix, a 4-D strided problem.
+ * The two batch dimensions are folded into one where the strides allow, or dropped if there is
+ * one matrix: oneDNN then sees a 2-D, 3-D or, for attention's views into a (B, T, 3C) matrix, a
+ * 4-D strided problem.
  *
- * A right-hand matrix that many products share may be packed: brought once into the layout that
- * the primitive prefers. A recurrent step of 32 samples has little else to do beside its
- * product: packed it takes 0.38 ms where it took 0.49.
+ * A right-hand matrix that many products share may be packed: converted once to the layout that
+ * the primitive prefers. A recurrent step of 32 samples does little besides its product:
+ * packing reduces its time from 0.49 to 0.38 ms.
  *
- * Rows of the second operand that lie whole pages apart (those of 3072 columns, as in GPT-2's
- * feed-forward layer) share a few sets of the caches, and oneDNN, which knows this of powers of
- * two alone, runs at half its rate on them. Such an operand is copied a panel of columns at a
- * time, with rows that lie further apart. */
+ * If rows of the second operand are whole pages apart (those of 3072 columns, as in GPT-2's
+ * feed-forward layer), they share a few sets of the caches, and oneDNN, which handles this only
+ * for powers of two, runs at half its rate. Such an operand is copied one panel of columns at a
+ * time, with rows further apart. */
 #include "device/cpu/half.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/queue.h"
 
 #include <string.h>
 
-/* In elements of f32: a page, a panel and what is put between its rows; and from how many rows
- * of the first operand on the copy pays. */
+/* PAGE, PANEL, PADDING: elements of f32 in a page, in a panel, and between its rows. LONGEST:
+ * most rows of a copied operand. WORTH_A_COPY: rows of the first operand from which on the copy
+ * pays. */
 enum { PAGE = 1024, PANEL = 512, PADDING = 16, LONGEST = 8192, WORTH_A_COPY = 48 };
 
 typedef struct problem {
@@ -27,7 +28,7 @@ typedef struct problem {
     int64_t a[4], b[4], c[4]; /* strides: batch0, batch1, row, column */
 } problem;
 
-/* One batch dimension where two are one run; then batch0 is 1. */
+/* Merges two batch dimensions that form one run; then batch0 is 1. */
 static void fold_batches(problem *p)
 {
     if (p->batch1 == 1) {
@@ -67,9 +68,9 @@ static bool describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims, const
     return choir__onednn_describe(md, dtype, ndims, dims + 4 - ndims, stride + 4 - ndims);
 }
 
-enum { MATMUL = 1, PACKED }; /* kinds of problems: PACKED has B in a layout of oneDNN's */
+enum { MATMUL = 1, PACKED }; /* kinds of problems: PACKED has B in oneDNN's layout */
 
-/* The primitive's description; accumulate: C += A B + bias. */
+/* Makes the primitive's description; accumulate: C += A B + bias. */
 static bool describe_matmul(choir__onednn *cache, const problem *p,
     const dnnl_matmul_desc_t *desc, dnnl_primitive_desc_t *pd)
 {
@@ -89,7 +90,7 @@ static bool describe_matmul(choir__onednn *cache, const problem *p,
     return ok;
 }
 
-/* From plain B to the primitive's. */
+/* Makes the reorder from plain B to the primitive's layout. */
 static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan,
     const dnnl_memory_desc_t *plain, const dnnl_memory_desc_t *packed)
 {
@@ -127,7 +128,7 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
             (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
             (const dnnl_memory_desc_t *[]){&a, &b, &c, &bias}) &&
         !same && !build_reorder(cache, plan, &plain, &b))
-        plan->op.primitive = NULL; /* the little it holds is kept until the cache goes */
+        plan->op.primitive = NULL; /* the rest is small and kept until the cache is freed */
 }
 
 static choir__onednn_plan *plan_of(choir__onednn *cache, const problem *p)

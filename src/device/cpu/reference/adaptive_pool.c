@@ -8,7 +8,7 @@ static void window(int64_t i, int64_t in, int64_t out, int64_t *first, int64_t *
     *end = ((i + 1) * in + out - 1) / out;
 }
 
-/* One output's sum over its window, its first maximum, and where that is. */
+/* Returns one output's sum over its window, its first maximum, and the place of that. */
 static double walk(const choir__k_adaptive_pool *k, int64_t n, int64_t oh, int64_t ow,
     int64_t c, int64_t *where)
 {
@@ -40,7 +40,7 @@ void choir__reference_adaptive_pool(const choir__k_adaptive_pool *k)
                 }
 }
 
-/* gx[n, h, w, c]: from every window that (h, w) lies in, or was the maximum of */
+/* Returns gx[n, h, w, c]: from every window that contains (h, w), or whose maximum it was. */
 static double gather(
     const choir__k_adaptive_pool_backward *k, int64_t n, int64_t h, int64_t w, int64_t c)
 {

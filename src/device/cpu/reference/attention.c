@@ -1,4 +1,4 @@
-/* Reference kernels for attention: a query at a time, its scores in an array. */
+/* Reference kernels for attention: one query at a time, with its scores in an array. */
 #include <stdlib.h>
 
 #include "device/cpu/reference/reference.h"
@@ -13,7 +13,7 @@ static int64_t end_of_keys(const choir__attention_shape *n, int64_t t)
     return n->causal ? choir__min(n->s, t + 1) : n->s;
 }
 
-/* Of lse, beside operands of dtype. */
+/* Returns the type of lse for operands of dtype. */
 static choir_dtype sums_of(choir_dtype dtype)
 {
     return dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;

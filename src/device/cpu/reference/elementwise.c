@@ -1,8 +1,7 @@
 /* Reference kernels, element by element: y[i] depends on x[i] alone.
  *
- * op() and op_derivative() are the whole mathematics; the rest is loops. A backward kernel may
- * be given x or y as NULL when its op does not need it, so each is read only where it is
- * used. */
+ * op() and op_derivative() contain the mathematics; the rest is loops. A backward kernel may
+ * get x or y as NULL if its op does not need it, so each is read only where it is used. */
 #include "device/cpu/reference/reference.h"
 
 static const double sqrt_half = 0.70710678118654752440;      /* 1 / sqrt 2 */
@@ -14,18 +13,18 @@ static double sigmoid(double x)
 {
     if (x >= 0)
         return 1 / (1 + exp(-x));
-    double e = exp(x); /* NaN comes here too, and stays */
+    double e = exp(x); /* NaN also gets here, and stays */
     return e / (1 + e);
 }
 
-/* x times the normal distribution's share below x. erfc keeps the digits where x is far below
- * 0; there the limit is 0, which -inf * 0 would not say. */
+/* x times the share of the normal distribution below x. erfc stays accurate where x is far
+ * below 0; there the limit is 0, while -inf * 0 would be NaN. */
 static double gelu(double x)
 {
     return x == -INFINITY ? 0 : 0.5 * x * erfc(-x * sqrt_half);
 }
 
-/* 0.5 (1 + tanh u) is sigmoid(2 u), which keeps the digits below 0. */
+/* 0.5 (1 + tanh u) is sigmoid(2 u), which stays accurate below 0. */
 static double gelu_tanh(double x)
 {
     return x == -INFINITY ? 0 : x * sigmoid(2 * sqrt_2_over_pi * (x + gelu_cubic * x * x * x));
@@ -116,7 +115,7 @@ void choir__reference_unary_backward(const choir__k_unary_backward *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         double gy = get(k->gy, i, k->dtype), slope = op_derivative(k, i);
-        bool shut = k->op == CHOIR__RELU && slope == 0; /* lets nothing through, not even NaN */
+        bool shut = k->op == CHOIR__RELU && slope == 0; /* passes nothing on, not even NaN */
         put(k->gx, i, k->dtype, shut ? 0 : gy * slope);
     }
 }
@@ -145,7 +144,7 @@ void choir__reference_binary(const choir__k_binary *k)
     } while (next_index(index, k->shape, k->ndim));
 }
 
-/* A node of the gradient tree is defined to the bit, so f32 is added in f32. */
+/* A node of the gradient tree is defined bit by bit, so f32 is added in f32. */
 void choir__reference_add_scaled(const choir__k_add_scaled *k)
 {
     for (int64_t i = 0; i < k->n; i++) {

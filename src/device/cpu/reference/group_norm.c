@@ -2,7 +2,7 @@
  * group of one image. */
 #include "device/cpu/reference/reference.h"
 
-/* Of element e of group g of image n. */
+/* Returns the place of element e of group g of image n. */
 static int64_t place(
     int64_t pixels, int64_t cols, int64_t groups, int64_t n, int64_t g, int64_t e, int64_t *c)
 {

@@ -1,7 +1,7 @@
 /* Reference kernels for the losses over class scores.
  *
- * A row counts unless its target is ignore_index; a mean is over the rows that count, and 0
- * when none does. check_targets() stops a kernel before it has written anything. */
+ * A row counts unless its target is ignore_index. A mean is over the rows that count, and 0 if
+ * none does. check_targets() stops a kernel before it has written anything. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -81,7 +81,7 @@ void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
     put(k->count, 0, wide_dtype(k->dtype), count);
 }
 
-/* One row's gradient; gloss divided by the count. */
+/* Computes one row's gradient; gloss is already divided by the count. */
 static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, double gloss)
 {
     double s = (double)k->smoothing, lse = get(k->lse, r, wide_dtype(k->dtype));

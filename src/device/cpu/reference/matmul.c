@@ -1,12 +1,12 @@
 /* Reference kernels for matrix products, convolutions and pooling: each output element is one
- * sum, written out.
+ * sum, written as a loop.
  *
- * An input pixel and an output pixel meet at a place (kh, kw) of the window when h = oh stride
- * - pad + kh dilation. A forward kernel asks which input meets an output, input_pixel(); a
- * gradient of the input asks back, output_pixel(). That is all there is to it. */
+ * An input pixel and an output pixel meet at a place (kh, kw) of the window if h = oh stride -
+ * pad + kh dilation. A forward kernel uses input_pixel() to find the input for an output; a
+ * gradient of the input uses output_pixel() for the reverse. */
 #include "device/cpu/reference/reference.h"
 
-/* Of biases and of weights' gradients, beside operands of dtype. */
+/* Returns the type of biases and of weights' gradients for operands of dtype. */
 static choir_dtype sums_of(choir_dtype dtype)
 {
     return dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
@@ -17,7 +17,7 @@ void choir__reference_matmul(const choir__k_matmul *k)
     choir_dtype dtype = k->dtype, to = k->wide ? CHOIR_F32 : dtype, sums = sums_of(dtype);
     for (int64_t b0 = 0; b0 < k->batch0; b0++)
         for (int64_t b1 = 0; b1 < k->batch1; b1++) {
-            int64_t a = b0 * k->a_batch0 + b1 * k->a_batch1; /* where each matrix starts */
+            int64_t a = b0 * k->a_batch0 + b1 * k->a_batch1; /* the start of each matrix */
             int64_t b = b0 * k->b_batch0 + b1 * k->b_batch1;
             int64_t c = b0 * k->c_batch0 + b1 * k->c_batch1;
             for (int64_t i = 0; i < k->m; i++)
@@ -34,7 +34,7 @@ void choir__reference_matmul(const choir__k_matmul *k)
         }
 }
 
-/* Channels of input and output in a group. */
+/* Returns the number of input channels (group_outputs: output channels) per group. */
 static int64_t group_inputs(const choir__conv_shape *s)
 {
     return s->c / s->groups;
@@ -45,7 +45,8 @@ static int64_t group_outputs(const choir__conv_shape *s)
     return s->o / s->groups;
 }
 
-/* Where the window's place (kh, kw) of output pixel (oh, ow) falls; false in the padding. */
+/* Returns the input pixel at place (kh, kw) of output pixel (oh, ow)'s window; false in the
+ * padding. */
 static bool input_pixel(const choir__conv_shape *s, int64_t oh, int64_t ow, int64_t kh,
     int64_t kw, int64_t *h, int64_t *w)
 {
@@ -54,8 +55,8 @@ static bool input_pixel(const choir__conv_shape *s, int64_t oh, int64_t ow, int6
     return *h >= 0 && *h < s->h && *w >= 0 && *w < s->w;
 }
 
-/* The other way: which output pixel has input pixel (h, w) at its place (kh, kw); false if
- * none. */
+/* The reverse: returns the output pixel that has input pixel (h, w) at place (kh, kw) of its
+ * window; false if there is none. */
 static bool output_pixel(const choir__conv_shape *s, int64_t h, int64_t w, int64_t kh,
     int64_t kw, int64_t *oh, int64_t *ow)
 {
@@ -65,7 +66,8 @@ static bool output_pixel(const choir__conv_shape *s, int64_t h, int64_t w, int64
            *ow < s->ow;
 }
 
-/* Offsets: of pixel (n, h, w) of x, of (n, oh, ow) of y, of w's channels at (o, kh, kw). */
+/* Return offsets: of pixel (n, h, w) of x, of (n, oh, ow) of y, of w's channels at (o, kh,
+ * kw). */
 static int64_t at_x(const choir__conv_shape *s, int64_t n, int64_t h, int64_t w)
 {
     return ((n * s->h + h) * s->w + w) * s->c;
@@ -205,7 +207,7 @@ void choir__reference_pool(const choir__k_pool *k)
                 }
 }
 
-/* gx[n, h, w, c]: from every window that (h, w) lies in, or was the maximum of */
+/* gx[n, h, w, c]: from every window that contains (h, w), or whose maximum it was */
 static double pool_gx(
     const choir__k_pool_backward *k, int64_t n, int64_t h, int64_t w, int64_t c)
 {

@@ -14,8 +14,8 @@ void choir__reference_fill(const choir__k_fill *k)
     }
 }
 
-/* One element to another type. Integers do not pass through a double on their way to an
- * integer, and on their way to a float they are rounded once. */
+/* Converts one element. An integer is never converted to another integer through a double, and
+ * it is rounded once when converted to a float. */
 static void convert(
     void *y, int64_t i, choir_dtype y_dtype, const void *x, int64_t j, choir_dtype x_dtype)
 {
@@ -65,8 +65,8 @@ void choir__reference_embedding(const choir__k_embedding *k)
     }
 }
 
-/* What leaves first ... first + n - 1 add to element (id, col): the fixed tree over leaves;
- * within a leaf the rows that name id, in order. */
+/* Returns the sum that leaves first ... first + n - 1 add to element (id, col): the fixed tree
+ * over leaves; within a leaf, the rows that name id, in order. */
 static double node(
     const choir__k_embedding_backward *k, int64_t first, int64_t n, int64_t id, int64_t col)
 {

@@ -1,8 +1,8 @@
-/* Reference kernels for layer norm (over the columns of a row; RMS norm where no mean is asked)
+/* Reference kernels for layer norm (over the columns of a row; RMS norm if no mean is given)
  * and batch norm (over the rows of a column).
  *
- * Both write xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and averages
- * over what the mean was taken of,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
+ * Both compute xhat = (x - mean) rstd and have the same gradient: with g = gy gamma, and
+ * averages over the elements of one mean,  gx = rstd (g - avg(g) - xhat avg(g xhat)). */
 #include "device/cpu/reference/reference.h"
 
 void choir__reference_layer_norm(const choir__k_layer_norm *k)
@@ -145,7 +145,7 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
             continue;
         put(k->mean, c, wide, mean);
         put(k->rstd, c, wide, rstd);
-        if (k->train && k->update) { /* of a single row the unbiased variance is taken as 0 */
+        if (k->train && k->update) { /* for a single row the unbiased variance is 0 */
             double unbiased = var * rows / fmax(rows - 1, 1);
             move_average(k->running_mean, c, wide, (double)k->momentum, mean);
             move_average(k->running_var, c, wide, (double)k->momentum, unbiased);
@@ -153,7 +153,7 @@ void choir__reference_batch_norm(const choir__k_batch_norm *k)
     }
 }
 
-/* What of gy passes ReLU at element i of channel c. */
+/* Returns the part of gy that passes ReLU at element i of channel c. */
 static double passed(const choir__k_batch_norm_backward *k, int64_t i, int64_t c)
 {
     choir_dtype wide = wide_dtype(k->dtype);
@@ -175,7 +175,7 @@ void choir__reference_batch_norm_backward(const choir__k_batch_norm_backward *k)
     for (int64_t c = 0; c < k->cols; c++) {
         double mean = get(k->mean, c, wide), rstd = get(k->rstd, c, wide);
         double gamma = get_or(k->gamma, c, wide, 1);
-        double ggamma = 0, gbeta = 0; /* sums of g xhat and of g, the g that passed */
+        double ggamma = 0, gbeta = 0; /* sums of g xhat and of g, with g after ReLU */
         for (int64_t r = 0; r < k->rows; r++) {
             double xhat = (get(k->x, r * k->cols + c, dtype) - mean) * rstd;
             double g = passed(k, r * k->cols + c, c);

@@ -1,8 +1,8 @@
-/* Reference kernels for the optimisers and the norm that gradients are clipped by.
+/* Reference kernels for the optimisers and for the norm by which gradients are clipped.
  *
- * A multi-tensor step is one call over many entries; each is f32, and computed here in double
+ * A multi-tensor step is one call over many entries. Each is f32, and computed here in double
  * with one rounding when a number is stored. The norm's sum is the fixed tree over all rows of
- * all entries, so that whoever holds which rows cannot change it. */
+ * all entries, so it does not depend on how rows are distributed over ranks. */
 #include <stdlib.h>
 
 #include "device/cpu/reference/reference.h"
@@ -29,7 +29,7 @@ static double clipped(const choir__k_optim *k, const choir__opt_entry *e, int64_
     return k->clip ? g * (double)*k->clip : g;
 }
 
-/* The step's direction with momentum; keeps the buffer m. */
+/* Returns the step's direction with momentum, and updates the buffer m. */
 static double with_momentum(const choir__opt_hyper *h, float *m, double g)
 {
     double momentum = (double)h->momentum;
@@ -82,7 +82,7 @@ void choir__reference_adam(const choir__k_adam *k)
     }
 }
 
-/* Element i's update; moves its moments. */
+/* Returns element i's update, and updates its moments. */
 static double lamb_update(const choir__k_lamb *k, const choir__opt_entry *e, int64_t i)
 {
     const choir__opt_hyper *h = &k->hyper[e->group];
@@ -117,7 +117,7 @@ void choir__reference_lamb(const choir__k_lamb *k)
     }
 }
 
-/* Writes an entry's sums of squares, one for each row; returns how many. */
+/* Writes an entry's sums of squares, one per row; returns their number. */
 static int64_t row_sums(const choir__opt_entry *e, double *rows)
 {
     int64_t count = e->row > 0 ? e->n / e->row : 0;
@@ -149,7 +149,8 @@ void choir__reference_grad_norm(const choir__k_grad_norm *k)
     if (k->max_norm > 0)
         clip = (double)k->max_norm / (norm + 1e-6);
     *k->norm = (float)norm;
-    *k->clip = (float)((clip > 1 ? 1 : clip) * inverse); /* NaN, as in PyTorch, poisons it */
+    /* NaN spreads to all gradients, as in PyTorch */
+    *k->clip = (float)((clip > 1 ? 1 : clip) * inverse);
     if (!k->inverse)
         return;
     k->clip[1] = isfinite(sum) ? 0 : 1;

@@ -47,7 +47,7 @@ void choir__reference_pair_loss(const choir__k_pair_loss *k)
     }
 }
 
-/* Both derivatives. */
+/* Computes both derivatives. */
 static void slopes(
     const choir__k_pair_loss_backward *k, int64_t i, double x, double y, double *dx, double *dy)
 {

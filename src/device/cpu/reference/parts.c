@@ -1,4 +1,4 @@
-/* Reference kernels for scores in parts. */
+/* Reference kernels for scores whose classes are distributed over ranks. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 

@@ -1,5 +1,5 @@
-/* Reference kernels that draw. Element i always takes word i % 4 of Philox block i / 4, so a
- * number depends on its key and place alone, whoever computes it. */
+/* Reference kernels for random numbers. Element i always uses word i % 4 of Philox block i / 4,
+ * so a number depends on its key and place alone. */
 #include "base/rng.h"
 #include "device/cpu/reference/reference.h"
 

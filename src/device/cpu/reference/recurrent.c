@@ -1,4 +1,4 @@
-/* Reference kernels for recurrent layers: a cell of one step and one sample at a time. */
+/* Reference kernels for recurrent layers: one cell of one step and one sample at a time. */
 #include "device/cpu/reference/reference.h"
 
 static double sigmoid(double x)
@@ -6,13 +6,13 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Step i of the direction, and whether one came before it. */
+/* Returns step i of the direction. */
 static int64_t step_at(int64_t i, int64_t steps, bool reverse)
 {
     return reverse ? steps - 1 - i : i;
 }
 
-/* Element c of what came before step i of sample b: of y or state, or of the initial one. */
+/* Returns element c before step i of sample b: of y or state, or of the initial one. */
 static double before(const void *initial, const void *all, int64_t row, int64_t i,
     int64_t steps, int64_t batch, int64_t b, int64_t width, int64_t c, bool reverse,
     choir_dtype dtype)
@@ -37,7 +37,7 @@ static double hidden_sum(const choir__k_recurrent *k, int64_t i, int64_t b, int6
     return sum;
 }
 
-/* Cell c: a[0 ... G) comes with x. */
+/* Computes cell c; a[0 ... G) holds x on entry. */
 static double cell(
     const choir__k_recurrent *k, int64_t i, int64_t b, int64_t c, double *a, double *state)
 {
@@ -82,8 +82,9 @@ void choir__reference_recurrent(const choir__k_recurrent *k)
 
 /* --- backward --- */
 
-/* The gradients of cell c of a step: a comes as the gates, goes as x's; *state comes as u or c,
- * goes as u's; gh comes as h's, goes as what h' gets beside the product; gc likewise. */
+/* Computes the gradients of cell c of a step. a: the gates on entry, the gradient of x on
+ * return; *state: u or c on entry, the gradient of u on return; gh: the gradient of h on entry,
+ * that of h' without the product on return; gc likewise. */
 static void cell_back(const choir__k_recurrent_backward *k, int64_t i, int64_t b, int64_t c,
     double y, double *a, double *state, double *gh, double *gc)
 {
@@ -114,7 +115,7 @@ static void cell_back(const choir__k_recurrent_backward *k, int64_t i, int64_t b
     }
 }
 
-/* gh[b, c] += sum_j dA[j] W_hh[j, c]; the GRU's n has u's gradient for dA. */
+/* gh[b, c] += sum_j dA[j] W_hh[j, c]; for the GRU's n, dA is u's gradient. */
 static void hidden_back(const choir__k_recurrent_backward *k, int64_t row, int64_t b)
 {
     int64_t h = k->width, gates = choir__cell_gates(k->cell);
