@@ -11,8 +11,7 @@
 
 typedef struct choir__backend {
     const char *kind; /* "cpu" */
-    /* Returns the number of devices. If it is 0, `why` receives a sentence that says what is
-     * missing. */
+    /* Returns the number of devices. If it is 0, `why` receives the reason as a sentence. */
     int (*count)(char *why, size_t bytes);
     /* Sets queue, pool, kernels, reference and backend; name, kind and index are already
      * set. */

@@ -39,7 +39,7 @@ struct choir_device {
     choir__pool *pool;
     /* f32, and the other dtypes that the backend computes fast */
     const choir__kernels *kernels;
-    const choir__kernels *reference; /* every dtype; the only ones for f64 */
+    const choir__kernels *reference; /* every dtype; the only table for f64 */
     bool half; /* all its kernels take bf16 and f16 as in kernels.h, not only products */
     void *backend;
     const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */

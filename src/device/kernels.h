@@ -384,10 +384,12 @@ typedef struct choir__opt_entry {
     float *top;   /* Adam with amsgrad: the largest v so far; else NULL */
     int64_t n, row;
     int group; /* index of its hyper-parameters */
-    /* first row of this entry in, and rows of, the whole model's parameter */
+    /* the whole parameter's first row, among all rows of the whole model, and its number of
+     * rows */
     int64_t whole_at, whole_rows;
-    uint16_t *half;         /* SGD, Adam: copy of the parameter in half_dtype, rounded when */
-    choir_dtype half_dtype; /* the parameter is written; or NULL */
+    /* SGD, Adam: the parameter, if it is of half_dtype; each step rounds it. NULL: it is f32 */
+    uint16_t *half;
+    choir_dtype half_dtype;
 } choir__opt_entry;
 
 /* The hyper-parameters of a group in this step, in device memory. */

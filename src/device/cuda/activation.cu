@@ -1,7 +1,8 @@
 /* Functions of one element, and their gradients.
  *
- * f32 has each function to a few units in the last place, 16-bit memory exp and quotients by
- * the quick units (vector.cuh). What would be inf * 0 far from 0 is clamped before it is. */
+ * For f32 each function is exact to a few units in the last place; for 16-bit memory exp and
+ * quotients use the fast units (vector.cuh). Arguments far from 0 are clamped where the result
+ * would be inf * 0. */
 #include "device/cuda/vector.cuh"
 
 template <class T> __device__ inline wide<T> sigmoid_for(wide<T> x)
@@ -10,7 +11,7 @@ template <class T> __device__ inline wide<T> sigmoid_for(wide<T> x)
     return ratio_for<T>(V(1), V(1) + exp_for<T>(-x));
 }
 
-/* Below -14 next to 0, in f32; NaN stays. */
+/* In f32 almost 0 below -14; NaN stays. */
 template <class V> __device__ inline V gelu(V x)
 {
     V least = sizeof(V) == 8 ? V(-40) : V(-14);
@@ -117,8 +118,8 @@ extern "C" void choir__cuda_unary(const choir__k_unary *k)
         [&](auto a) { launch_flat<decltype(a)>(unary<decltype(a)>, *k, lead); });
 }
 
-/* --- backward: gx out of gy and t, which is y for the ops that are cheaper from it, else x,
- * or NULL --- */
+/* --- backward: gx from gy and t, which is y for the ops that are cheaper from it, else x, or
+ * NULL --- */
 
 struct slopes {
     const void *t, *gy;
@@ -159,7 +160,7 @@ template <class A> __global__ void unary_backward(flat<slopes> f)
     }
 }
 
-/* Which of x and y an op's gradient is made from. */
+/* Returns x or y, from which an op's gradient is computed. */
 static const void *made_from(const choir__k_unary_backward *k)
 {
     switch (k->op) {

@@ -1,6 +1,7 @@
 /* Pooling to a given size over channels-last images. A thread has a pack of an output pixel's
- * channels, whose window it sums row by row; backward, of an input pixel's: it takes from each
- * window the pixel lies in, in the order of the output's pixels. */
+ * channels, whose window it sums row by row. In the backward it has a pack of an input pixel's
+ * channels, and adds the gradients of all windows that contain the pixel, in the order of the
+ * output's pixels. */
 #include "device/cuda/pack.cuh"
 
 /* Output place i takes input places [*first, *end). */
@@ -11,7 +12,7 @@ __device__ static inline void window(
     *end = divide((i + 1) * in + out - 1, out);
 }
 
-/* Input place h lies in the windows of output places [*first, *end). */
+/* Input place h is in the windows of output places [*first, *end). */
 __device__ static inline void windows_over(
     int64_t h, int64_t in, int64_t out, int64_t *first, int64_t *end)
 {

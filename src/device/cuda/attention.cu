@@ -1,12 +1,12 @@
-/* Attention: who computes it.
+/* Attention: the choice of kernels.
  *
- * There is no T x T matrix anywhere: scores are made a tile at a time, in registers. Three
- * know how: cuDNN (dnn_attention.c), forward, where it is built in and has a plan; the tensor
- * cores' kernels (attention_mma.cu) for 16-bit operands; the plain ones for all else. gbias,
- * which only models with a learned bias have, is a kernel of its own.
+ * No kernel stores a T x T matrix: scores are computed one tile at a time, in registers. There
+ * are three implementations: cuDNN (dnn_attention.c), forward, if it is built in and has a
+ * plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands; the plain ones for
+ * the rest. gbias, which only models with a learned bias have, has its own kernel.
  *
- * Backward needs delta = rowsum(P gy v^T) of each query before all else, which is rowsum(gy y)
- * where the forward's y is at hand; else y is made once more. */
+ * The backward first needs delta = rowsum(P gy v^T) of each query, which equals rowsum(gy y) of
+ * the forward's y. If the caller has no y, it is computed again. */
 #include "device/cuda/attention.cuh"
 #include "device/cuda/dnn.h"
 
@@ -17,7 +17,7 @@ static bool whole(const void *p, int64_t bytes)
     return ((uintptr_t)p | (uintptr_t)bytes) % 16 == 0;
 }
 
-/* Rows that can be read and written 16 bytes at a time. */
+/* True if rows can be read and written 16 bytes at a time. */
 static bool aligned(const choir__heads *x, int64_t d, choir_dtype dtype)
 {
     int64_t size = (int64_t)choir_dtype_size(dtype);
@@ -50,7 +50,7 @@ extern "C" void choir__cuda_attention(const choir__k_attention *args)
     forward(&k);
 }
 
-/* delta[b, h, t] = rowsum(gy y): a warp a row. */
+/* delta[b, h, t] = rowsum(gy y), one warp per row. */
 template <class T> static __global__ void row_products(attend k)
 {
     int64_t rows = k.n.b * k.n.h * k.n.t, step = all_threads() / WARP;
@@ -67,7 +67,7 @@ template <class T> static __global__ void row_products(attend k)
     }
 }
 
-/* y in scratch memory, dense, for callers that have none. */
+/* Computes y into scratch memory, dense, for callers that have none. */
 static bool make_y(attend *k)
 {
     choir__attention_shape *n = &k->n;

@@ -1,26 +1,27 @@
-/* What the kernels of attention share: what they are called with, and who sees whom. */
+/* The arguments that attention's kernels share, and the keys that each query sees. */
 #ifndef CHOIR_CUDA_ATTENTION_CUH
 #define CHOIR_CUDA_ATTENTION_CUH
 
 #include "device/cuda/kernel.cuh"
 
-/* Both ways' arguments. delta (B, H, T): rowsum(gy y), in wide<T> as lse is. */
+/* The arguments of forward and backward. delta (B, H, T): rowsum(gy y), in wide<T> as lse
+ * is. */
 typedef struct attend {
     choir__heads q, k, v, y, gy, gq, gk, gv;
     choir__attention_bias bias, gbias;
     void *lse, *delta;
     choir__attention_shape n;
-    bool aligned; /* rows of all are whole runs of 16 bytes */
+    bool aligned; /* all operands' rows are whole runs of 16 bytes */
     choir_dtype dtype;
 } attend;
 
 /* The plain kernels (attention_plain.cu), for any D and dtype. */
 void choir__attention_plain(const attend *k);
 void choir__attention_plain_backward(const attend *k);
-void choir__attention_plain_bias(const attend *k); /* gbias alone, of every dtype */
+void choir__attention_plain_bias(const attend *k); /* computes gbias only, for every dtype */
 
-/* On tensor cores (attention_mma.cu): 16-bit operands, D <= 128, tiles that the GPU has the
- * shared memory for, which backward's are larger than forward's. */
+/* The kernels on tensor cores (attention_mma.cu): 16-bit operands, D <= 128, and tiles that fit
+ * into the GPU's shared memory. The backward's tiles are larger than the forward's. */
 bool choir__attention_mma_fits(const attend *k, bool back);
 void choir__attention_mma(const attend *k);
 void choir__attention_mma_backward(const attend *k);
@@ -37,7 +38,7 @@ __device__ inline int most(int64_t a, int64_t b)
     return (int)(a > b ? a : b);
 }
 
-/* The first key that query t sees, and the one after the last. */
+/* The first key that query t sees, and the key after the last one. */
 __device__ inline int first_key(const choir__attention_shape &n, int64_t t)
 {
     return n.window ? most(0, t - n.window + 1) : 0;
@@ -48,7 +49,7 @@ __device__ inline int end_of_keys(const choir__attention_shape &n, int64_t t)
     return n.causal ? least(n.s, t + 1) : (int)n.s;
 }
 
-/* The first query that sees key s, and the one after the last that does. */
+/* The first query that sees key s, and the query after the last one. */
 __device__ inline int first_query(const choir__attention_shape &n, int64_t s)
 {
     return n.causal ? least(n.t, s) : 0;
@@ -64,7 +65,7 @@ __device__ inline bool sees(const choir__attention_shape &n, int64_t t, int64_t 
     return t < n.t && s >= first_key(n, t) && s < end_of_keys(n, t);
 }
 
-/* Each of `rows` queries from t on sees each of `keys` keys from s on. */
+/* True if each of `rows` queries from t on sees each of `keys` keys from s on. */
 __device__ inline bool all_see(
     const choir__attention_shape &n, int64_t t, int rows, int64_t s, int keys)
 {
@@ -76,7 +77,7 @@ template <class T> __device__ inline T *head_of(const choir__heads &x, int64_t b
     return (T *)x.p + b * x.b + h * x.h;
 }
 
-/* Of a sample and a head; its rows are bias.stride[2] apart. */
+/* The bias of a sample and a head; its rows are bias.stride[2] apart. */
 template <class T>
 __device__ inline T *bias_of(const choir__attention_bias &x, int64_t b, int64_t h)
 {

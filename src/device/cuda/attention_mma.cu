@@ -1,37 +1,38 @@
 /* Attention on tensor cores: bf16 and f16, heads of up to 128 numbers (padded to 32, 64, 128).
  *
- * A block takes 64 to 128 queries of a head and goes along the keys, 64 or 32 at a time, with
- * an online softmax (Dao et al., 2022): the scores of a tile live in registers from their
- * product to the next one, in f32 but for P and gS, which are rounded to T as second product's
- * operands. Tiles come by cp.async, the next one while this one is worked on.
+ * A block takes 64 to 128 queries of a head and walks along the keys, 64 or 32 at a time, with
+ * an online softmax (Dao et al., 2022): the scores of a tile stay in registers from their
+ * product to the next one, in f32 except P and gS, which are rounded to T as operands of the
+ * second product. Tiles are loaded by cp.async, the next one during work on this one.
  *
- * Backward there is no adding between blocks, so it is deterministic and each output is written
- * once: one kernel has a block a run of keys, which goes along the queries (of all heads of the
- * group, in order) and sums gk and gv; one has a block a run of queries, which goes along the
- * keys and sums gq. That makes S and gy v^T twice: seven products where one kernel with
- * atomics needs five.
+ * In the backward blocks do not add to each other's results, so it is deterministic and each
+ * output is written once. One kernel has a block per run of keys, which walks along the queries
+ * (of all heads of the group, in order) and sums gk and gv; another has a block per run of
+ * queries, which walks along the keys and sums gq. So S and gy v^T are computed twice: seven
+ * products, where one kernel with atomics needs five.
  *
- * What limits it, for gpt2's shape (B 32, H 12, T 1024, D 64, causal): forward 4 B H T^2 D / 2
- * = 52 GFLOP and 201 MB from and to memory, which are 65 us at the 790 TFLOP/s of the card's
- * products and 42 us at 4.8 TB/s; and 201 million exponentials, 56 us at 16 a clock and
+ * The limits, for gpt2's shape (B 32, H 12, T 1024, D 64, causal): the forward has 4 B H T^2 D
+ * / 2 = 52 GFLOP and 201 MB of memory traffic, which take 65 us at the card's 790 TFLOP/s for
+ * products and 42 us at 4.8 TB/s; and 201 million exponentials, 56 us at 16 per clock and
  * multiprocessor. So products and exponentials are the limit, not memory. mma.sync takes its
  * second operand from shared memory: an instruction of 4096 FLOP reads 256 bytes, of which a
- * multiprocessor delivers 128 a clock, half of what its tensor cores need. Hence a warp has 32
- * queries forward, where the registers are there (D <= 64): each fragment is used twice. The
- * backward's sums are twice as many and leave room for 16 rows a warp. Counted: 180 GFLOP in
- * seven products, 7/2 of the forward's. wgmma, which reads both operands from shared memory
- * itself, would take the rest; where cuDNN is there its kernels have that. None of these times
- * was measured. */
+ * multiprocessor delivers 128 per clock, half of what its tensor cores need. So in the forward
+ * a warp has 32 queries if there are enough registers (D <= 64): each fragment is used twice.
+ * The backward has twice as many sums, which leaves room for 16 rows per warp. It has 180 GFLOP
+ * in seven products, 7/2 of the forward's. wgmma, which reads both operands from shared memory
+ * itself, would use the rest; cuDNN's kernels do. None of these times was measured. */
 #include "device/cuda/attention.cuh"
 #include "device/cuda/mma.cuh"
 
-enum { GAP = 8 }; /* elements between rows in shared memory: other banks */
+/* elements between rows in shared memory, so that rows are in different banks */
+enum { GAP = 8 };
 
 static const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
 
 /* --- tiles --- */
 
-/* Rows [first, first + ROWS) of a head into a tile; zeros beyond `count` rows and d columns. */
+/* Loads rows [first, first + ROWS) of a head into a tile, with zeros beyond `count` rows and d
+ * columns. */
 template <int D, int ROWS, class T>
 static __device__ inline void fill_tile(
     T *tile, const T *head, int64_t stride, int first, int count, int d, bool aligned)
@@ -50,8 +51,8 @@ static __device__ inline void fill_tile(
     }
 }
 
-/* A warp's 16 rows of sums, times a factor for rows g and g + 8, to rows [first, ...) of a
- * head, by way of its own 16 rows of a tile. */
+/* Writes a warp's 16 rows of sums, times a factor for rows g and g + 8, to rows [first, ...) of
+ * a head, through its own 16 rows of a tile. */
 template <int D, class T>
 static __device__ inline void put_rows(T *tile, const float (&sum)[D / 8][4], float low,
     float high, T *head, int64_t stride, int first, int count, int d, bool aligned)
@@ -125,19 +126,19 @@ template <int COUNT> static __device__ inline void clear(float (&sum)[COUNT][4])
 
 /* --- forward --- */
 
-/* 4 warps of 16 M queries each. M fragments share each of K's and V's. */
+/* 4 warps of 16 M queries each. M fragments share each of K's and V's fragments. */
 template <class T, int D, int M> struct forward_tiles {
     enum { WARPS = 4, KEYS = 64, QUERIES = WARPS * 16 * M };
     T q[QUERIES][D + GAP], k[2][KEYS][D + GAP], v[2][KEYS][D + GAP];
 };
 
-/* What a lane knows of its rows g and g + 8: the largest score so far, and the sum of the
- * exponentials that it has made itself. */
+/* A lane's state of its rows g and g + 8: the largest score so far, and the sum of the
+ * exponentials that the lane has computed itself. */
 struct running {
     float top[2], sum[2];
 };
 
-/* s becomes 2^(s c - top c), and sums made under an older top shrink. */
+/* Replaces s by 2^(s c - top c), and scales down sums with an older top. */
 template <int D, int KEYS>
 static __device__ inline void soften(
     float (&s)[KEYS / 8][4], float (&out)[D / 8][4], running &r, float c)
@@ -150,7 +151,7 @@ static __device__ inline void soften(
             top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        float base = top == -INFINITY ? 0 : top * c; /* no key seen yet */
+        float base = top == -INFINITY ? 0 : top * c; /* no key seen so far */
         float shrink = exp2_quick(r.top[half] * c - base);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
@@ -165,8 +166,8 @@ static __device__ inline void soften(
     }
 }
 
-/* Adds the bias, to scores then in units of log 2, and hides keys that are not seen. t: the
- * query of the lane's row g; s0: the tile's first key. */
+/* Adds the bias to the scores, which are then in units of log 2, and hides keys that are not
+ * seen. t: the query of the lane's row g; s0: the tile's first key. */
 template <int KEYS, class T>
 static __device__ inline void dress(float (&s)[KEYS / 8][4], const attend &k, const T *bias,
     int t, int s0, bool all, float scale)
@@ -192,11 +193,11 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
     constexpr int KEYS = tiles::KEYS, QUERIES = tiles::QUERIES;
     tiles &x = *dynamic_shared<tiles>();
     int runs = (int)((k.n.t + QUERIES - 1) / QUERIES);
-    int run = runs - 1 - blockIdx.x % runs; /* a causal head's longest first */
+    int run = runs - 1 - blockIdx.x % runs; /* a causal head's longest run first */
     int64_t head = blockIdx.x / runs, b = head / k.n.h, h = head % k.n.h;
     int64_t group = h / (k.n.h / k.n.g);
     int d = (int)k.n.d, t0 = run * QUERIES, warp = threadIdx.x / WARP;
-    int g = lane_id() / 4, row = warp * 16 * M; /* the warp's first in the tile */
+    int g = lane_id() / 4, row = warp * 16 * M; /* the warp's first row in the tile */
     const T *keys = head_of<T>(k.k, b, group), *values = head_of<T>(k.v, b, group);
     const T *bias = bias_of<T>(k.bias, b, h);
     float c = bias ? 1 : k.n.scale * LOG2E;
@@ -262,7 +263,7 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
                 }
             }
     }
-    close_copies(); /* where there was no step, the first ones are still under way */
+    close_copies(); /* without any step, the first ones are still in flight */
     wait_copies<0>();
     __syncthreads();
 #pragma unroll
@@ -286,16 +287,16 @@ static __global__ void __launch_bounds__(128) attention_forward(attend k)
 
 /* --- backward --- */
 
-/* 8 warps with 16 rows each of what is summed, gk and gv or gq; the other side in steps. */
+/* 8 warps with 16 rows each of the sums, gk and gv or gq; the other side in steps. */
 template <class T, int D> struct backward_tiles {
     enum { WARPS = 8, OWN = WARPS * 16, STEP = D > 64 ? 32 : 64 };
     T own[2][OWN][D + GAP];      /* k and v, or q and gy */
-    T step[2][2][STEP][D + GAP]; /* q and gy, or k and v; two of each */
+    T step[2][2][STEP][D + GAP]; /* q and gy, or k and v; two buffers of each */
     float lse[2][STEP], delta[2][STEP];
 };
 
-/* A row's log sum exp in units of log 2; one that makes all its exponentials 0 where there is
- * no such row, or it saw nothing. */
+/* Returns a row's log sum exp in units of log 2; for a row that does not exist or saw nothing,
+ * a value that makes all its exponentials 0. */
 static __device__ inline float lse_at(const attend &k, int64_t head, int64_t t)
 {
     float lse = t < k.n.t ? ((const float *)k.lse)[head * k.n.t + t] : INFINITY;
@@ -307,7 +308,7 @@ static __device__ inline float delta_at(const attend &k, int64_t head, int64_t t
     return t < k.n.t ? ((const float *)k.delta)[head * k.n.t + t] : 0;
 }
 
-/* gk and gv. A warp's tiles are turned: rows are its keys, columns queries. */
+/* Computes gk and gv. A warp's tiles are transposed: rows are its keys, columns queries. */
 template <class T, int D> static __global__ void __launch_bounds__(256) attention_keys(attend k)
 {
     typedef backward_tiles<T, D> tiles;
@@ -315,7 +316,7 @@ template <class T, int D> static __global__ void __launch_bounds__(256) attentio
     tiles &x = *dynamic_shared<tiles>();
     int runs = (int)((k.n.s + tiles::OWN - 1) / tiles::OWN), d = (int)k.n.d;
     int64_t pair = blockIdx.x / runs, b = pair / k.n.g, group = pair % k.n.g;
-    int s0 = blockIdx.x % runs * tiles::OWN; /* a causal head's longest first */
+    int s0 = blockIdx.x % runs * tiles::OWN; /* a causal head's longest run first */
     int row = threadIdx.x / WARP * 16, g = lane_id() / 4, q = lane_id() % 4 * 2;
     int heads = (int)(k.n.h / k.n.g), aligned = k.aligned, queries = (int)k.n.t;
     float p[STEP / 8][4], gs[STEP / 8][4], gk[D / 8][4], gv[D / 8][4];
@@ -326,7 +327,7 @@ template <class T, int D> static __global__ void __launch_bounds__(256) attentio
     fill_tile<D, tiles::OWN>(
         x.own[1][0], head_of<T>(k.v, b, group), k.v.t, s0, (int)k.n.s, d, aligned);
     int from = first_query(k.n, s0) / STEP, last = least(k.n.s, s0 + tiles::OWN) - 1;
-    int steps = (end_of_queries(k.n, last) + STEP - 1) / STEP - from; /* of each head */
+    int steps = (end_of_queries(k.n, last) + STEP - 1) / STEP - from; /* per head */
     steps = steps < 0 ? 0 : steps;
     for (int j = -1; j < steps * heads; j++) {
         __syncthreads();
@@ -369,7 +370,7 @@ template <class T, int D> static __global__ void __launch_bounds__(256) attentio
         weigh<D, STEP>(gv, p, x.step[half][1][0]);
         weigh<D, STEP>(gk, gs, x.step[half][0][0]);
     }
-    close_copies(); /* where there was no step, the first ones are still under way */
+    close_copies(); /* without any step, the first ones are still in flight */
     wait_copies<0>();
     __syncthreads();
     if (k.gk.p)
@@ -380,7 +381,7 @@ template <class T, int D> static __global__ void __launch_bounds__(256) attentio
             (int)k.n.s, d, aligned);
 }
 
-/* gq. */
+/* Computes gq. */
 template <class T, int D>
 static __global__ void __launch_bounds__(256) attention_queries(attend k)
 {
@@ -440,14 +441,14 @@ static __global__ void __launch_bounds__(256) attention_queries(attend k)
             }
         weigh<D, STEP>(gq, gs, x.step[half][0][0]);
     }
-    close_copies(); /* where there was no step, the first ones are still under way */
+    close_copies(); /* without any step, the first ones are still in flight */
     wait_copies<0>();
     __syncthreads();
     put_rows<D>(x.own[0][row], gq, k.n.scale, k.n.scale, head_of<T>(k.gq, b, h), k.gq.t,
         t0 + row, queries, d, k.aligned);
 }
 
-/* --- which --- */
+/* --- choice of the kernel --- */
 
 template <class T, int D> static void forward_of(const attend *k)
 {
@@ -481,15 +482,15 @@ template <class T> static void go(const attend *k, bool back)
         back ? backward_of<T, 128>(k) : forward_of<T, 128>(k);
 }
 
-/* Both 16-bit types' are of a size. */
+/* Both 16-bit types need the same size. */
 template <int D> static size_t shared_of(bool back)
 {
     constexpr int M = D > 64 ? 1 : 2;
     return back ? sizeof(backward_tiles<bf16, D>) : sizeof(forward_tiles<bf16, D, M>);
 }
 
-/* A scale of 0 or less would turn the largest score round. Backward of D = 128 is more than
- * the shared memory of an sm_86, 89 or 120. */
+/* A scale <= 0 would invert the largest score. The backward of D = 128 needs more than the
+ * shared memory of an sm_86, 89 or 120. */
 bool choir__attention_mma_fits(const attend *k, bool back)
 {
     const choir__cuda *cuda = choir__cuda_here();

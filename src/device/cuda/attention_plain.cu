@@ -1,20 +1,20 @@
-/* Attention without tensor cores: f32, f64, and heads that attention_mma.cu does not take.
+/* Attention without tensor cores: f32, f64, and heads that attention_mma.cu does not support.
  *
  * A block has 256 threads, 16 by 16, and tiles of 64 queries by 64 keys, of which a thread
- * holds 4 by 4: rows 4y + i, columns x + 16j. All three kernels are made of two steps: pairs(),
- * a tile of row-by-row products over D (scores, or gy v^T), and weigh(), which multiplies a
+ * holds 4 by 4: rows 4y + i, columns x + 16j. All three kernels consist of two steps: pairs()
+ * computes a tile of row-by-row products over D (scores, or gy v^T), and weigh() multiplies a
  * tile of weights in shared memory by rows. An output of more than 64 or 128 columns is cut
- * into slabs; each slab's blocks make the scores anew.
+ * into slabs; each slab's blocks compute the scores again.
  *
- * gbias is made here for every dtype: a block has a tile of it, and goes through the samples,
- * heads and queries that share it in order. */
+ * gbias is computed here for every dtype: a block has a tile of it, and walks in order over the
+ * samples, heads and queries that share the tile. */
 #include "device/cuda/attention.cuh"
 
 enum { SIDE = 64, DEEP = 16, THREADS = 256 };
 
 /* Shared memory. slab: columns of an output, 16 J. */
 template <class V, int J> struct space {
-    V a[DEEP][SIDE + 4], b[DEEP][SIDE + 4]; /* pairs(): turned */
+    V a[DEEP][SIDE + 4], b[DEEP][SIDE + 4]; /* pairs(): transposed */
     V p[SIDE][SIDE + 1];                    /* weights */
     V rows[DEEP][16 * J];
 };
@@ -128,7 +128,7 @@ static __device__ inline void put_rows(const V (&out)[4][J], V factor, T *head, 
         }
 }
 
-/* Over the 16 threads that share rows. */
+/* The largest over the 16 threads that share rows. */
 template <class V> static __device__ inline V row_max(V v)
 {
     for (int step = 8; step > 0; step /= 2) {
@@ -145,7 +145,7 @@ template <class V> static __device__ inline V row_sum(V v)
     return v;
 }
 
-/* A product becomes a score: scaled, with its bias. */
+/* Turns a product into a score: scaled, with its bias. */
 template <class T, class V>
 static __device__ inline V dressed(
     const attend &k, const T *bias, V product, int64_t t, int64_t s)
@@ -210,7 +210,7 @@ static __global__ void __launch_bounds__(THREADS) plain_forward(attend k)
 
 /* --- backward --- */
 
-/* P and gS of a tile; 0 where a query does not see a key. */
+/* Computes P and gS of a tile; 0 where a query does not see a key. */
 template <class T, class V, int J>
 static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &x,
     const attend &k, int64_t b, int64_t h, int t0, int s0)
@@ -235,7 +235,7 @@ static __device__ inline void weights(V (&p)[4][4], V (&gs)[4][4], space<V, J> &
     }
 }
 
-/* gk and gv of 64 keys: over the group's heads, then the queries. */
+/* Computes gk and gv of 64 keys: over the group's heads, then the queries. */
 template <class T, int J> static __global__ void __launch_bounds__(THREADS) plain_keys(attend k)
 {
     typedef wide<T> V;
@@ -259,7 +259,7 @@ template <class T, int J> static __global__ void __launch_bounds__(THREADS) plai
         put_rows(gv, V(1), head_of<T>(k.gv, b, group), k.gv.t, s0, (int)k.n.s, from, d);
 }
 
-/* gq of 64 queries. */
+/* Computes gq of 64 queries. */
 template <class T, int J>
 static __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
 {
@@ -281,7 +281,7 @@ static __global__ void __launch_bounds__(THREADS) plain_queries(attend k)
 
 /* --- the bias --- */
 
-/* Of gbias: how many heads and runs of queries it tells apart. */
+/* The number of heads and of runs of queries that gbias distinguishes. */
 static __device__ inline int64_t own_heads(const attend &k)
 {
     return k.gbias.stride[1] ? k.n.h : 1;
@@ -292,7 +292,7 @@ static __device__ inline int own_runs(const attend &k)
     return k.gbias.stride[2] ? (int)((k.n.t + SIDE - 1) / SIDE) : 1;
 }
 
-/* The sum of a tile's rows, in order: column x + 16j is in every thread of y = 0. */
+/* Sums a tile's rows, in order: column x + 16j is in every thread of y = 0. */
 template <class V> static __device__ inline void sum_rows(V (&sum)[4][4], V (*space)[SIDE + 1])
 {
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -309,7 +309,7 @@ template <class V> static __device__ inline void sum_rows(V (&sum)[4][4], V (*sp
     }
 }
 
-/* Block: (sample, head, run of queries, run of keys) of gbias. */
+/* One block per (sample, head, run of queries, run of keys) of gbias. */
 template <class T> static __global__ void __launch_bounds__(THREADS) plain_bias(attend k)
 {
     typedef wide<T> V;
@@ -347,7 +347,7 @@ template <class T> static __global__ void __launch_bounds__(THREADS) plain_bias(
         }
 }
 
-/* --- which --- */
+/* --- choice of the kernel --- */
 
 template <class T, int J> static void forward_of(const attend *k)
 {

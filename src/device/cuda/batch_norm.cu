@@ -1,12 +1,12 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
- * Bound by memory: each way reads its operands twice, once for sums down the columns, once for
- * the result (columns.cuh). What the second pass and later calls read is mean and rstd as they
- * were stored, so that `again` gives the same bits. */
+ * Memory is the limit: forward and backward each read their operands twice, once for sums down
+ * the columns, once for the result (columns.cuh). The second pass and later calls read mean and
+ * rstd as they were stored, so that `again` gives the same bits. */
 #include "device/cuda/columns.cuh"
 
-/* A column as the result is made of it: (x - mean) scale + shift, by the same operations
- * wherever it is. */
+/* A column's factors: the result is (x - mean) scale + shift, by the same operations wherever
+ * it is computed. */
 template <class T> struct batch_channel {
     enum { N = pack<T>::N };
     wide<T> mean[N], scale[N], shift[N];
@@ -31,7 +31,7 @@ template <class T> struct batch_channel {
 
 /* --- forward --- */
 
-/* Which sums a column's statistics come from. */
+/* The sums from which a column's statistics are computed. */
 template <class T> struct batch_statistics {
     typedef wide<T> W;
     choir__k_batch_norm k;
@@ -73,7 +73,7 @@ template <class T> struct batch_statistics {
     }
 };
 
-/* Of columns that nothing is summed of. */
+/* Finishes columns for which nothing is summed. */
 template <class Fin> __global__ void each_column(finish_args<Fin> k)
 {
     if (first_thread() < k.m.cols)
@@ -146,7 +146,7 @@ extern "C" void choir__cuda_batch_norm(const choir__k_batch_norm *k)
 
 /* --- backward --- */
 
-/* What of gy passes ReLU: all, or where y > 0: y given, or made again. */
+/* The part of gy that passes ReLU: all, or where y > 0, with y given or computed again. */
 template <class T> struct batch_passing {
     enum { N = pack<T>::N };
     pack<T> x, gy, y;
@@ -171,7 +171,7 @@ template <class T> struct batch_passing {
     }
 };
 
-/* sum g and sum g (x - mean); what passes is kept in gresidual. */
+/* sum g and sum g (x - mean); the gradient after ReLU is stored in gresidual. */
 template <class T> struct batch_gradient_sums {
     typedef wide<T> W;
     enum { N = pack<T>::N };
@@ -212,9 +212,9 @@ template <class T> struct batch_gradient_sums {
     }
 };
 
-/* The weights' gradients, and what the second pass makes gx of. With xhat = (x - mean) rstd,
- * train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes (scale g - a) - slope
- * (x - mean); eval: gx = scale g. */
+/* The weights' gradients, and the factors from which the second pass computes gx. With xhat =
+ * (x - mean) rstd, train: gx = rstd gamma (g - mean g - xhat mean(g xhat)) becomes (scale g -
+ * a) - slope (x - mean); eval: gx = scale g. */
 template <class T> struct batch_gradients {
     typedef wide<T> W;
     choir__k_batch_norm_backward k;
@@ -223,7 +223,7 @@ template <class T> struct batch_gradients {
     __device__ void finish(int64_t, int64_t c, double a, double b) const
     {
         double rows = (double)k.rows, rstd = (double)((const W *)k.rstd)[c];
-        W scale = ((const W *)k.rstd)[c]; /* rounded as the second pass has it */
+        W scale = ((const W *)k.rstd)[c]; /* rounded as in the second pass */
         if (k.part != CHOIR__NORM_REST && k.ggamma)
             ((W *)k.ggamma)[c] = (W)(b * rstd);
         if (k.part != CHOIR__NORM_REST && k.gbeta)
@@ -248,7 +248,7 @@ template <class T> struct batch_spread {
     typedef wide<T> W;
     enum { N = pack<T>::N };
     choir__k_batch_norm_backward k;
-    const void *from; /* gy, or what of it passed */
+    const void *from; /* gy, or its part after ReLU */
     int64_t gate;
     const W *share;
 
@@ -279,7 +279,8 @@ template <class T> struct batch_spread {
         for (int e = 0; e < N; e++) {
             W g = product(q.at(k, gate, h.at, e), h.at.scale[e]);
             W d = get(&q.x.at[e]) - h.at.mean[e];
-            gx[e] = k.train ? g - h.a[e] - d * h.slope[e] : g; /* g - a is 0 where it should */
+            /* g - a is exactly 0 where it must be */
+            gx[e] = k.train ? g - h.a[e] - d * h.slope[e] : g;
         }
         store_wide((T *)k.gx + i, gx, p.left, whole);
     }

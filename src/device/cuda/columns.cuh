@@ -1,23 +1,23 @@
-/* Walks down the columns of channels-last matrices: sums over rows, and passes that need
- * something a column.
+/* Walks down the columns of channels-last matrices: sums over rows, and passes that use values
+ * per column.
  *
- * A matrix (images, rows, cols) is cut into tiles: 256 threads, `across` of them beside each
- * other with a pack of columns each, the others below. A thread walks down its columns, so what
- * belongs to a column stays in registers, and a warp reads whole runs of a row.
+ * A matrix (images, rows, cols) is cut into tiles of 256 threads: `across` of them side by
+ * side, with a pack of columns each, the others below. A thread walks down its columns, so
+ * values of a column stay in registers, and a warp reads whole runs of a row.
  *
- *     sums    sum_columns     at most ROWS rows a thread, in wide<T>; a tile's threads in f64,
+ *     sums    sum_columns     at most ROWS rows per thread, in wide<T>; a tile's threads in f64,
  *                             in order -> partial [image][2][column][split]
- *             finish_columns  a warp a column adds its partial sums, and does what they are for
- *     passes  map_columns     each element anew
+ *             finish_columns  one warp per column adds its partial sums and uses the result
+ *     passes  map_columns     computes each element
  *
- * How a matrix is cut follows from its shape and type alone, and so does the order of a sum.
- * What is summed or written is a struct ("op") with these functions, all inline:
+ * How a matrix is cut depends on its shape and type alone, and so does the order of a sum. The
+ * computation is a struct ("op") with these functions, all inline:
  *
- *     held, row         what a thread keeps of its columns, and what it loads of a row
+ *     held, row         types: a thread's values of its columns; the values loaded of a row
  *     begin(h, p)       fills held
  *     read(p, r, i)     loads row r (of its image), whose pack is at element i
  *     first(h, q)       sees the first row before it is added                        (sums)
- *     add(h, p, i, q, a, b)            adds to two sums a column                     (sums)
+ *     add(h, p, i, q, a, b)            adds to two sums per column                   (sums)
  *     total(h, n, e, a, b, &A, &B)     the sums of n rows of the pack's element e    (sums)
  *     write(h, p, i, q)                                                              (passes)
  */
@@ -27,23 +27,23 @@
 #include "device/cuda/pack.cuh"
 
 enum {
-    ROWS = 64,      /* a thread adds in wide<T> */
-    ROWS_LEAST = 8, /* below that more blocks do not help */
+    ROWS = 64,      /* that a thread adds in wide<T> */
+    ROWS_LEAST = 8, /* with fewer rows, more blocks do not help */
     BLOCKS_SUM = 2048,
-    BLOCKS_MAP = 8192 /* wanted, to fill any GPU */
+    BLOCKS_MAP = 8192 /* number that fills any GPU */
 };
 
 typedef struct matrix {
     int64_t images, rows, cols;
     int64_t tiles, splits; /* of columns, of an image's rows */
-    int64_t each;          /* rows a split */
+    int64_t each;          /* rows per split */
     int64_t across;
     int64_t whole; /* rows are whole packs, and aligned */
 } matrix;
 
-/* Where a thread is. */
+/* The place of a thread. */
 typedef struct place {
-    int64_t image, split, c; /* c: the first of its columns; may lie beyond the last */
+    int64_t image, split, c; /* c: the first of its columns; may be beyond the last */
     int64_t left;            /* columns from c on */
     int64_t first, end;      /* rows of the image: first, first + step, ... */
     int64_t base;            /* element of the image's row 0, column c */
@@ -110,14 +110,14 @@ template <class Op> struct sums_args {
     double *partial;
 };
 
-/* A tile's threads' sums of one kind, down each column in order. */
+/* Adds a tile's threads' sums of one kind, down each column in order. */
 template <int N>
 __device__ inline void join_tile(
     const matrix &m, const place &p, const double *mine, double *part, double *to)
 {
     int across = (int)m.across, wide = across * N;
     int tx = threadIdx.x % across, ty = threadIdx.x / across;
-    int64_t c = p.c - tx * N + threadIdx.x; /* whose sum this thread writes */
+    int64_t c = p.c - tx * N + threadIdx.x; /* the column whose sum this thread writes */
     __syncthreads();                        /* an earlier kind's readers are done */
     for (int e = 0; e < N; e++)
         part[ty * wide + tx * N + e] = mine[e];
@@ -130,8 +130,8 @@ __device__ inline void join_tile(
     to[c * m.splits + p.split] = sum;
 }
 
-/* A thread's sums. UNROLL: rows loaded before the first of them is used. `whole` is a constant
- * where this is called: asked at each load, it would keep all but one of them waiting. */
+/* Computes a thread's sums. UNROLL: rows loaded before the first of them is used. `whole` is a
+ * constant at the call: tested at each load, it would delay all loads but one. */
 template <class T, class Op, int UNROLL>
 __device__ __forceinline__ void sum_rows(const sums_args<Op> &k, const place &p, bool whole,
     double (&all_a)[pack<T>::N], double (&all_b)[pack<T>::N])
@@ -181,7 +181,8 @@ template <class T, class Op, int UNROLL> __global__ void sum_tile(sums_args<Op> 
     join_tile<N>(k.m, p, all_b, part, to + cols * k.m.splits);
 }
 
-/* Both sums of every column in scratch slot 0, (images, 2, cols, splits); NULL: no memory. */
+/* Writes both sums of every column to scratch slot 0, (images, 2, cols, splits). Returns NULL
+ * if there is no memory. */
 template <class T, int UNROLL = 4, class Op> double *sum_columns(const matrix &m, const Op &op)
 {
     size_t bytes = (size_t)(m.images * 2 * m.cols * m.splits) * sizeof(double);
@@ -192,8 +193,8 @@ template <class T, int UNROLL = 4, class Op> double *sum_columns(const matrix &m
     return partial;
 }
 
-/* An op: sum x and sum x^2. A thread sums x - c and (x - c)^2 about the first row c it has;
- * moved to 0 in f64, mean and variance are differences of sums that lost nothing. */
+/* An op: sum x and sum x^2. A thread sums x - c and (x - c)^2, with c its first row. Shifted
+ * back to 0 in f64, mean and variance are differences of exact enough sums. */
 template <class T> struct moments {
     typedef wide<T> W;
     enum { N = pack<T>::N };
@@ -240,7 +241,7 @@ template <class Fin> struct finish_args {
     const double *partial;
 };
 
-/* fin.finish(image, column, sum, sum), on one thread each. */
+/* Calls fin.finish(image, column, sum, sum), on one thread per column. */
 template <class Fin> __global__ void finish_column(finish_args<Fin> k)
 {
     int64_t at = first_thread() / WARP, lane = threadIdx.x % WARP, splits = k.m.splits;
@@ -276,7 +277,7 @@ template <class Op> struct map_args {
     Op op;
 };
 
-/* A thread's rows; `whole` as in sum_rows. */
+/* Handles a thread's rows; `whole` as in sum_rows. */
 template <class T, class Op, int UNROLL>
 __device__ __forceinline__ void map_rows(const map_args<Op> &k, const place &p, bool whole)
 {

@@ -6,13 +6,13 @@
  *
  *     y (P, O) = columns w^T      columns' gradient (P, K) = gy w      gw (O, K) = gy^T columns
  *
- * and the gradient of x is the sum of what its pixel got in all windows. Columns are made for
- * as many pixels at a time as fit in CHUNK bytes. A window of one pixel at stride 1 needs none:
- * x is its columns.
+ * and the gradient of x sums a pixel's values over all windows. Columns are made for as many
+ * pixels at a time as fit in CHUNK bytes. A window of one pixel at stride 1 needs none: x
+ * already is the columns.
  *
- * Groups, depthwise convolution among them, are summed directly, a thread an output. Sums over
+ * Groups, such as depthwise convolution, are summed directly, one thread per output. Sums over
  * pixels (gbias, and gw of groups) are made in runs of RUN pixels, then over the runs, so their
- * order is the shape's. Where cuDNN is built in it is asked first (dnn.c). */
+ * order depends on the shape alone. If cuDNN is built in, it is tried first (dnn.c). */
 #include "device/cuda/dnn.h"
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/matmul.h"
@@ -22,7 +22,7 @@ enum { CHUNK = 64 << 20, RUN = 4096, LANES = 32, ROWS = BLOCK / LANES };
 
 typedef choir__conv_shape shape;
 
-/* --- where windows and pixels meet: see reference/matmul.c --- */
+/* --- how windows and pixels meet: see reference/matmul.c --- */
 
 static __device__ inline bool input_pixel(
     const shape &s, int64_t oh, int64_t ow, int64_t kh, int64_t kw, int64_t *h, int64_t *w)
@@ -41,7 +41,7 @@ static __device__ inline bool output_pixel(
            *ow < s.ow;
 }
 
-/* The input pixel's number that place `tap` of output pixel p's window falls on, or -1. */
+/* Returns the number of the input pixel at place `tap` of output pixel p's window, or -1. */
 static __device__ inline int64_t under(const shape &s, int64_t p, int64_t tap)
 {
     int64_t n = p / (s.oh * s.ow), h, w;
@@ -59,7 +59,7 @@ static int64_t columns_of(const shape *s)
     return s->kh * s->kw * s->c;
 }
 
-/* x's pixels are y's, each window one of them. */
+/* True if x's pixels are y's, each window one of them. */
 static bool pointwise(const shape *s)
 {
     return s->kh == 1 && s->kw == 1 && s->stride_h == 1 && s->stride_w == 1 && !s->pad_h &&
@@ -68,8 +68,8 @@ static bool pointwise(const shape *s)
 
 /* --- columns --- */
 
-/* Of output pixels [first, first + count): moved as numbers E, of which a pixel of x has s.c.
- */
+/* The columns of output pixels [first, first + count), moved as numbers E; a pixel of x has s.c
+ * numbers. */
 typedef struct fold_args {
     const void *x;
     void *y;
@@ -87,7 +87,7 @@ template <class E> static __global__ void unfold(fold_args k)
     }
 }
 
-/* 16 bytes at a time where pixels are whole runs of them. */
+/* Moves 16 bytes at a time if pixels are whole runs of them. */
 static void make_columns(
     void *y, const void *x, const shape *s, size_t size, int64_t first, int64_t count)
 {
@@ -105,8 +105,8 @@ static void make_columns(
         launch(unfold<uint64_t>, grid, BLOCK, 0, k);
 }
 
-/* y (N, H, W, C): what each pixel got in the windows it lies in. x: columns of all windows, in
- * wide<T>. */
+/* y (N, H, W, C): the sum of each pixel's values in all windows that contain it. x: columns of
+ * all windows, in wide<T>. */
 template <class T> static __global__ void fold(fold_args k)
 {
     const shape &s = k.s;
@@ -125,7 +125,7 @@ template <class T> static __global__ void fold(fold_args k)
     }
 }
 
-/* How many of `count` things of so many bytes each are taken at a time. */
+/* Returns how many of `count` things of `bytes` each are handled at a time. */
 static int64_t at_a_time(int64_t count, int64_t bytes)
 {
     int64_t fit = CHUNK / choir__max(bytes, 1);
@@ -144,7 +144,7 @@ static bool sixteen(choir_dtype dtype)
 
 /* --- forward --- */
 
-/* A thread an output number; grouped. */
+/* Grouped: one thread per output number. */
 template <class T> static __global__ void direct(choir__k_conv k)
 {
     const shape &s = k.s;
@@ -216,7 +216,7 @@ template <class T> static __global__ void direct_input(choir__k_conv_backward_in
     }
 }
 
-/* gx of `count` images from image `first` on, by way of their columns in space. */
+/* Computes gx of `count` images from image `first` on, through their columns in space. */
 static void input_by_product(
     const choir__k_conv_backward_input *k, void *space, int64_t first, int64_t count)
 {
@@ -262,7 +262,7 @@ extern "C" void choir__cuda_conv_backward_input(const choir__k_conv_backward_inp
 /* --- the gradients of w and the bias --- */
 
 /* Sums over pixels. Block: 32 outputs of gw's place (tap, c), or of gbias, and a run of pixels;
- * its 8 rows of threads take turns with the pixels. runs (run, count of sums). */
+ * its 8 rows of threads take the pixels in turn. runs (run, count of sums). */
 typedef struct sums_args {
     const void *gy, *x; /* x NULL: gbias */
     void *runs, *out;
@@ -309,7 +309,7 @@ template <class V> static __global__ void add_runs(sums_args k)
     }
 }
 
-/* out: gw, or with x NULL gbias. */
+/* out: gw, or if x is NULL gbias. */
 static void sum_pixels(
     const choir__k_conv_backward_weight *k, const void *x, void *out, int64_t places)
 {

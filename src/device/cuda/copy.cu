@@ -5,7 +5,7 @@
  * so that both sides are read and written along their rows; or element by element, in words as
  * wide as shape and strides allow.
  *
- * What is not in this GPU's memory is copied by copy_far.cu. */
+ * Operands outside this GPU's memory are copied by copy_far.cu. */
 #include "device/cuda/copy.cuh"
 #include "device/cuda/vector.cuh"
 
@@ -15,7 +15,7 @@ typedef struct truth {
     uint8_t v;
 } truth;
 
-/* An element as what it is converted by: float, double or int64_t. */
+/* Returns an element as the type through which it is converted: float, double or int64_t. */
 __device__ inline float plain(float x) { return x; }
 __device__ inline double plain(double x) { return x; }
 __device__ inline float plain(bf16 x) { return __bfloat162float(x); }
@@ -25,7 +25,7 @@ __device__ inline int64_t plain(int32_t x) { return x; }
 __device__ inline int64_t plain(uint8_t x) { return x; }
 __device__ inline int64_t plain(truth x) { return x.v != 0; }
 
-/* Towards zero; beyond int64_t the nearest, and NaN is 0. */
+/* Truncates towards zero; values beyond int64_t become the nearest one, and NaN 0. */
 __device__ inline int64_t whole(int64_t x) { return x; }
 template <class V> __device__ inline int64_t whole(V x)
 {
@@ -44,7 +44,7 @@ template <class V> __device__ inline void convert(int32_t *y, V x) { *y = (int32
 template <class V> __device__ inline void convert(uint8_t *y, V x) { *y = (uint8_t)whole(x); }
 template <class V> __device__ inline void convert(truth *y, V x) { y->v = x != V(0); }
 
-/* Calls f with a value of the type that any dtype names. */
+/* Calls f with a value of the type of any dtype. */
 template <class F> static void choose_any(choir_dtype dtype, F f)
 {
     switch (dtype) {
@@ -69,7 +69,7 @@ struct run {
 
 enum { AT_ONCE = 8 };
 
-/* A run of another dtype, N elements at a time; addresses are aligned for that. */
+/* Converts a run to another dtype, N elements at a time; addresses are aligned for that. */
 template <class Y, class X, int N> __global__ void convert_run(run k)
 {
     int64_t step = all_threads() * N;
@@ -105,7 +105,7 @@ template <class Y, class X> __global__ void convert_strided(strided_copy k)
     }
 }
 
-/* The same bytes, a word at a time. */
+/* Moves equal bytes, one word at a time. */
 template <class W> __global__ void move_strided(strided_copy k)
 {
     for (int64_t i = first_thread(); i < k.at.count; i += all_threads()) {
@@ -117,8 +117,8 @@ template <class W> __global__ void move_strided(strided_copy k)
 
 enum { SIDE = 32, LINES = 8 };
 
-/* y's rows run along one dimension, x's along another. at: the other dimensions and, last, the
- * tiles along x's and along y's rows. */
+/* A transpose: y's rows run along one dimension, x's along another. at: the other dimensions
+ * and, last, the tiles along x's and along y's rows. */
 struct transposition {
     void *y;
     const void *x;
@@ -149,8 +149,8 @@ template <class W> __global__ void transpose(transposition k)
             y[i * k.y_row + threadIdx.x] = tile[threadIdx.x][i];
 }
 
-/* The dimension along which x is contiguous, if the tiles of a transpose would be fairly full;
- * else -1. */
+/* Returns the dimension along which x is contiguous if the tiles of a transpose would be fairly
+ * full; else -1. */
 static int transposed_dimension(const walk *w)
 {
     int last = w->ndim - 1;
@@ -196,7 +196,7 @@ static void launch_transpose(const walk *w, int d, void *y, const void *x, size_
         launch(transpose<uint64_t>, grid, threads, 0, t);
 }
 
-/* The widest word, in elements of `size` bytes, that all runs are made of. */
+/* Returns the widest word, in elements of `size` bytes, that divides all runs. */
 static int64_t word_of(const walk *w, const void *y, const void *x, size_t size)
 {
     int last = w->ndim - 1;

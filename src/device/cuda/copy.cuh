@@ -1,4 +1,4 @@
-/* What copies on one GPU (copy.cu) and those that reach beyond it (copy_far.cu) share. */
+/* Shared by copies on one GPU (copy.cu) and copies that reach beyond it (copy_far.cu). */
 #ifndef CHOIR_COPY_CUH
 #define CHOIR_COPY_CUH
 
@@ -8,16 +8,16 @@
 typedef struct side {
     char *p;
     choir_dtype dtype;
-    int64_t size; /* of an element */
+    int64_t size; /* bytes per element */
 } side;
 
-/* Whether the two sides are one run each. */
+/* True if each side is one run. */
 inline bool is_run(const walk *w)
 {
     return w->ndim == 1 && w->stride[0][0] == 1 && w->stride[0][1] == 1;
 }
 
-/* Bytes, wherever they are. */
+/* Copies bytes between any memories. */
 inline bool copy_bytes(void *y, const void *x, int64_t bytes)
 {
     return choir__cuda_ok(
@@ -26,10 +26,10 @@ inline bool copy_bytes(void *y, const void *x, int64_t bytes)
         "a copy's cudaMemcpyAsync");
 }
 
-/* Both sides are in this GPU's memory. */
+/* Expects both sides in this GPU's memory. */
 void choir__cuda_copy_here(const walk *w, const side *y, const side *x);
 
-/* At least one is not. */
+/* Expects at least one side outside it. */
 void choir__cuda_copy_far(const walk *w, const side *y, const side *x);
 
 #endif

@@ -1,13 +1,13 @@
-/* y = x where one of them, or both, is not in this GPU's memory: on the host or another GPU.
+/* y = x where at least one of them is not in this GPU's memory: on the host or another GPU.
  *
- * Such *far* memory is reached by plain copies of bytes alone. So a far side whose elements fill
- * a stretch of memory is copied as that, to or from scratch memory of the same dtype and strides
+ * Such *far* memory is reached only by plain copies of bytes. So a far side whose elements fill
+ * a stretch of memory is copied whole, to or from scratch memory of the same dtype and strides
  * here; one with gaps on the host is packed there first. */
 #include <stdlib.h>
 
 #include "device/cuda/copy.cuh"
 
-/* Whether operand o's elements fill a stretch of memory, in whichever order. */
+/* True if operand o's elements fill a stretch of memory, in any order. */
 static bool fills(const walk *w, int o)
 {
     int64_t expected = 1;
@@ -22,7 +22,7 @@ static bool fills(const walk *w, int o)
     return true;
 }
 
-/* From an operand's first element through its last. */
+/* Returns the length from an operand's first element through its last. */
 static int64_t span(const walk *w, int o)
 {
     int64_t last = 0;
@@ -31,7 +31,7 @@ static int64_t span(const walk *w, int o)
     return last + 1;
 }
 
-/* Operand o as one run in the order of the walk. */
+/* Makes operand o one run in the order of the walk. */
 static void make_row_major(walk *w, int o)
 {
     int64_t stride = 1;
@@ -41,8 +41,8 @@ static void make_row_major(walk *w, int o)
     }
 }
 
-/* Calls f(i, off) for each row of operand o: its i-th element in the walk's order, and where it
- * lies. Rows are the last dimension where that is contiguous, else single elements. */
+/* Calls f(i, off) for each row of operand o, with the walk's index of its first element and its
+ * offset. Rows are the last dimension if that is contiguous, else single elements. */
 template <class F> static void each_row(const walk *w, int o, F f)
 {
     int rows = w->stride[w->ndim - 1][o] == 1 ? w->ndim - 1 : w->ndim;
@@ -78,7 +78,7 @@ static bool wait_stream(void)
     return choir__cuda_ok(cudaStreamSynchronize(choir__cuda_here()->stream), "a copy's wait");
 }
 
-/* Makes x near: to scratch memory, w's operand 1 and *x becoming that. */
+/* Copies x to scratch memory here, and makes it w's operand 1 and *x. */
 static bool fetch(walk *w, side *x)
 {
     bool gaps = !fills(w, 1), host = choir__cuda_gpu_of(x->p) < 0;
@@ -103,7 +103,7 @@ static bool fetch(walk *w, side *x)
     return ok;
 }
 
-/* To a y with gaps that is far, out of n packed elements here. */
+/* Copies n packed elements here to a far y with gaps. */
 static void spread(const walk *w, const side *y, char *packed, int64_t n)
 {
     if (choir__cuda_gpu_of(y->p) >= 0) {

@@ -1,9 +1,8 @@
 /* CUDA devices: the backend of cuda:0, cuda:1, ... in a plug-in.
  *
- * GPUs are numbered as CUDA numbers them: in the order of CUDA_VISIBLE_DEVICES. With
- * CHOIR_CUDA_DEVICES=n there are n devices, dealt out over them: device i is on GPU i mod
- * their number, with a stream and a pool of its own, so that whatever is about many devices
- * runs on one card. */
+ * GPUs are numbered as in CUDA: in the order of CUDA_VISIBLE_DEVICES. With CHOIR_CUDA_DEVICES=n
+ * there are n devices, distributed over the GPUs: device i is on GPU i mod their number, with
+ * its own stream and pool, so that everything for many devices also runs on one card. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +16,12 @@
 #include "device/cuda/table.h"
 #include "device/plugin.h"
 
-/* --- how many --- */
+/* --- number of devices --- */
 
 static struct {
     pthread_once_t once;
     int gpus;
-    char why[256]; /* there are none */
+    char why[256]; /* the reason if there are none */
 } found = {.once = PTHREAD_ONCE_INIT};
 
 static void look(void)
@@ -64,7 +63,7 @@ static int count_devices(char *why, size_t bytes)
     return n > 0 ? n : found.gpus;
 }
 
-/* --- copies to where the GPU's memory cannot be read, and between GPUs --- */
+/* --- copies to places that cannot read the GPU's memory, and between GPUs --- */
 
 void choir__cuda_transfer(const void *args)
 {
@@ -74,8 +73,8 @@ void choir__cuda_transfer(const void *args)
         "a copy from the GPU");
 }
 
-/* The GPU writes to the host's memory, in its own order; who had that memory before is waited
- * for, and who comes next waits. */
+/* The GPU writes to host memory in its own order. It waits for the memory's earlier users, and
+ * later users wait for it. */
 static void carry(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
     void *y, size_t bytes, choir__event ready, choir__event *read)
 {
@@ -89,10 +88,10 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
     choir__queue_moved(to->queue, from->queue, bytes);
 }
 
-/* GPUs read each other, and take from the host what they are given (copy.cu). */
+/* GPUs read each other's memory; data from the host they copy themselves (copy.cu). */
 static bool reads(const choir_device *to, const choir_device *from)
 {
-    return to->far == from->far; /* by another name, too: a pipeline's rank */
+    return to->far == from->far; /* also under another name: a pipeline's rank */
 }
 
 static choir__carrier carrier = {.carry = carry, .reads = reads};
@@ -124,11 +123,11 @@ static void open_peer(int gpu, int peer)
     cudaSetDevice(gpu);
     if (cudaDeviceCanAccessPeer(&can, gpu, peer) == cudaSuccess && can)
         cudaDeviceEnablePeerAccess(peer, 0);
-    cudaGetLastError(); /* it was on already */
+    cudaGetLastError(); /* it was already enabled */
 }
 
-/* Kernels of the GPUs in use may read each other's memory, where they can; others are left
- * alone. Under the registry's lock. */
+/* Lets kernels of the GPUs in use read each other's memory where possible; other GPUs are not
+ * touched. Under the registry's lock. */
 static void open_peers(int gpu)
 {
     uint64_t used = atomic_load(&in_use);
@@ -197,7 +196,7 @@ static choir__stream *another_stream(choir_device *device)
     return choir__cuda_stream_new(((const choir__cuda *)device->backend)->gpu, NULL);
 }
 
-/* --- what it is --- */
+/* --- descriptions --- */
 
 static bool multiplies(choir_dtype dtype)
 {
@@ -226,7 +225,8 @@ static void describe(int index, char *json, size_t bytes)
     if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
         return;
     cudaDeviceGetPCIBusId(bus, sizeof bus, gpu);
-    if (!choir__nvml_describe(bus, &used, more, sizeof more)) { /* with what asking takes */
+    /* without NVML: includes the memory that this query takes */
+    if (!choir__nvml_describe(bus, &used, more, sizeof more)) {
         cudaSetDevice(gpu);
         cudaMemGetInfo(&left, &all);
         used = all - left;

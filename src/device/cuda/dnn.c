@@ -1,11 +1,11 @@
 /* cuDNN by its graph API: descriptors of tensors and operations, an engine that the heuristic
- * names, a plan. cudnn_frontend, which wraps this, is C++ headers that few machines have; what
- * is needed of it is this file.
+ * names, a plan. cudnn_frontend wraps this API, but it consists of C++ headers that few
+ * machines have; this file has the part that is needed.
  *
- * A context has a handle on its stream, and plans by problem (plans.c); a problem that no
- * engine does deterministically, or that the GPU refuses when it is called, is remembered as
- * such and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as
- * long as their context, and are made by the step that runs before a capture, never in it.
+ * A context has a handle on its stream, and plans by problem (plans.c). A problem that no
+ * engine solves deterministically, or that the GPU refuses when it is called, is marked as such
+ * and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as long
+ * as their context, and are made by the step that runs before a capture, never in it.
  *
  * NEVER RUN: no GPU was there when this was written. Plans were made, for a described H200
  * (tests/dnn/plans.c): cuDNN checks graphs, names engines and finalizes plans without a device.
@@ -83,7 +83,7 @@ cudnnDataType_t choir__dnn_type(choir_dtype dtype)
                                 : CUDNN_DATA_FLOAT;
 }
 
-/* place: in device memory, in the host's, or nowhere. */
+/* The location of a tensor: in device memory, in host memory, or nowhere. */
 enum place { DEVICE, HOST, NOWHERE };
 
 static choir__dnn_thing tensor(choir__dnn_graph *g, int64_t id, enum place place,
@@ -138,8 +138,8 @@ void choir__dnn_pointwise(choir__dnn_graph *g, choir__dnn_each each)
 
 /* --- engines --- */
 
-/* Whether an engine with such a note may be used: always the same bits, sums in f32, and no
- * transforms that cost digits. */
+/* Returns true if an engine with this note may be used: always the same bits, sums in f32, and
+ * no transforms that cost digits. */
 static bool fits(cudnnBackendNumericalNote_t note, const choir__dnn_problem *p)
 {
     switch (note) {
@@ -175,7 +175,7 @@ static bool acceptable(choir__dnn_thing config, const choir__dnn_problem *p)
     return fine;
 }
 
-/* A plan by a configuration, or NULL. */
+/* Makes a plan from a configuration; NULL on failure. */
 static choir__dnn_thing plan_by(
     choir__dnn_target target, choir__dnn_thing config, int64_t *workspace)
 {
@@ -215,7 +215,7 @@ static choir__dnn_thing first_plan(choir__dnn_target target, choir__dnn_graph *g
     return plan;
 }
 
-/* The engines that the heuristic of a mode names for the graph `all`. */
+/* Tries the engines that the heuristic of a mode names for the graph `all`. */
 static choir__dnn_thing plan_of_mode(choir__dnn_target target, choir__dnn_graph *g,
     choir__dnn_thing all, cudnnBackendHeurMode_t mode, const choir__dnn_problem *p,
     int64_t *workspace, int *engines)
@@ -245,7 +245,7 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
     choir__dnn_thing plan =
         plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_A, p, workspace, engines);
     if (!plan && whole) {
-        g.failed = false; /* by what mode A made of it */
+        g.failed = false; /* mode A may have set it */
         plan = plan_of_mode(target, &g, all, CUDNN_HEUR_MODE_FALLBACK, p, workspace, engines);
     }
     choir__dnn_graph_free(&g);
@@ -255,7 +255,7 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
 /* --- plans of a context --- */
 
 typedef struct plan {
-    choir__dnn_thing thing; /* NULL: there is none */
+    choir__dnn_thing thing; /* NULL: no engine fits */
     bool refused;           /* when it was called */
     int64_t workspace;
 } plan;
@@ -291,7 +291,8 @@ static library *library_of(choir__cuda *cuda)
     return dnn;
 }
 
-/* NULL: while a capture is on none is made, for what that loads and asks of the GPU. */
+/* Returns the plan of a problem, or NULL if it has none during a capture: making one loads code
+ * and calls the GPU. */
 static plan *plan_of(
     choir__cuda *cuda, library *dnn, choir__dnn_build *build, const choir__dnn_problem *p)
 {
@@ -342,7 +343,7 @@ static bool execute(library *dnn, const plan *x, void *space, int count, void *c
     return done;
 }
 
-/* While a capture is on: it comes to nothing, and the list is issued as it is. */
+/* During a capture: makes it fail, so that the list is issued task by task. */
 static bool refuse(choir__cuda *cuda)
 {
     cuda->refused = true;
@@ -374,8 +375,8 @@ bool choir__dnn_run(
         return true;
     if (cuda->capturing)
         return refuse(cuda);
-    cudaGetLastError(); /* no fault of the kernel that does it now */
-    x->refused = true;  /* and stays: a graph may have it from before */
+    cudaGetLastError(); /* the error must not be blamed on the kernel that runs instead */
+    x->refused = true;  /* it is kept, since an earlier graph may use it */
     return false;
 }
 #endif

@@ -1,13 +1,14 @@
-/* Attention forward as a graph of cuDNN's: the chain that its fused engines recognise,
+/* Attention's forward as a cuDNN graph: the chain that its fused engines recognise,
  *
  *     S = Q K^T;  S *= scale;  S = row >= column ? S : lowest  (causal)
  *     top = max S;  E = exp(S - top);  sum = sum E;  lse = top + log sum;  y = (E / sum) V
  *
- * of which only q, k, v, y and lse are memory. 16-bit operands, no window, no bias.
+ * where only q, k, v, y and lse are in memory. It supports 16-bit operands without window and
+ * bias.
  *
- * Backward is not asked for: cuDNN is deterministic there only with a workspace of T x T scores
- * (0.8 GB for gpt2's batch of 32 at 1024 tokens) and adds gq by atomics otherwise. Ours
- * (attention_mma.cu) makes seven products instead of five, and no such matrix. */
+ * cuDNN's backward is not used: it is deterministic only with a workspace of T x T scores (0.8
+ * GB for gpt2's batch of 32 at 1024 tokens), and otherwise adds gq by atomics. Our backward
+ * (attention_mma.cu) computes seven products instead of five, without such a matrix. */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn.h"
 #include "device/cuda/dnn_graph.h"
@@ -15,9 +16,9 @@
 #include <float.h>
 #include <string.h>
 
-enum { Q = 1, K, V, Y, LSE, SCALE, LOWEST }; /* ids; LOWEST of causal attention alone */
+enum { Q = 1, K, V, Y, LSE, SCALE, LOWEST }; /* ids; LOWEST only for causal attention */
 
-/* What the graph is of: problem.n. Strides of b, h, t. */
+/* The numbers of the problem (problem.n). Strides of b, h, t. */
 typedef struct shape {
     int64_t b, h, g, t, s, d, causal, q[3], k[3], v[3], y[3];
 } shape;
@@ -46,7 +47,7 @@ choir__dnn_problem choir__dnn_attention_problem(const choir__k_attention *k)
     return p;
 }
 
-/* Dense (b, h, rows, cols) that is nowhere. */
+/* Makes a dense (b, h, rows, cols) tensor between operations, without memory. */
 static choir__dnn_thing between(
     choir__dnn_graph *g, cudnnDataType_t type, const shape *n, int64_t cols)
 {
@@ -70,7 +71,7 @@ static choir__dnn_thing product(
     return c;
 }
 
-/* Over the last dimension. */
+/* Reduces over the last dimension. */
 static choir__dnn_thing reduce(
     choir__dnn_graph *g, cudnnReduceTensorOp_t what, choir__dnn_thing x, choir__dnn_thing y)
 {
@@ -96,7 +97,7 @@ static choir__dnn_thing each(choir__dnn_graph *g, cudnnPointwiseMode_t mode, con
     return y;
 }
 
-/* Scores of keys after the query become the lowest number. */
+/* Sets scores of keys after the query to the lowest number. */
 static choir__dnn_thing hide_later(choir__dnn_graph *g, const shape *n, choir__dnn_thing s)
 {
     choir__dnn_thing row = between(g, CUDNN_DATA_INT32, n, n->s);
@@ -157,7 +158,7 @@ void choir__dnn_build_attention(choir__dnn_graph *g, const choir__dnn_problem *p
     product(g, weights, v, y);
 }
 
-/* Causal attention in which each query sees itself, so no row is empty. */
+/* Supports causal attention only if each query sees itself, so that no row is empty. */
 bool choir__dnn_attention(const choir__k_attention *k)
 {
     struct {

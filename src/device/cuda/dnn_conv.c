@@ -1,8 +1,9 @@
-/* Convolutions as cuDNN's graphs: one operation, and forward the bias behind it, fused.
+/* Convolutions as cuDNN's graphs: one operation, and in the forward a bias that is fused with
+ * it.
  *
- * cuDNN counts dimensions as (N, C, H, W) and takes any strides: ours say channels-last, which
- * is what its tensor-core engines want. Sums are f32. Of 16-bit images no engine writes w's
- * gradient as f32, so it comes rounded to 16 bits, as PyTorch has it, and is widened. */
+ * cuDNN orders dimensions as (N, C, H, W) and accepts any strides: ours say channels-last,
+ * which its tensor-core engines prefer. Sums are f32. For 16-bit images no engine writes w's
+ * gradient as f32, so it is rounded to 16 bits, as in PyTorch, and then widened. */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn.h"
 #include "device/cuda/dnn_graph.h"
@@ -10,7 +11,7 @@
 
 #include <string.h>
 
-enum { X = 1, W, Y, BIAS }; /* the tensors' ids: x or its gradient, and so on */
+enum { X = 1, W, Y, BIAS }; /* the tensors' ids; a gradient has the id of its tensor */
 enum { GW_SLOT };           /* of scratch memory */
 
 choir__dnn_problem choir__dnn_conv_problem(
@@ -25,7 +26,7 @@ choir__dnn_problem choir__dnn_conv_problem(
     return p;
 }
 
-/* (n, c, h, w), channels-last. */
+/* Makes an image (n, c, h, w), channels-last. */
 static choir__dnn_thing image(choir__dnn_graph *g, int64_t id, cudnnDataType_t type, int64_t n,
     int64_t c, int64_t h, int64_t w)
 {
@@ -106,8 +107,8 @@ void choir__dnn_build_conv(choir__dnn_graph *g, const choir__dnn_problem *p)
                                     .y = y});
 }
 
-/* Kernels of f64 are not asked for, nor what leaves out pixels at the image's end, which cuDNN
- * does not know: its output has a size of its own. */
+/* Returns true if cuDNN supports the shape. It is not used for f64, nor where pixels at the
+ * image's end are left out: cuDNN derives the output's size itself. */
 static bool known(const choir__conv_shape *s, choir_dtype dtype)
 {
     int64_t h = (s->h + 2 * s->pad_h - s->dilation_h * (s->kh - 1) - 1) / s->stride_h + 1;

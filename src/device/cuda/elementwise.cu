@@ -1,8 +1,8 @@
 /* fill, add_scaled, the broadcasting binary ops, and functions of one element.
  *
- * All are bound by memory: what counts is that each byte moves once and 16 at a time. Ops are
- * chosen by a switch around the elements of a slot, which costs a few instructions where a
- * kernel for each op and type would cost a few hundred kernels. */
+ * Memory is the limit for all of them, so each byte should move once, 16 at a time. Ops are
+ * chosen by a switch around the elements of a slot, which costs a few instructions; a kernel
+ * for each op and type would mean several hundred kernels. */
 #include "base/half.h"
 #include "device/cuda/vector.cuh"
 #include "device/cuda/walk.cuh"
@@ -12,10 +12,10 @@
 struct filling {
     void *y;
     int64_t n;
-    uint64_t bits; /* of one element */
+    uint64_t bits; /* bits of one element */
 };
 
-/* What a 16-byte slot of 1, 2, 4 or 8-byte elements W is. */
+/* Fills a 16-byte slot with 1, 2, 4 or 8-byte elements W. */
 template <class W> __global__ void fill(flat<filling> f)
 {
     enum { N = 16 / sizeof(W) };
@@ -35,7 +35,7 @@ template <class W> __global__ void fill(flat<filling> f)
     }
 }
 
-/* Towards zero, within int64_t; NaN is 0. */
+/* Truncates towards zero, within int64_t; NaN gives 0. */
 static int64_t truncated(double value)
 {
     if (value >= 0x1p63)
@@ -89,7 +89,7 @@ extern "C" void choir__cuda_fill(const choir__k_fill *k)
 
 /* --- add_scaled --- */
 
-/* No contraction can be in (a + b) * scale: the bits are those of every device. */
+/* (a + b) * scale cannot be contracted, so the bits are those of every device. */
 template <class A> __global__ void add_scaled(flat<choir__k_add_scaled> f)
 {
     int64_t slots = slots_of<A>(f);
@@ -146,7 +146,7 @@ template <class A> __global__ void binary_run(flat<run_of_pairs> f)
     }
 }
 
-/* places counts slots; an operand of which `one` says so has one element for all of a slot. */
+/* places counts slots; an operand marked in `one` has one element for a whole slot. */
 struct strided_pairs {
     void *y;
     const void *a, *b;
@@ -182,8 +182,8 @@ template <class A> __global__ void binary_strided(strided_pairs k)
     }
 }
 
-/* Whether slots of n elements suit: inner strides 1, or 0 for what is spread, everything else
- * and the addresses (their `lead` is 0) in multiples of n. */
+/* True if slots of n elements fit: inner strides are 1, or 0 if broadcast, and everything else
+ * and the addresses (`lead` 0) are multiples of n. */
 static bool suits_slots(const walk *w, int lead, int64_t n)
 {
     int last = w->ndim - 1;

@@ -1,4 +1,4 @@
-/* Rows of a table. Their gradient is in embedding_backward.cu. */
+/* Lookup of a table's rows. The gradient is in embedding_backward.cu. */
 #include "device/cuda/vector.cuh"
 
 struct lookup {
@@ -6,7 +6,7 @@ struct lookup {
     choir__cuda_fault *fault;
 };
 
-/* A warp takes a row. */
+/* One warp per row. */
 template <class A> __global__ void embedding(lookup f)
 {
     typedef typename A::T T;

@@ -1,47 +1,47 @@
-/* The gradient of rows of a table.
+/* The gradient of a lookup of a table's rows.
  *
- * It puts the rows of all leaves in order of their ids, those of one id in order of
- * leaf and place: a counting sort, whose cost is the same whatever the ids are. Positions are
- * cut into tiles. Atomics on whole numbers count each id in each tile; sums over the tiles say
- * where an id's rows begin, and where each tile's; within a tile a row's place is found by
- * comparing its id with those before it. Then a block takes a row of y: it adds an id's rows in
- * order, leaf by leaf, and the leaves along the fixed tree.
+ * It sorts the rows of all leaves by id, and those of one id by leaf and place, with a counting
+ * sort, whose cost does not depend on the ids. Positions are cut into tiles. Integer atomics
+ * count each id in each tile; sums over the tiles give where an id's rows begin, and where each
+ * tile's part begins; within a tile a row's place is found by comparing its id with the earlier
+ * ones. Then a block takes a row of y: it adds an id's rows in order, leaf by leaf, and the
+ * leaves along the fixed tree.
  *
- * For 16384 ids of a vocabulary of 50257: 32 tiles, 6.4 MB of counts written, added up and
- * read, 4 million comparisons; and the y of 768 columns, 154 MB, is written once. The rows of
- * one id are added by one thread a column, so an id that is named thousands of times is what
- * others wait for.
+ * For 16384 ids of a vocabulary of 50257: 32 tiles; 6.4 MB of counts are written, added up and
+ * read; 4 million comparisons; and the y of 768 columns, 154 MB, is written once. One thread
+ * per column adds the rows of one id, so the other threads wait for an id that occurs thousands
+ * of times.
  *
- * No multiplication here may be contracted with the addition behind it: this file is compiled
- * so (cmake/plugins.cmake). */
+ * No multiplication here may be contracted with the addition after it: this file is compiled so
+ * (cmake/plugins.cmake). */
 #include "device/cuda/vector.cuh"
 
 /* --- the order --- */
 
 enum { TILE = 512, TILES = 64, SORT_THREADS = 256, AHEAD = 8 };
 
-/* One row that is to be added. */
+/* One row to add. */
 typedef struct given_row {
     const void *row;
     int64_t leaf;
 } given_row;
 
-/* What the kernels of one call share, in scratch memory. */
+/* The data that the kernels of one call share, in scratch memory. */
 struct gathering {
     const int64_t *const *ids;
     const void *const *grads;
     const int64_t *counts;
     int64_t *begins;      /* (leaves + 1): each leaf's first position */
-    uint32_t *table;      /* (tiles, rows): how often; then where the tile's begin */
-    uint32_t *firsts;     /* (rows): where an id's begin */
+    uint32_t *table;      /* (tiles, rows): counts; later where the tile's part begins */
+    uint32_t *firsts;     /* (rows): where an id's rows begin */
     uint32_t *lengths;    /* (rows) */
-    uint32_t *taken;      /* how many of `given` */
+    uint32_t *taken;      /* number of used places of `given` */
     given_row *given;     /* (total) */
     int64_t leaves, total, rows, first, tile, tiles;
     int64_t row_bytes;
 };
 
-/* Lists that are in the host's memory come as arguments, some at a time. */
+/* Lists in host memory are passed as arguments, some at a time. */
 enum { LISTED = 64 };
 
 struct listing {
@@ -77,7 +77,7 @@ static __global__ void begin_leaves(gathering g)
     *g.taken = 0;
 }
 
-/* The leaf of a position: the last one that begins at or before it. */
+/* Returns the leaf of a position: the last one that begins at or before it. */
 __device__ inline int64_t leaf_of(const gathering &g, int64_t position)
 {
     int64_t low = 0, high = g.leaves;
@@ -91,7 +91,7 @@ __device__ inline int64_t leaf_of(const gathering &g, int64_t position)
     return low;
 }
 
-/* The row of y that a position goes to; -1: none, another rank has it or there is no such. */
+/* Returns the row of y for a position, or -1 if another rank has it or it does not exist. */
 __device__ inline int64_t row_of(const gathering &g, int64_t position, int64_t leaf)
 {
     int64_t own = g.ids[leaf][position - g.begins[leaf]] - g.first;
@@ -107,8 +107,8 @@ static __global__ void count_ids(gathering g)
     }
 }
 
-/* Where ids and tiles begin. Which id comes first in `given` is left to who comes first: it
- * changes nothing. */
+/* Computes where ids and tiles begin. Blocks take their places in `given` in any order, which
+ * changes no result. */
 static __global__ void begin_ids(gathering g)
 {
     __shared__ uint32_t sums[WARP], base;
@@ -127,7 +127,8 @@ static __global__ void begin_ids(gathering g)
             length += n[a];
         }
     }
-    uint32_t upto = length; /* through this thread, in the warp, then in the block */
+    /* running sum: through this thread, in the warp, then in the block */
+    uint32_t upto = length;
     for (int step = 1; step < WARP; step *= 2) {
         uint32_t before = __shfl_up_sync(0xffffffffu, upto, step);
         upto += lane >= step ? before : 0;
@@ -146,7 +147,7 @@ static __global__ void begin_ids(gathering g)
     }
 }
 
-/* A block takes a tile; its ids, as rows of y, are looked at TILE at a time. */
+/* One block per tile; its ids, as rows of y, are read TILE at a time. */
 static __global__ void place_rows(gathering g)
 {
     __shared__ int32_t own[TILE];
@@ -178,7 +179,7 @@ static __global__ void place_rows(gathering g)
 
 /* --- the sums --- */
 
-/* How far below the root the tree over n leaves parts a from b, a < b. */
+/* Returns how far below the root the tree over n leaves separates a from b, a < b. */
 __device__ inline int parting(int64_t a, int64_t b, int64_t n)
 {
     int depth = 0;
@@ -196,9 +197,9 @@ __device__ inline int parting(int64_t a, int64_t b, int64_t n)
     }
 }
 
-enum { LEVELS = 32 }; /* of a tree, at most */
+enum { LEVELS = 32 }; /* upper limit for a tree */
 
-/* The rows of one leaf from i on, added in order; i is left behind them. */
+/* Adds the rows of one leaf from i on, in order; i ends after them. */
 template <class A>
 __device__ inline void add_leaf(typename A::V (&sum)[A::N], const given_row *given, uint32_t *i,
     uint32_t end, int64_t c, int64_t cols)
@@ -214,7 +215,7 @@ __device__ inline void add_leaf(typename A::V (&sum)[A::N], const given_row *giv
     }
 }
 
-/* One leaf alone, where there is no tree: loads do not wait for sums. */
+/* Handles a single leaf, which needs no tree: loads do not wait for sums. */
 template <class A>
 __device__ inline void add_only_leaf(typename A::V (&sum)[A::N], const given_row *given,
     uint32_t end, int64_t c, int64_t cols)
@@ -242,15 +243,16 @@ __device__ inline void add_only_leaf(typename A::V (&sum)[A::N], const given_row
     }
 }
 
-/* The leaves that have the id, each joined with its neighbour as deep in the tree as the two
- * part: of a stack of sums, deeper ones before the next is put on it. Where a leaf is absent 0
- * is added somewhere above its neighbour, which turns a sum of -0 to 0; so once, at the end. */
+/* Adds the leaves that have the id, joining each with its neighbour at the depth of the tree
+ * where the two separate. It keeps a stack of sums, and joins deeper ones before it pushes the
+ * next. If a leaf is absent, 0 is added somewhere above its neighbour, which turns a sum of -0
+ * to 0; this is done once, at the end. */
 template <class A>
 __device__ inline void add_tree(typename A::V (&sum)[A::N], const given_row *given,
     uint32_t end, int64_t leaves, int64_t c, int64_t cols)
 {
     typename A::V held[LEVELS][A::N];
-    int depth[LEVELS], top = 0; /* depth: where held[i] and what is above it part */
+    int depth[LEVELS], top = 0; /* depth: where held[i] and the one above it separate */
     uint32_t i = 0;
     int64_t present = 1;
     add_leaf<A>(sum, given, &i, end, c, cols);
@@ -283,7 +285,7 @@ struct gathered {
     bool accumulate;
 };
 
-/* Block (row, ...): blockDim.x slots of columns at a time. */
+/* One block per (row, ...): blockDim.x slots of columns at a time. */
 template <class A, bool tree> __global__ void add_rows(gathered k)
 {
     typedef typename A::T T;
@@ -319,7 +321,7 @@ static size_t in_16(size_t bytes)
     return (bytes + 15) & ~(size_t)15;
 }
 
-/* Lists of pointers to the GPU, which is where they are unless a test has them on the host. */
+/* Copies the lists of pointers to the GPU; only tests have them on the host. */
 static bool bring_lists(const choir__k_embedding_backward *k, gathering *g)
 {
     g->ids = k->ids;

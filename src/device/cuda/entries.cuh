@@ -1,13 +1,13 @@
-/* One launch for all parameters: how the work on a table of entries is dealt to threads.
+/* One launch for all parameters: how the work on a table of entries is distributed to threads.
  *
- * The table is in device memory, so the host knows how many entries there are and not how
- * large. A tiny kernel makes running totals of what the entries ask for; workers (blocks or
- * warps, as many as fill the GPU) then take pieces round and round, and find by halving which
- * entry a piece belongs to. A piece is
+ * The table is in device memory, so the host knows the number of entries but not their sizes. A
+ * tiny kernel computes running totals of the pieces that the entries need. Workers (blocks or
+ * warps, as many as fill the GPU) then take pieces in turn, and find a piece's entry by binary
+ * search. A piece is
  *
- *     a chunk    CHUNK elements of an entry, for what goes element by element
+ *     a chunk    CHUNK elements of an entry, for element-wise work
  *     a unit     a row of dimension 0 of more than WARP elements, or WARP shorter rows: for
- * sums a row, whose order the row's length alone decides
+ *                sums per row, whose order depends on the row's length alone
  */
 #ifndef CHOIR_ENTRIES_CUH
 #define CHOIR_ENTRIES_CUH
@@ -16,7 +16,7 @@
 
 enum { QUAD = 4, CHUNK = 2 * QUAD * BLOCK }; /* a thread has two quads of a chunk */
 
-/* Totals of the entries before each of them, and at [count] of all. */
+/* Totals of the entries before each entry, and at [count] of all. */
 enum { CHUNKS, UNITS, ENTRY_ROWS, TOTALS };
 typedef struct totals {
     int64_t of[TOTALS];
@@ -40,7 +40,7 @@ __device__ inline totals asked_by(const choir__opt_entry *e)
         {(e->n + CHUNK - 1) / CHUNK, e->row > WARP ? rows : (rows + WARP - 1) / WARP, rows}};
 }
 
-/* One block: BLOCK entries at a time, added up over doubling distances. */
+/* One block adds BLOCK entries at a time, over doubling distances. */
 static __global__ void fill_totals(entry_table t)
 {
     __shared__ int64_t sum[BLOCK];
@@ -51,7 +51,7 @@ static __global__ void fill_totals(entry_table t)
         if (at < t.count)
             mine = asked_by(&t.entries[at]);
         for (int kind = 0; kind < TOTALS; kind++) {
-            __syncthreads(); /* the one before was read */
+            __syncthreads(); /* the previous value was read */
             sum[threadIdx.x] = mine.of[kind];
             for (int step = 1; step < BLOCK; step *= 2) {
                 __syncthreads();
@@ -69,7 +69,7 @@ static __global__ void fill_totals(entry_table t)
         t.before[t.count] = all;
 }
 
-/* In scratch slot 0; before NULL: no memory. */
+/* Makes the table's totals in scratch slot 0; before NULL: no memory. */
 static inline entry_table table_of(const choir__opt_entry *entries, int64_t count)
 {
     entry_table t = {entries, count, NULL};
@@ -79,7 +79,8 @@ static inline entry_table table_of(const choir__opt_entry *entries, int64_t coun
     return t;
 }
 
-/* The entry that piece i of a kind belongs to: the last whose total before it is at most i. */
+/* Returns the entry that contains piece i of a kind: the last entry whose total before it is at
+ * most i. */
 __device__ inline int64_t entry_with(const entry_table &t, int64_t i, int kind)
 {
     int64_t low = 0, high = t.count;
@@ -93,9 +94,8 @@ __device__ inline int64_t entry_with(const entry_table &t, int64_t i, int kind)
     return low;
 }
 
-/* Blocks that go round, for how much there is to do the host does not know: as many as a GPU
- * holds at a time of kernels with __launch_bounds__(BLOCK, resident), so that none comes when
- * the others are done. */
+/* Number of blocks for work whose size the host does not know: as many as a GPU holds at a time
+ * of kernels with __launch_bounds__(BLOCK, resident), so that all blocks run together. */
 enum { RESIDENT = 4 };
 
 static inline unsigned rounds(int resident)
@@ -103,7 +103,7 @@ static inline unsigned rounds(int resident)
     return (unsigned)(resident * choir__cuda_here()->multiprocessors);
 }
 
-/* --- four elements at a time, whole where they are aligned: the arithmetic is the same --- */
+/* --- four elements at a time, in one access if aligned: the arithmetic does not change --- */
 
 template <class T> struct alignas(QUAD * sizeof(T)) quad {
     T at[QUAD];
@@ -136,7 +136,7 @@ template <class T> __device__ inline void store_quad(T *p, const float *v, int64
             p[i] = q.at[i];
 }
 
-/* A parameter's, of whichever type it is. */
+/* Loads elements of a parameter of either type. */
 __device__ inline void load_param(float *v, const choir__opt_entry &e, int64_t i)
 {
     if (!e.half)
@@ -157,7 +157,7 @@ __device__ inline void store_param(const choir__opt_entry &e, int64_t i, const f
         store_quad((f16 *)e.half + i, v, e.n - i);
 }
 
-/* What a group's gradients are multiplied by. */
+/* Returns the factor for a group's gradients. */
 __device__ inline float clip_of(const choir__k_optim &k, const choir__opt_hyper &h)
 {
     float clip = k.clip ? *k.clip : 1.0f;

@@ -1,5 +1,5 @@
-/* Far memory (device/far.h): GPUs' memory as the host sees it, copied, pinned, and shown to
- * other processes. */
+/* Far memory (device/far.h): the host's access to GPUs' memory by copies, pinned memory, and
+ * sharing with other processes. */
 #include <pthread.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static choir_status copy(void *to, const void *from, size_t bytes, const void *f
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);
-    cudaGetLastError(); /* told here */
+    cudaGetLastError(); /* reported here */
     return error == cudaSuccess
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_DEVICE, "copying %zu bytes from or to GPU %d: %s",
@@ -85,7 +85,7 @@ static void unpin(void *p)
 {
     choir__cuda_settle();
     cudaFreeHost(p);
-    cudaGetLastError(); /* of work that failed: its own queue says so */
+    cudaGetLastError(); /* from work that failed: its own queue reports it */
 }
 
 static void *reach(void *p, size_t bytes)
@@ -107,7 +107,7 @@ static void unreach(void *p)
     cudaGetLastError();
 }
 
-/* --- shown to other processes --- */
+/* --- sharing with other processes --- */
 
 static void name_gpu(int gpu, char text[64])
 {
@@ -127,7 +127,7 @@ static choir_status show(const void *p, choir__far_handle *handle, size_t *offse
     memset(handle, 0, sizeof *handle);
     cudaSetDevice(gpu);
     cudaError_t error = cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle->bytes, at);
-    cudaGetLastError(); /* told here */
+    cudaGetLastError(); /* reported here */
     if (error != cudaSuccess)
         return choir__error(CHOIR_ERR_DEVICE,
             "GPU %d: memory can't be shown to another process: %s", gpu,
@@ -153,7 +153,7 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     cudaSetDevice(cuda->gpu);
     cudaError_t error = cudaIpcOpenMemHandle(&p, h, cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
-        cudaGetLastError(); /* told here */
+        cudaGetLastError(); /* reported here */
         choir__error(CHOIR_ERR_DEVICE, "%s: another process's memory can't be opened: %s",
             device->name, cudaGetErrorString(error));
         return NULL;
@@ -161,14 +161,14 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     return p;
 }
 
-/* CUDA counts how often the same memory was opened. It was, on its own GPU. */
+/* Closes shared memory. CUDA counts how often the same memory was opened, on its own GPU. */
 static void close_shown(void *p)
 {
     int gpu = choir__cuda_gpu_of(p);
     if (gpu >= 0)
         cudaSetDevice(gpu);
     if (cudaIpcCloseMemHandle(p) != cudaSuccess)
-        cudaGetLastError(); /* the GPU failed: its next use says so */
+        cudaGetLastError(); /* the GPU failed: its next use reports it */
 }
 
 const choir__far choir__cuda_far = {

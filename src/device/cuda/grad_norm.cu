@@ -1,15 +1,15 @@
-/* The norm of all gradients: f64 sums of squares of each row, of dimension 0, and the fixed
- * tree over the rows of all entries. A row's sum depends on the row alone: rows of more than
- * WARP elements are a warp's, shorter ones a thread's. */
+/* The norm of all gradients: f64 sums of squares of each row of dimension 0, and the fixed tree
+ * over the rows of all entries. A row's sum depends on the row alone. A row of more than WARP
+ * elements is summed by a warp, a shorter one by a thread. */
 #include "device/cuda/entries.cuh"
 #include "device/cuda/tree.cuh"
 
 struct norm_args {
     choir__k_grad_norm k;
-    entry_table table; /* of no entries: before is NULL */
+    entry_table table; /* without entries: `before` is NULL */
 };
 
-/* By a warp: quads in turn, four sums a lane. */
+/* Sums a row with a warp: quads in turn, four sums per lane. */
 __device__ static inline double long_row(const float *x, int64_t n)
 {
     double sum[QUAD] = {0, 0, 0, 0};
@@ -70,7 +70,7 @@ static __global__ void finish(norm_args args)
     join_nodes(k.rows, n);
     if (threadIdx.x)
         return;
-    double sum = n ? k.rows[0] : 0; /* finite where all are: squares of f32 in f64 */
+    double sum = n ? k.rows[0] : 0; /* finite if all gradients are: squares of f32 in f64 */
     float inverse = k.inverse ? *k.inverse : 1.0f;
     float norm = (float)(sqrt(sum) * (double)inverse), clip = k.max_norm / (norm + 1e-6f);
     *k.norm = norm;

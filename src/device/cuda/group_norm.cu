@@ -1,10 +1,11 @@
-/* Group norm over channels-last images: sums down the columns of each image (columns.cuh), of
- * which a warp a group takes its columns'; then a pass that reads what a group has come to.
+/* Group norm over channels-last images. Sums down the columns of each image (columns.cuh) come
+ * first; one warp per group adds those of its columns; then a pass uses the groups' values.
  *
- * The sums of an image's columns lie as (2, cols, splits), so a group's are one run. */
+ * The sums of an image's columns are stored as (2, cols, splits), so a group's sums are one
+ * run. */
 #include "device/cuda/columns.cuh"
 
-/* Sums of an image's columns from c on, and of the second kind. */
+/* Returns the partial sums of an image's columns from c on, of the first or the second kind. */
 __device__ static inline const double *partial_of(
     const matrix &m, const double *partial, int64_t image, int64_t c)
 {
@@ -15,11 +16,12 @@ template <class K, class W> struct group_args {
     K k;
     matrix m;
     const double *partial;
-    W *g, *dot; /* (n, groups): averages of g and of g xhat; backward */
+    W *g, *dot; /* (n, groups): averages of g and of g xhat, for the backward */
 };
 
-/* The averages, over this warp's group, of what was summed of columns that weigh gamma; `at` is
- * the group's place in (n, groups). One lane has them: false on others, and of no group. */
+/* Averages, over this warp's group, the sums of columns weighted by gamma; `at` is the group's
+ * place in (n, groups). Only one lane has the result: returns false on the others, and if there
+ * is no group. */
 template <class T, class K>
 __device__ inline bool average_group(const group_args<K, wide<T>> &args, const void *gamma,
     int64_t *at, double *average_a, double *average_b)
@@ -119,7 +121,7 @@ extern "C" void choir__cuda_group_norm(const choir__k_group_norm *k)
 
 /* --- backward --- */
 
-/* A column's group. */
+/* The group of a column. */
 template <class T> struct group_hat {
     enum { N = pack<T>::N };
     wide<T> mean[N], rstd[N];
@@ -139,7 +141,7 @@ template <class T> struct group_hat {
     }
 };
 
-/* What both passes load. */
+/* The operands that both passes load. */
 template <class T> struct group_row {
     pack<T> x, gy;
 
@@ -201,7 +203,7 @@ __global__ void group_averages(group_args<choir__k_group_norm_backward, wide<T>>
     args.dot[at] = (W)dot;
 }
 
-/* ggamma and gbeta: a warp a column adds the images in order. */
+/* ggamma and gbeta: one warp per column adds the images in order. */
 template <class T>
 __global__ void group_weights(group_args<choir__k_group_norm_backward, wide<T>> args)
 {

@@ -1,7 +1,7 @@
 /* How kernels for GPUs are written here.
  *
- * A kernel takes one struct by value. Most take the very struct of the kernel table, and the
- * function of the table is a line that picks the type and the grid:
+ * A kernel takes one struct by value. Most take the kernel table's own struct, and the table's
+ * function is a line that picks the type and the grid:
  *
  *     template <class T> __global__ void relu(choir__k_unary k)
  *     {
@@ -16,12 +16,12 @@
  * T is float, double, bf16 or f16. Memory holds T; arithmetic is in wide<T>: double for double,
  * float for the rest, rounded once when it is stored.
  *
- * Results do not depend on the number of blocks in flight or on who is first: sums are taken in
- * an order that the shape alone decides, never by atomics on floats.
+ * Results do not depend on the number of blocks in flight or on their order: the order of a sum
+ * depends on the shape alone, and floats are never added by atomics.
  *
- * The tests build the same files with a C++ compiler for a GPU made of software
- * (tests/softgpu): CHOIR_SOFT_GPU is defined then, and softgpu.h has the words of CUDA that are
- * used here. What it does not have, kernels do not use. */
+ * The tests build these files with a C++ compiler for a GPU in software (tests/softgpu):
+ * CHOIR_SOFT_GPU is defined then, and softgpu.h defines the parts of CUDA that are used here.
+ * Kernels use nothing else. */
 #ifndef CHOIR_KERNEL_CUH
 #define CHOIR_KERNEL_CUH
 
@@ -43,7 +43,7 @@ template <class F> void choose(choir_dtype dtype, F f)
     }
 }
 
-/* Bytes of a wide<T>. */
+/* Returns the size of wide<T> in bytes. */
 inline size_t wide_size(choir_dtype dtype)
 {
     return dtype == CHOIR_F64 ? sizeof(double) : sizeof(float);
@@ -51,7 +51,7 @@ inline size_t wide_size(choir_dtype dtype)
 
 /* --- 16 bytes at a time, the widest access a thread has --- */
 
-/* One access in any case: what is plainly loaded or stored, a compiler may cut up. */
+/* Loads 16 bytes in one access; a compiler may split a plain load or store. */
 __device__ inline uint4 load_16(const void *p)
 {
 #ifdef CHOIR_SOFT_GPU
@@ -84,15 +84,16 @@ __device__ inline int64_t all_threads()
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* Blocks for n elements, each taking `each`: as many as fill the GPU, then threads go round. */
+/* Returns the number of blocks for n elements, `each` per block: at most as many as fill the
+ * GPU; threads then loop. */
 inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
 {
     int64_t wanted = (n + each - 1) / each, most = 8 * choir__cuda_here()->multiprocessors;
     return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
-/* Puts kernel<<<grid, block, shared>>>(args) on the current stream. A launch that is refused
- * fails the queue after the task (trouble.c), which names the op. */
+/* Launches kernel<<<grid, block, shared>>>(args) on the current stream. A refused launch fails
+ * the queue after the task (trouble.c), with a message that names the op. */
 template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
 {
@@ -109,7 +110,7 @@ void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &ar
 #endif
 }
 
-/* The shared memory that a launch asks for with `shared`, aligned to 16. */
+/* Returns the shared memory that a launch requests with `shared`, aligned to 16. */
 template <class T> __device__ inline T *dynamic_shared()
 {
 #ifdef CHOIR_SOFT_GPU
@@ -120,9 +121,9 @@ template <class T> __device__ inline T *dynamic_shared()
 #endif
 }
 
-/* --- reductions: the same tree whatever the data --- */
+/* --- reductions: the tree does not depend on the data --- */
 
-/* The sum, or the largest, over a warp's lanes; every lane has it. */
+/* Return the sum, or the largest, over a warp's lanes, on every lane. */
 template <class V> __device__ inline V warp_sum(V v)
 {
     for (int step = WARP / 2; step > 0; step /= 2)
@@ -139,8 +140,8 @@ template <class V> __device__ inline V warp_max(V v)
     return v;
 }
 
-/* The same over a block whose threads are a multiple of WARP, at most 1024: all threads call
- * it, and all have the result. */
+/* Return the sum, or the largest, over a block whose threads are a multiple of WARP, at most
+ * 1024. All threads call it, and all have the result. */
 template <class V> __device__ inline V block_sum(V v)
 {
     __shared__ V part[WARP];
@@ -167,7 +168,7 @@ template <class V> __device__ inline V block_max(V v)
 
 /* --- faults --- */
 
-/* What the words mean is said where the kinds of faults are (cuda.h). */
+/* Reports a fault; cuda.h says what value, limit, at and number mean for each kind. */
 __device__ inline void raise_fault(choir__cuda_fault *fault, choir__cuda_wrong what,
     int64_t value, int64_t limit, int64_t at = 0, double number = 0)
 {

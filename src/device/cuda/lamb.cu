@@ -1,10 +1,11 @@
-/* LAMB: one launch moves the moments and sums up rows of p^2 and u^2 in f64, one joins an
- * entry's rows by the fixed tree, one steps. u is computed twice rather than kept. As for the
- * gradients' norm a row of more than WARP elements is a warp's, a shorter one a thread's. */
+/* LAMB: one launch updates the moments and sums rows of p^2 and u^2 in f64, one joins an
+ * entry's rows by the fixed tree, one updates the parameters. u is computed twice instead of
+ * stored. As for the gradients' norm, a row of more than WARP elements is summed by a warp, a
+ * shorter one by a thread. */
 #include "device/cuda/entries.cuh"
 #include "device/cuda/tree.cuh"
 
-enum { MEASURERS = 3 }; /* blocks at a time: it needs registers */
+enum { MEASURERS = 3 }; /* blocks at a time: the kernel needs many registers */
 
 struct lamb_args {
     choir__k_lamb k;
@@ -17,7 +18,7 @@ __device__ static inline float lamb_update(const choir__opt_hyper &h, float p, f
     return h.decoupled ? u + p * h.weight_decay : u;
 }
 
-/* Moves the moments of up to four elements at i, and adds to the sums. */
+/* Updates the moments of up to four elements at i, and adds to the sums. */
 __device__ static inline void lamb_quad(const choir__opt_entry &e, const choir__opt_hyper &h,
     float clip, int64_t i, int64_t left, double *weight, double *update)
 {
@@ -41,7 +42,7 @@ __device__ static inline void lamb_quad(const choir__opt_entry &e, const choir__
     store_quad(e.v + i, v, left);
 }
 
-/* One row of n elements at `first`, by `lanes` threads of which this is number `lane`. */
+/* Sums one row of n elements at `first` with `lanes` threads; this is thread `lane`. */
 __device__ static inline void lamb_row(const choir__opt_entry &e, const choir__opt_hyper &h,
     float clip, int64_t first, int lane, int lanes, double *weight, double *update)
 {
@@ -82,7 +83,7 @@ static __global__ void __launch_bounds__(BLOCK, MEASURERS) measure(lamb_args arg
     }
 }
 
-/* Where an entry's sums are: of its own rows, or of the whole parameter's. */
+/* Returns an entry's sums: those of its own rows, or of the whole parameter's. */
 __device__ static inline double *sums_of(
     const lamb_args &args, int64_t at, int64_t *n, int64_t *apart)
 {
@@ -93,7 +94,7 @@ __device__ static inline double *sums_of(
     return args.k.rows + (whole ? e.whole_at : args.table.before[at].of[ENTRY_ROWS]);
 }
 
-/* A block an entry and kind of sum. */
+/* One block per entry and kind of sum. */
 static __global__ void join_entries(lamb_args args)
 {
     int64_t n, apart;

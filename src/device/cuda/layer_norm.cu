@@ -1,18 +1,18 @@
 /* Layer norm, and root mean square norm, of rows.
  *
- * A team has a row: a warp, or a block where rows are long. Its threads keep the row in
- * registers, so memory is read once and written once, the residual's sum included; the variance
- * is taken around the mean, not as a difference of sums. Rows longer than a block holds are
- * read again for each pass, out of the caches for the most part.
+ * A team has a row: a warp, or a block if rows are long. Its threads keep the row in registers,
+ * so memory is read once and written once, the residual's sum included. The variance is
+ * computed around the mean, not as a difference of sums. Rows longer than a block holds are
+ * read again for each pass, mostly from the caches.
  *
- * Forward and backward are the same walk: threads hold PACKS packs each, the team adds up, and
- * the held row becomes the result. */
+ * Forward and backward have the same structure: threads hold PACKS packs each, the team sums,
+ * and the held row becomes the result. */
 #include "device/cuda/columns.cuh"
 
-/* PACKS packs a thread hold so many elements; 0: none are held. */
+/* Elements per thread that PACKS packs hold; 0: none are held. */
 enum { HELD_FEW = 8, HELD_MANY = 32 };
 
-/* The sum over a team of TEAM threads: a warp or the block. */
+/* Sums over a team of TEAM threads: a warp or the block. */
 template <int TEAM, class V> __device__ inline V team_sum(V v)
 {
     return TEAM == WARP ? warp_sum(v) : block_sum(v);
@@ -23,14 +23,14 @@ template <int TEAM> __device__ inline int64_t team_row()
     return (int64_t)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
 }
 
-/* The column of a thread's pack number j. */
+/* Returns the column of a thread's pack number j. */
 template <class T, int TEAM> __device__ inline int64_t column_of(int64_t j)
 {
     return (j * TEAM + threadIdx.x % TEAM) * pack<T>::N;
 }
 
-/* Calls f(j, c) for each of this thread's packs: the number, the column. With PACKS the loop is
- * unrolled, so that j may index registers. */
+/* Calls f(j, c) for each of this thread's packs, with its number and column. With PACKS the
+ * loop is unrolled, so that j may index registers. */
 template <class T, int TEAM, int PACKS, class F>
 __device__ inline void each_pack(int64_t cols, F f)
 {
@@ -45,14 +45,14 @@ __device__ inline void each_pack(int64_t cols, F f)
     }
 }
 
-/* Room for a row's packs in registers; one that comes and goes where none are held. */
+/* Registers for a row's packs; a single temporary one if none are held. */
 template <class T, int PACKS> struct layer_row {
     pack<T> at[PACKS ? PACKS : 1];
 };
 
 /* --- forward --- */
 
-/* The row that is normalised is x + add, which is written on the way. */
+/* Computes the row to be normalised, x + add, and also writes it. */
 template <class T>
 __device__ inline void add_and_keep(
     const choir__k_layer_norm &k, pack<T> &x, int64_t i, int64_t left, bool whole)
@@ -82,7 +82,7 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
         add_and_keep(k, x.at[j], first + c, cols - c, whole);
     };
     if (PACKS)
-        each_pack<T, TEAM, PACKS>(cols, fetch); /* all before the first is used */
+        each_pack<T, TEAM, PACKS>(cols, fetch); /* loads all before the first is used */
     if (PACKS && k.add)
         each_pack<T, TEAM, PACKS>(cols, fuse);
     each_pack<T, TEAM, PACKS>(cols, [&](int j, int64_t c) {
@@ -93,7 +93,7 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
         for (int e = 0; e < N; e++)
             sum += get(&x.at[j].at[e]); /* beyond the row: 0 */
     });
-    const T *again = (const T *)(k.add ? k.sum : k.x) + first; /* what this thread wrote */
+    const T *again = (const T *)(k.add ? k.sum : k.x) + first; /* this thread wrote it */
     const W mean = k.mean ? team_sum<TEAM>(sum) / (W)cols : W(0);
     each_pack<T, TEAM, PACKS>(cols, [&](int j, int64_t c) {
         if (!PACKS)
@@ -145,7 +145,7 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
         load_weights<T>(gamma, k.gamma, c, cols - c, whole, W(1));
     };
     if (PACKS)
-        each_pack<T, TEAM, PACKS>(cols, fetch); /* all before the first is used */
+        each_pack<T, TEAM, PACKS>(cols, fetch); /* loads all before the first is used */
     each_pack<T, TEAM, PACKS>(cols, [&](int j, int64_t c) {
         W gamma[N];
         if (!PACKS)
@@ -175,14 +175,14 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
     });
 }
 
-/* --- which team --- */
+/* --- choice of the team --- */
 
 /* Calls f with the number N as a constant. */
 template <int N> struct constant {
     enum { value = N };
 };
 
-/* f(team, packs): the smallest team, and the fewest registers, that hold a row. */
+/* Calls f(team, packs) with the smallest team, and the fewest registers, that hold a row. */
 template <class T, class F> void choose_team(int64_t cols, F f)
 {
     const int64_t packs = packs_of<T>(cols);

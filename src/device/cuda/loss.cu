@@ -1,23 +1,23 @@
 /* Cross entropy and negative log likelihood.
  *
- * The loss, and what else there is of a row, is f32 where logits have 16 bits: a sum over a
- * batch would not fit into those. So no f32 copy of the logits is ever made.
+ * The loss and all other values per row are f32 if logits have 16 bits, since a sum over a
+ * batch would not fit into 16 bits. So an f32 copy of the logits is never needed.
  *
  * Cross entropy reads the logits once: a block takes a row, and keeps the largest so far and
- * the sum of exponentials (vector.cuh). Rows need not begin at multiples of 16 bytes: those of
- * a vocabulary of 50257 don't. Probabilities are never stored; backward makes them again from
- * the log sum exp. A target that names no class raises a fault; its row then counts for
- * nothing. */
+ * the sum of exponentials (vector.cuh). Rows need not begin at multiples of 16 bytes; those of
+ * a vocabulary of 50257 do not. Probabilities are never stored; the backward computes them
+ * again from the log sum exp. A target that is no class raises a fault, and its row is
+ * ignored. */
 #include "device/cuda/loss.cuh"
 #include "device/cuda/vector.cuh"
 
 struct entropy {
     choir__k_cross_entropy k;
-    void *losses, *counts; /* where row r's go: k.loss itself, or scratch; counts may be NULL */
+    void *losses, *counts; /* for row r: k.loss itself, or scratch; counts may be NULL */
     choir__cuda_fault *fault;
 };
 
-/* Sums that smoothing wants: of the classes' weights, and of weights times logits. */
+/* The sums that smoothing needs: of the classes' weights, and of weights times logits. */
 template <class V> struct smooth_sums {
     V weights, logits;
 };
@@ -36,7 +36,7 @@ __device__ inline void smooth_add(smooth_sums<typename A::V> &s, const void *wei
     }
 }
 
-/* What one thread does with a row's log sum exp: the row's loss, and what it counts. */
+/* Computes a row's loss and count from its log sum exp, on one thread. */
 template <class T>
 __device__ inline void finish_row(
     const entropy &e, int64_t r, const T *x, wide<T> lse, smooth_sums<wide<T>> sums)
@@ -115,7 +115,7 @@ struct entropy_slope {
     int lead;
 };
 
-/* The mean of all classes' weights: every row adds them up for itself, out of the cache. */
+/* Returns the mean of all classes' weights; every row computes it again, from the cache. */
 template <class V> __device__ inline V mean_weight(const V *weight, int64_t n)
 {
     V sum = 0;
@@ -177,7 +177,7 @@ struct likelihood {
     choir__cuda_fault *fault;
 };
 
-/* One block, as finish_losses. */
+/* One block, as in finish_losses. */
 template <class T> __global__ void __launch_bounds__(FINISH_THREADS) nll(likelihood l)
 {
     typedef wide<T> V;
@@ -209,7 +209,7 @@ extern "C" void choir__cuda_nll(const choir__k_nll *k)
     choose(k->dtype, [&](auto t) { launch(nll<decltype(t)>, 1, threads, 0, l); });
 }
 
-/* gx is 0 but for the rows' targets. */
+/* gx is 0 except at the rows' targets. */
 template <class T> __global__ void nll_backward(choir__k_nll_backward k)
 {
     typedef wide<T> V;

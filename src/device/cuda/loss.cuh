@@ -1,27 +1,27 @@
-/* Rows' losses into one number: the end of every loss over class scores. */
+/* Combines rows' losses into one number: the end of every loss over class scores. */
 #ifndef CHOIR_LOSS_CUH
 #define CHOIR_LOSS_CUH
 
 #include "device/cuda/kernel.cuh"
 
-/* Rows' losses and what they count, in scratch memory: f64 if dtype is, else f32. */
+/* Rows' losses and counts, in scratch memory: f64 if dtype is, else f32. */
 struct row_losses {
-    const void *losses, *counts; /* (rows); counts NULL: there is no mean */
+    const void *losses, *counts; /* (rows); counts NULL: no mean is computed */
     void *loss, *count;          /* (), of the same type */
     int64_t rows;
 };
 
 enum { FINISH_THREADS = 1024 };
 
-/* One block of as many threads as there are rows, in whole warps: on a GPU of software each
- * costs as much as a row. */
+/* One block with as many threads as rows, in whole warps: on the soft GPU each thread costs as
+ * much as a row. */
 inline unsigned finish_threads(int64_t rows)
 {
     int64_t warps = (rows + WARP - 1) / WARP, most = FINISH_THREADS / WARP;
     return WARP * (unsigned)(warps < 1 ? 1 : warps < most ? warps : most);
 }
 
-/* Rows are added in f64, each thread's in order, then the threads'. */
+/* Adds rows in f64: each thread's in order, then the threads' sums. */
 template <class T>
 __global__ void __launch_bounds__(FINISH_THREADS) finish_losses(row_losses k)
 {
@@ -46,7 +46,7 @@ inline void launch_finish(choir_dtype dtype, const row_losses &k)
         [&](auto t) { launch(finish_losses<decltype(t)>, 1, finish_threads(k.rows), 0, k); });
 }
 
-/* Scratch for rows' losses, and behind them for what they count. NULL: there is none. */
+/* Returns scratch for rows' losses, followed by their counts; NULL if there is none. */
 inline void *row_scratch(choir_dtype dtype, int64_t rows, void **counts)
 {
     size_t bytes = (size_t)rows * wide_size(dtype);

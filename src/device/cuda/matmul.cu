@@ -1,27 +1,29 @@
 /* Matrix products by cuBLASLt.
  *
- * The library thinks in columns: a row-major C (M, N) is its matrix of N rows and M columns, so
- * the operands change places, C^T = B^T A^T, and nothing is moved. The bias, which runs along
- * our columns, runs along its rows, as its bias epilogue wants it; accumulating is beta = 1.
+ * The library is column-major: a row-major C (M, N) is its matrix of N rows and M columns, so
+ * the operands change places, C^T = B^T A^T, and no data move. The bias, which runs along our
+ * columns, runs along its rows, as its bias epilogue expects; accumulating is beta = 1.
  *
- * A *problem* is all that decides how a product is computed: shape, strides, dtype, what
- * pointers are aligned to (16 bytes at most). The library's heuristic is asked once for each,
- * and the answer kept as a *plan* of the context (plans.c), so a product runs by the same
- * algorithm each time. Of algorithms that split K only those are taken that add the parts in a
- * pass of its own, in order and in f32: a problem always has the same bits. Since alignment is
- * in it, the bits of equal problems differ only between pointers off 16 bytes and others, which
- * Choir's own tensors are not.
+ * A *problem* contains all that determines how a product is computed: shape, strides, dtype,
+ * the alignment of pointers (at most 16 bytes). The library's heuristic is called once per
+ * problem, and its answer is kept as a *plan* of the context (plans.c), so a product always
+ * runs by the same algorithm. Algorithms that split K are used only if they add the parts in a
+ * separate pass, in order and in f32, so a problem always has the same bits. Since a problem
+ * includes the alignment, the same product may have other bits if its pointers are not
+ * multiples of 16 bytes; those of Choir's own tensors are.
  *
  * f32 is f32: CHOIR_CUDA_TF32=1 lets products and convolutions round its operands to 11 bits
  * (TF32), as PyTorch's torch.backends.cuda.matmul.allow_tf32 does. The bias of 16-bit results
- * is rounded to them first, since the epilogue's must be of C's type.
+ * is first rounded to 16 bits, since the epilogue's bias must have C's type.
  *
- * Its GELU epilogues are not used: they are the tanh form, and in training they must write what
- * went in as well (GELU_AUX), while choir_linear and choir_gelu_tanh are two ops above device/,
- * each of which keeps what its backward reads. An op of both would be the way.
+ * The library's GELU epilogues are not used: they are the tanh form, and in training they must
+ * also write GELU's input (GELU_AUX), while choir_linear and choir_gelu_tanh are two ops above
+ * device/, each of which keeps the operands of its backward. An op that combines both could use
+ * them.
  *
- * Two batch dimensions are one where their strides allow it; else the smaller is a loop. What
- * the library has no algorithm for is done by a plain kernel: overlapping rows, odd strides. */
+ * Two batch dimensions are merged if their strides allow it; else the smaller is a loop. If the
+ * library has no algorithm, as for overlapping rows or odd strides, a plain kernel computes the
+ * product. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +35,7 @@ enum { TILE = 32, BIAS_SLOT = CHOIR__SCRATCH_SLOTS - 1 };
 
 /* --- problems --- */
 
-/* A matrix as the library sees it: columns of `ld` elements. */
+/* A matrix in the library's form: columns of `ld` elements. */
 typedef struct sight {
     int64_t ld;
     int32_t transposed, aligned; /* aligned: bytes */
@@ -77,8 +79,9 @@ static int32_t alignment(const void *p)
     return (int32_t)(low & -low);
 }
 
-/* Row-major rows x cols with the strides row and col, as the library sees it; false where it
- * cannot: rows that overlap. A side of one element may have any stride. */
+/* Describes a row-major matrix rows x cols with the strides row and col in the library's form;
+ * returns false if that is impossible, as for overlapping rows. A side of one element may have
+ * any stride. */
 static bool see(sight *x, int64_t rows, int64_t cols, int64_t row, int64_t col)
 {
     if ((col == 1 || cols == 1) && (row >= cols || rows == 1)) {
@@ -91,7 +94,7 @@ static bool see(sight *x, int64_t rows, int64_t cols, int64_t row, int64_t col)
     return (row == 1 || rows == 1) && x->ld >= rows;
 }
 
-/* Of one strided batch: k's batch1. */
+/* Describes one strided batch: k's batch1. */
 static bool problem_of(problem *p, const choir__k_matmul *k)
 {
     memset(p, 0, sizeof *p);
@@ -165,7 +168,8 @@ static void set_u32(cublasLtMatmulPreference_t preference,
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
-/* A bias that is asked about and never read: aligned as the real ones, which calls name. */
+/* Sets a bias for the query that is never read: it is aligned as the real ones, which calls
+ * set. */
 static void set_some_bias(choir__cuda *cuda, plan *x, const problem *p)
 {
     const void *bias = (const char *)cuda->workspace + p->bias_aligned % 16;
@@ -173,7 +177,7 @@ static void set_some_bias(choir__cuda *cuda, plan *x, const problem *p)
         x->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-/* Asks the heuristic; false where it knows no algorithm. */
+/* Calls the heuristic; returns false if it knows no algorithm. */
 static bool find_algorithm(choir__cuda *cuda, plan *x, const problem *p)
 {
     cublasLtMatmulPreference_t preference = NULL;
@@ -244,7 +248,7 @@ void choir__cuda_plans_free(choir__cuda *cuda)
 
 /* --- kernels of our own --- */
 
-/* n f32 numbers rounded to T. */
+/* Rounds n f32 numbers to T. */
 typedef struct narrow_args {
     const void *x;
     void *y;
@@ -267,8 +271,8 @@ static void *bias_like(const choir__k_matmul *k)
     return y;
 }
 
-/* C = bias, or 0, or C + bias: products of nothing (K = 0), and what comes before those whose
- * bias the library cannot add. S: what sums are in. */
+/* C = bias, or 0, or C + bias: for empty products (K = 0), and before products whose bias the
+ * library cannot add. S: the type of sums. */
 template <class T, class S> static __global__ void add_bias(choir__k_matmul k)
 {
     int64_t rows = k.batch0 * k.batch1 * k.m;
@@ -288,7 +292,8 @@ static void start_with_bias(const choir__k_matmul *k)
         [&](auto t) { launch(add_bias<decltype(t), wide<decltype(t)>>, grid, BLOCK, 0, *k); });
 }
 
-/* Any strides: a block of 256 threads makes TILE x TILE of C, each thread four rows of it. */
+/* A product with any strides: a block of 256 threads computes TILE x TILE of C, each thread
+ * four rows of it. */
 template <class T, class C> static __global__ void plain_product(choir__k_matmul k)
 {
     typedef wide<T> V;
@@ -342,7 +347,7 @@ static void by_plain_kernel(const choir__k_matmul *k)
 
 /* --- the product --- */
 
-/* One strided batch; bias: of C's type, or NULL. */
+/* Computes one strided batch; bias: of C's type, or NULL. */
 static bool by_library(const choir__k_matmul *k, const void *bias)
 {
     choir__cuda *cuda = choir__cuda_here();
@@ -366,7 +371,7 @@ static bool by_library(const choir__k_matmul *k, const void *bias)
         cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
             x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
     if (status != CUBLAS_STATUS_SUCCESS && cuda->capturing)
-        cuda->refused = true; /* the list is issued as it is, and says what is wrong */
+        cuda->refused = true; /* the list is issued task by task, and reports the error */
     else if (status != CUBLAS_STATUS_SUCCESS)
         choir__queue_fail(CHOIR_ERR_DEVICE,
             "cuBLASLt's product of %lld x %lld by %lld x %lld %s failed: %s", (long long)k->m,
@@ -375,8 +380,8 @@ static bool by_library(const choir__k_matmul *k, const void *bias)
     return true;
 }
 
-/* One strided batch: k's batch1. Few numbers are made by one kernel, rather than by the product
- * and one that rounds the bias. */
+/* Computes one strided batch, k's batch1. For small results, one plain kernel replaces the
+ * product and the kernel that rounds the bias. */
 static void multiply(const choir__k_matmul *k)
 {
     bool narrow = k->bias && size_of(c_dtype(k)) == 2;
@@ -401,7 +406,7 @@ static void multiply(const choir__k_matmul *k)
     }
 }
 
-/* batch0 and batch1 change places. */
+/* Swaps batch0 and batch1. */
 static void turn(choir__k_matmul *k)
 {
     choir__k_matmul x = *k;

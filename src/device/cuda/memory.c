@@ -1,12 +1,12 @@
 /* Memory of GPUs.
  *
- * A pool asks for blocks of its size classes. Those under SMALL are cut out of slabs, since
- * cudaMalloc takes microseconds and hands out no less than 512 bytes; they go back to a list of
- * their size, not to CUDA. Larger ones are cudaMalloc's own. What a device has taken is kept in
- * a list of regions, so that a pointer can be shown to another process as an allocation and an
- * offset.
+ * A pool requests blocks of its size classes. Those under SMALL are cut out of slabs, since
+ * cudaMalloc takes microseconds and returns no less than 512 bytes; they are given back to a
+ * list of their size, not to CUDA. Larger blocks come from cudaMalloc. A list of regions stores
+ * all allocations of a device, so that a pointer can be shared with another process as an
+ * allocation and an offset.
  *
- * Scratch only grows, and what was outgrown stays: a captured graph has its address. */
+ * Scratch only grows, and outgrown scratch is kept: a captured graph has its address. */
 #include "device/cuda/memory.h"
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ typedef struct spare {
 
 /* Small memory of one GPU. */
 typedef struct slabs {
-    char *at; /* what is left of the newest */
+    char *at; /* the unused rest of the newest slab */
     size_t left;
     struct {
         size_t bytes;
@@ -47,7 +47,7 @@ static struct {
     slabs small[MAX_GPUS];
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* --- what CUDA gives --- */
+/* --- allocations of CUDA --- */
 
 static void note_region(char *at, size_t bytes, int gpu)
 {
@@ -69,14 +69,14 @@ static void forget_region(const char *at)
     pthread_mutex_unlock(&memory.lock);
 }
 
-/* Without the lock: cudaFree waits for all that the GPU has to do, which may wait for somebody
- * who wants memory. */
+/* Called without the lock: cudaFree waits for all work of the GPU, which may wait for a thread
+ * that needs memory. */
 static void *take(int gpu, size_t bytes)
 {
     void *p = NULL;
     cudaSetDevice(gpu);
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* told by who asked */
+        cudaGetLastError(); /* the caller reports it */
         return NULL;
     }
     note_region(p, bytes, gpu);
@@ -104,7 +104,8 @@ static spare **list_of(slabs *s, size_t bytes)
     return &s->sizes[s->count++].list;
 }
 
-/* Under lock: memory that was had before, or what is left of a slab; NULL: neither. */
+/* Returns memory that was given back, or cuts it from a slab; NULL if there is neither. Under
+ * lock. */
 static void *find_small(slabs *s, size_t bytes, size_t need)
 {
     spare **list = list_of(s, bytes);
@@ -136,7 +137,7 @@ static void *get_small(int gpu, size_t bytes)
         if (!slab)
             return NULL;
         pthread_mutex_lock(&memory.lock);
-        bool late = s->left >= need; /* somebody else has brought one */
+        bool late = s->left >= need; /* another thread has added one */
         if (!late)
             s->at = slab, s->left = SLAB;
         pthread_mutex_unlock(&memory.lock);
@@ -155,12 +156,12 @@ static void put_small(int gpu, void *p, size_t bytes)
         *list = first;
     }
     pthread_mutex_unlock(&memory.lock);
-    if (!list) /* more sizes than a pool has classes: this one is never had again */
+    if (!list) /* more sizes than a pool has classes: this one is not reused */
         free(first);
 }
 
-/* The calling thread's GPU becomes this one: to go back to one that it never used would begin
- * to use that. Queues enter theirs anew before each run of tasks. */
+/* Makes the context's GPU the calling thread's and leaves it so: switching back to a GPU that
+ * was never used would begin to use it. Queues set theirs before each run of tasks. */
 static void *get(void *arg, size_t bytes)
 {
     const choir__cuda *cuda = arg;
@@ -216,7 +217,7 @@ void *choir__cuda_scratch(int slot, size_t bytes)
     if (!cuda->scratch)
         cuda->scratch = choir__calloc(1, sizeof *cuda->scratch);
     struct choir__cuda_scratch_slots *s = cuda->scratch;
-    bytes += !bytes; /* NULL would be a failure */
+    bytes += !bytes; /* NULL would mean a failure */
     if (s->bytes[slot] >= bytes || grow(cuda, s, slot, bytes))
         return s->now[slot];
     char note[160] = "";
@@ -263,7 +264,7 @@ void choir__cuda_memory_note(const choir_device *device, char *text, size_t byte
         (double)left / gib);
 }
 
-/* --- where from --- */
+/* --- regions --- */
 
 bool choir__cuda_region_of(const char *p, char **at, int *gpu)
 {

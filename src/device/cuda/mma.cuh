@@ -1,11 +1,11 @@
 /* Products on a warp's tensor cores, of tiles in shared memory: mma.sync's m16n8k16 with f32
  * sums, which every GPU since Ampere has.
  *
- * A fragment is a warp's share of a tile: each lane holds a few elements in registers, and
- * which ones is known, unlike those of nvcuda::wmma. That is what attention lives on: the
- * product S = Q K^T leaves a lane with the scores of rows lane / 4 and lane / 4 + 8, so the
- * softmax works in registers, and where its result is the first operand of the next product it
- * lies in the right lanes already (as_first()).
+ * A fragment is a warp's share of a tile: each lane holds a few elements in registers. Unlike
+ * with nvcuda::wmma it is known which ones, and attention relies on that: the product S = Q K^T
+ * leaves a lane with the scores of rows lane / 4 and lane / 4 + 8, so the softmax works in
+ * registers, and its result is already in the right lanes for the first operand of the next
+ * product (as_first()).
  *
  *     C (16, 8):  c[0], c[1] in row g, columns 2q, 2q + 1; c[2], c[3] in row g + 8
  *     A (16, 16): a[0] in row g, a[1] in row g + 8, columns 2q, 2q + 1; a[2], a[3] 8 further
@@ -13,7 +13,7 @@
  *
  * with g = lane / 4, q = lane % 4. Tiles in shared memory have rows of `row` elements, a
  * multiple of 8 but not of 64: then the eight rows of 16 bytes that ldmatrix reads at a time
- * lie in different banks. The soft GPU has plain versions of all. */
+ * are in different banks. The soft GPU has plain versions of all functions. */
 #ifndef CHOIR_MMA_CUH
 #define CHOIR_MMA_CUH
 
@@ -24,7 +24,7 @@ __device__ inline int lane_id()
     return threadIdx.x % WARP;
 }
 
-/* Two numbers of T in a register, the first one low. */
+/* Packs two numbers of T into a register, the first one low. */
 template <class T> __device__ inline uint32_t pack(float low, float high);
 
 template <> __device__ inline uint32_t pack<bf16>(float low, float high)
@@ -94,7 +94,7 @@ template <class T> __device__ inline uint32_t two_of(const T *low, const T *high
     return pack<T>(get(low), get(high));
 }
 
-/* A: tile's rows 0-15, columns 0-15. */
+/* Loads A from the tile's rows 0-15, columns 0-15. */
 template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
 {
     int g = lane_id() / 4, q = lane_id() % 4 * 2;
@@ -104,7 +104,7 @@ template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *
     }
 }
 
-/* B, and the B of the eight columns that follow: tile (16 columns of B, 16 rows of B). */
+/* Loads B, and the B of the next eight columns, from a tile (16 columns of B, 16 rows of B). */
 template <class T>
 __device__ inline void load_second(uint32_t (&b)[2][2], const T *tile, int row)
 {
@@ -115,7 +115,7 @@ __device__ inline void load_second(uint32_t (&b)[2][2], const T *tile, int row)
     }
 }
 
-/* The same of a tile that lies as B does: (16 rows, 16 columns). */
+/* Like load_second, from a tile that is stored as B is: (16 rows, 16 columns). */
 template <class T>
 __device__ inline void load_second_turned(uint32_t (&b)[2][2], const T *tile, int row)
 {
@@ -126,13 +126,14 @@ __device__ inline void load_second_turned(uint32_t (&b)[2][2], const T *tile, in
     }
 }
 
-/* 2^x by the unit for it alone; what is less than 2^-126 is 0. */
+/* 2^x by its hardware unit; results below 2^-126 are 0. */
 __device__ inline float exp2_quick(float x)
 {
     return exp2f(x);
 }
 
-/* 16 bytes from device to shared memory, in the background; zeros where they are not there. */
+/* Copies 16 bytes from device to shared memory, in the background; writes zeros if they are not
+ * `there`. */
 __device__ inline void copy16(void *to, const void *from, bool there)
 {
     if (there)
@@ -231,7 +232,7 @@ __device__ inline void close_copies()
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* All groups of copies but the latest LEFT are there, for this thread. */
+/* Waits until all groups of this thread's copies except the latest LEFT are complete. */
 template <int LEFT> __device__ inline void wait_copies()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
@@ -239,7 +240,7 @@ template <int LEFT> __device__ inline void wait_copies()
 
 #endif
 
-/* Two neighbouring C's, 16 columns, as an A: rounded to T. */
+/* Converts two neighbouring C's, 16 columns, to an A, rounded to T. */
 template <class T>
 __device__ inline void as_first(
     uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])

@@ -1,4 +1,4 @@
-/* The numbers that memory holds, and what arithmetic on them is in. */
+/* The number types in memory, and the types that arithmetic on them uses. */
 #ifndef CHOIR_NUMBER_CUH
 #define CHOIR_NUMBER_CUH
 

@@ -1,5 +1,5 @@
-/* NVML, the library under nvidia-smi, loaded if it is there: it comes with the driver, and its
- * header does not come with every toolkit, so the few functions are declared here. */
+/* NVML, the library under nvidia-smi, loaded if present. It comes with the driver, but not
+ * every toolkit has its header, so the few functions are declared here. */
 #include "device/cuda/nvml.h"
 
 #include <dlfcn.h>

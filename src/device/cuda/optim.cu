@@ -1,9 +1,9 @@
 /* A step of SGD or Adam over all parameters in one launch.
  *
- * Bound by memory: of each parameter Adam reads 16 bytes (parameter, gradient, both moments)
- * and writes 12. A thread loads all it needs of eight elements before it computes the first, 16
- * bytes at a time. Where a shard lies changes how it is moved and nothing else: one line of
- * code does the arithmetic. */
+ * Memory is the limit: for each parameter Adam reads 16 bytes (parameter, gradient, both
+ * moments) and writes 12. A thread loads all values of eight elements before it computes the
+ * first, 16 bytes at a time. The alignment of a shard only changes how it is moved: the same
+ * line of code does the arithmetic. */
 #include "device/cuda/entries.cuh"
 
 struct step_args {
@@ -11,7 +11,7 @@ struct step_args {
     entry_table table;
 };
 
-/* What the step of four elements at i needs, and what it leaves. */
+/* The inputs and outputs of the step of four elements at i. */
 struct four {
     float p[QUAD], g[QUAD], m[QUAD], v[QUAD], top[QUAD];
 };

@@ -1,13 +1,13 @@
-/* Memory 16 bytes at a time, the widest access a thread has.
+/* Memory 16 bytes at a time, the widest access of a thread.
  *
- * A pack is what those hold: 8 bf16, 4 f32, 2 f64. Kernels deal packs to threads in the same
- * way whether or not they may be moved whole; only the moving differs: where rows are not so
- * long, or not so placed, a pack's elements go one by one and those beyond a row's end stay
- * away. So the order of sums, and their bits, do not depend on where an operand lies.
+ * A pack holds 16 bytes: 8 bf16, 4 f32, 2 f64. Kernels distribute packs to threads in the same
+ * way whether or not packs can be moved whole; only the moves differ. If rows are not whole
+ * packs or not aligned, a pack's elements are moved one by one, without those beyond a row's
+ * end. So the order of sums, and their bits, do not depend on an operand's address.
  *
- * For rows that Choir lays out itself, which are whole packs but for odd widths: norms, pools,
- * gates. Where rows begin anywhere as a rule, or operands are one long run, slots (vector.cuh)
- * take 16 bytes at a time all the same. */
+ * Packs are for rows that Choir lays out itself, which are whole packs except for odd widths:
+ * norms, pools, gates. Where rows usually begin anywhere, or operands are one long run, slots
+ * (vector.cuh) still use 16 bytes at a time. */
 #ifndef CHOIR_PACK_CUH
 #define CHOIR_PACK_CUH
 
@@ -18,8 +18,8 @@ template <class T> struct alignas(16) pack {
     T at[N];
 };
 
-/* Of the elements at p, `left` of which are the row's; whole: all of them are, and p is
- * aligned. The rest is 0. */
+/* Loads a pack from p, where `left` elements belong to the row; the others are 0. whole: all
+ * belong to it, and p is aligned. */
 template <class T> __device__ inline pack<T> load(const T *p, int64_t left, bool whole)
 {
     if (whole)
@@ -44,7 +44,8 @@ __device__ inline void store(T *p, const pack<T> &v, int64_t left, bool whole)
             p[i] = v.at[i];
 }
 
-/* The same in wide<T>: what arithmetic is in. An operand that is not there is `otherwise`. */
+/* Like load, converted to wide<T> for arithmetic. An operand that is not given is
+ * `otherwise`. */
 template <class T>
 __device__ inline void load_wide(
     wide<T> *v, const T *p, int64_t left, bool whole, wide<T> otherwise)
@@ -65,8 +66,7 @@ __device__ inline void store_wide(T *p, const wide<T> *v, int64_t left, bool who
     store(p, q, left, whole);
 }
 
-/* What belongs to the columns of a pack of T: weights, statistics. Memory has them in wide<T>.
- */
+/* Loads values of a pack's columns: weights, statistics. Memory has them in wide<T>. */
 template <class T>
 __device__ inline void load_weights(
     wide<T> *v, const void *weights, int64_t c, int64_t left, bool whole, wide<T> otherwise)
@@ -78,7 +78,7 @@ __device__ inline void load_weights(
         load_wide(v + e, weights ? p + e : NULL, left - e, whole, otherwise);
 }
 
-/* v as T holds it. */
+/* Rounds v to T. */
 template <class T> __device__ inline wide<T> rounded(wide<T> v)
 {
     T t;
@@ -86,13 +86,14 @@ template <class T> __device__ inline wide<T> rounded(wide<T> v)
     return get(&t);
 }
 
-/* A kernel's arguments, and whether its rows are whole packs, aligned wherever one begins. */
+/* A kernel's arguments, and whether its rows are whole packs, each aligned at its start. */
 template <class A> struct in_packs {
     A k;
-    int64_t whole; /* no padding, whose bytes might look like a pointer */
+    /* an int64_t, so that the struct has no padding, whose bytes might look like a pointer */
+    int64_t whole;
 };
 
-/* a b, rounded: never a part of a fused multiply-add. */
+/* a b, rounded: never part of a fused multiply-add. */
 __device__ inline float product(float a, float b)
 {
     return __fmul_rn(a, b);
@@ -102,26 +103,27 @@ __device__ inline double product(double a, double b)
     return __dmul_rn(a, b);
 }
 
-/* How many packs a row of n elements is. */
+/* Returns the number of packs in a row of n elements. */
 template <class T> __host__ __device__ inline int64_t packs_of(int64_t n)
 {
     return (n + pack<T>::N - 1) / pack<T>::N;
 }
 
-/* Whether pointers (NULL is fine) are aligned to packs. */
+/* True if all pointers (NULL is fine) are aligned to packs. */
 template <class... P> bool aligned(P... p)
 {
     return (((uintptr_t)p | ...) & 15) == 0;
 }
 
-/* Blocks for n packs, a thread each. A GPU deals them as they end, so none waits at the end for
- * those that had more. */
+/* Returns the number of blocks for n packs, one thread each. A GPU starts blocks as others end,
+ * so at the end none waits for blocks that had more work. */
 inline unsigned blocks_for(int64_t n)
 {
     return (unsigned)((n + BLOCK - 1) / BLOCK);
 }
 
-/* a / b of what is not negative: in 32 bits where that is enough, several times as fast. */
+/* a / b of non-negative numbers: in 32 bits where that is enough, which is several times as
+ * fast. */
 __device__ inline int64_t divide(int64_t a, int64_t b)
 {
     return (((uint64_t)a | (uint64_t)b) >> 32) == 0 ? (int64_t)((uint32_t)a / (uint32_t)b)

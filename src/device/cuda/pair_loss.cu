@@ -12,7 +12,7 @@ template <class V> __device__ inline V log_or_100(V log)
     return log < V(-100) ? V(-100) : log; /* NaN stays */
 }
 
-/* A pair, its weight, and what all pairs share. */
+/* A pair, its weight, and the parameters of all pairs. */
 template <class V> struct pair {
     V x, y, w, a, b;
 };
@@ -62,13 +62,13 @@ __device__ inline void slopes_of(choir__pair_kind kind, const pair<V> &p, V *dx,
     }
 }
 
-/* Element i's weight, one of `period` that come round and round. */
+/* Returns element i's weight; `period` weights repeat. */
 template <class T>
 __device__ inline wide<T> weight_at(const void *weight, int64_t i, int64_t period)
 {
     if (!weight || i < 0)
         return 1;
-    if (i >= period) /* in 32 bits where that is enough, several times as fast */
+    if (i >= period) /* in 32 bits if that is enough, which is several times as fast */
         i = (i | period) >> 32 ? i % period : (int64_t)((uint32_t)i % (uint32_t)period);
     return get((const T *)weight + i);
 }

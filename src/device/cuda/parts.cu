@@ -1,5 +1,5 @@
-/* Scores that ranks have in parts: targets of the whole as a part's, and statistics of the
- * parts put together. A thread takes a row; parts are added in order. */
+/* Scores whose classes are distributed over ranks: converts targets of the whole to a part's,
+ * and combines statistics of the parts. One thread per row; parts are added in order. */
 #include "device/cuda/loss.cuh"
 #include "device/cuda/vector.cuh"
 
@@ -29,7 +29,7 @@ extern "C" void choir__cuda_part_targets(const choir__k_part_targets *k)
 
 struct parts_of_rows {
     choir__k_part_losses k;
-    void *losses, *counts; /* row r's: k.loss itself, or scratch; counts may be NULL */
+    void *losses, *counts; /* of row r: k.loss itself, or scratch; counts may be NULL */
 };
 
 template <class T> __global__ void part_losses(parts_of_rows f)

@@ -1,7 +1,7 @@
-/* A hash table that only grows. Nothing leaves it before its context does: a recorded step's
- * graph may run the code that a plan brought with it, and does not keep that loaded. Models
- * have tens or hundreds of problems; ones whose shapes change all the time have a plan for
- * each, as their libraries would. */
+/* A hash table that only grows. Nothing is removed before its context is freed: a recorded
+ * step's graph may run code that a plan loaded, and does not itself keep the code loaded.
+ * Models have tens or hundreds of problems; models whose shapes change all the time have a plan
+ * for each. */
 #include "device/cuda/plans.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct choir__plans {
 
 static uint64_t hash_of(const void *problem, size_t bytes)
 {
-    uint64_t hash = CHOIR__HASH_SEED; /* a word at a time */
+    uint64_t hash = CHOIR__HASH_SEED; /* hashes one word at a time */
     for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
         uint32_t word;
         memcpy(&word, (const char *)problem + i, sizeof word);

@@ -1,9 +1,10 @@
 /* Max and average pooling over channels-last images. A thread has a pack of an output pixel's
- * channels; backward, of an input pixel's: it takes from each window the pixel lies in, in the
- * order of the output's pixels, so nothing is added by two at a time. */
+ * channels. In the backward it has a pack of an input pixel's channels, and adds the gradients
+ * of all windows that contain the pixel, in the order of the output's pixels, so no two threads
+ * add to one place. */
 #include "device/cuda/pack.cuh"
 
-/* Which pack of an image (h, w) a thread has. */
+/* The pack of an image (h, w) that a thread has. */
 struct pixel {
     int64_t n, h, w, c;
 };
@@ -72,7 +73,7 @@ __device__ static inline void windows(int64_t h, int64_t places, int64_t step, i
     *end = last < out ? last : out;
 }
 
-/* The window's place that h is of output o; -1: between two. */
+/* Returns the place of h in the window of output o, or -1 if h is between two places. */
 __device__ static inline int64_t place_in(
     int64_t h, int64_t o, int64_t step, int64_t stride, int64_t pad)
 {

@@ -1,4 +1,4 @@
-/* A kernel that does nothing, to ask whether this GPU runs what was compiled. */
+/* An empty kernel, to test whether this GPU runs the compiled code. */
 #include "device/cuda/kernel.cuh"
 
 extern "C" cudaError_t choir__cuda_code_runs(void);

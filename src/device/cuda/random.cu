@@ -1,16 +1,16 @@
-/* Numbers that depend on a key and a place alone: the CPU's, bit for bit.
+/* Random numbers that depend on a key and a place alone. The bits are those of the CPU.
  *
- * Uniform numbers and dropout's masks are exact arithmetic. The normal distribution goes
- * through the polynomials of cpu/isa/vector_math.h and random.c, operation by operation: this file is
- * compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread draws one
- * block of Philox: four numbers. */
+ * Uniform numbers and dropout's masks are exact arithmetic. The normal distribution uses the
+ * polynomials of cpu/isa/vector_math.h and random.c, operation by operation: this file is
+ * compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread computes
+ * one block of Philox: four numbers. */
 #include "base/rng.h"
 #include "device/cuda/vector.cuh"
 
 enum { DRAWN = 4 };
 
-/* Four elements from p on, or the `left` that there are; `whole`: p is aligned for all at once.
- */
+/* Loads four elements from p on, or the `left` ones that exist; `whole`: p is aligned for all
+ * at once. */
 template <class T>
 __device__ inline void load_four(wide<T> (&v)[DRAWN], const T *p, int64_t left, bool whole)
 {
@@ -43,7 +43,7 @@ __device__ inline void store_four(T *p, const wide<T> (&v)[DRAWN], int64_t left,
     }
 }
 
-/* Whether fours from p on can be taken at once. */
+/* True if four elements from p on can be moved at once. */
 static bool fours_lie_well(choir_dtype dtype, const void *p)
 {
     size_t bytes = DRAWN * choir_dtype_size(dtype);
@@ -52,7 +52,7 @@ static bool fours_lie_well(choir_dtype dtype, const void *p)
 
 /* --- normal numbers --- */
 
-/* log x of a normal number x > 0 (cpu/isa/vector_math.h has where the polynomial is from). */
+/* log x of a normal number x > 0 (for the polynomial's source see cpu/isa/vector_math.h). */
 __device__ inline float log_of_unit(float x)
 {
     uint32_t bits = __float_as_uint(x);
@@ -87,7 +87,7 @@ __device__ inline float cos_turn(float u)
     return far ? -y : y;
 }
 
-/* The pair of numbers that words (first, second) give. */
+/* Computes the pair of numbers from words (first, second). */
 __device__ inline void normal_pair(uint32_t first, uint32_t second, float *even, float *odd)
 {
     float r = sqrtf(log_of_unit(1.0f - choir__unit(first)) * -2.0f), u = choir__unit(second);

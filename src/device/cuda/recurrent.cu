@@ -1,18 +1,19 @@
-/* Recurrent layers: per step a product of the library and one kernel for the cells.
+/* Recurrent layers: per step a product by the library and one kernel for the cells.
  *
- * The steps follow each other on the stream, with nothing between them that the host would have
- * to wait for, so they are captured like any other kernel: in a recorded step the price of
- * 2 T launches is paid by the graph.
+ * The steps follow each other on the stream, and the host waits for nothing in between, so they
+ * are captured like any other kernel: in a recorded step the graph absorbs the cost of 2 T
+ * launches.
  *
- * Forward the product h' W_hh^T (B, G H) goes to scratch memory, f32 where the operands have 16
- * bits, and the cells' kernel adds x to it: a sum is rounded once, when the gate is stored.
- * Backward the cells' kernel writes the gates' gradients, and the product adds dA W_hh to gh.
- * The GRU's n takes the gradient of u in dA's place; its row is put together in scratch memory.
+ * In the forward the product h' W_hh^T (B, G H) goes to scratch memory, in f32 if the operands
+ * have 16 bits, and the cells' kernel adds x to it: a sum is rounded once, when the gate is
+ * stored. In the backward the cells' kernel writes the gates' gradients, and the product adds
+ * dA W_hh to gh. The GRU's n uses the gradient of u in place of dA; its row is assembled in
+ * scratch memory.
  *
- * cuDNN's recurrent nets cannot stand behind this table: they take a layer whole, W_ih, W_hh
- * and both directions in one packed block of weights, and keep what backward needs in a reserve
- * of their own. Here x W_ih^T is one product over all steps before, which is as good; what
- * theirs would add is a persistent kernel that keeps W_hh on the chip. */
+ * cuDNN's recurrent nets do not fit this table: they take a whole layer, W_ih, W_hh and both
+ * directions in one packed block of weights, and keep the backward's operands in a reserve of
+ * their own. Here x W_ih^T is one product over all steps beforehand, which is as good; theirs
+ * would add a persistent kernel that keeps W_hh on the chip. */
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/matmul.h"
 
@@ -23,10 +24,10 @@ typedef struct cells_args {
     void *gates, *state;   /* (B, G H), (B, H), of this step */
     void *y;               /* rows y_row apart */
     const void *h, *c;     /* h', rows h_row apart, and c'; NULL: zeros */
-    const void *gy, *b_hh; /* backward; forward */
+    const void *gy, *b_hh; /* gy for the backward, b_hh for the forward */
     void *gh, *gc;         /* backward */
     void *sum;             /* forward: h' W_hh^T, NULL: 0; backward: the GRU's dA */
-    int64_t batch, width, g, y_row, h_row; /* g: gates of a cell */
+    int64_t batch, width, g, y_row, h_row; /* g: gates per cell */
     choir__cell cell;
 } cells_args;
 
@@ -75,11 +76,11 @@ template <class T> static __global__ void step_forward(cells_args k)
     }
 }
 
-/* Where steps lie: those of one kernel's arguments. */
+/* The layout of steps in one kernel's arguments. */
 typedef struct sequence {
     int64_t steps, batch, width, y_row;
     bool reverse;
-    size_t size; /* bytes an element */
+    size_t size; /* bytes per element */
 } sequence;
 
 static const char *at(const void *p, int64_t element, const sequence *s)
@@ -87,13 +88,13 @@ static const char *at(const void *p, int64_t element, const sequence *s)
     return p ? (const char *)p + (size_t)element * s->size : NULL;
 }
 
-/* The row of sample 0 at step i of the direction. */
+/* Returns the row of sample 0 at step i of the direction. */
 static int64_t row_of(const sequence *s, int64_t i)
 {
     return (s->reverse ? s->steps - 1 - i : i) * s->batch;
 }
 
-/* What step i and the kernels of both ways see of the memory. */
+/* Returns the pointers for step i that forward and backward share. */
 static cells_args step_of(const sequence *s, choir__cell cell, int64_t i, void *gates,
     void *state, const void *y, const void *h0, const void *c0)
 {

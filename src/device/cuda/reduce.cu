@@ -1,15 +1,15 @@
 /* Sums and maxima of a matrix, along rows or down columns.
  *
- * Who adds what follows from the shape alone. Along rows, a warp or a block adds a row; where
- * there are few rows and they are long, each is cut into parts that are added in a second pass.
- * Down columns, a block adds a strip of rows, a thread a slot of columns, and the strips are
- * added in a second pass. Parts and strips are cut for two ends: that there are blocks enough,
- * and that a thread adds TERMS at most to one number (more where there are more than ENOUGH
- * parts' worth of them), which is what keeps f32 exact enough. */
+ * The order of additions depends on the shape alone. Along rows, a warp or a block adds a row;
+ * if there are few long rows, each is cut into parts that are added in a second pass. Down
+ * columns, a block adds a strip of rows, with a slot of columns per thread, and the strips are
+ * added in a second pass. The sizes of parts and strips ensure that there are enough blocks,
+ * and that a thread adds at most TERMS numbers to one sum (more if there are more than ENOUGH
+ * parts' worth of them), which keeps f32 exact enough. */
 #include "device/cuda/vector.cuh"
 
-/* Terms of a part of a row, at least; blocks that are enough to fill any GPU, and parts of one
- * sum at most; what a thread adds. */
+/* PART: least number of terms of a part of a row. ENOUGH: blocks that fill any GPU, and the
+ * most parts of one sum. TERMS: terms that a thread adds. */
 enum { PART = 4096, ENOUGH = 1024, TERMS = 128 };
 
 static int64_t up(int64_t n, int64_t to)
@@ -24,7 +24,7 @@ struct row_sums {
     double scale;
 };
 
-/* Block (r, p) or warp: part p of row r, of T's, as a Y. */
+/* Block (r, p) or warp: adds part p of row r, of T's, to a Y. */
 template <class T, class Y> __global__ void sum_rows(row_sums k)
 {
     typedef row_access<T> A;
@@ -184,14 +184,14 @@ extern "C" void choir__cuda_sum(const choir__k_sum *k)
         k->over_rows ? launch_columns(k) : launch_rows(k);
 }
 
-/* --- the greatest of a row, and where it first is --- */
+/* --- the greatest of a row, and its first place --- */
 
 template <class V> struct greatest {
     V value;
     int64_t at;
 };
 
-/* NaN is never greater; of equal ones the first. */
+/* NaN is never greater; of equal values the first is kept. */
 template <class V> __device__ inline void keep_greater(greatest<V> &g, V value, int64_t at)
 {
     if (value > g.value || (value == g.value && at < g.at)) {

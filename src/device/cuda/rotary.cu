@@ -1,5 +1,5 @@
-/* Rotary positions: the halves of a vector turn against each other by the position's angles. A
- * thread has a pack of both halves. */
+/* Rotary positions: rotates the halves of a vector against each other by the position's angles.
+ * A thread has a pack of both halves. */
 #include "device/cuda/pack.cuh"
 
 template <class T> __global__ void turn(in_packs<choir__k_rotary> args)

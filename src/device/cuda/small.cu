@@ -1,9 +1,9 @@
-/* What is a few numbers: bytes from the host, a gradient scaler's verdict and its numbers.
- * Nothing of it comes to the host, so that a step can be recorded; the optimizer's kernels read
- * the verdict. And unscale, which goes with them. */
+/* Kernels on a few numbers: bytes from the host, a gradient scaler's decision and its numbers,
+ * and unscale, which belongs to them. The host reads none of the results, so that a step can be
+ * recorded; the optimizer's kernels read the decision. */
 #include "device/cuda/entries.cuh"
 
-/* The bytes travel as the kernel's argument, which a captured launch keeps. */
+/* The bytes are the kernel's argument, which a captured launch stores. */
 static __global__ void store_bytes(const choir__k_store k)
 {
     for (uint32_t i = threadIdx.x; i < k.bytes; i += blockDim.x)
@@ -16,7 +16,7 @@ extern "C" void choir__cuda_store(const choir__k_store *k)
         launch(store_bytes, 1, 256, 0, *k);
 }
 
-/* choir__opt_correct, on the GPU. */
+/* As choir__opt_correct, on the GPU. */
 static __device__ void correct(choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
 {
     double t = (double)steps + 1;

@@ -1,6 +1,6 @@
-/* Softmax and its gradient, row by row: the first pass over a row gathers, the second, which
- * finds it in the cache, writes. The forward's first pass has the largest and the sum of
- * exponentials at once (vector.cuh). */
+/* Softmax and its gradient, row by row: the first pass over a row reduces, and the second,
+ * which finds the row in the cache, writes. The forward's first pass computes the largest and
+ * the sum of exponentials together (vector.cuh). */
 #include "device/cuda/vector.cuh"
 
 template <class K> struct of_rows {

@@ -1,4 +1,4 @@
-/* SwiGLU: one operand gates the other. A thread has a pack of a row; rows may have gaps. */
+/* SwiGLU: one operand gates the other. One thread per pack of a row; rows may have gaps. */
 #include "device/cuda/pack.cuh"
 
 template <class T> __global__ void forward(in_packs<choir__k_swiglu> args)

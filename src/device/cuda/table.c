@@ -1,4 +1,5 @@
-/* The kernel table of CUDA devices. One table serves all dtypes: kernels choose by theirs. */
+/* The kernel table of CUDA devices. One table serves all dtypes: each kernel selects by its
+ * dtype. */
 #include "device/cuda/table.h"
 
 #define X(name) .name = choir__cuda_##name,

@@ -1,26 +1,26 @@
 /* The fixed tree over rows' sums: a node of n leaves splits at the largest power of two below
- * n. That is: join neighbours, carry an odd one, repeat. So any aligned run of 2^k leaves, and
- * what is left at the end, is a node of its own, and the nodes are joined in the same way.
- * Leaves are sums of squares: 0 in place of one that is not there changes no bit. */
+ * n. Equivalently: join neighbours, carry an odd one, repeat. So any aligned run of 2^k leaves,
+ * and the rest at the end, is a node of its own, and the nodes are joined in the same way.
+ * Leaves are sums of squares, so 0 in place of a missing leaf changes no bit. */
 #ifndef CHOIR_TREE_CUH
 #define CHOIR_TREE_CUH
 
 #include "device/cuda/kernel.cuh"
 
-enum { LEAVES = 8 * BLOCK }; /* a block joins at a time */
+enum { LEAVES = 8 * BLOCK }; /* that a block joins at a time */
 
 __device__ inline double square(float x)
 {
     return (double)x * (double)x; /* exact */
 }
 
-/* Of n leaves, those of one block from `first` on. */
+/* Returns how many of n leaves a block has from `first` on. */
 __device__ inline int64_t leaves_from(int64_t first, int64_t n)
 {
     return n - first > LEAVES ? (int64_t)LEAVES : n - first;
 }
 
-/* The node over n <= LEAVES leaves, on thread 0. All threads of the block call it. */
+/* Returns the node over n <= LEAVES leaves, on thread 0. All threads of the block call it. */
 __device__ inline double tree_node(const double *leaf, int64_t n)
 {
     __shared__ double part[BLOCK / WARP];
@@ -40,7 +40,7 @@ __device__ inline double tree_node(const double *leaf, int64_t n)
     return sum;
 }
 
-/* Joins nodes that stand at every LEAVES-th of n places: the whole is at the first then. */
+/* Joins nodes at every LEAVES-th of n places; the result is at the first. */
 __device__ inline void join_nodes(double *x, int64_t n)
 {
     for (int64_t apart = LEAVES; apart < n; apart *= 2) {
@@ -51,12 +51,12 @@ __device__ inline void join_nodes(double *x, int64_t n)
     __syncthreads();
 }
 
-/* The tree over n leaves by one block, in place: the whole is at the first. */
+/* Joins the tree over n leaves with one block, in place; the result is at the first. */
 __device__ inline void tree_by_block(double *x, int64_t n)
 {
     for (int64_t first = 0; first < n; first += LEAVES) {
         double node = tree_node(x + first, leaves_from(first, n));
-        if (threadIdx.x == 0) /* all of these leaves were read before */
+        if (threadIdx.x == 0) /* all of these leaves have been read */
             x[first] = node;
     }
     join_nodes(x, n);

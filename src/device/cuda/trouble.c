@@ -1,10 +1,10 @@
-/* What goes wrong on a GPU, and whose fault it was.
+/* Errors on a GPU, and the tasks that caused them.
  *
- * An error of the GPU's shows long after the kernel that made it was launched, and takes the
- * whole process's use of the GPU with it. So that it can be named, the stream keeps the last
- * tasks, and after each of them the GPU writes the task's number to host memory
- * (cuStreamWriteValue32): the first one whose number is missing did it. CHOIR_CUDA_SYNC=1 waits
- * after every task instead. Work that was captured has no numbers. */
+ * An error appears long after the kernel that caused it was launched, and the whole process can
+ * no longer use the GPU. To name the cause, the stream keeps its last tasks, and after each of
+ * them the GPU writes the task's number to host memory (cuStreamWriteValue32): the first task
+ * whose number is missing caused the error. CHOIR_CUDA_SYNC=1 waits after every task instead.
+ * Captured work has no numbers. */
 #include "device/cuda/stream_run.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "device/plugin.h"
 
-/* What a fault says, in a sentence. */
+/* Writes a fault as a sentence. */
 static const char *fault_text(const choir__cuda_fault *f, char *text, size_t bytes)
 {
     long long value = (long long)f->value, limit = (long long)f->limit, at = (long long)f->at;
@@ -47,7 +47,7 @@ static const char *fault_text(const choir__cuda_fault *f, char *text, size_t byt
     return text;
 }
 
-/* "matmul 64x10x128", or what is known of it. */
+/* Writes "matmul 64x10x128", or as much as is known of the task. */
 static void name_task(const cuda_stream *s, const ran_task *t, char *text, size_t bytes)
 {
     if (s->cuda.device)
@@ -56,8 +56,8 @@ static void name_task(const cuda_stream *s, const ran_task *t, char *text, size_
         snprintf(text, bytes, "a collective");
 }
 
-/* A fault of the GPU's stays and is what every call returns from then on: the first task that
- * is not done did it, or a task of another stream. */
+/* Reports an error of the GPU. It persists, and every later call returns it. Its cause is the
+ * first unfinished task, or a task of another stream. */
 static choir_status say_error(cuda_stream *s, cudaError_t error)
 {
     char text[160] = "work of another stream";
@@ -84,7 +84,7 @@ bool choir__cuda_ok(cudaError_t error, const char *what)
     if (error == cudaSuccess)
         return true;
     cudaGetLastError();
-    if (here && here->capturing) { /* then the list is issued as it is */
+    if (here && here->capturing) { /* then the list is issued task by task */
         here->refused = true;
         return false;
     }
@@ -98,7 +98,7 @@ bool choir__cuda_ok(cudaError_t error, const char *what)
     return false;
 }
 
-/* Under lock, after a wait. */
+/* Called under lock, after a wait. */
 choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error)
 {
     char text[256];
@@ -118,7 +118,7 @@ choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error)
     return status;
 }
 
-/* The number of the task is written when the GPU has done what was launched until now. */
+/* Writes the task's number once the GPU has finished all work launched so far. */
 typedef int write_value_fn(cudaStream_t stream, uintptr_t at, uint32_t value, unsigned flags);
 
 static write_value_fn *write_value(void)

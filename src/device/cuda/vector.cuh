@@ -1,23 +1,23 @@
-/* 16 bytes at a time.
+/* Slots: runs of elements, 16 bytes at a time.
  *
- * A run of elements is cut where addresses are multiples of 16 bytes: into *slots* of N
- * elements, the first and the last of which may be there in part. A thread takes a whole slot
- * in one access, and an incomplete one element by element, so a run may begin and end anywhere.
- * `lead` is how many elements the first slot lacks. Operands that do not lie alike, relative to
- * 16 bytes, are taken in slots of one element.
+ * A run of elements is cut at addresses that are multiples of 16 bytes, into *slots* of N
+ * elements; the first and the last slot may be partial. A thread moves a whole slot in one
+ * access and a partial one element by element, so a run may begin and end anywhere. `lead` is
+ * the number of elements that the first slot lacks. If operands differ in their offset from 16
+ * bytes, slots have one element.
  *
- * That is for results element by element. A sum's order must not depend on where its terms lie,
- * so sums cut a row from its own beginning on, and load_row puts a slot together out of the two
- * 16-byte words that it lies in.
+ * That is for element-wise results. A sum's order must not depend on the address of its terms,
+ * so sums cut a row from its own beginning, and load_row combines a slot from the two 16-byte
+ * words that contain it.
  *
- * That costs arithmetic. Where rows are aligned but for odd widths, and a kernel wants its
- * registers for itself, packs (pack.cuh) are simpler: whole, or one by one. */
+ * That costs arithmetic. For kernels whose rows are aligned except for odd widths, and which
+ * need their registers, packs (pack.cuh) are simpler: whole, or one by one. */
 #ifndef CHOIR_VECTOR_CUH
 #define CHOIR_VECTOR_CUH
 
 #include "device/cuda/kernel.cuh"
 
-/* What a kernel is made for: memory of T's, slots of so many, computing in V's. */
+/* The parameters of a kernel: memory of T's, slots of N, arithmetic in V's. */
 template <class T_, int N_> struct access {
     typedef T_ T;
     typedef wide<T_> V;
@@ -29,8 +29,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) several {
     T e[N];
 };
 
-/* The lead of runs of elements of `size` bytes from these addresses on; -1: they lie unalike.
- * NULL is no address. */
+/* Returns the common lead of runs of elements of `size` bytes at these addresses, or -1 if they
+ * differ. NULL addresses are ignored. */
 inline int lead_of(size_t size, const void *a, const void *b = NULL, const void *c = NULL,
     const void *d = NULL, const void *e = NULL)
 {
@@ -56,7 +56,7 @@ template <class F> void choose_access(choir_dtype dtype, int lead, F f)
     });
 }
 
-/* A whole slot; x is aligned for it. */
+/* Loads a whole slot; x is aligned for it. */
 template <class A>
 __device__ inline void load_slot(typename A::V (&v)[A::N], const typename A::T *x)
 {
@@ -72,7 +72,7 @@ __device__ inline void load_slot(typename A::V (&v)[A::N], const typename A::T *
         v[j] = get(&s.e[j]);
 }
 
-/* Elements c ... c + N - 1 of the n at x, one by one; `other` for those that are not there. */
+/* Loads elements c ... c + N - 1 of the n at x, one by one; `other` replaces missing ones. */
 template <class A>
 __device__ inline void load_each(typename A::V (&v)[A::N], const typename A::T *x, int64_t c,
     int64_t n, typename A::V other)
@@ -82,7 +82,7 @@ __device__ inline void load_each(typename A::V (&v)[A::N], const typename A::T *
         v[j] = c + j >= 0 && c + j < n ? get(x + c + j) : other;
 }
 
-/* The same as one access, if all are there; p + c is aligned for that. */
+/* Like load_each, with one access if all elements are there; p + c is aligned for that. */
 template <class A>
 __device__ inline void load(
     typename A::V (&v)[A::N], const void *p, int64_t c, int64_t n, typename A::V other = 0)
@@ -115,7 +115,7 @@ __device__ inline void store(void *p, int64_t c, int64_t n, const typename A::V 
     }
 }
 
-/* 16 bytes that begin `off` bytes behind p, which is a multiple of 16. */
+/* Returns the 16 bytes that begin `off` bytes after p, which is a multiple of 16. */
 __device__ inline several<unsigned, 4> bytes_behind(const void *p, unsigned off)
 {
     const uint4 low = load_16(p), high = load_16((const char *)p + 16);
@@ -137,7 +137,7 @@ __device__ inline several<unsigned, 4> bytes_behind(const void *p, unsigned off)
     return out;
 }
 
-/* As load, wherever the row's n elements begin; c >= 0. */
+/* Like load, for a row whose n elements begin anywhere; c >= 0. */
 template <class A>
 __device__ inline void load_row(
     typename A::V (&v)[A::N], const void *p, int64_t c, int64_t n, typename A::V other = 0)
@@ -145,7 +145,7 @@ __device__ inline void load_row(
     typedef typename A::T T;
     const T *x = (const T *)p;
     unsigned off = (unsigned)((uintptr_t)(x + c) % (A::N * sizeof(T)));
-    int64_t first = c - (int64_t)(off / sizeof(T)); /* of the two words' elements */
+    int64_t first = c - (int64_t)(off / sizeof(T)); /* index of the two words' first element */
     if (off == 0 && c + A::N <= n) {
         load_slot<A>(v, x + c);
     } else if (off != 0 && first >= 0 && first + 2 * A::N <= n) {
@@ -180,17 +180,17 @@ template <class A, class K> void launch_flat(void (*kernel)(flat<K>), const K &k
         launch(kernel, grid_for((k.n + f.lead + A::N - 1) / A::N), BLOCK, 0, f);
 }
 
-/* --- rows: a warp takes one, or a block where they are long --- */
+/* --- rows: a warp takes one, or a block if they are long --- */
 
 enum { SHORT_ROW = 1024, LONG_ROW = 16384 };
 
-/* The lead of a row, of those that begin where `lead` says and are `cols` long. */
+/* Returns the lead of a row; rows are `cols` long, and row 0 has the lead `lead`. */
 template <class A> __device__ inline int64_t row_lead(int lead, int64_t row, int64_t cols)
 {
     return (lead + row * cols) % A::N;
 }
 
-/* threads.x are at a row, threads.y rows are in a block. */
+/* threads.x threads share a row, threads.y rows are in a block. */
 inline dim3 row_threads(int64_t cols)
 {
     return cols <= SHORT_ROW ? dim3(WARP, 8) : cols <= LONG_ROW ? dim3(256, 1) : dim3(512, 1);
@@ -201,13 +201,14 @@ inline unsigned row_blocks(int64_t rows, dim3 threads)
     return (unsigned)((rows + threads.y - 1) / threads.y);
 }
 
-/* The thread's row: of a warp's threads all have the same, and leave together if it is none. */
+/* Returns the thread's row. A warp's threads all have the same row, and leave together if it
+ * does not exist. */
 __device__ inline int64_t row_here()
 {
     return (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
 }
 
-/* Over all threads at a row. */
+/* Sums over all threads of a row. */
 template <class V> __device__ inline V row_sum(V v)
 {
     return blockDim.x == WARP ? warp_sum(v) : block_sum(v);
@@ -218,15 +219,15 @@ template <class V> __device__ inline V row_max(V v)
     return blockDim.x == WARP ? warp_max(v) : block_max(v);
 }
 
-/* What sums along rows are taken by: slots of 16 bytes, cut from a row's beginning. */
+/* The access for sums along rows: slots of 16 bytes, cut from a row's beginning. */
 template <class T> using row_access = access<T, 16 / sizeof(T)>;
 
-/* Goes through a row's slots: `at` is the first element of one. */
+/* Visits the thread's slots of a row: `at` is a slot's first element. */
 #define EACH_SLOT(A, at, cols, lead)                                                           \
     for (int64_t at = (int64_t)threadIdx.x * A::N - (lead); at < (cols);                       \
          at += (int64_t)blockDim.x * A::N)
 
-/* --- exp and quotients: for 16-bit memory, whose rounding hides it, by the quick units --- */
+/* --- exp and quotients: fast units for 16-bit memory, whose rounding hides their error --- */
 
 template <class T> __device__ inline wide<T> exp_for(wide<T> x)
 {
@@ -255,7 +256,7 @@ template <> __device__ inline float ratio_for<f16>(float a, float b)
     return __fdividef(a, b);
 }
 
-/* log sum exp as it comes: the largest so far, and the sum of exp(x - that). */
+/* A running log sum exp: the largest so far, and the sum of exp(x - largest). */
 template <class V> struct exp_sum {
     V top, sum;
 };
@@ -265,7 +266,7 @@ template <class V> __device__ inline exp_sum<V> exp_sum_none()
     return {V(-INFINITY), V(0)};
 }
 
-/* NaN is passed over by the largest and stays in the sum; infinity makes NaN of the sum. */
+/* The largest ignores NaN, which stays in the sum; infinity makes the sum NaN. */
 template <class A>
 __device__ inline void exp_sum_add(exp_sum<typename A::V> &s, const typename A::V (&v)[A::N])
 {
@@ -274,7 +275,7 @@ __device__ inline void exp_sum_add(exp_sum<typename A::V> &s, const typename A::
 #pragma unroll
     for (int j = 0; j < A::N; j++)
         top = v[j] > top ? v[j] : top;
-    V from = top == V(-INFINITY) ? V(0) : top; /* of none but -inf: exp(-inf - 0) is 0 */
+    V from = top == V(-INFINITY) ? V(0) : top; /* only -inf so far: exp(-inf - 0) is 0 */
     V sum = s.sum * exp_for<typename A::T>(s.top - from);
 #pragma unroll
     for (int j = 0; j < A::N; j++)
@@ -283,7 +284,7 @@ __device__ inline void exp_sum_add(exp_sum<typename A::V> &s, const typename A::
     s.sum = sum;
 }
 
-/* That of all threads at the row. Of a row that has nothing but -inf the sum is NaN. */
+/* Combines those of all threads of the row. For a row of nothing but -inf the sum is NaN. */
 template <class T> __device__ inline exp_sum<wide<T>> exp_sum_row(exp_sum<wide<T>> s)
 {
     typedef wide<T> V;

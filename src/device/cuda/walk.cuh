@@ -1,8 +1,8 @@
-/* Strided operands of one shape, made small on the host and walked on the GPU.
+/* Strided operands of one shape, simplified on the host and walked on the GPU.
  *
- * The host drops sizes of 1, orders dimensions as they lie in operand 0 (the one written) and
- * joins neighbours that are one run in every operand. A thread then finds its place from one
- * number by a division a dimension, as multiplications by numbers known beforehand. */
+ * The host drops sizes of 1, orders dimensions by operand 0 (the output) and joins neighbours
+ * that are one run in every operand. A thread then finds its place from one number, with one
+ * division per dimension, computed as a multiplication by a precomputed number. */
 #ifndef CHOIR_WALK_CUH
 #define CHOIR_WALK_CUH
 
@@ -13,7 +13,7 @@ enum { WALK_OPERANDS = 3 };
 typedef struct walk {
     int ndim, operands;
     int64_t shape[CHOIR__MAX_DIMS];
-    int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* elements */
+    int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
 inline bool walk_joins(const walk *w, int d)
@@ -31,7 +31,7 @@ inline void walk_move(walk *w, int to, const walk *from, int d)
         w->stride[to][o] = from->stride[d][o];
 }
 
-/* Whether there is anything to visit; then at least one dimension stays. */
+/* Returns false if there is nothing to visit; otherwise at least one dimension stays. */
 inline bool walk_simplify(walk *w)
 {
     int n = 0;
@@ -94,7 +94,7 @@ __device__ inline uint32_t quotient(divider d, uint32_t n)
     return ((uint32_t)((uint64_t)n * d.factor >> 32) + n) >> d.shift;
 }
 
-/* A walk as a kernel has it: of `count` places, fewer than 2^31. */
+/* A walk in the form for a kernel: `count` places, fewer than 2^31. */
 typedef struct places {
     int ndim;
     uint32_t count;
@@ -115,7 +115,7 @@ inline places places_of(const walk *w)
     return p;
 }
 
-/* Where the operands have place i. */
+/* Computes the operands' offsets of place i. */
 template <int operands>
 __device__ inline void place_at(const places &p, uint32_t i, int64_t (&off)[operands])
 {
@@ -134,15 +134,15 @@ __device__ inline void place_at(const places &p, uint32_t i, int64_t (&off)[oper
         off[o] += i * p.stride[0][o];
 }
 
-/* Calls f(part, off) for parts of w of fewer than 2^31 places, each of which begins at off[o]
- * elements of operand o: nearly always w itself. */
+/* Calls f(part, off) for parts of w of fewer than 2^31 places; part begins at off[o] elements
+ * of operand o. Nearly always the only part is w itself. */
 template <class F> void walk_parts(const walk *w, const int64_t off[WALK_OPERANDS], F f)
 {
     if (walk_count(w) < INT64_C(1) << 31) {
         f(w, off);
         return;
     }
-    int d = 0; /* the longest dimension in two */
+    int d = 0; /* splits the longest dimension in two */
     for (int i = 1; i < w->ndim; i++)
         d = w->shape[i] > w->shape[d] ? i : d;
     walk half = *w;
