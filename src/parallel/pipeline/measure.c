@@ -1,7 +1,7 @@
 /* The first steps of a pipeline run on one device. They are real steps, so nothing is computed
- * twice. Between two ops the device is waited for and the clock read, in forward and backward.
- * The minimum over all micro-batches counts, because the first calls of a kernel make what
- * later calls reuse. */
+ * twice. Between two ops the host waits for the device and reads the clock, in forward and
+ * backward. The minimum over all micro-batches counts, because the first calls of a kernel make
+ * what later calls reuse. */
 #include <stdlib.h>
 #include <string.h>
 

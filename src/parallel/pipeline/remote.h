@@ -48,8 +48,9 @@ void choir__remote_name(
 /* Reports that this rank has failed: all other ranks end with this sentence. */
 void choir__remote_abort(choir__remote *remote, choir_status status, const char *sentence);
 
-/* Checks that all ranks have the same number. An error names a rank that differs from rank 0,
- * and `what` differs. who: what users call the ranks of the group. Collective; waits. */
+/* Check that all ranks have the same number. An error names a rank that differs from rank 0.
+ * Words for its message: who, the users' name for the ranks ("ranks", "replicas"), and what,
+ * the thing that differs. Collective; waits. */
 choir_status choir__remote_agree(choir__remote *remote, uint64_t mine, const char *what);
 choir_status choir__ranks_have_same(
     choir_group *group, uint64_t mine, const char *who, const char *what);

@@ -39,8 +39,8 @@ void choir__plan_ends_free(choir__plan_ends *ends)
     free(ends->backward);
 }
 
-/* Returns when a result that was complete at `end` arrives in the stage beside; `lower` is the
- * lower stage of the two. */
+/* Returns when a result that was complete at `end` arrives in the neighbouring stage; `lower`
+ * is the lower stage of the two. */
 static double arrival(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, double end, int lower)
 {
