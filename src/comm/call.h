@@ -1,5 +1,5 @@
-/* A collective as one rank calls it: what all ranks must agree on (the stamp), and where this
- * rank's data lie. */
+/* A collective as one rank calls it: the stamp, which all ranks must agree on, and the
+ * addresses of this rank's data. */
 #ifndef CHOIR_COMM_CALL_H
 #define CHOIR_COMM_CALL_H
 
@@ -14,17 +14,19 @@ typedef enum choir__kind {
     CHOIR__ALL_GATHER,
     CHOIR__SCATTER,
     CHOIR__REDUCE_SCATTER,
-    CHOIR__ALL_TO_ALL, /* equal parts, or uneven ones where the counts are given */
-    CHOIR__SEND,       /* these two: not collective, no seq */
+    CHOIR__ALL_TO_ALL, /* equal parts; uneven ones if the counts are given */
+    CHOIR__SEND,       /* this and RECEIVE: not collective, no seq */
     CHOIR__RECEIVE,
-    CHOIR__TREE_REDUCE,  /* the gradients' tree over micro-batches */
-    CHOIR__SHARE,        /* the making of shared memory */
-    CHOIR__TREE_SCATTER, /* these two: of rows that are cut over the ranks (comm/rows.h) */
+    CHOIR__TREE_REDUCE,  /* the tree of gradients over micro-batches */
+    CHOIR__SHARE,        /* allocation of shared memory */
+    CHOIR__TREE_SCATTER, /* this and GATHER_ROWS: rows that are cut over the ranks (comm/rows.h)
+                          */
     CHOIR__GATHER_ROWS,
     CHOIR__KIND_COUNT
 } choir__kind;
 
-/* By name, or CHOIR__AUTO: by size and topology. The order is that of choir__algorithms. */
+/* Algorithms. CHOIR__AUTO chooses by size and topology; users choose the others by name. The
+ * order is that of the table in call.c. */
 typedef enum choir__algorithm {
     CHOIR__AUTO,
     CHOIR__EXCHANGE,
@@ -38,41 +40,45 @@ typedef enum choir__algorithm {
     CHOIR__ALGORITHM_COUNT
 } choir__algorithm;
 
-/* All ranks must publish the same bytes: compared with memcmp, so no padding and no garbage. */
+/* All ranks must publish the same bytes. Stamps are compared with memcmp, so they contain no
+ * padding and no uninitialized bytes. */
 typedef struct choir__stamp {
     uint64_t count; /* elements, as the public function counts them */
     uint32_t seq;   /* how many collectives this group has run */
     uint8_t kind, dtype, op, algorithm;
-    union {             /* which of these it has, `kind` says */
-        int32_t root;   /* broadcast, reduce, gather, scatter: as the group numbers its ranks */
+    union {             /* `kind` determines the valid member */
+        int32_t root;   /* broadcast, reduce, gather, scatter: the root's number in the group */
         int32_t leaves; /* tree reduction, tree scatter: micro-batches of the job */
         int32_t peer;   /* send, receive: the other rank, or CHOIR__SOMEBODY */
     };
-    uint32_t layout; /* tree reduction: digest of stride and scale; rows: of what all ranks
-                        give alike; uneven: 1; a piece of far data: CHOIR__PIECE_MARK above */
+    uint32_t layout; /* tree reduction: digest of stride and scale; rows: digest of the
+                        arguments that all ranks share; uneven all-to-all: 1; piece of far data:
+                        CHOIR__PIECE_MARK in the upper 16 bits */
 } choir__stamp;
 
 enum { CHOIR__PIECE_MARK = 0xfa12 };
 
-/* kind and stamp say which of the fields are used. */
+/* A call with the addresses of its data. The stamp determines which of the other fields are
+ * used. */
 typedef struct choir__call {
     choir__stamp stamp;
-    const void *in; /* in place: the same as out */
+    const void *in; /* equal to out if in place */
     void *out;
     const int64_t *in_counts, *out_counts; /* (world) of an uneven all-to-all */
     size_t node_stride; /* tree reduction: bytes between this rank's nodes, from in */
     float scale;        /* tree reduction */
-    const void *rows;   /* choir__tree_scatter, choir__gather_rows; the group keeps it */
+    const void *rows;   /* a choir__tree_scatter or choir__gather_rows, which the group keeps */
 } choir__call;
 
-/* "all_reduce", and "all_reduce of 3 f32 (mean)". */
+/* Texts for messages: "all_reduce" (choir__kind_name), and "all_reduce of 3 f32 (mean)"
+ * (choir__stamp_text). */
 const char *choir__kind_name(choir__kind kind);
-const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; of a sum "" */
-enum { CHOIR__STAMP_TEXT = 160, CHOIR__SOMEBODY = INT32_MIN /* a peer that is not known */ };
+const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; for a sum "" */
+enum { CHOIR__STAMP_TEXT = 160, CHOIR__SOMEBODY = INT32_MIN /* an unknown peer */ };
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT]);
 
-/* What `rank` called, for messages to people: engines match a receive by its sender's stamp.
- * from: whom it receives from, or CHOIR__SOMEBODY. */
+/* Returns the stamp of the call that `rank` itself made, for messages to people: engines match
+ * a receive by its sender's stamp. from: the rank that it receives from, or CHOIR__SOMEBODY. */
 static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int from)
 {
     if (stamp.kind == CHOIR__SEND && stamp.peer == rank) {
@@ -82,8 +88,9 @@ static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int fro
     return stamp;
 }
 
-/* Returns the algorithm's name, as "ring"; and the algorithm of a name, with an error that
- * lists them all. choir__algorithm_names is for choir__list_names. */
+/* choir__algorithm_name returns the name, such as "ring". choir__algorithm_parse finds the
+ * algorithm of a name; its error lists all names. choir__algorithm_names is for
+ * choir__list_names. */
 const char *choir__algorithm_name(choir__algorithm algorithm);
 choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm);
 const struct choir__name_table *choir__algorithm_names(void);

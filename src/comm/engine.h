@@ -1,14 +1,15 @@
-/* Engines: what carries a group's collectives. An engine is a struct with a choir__engine first
- * and one line in the registry (engines.c); all but shm are plug-ins, loaded when asked for.
+/* Engines carry a group's collectives. An engine is a struct that begins with a choir__engine,
+ * and it has one line in the registry (engines.c). All engines but shm are plug-ins, which are
+ * loaded on demand.
  *
- * An engine runs whole calls (run), or only moves messages between two ranks (send, receive,
- * wait) and leaves it to comm/message to run a schedule of comm/pattern over them:
- * run = choir__message_run. Everything here is called by whoever runs the group's queue, one at
- * a time; only `bytes` is read by others.
+ * An engine either runs whole calls (run), or only moves messages between two ranks (send,
+ * receive, wait) and lets comm/message run a schedule of comm/pattern over them: run =
+ * choir__message_run. The thread that runs the group's queue makes all calls to an engine, one
+ * at a time; other threads read only `bytes`.
  *
- * Failures are kept in `message` and stick: a group that lost a rank stays lost. The first
- * detector words the sentence, once, with the numbers by which the group knows its ranks
- * (choir__engine_number), and every rank ends up with that sentence. */
+ * The first failure is stored in `message` and is permanent: a group that has lost a rank
+ * cannot recover. The first detector words the sentence, once, with the numbers by which the
+ * group knows its ranks (choir__engine_number), and all ranks report that sentence. */
 #ifndef CHOIR_COMM_ENGINE_H
 #define CHOIR_COMM_ENGINE_H
 
@@ -20,9 +21,9 @@
 typedef struct choir__engine choir__engine;
 typedef struct choir__shared choir__shared;
 
-/* A message under way, in the caller's memory. */
+/* A message in flight, in the caller's memory. */
 typedef struct choir__request {
-    void *handle; /* the engine's */
+    void *handle; /* belongs to the engine */
     size_t left;
     bool done;
     int32_t peer;
@@ -32,83 +33,86 @@ typedef struct choir__engine_ops {
     const char *name;
     void (*close)(choir__engine *engine);
 
-    /* Runs a collective to its end. The group has numbered it: stamp.seq is engine->seq. */
+    /* Runs a collective to completion. The group has numbered it: stamp.seq is engine->seq. */
     choir_status (*run)(choir__engine *engine, const choir__call *call);
-    /* Runs SENDs and RECEIVEs side by side; count is 1 outside a batch. */
+    /* Runs SENDs and RECEIVEs concurrently; count is 1 outside a batch. */
     choir_status (*run_batch)(choir__engine *engine, const choir__call *calls, int count);
-    /* The engine of a sub-group: ranks (count) of this one, mine among them at `rank`. color is
-     * the same on its members and different from other sub-groups made at the same time.
-     * Collective over all ranks of this engine that are in some sub-group. */
+    /* Creates the engine of a sub-group: ranks (count) of this engine, of which the calling
+     * rank becomes number `rank`. All members pass the same color, and sub-groups made at the
+     * same time have different colors. Collective over all ranks of this engine that are in
+     * some sub-group. */
     choir_status (*split)(choir__engine *engine, const int *ranks, int count, int rank,
         int color, choir__engine **child);
 
-    /* Point to point. Messages of a pair arrive in the order they were sent, and meet receives
-     * in the order those were posted. stamp: that of the call they belong to, which the
-     * receiver compares with its own. */
+    /* Point-to-point messages. Messages of a pair arrive in the order in which they were sent,
+     * and match receives in the order in which those were posted. stamp: of the call that the
+     * message belongs to; the receiver compares it with its own. */
     choir_status (*send)(choir__engine *engine, int peer, const void *data, size_t bytes,
         const choir__stamp *stamp, choir__request *request);
     choir_status (*receive)(choir__engine *engine, int peer, void *data, size_t bytes,
         const choir__stamp *stamp, choir__request *request);
-    /* Makes progress until all are done, or a peer is lost or late. */
+    /* Makes progress until all requests are done, or a peer is lost or late. */
     choir_status (*wait)(choir__engine *engine, choir__request *requests, int count);
 
-    /* A failure that was found elsewhere: unless the group has one, this is it, in these words.
-     * The peers learn of it. NULL: this rank keeps it to itself. */
+    /* Makes a failure that was detected outside the engine the group's failure, unless the
+     * group has one already, and notifies the peers. NULL: only this rank learns of the
+     * failure. */
     choir_status (*fail)(choir__engine *engine, choir_status status, const char *sentence);
 
-    /* The same from any thread, while a call may be running: it ends, as do those of the peers.
-     * NULL: peers see no more than that this rank leaves. */
+    /* Fails the group from any thread, even while a call is running: the calls of this rank and
+     * of its peers end. NULL: peers only notice that this rank leaves. */
     void (*abort)(choir__engine *engine, choir_status status, const char *sentence);
 
-    /* Whether `run` gives the call to a stream, where its data are: far memory (device/far.h),
-     * which other engines get through staging. And waits for all that was given, before the
-     * host looks at such data. NULL: it takes the host's memory. */
+    /* `takes` returns true if `run` queues the call on a stream, because its data are in far
+     * memory (device/far.h); other engines receive such data through staging. `settle` waits
+     * for all work on that stream, before the host reads such data. NULL: the engine accepts
+     * host memory only. */
     bool (*takes)(const choir__engine *engine, const choir__call *call);
     choir_status (*settle)(choir__engine *engine);
 
-    /* A look at whether the peers live, for who waits elsewhere, in the call `during`; needed:
-     * one that has left in order is lost, too. Not CHOIR_OK: the engine has failed. NULL: it
-     * cannot tell. */
+    /* Checks that the peers are alive, on behalf of a rank that waits outside the engine, in
+     * the call `during`. needed: a peer that has left in order counts as lost, too. If the
+     * result is not CHOIR_OK, the engine has failed. NULL: the engine cannot tell. */
     choir_status (*look)(choir__engine *engine, const choir__stamp *during, bool needed);
 
-    /* Memory all ranks can reach (comm/shared.h), for engines that have it; NULL: the ranks get
-     * private memory instead. */
+    /* Allocates memory that all ranks can reach (comm/shared.h). NULL: the ranks get private
+     * memory instead. */
     choir_status (*share)(choir__engine *engine, size_t bytes, choir__shared **shared);
 } choir__engine_ops;
 
 struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
-    const char *name; /* the group's, as the flight recorder has it; NULL: not opened yet */
+    const char *name; /* the group's name, as in the flight recorder; NULL: not opened yet */
     /* Rank r is rank first + r * (gap + 1) of the group: not 0 in the parts of a hierarchy. */
     int first, gap;
     double timeout_s;
-    int nodes;              /* machines that the ranks are on */
+    int nodes;              /* number of machines */
     choir__member *members; /* (world), the engine's own copy; NULL: all on this machine */
     uint32_t seq;           /* the number of the collective that runs, or ran last */
-    choir_status failed;    /* sticks */
+    choir_status failed;    /* permanent */
     char message[512];
-    struct choir__stream *stream;     /* what the group's queue is to have; NULL: none */
+    struct choir__stream *stream;     /* the stream for the group's queue; NULL: none */
     struct choir__queue *queue;       /* the group's */
-    _Atomic uint64_t bytes;           /* sent to or fetched from peers */
+    _Atomic uint64_t bytes;           /* bytes sent to or fetched from peers */
     struct choir__executor *executor; /* comm/message: schedules, partial sums, staging */
-    struct choir__staging *staging;   /* comm/far: the host's memory for far data */
+    struct choir__staging *staging;   /* comm/far: host memory for far data */
 };
 
 /* Returns the number by which the group knows a rank of the engine. All sentences use it, so
- * that a part of a hierarchy words its failures for the group. */
+ * that part of a hierarchy words its failures for the group. */
 static inline int choir__engine_number(const choir__engine *engine, int rank)
 {
     return engine->first + rank * (engine->gap + 1);
 }
 
-/* Returns the rank that the group numbers so, which is a rank of the engine: for stamp.root. */
+/* Returns the engine's rank whose number in the group is known_as; used for stamp.root. */
 static inline int choir__engine_rank(const choir__engine *engine, int known_as)
 {
     return (known_as - engine->first) / (engine->gap + 1);
 }
 
-/* Whether the engine itself gives the call to a stream. */
+/* Returns true if the engine itself queues the call on a stream. */
 static inline bool choir__engine_takes(const choir__engine *engine, const choir__call *call)
 {
     return engine->ops->takes && engine->ops->takes(engine, call);
@@ -117,40 +121,42 @@ static inline bool choir__engine_takes(const choir__engine *engine, const choir_
 /* engines.c: the names of all engines, for choir__list_names and choir__find_named. */
 const struct choir__name_table *choir__engine_names(void);
 
-/* engines.c: opens the engine `name` (NULL: the best for where the members are) over a meeting.
- */
+/* engines.c: opens the engine `name` over a meeting. NULL: the best engine for the members'
+ * locations. */
 choir_status choir__engine_open(
     const char *name, choir__meeting *meeting, choir__engine **engine);
 
-/* The base's part of close: frees what is in the base struct, and the engine. */
+/* Frees the members of the base struct, and the engine itself; every engine's close ends with
+ * it. */
 void choir__engine_free(choir__engine *engine);
 
-/* The members of a sub-group, with nodes and local ranks counted anew; NULL of NULL. */
+/* Returns the members of a sub-group, with nodes and local ranks renumbered; NULL if members is
+ * NULL. */
 choir__member *choir__members_of(
     const choir__member *members, const int *ranks, int count, int *nodes);
 
-/* failure.c: keeps the first failure. Engines tell the peers of it where those could not see
- * it. */
+/* failure.c: stores the first failure. An engine notifies peers that cannot detect it
+ * themselves. */
 choir_status choir__engine_fail(choir__engine *engine, choir_status status, const char *format,
     ...) __attribute__((format(printf, 3, 4)));
 
-/* The same for what no engine sees by itself: tells the peers. */
+/* failure.c: stores a failure that engines cannot detect themselves, and notifies the peers. */
 choir_status choir__engine_spread(choir__engine *engine, choir_status status,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* "rank 3 (pid 77 on node7)"; the host is left out where all ranks share one. */
+/* Returns "rank 3 (pid 77 on node7)"; the host is omitted if all ranks share one. */
 const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160]);
 
-/* Words for ranks (count) that keep a call waiting past the timeout: who they are, whether they
- * are stopped, what they were last seen doing. came: they did come to the call, but not to its
- * end. pids (world): their processes, 0 where they are on other machines; NULL: the members'.
- */
+/* Describes ranks (count) that keep a call waiting past the timeout: their names, whether they
+ * are stopped, and their last known activity. came: they entered the call, but did not finish
+ * it. pids (world): their processes, 0 for ranks on other machines; NULL: those of the
+ * members. */
 enum { CHOIR__SILENT_TEXT = 480 };
 const char *choir__engine_silent(const choir__engine *engine, const int *ranks, int count,
     bool came, const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT]);
 
-/* comm/message: runs a call by the schedule that the algorithm names, over send, receive, wait.
- */
+/* comm/message: run a call, by the schedule of its algorithm, or a batch, over the engine's
+ * send, receive and wait. */
 choir_status choir__message_run(choir__engine *engine, const choir__call *call);
 choir_status choir__message_batch(choir__engine *engine, const choir__call *calls, int count);
 

@@ -1,14 +1,14 @@
-/* Shared memory inside a node, another engine between nodes. */
+/* The hierarchical engine: shared memory inside a node, another engine between nodes. */
 #ifndef CHOIR_COMM_HIERARCHY_H
 #define CHOIR_COMM_HIERARCHY_H
 
 #include "comm/engine.h"
 
-/* Whether nodes follow one another in rank order with the same number of ranks, two or more and
- * a power of two, and there are several nodes. */
+/* Returns true if there are several nodes, their ranks are contiguous in rank order, and all
+ * have the same number of ranks, which is a power of two and at least 2. */
 bool choir__hierarchy_fits(const choir__meeting *meeting);
 
-/* Puts itself over `whole`, an engine of all ranks, which it owns from now on, also when it
+/* Opens the hierarchy over `whole`, an engine of all ranks, which it then owns, even if it
  * fails. Collective. */
 choir_status choir__hierarchy_open(
     choir__engine *whole, const choir__meeting *meeting, choir__engine **engine);

@@ -1,4 +1,5 @@
-/* The functions by which the registry (engines.c) opens engines; shm's is choir__shm_open. */
+/* The functions by which the registry (engines.c) opens engines; that of shm is
+ * choir__shm_open. */
 #ifndef CHOIR_COMM_OPENERS_H
 #define CHOIR_COMM_OPENERS_H
 
@@ -6,12 +7,12 @@
 
 typedef choir_status choir__engine_opener(choir__meeting *meeting, choir__engine **engine);
 
-/* choir__open_ucx puts the hierarchy over UCX where the nodes allow it. choir__open_mpi takes
- * the plug-in of the MPI that started the ranks. choir__open_nccl opens the engine that there
- * would be without GPUs, over which NCCL's then lies. */
+/* choir__open_ucx puts the hierarchy over UCX if the nodes allow it. choir__open_mpi loads the
+ * plug-in of the MPI that started the ranks. choir__open_nccl opens the engine that a job
+ * without GPUs would use, and puts NCCL's engine over it. */
 choir__engine_opener choir__open_ucx, choir__open_mpi, choir__open_nccl;
 
-/* Returns whether all ranks are on one machine; if not, *other is a rank on another machine
+/* Returns true if all ranks are on one machine; if not, *other is a rank on another machine
  * than rank 0. */
 bool choir__on_one_machine(const choir__meeting *meeting, int *other);
 

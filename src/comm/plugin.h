@@ -1,5 +1,5 @@
-/* Engines in plug-ins (base/plugin.h): the functions that they may call, and how one is opened.
- */
+/* Engines in plug-ins (base/plugin.h): the functions that plug-ins may call, and the function
+ * that opens an engine. */
 #ifndef CHOIR_COMM_PLUGIN_H
 #define CHOIR_COMM_PLUGIN_H
 
@@ -11,8 +11,8 @@
 #include "comm/rows.h"
 #include "device/device.h"
 
-/* What plug-ins may call: result, name, parameters, arguments. Functions with `...` have forms
- * of their own at the end of choir__plugin_host. */
+/* The functions that plug-ins may call: result, name, parameters, arguments. Variadic functions
+ * have separate forms at the end of choir__plugin_host. */
 #define CHOIR__PLUGIN_HOST(X)                                                                  \
     CHOIR__BASE_HOST(X)                                                                        \
     X(const char *, choir__kind_name, (choir__kind kind), (kind))                              \
@@ -101,26 +101,26 @@ typedef struct choir__plugin_host {
     choir_status (*engine_fail)(choir__engine *engine, choir_status status, const char *text);
 } choir__plugin_host;
 
-/* What a plug-in shows, under the name choir_plugin. */
+/* The table that a plug-in exports, under the name choir_plugin. */
 typedef struct choir__plugin {
     choir__plugin_head head;
     void (*start)(const choir__plugin_host *host);
     choir_status (*open)(choir__meeting *meeting, choir__engine **engine);
 } choir__plugin;
 
-/* Two builds of one version whose structs differ in size do not fit. */
+/* Two builds of the same version are incompatible if the sizes of their structs differ. */
 #define CHOIR__PLUGIN_LAYOUT                                                                   \
     ((uint32_t)(sizeof(choir__plugin_host) * 31 + sizeof(choir__engine) * 7 +                  \
                 sizeof(choir__engine_ops) * 5 + sizeof(choir__call) * 3 +                      \
                 sizeof(choir__meeting) + sizeof(choir__member) * 11 + CHOIR__KIND_COUNT))
 
-/* In a plug-in: its engine's open. */
+/* Opens the plug-in's engine; every plug-in defines it. */
 choir_status choir__plugin_open(choir__meeting *meeting, choir__engine **engine);
 
 /* --- in the library and the command --- */
 
-/* Opens the engine that choir_<name>.so has. needs: what to install, for the message if it
- * isn't there. Errors: unsupported; the engine's own. */
+/* Opens the engine of choir_<name>.so. needs: the software to install, for the message if the
+ * plug-in is missing. Errors: unsupported; the engine's own. */
 choir_status choir__plugin_engine(
     const char *name, const char *needs, choir__meeting *meeting, choir__engine **engine);
 

@@ -1,4 +1,4 @@
-/* How a group's log lies on the board. */
+/* The layout of a group's log on the board. */
 #ifndef CHOIR_RECORDER_LAYOUT_H
 #define CHOIR_RECORDER_LAYOUT_H
 
@@ -6,13 +6,13 @@
 #include <stdatomic.h>
 #include "comm/recorder.h"
 
-/* A cache line. Call n of the group lies in entry (n - 1) % CHOIR__LOG_ENTRIES. */
+/* One cache line. Call n of the group is stored in entry (n - 1) % CHOIR__LOG_ENTRIES. */
 typedef struct choir__log_entry {
     _Atomic uint64_t number; /* 0: being written */
     choir__stamp stamp;
-    int64_t issued_ns, begun_ns; /* choir__now(); 0: not known */
-    _Atomic int64_t ended_ns;    /* 0: it runs */
-    int32_t status;              /* of one that has ended */
+    int64_t issued_ns, begun_ns; /* choir__now(); 0: unknown */
+    _Atomic int64_t ended_ns;    /* 0: still running */
+    int32_t status;              /* valid once the call has ended */
     int32_t unused;
 } choir__log_entry;
 

@@ -1,4 +1,5 @@
-/* Reductions of several arrays in the fixed tree, written to several places. */
+/* Reductions of several arrays in the fixed tree; the result may be written to several
+ * places. */
 #ifndef CHOIR_COMM_REDUCE_H
 #define CHOIR_COMM_REDUCE_H
 
@@ -9,31 +10,32 @@
 
 /* --- arith.c: operations on arrays --- */
 
-/* out = a op b, element by element. out may be a or b. */
+/* out = a op b, element by element. out may be equal to a or b. */
 typedef void choir__combine(void *out, const void *a, const void *b, int64_t n);
-/* x = x * scale; integers: x / divisor, towards zero. */
+/* x = x * scale; integers: x / divisor, rounded towards zero. */
 typedef void choir__rescale(void *x, int64_t n, double scale, int64_t divisor);
-/* From one type to another; out and in are apart. */
+/* Converts n elements from one type to another; out and in do not overlap. */
 typedef void choir__arith_convert(void *out, const void *in, int64_t n);
 
-/* Partial results of bf16 and f16 are f32, and rounded once when all is added; those of a mean
- * of u8 are i32. `wide` is their arithmetic. Combining such data without it rounds each time.
- */
+/* The arithmetic of one dtype and operation. Partial results of bf16 and f16 are f32, and are
+ * rounded once, after the last addition; partial results of a mean of u8 are i32. `wide` is the
+ * arithmetic of such partial results. Combining bf16 or f16 directly rounds after each
+ * operation. */
 typedef struct choir__arith choir__arith;
 struct choir__arith {
-    size_t size; /* of an element, in bytes */
+    size_t size; /* of an element, bytes */
     choir__combine *combine;
     choir__rescale *rescale;
-    const choir__arith *wide; /* NULL: partial results are of the same type */
+    const choir__arith *wide; /* NULL: partial results have the same type */
     choir__arith_convert *widen, *narrow;
 };
 
-/* NULL if there is no such arithmetic: bitwise operations on floats, the mean of bool.
- * CHOIR_MEAN adds. Integers wrap around; bool is 0 or 1, its sum is "or" and its product "and";
- * a NaN wins over any number. */
+/* Returns the arithmetic; NULL if it does not exist: bitwise operations on floats, the mean of
+ * bool. CHOIR_MEAN adds only. Integers wrap around. A bool is 0 or 1; its sum is "or" and its
+ * product is "and". A NaN wins over any number. */
 const choir__arith *choir__arith_find(choir_dtype dtype, choir_reduce_op op);
 
-/* convert.c */
+/* convert.c: converts between the 16-bit floats and f32. */
 void choir__widen_bf16(void *f32, const void *bf16, int64_t n);
 void choir__widen_f16(void *f32, const void *f16, int64_t n);
 void choir__narrow_bf16(void *bf16, const void *f32, int64_t n);
@@ -41,29 +43,31 @@ void choir__narrow_f16(void *f16, const void *f32, int64_t n);
 
 /* --- reduce.c --- */
 
-/* to[...] = rescale(tree(from[0], from[1], ...)). An output may be one of the inputs, or apart
- * from all of them. */
+/* to[...] = rescale(tree(from[0], from[1], ...)). An output may be one of the inputs, but may
+ * not overlap them otherwise. */
 typedef struct choir__reduction {
     const choir__arith *arith;
     const choir__node *nodes; /* (sources) in order, [0, leaves) without gaps */
     const char *const *from;  /* (sources) */
-    char *const *to;          /* (outputs) the reader's own first */
+    char *const *to;          /* (outputs) the calling rank's own first */
     int sources, outputs;
     double scale;    /* 1: none */
-    int64_t divisor; /* the same for integers */
-    bool stream;     /* too much for the caches: go round them */
+    int64_t divisor; /* integers divide by this instead; 1: none */
+    bool stream;     /* larger than the caches: use non-temporal stores */
 } choir__reduction;
 
 enum {
-    CHOIR__BLOCK = 8192,       /* bytes: what is in work stays in L1 */
-    CHOIR__REDUCE_LEVELS = 64, /* partial results on the stack; then the result, wide and not */
+    CHOIR__BLOCK = 8192, /* bytes; the blocks in use stay in L1 */
+    CHOIR__REDUCE_LEVELS =
+        /* partial results on the stack; two more blocks hold the result, wide and narrow */
+    64,
     CHOIR__REDUCE_SCRATCH = (CHOIR__REDUCE_LEVELS + 2) * CHOIR__BLOCK,
 };
 
-/* Elements [begin, end). scratch: CHOIR__REDUCE_SCRATCH bytes, aligned to 64. */
+/* Reduces elements [begin, end). scratch: CHOIR__REDUCE_SCRATCH bytes, aligned to 64. */
 void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int64_t end);
 
-/* Rank's share [*lo, *hi) of count elements, in whole cache lines. */
+/* Returns the rank's share [*lo, *hi) of count elements, in whole cache lines. */
 void choir__reduce_slice(
     int64_t count, size_t size, int rank, int world, int64_t *lo, int64_t *hi);
 

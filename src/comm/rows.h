@@ -5,8 +5,8 @@
  *      row 0 1 | 2 3 | 4                     |   cut 0   | cut 1 |     cut 2     |
  *          rank 0 rank 1 rank 2                0 0 1 1 2   0 1 2   0 0 0 1 1 1 2
  *
- * comm/rows.c checks and issues them. shm/rows.c reads peers' rows where they lie; other
- * engines, and private memory, get them in messages (message/rows.c). */
+ * comm/rows.c checks and issues them. shm/rows.c reads the peers' rows in place; other engines,
+ * and private memory, receive them in messages (message/rows.c). */
 #ifndef CHOIR_COMM_ROWS_H
 #define CHOIR_COMM_ROWS_H
 
@@ -14,72 +14,74 @@
 #include "comm/engine.h"
 #include "comm/pattern/tree.h"
 
-/* Of `rows` rows of `row` elements rank r has [r * c, (r + 1) * c), c = ceil(rows / world), as
- * far as there are so many (torch.chunk's rule). */
+/* A block of `rows` rows of `row` elements that is cut over the ranks: rank r has the rows [r *
+ * c, (r + 1) * c), c = ceil(rows / world), as far as they exist (torch.chunk's rule). */
 typedef struct choir__cut {
     int64_t at, rows, row; /* at: where the block begins in a whole buffer; all in elements */
-    int64_t out;           /* where a rank's rows of it begin among the rank's own */
+    int64_t out;           /* where its rows begin in a buffer of this rank's own rows */
 } choir__cut;
 
-/* Rank's rows of the cut: elements [*lo, *lo + the result) of the block. */
+/* Returns the size of the rank's part of the cut: elements [*lo, *lo + result) of the block. */
 int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo);
 
-/* The sum over micro-batches, in the fixed tree over [0, total), of each rank's own rows. The
- * group's ranks have the micro-batches [first, first + leaves): rank s those that
- * choir__tree_run(leaves, s, world) counts from `first` on, summed into the nodes that
- * choir__tree_nodes names for them. If that is all of the job, the result is the sum times
- * scale, with the bits of choir__group_tree_reduce. Else there are several: the nodes that
- * choir__tree_nodes names for [first, first + leaves), for another group to go on with. */
+/* The sum over micro-batches of each rank's own rows, in the fixed tree over [0, total). The
+ * group's ranks have the micro-batches [first, first + leaves): rank s has those that
+ * choir__tree_run(leaves, s, world) returns, counted from `first`, summed into the nodes that
+ * choir__tree_nodes returns for them. If these are all micro-batches of the job, the result is
+ * the sum times scale, with the bits of choir__group_tree_reduce. Else there are several
+ * results: the nodes that choir__tree_nodes returns for [first, first + leaves), with which
+ * another group continues. */
 typedef struct choir__tree_scatter {
-    const void *nodes; /* (count) f32, node k at k * node_stride bytes; only read */
+    const void *nodes; /* (count) f32, node k at k * node_stride bytes; read-only */
     size_t node_stride;
-    const choir__cut *cuts; /* (cut_count) kept by the caller until the call has run, or for as
-                               long as a recorded step may run it again */
+    const choir__cut *cuts; /* (cut_count) kept alive by the caller until the call has run, or
+                               as long as a recorded step may run it again */
     int cut_count;
     int64_t count, first, leaves, total;
-    float *out; /* cut i's rows at out + cuts[i].out, result k at k * out_stride bytes */
+    float *out; /* cut i's rows at out + cuts[i].out; result k at k * out_stride bytes */
     size_t out_stride;
-    float scale; /* 1 where the group has not all of the job's micro-batches */
+    float scale; /* 1 unless the group has all micro-batches of the job */
 } choir__tree_scatter;
 
-/* On the group's queue. When it is done, peers have read this rank's nodes. All ranks give the
- * same but for nodes, out, out_stride and the cuts' `out`. Errors: argument (a batch is open,
- * cuts outside [0, count)). */
+/* Asynchronous, on the group's queue. Once it is done, peers have read this rank's nodes. All
+ * ranks pass the same arguments, except nodes, out, out_stride and the `out` of cuts. Errors:
+ * argument (a batch is open, cuts outside [0, count)). */
 choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_scatter *args);
 
-/* Each rank's rows to all ranks. */
+/* An all-gather of each rank's rows. */
 typedef struct choir__gather_rows {
-    const void *mine; /* cut i's rows at mine + cuts[i].out; NULL: they are in place in all */
+    const void *mine; /* cut i's rows at mine + cuts[i].out; NULL: already in place in all */
     void *all;        /* cut i at all + cuts[i].at */
-    const choir__cut *cuts; /* alike on all ranks; kept as above */
+    const choir__cut *cuts; /* equal on all ranks; kept alive as above */
     int cut_count;
     choir_dtype dtype;
 } choir__gather_rows;
 
-/* On the group's queue. When it is done, peers have read this rank's rows. */
+/* Asynchronous, on the group's queue. Once it is done, peers have read this rank's rows. */
 choir_status choir__group_gather_rows(choir_group *group, const choir__gather_rows *args);
 
 /* --- for engines --- */
 
-/* Elements of rank's rows of all cuts. */
+/* Returns the number of elements in the rank's rows of all cuts. */
 int64_t choir__cuts_part(const choir__cut *cuts, int cut_count, int rank, int world);
 
-/* The nodes that rank of the group has in its memory; and those of the result. */
+/* choir__scatter_nodes returns the nodes that a rank of the group holds; choir__scatter_results
+ * returns the nodes of the result. Both return their number. */
 int choir__scatter_nodes(
     const choir__tree_scatter *args, int rank, int world, choir__node nodes[CHOIR__MAX_NODES]);
 int choir__scatter_results(
     const choir__tree_scatter *args, choir__node nodes[CHOIR__MAX_NODES]);
 
-/* Adds up n elements: sources (in the tree's order) begin at from[i], result k goes to
- * out + k * out_stride. scratch: CHOIR__REDUCE_SCRATCH. */
+/* Adds up n elements: the sources, in the tree's order, begin at from[i]; result k is written
+ * to out + k * out_stride. scratch: CHOIR__REDUCE_SCRATCH bytes. */
 void choir__scatter_add(const choir__tree_scatter *args, const choir__node *nodes,
     const char *const *from, int sources, char *out, int64_t n, char *scratch);
 
-/* What these calls travel as: an all-to-all of uneven parts, and an all-gather. Others: as what
- * they are. */
+/* Returns the kind of collective that carries the given kind: an all-to-all of uneven parts for
+ * a tree scatter, an all-gather for gather_rows; other kinds are returned unchanged. */
 choir__kind choir__carried_as(choir__kind kind);
 
-/* Runs one of these calls in pieces that `carry` moves, as what choir__carried_as says. */
+/* Runs one of these calls in pieces; `carry` moves each, as a call of choir__carried_as. */
 typedef choir_status choir__rows_mover(choir__engine *engine, const choir__call *call);
 choir_status choir__rows_run(
     choir__engine *engine, const choir__call *call, choir__rows_mover *carry);

@@ -4,10 +4,10 @@
 
 #include "comm/engine.h"
 
-/* Returns whether the call is a tree reduction for which such an algorithm was named. */
+/* Returns true if the call is a tree reduction for which such an algorithm was requested. */
 bool choir__tree_by_name(const choir__call *call);
 
-/* Runs that call, by an all-reduce of the engine. */
+/* Runs that call by an all-reduce of the engine. */
 choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *call);
 
 #endif

@@ -1,18 +1,18 @@
-/* Schedules: what one rank does in a collective, as pure arithmetic on ranks.
+/* Schedules: the work of one rank in a collective, as pure arithmetic on ranks.
  *
  * A schedule is a list of moves in rounds. The sends and receives of a round come first and are
- * under way at the same time; its reductions and copies happen after them, in order. A round
- * begins when the one before it is over on this rank. Nothing here knows of memory or messages:
- * comm/message runs a schedule over an engine, the tests run all ranks' schedules in one array,
- * and the example draws them.
+ * in flight at the same time; its reductions and copies happen after them, in order. A round
+ * begins when the previous one is over on this rank. Schedules know nothing of memory or
+ * messages: comm/message runs them over an engine, the tests run all ranks' schedules in one
+ * array, and an example draws them.
  *
  * Both sides of a message are in rounds of the same number, so no rank waits for a later round
- * of another: there is no deadlock, even where a send ends only when it is received. A pair's
- * messages of one round are listed in the same order on both sides. No receive of a round
- * writes what another move of that round sends or receives.
+ * of another. Therefore no deadlock is possible, even if a send ends only when it is received.
+ * The messages of a pair in one round are listed in the same order on both sides. No receive of
+ * a round writes memory that another message of the round reads or writes.
  *
- * Places are in elements, in one of three buffers: what the caller gave to read (IN), what it
- * gave to be written (OUT; the same memory when in place), and scratch. */
+ * Places are in elements, in one of three buffers: the caller's input (IN), the caller's output
+ * (OUT; the same memory if in place), and scratch. */
 #ifndef CHOIR_PATTERN_SCHEDULE_H
 #define CHOIR_PATTERN_SCHEDULE_H
 
@@ -40,13 +40,13 @@ typedef enum choir__move_kind {
 typedef struct choir__move {
     choir__move_kind kind;
     int round, peer;
-    int64_t count; /* elements, never 0; a barrier's messages: 1, whatever that is */
+    int64_t count; /* elements, never 0; a barrier's messages: 1, without meaning */
     choir__span from, to;
     int first_source, sources; /* REDUCE: in choir__schedule.sources */
     bool swap;                 /* COMBINE: `to` holds the lower ranks */
 } choir__move;
 
-/* A leaf block of the tree and where its values lie. */
+/* A leaf block of the tree and the place of its values. */
 typedef struct choir__reduce_source {
     choir__node node;
     choir__span at;
@@ -56,11 +56,11 @@ typedef struct choir__schedule {
     choir__move *moves;
     choir__reduce_source *sources;
     int count, room, source_count, source_room;
-    int rounds;      /* one more than the last round this rank has a part in */
+    int rounds;      /* one more than the last round in which this rank takes part */
     int64_t scratch; /* elements */
 } choir__schedule;
 
-/* What a schedule is made for. The buffers, by kind, in elements:
+/* The collective for which a schedule is made. The buffers per kind, in elements:
  *
  *   broadcast                      in (count) on the root, out (count)
  *   reduce                         in (count), out (count) on the root
@@ -70,30 +70,31 @@ typedef struct choir__schedule {
  *   scatter, reduce-scatter        in (world, count), scatter's on the root, out (count)
  *   all-to-all                     in, out (world, count), or packed as the counts say
  *
- * In place, in is out; of the kinds with a part a rank, the smaller one is its part of the
- * larger. Then only what is out is written, else in stays as it was. */
+ * In place, in is out; for kinds with one part per rank, the smaller buffer is the rank's part
+ * of the larger one. Then only the output is written; otherwise the input is never written. */
 typedef struct choir__plan {
     choir__kind kind;
     choir__algorithm algorithm; /* see choir__schedule_choose */
     int rank, world, root;
     int64_t count, leaves; /* leaves: TREE_REDUCE; count as the public functions count */
     int64_t node_stride;   /* TREE_REDUCE: elements between this rank's nodes, in IN */
-    int align;             /* slices begin at multiples of so many elements (a cache line) */
+    int align; /* slices begin at multiples of this number of elements (a cache line) */
     bool in_place, mean;
     const int64_t *in_counts, *out_counts; /* uneven all-to-all */
     const int *nodes;                      /* (world) the node of each rank; NULL: all on one */
 } choir__plan;
 
-/* The algorithm that a plan runs by, the same on all ranks: the plan's own where it can do this
- * collective on this dtype, else the best of those that keep the fixed tree. AUTO, DIRECT and
- * NATIVE leave the choice to size and place. */
+/* Returns the algorithm that runs a plan, equal on all ranks: the plan's own if it supports
+ * this collective and dtype, else the best of those that keep the fixed tree. AUTO, DIRECT and
+ * NATIVE leave the choice to size and topology. */
 choir__algorithm choir__schedule_choose(const choir__plan *plan, choir_dtype dtype);
 
-/* Whether an algorithm has schedules for a collective of so many ranks on these nodes. */
+/* Returns true if an algorithm has schedules for the plan's collective, world and nodes. */
 bool choir__schedule_does(const choir__plan *plan, choir__algorithm algorithm);
 
-/* Writes the schedule of plan->rank, by plan->algorithm as it stands (AUTO, DIRECT and NATIVE:
- * exchange). Errors: unsupported (this algorithm does not do this collective). */
+/* Writes the schedule of plan->rank by plan->algorithm, without choosing another (AUTO, DIRECT
+ * and NATIVE: exchange). Errors: unsupported (the algorithm does not support the
+ * collective). */
 choir_status choir__schedule_make(const choir__plan *plan, choir__schedule *schedule);
 void choir__schedule_free(choir__schedule *schedule);
 

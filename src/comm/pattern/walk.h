@@ -1,4 +1,4 @@
-/* What a public choir_pattern is. */
+/* The struct behind the public choir_pattern. */
 #ifndef CHOIR_PATTERN_WALK_H
 #define CHOIR_PATTERN_WALK_H
 

@@ -1,10 +1,10 @@
-/* Groups on one machine: what the files of this folder share.
+/* Groups on one machine: declarations shared by the files of this folder.
  *
- * All ranks map one control segment (a memfd): a slot a rank, which that rank alone writes,
- * and a staging area a rank. A rank's `step` is a counter that only grows. A collective is a
- * row of steps: write something, publish the step, wait until all ranks have published theirs,
- * read. Publishing step n also says "I have read what belongs to step n-1", which is why two
- * staging buffers, used in turn, are enough, and why no step needs a second flag.
+ * All ranks map one control segment (a memfd). It has one slot per rank, which only that rank
+ * writes, and one staging area per rank. A rank's `step` is a counter that only grows. A
+ * collective is a sequence of steps: write data, publish the step, wait until all ranks have
+ * published theirs, read. Publishing step n also says "I have read the data of step n-1".
+ * Therefore two staging buffers, used in turn, are enough, and no step needs a second flag.
  *
  *   segment   | control: fault, slots | staging of rank 0 | staging of rank 1 | ...
  *   staging   | buffer 0 | buffer 1 | result |               CHOIR__CHUNK bytes each
@@ -17,8 +17,8 @@
  *   failures.c    death, silence, who is to blame    numa.c         several memory nodes
  *   rows.c        of rows cut over the ranks         step.c         staging buffers, details
  *
- * A choir__shm belongs to whoever runs the group's queue; only `shareds` and `bytes` are read
- * by other threads. */
+ * A choir__shm belongs to the thread that runs the group's queue; other threads read only
+ * `shareds` and `bytes`. */
 #ifndef CHOIR_SHM_H
 #define CHOIR_SHM_H
 
@@ -32,37 +32,38 @@
 
 enum {
     CHOIR__MAX_WORLD = 64,
-    CHOIR__RECENT =
-        8, /* calls that a rank remembers, to compare them with one that is behind */
-    CHOIR__CHUNK = 128 * 1024, /* what one rank stages in one step; the peers' share fits L2 */
+    /* calls that a rank remembers, to compare them with those of a rank that is behind */
+    CHOIR__RECENT = 8,
+    CHOIR__CHUNK = 128 * 1024, /* bytes that a rank stages per step; the peers' share fits L2 */
 };
 
-/* Where a rank's argument lies, when that is in a choir__shared. */
+/* The location of a rank's argument inside a choir__shared. */
 typedef struct choir__shm_place {
-    uint32_t shared; /* which one, counted from 1; 0: private memory */
-    int32_t region;  /* whose */
-    uint64_t offset; /* in bytes */
+    uint32_t shared; /* the choir__shared's id, from 1; 0: private memory */
+    int32_t region;  /* its owner's rank */
+    uint64_t offset; /* bytes */
 } choir__shm_place;
 
-/* What else a rank says of its call n, in turn n % 2. */
+/* Further information on a rank's call n, stored in details[n % 2]. */
 typedef struct choir__details {
     alignas(64) choir__shm_place in, out;
-    bool staged; /* its first chunk is in its staging area already */
+    bool staged; /* the staging area has the first chunk already */
     int64_t gives[CHOIR__MAX_WORLD], wants[CHOIR__MAX_WORLD]; /* counts of uneven parts */
 } choir__details;
 
-/* The first line carries a whole small collective but its data; the others are seldom read. */
+/* A rank's slot. Its first cache line carries a whole small collective except the data; the
+ * other lines are seldom read. */
 typedef struct choir__shm_slot {
     alignas(64) _Atomic uint32_t step; /* a futex */
     _Atomic uint32_t sleepers;         /* ranks asleep on step */
-    choir__stamp calls[2];             /* of those that run by steps, n in calls[n % 2] */
+    choir__stamp calls[2];             /* calls that run by steps, n in calls[n % 2] */
     choir__details details[2];
-    choir__stamp announced;      /* the newest that runs by messages */
-    _Atomic uint32_t announcing; /* odd while that is written */
+    choir__stamp announced;      /* the latest call that runs by messages */
+    _Atomic uint32_t announcing; /* odd while `announced` is being written */
     _Atomic int32_t left;        /* the rank has freed its group */
 } choir__shm_slot;
 
-/* The first failure, in words, for ranks that did not see it themselves. */
+/* The first failure, in words, for ranks that did not detect it themselves. */
 typedef struct choir__fault {
     _Atomic int32_t state; /* 0: none; 1: being written; 2: readable */
     int32_t status;
@@ -78,42 +79,48 @@ typedef struct choir__messages choir__messages;
 
 typedef struct choir__shm {
     choir__engine base;
-    char job[160];             /* under which the ranks met; a sub-group's is made out of it */
-    struct choir__shm *parent; /* while this sub-group of it meets */
-    size_t cache_bytes; /* what is written in one go and exceeds this goes round the caches */
-    int per_node;       /* ranks on each memory node; world: one node, or irregular ones */
-    size_t levels_from; /* bytes that go by memory nodes */
-    int spins, yields; /* looks at a flag before sleeping: with the core held, and given away */
+    /* the ranks met under this name; sub-groups' names are derived from it */
+    char job[160];
+    struct choir__shm
+        /* the group of which this is a sub-group; set while the sub-group meets */
+        *parent;
+    size_t cache_bytes; /* larger writes bypass the caches */
+    int per_node;       /* ranks per memory node; world: one node, or irregular ones */
+    size_t levels_from; /* bytes from which sums use two levels */
+    int spins,
+        /* looks at a flag before sleeping: spins keep the core, yields give it away */
+        yields;
 
     choir__control *control;
     size_t control_bytes;
     choir__shm_slot *me;
-    uint32_t step;                      /* last published */
+    uint32_t step;                      /* last published step */
     uint32_t stepped;                   /* calls that ran by steps so far */
     uint32_t turns;                     /* uses of the staging buffers so far */
     choir__stamp call;                  /* the call being run, for messages */
     choir__stamp recent[CHOIR__RECENT]; /* call n in recent[n % CHOIR__RECENT] */
 
     int numa[CHOIR__MAX_WORLD];    /* the ranks' memory nodes */
-    int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: [0] alone; -1: none */
-    int pidfds[CHOIR__MAX_WORLD];  /* every rank's process; -1: none */
-    int pids[CHOIR__MAX_WORLD];    /* the same, as each calls itself: for messages */
+    int sockets[CHOIR__MAX_WORLD]; /* rank 0: to every rank; others: only [0]; -1: none */
+    int pidfds[CHOIR__MAX_WORLD];  /* of every rank's process; -1: none */
+    int pids[CHOIR__MAX_WORLD];    /* of the ranks, as each sees its own; for messages */
 
-    choir__messages *messages; /* NULL: alone */
+    choir__messages *messages; /* NULL: the group has one rank */
 
     pthread_mutex_t lock;   /* guards shareds */
-    choir__shared *shareds; /* all that are alive, to find data by address */
-    uint64_t shared_count;  /* made so far: the next one's name */
+    choir__shared *shareds; /* all live ones, to find data by address */
+    uint64_t shared_count;  /* created so far; yields the next id */
     char *scratch;          /* partial sums */
-    choir__node *nodes;     /* (nodes_room) a tree reduction's nodes of all ranks */
-    const char **sources;   /* (nodes_room) and where they lie */
-    int *owners;            /* (nodes_room) and the ranks they belong to */
+    choir__node *nodes;     /* (nodes_room) all ranks' nodes of a tree reduction */
+    const char **sources;   /* (nodes_room) their addresses */
+    int *owners;            /* (nodes_room) the ranks that own them */
     size_t nodes_room;
 } choir__shm;
 
 /* --- open.c --- */
 
-/* Meets the other ranks of the job, under its name. */
+/* choir__shm_open meets the other ranks of the job, under its name; choir__shm_split and
+ * choir__shm_close are the engine's `split` and `close`. */
 choir_status choir__shm_open(choir__meeting *meeting, choir__engine **engine);
 choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child);
@@ -121,82 +128,90 @@ void choir__shm_close(choir__engine *engine);
 
 /* --- rendezvous.c --- */
 
-/* The ranks of shm->job get connected to rank 0. */
+/* Connects the ranks of shm->job to rank 0. */
 choir_status choir__shm_call_together(choir__shm *shm);
 
-/* Closes those descriptors that are not -1. */
+/* Closes the descriptors that are not -1. */
 void choir__shm_close_all(int *fds, int count);
 
-/* What a rank tells all others in an exchange; text says why status is not 0. */
+/* A rank's message to all others in an exchange; text says why status is not 0. */
 typedef struct choir__offer {
     uint64_t bytes;
     int32_t status, pid, world, has_fd, node;
     char text[200];
 } choir__offer;
 
-/* Everyone's offers and descriptors (-1: none) in rank order. Each rank gives one of its own
- * or -1, which stays the caller's; the ones received are the caller's to close. */
+/* Exchanges offers and descriptors (-1: none) between all ranks; the results are in rank order.
+ * The descriptor that a rank gives stays the caller's; the received ones are the caller's to
+ * close. */
 choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int fd,
     choir__offer offers[CHOIR__MAX_WORLD], int fds[CHOIR__MAX_WORLD]);
 
-/* What rank 0 sent after this rank had met: that the meeting failed for others. */
+/* Returns the failure that rank 0 reported after this rank had met: the meeting failed for
+ * other ranks. */
 choir_status choir__shm_last_words(choir__shm *shm);
 
-/* A sealed memfd of so many bytes, all of them allocated, after `place` (NULL: nothing) has had
- * its say on where. On failure -1 and why. */
+/* choir__shm_memory returns a sealed memfd of `bytes` bytes, all of them allocated, after
+ * `place` (NULL: none) has chosen memory nodes for them. On failure it returns -1 and sets
+ * why. */
 typedef void choir__shm_placement(const choir__shm *shm, char *at);
 int choir__shm_memory(
     const choir__shm *shm, size_t bytes, choir__shm_placement *place, char why[200]);
 
 /* --- wait.c --- */
 
-void choir__shm_publish(choir__shm *shm);         /* my next step */
-choir_status choir__shm_wait(choir__shm *shm);    /* until all have published as many */
-choir_status choir__shm_barrier(choir__shm *shm); /* both */
+void choir__shm_publish(choir__shm *shm);         /* publishes this rank's next step */
+choir_status choir__shm_wait(choir__shm *shm);    /* until all ranks have published it */
+choir_status choir__shm_barrier(choir__shm *shm); /* publish and wait */
 
 /* --- failures.c --- */
 
-/* Keeps the first failure; tells the peers of it when they could not see it themselves. */
+/* Stores the first failure, and notifies the peers. */
 choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same of a failure found elsewhere: the engine's `fail`. */
+/* The engine's `fail`: like choir__shm_fail, for a failure that was detected outside the
+ * engine. */
 choir_status choir__shm_spread(
     choir__engine *engine, choir_status status, const char *sentence);
-/* A failure for all ranks, this one too, to find: the engine's `abort`. */
+/* The engine's `abort`: publishes a failure that all ranks, this one included, will find. */
 void choir__shm_abort(choir__engine *engine, choir_status status, const char *sentence);
-/* Tells the peers of the engine's failure, unless status is OK. Returns status. */
+/* Notifies the peers of the engine's failure, unless status is OK. Returns status. */
 choir_status choir__shm_tell(choir__shm *shm, choir_status status);
-choir_status choir__shm_fault(choir__shm *shm); /* a failure that a peer has told of */
+/* Adopts a failure that a peer has published, if any. Returns the engine's failure or
+ * CHOIR_OK. */
+choir_status choir__shm_fault(choir__shm *shm);
 
 bool choir__shm_dead(const choir__shm *shm, int rank);
 bool choir__shm_left(const choir__shm *shm, int rank); /* has freed its group */
-bool choir__shm_gone(const choir__shm *shm, int rank); /* either */
+bool choir__shm_gone(const choir__shm *shm, int rank); /* dead or left */
 
-/* Of two that are gone, who is to be named: one that died, rather than one that left, perhaps
- * because of it. a: -1, none so far. */
+/* Chooses which of two ranks that are gone a message names: one that died is preferred to one
+ * that left, perhaps as a consequence. a: -1 if none was found so far. */
 int choir__shm_culprit(const choir__shm *shm, int a, int b);
 
-/* Fail, in words: a rank that is gone; ranks (count) that kept us waiting too long. */
+/* Fail the engine with a sentence: choir__shm_lost names a rank that is gone, choir__shm_late
+ * ranks (count) that did not come within the timeout. */
 choir_status choir__shm_lost(choir__shm *shm, int rank);
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count);
 
 /* The engine's `look`. */
 choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed);
 
-/* Whether rank has come to the call being run. */
+/* Returns true if the rank has come to the current call. */
 bool choir__shm_came(const choir__shm *shm, int rank);
 
-/* This rank is at a call that runs by messages. */
+/* Publishes that this rank has come to a call that runs by messages. */
 void choir__shm_announce(choir__shm *shm, const choir__stamp *call);
-/* Fails if rank is at a call of our number that is another one. */
+/* Fails if the rank's call with the number of the current call is a different one. */
 choir_status choir__shm_compare(choir__shm *shm, int rank);
 
-/* How much of a nap counts as waiting. */
+/* Returns the part of a nap that counts as waiting. */
 double choir__shm_slept(double seconds);
 
 /* --- messages.c --- */
 
-/* The memory that messages travel through: made by one rank, mapped by all. */
+/* The memory through which messages travel: choir__messages_memory creates it on one rank and
+ * returns its descriptor (-1 and why on failure), choir__messages_map maps it on every rank. */
 int choir__messages_memory(int world, char why[200]);
 bool choir__messages_map(choir__shm *shm, int fd);
 void choir__messages_free(choir__messages *messages, int world); /* NULL is fine */
@@ -208,50 +223,53 @@ choir_status choir__shm_receive(choir__engine *engine, int peer, void *data, siz
 choir_status choir__shm_wait_messages(
     choir__engine *engine, choir__request *requests, int count);
 
-/* A collective by a schedule; sends and receives. */
+/* Run a collective by a schedule, and a batch of sends and receives. */
 choir_status choir__shm_by_messages(choir__engine *engine, const choir__call *call);
 choir_status choir__shm_batch(choir__engine *engine, const choir__call *calls, int count);
 
 /* --- call.c --- */
 
-/* The first step of every collective: all ranks are here, with the same call. */
+/* The first step of every collective: waits for all ranks and checks that they make the same
+ * call. */
 choir_status choir__shm_enter(choir__shm *shm, const choir__stamp *call);
 
 /* --- shared.c --- */
 
 choir_status choir__shm_share(choir__engine *engine, size_t bytes, choir__shared **shared);
 
-/* Where data lies, if all of it is in one region of a choir__shared. */
+/* Returns the location of data if all of it is in one region of a choir__shared. */
 choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes);
-/* That place here, for `bytes` bytes; NULL: out of reach. */
+/* Returns the address of that location in this process, for `bytes` bytes; NULL: out of
+ * reach. */
 char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes);
 choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
-void choir__shm_orphan(choir__shm *shm); /* shareds outlive their group */
+void choir__shm_orphan(choir__shm *shm); /* detaches the shareds, which outlive their group */
 
 /* --- collectives.c --- */
 
 /* The engine's `run`. */
 choir_status choir__shm_run(choir__engine *engine, const choir__call *call);
 
-/* --- step.c: what the ways of a call share --- */
+/* --- step.c: shared by all ways to run a call --- */
 
-/* A staging buffer of rank: 0 and 1 in turn; 2 for results. */
+/* Returns a staging buffer of rank: 0 and 1 are used in turn, 2 is for results. */
 char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer);
-/* After a call in one step: a hint that the next one will stage as much. */
+/* Prepares, after a call in one step, for the next call to stage as much. Only a hint. */
 void choir__shm_prepare(choir__shm *shm, size_t bytes);
-/* A step of a collective; the first one compares the calls. */
+/* Runs a step of a collective; the first one compares the calls. */
 choir_status choir__shm_step(choir__shm *shm, const choir__stamp *call, bool first);
 void choir__shm_count(choir__shm *shm, size_t bytes);
 size_t choir__shm_bytes(const choir__stamp *call);
 
-/* Whether all ranks have staged their first chunk, as they told. */
+/* Returns true if all ranks have announced that their first chunk is staged. */
 bool choir__shm_all_staged(const choir__shm *shm);
 
-/* What rank told of the call being run; and this rank's own, to be written before it enters. */
+/* Return the details of the current call: those that a rank has published, and those of this
+ * rank, which are written before it enters the call. */
 const choir__details *choir__shm_details(const choir__shm *shm, int rank);
 choir__details *choir__shm_my_details(choir__shm *shm);
 
-/* How far a rank is when the staged way begins. */
+/* The progress of a rank when the staged way begins. */
 typedef enum choir__shm_progress {
     CHOIR__FRESH,
     CHOIR__ENTERED,
@@ -264,8 +282,8 @@ choir_status choir__shm_move(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_reduction(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_tree_reduce(choir__shm *shm, const choir__call *call);
 
-/* Adds rank's nodes (n), the first at `at`, to shm->nodes, sources and owners, which have
- * `count` so far. */
+/* Appends a rank's nodes (n), the first at `at`, to shm->nodes, sources and owners, which have
+ * `count` entries so far. */
 void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes, int n,
     const char *at, size_t stride, int count);
 
@@ -274,6 +292,8 @@ void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes,
 choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_gather_rows(choir__shm *shm, const choir__call *call);
 
-enum { CHOIR__DIRECT_FROM = 4 * 1024 }; /* bytes: below, one step beats the two of direct */
+enum {
+    CHOIR__DIRECT_FROM = 4 * 1024
+}; /* bytes: below, one step is faster than the two of the direct way */
 
 #endif
