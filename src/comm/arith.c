@@ -1,8 +1,7 @@
-/* Arithmetic on arrays: every element type with every operation.
+/* Arithmetic on arrays, for every element type and every operation.
  *
- * The loops are plain: no multiply-add to contract, no order to keep between elements, so
- * compiling them again for wider vectors changes no bit. bf16 and f16 are computed on in f32.
- */
+ * The loops are plain: they have no multiply-add to contract and no order between elements, so
+ * compiling them again for wider vectors changes no bit. bf16 and f16 are computed in f32. */
 #include "comm/reduce.h"
 
 /* The resolvers behind target_clones run before the sanitizers' runtime is up. */
@@ -13,7 +12,7 @@
 #define CLONES
 #endif
 
-/* Each loop touches element i alone, so out may be a or b: ivdep says that much. */
+/* Each loop accesses only element i, so out may be a or b; ivdep tells this to the compiler. */
 #define COMBINE(name, type, x, expression)                                                     \
     CLONES static void name(void *out_, const void *a_, const void *b_, int64_t n)             \
     {                                                                                          \
@@ -44,7 +43,7 @@
     COMBINE(max_##suffix, type, x, x > y || x != x ? x : y)                                    \
     RESCALE(scale_##suffix, type, x[i] * (type)scale)
 
-/* Sums and products wrap around: they are those of the unsigned type. */
+/* Sums and products wrap around: they are computed in the unsigned type. */
 #define INTEGERS(suffix, type, wrapping)                                                       \
     COMBINE(sum_##suffix, wrapping, x, x + y)                                                  \
     COMBINE(product_##suffix, wrapping, x, x *y)                                               \
@@ -60,7 +59,7 @@ INTEGERS(i64, int64_t, uint64_t)
 INTEGERS(i32, int32_t, uint32_t)
 INTEGERS(u8, uint8_t, uint8_t)
 RESCALE(divide_i64, int64_t, x[i] / divisor)
-RESCALE(divide_i32, int32_t, (double)x[i] / (double)divisor) /* 53 bits are enough for that */
+RESCALE(divide_i32, int32_t, (double)x[i] / (double)divisor) /* 53 bits are enough for this */
 RESCALE(divide_u8, uint8_t, x[i] / divisor)
 
 /* Any byte but 0 is true. */
@@ -68,7 +67,7 @@ COMBINE(or_bool, uint8_t, x, (x | y) != 0)
 COMBINE(and_bool, uint8_t, x, (x != 0) & (y != 0))
 COMBINE(xor_bool, uint8_t, x, (x != 0) ^ (y != 0))
 
-/* A sum of bytes is seldom a byte: their mean is added in i32. */
+/* A sum of bytes rarely fits a byte, so their mean is added in i32. */
 CLONES static void widen_u8(void *out_, const void *in_, int64_t n)
 {
     int32_t *restrict out = out_;

@@ -1,24 +1,25 @@
-/* A batch of calls: first all sends and receives, side by side; then the collectives in order,
- * neighbours that travel well together as one.
+/* A batch of calls: first all sends and receives, concurrently; then the collectives in order,
+ * with compatible neighbors packed into one.
  *
- * Neighbours of one kind, type, operation and root are coalesced while they are small: their
- * data are packed into one buffer, part by part where a call has a part a rank. The stamp of
- * what travels carries a digest of the single counts, so ranks that cut the same total
- * differently are told so. */
+ * Neighbors of the same kind, type, operation and root are coalesced while they are small:
+ * their data are packed into one buffer, part by part if a call has one part per rank. The
+ * stamp of the packed call carries a digest of the individual counts, so ranks that divide the
+ * same total differently are detected. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/far.h"
 #include "comm/issue.h"
 
-enum { FUSED_BYTES = 4 << 20 }; /* beyond, packing costs more than a call's latency */
+enum { FUSED_BYTES = 4 << 20 }; /* above, packing costs more than a call's latency */
 
 static bool is_message(const choir__call *call)
 {
     return call->stamp.kind == CHOIR__SEND || call->stamp.kind == CHOIR__RECEIVE;
 }
 
-/* How many parts of `count` elements a call's in and out have; false: not to be packed. */
+/* Returns the number of parts of `count` elements in a call's in and out; false: the call
+ * cannot be packed. */
 static bool parts(const choir__call *call, int world, int *in, int *out)
 {
     *in = *out = 1;
@@ -43,8 +44,8 @@ static size_t bytes_of(const choir__call *call)
     return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-/* How many calls from the first one on travel together. An engine that takes far data as they
- * are takes them one by one. */
+/* Returns how many calls, from the first on, are packed together. An engine that takes far data
+ * directly takes such calls one by one. */
 static int run_length(const choir__engine *engine, const choir__call *calls, int count)
 {
     int in, out, n = 1;
@@ -58,7 +59,8 @@ static int run_length(const choir__engine *engine, const choir__call *calls, int
     return n;
 }
 
-/* Part p of all calls lies together: p * whole, then call after call. */
+/* Copies between the calls' data and the packed buffer. Part p of all calls is stored together:
+ * p * whole, then call after call. */
 static choir_status pack(
     char *packed, const choir__call *calls, int count, int in_parts, size_t whole)
 {
@@ -89,7 +91,8 @@ static choir_status unpack(
     return status;
 }
 
-/* A stream's work on data that the host is about to read, where the engine has one. */
+/* Waits for a stream's work on data that the host is about to read, if the engine has a
+ * stream. */
 static choir_status settle(choir__engine *engine, const choir__call *calls, int count)
 {
     bool far = false;
@@ -133,7 +136,7 @@ static choir_status run_fused(choir_group *group, const choir__call *calls, int 
     return status;
 }
 
-/* Sends and receives are not the group's: they have no number. */
+/* Sends and receives have no number, because not all ranks of the group take part. */
 static choir_status run_messages(choir_group *group, const choir__call *calls, int count)
 {
     choir__engine *engine = group->engine;

@@ -1,4 +1,4 @@
-/* Names of collectives and of algorithms, and a call in words. */
+/* Names of collectives and algorithms, and the text of a call. */
 #include "comm/call.h"
 
 #include <inttypes.h>
@@ -134,7 +134,7 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
     used = (int)strlen(text);
     if (stamp->layout >> 16 == CHOIR__PIECE_MARK)
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, ", a piece of data on a GPU");
-    else if (stamp->layout) /* several calls of a batch */
+    else if (stamp->layout) /* several calls of a batch, packed into one */
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, " in parts (layout %08x)",
             stamp->layout);
     return text;

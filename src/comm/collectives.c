@@ -1,4 +1,4 @@
-/* The collectives that users call: each checks what it was given and issues a call. */
+/* The public collectives: each checks its arguments and issues a call. */
 #include <choir/group.h>
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static choir_status check_peer(const choir_group *group, const char *name, int p
                      world, world - 1);
 }
 
-/* The stamp all collectives begin with; status says what is wrong. */
+/* The stamp that all collectives begin with; status reports an invalid argument. */
 typedef struct draft {
     choir_group *group;
     choir__call call;
@@ -88,7 +88,7 @@ static void has_root(draft *d, int root)
     d->call.stamp.root = root;
 }
 
-/* Where the data lie; `used` says which of the two this rank needs. */
+/* Sets the addresses of the data; in_used and out_used say which of them this rank needs. */
 static void lies_at(draft *d, const void *in, bool in_used, void *out, bool out_used)
 {
     const char *name = choir__kind_name((choir__kind)d->call.stamp.kind);
@@ -190,7 +190,7 @@ choir_status choir_group_all_to_all(choir_group *group, const void *in, void *ou
     return issue(&d, work);
 }
 
-/* Each count is checked, and that they add up to what memory can hold. */
+/* Checks each count, and that their sum does not exceed memory. */
 static choir_status check_counts(
     const char *what, const int64_t *counts, int world, choir_dtype dtype, int64_t *sum)
 {

@@ -1,5 +1,6 @@
-/* bf16 and f16 to f32 and back, for reductions: half.h in vectors. x86 has instructions for f16
- * since AVX2's day; they and the shifts of bf16 give half.h's bits, NaNs too. */
+/* Vectorized conversion of bf16 and f16 to f32 and back, for reductions. x86 CPUs with AVX2
+ * have instructions for f16; these and the shifts of bf16 give the bits of half.h, also for
+ * NaNs. */
 #include "base/half.h"
 #include "comm/reduce.h"
 
@@ -12,7 +13,8 @@ static bool have_vectors(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
 
-/* Each does some at a time, and returns how many it has done. */
+/* Each function converts a multiple of its vector's length, and returns the number of converted
+ * elements. */
 
 VECTOR widen_bf16_vectors(float *out, const uint16_t *in, int64_t n)
 {
@@ -35,7 +37,7 @@ VECTOR widen_f16_vectors(float *out, const uint16_t *in, int64_t n)
     return i;
 }
 
-/* Rounding by hand takes the most instructions, so it gets the widest vectors. */
+/* Rounding by integer arithmetic takes the most instructions, so it uses the widest vectors. */
 static __attribute__((target("avx512f"))) int64_t narrow_bf16_512(
     uint16_t *out, const float *in, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* Of every engine: the end of its base struct, and the members of its sub-groups. */
+/* Shared by all engines: releasing the base struct, and the members of a sub-group. */
 #include "comm/engine.h"
 
 #include <stdlib.h>
@@ -14,7 +14,6 @@ void choir__engine_free(choir__engine *engine)
     free(engine);
 }
 
-/* Nodes and local ranks counted anew within the sub-group. */
 choir__member *choir__members_of(
     const choir__member *members, const int *ranks, int count, int *nodes)
 {

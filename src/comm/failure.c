@@ -1,4 +1,4 @@
-/* How an engine keeps its first failure, and how it names a rank in the sentence. */
+/* How an engine stores its first failure, and how it names a rank in the sentence. */
 #include <stdio.h>
 
 #include "comm/engine.h"

@@ -1,5 +1,5 @@
-/* Far memory through staging: see far.h. Calls on rows are far_rows.c's, the staging memory and
- * the copies far_staging.c's.
+/* Far memory through staging: see far.h. Calls on rows are in far_rows.c, the staging memory
+ * and the copies in far_staging.c.
  *
  * Most calls have up to two sides of some *parts* of `count` elements each; a piece is the same
  * range of every part:
@@ -7,8 +7,8 @@
  *     all_gather, 3 ranks      in  | 0 1 2 |     out  | 0 1 2 | 0 1 2 | 0 1 2 |
  *                piece 1             ^                  ^       ^       ^
  *
- * Between two pieces nothing overlaps: a piece is large enough for its copies to run at the
- * bus's rate, and the engine has all cores for its own. */
+ * Pieces do not overlap in time: a piece is large enough for its copies to run at the bus's
+ * rate, and the engine uses all cores for its own work. */
 #include "comm/far.h"
 
 #include <stdlib.h>
@@ -44,13 +44,12 @@ bool choir__call_is_far(const choir__call *call)
 
 /* --- calls of parts --- */
 
-/* One side of a call: parts at at, at + stride, ... Their pieces lie one behind the other in
- * staging. */
+/* One side of a call: parts at at, at + stride, ... Their pieces are consecutive in staging. */
 typedef struct side {
     char *at;
     size_t stride;
     int parts;
-    bool moves; /* this rank's data are read, or written, there */
+    bool moves; /* this side has data of this rank to copy */
 } side;
 
 typedef struct job {
@@ -59,10 +58,11 @@ typedef struct job {
     side in, out;
     bool one; /* in and out are the same memory */
     size_t size;
-    int most_in, most_out; /* parts that a rank has at most: the same on all ranks */
+    int most_in, most_out; /* the most parts of any rank: equal on all ranks */
 } job;
 
-/* Nodes of the gradients' tree that this rank has, and that one has at most. */
+/* Returns the number of nodes of the gradients' tree that this rank has; *most: the maximum
+ * over the ranks. */
 static int tree_parts(const choir__engine *engine, int64_t leaves, int *most)
 {
     choir__node nodes[CHOIR__MAX_NODES];
@@ -119,7 +119,7 @@ static job describe(choir__engine *engine, const choir__call *call)
     return j;
 }
 
-/* Elements [first, first + n) of all parts between a side and staging at near. */
+/* Copies elements [first, first + n) of all parts between a side and staging at near. */
 static choir_status move(const job *j, const side *s, char *near, int64_t first, int64_t n,
     size_t near_stride, bool out)
 {
@@ -135,7 +135,8 @@ static choir_status move(const job *j, const side *s, char *near, int64_t first,
     return CHOIR_OK;
 }
 
-/* Of a large call, so that ranks that cut it otherwise, or not at all, are told. */
+/* Returns the layout of a piece of a large call, by which the engine detects ranks that cut the
+ * call differently or not at all. */
 static uint32_t mark_piece(uint32_t layout, uint64_t whole, int64_t first)
 {
     uint64_t h = (layout ^ whole) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)first + 1;
@@ -149,7 +150,7 @@ static choir_status run_piece(
     choir__call call = *j->call;
     bool several = n < (int64_t)j->call->stamp.count;
     bool tree = call.stamp.kind == CHOIR__TREE_REDUCE;
-    /* Parts of equal sizes lie without gaps; the tree's nodes need none. */
+    /* Parts of equal size are contiguous; the tree's nodes may have gaps. */
     size_t stride = (size_t)n * j->size;
     if (tree)
         stride = (stride + ALIGN - 1) / ALIGN * ALIGN;
@@ -180,7 +181,7 @@ static choir_status run_parts(
     int64_t count = (int64_t)call->stamp.count;
     int64_t sides = choir__max(j.most_in + j.most_out, 1);
     int64_t each = choir__max(CHOIR__FAR_PIECE / (int64_t)j.size / sides / 1024 * 1024, 1024);
-    each = choir__max(choir__min(each, count), 1); /* the loop ends with no elements, too */
+    each = choir__max(choir__min(each, count), 1); /* ends with 0 elements, too */
     size_t bytes = (size_t)sides * ((size_t)each * j.size + 2 * ALIGN) + 2 * ALIGN;
     char *near = choir__staging_get(engine, far, bytes);
     if (!near)

@@ -1,10 +1,10 @@
-/* Calls on rows (rows.h) over far memory: some cuts at a time, packed in staging one behind the
- * other, so that a call on all weights of a model needs no second copy of them.
+/* Calls on rows (rows.h) over far memory: a few cuts at a time, packed consecutively in
+ * staging, so that a call on all weights of a model needs no second copy of them.
  *
  *     far      | cut 0 |  | cut 1 | cut 2 |      | cut 3 |
  *     staging  | cut 0 | cut 1 | cut 2 |         then  | cut 3 |
  *
- * Cuts that lie alike here and there are copied in one go. */
+ * Cuts with the same layout in both memories are copied at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +18,12 @@ static int64_t align(int64_t elements)
     return (elements + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* A row of copies between `far` and `near`, of elements of `size` bytes. */
+/* A sequence of copies between `far` and `near`, of elements of `size` bytes, which are merged
+ * where both sides are contiguous. */
 typedef struct mover {
     char *far, *near;
     size_t size;
-    bool out;                       /* to far */
+    bool out;                       /* towards far */
     int64_t at_far, at_near, count; /* not copied yet */
     choir_status status;
 } mover;
@@ -38,7 +39,7 @@ static void flush(mover *m)
     m->count = 0;
 }
 
-/* What lies between two cuts may be read with them, but not written. */
+/* A gap between two cuts may be read together with them, but not written. */
 static void add(mover *m, int64_t at_far, int64_t at_near, int64_t count)
 {
     int64_t gap = at_far - m->at_far - m->count;
@@ -59,7 +60,7 @@ static choir_status finish(mover *m)
     return m->status;
 }
 
-/* Some of the call's cuts as they lie in staging. */
+/* A few of the call's cuts, as they are arranged in staging. */
 typedef struct some {
     const choir__cut *cuts; /* the call's */
     choir__cut *near;
@@ -67,7 +68,8 @@ typedef struct some {
     int64_t whole, own; /* elements of a buffer, and of this rank's rows */
 } some;
 
-/* From cut `first` on, as many as fit: at least one, and the same on all ranks. */
+/* Takes as many cuts as fit, from cut `first` on: at least one, and equally many on all
+ * ranks. */
 static some take(const choir__cut *cuts, int first, int cut_count, int64_t most,
     const choir__engine *engine, choir__cut *near)
 {
@@ -84,7 +86,7 @@ static some take(const choir__cut *cuts, int first, int cut_count, int64_t most,
     return s;
 }
 
-/* Whole blocks; or this rank's rows of them, where they are in place. */
+/* Copies whole blocks, or only this rank's rows of them (own). */
 static choir_status move_blocks(
     const some *s, char *far, char *near, size_t size, bool own, bool out)
 {
@@ -98,7 +100,7 @@ static choir_status move_blocks(
     return finish(&m);
 }
 
-/* This rank's rows where they lie together. */
+/* Copies this rank's rows between buffers that contain only those. */
 static choir_status move_own(const some *s, char *far, char *near, size_t size, bool out)
 {
     mover m = {.far = far, .near = near, .size = size, .out = out};
@@ -167,7 +169,7 @@ static choir_status gather(choir__engine *engine, const choir__call *call,
     return choir__far_fail(engine, move_blocks(s, a->all, near, size, false, true));
 }
 
-/* Nodes that a rank has at most. */
+/* Returns the most nodes that any rank has. */
 static int most_nodes(const choir__tree_scatter *a, int world)
 {
     choir__node nodes[CHOIR__MAX_NODES];
@@ -193,7 +195,7 @@ choir_status choir__far_rows(
     most = s ? most / most_nodes(s, engine->world) : most;
     do {
         some now = take(cuts, at, cut_count, most, engine, near);
-        if (at || now.count < cut_count) /* ranks that do it otherwise are told */
+        if (at || now.count < cut_count) /* detects ranks that cut the call differently */
             part.stamp.layout = (call->stamp.layout ^ (uint32_t)at) * 2654435761u + 1;
         if (at)
             part.stamp.seq = ++engine->seq;

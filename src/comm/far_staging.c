@@ -1,4 +1,4 @@
-/* The host's memory through which a device's data travel, and the copies into and out of it. */
+/* The host memory through which a device's data travel, and the copies into and out of it. */
 #include "comm/far_staging.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ void choir__staging_free(choir__staging *staging)
     free(staging);
 }
 
-/* Grows by half at least, so that calls of all sizes settle on one. */
+/* Grows by at least half, so that calls of all sizes settle on one allocation. */
 char *choir__staging_get(choir__engine *engine, const choir__far *far, size_t bytes)
 {
     if (!engine->staging)

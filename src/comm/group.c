@@ -1,10 +1,10 @@
-/* A group: a queue, and the engine its collectives run on. How it is opened and freed, and what
- * can be asked of it.
+/* A group: a queue, and the engine that runs its collectives. This file opens and frees groups,
+ * and answers queries about them.
  *
- * A call is checked (collectives.c), put into a choir__call and queued (issue.c); the engine
- * runs it (run.c) on whichever thread serves the queue. So the collectives of a group happen in
- * the order in which they were issued, among themselves and with the events of devices that
- * strategies make the queue wait for. */
+ * A call is checked (collectives.c), stored in a choir__call and queued (issue.c); the engine
+ * runs it (run.c) on the thread that serves the queue. So the collectives of a group run in the
+ * order in which they were issued, relative to each other and to the device events for which
+ * strategies make the queue wait. */
 #include "comm/group.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include "comm/shared.h"
 #include "device/device.h"
 
-/* A rank often has one core, which its device is using: reducing in the background of a short
- * backward costs more in switches (3 % of a step of 22 ms) than it hides. Long steps do get it.
- */
+/* The queue's worker leaves tasks to a waiting thread for this long. A rank often has one core,
+ * which its device is using: reducing in the background of a short backward costs more in
+ * context switches (3 % of a step of 22 ms) than it hides. Long steps benefit. */
 enum { PATIENCE_US = 20000 };
 
 /* --- opening --- */
@@ -62,7 +62,7 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
     if (status == CHOIR_OK)
         status =
             choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
-    job->meeting.device = NULL; /* the caller's */
+    job->meeting.device = NULL; /* the caller owns it */
     if (status != CHOIR_OK) {
         choir__meeting_linger(&job->meeting);
         choir__meeting_free(&job->meeting);
@@ -82,7 +82,7 @@ void choir_group_free(choir_group *group)
     if (!group)
         return;
     choir__shared_free(group->scratch);
-    choir__queue_hold(group->queue); /* who watches over the group may yet break it */
+    choir__queue_hold(group->queue); /* a watcher of the group may still break the queue */
     choir__queue_free(group->queue);
     for (choir__shared *s = group->shareds; s; s = s->other)
         s->group = NULL;
@@ -97,7 +97,7 @@ void choir_group_free(choir_group *group)
         choir__meeting_free(&group->job->meeting);
         free(group->job);
     }
-    choir__group_drop_all(group); /* kept by recorded calls, or by ones that never ran */
+    choir__group_drop_all(group); /* of recorded calls, or of calls that never ran */
     pthread_mutex_destroy(&group->kept_lock);
     free(group->batch);
     free(group);

@@ -1,4 +1,5 @@
-/* Shared memory of a group (comm/shared.h): made on the group's queue, between its calls. */
+/* Shared memory of a group (comm/shared.h), which is allocated on the group's queue, between
+ * its calls. */
 #include "comm/issue.h"
 #include "comm/shared.h"
 
@@ -9,7 +10,7 @@ typedef struct sharing {
     choir_status *status;
 } sharing;
 
-/* Memory that one rank can't have is an error of this call, and the group lives on. */
+/* If one rank cannot allocate its memory, the call fails, but the group remains usable. */
 static void run_share(const void *args)
 {
     const sharing *s = args;

@@ -1,14 +1,14 @@
-/* Several ranks on each of several nodes: sums go through shared memory first, so that a node
- * sends over the network what one rank would have.
+/* Several ranks on each of several nodes: sums go through shared memory first, so that a whole
+ * node sends over the network only as much as one rank otherwise would.
  *
  *      node 0: ranks 0 1 2 3               node 1: ranks 4 5 6 7
  *      1. shared memory: all four have the node's sum
  *      2. network: rank 0 with 4, 1 with 5, 2 with 6, 3 with 7, a quarter of the data each
  *      3. shared memory: everyone gets the other three quarters
  *
- * With equal nodes of a power of two of ranks, the fixed tree over ranks is the fixed tree over
- * nodes of the fixed trees inside them: the bits are those of any other way. Whatever else is
- * called, and whatever would be rounded twice, goes to the engine of all ranks. */
+ * If all nodes have the same power of two of ranks, the fixed tree over ranks is the fixed tree
+ * over nodes of the fixed trees inside them, so the bits are those of every other way. All
+ * other calls, and sums that would be rounded twice, go to the engine of all ranks. */
 #include "comm/hierarchy.h"
 
 #include <stdio.h>
@@ -18,13 +18,14 @@
 #include "comm/reduce.h"
 #include "comm/shm/shm.h"
 
-enum { UNCUT = 16 * 1024 }; /* bytes: less is not worth a message a rank of the node */
+/* Bytes. Smaller sums are not cut into one message per rank of the node. */
+enum { UNCUT = 16 * 1024 };
 
 typedef struct hierarchy {
     choir__engine base;
     choir__engine *whole;  /* all ranks */
-    choir__engine *local;  /* this node's: shm */
-    choir__engine *across; /* those with my local rank, a rank a node */
+    choir__engine *local;  /* the ranks of this node: shm */
+    choir__engine *across; /* the ranks with this local rank, one per node */
 } hierarchy;
 
 bool choir__hierarchy_fits(const choir__meeting *m)
@@ -40,8 +41,9 @@ bool choir__hierarchy_fits(const choir__meeting *m)
 
 /* --- failures --- */
 
-/* A part's failure is the group's. The whole has one sentence for all ranks, that of who came
- * first; the other parts then only have to wake those who wait in them. */
+/* Makes a part's failure the group's. The engine of all ranks decides on one sentence for all
+ * of them, that of the first failure; the other parts then only have to wake the ranks that
+ * wait in them. */
 static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status)
 {
     choir__engine *parts[] = {h->whole, h->local, h->across};
@@ -64,7 +66,7 @@ static choir_status run_on(hierarchy *h, choir__engine *part, choir__call call)
 
 /* --- sums --- */
 
-/* How a sum is cut: local rank l takes part l across. */
+/* Returns the part of a sum that local rank l sends across nodes. */
 static void part_of(
     const hierarchy *h, const choir__call *call, size_t size, int l, int64_t *lo, int64_t *hi)
 {
@@ -77,7 +79,8 @@ static void part_of(
     }
 }
 
-/* The node's sum is in out everywhere: between the nodes, then back to all of the node. */
+/* Finishes a sum whose node's part is in out on every rank of the node: adds between the nodes,
+ * then broadcasts to all ranks of the node. */
 static choir_status finish_sum(hierarchy *h, const choir__call *call, double scale, int divisor)
 {
     const choir__stamp *s = &call->stamp;
@@ -133,10 +136,11 @@ static choir_status tree_reduce(hierarchy *h, const choir__call *call)
     return finish_sum(h, call, (double)call->scale, 1);
 }
 
-/* Whether what a node sums is a node of the tree, and adding it keeps every bit. */
+/* Returns true if each node's sum is a node of the tree, and adding in layers keeps every
+ * bit. */
 static bool in_layers(const hierarchy *h, const choir__stamp *s)
 {
-    int leaves = s->leaves / h->base.nodes; /* of a node, in a tree reduction */
+    int leaves = s->leaves / h->base.nodes; /* per node, in a tree reduction */
     if (s->algorithm != CHOIR__AUTO && s->algorithm != CHOIR__HIERARCHICAL)
         return false;
     if (s->kind == CHOIR__TREE_REDUCE)
@@ -145,8 +149,8 @@ static bool in_layers(const hierarchy *h, const choir__stamp *s)
            !(s->dtype == CHOIR_U8 && s->op == CHOIR_MEAN);
 }
 
-/* Ranks of a node that disagree may be at calls that run on two engines, and would wait for one
- * another: so they all come together here first, whichever it is. */
+/* Lets all ranks of the node meet before the call. Ranks that disagree may make calls that run
+ * on two different engines, and would otherwise wait for one another. */
 static choir_status enter(hierarchy *h, const choir__call *call)
 {
     choir__shm *local = (choir__shm *)h->local;
@@ -189,7 +193,7 @@ static void abort_calls(choir__engine *engine, choir_status status, const char *
             parts[i]->ops->abort(parts[i], status, sentence);
 }
 
-/* Ranks of one node get shared memory. */
+/* Sub-groups inside one node get shared memory. */
 static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
@@ -202,7 +206,8 @@ static choir_status split(choir__engine *engine, const int *ranks, int count, in
     }
     choir__engine *part = near == count ? h->local : h->whole;
     uint32_t seq = part->seq;
-    part->seq = engine->seq; /* out of which names are made: the local one counts fewer calls */
+    /* Names are derived from it, and the local engine counts fewer calls. */
+    part->seq = engine->seq;
     choir_status status =
         part->ops->split(part, part == h->local ? local : ranks, count, rank, color, child);
     part->seq = seq;

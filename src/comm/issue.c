@@ -1,5 +1,5 @@
-/* How calls, batches and functions of the program get onto a group's queue, and the tasks that
- * run them there. */
+/* Calls, batches and functions of the program: how they get onto a group's queue, and the tasks
+ * that run them there. */
 #include "comm/issue.h"
 
 #include <stdalign.h>
@@ -19,7 +19,7 @@ typedef struct batch_task {
     int count;
 } batch_task;
 
-/* Releases the memory that the call had kept. */
+/* Releases the memory that was kept for the call. */
 static void let_go_of(choir_group *group, const choir__call *call)
 {
     if (call->in_counts)

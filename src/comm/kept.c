@@ -1,5 +1,5 @@
-/* Memory of calls that are on a group's queue: it lives until the call has run, or as long as
- * the group where a recorded step will run the call again. */
+/* Memory of calls that are on a group's queue: it lives until the call has run. If a recorded
+ * step will run the call again, the memory lives as long as the group. */
 #include <stdalign.h>
 #include <stddef.h>
 #include <stdlib.h>

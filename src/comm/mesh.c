@@ -1,5 +1,5 @@
-/* A mesh is a group split once a dimension: the color of a rank is its place with that
- * dimension's coordinate taken out, its key the coordinate. */
+/* A mesh is a group that is split once per dimension: the color of a rank is its position
+ * without that dimension's coordinate, and its key is the coordinate. */
 #include <choir/mesh.h>
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ struct choir_mesh {
     int dims;
     struct dimension {
         char *name;
-        int size, coordinate, stride; /* stride: between neighbours along it, in ranks */
+        int size, coordinate, stride; /* stride: distance of neighbors, in ranks */
         choir_group *group;
     } dim[CHOIR_MESH_MAX_DIMS];
 };
@@ -34,7 +34,7 @@ static choir_status check_names(int dims, const char *const *names)
     return CHOIR_OK;
 }
 
-/* Fills in the size that is left open. */
+/* Computes the one size that is not given. */
 static choir_status complete(int world, int dims, const int *given, int *sizes)
 {
     int64_t known = 1;

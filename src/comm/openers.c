@@ -1,4 +1,4 @@
-/* How each engine is opened: which plug-in carries it, and over which other engine it lies. */
+/* How each engine is opened: the plug-in that contains it, and the engine under it, if any. */
 #include "comm/openers.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ choir_status choir__open_mpi(choir__meeting *meeting, choir__engine **engine)
         "libopenmpi-dev (or libmpich-dev, to run under MPICH's mpirun)", meeting, engine);
 }
 
-/* Over the engine that there would be without GPUs, which is the group's from then on. */
+/* Opens NCCL's engine over the engine that a job without GPUs would use, which it then owns. */
 choir_status choir__open_nccl(choir__meeting *meeting, choir__engine **engine)
 {
     int other;
@@ -47,7 +47,7 @@ choir_status choir__open_nccl(choir__meeting *meeting, choir__engine **engine)
         return status;
     choir__engine *host = *engine;
     status = choir__plugin_engine("nccl", "the CUDA toolkit and libnccl-dev", meeting, engine);
-    if (status != CHOIR_OK && *engine == host) { /* it has not got there */
+    if (status != CHOIR_OK && *engine == host) { /* NCCL's engine was not opened */
         char *why = choir__strdup(choir_error_message());
         host->ops->close(host);
         choir__error(status, "%s", why);

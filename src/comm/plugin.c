@@ -1,4 +1,4 @@
-/* Engines in plug-ins: the table of functions they are handed, and opening one. */
+/* Engines in plug-ins: the table of functions that they receive, and how one is opened. */
 #include "comm/plugin.h"
 
 #include <stdlib.h>

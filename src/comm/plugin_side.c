@@ -1,10 +1,11 @@
-/* The plug-in's side of plugin.h: what it shows, and the internals' names, each a call through
- * the host's table. Part of every plug-in and of nothing else. */
+/* The plug-in's side of plugin.h: the exported table, and the internal functions, each of which
+ * calls through the host's table. It is part of every plug-in and of nothing else. */
 #include "comm/plugin.h"
 
 #include <stdio.h>
 
-static _Atomic(const choir__plugin_host *) table; /* ranks that are threads load at one time */
+/* Atomic, because ranks that are threads load at the same time. */
+static _Atomic(const choir__plugin_host *) table;
 
 static const choir__plugin_host *host(void)
 {

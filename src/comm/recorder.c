@@ -1,9 +1,10 @@
 /* Writing the flight recorder.
  *
- * A small all-reduce takes 0.4 us, and looking at the clock costs a twentieth of that; so the
- * recorder looks where the queue would look anyway. A call begins when the queue's runner last
- * looked (as it took up its work, or as the call before ended), and ends with a look that the
- * runner then need not take itself. The queue notes when a call was issued, to the tick. */
+ * A small all-reduce takes 0.4 us, and reading the clock costs a twentieth of that, so the
+ * recorder shares the queue's readings. A call begins at the last reading of the queue's runner
+ * (when it took up its work, or when the previous call ended), and ends with a reading that the
+ * runner then reuses. The queue records the time of issue with the resolution of a clock
+ * tick. */
 #include "comm/recorder.h"
 
 #include <sodium.h>
@@ -80,7 +81,7 @@ void choir__log_begin(choir__log *log, const choir__stamp *stamp)
     atomic_store_explicit(&log->page->begun, n + 1, memory_order_release);
 }
 
-/* The newest that runs and has this stamp: calls of a batch run side by side. */
+/* Returns the newest running entry with this stamp: calls of a batch may overlap. */
 static choir__log_entry *running(choir__log *log, const choir__stamp *stamp)
 {
     for (uint64_t n = log->begun; n > 0 && log->begun - n < CHOIR__LOG_ENTRIES; n--) {

@@ -1,7 +1,7 @@
 /* Reading other processes' flight recorders.
  *
- * A foreign board may say anything: texts are made printable, numbers that index something are
- * checked, and entries that somebody was writing between our two looks are left out. */
+ * A foreign board may contain anything: texts are made printable, numbers used as indices are
+ * checked, and entries that were written to during the reading are left out. */
 #include "comm/recorder.h"
 
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "comm/recorder_layout.h"
 #include "device/gauges.h"
 
-/* Of a time in the other process's words; 0 where it is none that could be. */
+/* Converts a time from the other process's log; 0 if it is impossible. */
 static double seconds(int64_t ns, double now)
 {
     double s = (double)ns * 1e-9;
-    return s <= 0 ? 0 : s > now ? now : s; /* it may have looked at the clock after us */
+    return s <= 0 ? 0 : s > now ? now : s; /* it may have read the clock later */
 }
 
 static int by_number(const void *a, const void *b)
@@ -131,7 +131,7 @@ void choir__seen_free(choir__seen *seen)
 
 const choir__seen_call *choir__seen_current(const choir__seen_group *group)
 {
-    for (int i = 0; i < group->count; i++) /* the first of a batch that runs */
+    for (int i = 0; i < group->count; i++) /* the first running call of a batch */
         if (!group->calls[i].ended)
             return &group->calls[i];
     return group->count ? &group->calls[group->count - 1] : NULL;

@@ -1,4 +1,4 @@
-/* The flight recorder in words, as a table, and as JSON. */
+/* The flight recorder as sentences, as a table, and as JSON. */
 #include "comm/recorder.h"
 
 #include <inttypes.h>
@@ -42,9 +42,9 @@ const char *choir__call_text(const choir__stamp *stamp, char text[CHOIR__CALL_TE
     return text;
 }
 
-/* --- what a silent peer was last seen doing --- */
+/* --- the last known activity of a silent peer --- */
 
-/* "running X for 2 s" or "finished X 7 s ago", at the end of text. */
+/* Appends "running X for 2 s" or "finished X 7 s ago" to text. */
 static void add_doing(const choir__seen *seen, const choir__seen_group *group,
     const char *before, bool named, char *text, size_t room)
 {
@@ -75,7 +75,8 @@ const char *choir__log_last_seen(
 {
     choir__seen *seen = choir__recorder_read(pid);
     *text = '\0';
-    if (seen && seen->who.job != choir__board_own_job()) { /* that number is another's here */
+    /* Here, this pid belongs to a process of another job. */
+    if (seen && seen->who.job != choir__board_own_job()) {
         choir__seen_free(seen);
         return text;
     }
@@ -90,7 +91,7 @@ const char *choir__log_last_seen(
             snprintf(text + strlen(text), CHOIR__SEEN_TEXT - strlen(text),
                 ", %" PRIu64 " more queued", group->queued - runs(group));
     }
-    /* Hung elsewhere? */
+    /* A call that hangs in another group may be the cause. */
     for (int i = 0; seen && i < seen->group_count; i++)
         if (strcmp(seen->groups[i].name, name) != 0 && runs(&seen->groups[i])) {
             add_doing(seen, &seen->groups[i], *text ? ", " : "", true, text, CHOIR__SEEN_TEXT);
@@ -102,7 +103,7 @@ const char *choir__log_last_seen(
 
 /* --- a table --- */
 
-/* Calls are stamped as they are queued by a clock that ticks every few milliseconds. */
+/* The clock that stamps issued calls advances every few milliseconds. */
 static const double queued_tick_s = 0.01;
 
 static void print_call(const choir__seen *seen, const choir__seen_call *call, FILE *out)

@@ -1,10 +1,10 @@
 /* Reductions of several arrays in the fixed tree.
  *
- * Memory is read once and written once: block by block of 8 KiB, with the partial results of a
- * block on a stack in L1. Nodes come in order; neighbours that are halves of one node merge as
- * they come, and what remains at the end folds from the right. Each element meets the same
- * additions in the same order whatever the number of ranks, the slice or the block it falls
- * into, so the bits are those of choir__tree_sum. */
+ * Memory is read once and written once, in blocks of 8 KiB, with the partial results of a block
+ * on a stack in L1. Nodes arrive in order; neighbors that are halves of one node merge
+ * immediately, and the rest at the end is folded from the right. Each element undergoes the
+ * same additions in the same order, whatever the number of ranks, the slice or the block, so
+ * the bits are those of choir__tree_sum. */
 #include "comm/reduce.h"
 
 #include <string.h>
@@ -14,14 +14,15 @@
 
 /* --- one block --- */
 
-/* What is on the stack: a node and where its values lie (a source, or this level's buffer). */
+/* An entry of the stack: a node and the address of its values (a source, or this level's
+ * buffer). */
 typedef struct partial {
     choir__node node;
     const char *at;
     bool wide;
 } partial;
 
-/* Makes p's values wide, if partial results of this type are. */
+/* Widens p's values if partial results of this type are wide. */
 static void widen(const choir__arith *arith, partial *p, char *level, int64_t n)
 {
     if (!arith->wide || p->wide)
@@ -31,14 +32,15 @@ static void widen(const choir__arith *arith, partial *p, char *level, int64_t n)
     p->wide = true;
 }
 
-/* The tree over all sources at elements [first, first + n), before scaling; lands in result. */
+/* Computes the tree over all sources at elements [first, first + n), without scaling, into
+ * result. */
 static void reduce_block(
     const choir__reduction *r, char *scratch, int64_t first, int64_t n, char *result)
 {
     choir__combine *combine = (r->arith->wide ? r->arith->wide : r->arith)->combine;
     partial stack[CHOIR__REDUCE_LEVELS];
     size_t offset = (size_t)first * r->arith->size;
-    int top = 0, left = r->sources - 1; /* combinations to go: the last one writes the result */
+    int top = 0, left = r->sources - 1; /* combinations left; the last one writes the result */
     for (int i = 0; i < r->sources; i++) {
         stack[top++] = (partial){r->nodes[i], r->from[i] + offset, false};
         bool last = i == r->sources - 1;
@@ -102,7 +104,7 @@ void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int6
     }
 #ifdef __SSE2__
     if (r->stream)
-        _mm_sfence(); /* before the step that says it is there */
+        _mm_sfence(); /* completes the stores before the step that announces them */
 #endif
 }
 

@@ -58,9 +58,8 @@ typedef struct choir__reduction {
 
 enum {
     CHOIR__BLOCK = 8192, /* bytes; the blocks in use stay in L1 */
-    CHOIR__REDUCE_LEVELS =
-        /* partial results on the stack; two more blocks hold the result, wide and narrow */
-    64,
+    /* Partial results on the stack; two more blocks hold the result, wide and narrow. */
+    CHOIR__REDUCE_LEVELS = 64,
     CHOIR__REDUCE_SCRATCH = (CHOIR__REDUCE_LEVELS + 2) * CHOIR__BLOCK,
 };
 

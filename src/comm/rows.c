@@ -11,7 +11,7 @@ static uint64_t mix(uint64_t h, uint64_t value)
     return h ^ h >> 29;
 }
 
-/* Of the cuts, which all ranks must have alike. */
+/* Returns a digest of the cuts, which must be equal on all ranks. */
 static uint64_t digest(const choir__cut *cuts, int count, bool own_places)
 {
     uint64_t h = (uint64_t)count;
@@ -23,7 +23,7 @@ static uint64_t digest(const choir__cut *cuts, int count, bool own_places)
     return h;
 }
 
-/* *whole: the end of the last block. */
+/* Checks the cuts; sets *whole to the end of the last block. */
 static choir_status check_cuts(
     const char *name, const choir__cut *cuts, int count, int64_t most, int64_t *whole)
 {
@@ -42,7 +42,8 @@ static choir_status check_cuts(
     return CHOIR_OK;
 }
 
-/* In a batch, who waits for the queue would not see it run. */
+/* Always passes work, which the group rejects inside a batch: a caller that waits for the queue
+ * would not see the call run. */
 static choir_status issue(choir_group *group, choir__call *call, const void *args, size_t bytes)
 {
     choir_work work;

@@ -1,5 +1,5 @@
-/* The arithmetic of rows that are cut over the ranks: which rows are whose, which nodes of the
- * tree they have, and how these are added. See rows.h. */
+/* The arithmetic of rows that are cut over the ranks: which rows each rank has, which nodes of
+ * the tree it holds, and how these are added. See rows.h. */
 #include "comm/reduce.h"
 #include "comm/rows.h"
 

@@ -1,7 +1,8 @@
-/* One call of a group on its way to the engine, on the thread that serves the group's queue;
- * and what becomes of its failure.
+/* One call of a group on its way to the engine, on the thread that serves the group's queue,
+ * and the handling of its failure.
  *
- * A call gets its number here, when it runs: a recorded step issues the same calls again. */
+ * A call gets its number here, when it runs, because a recorded step issues the same calls
+ * again. */
 #include "comm/far.h"
 #include "comm/issue.h"
 #include "comm/tree_by_name.h"

@@ -1,4 +1,4 @@
-/* Regions of memory a rank; the engines that cannot share give private memory. */
+/* Memory regions per rank; engines that cannot share memory provide private regions. */
 #include "comm/shared.h"
 
 #include <stdlib.h>

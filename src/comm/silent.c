@@ -3,14 +3,14 @@
  *   rank 2 (pid 77) is stopped (SIGSTOP) and did not come to all_reduce of 3 f32 (number 41)
  *   within 5 s; last seen: finished barrier (number 40) 7.2 s ago
  *
- * What a rank is doing is read from its flight recorder, which works on this machine only. */
+ * A rank's activity is read from its flight recorder, which works on this machine only. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/engine.h"
 #include "comm/recorder.h"
 
-enum { DETAILED = 3 }; /* of how many ranks more than the number is told */
+enum { DETAILED = 3 }; /* number of ranks that are described in detail */
 
 static void add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -23,7 +23,7 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-/* Of a rank on this machine; 0 elsewhere. */
+/* Returns the pid of a rank on this machine; 0 for other machines. */
 static int pid_here(const choir__engine *e, const int *pids, int rank)
 {
     if (pids)

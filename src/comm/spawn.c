@@ -1,5 +1,5 @@
-/* choir_spawn: the ranks are forks (launch/spawn.c). What the forks must respect of devices and
- * the flight recorder is said here, since launching knows neither. */
+/* choir_spawn: the ranks are forks (launch/spawn.c). This file adds the rules of devices and of
+ * the flight recorder for forks, because src/launch knows neither. */
 #include <choir/group.h>
 
 #include "base/base.h"

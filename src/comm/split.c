@@ -1,5 +1,5 @@
-/* Sub-groups: every rank tells its color and key, and those of a color open an engine of their
- * own, from the parent's. */
+/* Sub-groups: every rank announces its color and key, and the ranks of a color open an engine
+ * of their own, derived from the parent's. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +16,8 @@ static int by_key(const void *a_, const void *b_)
     return key ? key : a->rank - b->rank;
 }
 
-/* The ranks of my color in the order of key and rank, into ranks (world); returns how many. */
+/* Writes the ranks of this rank's color, in the order of key and rank, to ranks (world);
+ * returns their number. */
 static int choose(const choir_group *group, choice *all, int *ranks, int *mine)
 {
     int world = choir_group_world(group), me = choir_group_rank(group), count = 0;
@@ -34,7 +35,7 @@ static int choose(const choir_group *group, choice *all, int *ranks, int *mine)
 choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child)
 {
     *child = NULL;
-    if (group->batching) /* the colors would only travel at its end */
+    if (group->batching) /* the colors would only be exchanged at its end */
         return choir__error(CHOIR_ERR_STATE, "a group is split in an open batch: end it first");
     int world = choir_group_world(group), rank = 0;
     choice mine = {color, key, choir_group_rank(group)};

@@ -1,5 +1,5 @@
-/* The tree reduction by an algorithm that adds in another order (ring, double_tree, native), or
- * has no such call: each rank adds its own nodes, and the rest is an all-reduce. */
+/* The tree reduction by an algorithm that adds in another order (ring, double_tree, native) or
+ * has no such call: each rank adds its own nodes, then an all-reduce adds the results. */
 #include "comm/tree_by_name.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ bool choir__tree_by_name(const choir__call *call)
     }
 }
 
-/* This rank's nodes into the first. A rank without micro-batches adds nothing. */
+/* Adds this rank's nodes into the first. A rank without micro-batches contributes zero. */
 static choir_status fold(choir__engine *engine, const choir__call *call)
 {
     int64_t lo, hi, count = (int64_t)call->stamp.count;
@@ -54,7 +54,7 @@ choir_status choir__tree_run_by_name(choir__engine *engine, const choir__call *c
 {
     choir__call sum = {.stamp = call->stamp, .in = call->out, .out = call->out};
     sum.stamp.kind = CHOIR__ALL_REDUCE;
-    sum.stamp.leaves = 0; /* layout still tells scale and stride apart */
+    sum.stamp.leaves = 0; /* layout still distinguishes scale and stride */
     choir_status status = fold(engine, call);
     if (status == CHOIR_OK)
         status = engine->ops->run(engine, &sum);

@@ -1,5 +1,5 @@
-/* Issuing the tree reduction of gradients over micro-batches. Engines run it as one call, in
- * the fixed tree; tree_by_name.c has the algorithms that cannot. */
+/* Issues the tree reduction of gradients over micro-batches. Engines run it as one call, in the
+ * fixed tree; tree_by_name.c handles the algorithms that cannot. */
 #include <string.h>
 
 #include "comm/issue.h"

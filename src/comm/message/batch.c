@@ -1,11 +1,11 @@
-/* Messages between two ranks, side by side: all are under way before any is waited for, so two
- * ranks may send to each other. */
+/* Messages between two ranks, run concurrently: all are in flight before any is waited for, so
+ * two ranks may send to each other. */
 #include "comm/message/message.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What sender and receiver agree on: the message, as its sender calls it. */
+/* Returns the stamp on which sender and receiver agree: that of the sender's call. */
 static choir__stamp stamp_of(const choir__engine *engine, const choir__call *call)
 {
     choir__stamp stamp = call->stamp;

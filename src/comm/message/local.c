@@ -1,10 +1,11 @@
-/* What a rank does to its own memory: copies, sums, and the change between the type of the data
- * and the wider one that their sums are kept in. */
+/* A rank's work on its own memory: copies, sums, and the conversion between the type of the
+ * data and the wider type in which their sums are stored. */
 #include "comm/message/message.h"
 
 #include <string.h>
 
-/* In a lane of blocks (reduce_scatter), block b of the segment lies in block b of all. */
+/* In a lane of blocks (reduce_scatter), block b of the segment is inside block b of the whole
+ * data. */
 char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, choir__span span)
 {
     int64_t at = span.at;
@@ -16,7 +17,7 @@ char *choir__lane_at(const choir__schedule_run *run, const choir__lane *lane, ch
     return base + (size_t)at * run->size;
 }
 
-/* rescale: the move behind this one does that to the same place. */
+/* rescale: the next move rescales the same place, so it is done here. */
 static void reduce(
     const choir__schedule_run *run, const choir__lane *lane, const choir__move *m, bool rescale)
 {
@@ -77,7 +78,8 @@ void choir__lane_local(const choir__schedule_run *run, choir__lane *lane)
 
 /* --- wider copies --- */
 
-/* How many blocks of a segment this rank's data have: one a rank in reduce_scatter. */
+/* Returns the number of blocks of a segment in this rank's data: one per rank in
+ * reduce_scatter. */
 static int blocks(const choir__schedule_run *run)
 {
     return run->call->stamp.kind == CHOIR__REDUCE_SCATTER ? run->engine->world : 1;
@@ -101,7 +103,7 @@ void choir__lane_narrow(const choir__schedule_run *run, choir__lane *lane)
     const choir__stamp *stamp = &run->call->stamp;
     if (stamp->kind == CHOIR__REDUCE &&
         stamp->root != choir__engine_number(run->engine, run->engine->rank))
-        return; /* nothing came of it here */
+        return; /* this rank has no result */
     run->wide->narrow(
         (char *)run->call->out + (size_t)lane->first * run->wide->size, lane->out, lane->count);
 }

@@ -68,9 +68,8 @@ typedef struct choir__schedule_run {
     choir__executor *executor;
     const choir__call *call;
     const choir__arith *arith; /* NULL: nothing is added */
-    const choir__arith
-        /* the data's own arithmetic if partial results travel in a wider type */
-        *wide;
+    /* The data's own arithmetic if partial results travel in a wider type. */
+    const choir__arith *wide;
     size_t size; /* of an element in a message, bytes */
     bool in_place;
     double scale;

@@ -1,6 +1,6 @@
-/* Schedules, made once and kept: a training run calls the same few collectives again and again.
- * And the rest of what comm/message keeps with an engine: memory that grows to what calls have
- * asked for. */
+/* Schedules are made once and kept, because a training run repeats the same few collectives.
+ * This file also manages the other state of comm/message in an engine: memory that grows to the
+ * size that calls have requested. */
 #include "comm/message/message.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void choir__executor_free(choir__executor *x)
 
 /* --- memory --- */
 
-/* *at of *has bytes becomes one of `bytes` at least. */
+/* Grows the memory *at of *has bytes to at least `bytes`; contents are lost. */
 static char *grow(choir__engine *engine, size_t bytes, char **at, size_t *has)
 {
     if (bytes <= *has)
@@ -91,7 +91,8 @@ static bool same(const choir__plan *a, const choir__plan *b)
            !a->in_counts && !b->in_counts;
 }
 
-/* The most messages of a round; room for the sources of the largest reduction. */
+/* Computes the most messages of a round, and makes room for the sources of the largest
+ * reduction. */
 static void measure(choir__executor *x, choir__kept *k)
 {
     const choir__schedule *s = &k->schedule;
@@ -114,7 +115,7 @@ static void measure(choir__executor *x, choir__kept *k)
     }
 }
 
-/* Rounds of the rank that has most of them. */
+/* Counts the rounds of the rank that has the most. */
 static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
 {
     k->rounds = k->schedule.rounds;
@@ -131,7 +132,7 @@ static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
     return CHOIR_OK;
 }
 
-/* A free place, or that of the one unused for longest. */
+/* Returns a free entry, or the least recently used one. */
 static choir__kept *place(choir__executor *x)
 {
     choir__kept *oldest = &x->kept[0];

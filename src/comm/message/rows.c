@@ -1,8 +1,8 @@
 /* Collectives on rows over messages: packed, moved piece by piece, unpacked.
  *
- * A rank's rows of all cuts, one behind the other, are its part. A piece is the same range of
- * every rank's part, so that what waits between two ranks' memories is a few MiB however large
- * the parts are:
+ * A rank's rows of all cuts, concatenated, are its part. A piece is the same range of every
+ * rank's part, so only a few MiB are in flight between two ranks' memories, however large the
+ * parts are:
  *
  *      part of rank 0   | piece 0 | piece 1 | p |      all ranks have as many pieces as the
  *      part of rank 1   | piece 0 | piece 1 |          longest part; some are shorter, or empty
@@ -14,7 +14,7 @@
 
 #include "comm/rows.h"
 
-enum { STAGED = 16 << 20 /* bytes of a piece, all ranks' together */ };
+enum { STAGED = 16 << 20 /* bytes per piece, over all ranks */ };
 
 typedef struct job {
     choir__engine *engine;
@@ -22,12 +22,12 @@ typedef struct job {
     choir__rows_mover *carry;
     const choir__cut *cuts;
     int cut_count, rank, world;
-    size_t size;  /* of an element */
-    int64_t each; /* elements of a piece */
+    size_t size;  /* of an element, bytes */
+    int64_t each; /* elements per piece */
     char *in, *out, *scratch;
 } job;
 
-/* Elements of rank's piece that begins at `first` of its part. */
+/* Returns the elements of a rank's piece that begins at `first` of its part. */
 static int64_t piece(const job *j, int rank, int64_t first)
 {
     int64_t part = choir__cuts_part(j->cuts, j->cut_count, rank, j->world);
@@ -42,15 +42,15 @@ static int64_t longest(const job *j)
     return most;
 }
 
-/* One run of elements of a piece: `at` in the piece, `in_block` in the cut's block, `in_part`
- * in the rank's rows of that cut. */
+/* A contiguous run of elements of a piece: it begins at `at` in the piece, at `in_block` in the
+ * cut's block, and at `in_part` in the rank's rows of that cut. */
 typedef struct stretch {
     const choir__cut *cut;
     int64_t at, in_block, in_part, count;
 } stretch;
 
-/* Cut i's stretch of [first, first + n) of rank's part; *begin is where the cut begins in it.
- */
+/* Finds cut i's stretch of [first, first + n) of a rank's part; *begin is where the cut begins
+ * in that part. */
 static bool stretch_of(
     const job *j, int rank, int i, int64_t first, int64_t n, int64_t *begin, stretch *s)
 {
@@ -61,7 +61,7 @@ static bool stretch_of(
     return s->count > 0;
 }
 
-/* The engine moves what j->in has. count: elements, of an all-gather a rank's. */
+/* Lets the engine move the data in j->in. count: elements; per rank in an all-gather. */
 static choir_status move(
     const job *j, uint64_t count, const int64_t *in_counts, const int64_t *out_counts)
 {
@@ -76,7 +76,8 @@ static choir_status move(
 
 static choir_status settle(job *j, int64_t elements_in, int64_t elements_out)
 {
-    size_t in = ((size_t)elements_in * j->size + 127) / 64 * 64; /* never nothing: in place */
+    /* Never 0, which would mean in place. */
+    size_t in = ((size_t)elements_in * j->size + 127) / 64 * 64;
     size_t out = ((size_t)elements_out * j->size + 63) / 64 * 64;
     j->scratch = choir__executor_staging(j->engine, CHOIR__REDUCE_SCRATCH + in + out);
     if (!j->scratch)
@@ -86,7 +87,8 @@ static choir_status settle(job *j, int64_t elements_in, int64_t elements_out)
     return CHOIR_OK;
 }
 
-/* How many elements of each rank's part a piece has, if `times` of them wait a rank. */
+/* Returns the elements per piece of each rank's part if a rank buffers `times` copies of
+ * them. */
 static int64_t piece_elements(const job *j, int64_t times)
 {
     int64_t each = STAGED / ((int64_t)j->size * j->world * times) / 16 * 16;
@@ -95,7 +97,7 @@ static int64_t piece_elements(const job *j, int64_t times)
 
 /* --- tree_scatter --- */
 
-/* All ranks' nodes in the tree's order, and whose they are. */
+/* All ranks' nodes in the tree's order, and their owners. */
 typedef struct sources {
     choir__node *nodes;
     const char **from;
@@ -141,7 +143,7 @@ static const char *node_at(const choir__tree_scatter *a, int k, int64_t element)
            (size_t)element * sizeof(float);
 }
 
-/* My nodes' rows of every other rank's piece, a rank behind the other. */
+/* Packs the rows of this rank's nodes for every other rank's piece, rank by rank. */
 static void pack_nodes(
     const job *j, const choir__tree_scatter *a, int nodes, int64_t first, int64_t *counts)
 {
@@ -159,7 +161,7 @@ static void pack_nodes(
     }
 }
 
-/* My piece of all ranks' nodes: my own where they lie, the others' in j->out. */
+/* Adds this rank's piece of all ranks' nodes: its own in place, the others' in j->out. */
 static void add_piece(
     const job *j, const choir__tree_scatter *a, sources *all, int64_t first, int64_t n)
 {
@@ -207,7 +209,7 @@ static choir_status tree_scatter(job *j, const choir__tree_scatter *a)
 
 /* --- gather_rows --- */
 
-/* My rows, wherever they are. */
+/* Returns the address of this rank's rows: in a->mine, or in place in a->all. */
 static const char *own_rows(const job *j, const choir__gather_rows *a, const stretch *s)
 {
     return a->mine ? (const char *)a->mine + (size_t)(s->cut->out + s->in_part) * j->size
@@ -235,7 +237,8 @@ static choir_status gather_rows(job *j, const choir__gather_rows *a)
     j->each = piece_elements(j, 1);
     if (settle(j, 0, j->each * j->world) != CHOIR_OK)
         return j->engine->failed;
-    j->in = j->out + (size_t)(j->rank * j->each) * j->size; /* its place in what all get */
+    /* Its place in the gathered piece. */
+    j->in = j->out + (size_t)(j->rank * j->each) * j->size;
     for (int64_t first = 0; first < choir__max(end, 1); first += j->each) {
         int64_t n = piece(j, j->rank, first);
         for (int64_t i = 0, begin = 0; i < j->cut_count; i++) {

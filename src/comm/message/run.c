@@ -26,7 +26,8 @@ static choir_status post_message(const choir__schedule_run *run, choir__lane *la
         engine, m->peer, choir__lane_at(run, lane, m->from), bytes, stamp, request);
 }
 
-/* The lane's next round: receives first, so that what comes finds its place. */
+/* Posts the messages of the lane's next round; receives come first, so that arriving data find
+ * their place. */
 static choir_status post(const choir__schedule_run *run, choir__lane *lane)
 {
     const choir__schedule *s = &lane->kept->schedule;
@@ -48,7 +49,7 @@ static choir_status post(const choir__schedule_run *run, choir__lane *lane)
     return CHOIR_OK;
 }
 
-/* Ends the lane's round and begins the next. */
+/* Ends the lane's round and begins the next one. */
 static choir_status step(const choir__schedule_run *run, choir__lane *lane)
 {
     choir__engine *engine = run->engine;
@@ -69,7 +70,7 @@ static choir_status step(const choir__schedule_run *run, choir__lane *lane)
 
 /* --- all lanes --- */
 
-/* How a call is cut: `segments` of `each` elements, the last one of `rest`. */
+/* The segments of a call: `segments` of `each` elements, the last one of `rest`. */
 typedef struct cut {
     int64_t segments, each, rest;
     const choir__kept *kept, *kept_rest;
@@ -92,7 +93,7 @@ static void begin(
         choir__lane_widen(run, lane);
         return;
     }
-    size_t at = (size_t)lane->first * run->size; /* 0 + NULL where a rank has no such buffer */
+    size_t at = (size_t)lane->first * run->size; /* avoids NULL + at */
     lane->in = call->in ? (const char *)call->in + at : NULL;
     lane->out = call->out ? (char *)call->out + at : NULL;
 }
@@ -108,7 +109,7 @@ static choir_status run_lanes(const choir__schedule_run *run, const cut *c, choi
             if (s * stride == t)
                 begin(run, c, lane, s);
             if (lane->segment != s || !lane->busy)
-                continue; /* this rank was through with it early */
+                continue; /* this rank finished it early */
             choir_status status = step(run, lane);
             if (status != CHOIR_OK)
                 return status;
@@ -140,7 +141,7 @@ static bool adds(choir__kind kind)
            kind == CHOIR__REDUCE_SCATTER || kind == CHOIR__TREE_REDUCE;
 }
 
-/* Whether this rank's data lie where its result will. */
+/* Returns true if this rank's data and its result share memory. */
 static bool in_place(const choir__engine *engine, const choir__call *call, size_t size)
 {
     const char *in = call->in, *out = call->out;
@@ -154,12 +155,12 @@ static bool in_place(const choir__engine *engine, const choir__call *call, size_
     }
 }
 
-/* How many elements a segment has: so that its messages are of CHOIR__SEGMENT_MESSAGE bytes.
- * Out of what all ranks share, since all must cut alike. */
+/* Returns the number of elements per segment, so that its messages have CHOIR__SEGMENT_MESSAGE
+ * bytes. It depends only on facts that all ranks share, because all must cut alike. */
 static int64_t segment_count(const choir__schedule_run *run, const choir__plan *plan)
 {
     if (plan->algorithm == CHOIR__DOUBLE_TREE)
-        return plan->count; /* it sends in pieces by itself */
+        return plan->count; /* it already sends pieces */
     bool sliced = plan->algorithm == CHOIR__EXCHANGE || plan->algorithm == CHOIR__RING;
     int64_t parts = 1, bytes = plan->count * (int64_t)run->size;
     switch (plan->kind) {
@@ -189,7 +190,7 @@ static choir_status cut_up(const choir__schedule_run *run, choir__plan *plan, cu
     c->rest = count - (c->segments - 1) * c->each;
     bool several = c->segments > 1;
     c->block = plan->kind == CHOIR__REDUCE_SCATTER && several && !run->wide ? count : 0;
-    plan->count = c->rest; /* first, so that the other is not the older of the two */
+    plan->count = c->rest; /* first, so that the main schedule is the more recently used one */
     choir_status status = choir__plan_schedule(run->engine, plan, several, &c->kept_rest);
     plan->count = c->each;
     if (status == CHOIR_OK)
@@ -225,7 +226,8 @@ static choir__plan plan_of(const choir__schedule_run *run)
     return plan;
 }
 
-/* What is added, and what a sum is multiplied by at the end. */
+/* Sets the arithmetic of the additions, and the factor by which a complete sum is
+ * multiplied. */
 static choir_status arithmetic(choir__schedule_run *run)
 {
     const choir__stamp *stamp = &run->call->stamp;
@@ -248,7 +250,8 @@ static choir_status arithmetic(choir__schedule_run *run)
     return CHOIR_OK;
 }
 
-/* The exchange adds all in one go. Elsewhere partial sums travel: as what they are added in. */
+/* Chooses the type in which partial sums travel. The exchange adds everything at once; with
+ * other algorithms partial sums travel in the type in which they are added. */
 static void widen(choir__schedule_run *run, choir__plan *plan)
 {
     if (!run->arith || !run->arith->wide || plan->algorithm == CHOIR__EXCHANGE ||
@@ -262,7 +265,8 @@ static void widen(choir__schedule_run *run, choir__plan *plan)
         plan->in_place = run->in_place = false;
 }
 
-/* Bytes of so many elements in whole cache lines; SIZE_MAX / 64: more than there can be. */
+/* Returns the bytes of times * elements elements in whole cache lines; SIZE_MAX / 64 if that is
+ * more than can exist. */
 static size_t room_for(int64_t elements, int64_t times, size_t size)
 {
     const size_t most = SIZE_MAX / 64;
@@ -272,7 +276,7 @@ static size_t room_for(int64_t elements, int64_t times, size_t size)
     return (n * k * size + 63) / 64 * 64;
 }
 
-/* Hands out memory to as many lanes as there is work for.
+/* Distributes memory to as many lanes as there is work for.
  *
  *   | partial sums of one block | scratch of lane 0 | widened in | widened out | lane 1 ... */
 static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *lanes)
@@ -306,7 +310,7 @@ static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *
     return CHOIR_OK;
 }
 
-/* A call as engines carry it. */
+/* Runs a call by its schedule over the engine's messages. */
 static choir_status carry(choir__engine *engine, const choir__call *call)
 {
     choir__lane lanes[CHOIR__LANES];

@@ -1,22 +1,22 @@
 /* Binomial tree: log2 p rounds, few messages; for small data and many ranks.
  *
- * Neighbouring blocks of 1, 2, 4, ... ranks merge, the one at the right edge being shorter:
- * just the fixed tree, whatever the number of ranks. Each block has a keeper, who holds what is
- * known of it: the root if it is inside, else the lowest rank. Upwards (reduce, gather) the
- * keepers of two halves meet and one of them keeps both; downwards (broadcast, scatter) the
- * same pairs meet in the opposite order. With root 2 of 6:
+ * Neighboring blocks of 1, 2, 4, ... ranks merge; the block at the right edge may be shorter.
+ * This is exactly the fixed tree, for any number of ranks. Each block has a keeper, which holds
+ * the block's data: the root if it is inside the block, else the lowest rank. Upwards (reduce,
+ * gather), the keeper of one half sends its data to that of the other, which then keeps both;
+ * downwards (broadcast, scatter), the same pairs communicate in the opposite order. With root 2
+ * of 6:
  *
  *      ranks    0   1   2   3   4   5
  *               0 <-1   2 <-3   4 <-5       round 0
  *               +-----> 2       |           round 1
- *                       2 <-----+           round 2
- */
+ *                       2 <-----+           round 2 */
 #include "comm/pattern/build.h"
 
 /* Two blocks of ranks that become one: [lo, mid) and [mid, hi). */
 typedef struct merge {
     int lo, mid, hi;
-    int keeper, other; /* of both; of the other one */
+    int keeper, other; /* keeper of the merged block; keeper of the other half */
 } merge;
 
 static int keeper(int lo, int hi, int root)
@@ -24,7 +24,8 @@ static int keeper(int lo, int hi, int root)
     return lo <= root && root < hi ? root : lo;
 }
 
-/* What rank has to do with in the round in which blocks of 2^level merge; false: nothing. */
+/* Finds the merge in which a rank takes part in the round in which blocks of 2^level merge;
+ * false: none. */
 static bool merge_of(int rank, int world, int root, int level, merge *m)
 {
     int size = 1 << level;
@@ -39,7 +40,7 @@ static bool merge_of(int rank, int world, int root, int level, merge *m)
     return rank == m->keeper || rank == m->other;
 }
 
-/* How many ranks the largest block has that this rank keeps. */
+/* Returns the number of ranks in the largest block that this rank keeps. */
 static int largest(const choir__plan *p, int root)
 {
     merge m;
@@ -50,7 +51,8 @@ static int largest(const choir__plan *p, int root)
     return ranks;
 }
 
-/* The reduction over ranks to root. Sums gather in `to` (not in place: from IN). */
+/* Adds the reduction over ranks to root. Sums collect in `to`; unless that is in place, a
+ * rank's own data come from IN. */
 static void reduce_up(const choir__plan *p, choir__schedule *s, int root, int64_t count,
     choir__span to, bool in_place)
 {
@@ -77,7 +79,8 @@ static void reduce_up(const choir__plan *p, choir__schedule *s, int root, int64_
         choir__add_rescale(s, (int)choir__max(levels - 1, 0), to, count);
 }
 
-/* From `from` on the root to OUT elsewhere, rounds from `round` on. */
+/* Adds the broadcast from `from` on the root to OUT on the other ranks, from round `round`
+ * on. */
 static void broadcast_down(const choir__plan *p, choir__schedule *s, int round, int root,
     choir__span from, int64_t count)
 {
@@ -93,8 +96,9 @@ static void broadcast_down(const choir__plan *p, choir__schedule *s, int round, 
     }
 }
 
-/* Where a rank keeps the parts of its largest block, and the part that is there first: all of
- * it where that is OUT, else from its own on (only the root keeps lower ranks' parts). */
+/* The place where a rank keeps the parts of its largest block, and the first part that is
+ * stored there: part 0 if the place is OUT, else the rank's own (only the root keeps parts of
+ * lower ranks). */
 typedef struct shelf {
     choir__span at;
     int first;
@@ -105,8 +109,8 @@ static choir__span on(const choir__plan *p, const shelf *parts, int rank)
     return choir__past(parts->at, (rank - parts->first) * p->count);
 }
 
-/* Everyone's IN (count) to the root's OUT (world, count). all_out: others have such a one, too,
- * and may write it. */
+/* Adds the gather of every rank's IN (count) to the root's OUT (world, count). all_out: the
+ * other ranks have such a buffer, too, and may write to it. */
 static void gather_up(const choir__plan *p, choir__schedule *s, int root, bool all_out)
 {
     merge m;
@@ -119,7 +123,7 @@ static void gather_up(const choir__plan *p, choir__schedule *s, int root, bool a
     for (int round = 0; round < levels; round++) {
         if (!merge_of(p->rank, p->world, root, round, &m))
             continue;
-        bool left = p->rank < m.mid; /* my block */
+        bool left = p->rank < m.mid; /* this rank is in the left block */
         int lo = left ? m.lo : m.mid, hi = left ? m.mid : m.hi;
         if (p->rank == m.other) {
             choir__add_send(s, round, m.keeper, leaf ? choir__in(0) : on(p, &parts, lo),
@@ -132,11 +136,12 @@ static void gather_up(const choir__plan *p, choir__schedule *s, int root, bool a
             choir__add_copy(s, round, choir__in(0), on(p, &parts, p->rank), p->count);
         own_there = true;
     }
-    if (!own_there && p->rank == root) /* alone */
+    if (!own_there && p->rank == root) /* the only rank */
         choir__add_copy(s, 0, choir__in(0), choir__out(p->rank * p->count), p->count);
 }
 
-/* The root's parts at `from` to everyone's OUT (count), rounds from `round` on. */
+/* Adds the scatter of the root's parts at `from` to every rank's OUT (count), from round
+ * `round` on. */
 static void scatter_down(const choir__plan *p, choir__schedule *s, int round, int root,
     choir__span from, bool in_place)
 {

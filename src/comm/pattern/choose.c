@@ -1,26 +1,26 @@
 /* Which algorithm runs a collective.
  *
- * All ranks must come to the same answer, so it rests on what they agree about: the kind, the
- * count, the type, and who is where. What is chosen without being asked for keeps the fixed
- * tree, so a choice never shows in the bits. bf16 and f16 are rounded once: only the exchange
- * has all ranks' values at hand when it adds; by another algorithm, which has to be named, they
- * travel as f32.
+ * All ranks must choose the same algorithm, so the choice depends only on facts on which they
+ * agree: the kind, the count, the type, and the ranks' nodes. An automatic choice always keeps
+ * the fixed tree, so it never changes the bits. bf16 and f16 are rounded once: only the
+ * exchange has all ranks' values available when it adds. Other algorithms, which have to be
+ * named, send them as f32.
  *
  *   nodes of several ranks    hierarchical: less between the nodes
  *   few ranks                 exchange: two rounds, a ring's bytes
  *   many, small data          trees: binomial sends least, then halving
  *   many, large data          exchange
  *
- * Many is more than 16 on nodes of their own, which wait for the network; on one node more than
- * 4, which wait for each other's turns on its cores, and that is a matter of messages. (8 ranks
- * over UCX on two cores, all-reduce of 16 KiB and 256 KiB: exchange 0.43 and 8.4 ms, binomial
- * 0.20 and 1.2, halving 0.22 and 1.0.) */
+ * "Many" means more than 16 ranks on separate nodes, which wait for the network, or more than 4
+ * on one node, which wait for their turns on its cores, so that the number of messages counts.
+ * (8 ranks over UCX on two cores, all-reduce of 16 KiB and 256 KiB: exchange 0.43 and 8.4 ms,
+ * binomial 0.20 and 1.2, halving 0.22 and 1.0.) */
 #include "comm/pattern/build.h"
 
 enum { MANY_NODES = 16, MANY_ON_ONE = 4 }; /* ranks */
 enum { SMALL = 256, MIDDLE = 8192 };       /* cache lines: 16 KiB, 512 KiB */
 
-/* Whether some node has several ranks and there are several nodes. */
+/* Returns true if there are several nodes and some node has several ranks. */
 static bool layered(const choir__plan *p)
 {
     bool together = false;
@@ -29,7 +29,7 @@ static bool layered(const choir__plan *p)
     return together && p->nodes[p->world - 1] != p->nodes[0];
 }
 
-/* Of the largest buffer. */
+/* Returns the cache lines of the largest buffer. */
 static int64_t lines_of(const choir__plan *p)
 {
     bool parts = p->kind == CHOIR__GATHER || p->kind == CHOIR__ALL_GATHER ||

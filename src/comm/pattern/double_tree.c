@@ -1,39 +1,39 @@
-/* Double tree: two binary trees, each carrying half of the data in a stream of pieces.
+/* Double tree: two binary trees, each of which carries half of the data in a stream of pieces.
  *
- * In one binary tree the inner ranks pass on twice what the leaves do. Of two trees in which
- * every rank is inner in one at most, all links are equally busy (Sanders, Speck and Träff,
- * 2009). The root of the collective stands above the tops of both; the others are the places 1
- * to n of a tree whose shape lies in the numbers: the lowest set bit of a place is the width of
- * what is below it, so odd places are leaves. The second tree is the first one mirrored (n
- * even) or shifted by one (n odd), which makes odd places even.
+ * In a single binary tree the inner ranks pass on twice as much as the leaves. With two trees
+ * in which every rank is inner in at most one, all links are equally busy (Sanders, Speck and
+ * Träff, 2009). The root of the collective is above the tops of both; the other ranks are the
+ * places 1 to n of a tree whose shape follows from the numbers: the lowest set bit of a place
+ * is the width of the subtree below it, so odd places are leaves. The second tree is the first
+ * one mirrored (n even) or shifted by one (n odd), which makes odd places even.
  *
  *      places 1 to 6:          4              mirrored:      3
  *                           2     6                       5     1
  *                          1 3   5                       6 4   2
  *
- * Data streams: in each round a rank takes one piece from below and hands on the one it took
- * in the round before. All-reduce goes up and, as pieces reach the root, down: log2 p rounds
- * for the first piece to arrive, then one piece a round. The order of the additions is that of
- * the trees: deterministic, but not the fixed one. */
+ * Data are streamed: in each round a rank receives one piece from below and passes on the piece
+ * of the previous round. All-reduce goes up and, as pieces reach the root, down: the first
+ * piece arrives after log2 p rounds, then one piece arrives per round. The order of the
+ * additions is that of the trees: deterministic, but not the fixed tree. */
 #include "comm/pattern/build.h"
 
-enum { PIECE = 1024, PIECES_MAX = 1024 }; /* cache lines; how many */
+enum { PIECE = 1024, PIECES_MAX = 1024 }; /* cache lines per piece; maximum number of pieces */
 
-/* A rank's place in one of the trees. */
+/* A rank's position in one of the trees. */
 typedef struct knot {
     int parent, children[2], count; /* ranks; -1: none */
-    int depth;                      /* of the root: 0 */
+    int depth;                      /* 0: the root */
 } knot;
 
 typedef struct stream {
     const choir__plan *p;
     choir__schedule *s;
-    int root, pieces, depth; /* depth: the greatest */
+    int root, pieces, depth; /* depth: the maximum */
     int down_from;           /* the round in which the root sends its first piece down */
     knot knots[2];
     choir__sum sums[2][2]; /* tree, child */
-    choir__span up, down;  /* where my sums are when they are sent; what is spread */
-    int64_t piece;         /* room for one, in elements */
+    choir__span up, down;  /* `up`: this rank's sums to send; `down`: the data to broadcast */
+    int64_t piece;         /* size of a piece, in elements */
 } stream;
 
 /* --- the trees --- */
@@ -57,7 +57,8 @@ static int parent_of(int place, int n)
     return place == top(n) ? 0 : parent <= n ? parent : place ^ bit;
 }
 
-/* Places to ranks beyond the root and back, in tree 0 or 1. */
+/* to_place maps a rank, counted from the root, to its place in tree 0 or 1; from_place is the
+ * inverse. */
 static int to_place(int v, int n, int tree)
 {
     return tree == 0 ? v : n % 2 == 0 ? n + 1 - v : v == 1 ? n : v - 1;
@@ -104,7 +105,8 @@ static choir__slice piece_of(const stream *t, int tree, int piece)
     return choir__slice_of(half, t->p->align, piece, t->pieces);
 }
 
-/* The piece that a rank at some depth sends up in a round; the one that it sends down. */
+/* Return the number of the piece that a rank at `depth` sends in a round: goes_up upwards,
+ * goes_down downwards. */
 static int goes_up(const stream *t, int round, int depth)
 {
     return round - (t->depth - depth);
@@ -161,8 +163,8 @@ static void init(stream *t, const choir__plan *p, choir__schedule *s, int root)
         t->knots[tree] = knot_of(p->rank, root, p->world, tree);
 }
 
-/* A child's pieces come into room of their own, but the first child's, where sums are not to
- * be in place, straight to where they are to be. */
+/* Chooses where the children's pieces are received: in scratch; unless sums are in place, the
+ * first child's are received directly at their destination. */
 static void init_sums(stream *t, choir__span to, bool in_place)
 {
     t->up = to;

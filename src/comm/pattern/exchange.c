@@ -1,10 +1,11 @@
-/* Exchange: everyone talks to everyone, at most two rounds. The default.
+/* Exchange: all ranks talk to all ranks, in at most two rounds. The default.
  *
- * A reduction cuts the data into a slice a rank. Each rank sends slice r of its own to rank r,
- * which has then all ranks' slice r and adds it in the fixed tree; a second round brings the
- * results to all (or to the root). A ring's bytes, 2 (p-1)/p n a rank, in two rounds instead of
- * 2 (p-1). Where the data is so small that rounds cost more than bytes, all ranks send all they
- * have to all, and each adds everything by itself: one round.
+ * A reduction cuts the data into one slice per rank. Each rank sends its slice r to rank r,
+ * which then has all ranks' slices r and adds them in the fixed tree; a second round sends the
+ * results to all ranks (or to the root). This takes as many bytes as a ring, 2 (p-1)/p n per
+ * rank, but two rounds instead of 2 (p-1). If the data are so small that rounds cost more than
+ * bytes, all ranks send all their data to all ranks, and each adds everything itself, in one
+ * round.
  *
  *      slice      0 1 2                    0 1 2
  *      rank 0     a b c                    A . .                A B C
@@ -14,9 +15,9 @@
  * A large broadcast is cut in the same way, so that the root sends all of it only twice. */
 #include "comm/pattern/build.h"
 
-enum { SMALL = 1024 }; /* cache lines that a rank is sent in one round rather than two */
+enum { SMALL = 1024 }; /* cache lines that a rank receives, up to which one round is used */
 
-/* Which slice a rank reduces. */
+/* The share of the data that a rank reduces. */
 typedef enum sharing { SLICES, WHOLE, AT_ROOT, PARTS } sharing;
 
 static bool small(const choir__plan *p)
@@ -41,13 +42,14 @@ static choir__slice share(const choir__plan *p, sharing how, int rank)
     return (choir__slice){0};
 }
 
-/* The i-th peer, beginning behind ourselves so that not all call on rank 0 first. */
+/* Returns the i-th peer, counted from the next rank so that not all ranks call rank 0 first. */
 static int peer(const choir__plan *p, int i)
 {
     return (p->rank + i) % p->world;
 }
 
-/* Everyone's leaves of my share, from wherever they are, reduced to `to`: round `round`. */
+/* Receives every rank's leaves of this rank's share in round `round`, and reduces them to
+ * `to`. */
 static void reduce_shares(
     const choir__plan *p, choir__schedule *s, int round, sharing how, choir__span to)
 {
@@ -79,7 +81,7 @@ static void reduce_shares(
         choir__add_rescale(s, round, to, mine.count);
 }
 
-/* All slices from their owners to everyone, in OUT. */
+/* Sends all slices from their owners to all ranks' OUT. */
 static void all_gather_slices(const choir__plan *p, choir__schedule *s, int round)
 {
     choir__slice mine = share(p, SLICES, p->rank);
@@ -142,7 +144,7 @@ static void broadcast(const choir__plan *p, choir__schedule *s)
         choir__add_copy(s, cut, choir__in(0), choir__out(0), p->count);
 }
 
-/* Where part r of what is read or written begins and how long it is. */
+/* Returns the begin and the length of a rank's part of the input or the output. */
 static choir__slice part(const choir__plan *p, const int64_t *counts, int rank)
 {
     choir__slice slice = {rank * p->count, p->count};
@@ -154,7 +156,8 @@ static choir__slice part(const choir__plan *p, const int64_t *counts, int rank)
     return slice;
 }
 
-/* Gather, all-gather, scatter, all-to-all: what each has for whom, straight. */
+/* Gather, all-gather, scatter, all-to-all: each part goes directly to the rank that needs
+ * it. */
 static void straight(const choir__plan *p, choir__schedule *s, bool from_all, bool to_all)
 {
     const bool root = p->rank == p->root;
@@ -178,7 +181,7 @@ static void straight(const choir__plan *p, choir__schedule *s, bool from_all, bo
     choir__add_copy(s, 0, choir__in(from.at), choir__out(to.at), to.count);
 }
 
-/* In place, what arrives must not take the place of what has yet to go. */
+/* In place, received data must not overwrite data that have yet to be sent. */
 static bool all_to_all_in_place(const choir__plan *p, choir__schedule *s)
 {
     if (p->in_counts || p->out_counts)

@@ -1,26 +1,26 @@
-/* Recursive halving and doubling: a ring's bytes in 2 log2 p rounds.
+/* Recursive halving and doubling: as many bytes as a ring, in 2 log2 p rounds.
  *
- * In round k a rank and its partner at distance 2^k halve the range they both have sums of:
+ * In round k a rank and its partner at distance 2^k halve the range of which both have sums:
  * each keeps one half and adds the partner's to it. After log2 p rounds each rank has the sum
- * over all ranks of 1/p of the data; the same rounds backwards bring the sums to all. With
- * distances that grow, what is added in round k is just a node of the fixed tree with 2^(k+1)
- * leaves.
+ * over all ranks of 1/p of the data; the same rounds in reverse order distribute the sums to
+ * all ranks. Because the distances grow, the sums of round k are exactly the nodes of the fixed
+ * tree with 2^(k+1) leaves.
  *
- * Ranks that are no power of two fall into blocks that are, as the tree does: 7 = 4 + 2 + 1.
- * Each block halves within itself; then the sums fold from the right, (4 + (2 + 1)). A rank's
- * range depends on the low bits of its place in the block alone, so an owner in a block finds
- * all of its range with one rank of a larger block's or with a few of them. After the folds
- * the first block has the totals, which go back the way they came.
+ * If the number of ranks is not a power of two, the ranks form blocks that are, as in the tree:
+ * 7 = 4 + 2 + 1. Each block halves within itself; then the sums are folded from the right: (4 +
+ * (2 + 1)). A rank's range depends only on the low bits of its place in the block, so one rank
+ * of a larger block, or a few of them, have all of that range. After the folds the first block
+ * has the totals, which return the way they came.
  *
- * An all-gather doubles what a rank has, from its own part on and round the end, whatever the
- * number of ranks. */
+ * An all-gather doubles the parts that a rank has, from its own part on and around the end, for
+ * any number of ranks. */
 #include "comm/pattern/build.h"
 
 typedef struct layout {
     const choir__plan *p;
     choir__node blocks[CHOIR__MAX_NODES];
-    int count, mine; /* blocks; the one this rank is in */
-    int index;       /* in that one */
+    int count, mine; /* number of blocks; this rank's block */
+    int index;       /* place in that block */
     int levels;      /* log2 of the first block, the largest */
 } layout;
 
@@ -35,7 +35,7 @@ static layout layout_of(const choir__plan *p)
     return l;
 }
 
-/* What place `index` of a block has after so many halvings. */
+/* Returns the range that place `index` of a block has after `halvings` halvings. */
 static choir__slice range(const choir__plan *p, int index, int halvings)
 {
     choir__slice slice = {0, p->count};
@@ -54,7 +54,8 @@ static int rank_at(const layout *l, int block, int index)
     return (int)l->blocks[block].start + index;
 }
 
-/* Round k: partners at distance 2^k part, and each adds up its half. */
+/* Adds the halving rounds: in round k partners at distance 2^k exchange halves, and each adds
+ * up its own. */
 static void halve(const layout *l, choir__schedule *s, choir__sum *sum)
 {
     for (int k = 0; k < levels_of(l, l->mine); k++) {
@@ -68,7 +69,7 @@ static void halve(const layout *l, choir__schedule *s, choir__sum *sum)
     }
 }
 
-/* Block b's sums go left to block b - 1, the last block's first. */
+/* Adds the folds: block b sends its sums left to block b - 1, the last block first. */
 static void fold(const layout *l, choir__schedule *s, choir__sum *sum)
 {
     const int small = levels_of(l, l->mine);
@@ -90,7 +91,7 @@ static void fold(const layout *l, choir__schedule *s, choir__sum *sum)
     }
 }
 
-/* The totals go right again. */
+/* Adds the way back of the totals, to the right. */
 static void unfold(const layout *l, choir__schedule *s)
 {
     const int first = l->levels + l->count - 1, small = levels_of(l, l->mine);
@@ -132,7 +133,7 @@ static void all_reduce(const choir__plan *p, choir__schedule *s)
     }
 }
 
-/* Parts [rank, rank + parts), going round the end: in one or two moves. */
+/* Sends or receives parts [rank, rank + parts), around the end, in one or two moves. */
 static void parts(const choir__plan *p, choir__schedule *s, int round, int peer, int rank,
     int count, bool send)
 {

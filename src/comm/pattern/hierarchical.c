@@ -1,36 +1,39 @@
-/* Hierarchical: as little as possible between nodes, as the ways inside one are short.
+/* Hierarchical: as few bytes as possible between nodes, because transfers inside a node are
+ * fast.
  *
- * Each node's ranks are neighbours. The data is cut into a slice a rank of the largest node,
- * and in each node every slice has an owner. Four rounds:
+ * The ranks of each node are contiguous. The data are cut into one slice per rank of the
+ * largest node, and in each node every slice has an owner. Four rounds:
  *
- *   0  in the node: everyone sends slice s to its owner, who adds up the tree's blocks that are
- *      complete within the node (ranks 3 to 7 are blocks of 1 and 4: not one sum, or the bits
- *      would depend on where nodes begin)
- *   1  between nodes: the owners of slice s cut it into a piece a node, each gets one piece of
- *      all blocks and adds them in the tree
+ *   0  in the node: every rank sends slice s to its owner, which adds up the tree's blocks that
+ *      are complete within the node (ranks 3 to 7 are blocks of 1 and 4: not one sum, or the
+ *      bits would depend on where nodes begin)
+ *   1  between nodes: the owners of slice s cut it into one piece per node; each receives one
+ *      piece of all blocks and adds them in the tree
  *   2  between nodes: the owners of slice s collect its pieces
- *   3  in the node: owners send their slices to all
+ *   3  in the node: owners send their slices to all ranks
  *
- * Between nodes go 2 (N-1)/N n bytes a node where its ranks are one block (as they are when all
- * nodes have the same power of two of them), and blocks times the first half else.
+ * Between nodes, 2 (N-1)/N n bytes per node travel if its ranks are one block (as they are if
+ * all nodes have the same power of two of ranks); otherwise the first half of these is
+ * multiplied by the number of blocks.
  *
- * A broadcast goes to one rank a node, cut into a piece a node if it is large, as in the
- * exchange; then to that one's neighbours. */
+ * A broadcast goes to one rank per node, cut into one piece per node if it is large, as in the
+ * exchange; that rank then sends it to its neighbors. */
 #include "comm/pattern/build.h"
 
 #include <stdlib.h>
 
-enum { SMALL = 1024 }; /* cache lines of a broadcast that is not cut */
+enum { SMALL = 1024 }; /* cache lines; a broadcast up to this size is not cut */
 
 typedef struct cluster {
     const choir__plan *p;
     choir__schedule *s;
     int nodes, mine; /* mine: this rank's */
     int slices;
-    int blocks, all_blocks; /* of the tree, complete in my node; in all */
+    int blocks, all_blocks; /* tree blocks that are complete in this node; in all nodes */
     int *first;             /* (nodes + 1) ranks */
-    int *sources;           /* (slices) of one I own: the first of the sources that come next */
-    choir__span *sums;      /* (slices, blocks) of one I own: my node's sums */
+    int *sources;      /* (slices) for slices that this rank owns: the first of the sources that
+                          follow */
+    choir__span *sums; /* (slices, blocks) for slices that this rank owns: this node's sums */
 } cluster;
 
 static choir__slice whole(const cluster *c)
@@ -54,7 +57,7 @@ static int owner(const cluster *c, int node, int slice)
     return c->first[node] + slice * ranks / c->slices;
 }
 
-/* Whether I own it. */
+/* Returns true if this rank owns the slice. */
 static bool own(const cluster *c, int slice)
 {
     return owner(c, c->mine, slice) == c->p->rank;
@@ -99,7 +102,7 @@ static void cluster_free(cluster *c)
 
 /* --- round 0 --- */
 
-/* The leaves of my node's ranks, of a slice that I own. */
+/* Receives the leaves of this node's ranks for a slice that this rank owns. */
 static void receive_leaves(cluster *c, int slice)
 {
     const choir__plan *p = c->p;
@@ -130,7 +133,7 @@ static void send_leaves(const cluster *c, int slice)
         choir__add_send(c->s, 0, to, choir__in(k * p->node_stride + goes.at), goes.count);
 }
 
-/* A block that is one leaf already stays where it lies. */
+/* Reduces the node's blocks. A block of one leaf stays where it is. */
 static void reduce_blocks(cluster *c, int slice)
 {
     choir__node blocks[CHOIR__MAX_NODES];
@@ -151,7 +154,7 @@ static void reduce_blocks(cluster *c, int slice)
 
 /* --- rounds 1 and 2 --- */
 
-/* My piece of all nodes' blocks. */
+/* Receives this rank's piece of all nodes' blocks. */
 static void receive_blocks(cluster *c, int slice)
 {
     const choir__slice mine = piece_of(c, slice, c->mine);
@@ -245,7 +248,7 @@ static void all_reduce(cluster *c)
         spread_slice(c, slice);
 }
 
-/* The rank that a broadcast comes to first in a node. */
+/* Returns the rank of a node that a broadcast reaches first. */
 static int leader(const cluster *c, int node)
 {
     int root = c->p->root, first = c->first[node];
@@ -257,7 +260,8 @@ static choir__slice broadcast_piece(const cluster *c, bool cut, int node)
     return cut ? choir__slice_of(whole(c), c->p->align, node, c->nodes) : whole(c);
 }
 
-/* Between the leaders: pieces out of the root, then among all; or the whole in one round. */
+/* Sends a broadcast between the leaders: in pieces from the root and then among all leaders, or
+ * whole in one round. */
 static void broadcast_between(const cluster *c, bool cut)
 {
     const choir__plan *p = c->p;

@@ -1,5 +1,5 @@
-/* The registry of algorithms: the pattern that writes each one's schedules, and the collectives
- * that it does. */
+/* The registry of algorithms: for each, the pattern that writes its schedules, and the
+ * collectives that it supports. */
 #include "comm/pattern/build.h"
 
 #define BIT(kind) (1u << (kind))

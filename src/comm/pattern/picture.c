@@ -1,9 +1,9 @@
-/* A pattern in the terminal and as an SVG: what each rank has, and what goes where.
+/* A pattern in the terminal and as an SVG: the data of each rank, and the transfers.
  *
- * Rank 0's data are "a", rank 1's "b"; "ab" is their sum. In the picture a step is a panel with
- * a column a rank and a row a chunk, as it is before the step, and an arrow for each chunk that
- * the step sends: orange where it is added, blue where it takes a place. The more ranks' data
- * are in a sum, the darker it is; a whole one is green. */
+ * Rank 0's data are "a", rank 1's "b"; "ab" is their sum. In the picture each step is a panel
+ * with one column per rank and one row per chunk, in the state before the step, and one arrow
+ * for each chunk that the step sends: orange if it is added, blue if it replaces data. The more
+ * ranks' data a sum contains, the darker it is; a complete one is green. */
 #include <choir/pattern.h>
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { LETTERS = 8, SHOWN = 16, CHUNKS_SHOWN = 64, COLUMNS = 80, TEXT = 24 };
 
-/* "abd", or "3/16" where that would be long. */
+/* Returns "abd", or "3/16" if that would be too long. */
 static const char *parts_text(const choir_pattern *p, uint64_t parts, char text[TEXT])
 {
     int n = 0;
@@ -29,7 +29,7 @@ static const char *parts_text(const choir_pattern *p, uint64_t parts, char text[
     return text;
 }
 
-/* The moves of a step: [*first, end), from *first on. */
+/* Returns the end of a step's moves, of which `first` is the first. */
 static int step_end(const choir_pattern *p, int first, int step)
 {
     while (first < p->move_count && p->moves[first].step == step)
@@ -49,7 +49,7 @@ static const char *phase(const choir_pattern *p, int first, int end)
 
 /* --- the terminal --- */
 
-/* Whether the chunk came to rank in the step before: '+' added, '=' replaced. */
+/* Returns how the chunk reached the rank in the previous step: '+' added, '=' replaced. */
 static char mark(const choir_pattern *p, int step, int rank, int chunk)
 {
     for (int i = 0; i < p->move_count; i++) {
@@ -116,7 +116,7 @@ choir_status choir_pattern_print(const choir_pattern *p, FILE *file)
 /* --- the SVG; lengths in pixels --- */
 
 enum {
-    HEIGHT = 22, /* of a cell */
+    HEIGHT = 22, /* height of a cell */
     GAP = 26,    /* between ranks, for arrows */
     PITCH = 42,  /* from one chunk to the next */
     MARGIN = 24,
@@ -128,8 +128,8 @@ enum {
 typedef struct page {
     const choir_pattern *p;
     FILE *file;
-    int cell;                  /* how wide one is */
-    int width, height, across; /* of a panel; panels in a row */
+    int cell;                  /* width of a cell */
+    int width, height, across; /* size of a panel; panels per row */
 } page;
 
 static int panel_x(const page *g, int step)
@@ -158,7 +158,7 @@ static void draw_cell(const page *g, int step, int rank, int chunk)
     const uint64_t parts = choir_pattern_parts(g->p, step, rank, chunk);
     const int has = __builtin_popcountll(parts);
     const bool whole = has == g->p->ranks && has > 1;
-    /* From nearly white to grey-green. */
+    /* The shade goes from nearly white to gray-green. */
     const int shade = has ? 10 + 45 * has / g->p->ranks : 0;
     const int x = cell_x(g, step, rank), y = cell_y(g, step, chunk);
     fprintf(g->file,
@@ -171,7 +171,7 @@ static void draw_cell(const page *g, int step, int rank, int chunk)
             parts_text(g->p, parts, text));
 }
 
-/* To a neighbour straight; further in an arc below the cells. */
+/* Arrows to a neighbor are straight; longer ones are arcs below the cells. */
 static void draw_arrow(const page *g, const choir_pattern_move *m, int chunk)
 {
     const char *color = m->added ? "#e8590c" : "#1c7ed6", *head = m->added ? "add" : "put";

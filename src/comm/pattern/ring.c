@@ -1,29 +1,32 @@
-/* Ring: each rank talks only to its neighbours, every link carries the same bytes all the time.
+/* Ring: each rank talks only to its neighbors, and every link always carries the same number of
+ * bytes.
  *
- * All-reduce is a reduce-scatter and an all-gather of p - 1 steps each. The data is cut into a
- * chunk a rank; in every step each rank passes a chunk on to the next rank and takes another
- * one from the rank before. First what comes is added to one's own, so that a chunk that has
- * gone round is the sum over all ranks; then it replaces one's own. With three ranks:
+ * All-reduce is a reduce-scatter and an all-gather of p - 1 steps each. The data are cut into
+ * one chunk per rank; in every step each rank sends a chunk to the next rank and receives
+ * another one from the previous rank. In the reduce-scatter the received chunk is added to the
+ * rank's own, so a chunk that has gone around is the sum over all ranks; in the all-gather it
+ * replaces the rank's own. With three ranks:
  *
  *      chunk      0 1 2      0  1  2        0   1   2           0   1   2
  *      rank 0     a a a      a  a  ca       a   bca ca          abc bca cab
  *      rank 1     b b b  ->  ab b  b    ->  ab  b   cab  -> ->  abc bca cab
  *      rank 2     c c c      c  bc c        abc bc  c           abc bca cab
  *
- * Bytes a rank: 2 (p-1)/p n. The order of the additions is the ring's, beginning with the rank
- * of the chunk's number: deterministic, but not the fixed tree.
+ * Bytes per rank: 2 (p-1)/p n. The order of the additions is that of the ring, from the rank of
+ * the chunk's number on: deterministic, but not the fixed tree.
  *
- * A broadcast goes along the ring in pieces, one behind the other. */
+ * A broadcast goes along the ring as a stream of pieces. */
 #include "comm/pattern/build.h"
 
-enum { PIECE = 1024, PIECES_MAX = 4096 }; /* a broadcast's: cache lines, and how many */
+/* Pieces of a broadcast: cache lines, and maximum number. */
+enum { PIECE = 1024, PIECES_MAX = 4096 };
 
 static int wrap(const choir__plan *p, int rank)
 {
     return ((rank % p->world) + p->world) % p->world;
 }
 
-/* All-reduce's chunk c; of the kinds with parts, part c. */
+/* Returns chunk c of an all-reduce; for kinds with parts, part c. */
 static choir__slice chunk(const choir__plan *p, int c)
 {
     c = wrap(p, c);
@@ -32,7 +35,7 @@ static choir__slice chunk(const choir__plan *p, int c)
     return choir__slice_of((choir__slice){0, p->count}, p->align, c, p->world);
 }
 
-/* Sums gather in `to`; rank r ends with that of chunk r + 1. */
+/* Adds the reduce-scatter steps. Sums collect in `to`; rank r ends with that of chunk r + 1. */
 static int reduce_scatter_steps(
     const choir__plan *p, choir__schedule *s, choir__span to, bool in_place)
 {
@@ -54,7 +57,8 @@ static int reduce_scatter_steps(
     return p->world - 1;
 }
 
-/* Rank r begins with chunk `first`, at `from`, and the others come to their places in OUT. */
+/* Adds the all-gather steps. Rank r begins with chunk `first`, at `from`; the other chunks are
+ * received at their places in OUT. */
 static void all_gather_steps(
     const choir__plan *p, choir__schedule *s, int round, int first, choir__span from)
 {
@@ -81,7 +85,8 @@ static void all_gather(const choir__plan *p, choir__schedule *s)
             choir__out(p->rank * p->count), p->count);
 }
 
-/* Sums travel through two areas of scratch, one coming, one going: IN is not ours to write. */
+/* Sums travel through two areas of scratch, one for receiving and one for sending, because IN
+ * is read-only. */
 static void reduce_scatter(const choir__plan *p, choir__schedule *s)
 {
     const int last = p->world - 2;
@@ -130,7 +135,7 @@ static void broadcast(const choir__plan *p, choir__schedule *s)
             s, (int)choir__max(s->rounds - 1, 0), choir__in(0), choir__out(0), p->count);
 }
 
-/* The first half of an all-reduce, then all chunks to the root at once. */
+/* Adds the first half of an all-reduce, then sends all chunks to the root at once. */
 static void reduce(const choir__plan *p, choir__schedule *s)
 {
     const bool root = p->rank == p->root;

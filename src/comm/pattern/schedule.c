@@ -1,9 +1,11 @@
-/* Whole schedules: the calls that all algorithms do alike, and the algorithms' own. */
+/* Complete schedules: collectives that are the same for all algorithms, and those of the
+ * algorithms. */
 #include "comm/pattern/schedule.h"
 
 #include "comm/pattern/build.h"
 
-/* Dissemination: after round k a rank has heard, through others, of 2^(k+1) - 1 before it. */
+/* Dissemination: after round k a rank has heard, directly or indirectly, of the 2^(k+1) - 1
+ * ranks before it. */
 static void barrier(const choir__plan *p, choir__schedule *s)
 {
     choir__span token = choir__add_scratch(s, 2);
@@ -14,7 +16,8 @@ static void barrier(const choir__plan *p, choir__schedule *s)
     }
 }
 
-/* Adds the calls that all algorithms do alike; false if the plan is for another one. */
+/* Writes the schedule of a collective that is the same for all algorithms; false if the plan is
+ * for another one. */
 static bool plain(const choir__plan *p, choir__schedule *s)
 {
     if (p->kind == CHOIR__BARRIER)

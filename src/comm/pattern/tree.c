@@ -1,4 +1,4 @@
-/* Which leaves belong together: see tree.h. */
+/* Arithmetic on the fixed tree: see tree.h. */
 #include "comm/pattern/tree.h"
 
 #include "base/base.h"

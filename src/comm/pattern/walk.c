@@ -1,11 +1,11 @@
 /* Walking through an algorithm: all ranks' schedules run side by side on symbols.
  *
- * A cell of memory stands for a chunk of data and holds its number and the set of ranks whose
- * data are in it. Sends copy cells, additions unite sets. A chunk is the largest piece that no
- * move cuts: the greatest common divisor of all places and counts.
+ * A memory cell stands for a chunk of data; it contains the chunk's number and the set of ranks
+ * whose data are in it. Sends copy cells, additions unite sets. A chunk is the largest piece
+ * that no move cuts: the greatest common divisor of all places and counts.
  *
- * A rank's partial sums may lie in scratch; what a rank `has` of a chunk is the fullest cell of
- * it anywhere in its memory. */
+ * A rank's partial sums may be in scratch. Therefore the state of a chunk on a rank is the
+ * fullest cell of that chunk anywhere in the rank's memory. */
 #include <choir/pattern.h>
 
 #include <stdlib.h>
@@ -14,24 +14,24 @@
 #include "comm/pattern/build.h"
 #include "comm/pattern/walk.h"
 
-/* Elements: a rank's, so many that no algorithm takes its way for small data; and of what is
- * streamed in pieces of 1024, eight of them. */
+/* Elements: EACH per rank, enough that no algorithm takes its way for small data; STREAMED for
+ * collectives that are streamed in pieces of 1024, eight of them. */
 enum { EACH = 4096, STREAMED = 8 * 1024, RANKS_MAX = 64 };
 
 typedef struct cell {
-    int chunk;      /* -1: nothing */
+    int chunk;      /* -1: empty */
     uint64_t parts; /* the ranks whose data are in it */
 } cell;
 
-/* One rank. In place: OUT and IN overlap, scratch is behind them. */
+/* One rank. In place, OUT and IN overlap; scratch follows them. */
 typedef struct walker {
     choir__schedule schedule;
     cell *cells;
-    int64_t at[3]; /* of the buffers, in cells */
+    int64_t at[3]; /* begin of each buffer, in cells */
     int count, next;
 } walker;
 
-/* A message of the round that is being run. */
+/* A message of the current round. */
 typedef struct letter {
     int from, to;
     cell *cells;
@@ -41,14 +41,14 @@ typedef struct letter {
 typedef struct walk {
     choir__plan plan;
     int *nodes;
-    int64_t unit; /* elements a cell */
+    int64_t unit; /* elements per cell */
     walker ranks[RANKS_MAX];
     letter *letters;
     int letter_count, letter_room;
     choir_pattern *pattern;
 } walk;
 
-/* --- what is there at the beginning --- */
+/* --- the initial state --- */
 
 static bool cut_in(choir__kind kind)
 {
@@ -102,7 +102,7 @@ static void walker_init(walk *w, int rank)
     m->cells = choir__calloc((size_t)m->count + 1, sizeof *m->cells);
     for (int i = 0; i < m->count; i++)
         m->cells[i].chunk = -1;
-    /* What becomes a part of a whole has the number that it has there. */
+    /* Data that become a part of a whole get their number in the whole. */
     const int64_t first = cut_out(p->kind) ? rank * in : 0;
     for (int64_t i = 0; i < in && has_input(p, rank); i++)
         m->cells[i] = (cell){(int)(first + i), UINT64_C(1) << rank};
@@ -128,7 +128,8 @@ static void post(walk *w, int rank, const choir__move *move)
     memcpy(l->cells, cells_at(w, rank, move->from), (size_t)l->count * sizeof *l->cells);
 }
 
-/* Neighbouring chunks of a message are one move, as long as they are all sums or all parts. */
+/* Records a message: neighboring chunks are one move, as long as all are sums or all are
+ * parts. */
 static void record(walk *w, const letter *l)
 {
     choir_pattern *p = w->pattern;
@@ -197,7 +198,7 @@ static void run_local(const walk *w, int rank, const choir__move *move)
         add_up(w, rank, move);
 }
 
-/* The moves of a round of one kind: sends, receives, or what is left. */
+/* Runs the moves of a round of one kind: sends, receives, or the others. */
 static void run_part(walk *w, int round, choir__move_kind kind)
 {
     for (int r = 0; r < w->plan.world; r++) {
@@ -231,7 +232,7 @@ static void run_round(walk *w, int round)
     w->pattern->steps += busy;
 }
 
-/* What ranks have now, behind what they had before the earlier steps. */
+/* Appends the current state of all ranks after those of the earlier steps. */
 static void look(walk *w)
 {
     choir_pattern *p = w->pattern;

@@ -1,15 +1,15 @@
-/* Do all ranks make the same call?
+/* Checks that all ranks make the same call.
  *
- * Each rank writes what it calls beside its step and reads what the others wrote there: 24
- * bytes in the line that carries the flag anyway. Calls of two collectives in turn share a
- * slot's two places: who enters call n + 1 has seen all ranks enter n, so all are through with
- * n - 1. */
+ * Each rank writes its call next to its step and reads the calls of the others there: 24 bytes
+ * in the cache line that carries the flag anyway. Two consecutive calls use a slot's two places
+ * in turn: a rank that enters call n + 1 has seen all ranks enter n, so all have finished n -
+ * 1. */
 #include "comm/shm/shm.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Against rank 0, so that all ranks tell it in the same words. */
+/* Compares with rank 0, so that all ranks report a mismatch in the same words. */
 static choir_status mismatch(
     choir__shm *shm, int rank, const choir__stamp *theirs, const choir__stamp *zero)
 {

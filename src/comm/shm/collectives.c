@@ -1,14 +1,14 @@
-/* The collectives of one machine: which way a call takes.
+/* The collectives of one machine, and the choice of the way that a call takes.
  *
- * There are three. *In one step*: each rank stages its data, publishes, waits for the others,
- * and takes what it needs out of their staging areas; small calls are done in that single step.
- * *Staged*: the same chunk after chunk, for private memory of any size. *Direct*: the data lie
- * in memory that all ranks map (choir__shared), and are read and written where they lie, once.
- * Where data lie is told in the first step; who knows by its own that they go the staged way
- * stages its first chunk before it.
+ * There are three ways. *In one step*: each rank stages its data, publishes, waits for the
+ * others, and reads its input from their staging areas; small calls are done in that single
+ * step. *Staged*: the same, chunk after chunk, for private memory of any size. *Direct*: the
+ * data are in memory that all ranks map (choir__shared), and are read and written in place,
+ * once. Ranks publish the location of their data in the first step. A rank whose own data force
+ * the staged way stages its first chunk before that step.
  *
  * moves.c copies, reductions.c adds. All ways add in the same tree over rank numbers, so the
- * bits do not tell which one was taken. */
+ * bits do not depend on the way. */
 #include "comm/shm/shm.h"
 
 choir_status choir__shm_run(choir__engine *engine, const choir__call *call)

@@ -1,9 +1,9 @@
-/* What happens when a rank never comes.
+/* Detects and reports ranks that do not come to a call.
  *
- * A pidfd a peer becomes readable when that process is gone, however it went. The rank that
- * finds out first writes the sentence into the control segment, so that all ranks name the same
- * culprit even when others, having given up, are gone by then. What a rank was last seen doing
- * is read from its slot: the calls it came to by steps (calls), and those it runs by messages
+ * One pidfd per peer becomes readable when that process has ended, for any reason. The first
+ * rank that notices writes the sentence into the control segment, so that all ranks name the
+ * same culprit even if others have given up and ended by then. A rank's last activity is read
+ * from its slot: the calls that it entered by steps (calls), and those that it runs by messages
  * (announced). */
 #include "comm/shm/shm.h"
 #include "comm/recorder.h"
@@ -12,11 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* s: on a machine that is very busy. More is time in which this process was stopped, perhaps
- * with all others, and does not count. */
+/* seconds, on a very busy machine. A longer nap means that this process was stopped, perhaps
+ * with all others; the excess does not count. */
 static const double LONGEST_NAP = 1;
 
-/* Adopts the sentence of the rank that failed first. */
 choir_status choir__shm_fault(choir__shm *shm)
 {
     choir__fault *fault = &shm->control->fault;
@@ -69,7 +68,7 @@ bool choir__shm_dead(const choir__shm *shm, int rank)
     return process.fd >= 0 && poll(&process, 1, 0) == 1;
 }
 
-/* --- what a rank was last seen doing --- */
+/* --- the last activity of a rank --- */
 
 void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
 {
@@ -80,7 +79,8 @@ void choir__shm_announce(choir__shm *shm, const choir__stamp *call)
     atomic_fetch_add(&me->announcing, 1);
 }
 
-/* The newest call that a rank has come to; false: none, or it is being written. */
+/* Gets the newest call that a rank has entered; false: it has entered none, or the entry is
+ * being written. */
 static bool last_call(const choir__shm *shm, int rank, choir__stamp *last)
 {
     choir__shm_slot *slot = &shm->control->slots[rank];
@@ -101,8 +101,8 @@ bool choir__shm_came(const choir__shm *shm, int rank)
     return last_call(shm, rank, &last) && (int32_t)(last.seq - shm->call.seq) >= 0;
 }
 
-/* A rank may be done with a call, as it only had to send, before others find that they called
- * something else. */
+/* Compares a call that is not the current one: a rank that only had to send may have finished a
+ * call before others notice that they made a different one. */
 static choir_status compare_earlier(choir__shm *shm, int rank, const choir__stamp *theirs)
 {
     const choir__stamp *mine = &shm->recent[theirs->seq % CHOIR__RECENT];
@@ -114,8 +114,8 @@ static choir_status compare_earlier(choir__shm *shm, int rank, const choir__stam
         choir__engine_number(&shm->base, shm->base.rank), choir__call_text(mine, here));
 }
 
-/* Ranks that wait for one another in different ways, by steps and by messages or by messages of
- * two schedules, would wait for ever. */
+/* Detects ranks that wait for one another in different ways, by steps and by messages or by
+ * messages of two schedules: they would wait forever. */
 choir_status choir__shm_compare(choir__shm *shm, int rank)
 {
     choir__stamp last;
@@ -127,7 +127,7 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
         return compare_earlier(shm, rank, &last);
     bool steps = shm->control->slots[rank].announced.seq != last.seq;
     if (steps == stepping && (steps || memcmp(&last, &shm->call, sizeof last) == 0))
-        return CHOIR_OK; /* two that step compare their calls by themselves */
+        return CHOIR_OK; /* ranks that run by steps compare their calls themselves */
     return choir__shm_fail(shm, CHOIR_ERR_MISMATCH,
         "rank %d called %s (algorithm %s) while rank %d called %s (algorithm %s)",
         choir__engine_number(&shm->base, rank), choir__stamp_text(&last, there),

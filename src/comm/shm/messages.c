@@ -1,17 +1,17 @@
 /* Messages between two ranks of a machine.
  *
  * Every ordered pair of ranks has a pipe: a ring of bytes that the sender fills and the
- * receiver empties, with a counter of their own each that only grows. A message is an envelope
- * (the stamp of its call, its length) and its data, rounded up to cache lines; a long one
- * streams through while both copy. All pipes lie in one memfd, which is sparse: the pages of a
- * pair's ring are allocated by its sender before its first message, so that 64 ranks may have
- * 4032 pipes and pay for those they use.
+ * receiver empties. Each side has its own counter, which only grows. A message is an envelope
+ * (the stamp of its call, its length) and its data, rounded up to cache lines; a long message
+ * streams through while both sides copy. All pipes are stored in one sparse memfd: the sender
+ * allocates the pages of a pair's ring before its first message, so 64 ranks may have 4032
+ * pipes but only use memory for the active ones.
  *
  *   segment  | bells (world) | pipes (world, world) | rings (world, world)
  *
- * A rank that waits looks at all its pipes; asleep, it waits for its bell, which a peer rings
- * that has filled or emptied one of its pipes. As in wait.c, either the peer sees the sleeper
- * or the sleeper sees the bytes. */
+ * A waiting rank polls all its pipes; then it sleeps until its bell rings. A peer that has
+ * filled or emptied one of its pipes rings the bell. As in wait.c, either the peer sees the
+ * sleeper or the sleeper sees the bytes. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -32,16 +32,16 @@
 
 enum {
     LINE = 64,
-    PIECE = 16 * 1024,      /* bytes copied before the other side hears of it */
-    RING_LEAST = 8 * 1024,  /* bytes a pair */
-    RING_MOST = 128 * 1024, /* fits L2 beside what is copied */
+    PIECE = 16 * 1024,      /* bytes copied before the other side is notified */
+    RING_LEAST = 8 * 1024,  /* bytes per pair */
+    RING_MOST = 128 * 1024, /* fits L2 together with the copied data */
     RINGS_ALL = 16 * 1024 * 1024,
 };
 
 static const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 
 typedef struct pipe_ {
-    alignas(LINE) _Atomic uint64_t written; /* bytes, ever */
+    alignas(LINE) _Atomic uint64_t written; /* bytes in total, since the beginning */
     alignas(LINE) _Atomic uint64_t taken;
 } pipe_;
 
@@ -55,25 +55,25 @@ typedef struct envelope {
     uint64_t bytes;
 } envelope;
 
-/* A message posted here, on its way. */
+/* A message that this rank has posted, in flight. */
 typedef struct parcel {
     struct parcel *next;
     char *data;
     size_t bytes, done;
     const choir__stamp *stamp;
     choir__request *request;
-    bool open; /* the envelope is through */
+    bool open; /* the envelope has been transferred */
 } parcel;
 
 typedef struct queue {
     parcel *first, **end;
 } queue;
 
-/* What this rank knows of its pipes to and from a peer. */
+/* This rank's state of its pipes to and from a peer. */
 typedef struct contact {
     queue out, in;
-    uint64_t written, seen_taken; /* to it */
-    uint64_t taken;               /* from it */
+    uint64_t written, seen_taken; /* to the peer */
+    uint64_t taken;               /* from the peer */
     bool allocated;
 } contact;
 
@@ -150,7 +150,7 @@ void choir__messages_free(choir__messages *m, int world)
 {
     if (!m)
         return;
-    for (int r = 0; r < world; r++) { /* under way when the group failed */
+    for (int r = 0; r < world; r++) { /* parcels in flight when the group failed */
         free_parcels(m->peers[r].out.first);
         free_parcels(m->peers[r].in.first);
     }
@@ -209,7 +209,8 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* How much of the parcel can pass now in one copy: `there` bytes of the ring lie ahead. */
+/* Returns the bytes of the parcel that one copy can transfer now; the ring has `there`
+ * contiguous bytes. */
 static size_t piece(const parcel *p, uint64_t at, size_t there, size_t ring)
 {
     size_t n = p->bytes - p->done, straight = ring - (size_t)(at % ring);
@@ -218,7 +219,7 @@ static size_t piece(const parcel *p, uint64_t at, size_t there, size_t ring)
     return n < PIECE ? n : PIECE;
 }
 
-/* The pages of the ring to a peer, at the first message. */
+/* Allocates the pages of the ring to a peer, at the first message. */
 static choir_status allocate(choir__shm *shm, int to)
 {
     choir__messages *m = shm->messages;
@@ -236,7 +237,7 @@ static choir_status allocate(choir__shm *shm, int to)
     return CHOIR_OK;
 }
 
-/* Sends what fits. *moved: something did. */
+/* Sends as many bytes as fit. *moved is set if any did. */
 static choir_status push(choir__shm *shm, int to, bool *moved)
 {
     choir__messages *m = shm->messages;
@@ -297,7 +298,7 @@ static choir_status mismatch(choir__shm *shm, int from, const parcel *p, const e
         there, choir__engine_number(&shm->base, shm->base.rank), here, numbers);
 }
 
-/* Takes what has come. */
+/* Receives the bytes that have arrived. */
 static choir_status pull(choir__shm *shm, int from, bool *moved)
 {
     choir__messages *m = shm->messages;
@@ -344,7 +345,7 @@ static choir_status progress(choir__shm *shm, bool *moved)
     return CHOIR_OK;
 }
 
-/* --- what engines do --- */
+/* --- the engine's functions --- */
 
 choir_status choir__shm_send(choir__engine *engine, int peer, const void *data, size_t bytes,
     const choir__stamp *stamp, choir__request *request)
@@ -363,8 +364,9 @@ choir_status choir__shm_receive(choir__engine *engine, int peer, void *data, siz
     return post(shm->messages, &shm->messages->peers[peer].in, data, bytes, stamp, request);
 }
 
-/* Of those that a late call waits for, directly or not: who has not even come to it, else who
- * is stopped, else the peers whose messages are missing. */
+/* Reports a late call. Of the ranks that it waits for, directly or not, the sentence names
+ * those that have not entered the call; else those that are stopped; else the peers whose
+ * messages are missing. */
 static choir_status late(choir__shm *shm, const int *pending, int count)
 {
     int some[CHOIR__MAX_WORLD], found = 0;
@@ -377,8 +379,9 @@ static choir_status late(choir__shm *shm, const int *pending, int count)
     return found ? choir__shm_late(shm, some, found) : choir__shm_late(shm, pending, count);
 }
 
-/* Called by a waiter that has slept for so long: is there still hope? A rank that died breaks a
- * collective wherever it was; one that has left, only those who still wait for it. */
+/* Checks the peers on behalf of a waiter that has slept for a while. A rank that died breaks
+ * the collective, whatever it was waiting for; a rank that has left breaks it only for ranks
+ * that still wait for it. */
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
     int pending[CHOIR__MAX_WORLD], count = 0, culprit = -1;
@@ -423,7 +426,7 @@ choir_status choir__shm_wait_messages(
     choir__engine *engine, choir__request *requests, int count)
 {
     choir__shm *shm = (choir__shm *)engine;
-    double asked = 0, waited = 0; /* asked 0: has not slept yet */
+    double asked = 0, waited = 0; /* asked 0: not slept yet */
     int done = 0, looks = 0;
     for (;;) {
         bool moved = false;
@@ -466,6 +469,6 @@ choir_status choir__shm_by_messages(choir__engine *engine, const choir__call *ca
 choir_status choir__shm_batch(choir__engine *engine, const choir__call *calls, int count)
 {
     choir__shm *shm = (choir__shm *)engine;
-    shm->call = calls[0].stamp; /* has no number */
+    shm->call = calls[0].stamp; /* not numbered */
     return choir__shm_tell(shm, choir__message_batch(engine, calls, count));
 }

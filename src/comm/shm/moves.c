@@ -1,10 +1,11 @@
 /* Collectives that move data and compute nothing: broadcast, gather, all_gather, scatter,
  * all_to_all.
  *
- * They differ in who sends, who receives, and where a pair's part lies at both ends; that said,
- * one loop does them all. Staged, a sender puts one piece that everybody reads, or a piece for
- * each receiver. Direct, receivers pull out of what senders share, or senders push into what
- * receivers share: whichever lets all ranks work at the same time, if both would do. */
+ * They differ in the senders, the receivers, and the location of a pair's part at both ends;
+ * one loop runs all of them. Staged, a sender stages one piece that all ranks read, or one
+ * piece per receiver. Direct, receivers pull from memory that senders share, or senders push
+ * into memory that receivers share; if both are possible, the one is chosen in which all ranks
+ * work at the same time. */
 #include "comm/shm/shm.h"
 
 #include <inttypes.h>
@@ -14,8 +15,8 @@ typedef struct move {
     choir__shm *shm;
     const choir__call *call;
     choir__kind kind;
-    bool same, uneven; /* all receivers get the same bytes; parts by counts */
-    size_t size, each; /* bytes of an element, and of a part */
+    bool same, uneven; /* `same`: all receivers get the same bytes; `uneven`: parts by counts */
+    size_t size, each; /* of an element, and of a part, bytes */
     int rank, world;
 } move;
 
@@ -43,7 +44,7 @@ static size_t part_bytes(const move *m, int s, int d)
     return m->uneven ? counted(m, s, d) : m->each;
 }
 
-/* Where it begins in what the sender gives. */
+/* Returns where the part begins in the sender's input. */
 static size_t given_at(const move *m, int s, int d)
 {
     size_t at = 0;
@@ -54,7 +55,7 @@ static size_t given_at(const move *m, int s, int d)
     return at;
 }
 
-/* Where it begins in what the receiver gets. */
+/* Returns where the part begins in the receiver's output. */
 static size_t kept_at(const move *m, int s, int d)
 {
     size_t at = 0;
@@ -66,7 +67,7 @@ static size_t kept_at(const move *m, int s, int d)
     return at;
 }
 
-/* What rank gives and gets, in bytes; 0 of what it does not. */
+/* Return the sizes of a rank's input and output, in bytes; 0 if it has none. */
 static size_t given_bytes(const move *m, int rank)
 {
     size_t all = m->uneven ? given_at(m, rank, m->world) : m->each * (size_t)m->world;
@@ -80,8 +81,8 @@ static size_t kept_bytes(const move *m, int rank)
     return !receives(m, rank) ? 0 : one ? m->each : all;
 }
 
-/* Both ends of an uneven exchange must count alike. Everybody looks at all pairs, so that all
- * ranks tell the same. */
+/* Checks that both ends of an uneven exchange use the same counts. Every rank checks all pairs,
+ * so all ranks report the same. */
 static choir_status compare_counts(const move *m)
 {
     for (int s = 0; s < m->world; s++)
@@ -181,8 +182,8 @@ static choir_status staged(const move *m, choir__shm_progress progress)
 
 /* --- direct --- */
 
-/* Is everything that ranks give (get) in memory that this rank reaches? Then it is so on all
- * ranks: what they tell decides. */
+/* Returns true if the inputs (given) or the outputs of all ranks are in memory that this rank
+ * can reach. The decision uses only published details, so it is equal on all ranks. */
 static bool reachable(const move *m, bool given)
 {
     for (int r = 0; r < m->world; r++) {
@@ -195,7 +196,8 @@ static bool reachable(const move *m, bool given)
     return true;
 }
 
-/* An all_to_all in place overwrites what others have yet to read. */
+/* Returns true if a rank runs in place: an all_to_all would then overwrite data that others
+ * have yet to read. */
 static bool anyone_in_place(const move *m)
 {
     for (int r = 0; r < m->world && m->kind == CHOIR__ALL_TO_ALL; r++) {
@@ -214,7 +216,7 @@ static choir_status freed(const move *m, int rank)
         choir__engine_number(&m->shm->base, m->rank));
 }
 
-/* Where all ranks share one result, a part may be in its place already. */
+/* Copies a part, unless it is in place already because all ranks share one result. */
 static void copy(char *to, const char *from, size_t bytes)
 {
     if (to != from)
@@ -254,8 +256,8 @@ static choir_status push(const move *m)
     return choir__shm_barrier(m->shm);
 }
 
-/* Tells where the data lie, enters, and takes the best way. Uneven parts are known only then.
- */
+/* Publishes the location of the data, enters the call, and takes the best way. Uneven parts are
+ * known only after that. */
 static choir_status by_place(const move *m)
 {
     choir__shm *shm = m->shm;

@@ -1,16 +1,16 @@
 /* Machines with several memory nodes.
  *
- * A rank's staging area lies on the rank's own node. Data that all ranks map are added on two
- * levels: the ranks of a node add what lies on their node, chunk by chunk, and stage the sums
- * (the nodes of the fixed tree that their run of ranks covers); then each takes its slice of
+ * A rank's staging area is on the rank's own node. Data that all ranks map are added on two
+ * levels: the ranks of a node add the data on their node, chunk by chunk, and stage the sums
+ * (the nodes of the fixed tree that their run of ranks covers); then each reads its slice of
  * all nodes' sums, finishes the tree, and writes the result to the buffers of its own node. So
- * between memory nodes travel a node's sums instead of every rank's data, and no stores; and
- * the tree is the same, so the bits are.
+ * only a node's sums travel between memory nodes, instead of every rank's data, and no stores
+ * do. The tree is the same, so the bits are the same.
  *
  *   ranks 0 1 2 3 on two nodes:   stage (0 + 1), (2 + 3)   ->   (0 + 1) + (2 + 3) on both
  *
- * CHOIR_SHM_NODES=N lets the ranks believe in N nodes, for tests where there is one, and take
- * two levels for data of any size. */
+ * CHOIR_SHM_NODES=N makes the ranks assume N nodes, for tests on machines with one node, and
+ * use two levels for data of any size. */
 #include "comm/shm/numa.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #define MPOL_PREFERRED 1
 #endif
 
-enum { TWO_LEVELS_FROM = 128 * 1024 }; /* bytes: below, a step more costs more than it saves */
+enum { TWO_LEVELS_FROM = 128 * 1024 }; /* bytes; from here on, the extra step pays off */
 
 int choir__numa_node(int rank, int world)
 {
@@ -33,7 +33,7 @@ int choir__numa_node(int rank, int world)
     return syscall(SYS_getcpu, &cpu, &node, NULL) ? 0 : (int)node;
 }
 
-/* Only a hint: where the kernel does not follow it, memory is slower and nothing else. */
+/* Only a hint: if the kernel does not follow it, memory is slower, but nothing else changes. */
 void choir__numa_place(void *at, size_t bytes, int node)
 {
     unsigned long mask = node >= 0 && node < 64 ? 1UL << node : 0;
@@ -41,8 +41,9 @@ void choir__numa_place(void *at, size_t bytes, int node)
         syscall(SYS_mbind, at, bytes, MPOL_PREFERRED, &mask, 65UL, 0UL);
 }
 
-/* Ranks of a node must be neighbours, and the nodes equal in ranks: how mpirun, srun and
- * `choir run` place them. Otherwise all is one node. */
+/* Two levels require that the ranks of a node are neighbors and that all nodes have the same
+ * number of ranks, as mpirun, srun and `choir run` place them. Otherwise all ranks count as one
+ * node. */
 void choir__numa_levels(choir__shm *shm, const int nodes[CHOIR__MAX_WORLD])
 {
     int world = shm->base.world, each = 1;
@@ -70,12 +71,13 @@ typedef struct run {
 typedef struct levels {
     choir__shm *shm;
     const choir__reduction *whole;
-    int runs, each, mine, local; /* memory nodes, ranks on each; my node, and my place there */
-    run *list;                   /* (runs) */
-    int blocks;                  /* of all */
-    choir__node *nodes;          /* (blocks) */
-    const char **from;           /* (sources or blocks, whichever are more) */
-    size_t room;                 /* bytes of a block's part in a staging area */
+    /* Memory nodes, ranks per node; this rank's node, and its place there. */
+    int runs, each, mine, local;
+    run *list;          /* (runs) */
+    int blocks;         /* over all nodes */
+    choir__node *nodes; /* (blocks) */
+    const char **from;  /* (the larger of sources and blocks) */
+    size_t room;        /* of a block's part in a staging area, bytes */
 } levels;
 
 static void plan(levels *l, const int *owners)
@@ -104,7 +106,7 @@ static void plan(levels *l, const int *owners)
             l->nodes[b++] = l->list[q].nodes[k];
 }
 
-/* My node's sums of n elements from `first` on, into my staging area. */
+/* Adds this node's n elements from `first` on into this rank's staging area. */
 static void add_node(levels *l, int64_t first, int64_t n, uint32_t buffer)
 {
     const run *mine = &l->list[l->mine];
@@ -128,7 +130,7 @@ static void add_node(levels *l, int64_t first, int64_t n, uint32_t buffer)
     }
 }
 
-/* The same elements of all nodes' sums, to my node's buffers. */
+/* Adds those elements of all nodes' sums into the buffers of this node. */
 static void add_all(levels *l, int64_t first, int64_t n, uint32_t buffer)
 {
     choir__reduction rest = *l->whole;
@@ -137,7 +139,7 @@ static void add_all(levels *l, int64_t first, int64_t n, uint32_t buffer)
         for (int k = 0; k < l->list[q].blocks; k++)
             l->from[b++] = choir__shm_staging(l->shm, q * l->each + l->local, buffer) +
                            (size_t)k * l->room;
-    for (int i = 0; i < l->each; i++) /* mine first */
+    for (int i = 0; i < l->each; i++) /* this rank's buffer first */
         to[i] = l->whole->to[l->mine * l->each + (l->local + i) % l->each] +
                 (size_t)first * rest.arith->size;
     rest.nodes = l->nodes;

@@ -1,8 +1,8 @@
 /* Opening and closing a group of one machine.
  *
- * When the ranks have called together there are two exchanges: first each rank's pidfd (so that
- * every rank can see every other's end without trusting process numbers), then the memory they
- * share: rank 0's control segment, and what messages travel through. */
+ * Once the ranks are connected, there are two exchanges: first each rank's pidfd (so that every
+ * rank detects the end of every other without trusting process numbers), then the memory that
+ * they share: rank 0's control segment, and the memory for messages. */
 #include "comm/reduce.h"
 #include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
@@ -36,7 +36,7 @@ static choir_status trade_pidfds(choir__shm *shm)
         close(self);
     if (status != CHOIR_OK)
         return status;
-    choir__shm_close_all(shm->pidfds, shm->base.world); /* a sub-group's, from its parent */
+    choir__shm_close_all(shm->pidfds, shm->base.world); /* inherited from the parent */
     memcpy(shm->pidfds, pidfds, sizeof pidfds);
     for (int r = 0; r < shm->base.world && status == CHOIR_OK; r++) {
         shm->pids[r] = offers[r].pid;
@@ -49,8 +49,8 @@ static choir_status trade_pidfds(choir__shm *shm)
     return status;
 }
 
-/* Each rank's staging area on its own memory node. (What ranks share they allocate themselves.)
- */
+/* Places each rank's staging area on its own memory node. (Memory of choir__shared is allocated
+ * by the ranks themselves.) */
 static void place_staging(const choir__shm *shm, char *at)
 {
     char *staging = at + (shm->control_bytes - (size_t)shm->base.world * 3 * CHOIR__CHUNK);
@@ -59,8 +59,8 @@ static void place_staging(const choir__shm *shm, char *at)
             staging + (size_t)r * 3 * CHOIR__CHUNK, (size_t)3 * CHOIR__CHUNK, shm->numa[r]);
 }
 
-/* Replaces the private stand-in, which carried failures so far, by the segment all ranks
- * share; and maps what messages travel through, which rank 1 makes. */
+/* Replaces the private stand-in, which carried failures so far, by the segment that all ranks
+ * share. Also maps the memory for messages, which rank 1 creates. */
 static choir_status share_control(choir__shm *shm)
 {
     choir__offer mine = {0}, offers[CHOIR__MAX_WORLD];
@@ -109,7 +109,7 @@ static const choir__engine_ops shm_ops = {
     .look = choir__shm_look,
 };
 
-/* The ranks' own words on who they are, where the meeting had none. */
+/* Fills in the ranks' own information on their processes if the meeting had none. */
 static void fill_members(choir__shm *shm)
 {
     if (shm->base.members)
@@ -120,12 +120,12 @@ static void fill_members(choir__shm *shm)
             (choir__member){.pid = shm->pids[r], .local_rank = r, .job_rank = r};
 }
 
-/* On failure the message is this thread's, and shm is gone. */
+/* Lets the ranks meet. On failure, shm is released and the message is the calling thread's. */
 static choir_status meet(choir__shm *shm, choir__engine **opened)
 {
     int rank = shm->base.rank, world = shm->base.world;
     bool crowded = world > sysconf(_SC_NPROCESSORS_ONLN);
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0: not told */
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0: unknown */
     size_t slots = (sizeof(choir__control) + 4095) / 4096 * 4096;
     shm->cache_bytes = cache > 0 ? (size_t)cache : (size_t)32 << 20;
     shm->spins = crowded ? 20 : 2000;
@@ -158,7 +158,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
         }
     }
     fill_members(shm);
-    shm->parent = NULL; /* it may go first */
+    shm->parent = NULL; /* the parent may be closed first */
     *opened = &shm->base;
     return CHOIR_OK;
 }
@@ -187,15 +187,15 @@ choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
     return meet(shm, engine);
 }
 
-/* A group of its own, under a name that only its members know. */
+/* Opens a group of its own, under a name that only its members know. */
 choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
     choir__shm *parent = (choir__shm *)engine;
     choir__shm *shm = new_shm(rank, count, engine->timeout_s);
     int used = snprintf(shm->job, sizeof shm->job, "%.100s", parent->job);
-    /* seq: that of the call in which all ranks told their colors, in some sub-group or in none.
-     */
+    /* seq: of the call in which all ranks announced their colors, with or without a
+     * sub-group. */
     snprintf(shm->job + used, sizeof shm->job - (size_t)used, "/%u.%d/%08x", engine->seq, color,
         (unsigned)choir__job_hash(parent->job));
     shm->base.members = choir__members_of(engine->members, ranks, count, &shm->base.nodes);
@@ -206,7 +206,7 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     }
     shm->parent = parent;
     choir_status status = meet(shm, child);
-    if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all shall know whom */
+    if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all name one rank */
         choir__shm_fail(parent, status, "%s", choir_error_message());
     return status;
 }
@@ -216,7 +216,7 @@ void choir__shm_close(choir__engine *engine)
     choir__shm *shm = (choir__shm *)engine;
     choir__shm_orphan(shm);
     if (shm->me)
-        atomic_store(&shm->me->left, 1); /* who still waits for this rank sees it in 50 ms */
+        atomic_store(&shm->me->left, 1); /* waiting ranks see it within 50 ms */
     choir__shm_close_all(shm->sockets, CHOIR__MAX_WORLD);
     choir__shm_close_all(shm->pidfds, CHOIR__MAX_WORLD);
     if (shm->control)

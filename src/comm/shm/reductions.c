@@ -1,12 +1,13 @@
 /* Collectives that add: reduce, all_reduce, reduce_scatter, and the gradients' tree.
  *
- * Where the peers' chunks are few and small, everyone who wants a result reads all of them and
- * adds by itself: one step a chunk. Among more ranks each adds its own slice of the chunk, then
- * the others' results are fetched: two steps, but a chunk is read once whatever the number of
- * ranks. A reduce_scatter always takes one step, since each rank wants its own slice alone.
+ * If the peers' chunks are few and small, every rank that needs a result reads all of them and
+ * adds them itself: one step per chunk. With more ranks, each adds its own slice of the chunk
+ * and then fetches the results of the others: two steps, but a chunk is read once, whatever the
+ * number of ranks. A reduce_scatter always takes one step, because each rank needs only its own
+ * slice.
  *
- * Data in shared memory are reduced where they lie: each rank reads its slice out of everyone's
- * buffer and writes the sum into all buffers that shall have it. */
+ * Data in shared memory are reduced in place: each rank reads its slice from every buffer and
+ * writes the sum to all buffers that need it. */
 #include "comm/reduce.h"
 #include "comm/shm/numa.h"
 #include "comm/shm/shm.h"
@@ -14,17 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPLICATE_UP_TO = 64 * 1024 }; /* bytes of all peers */
+enum { REPLICATE_UP_TO = 64 * 1024 }; /* bytes, over all peers */
 
 typedef struct job {
     choir__shm *shm;
     const choir__call *call;
     choir__kind kind;
     int rank, world;
-    bool wants;          /* a result: all but the non-roots of a reduce */
-    bool few;            /* peers' bytes: each reads them all */
-    size_t size;         /* of an element */
-    int64_t count, each; /* elements; reduce_scatter: in all, and of a rank's part */
+    bool wants;          /* needs a result: all ranks except non-roots of a reduce */
+    bool few;            /* the peers' data are small: each rank reads all of them */
+    size_t size;         /* of an element, bytes */
+    int64_t count, each; /* elements; in a reduce_scatter the total, and per part */
     choir__node nodes[CHOIR__MAX_WORLD];
     int owners[CHOIR__MAX_WORLD];
     const char *from[CHOIR__MAX_WORLD];
@@ -73,7 +74,8 @@ static bool scatters(const job *j)
     return j->kind == CHOIR__REDUCE_SCATTER;
 }
 
-/* What a staging area holds at a time: of a reduce_scatter, a piece of every rank's part. */
+/* Returns the bytes that a staging area holds at a time; in a reduce_scatter, those of a piece
+ * of every rank's part. */
 static size_t piece_bytes(const job *j)
 {
     return scatters(j) ? (size_t)CHOIR__CHUNK / (size_t)j->world / 64 * 64 : CHOIR__CHUNK;
@@ -95,7 +97,7 @@ static void stage(const job *j, int64_t first, uint32_t buffer)
     const char *in = (const char *)j->call->in + (size_t)first * j->size;
     size_t bytes = (size_t)chunk(j, first) * j->size, part = (size_t)j->each * j->size;
     if (!bytes || j->world == 1 || (j->kind == CHOIR__REDUCE && j->wants && j->few))
-        return; /* nobody would read it */
+        return; /* no rank would read it */
     if (!scatters(j)) {
         memcpy(staging, in, bytes);
         return;
@@ -106,7 +108,7 @@ static void stage(const job *j, int64_t first, uint32_t buffer)
     }
 }
 
-/* Stages elements from first on, unless that is done, and takes a step. */
+/* Stages elements from first on, unless they are staged already, and takes a step. */
 static choir_status staging_step(
     job *j, int64_t first, choir__shm_progress progress, uint32_t *buffer)
 {
@@ -121,8 +123,8 @@ static choir_status staging_step(
     return choir__shm_step(shm, &j->call->stamp, begins && progress == CHOIR__FRESH);
 }
 
-/* Who wants a result adds it up: everyone everything, or the root, or each its part of a
- * reduce_scatter. One step a chunk. My own are read where they are. */
+/* Every rank that needs a result adds it up itself: all ranks everything, or the root, or each
+ * its part of a reduce_scatter. One step per chunk. A rank's own data are read in place. */
 static choir_status one_step(job *j, choir__shm_progress progress)
 {
     choir__shm *shm = j->shm;
@@ -146,8 +148,8 @@ static choir_status one_step(job *j, choir__shm_progress progress)
     return CHOIR_OK;
 }
 
-/* Each adds its slice of a chunk: two steps. The single result buffer is free again when all
- * ranks have published the next chunk's first step. */
+/* Each rank adds its slice of a chunk: two steps. The single result buffer is free again when
+ * all ranks have published the first step of the next chunk. */
 static choir_status two_steps(job *j, choir__shm_progress progress)
 {
     choir__shm *shm = j->shm;
@@ -182,8 +184,9 @@ static choir_status two_steps(job *j, choir__shm_progress progress)
 
 /* --- direct --- */
 
-/* Whether all ranks' data lie in memory that this rank reaches: from[r] is where. What the
- * ranks have told decides, so all find the same; one that has freed the memory fails. */
+/* Returns true if all ranks' data are in memory that this rank can reach, and sets from[r] to
+ * their addresses. The decision uses only published details, so it is equal on all ranks; a
+ * rank that has freed the memory fails. */
 static bool reachable(choir__shm *shm, size_t bytes, const char *from[])
 {
     int world = shm->base.world;
@@ -201,7 +204,7 @@ static bool reachable(choir__shm *shm, size_t bytes, const char *from[])
     return true;
 }
 
-/* A slice of all buffers, into r->to. */
+/* Reduces a slice of all buffers into r->to. */
 static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int64_t hi)
 {
     size_t bytes = (size_t)(hi - lo) * r->arith->size, world = (size_t)shm->base.world;
@@ -211,8 +214,8 @@ static choir_status direct(choir__shm *shm, choir__reduction *r, int64_t lo, int
     return choir__shm_barrier(shm);
 }
 
-/* All elements into every rank's buffer: `to` (world) in the order of ranks, owners (sources):
- * whose data a source is. */
+/* Reduces all elements into every rank's buffer: `to` (world) is in the order of ranks; owners
+ * (sources) has the rank whose data a source is. */
 static choir_status into_all(
     choir__shm *shm, choir__reduction *r, const int *owners, char *const to[], int64_t count)
 {
@@ -291,7 +294,7 @@ void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes,
     }
 }
 
-/* Adds rank's nodes to the list that has `count` so far. */
+/* Appends a rank's nodes to the list, which has `count` entries so far. */
 static int add_nodes(
     choir__shm *shm, const choir__call *call, int rank, const char *at, int count)
 {
@@ -303,7 +306,7 @@ static int add_nodes(
     return n;
 }
 
-/* What the nodes of rank span must lie inside the region that its first is in. */
+/* Returns true if all nodes of a rank are inside the region that contains its first one. */
 static bool fits(choir__shm *shm, const choir__call *call, int rank, int nodes)
 {
     size_t span = (size_t)(nodes ? nodes - 1 : 0) * call->node_stride;

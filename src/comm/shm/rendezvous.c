@@ -1,11 +1,11 @@
-/* How the ranks of a machine meet, and pass descriptors to one another.
+/* How the ranks of a machine meet and pass descriptors to one another.
  *
- * Rank 0 listens, the others call it, and the connections stay open: a star. One operation
- * runs over it, the exchange: every rank gives rank 0 an offer and at most one descriptor;
- * rank 0 gives everyone all of them.
+ * Rank 0 listens, the others connect to it, and the connections stay open: a star. One
+ * operation runs over it, the exchange: every rank sends rank 0 an offer and at most one
+ * descriptor; rank 0 sends all of them to every rank.
  *
- * Rank 0 closes its listener before it answers anybody: a rank that opens the next group of
- * the same job can't call the old one. A failure of rank 0 is sent down the star as a
+ * Rank 0 closes its listener before it answers any rank, so a rank that opens the next group of
+ * the same job cannot connect to the old one. A failure of rank 0 is sent down the star as a
  * sentence. */
 #include "comm/recorder.h"
 #include "comm/shm/shm.h"
@@ -21,9 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double LATECOMERS_S = 3; /* how long rank 0 tells of a meeting that failed */
+static const double LATECOMERS_S = 3; /* how long rank 0 reports a failed meeting */
 
-typedef struct letter { /* what rank 0 sends down */
+typedef struct letter { /* rank 0's answer */
     int32_t status;
     char text[300];
     choir__offer offers[CHOIR__MAX_WORLD];
@@ -41,8 +41,8 @@ static int pid_of(const choir__shm *shm, int rank)
     return shm->pids[rank] ? shm->pids[rank] : choir__socket_peer_pid(shm->sockets[rank]);
 }
 
-/* A rank other than this one that is known to be dead; `otherwise` if there is none. Members of
- * a sub-group know each other's processes from the start. */
+/* Returns a rank other than this one that is known to be dead; `otherwise` if none is known.
+ * Members of a sub-group know each other's processes from the start. */
 static int dead_but(const choir__shm *shm, int rank, int otherwise)
 {
     for (int r = 0; r < shm->base.world; r++)
@@ -51,7 +51,8 @@ static int dead_but(const choir__shm *shm, int rank, int otherwise)
     return otherwise;
 }
 
-/* Members of a sub-group learn from the group they come from what others have found. */
+/* Adopts a failure of the parent group: a sub-group's members learn there what others have
+ * found. */
 static choir_status parents_fault(choir__shm *shm)
 {
     choir_status status = shm->parent ? choir__shm_fault(shm->parent) : CHOIR_OK;
@@ -59,8 +60,8 @@ static choir_status parents_fault(choir__shm *shm)
                               : CHOIR_OK;
 }
 
-/* rank is gone; but it may have given up because another had died. A process that is killed
- * lets go of its sockets a little before it counts as dead. */
+/* Reports that a rank is gone. It may have given up because another rank had died, and a killed
+ * process closes its sockets slightly before it counts as dead. */
 static choir_status lost(choir__shm *shm, int rank)
 {
     struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};
@@ -73,7 +74,7 @@ static choir_status lost(choir__shm *shm, int rank)
         pid_of(shm, rank));
 }
 
-/* "2", or "2 (pid 77)", or "2 (pid 77, stopped (SIGSTOP))". */
+/* Returns "2", or "2 (pid 77)", or "2 (pid 77, stopped (SIGSTOP))". */
 static const char *known_as(int rank, int pid, char text[80])
 {
     const char *state = pid ? choir__state_text(choir__process_state(pid)) : "";
@@ -92,7 +93,7 @@ static choir_status no_answer(choir__shm *shm, int rank)
         known_as(rank, pid_of(shm, rank), who), shm->base.timeout_s);
 }
 
-/* Rank 0 gave up: everyone shall know why. */
+/* Reports to a rank why rank 0 gave up. */
 static void tell(choir__shm *shm, int fd)
 {
     letter *out = choir__calloc(1, sizeof *out);
@@ -125,7 +126,7 @@ choir_status choir__shm_last_words(choir__shm *shm)
     return status;
 }
 
-/* A message of rank, which is bound to come unless rank dies. */
+/* Receives a message of a rank, which arrives unless that rank dies. */
 static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes, int *fds,
     int fd_room, int *fd_count, double deadline)
 {
@@ -178,9 +179,9 @@ static choir_status exchange_below(
     choir__offer offer = *mine;
     offer.has_fd = fd >= 0;
     if (!choir__socket_send(shm->sockets[0], &offer, sizeof offer, &fd, fd >= 0) &&
-        errno != EPIPE && errno != ECONNRESET) /* gone: its last words may lie there */
+        errno != EPIPE && errno != ECONNRESET) /* gone: its last message may have arrived */
         return lost(shm, 0);
-    /* A little longer than rank 0 waits: it can say who is missing. */
+    /* Waits slightly longer than rank 0, which can say which rank is missing. */
     if (receive(shm, 0, all, sizeof *all, passed, CHOIR__MAX_WORLD, &passed_count,
             deadline + 2) != CHOIR_OK)
         return shm->base.failed;
@@ -233,7 +234,7 @@ static choir_status never_came(choir__shm *shm)
         missing == 1 ? "" : "s", who, shm->base.world, shm->base.timeout_s);
 }
 
-/* Takes in a caller that claims to be rank of world. */
+/* Admits a caller that claims to be rank of world. */
 static choir_status seat(choir__shm *shm, int fd, int rank, int world)
 {
     if (world != shm->base.world || rank < 1 || rank >= world) {
@@ -249,7 +250,7 @@ static choir_status seat(choir__shm *shm, int fd, int rank, int world)
         shm->sockets[rank] = fd;
         return CHOIR_OK;
     }
-    tell(shm, fd); /* it has no seat; it shall know as well */
+    tell(shm, fd); /* it was not admitted; it is notified, too */
     close(fd);
     return shm->base.failed;
 }
@@ -260,7 +261,7 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
     int seated = 1;
     while (seated < shm->base.world) {
         struct pollfd watch[CHOIR__MAX_WORLD];
-        for (int r = 0; r < shm->base.world; r++) /* the others: only whether they hang up */
+        for (int r = 0; r < shm->base.world; r++) /* others: detects hang-ups */
             watch[r] =
                 (struct pollfd){.fd = r ? shm->sockets[r] : listener, .events = r ? 0 : POLLIN};
         poll(watch, (nfds_t)shm->base.world, 50);
@@ -284,7 +285,8 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
     return CHOIR_OK;
 }
 
-/* Those who call, or come within seconds, when the meeting has failed already. */
+/* Notifies the ranks that have connected, or connect within seconds, after the meeting has
+ * failed. */
 static void tell_latecomers(choir__shm *shm, int listener, uint64_t key)
 {
     double deadline = choir__now() + LATECOMERS_S;

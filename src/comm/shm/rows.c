@@ -1,5 +1,5 @@
-/* Collectives on rows in shared memory: each rank reads its own rows out of all peers' nodes,
- * or all peers' rows, where they lie. What lies in private memory goes by messages. */
+/* Collectives on rows in shared memory: each rank reads its own rows of all peers' nodes, or
+ * all peers' rows, in place. Data in private memory go by messages. */
 #include "comm/rows.h"
 #include "comm/shm/shm.h"
 
@@ -28,7 +28,8 @@ static choir_status unfit(choir__shm *shm, const choir__call *call, int rank)
 
 /* --- tree_scatter --- */
 
-/* Whether the nodes of all ranks that have some are shared, as the ranks have told. */
+/* Returns true if the nodes of all ranks that have any are in shared memory, according to the
+ * published details. */
 static bool nodes_shared(const choir__shm *shm, const choir__tree_scatter *a)
 {
     choir__node nodes[CHOIR__MAX_NODES];
@@ -39,7 +40,8 @@ static bool nodes_shared(const choir__shm *shm, const choir__tree_scatter *a)
     return true;
 }
 
-/* All ranks' nodes in the tree's order, into shm->nodes and shm->sources; -> how many. */
+/* Writes all ranks' nodes, in the tree's order, to shm->nodes and shm->sources; returns their
+ * number. */
 static int find_nodes(choir__shm *shm, const choir__call *call)
 {
     const choir__tree_scatter *a = call->rows;
@@ -78,7 +80,7 @@ choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call)
     int sources = find_nodes(shm, call);
     if (shm->base.failed != CHOIR_OK)
         return shm->base.failed;
-    size_t at = 0, sum = 0; /* how far the sources are in their buffers, in bytes */
+    size_t at = 0, sum = 0; /* offsets of the sources in their buffers, in bytes */
     for (int i = 0; i < a->cut_count; i++) {
         int64_t lo, n = choir__cut_part(&a->cuts[i], rank, world, &lo);
         size_t begin = (size_t)(a->cuts[i].at + lo) * 4;
@@ -97,7 +99,7 @@ choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call)
 
 /* --- gather_rows --- */
 
-/* Elements from where rank's first to where its last lies; and from where on. */
+/* Returns the elements from a rank's first to its last element, and where they begin. */
 static int64_t span_of(
     const choir__gather_rows *a, int rank, int world, bool own, int64_t *first)
 {
@@ -112,7 +114,7 @@ static int64_t span_of(
     return end - *first;
 }
 
-/* s: its rows begin at `from`. */
+/* Copies the rows of rank s, which begin at `from`. */
 static void pull(
     const choir__shm *shm, const choir__gather_rows *a, size_t size, int s, const char *from)
 {

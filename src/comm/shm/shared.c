@@ -1,8 +1,8 @@
 /* Memory that every rank of a group can read and write.
  *
- * Each rank makes a memfd of its size (base/mapping.h) and all ranks map all of them; then the
- * descriptors are closed, and the memory goes with the last process that maps it. Memory that
- * is not to be had is an error on all ranks. */
+ * Each rank makes a memfd of its size (base/mapping.h), and all ranks map all of them; then the
+ * descriptors are closed, and the memory is released with the last process that maps it. If a
+ * rank cannot allocate its memory, the call fails on all ranks. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static choir_status map_all(
     return mine->status;
 }
 
-/* An error that one rank reports is one on all ranks, and the group lives on. */
+/* Reports an error of any rank on all ranks; the group remains usable. */
 static choir_status anyone_failed(choir__shm *shm, const choir__offer *offers)
 {
     for (int r = 0; r < shm->base.world; r++)
@@ -105,7 +105,7 @@ static choir_status trade(choir__shm *shm, choir__offer *mine, choir__shared *sh
     }
     map_all(shm, shared, offers, fds, mine);
     if (choir__shm_exchange(shm, mine, -1, offers, fds) !=
-        CHOIR_OK) /* has it worked everywhere? */
+        CHOIR_OK) /* checks that it worked on all ranks */
         return shm->base.failed;
     return anyone_failed(shm, offers);
 }
@@ -153,7 +153,8 @@ choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes
     pthread_mutex_lock(&shm->lock);
     for (const choir__shared *s = shm->shareds; s && !place.shared; s = s->next)
         for (int i = 0; i < s->world && !place.shared; i++) {
-            int r = (s->rank + i) % s->world; /* its own first: there it mostly is */
+            /* This rank's region first, where data usually are. */
+            int r = (s->rank + i) % s->world;
             if (holds(&s->regions[r], data, bytes))
                 place = (choir__shm_place){
                     (uint32_t)s->id, r, (uint64_t)((const char *)data - s->regions[r].at)};

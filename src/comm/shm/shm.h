@@ -81,15 +81,13 @@ typedef struct choir__shm {
     choir__engine base;
     /* the ranks met under this name; sub-groups' names are derived from it */
     char job[160];
-    struct choir__shm
-        /* the group of which this is a sub-group; set while the sub-group meets */
-        *parent;
+    /* the group of which this is a sub-group; set while the sub-group meets */
+    struct choir__shm *parent;
     size_t cache_bytes; /* larger writes bypass the caches */
     int per_node;       /* ranks per memory node; world: one node, or irregular ones */
     size_t levels_from; /* bytes from which sums use two levels */
-    int spins,
-        /* looks at a flag before sleeping: spins keep the core, yields give it away */
-        yields;
+    /* Looks at a flag before sleeping: spins keep the core, yields give it away. */
+    int spins, yields;
 
     choir__control *control;
     size_t control_bytes;
@@ -292,8 +290,6 @@ void choir__shm_add_sources(choir__shm *shm, int rank, const choir__node *nodes,
 choir_status choir__shm_tree_scatter(choir__shm *shm, const choir__call *call);
 choir_status choir__shm_gather_rows(choir__shm *shm, const choir__call *call);
 
-enum {
-    CHOIR__DIRECT_FROM = 4 * 1024
-}; /* bytes: below, one step is faster than the two of the direct way */
+enum { CHOIR__DIRECT_FROM = 4 * 1024 }; /* bytes: below, one step beats direct's two */
 
 #endif

@@ -1,11 +1,11 @@
 /* Unix sockets between the ranks of a machine.
  *
  * The addresses are abstract, "choir/KEY" for rank 0 and "choir/KEY/RANK/WORLD/NONCE" for a
- * rank that calls it: so accept() alone tells who called, and no caller can hold up the others
- * by saying nothing. KEY is 64 bits of a hash of the job's name: anybody may read it in
- * /proc/net/unix, and cannot get the 128 random bits of a job's name back from it. What keeps
- * strangers out is the kernel's word (SO_PEERCRED) on both sides that the other runs under our
- * own user id. */
+ * rank that connects to it. So accept() alone identifies the caller, and no caller can block
+ * the others by staying silent. KEY is 64 bits of a hash of the job's name: every user can read
+ * it in /proc/net/unix, but the 128 random bits of a job's name cannot be recovered from it.
+ * Other users are kept out because both sides ask the kernel (SO_PEERCRED) whether the peer has
+ * their own user id. */
 #include "comm/shm/socket.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 enum { FDS_MAX = 64 };
 
-/* name goes behind the zero byte that makes an address abstract. */
+/* Makes an address; name follows the zero byte that marks it as abstract. */
 static socklen_t address(struct sockaddr_un *a, const char *name)
 {
     size_t length = strlen(name);
@@ -37,7 +37,8 @@ static void close_keeping_errno(int fd)
     errno = why;
 }
 
-/* Whether the other side runs under our user id; for a caller, whoever called listen(). */
+/* Returns true if the peer has our user id; on the connecting side, the peer is the process
+ * that called listen(). */
 static bool trusted(int fd)
 {
     struct ucred peer;
@@ -148,7 +149,8 @@ bool choir__socket_send(int fd, const void *data, size_t bytes, const int *fds, 
 bool choir__socket_receive(
     int fd, void *data, size_t bytes, int *fds, int fd_room, int *fd_count)
 {
-    /* A peer that closes with our mail unread resets us; its last words come after that. */
+    /* A peer that closes before it has read our message causes a reset; its last message is
+     * still readable after that. */
     union {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];

@@ -1,4 +1,5 @@
-/* What the ways of a call share: staging buffers, what ranks publish with a step, counts. */
+/* Shared by all ways to run a call: staging buffers, the details that ranks publish with a
+ * step, and byte counts. */
 #include "comm/shm/shm.h"
 
 char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer)
@@ -7,8 +8,8 @@ char *choir__shm_staging(const choir__shm *shm, int rank, uint32_t buffer)
     return (char *)shm->control + slots + ((size_t)rank * 3 + buffer) * CHOIR__CHUNK;
 }
 
-/* The peers have read that buffer's lines last; a store would wait until they let go of them.
- */
+/* The peers were the last to read that buffer's cache lines; without a prefetch, a store would
+ * wait until they give them up. */
 void choir__shm_prepare(choir__shm *shm, size_t bytes)
 {
 #if defined(__x86_64__)

@@ -1,10 +1,10 @@
 /* Steps: publishing one, and waiting for the peers'.
  *
- * A waiter looks at the flag for a moment with the core held, then gives its core away between
- * looks, then sleeps on the flag. `sleepers` tells the publisher whether a wake-up call is
- * needed; both sides use sequentially consistent accesses, so either the publisher sees the
- * sleeper or the sleeper sees the step. A sleeper wakes every 50 ms to ask after the ranks it
- * waits for (failures.c). */
+ * A waiter first polls the flag while it keeps its core, then yields its core between polls,
+ * then sleeps on the flag. `sleepers` tells the publisher whether a wake-up call is needed;
+ * both sides use sequentially consistent accesses, so either the publisher sees the sleeper or
+ * the sleeper sees the step. A sleeper wakes every 50 ms to check the ranks that it waits for
+ * (failures.c). */
 #include "comm/shm/shm.h"
 
 #include <linux/futex.h>
@@ -19,7 +19,7 @@ static const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 
 static bool reached(const choir__shm_slot *slot, uint32_t step, memory_order order)
 {
-    return (int32_t)(atomic_load_explicit(&slot->step, order) - step) >= 0; /* it may wrap */
+    return (int32_t)(atomic_load_explicit(&slot->step, order) - step) >= 0; /* may wrap */
 }
 
 void choir__shm_publish(choir__shm *shm)
@@ -35,8 +35,8 @@ static bool arrived(const choir__shm *shm, int rank)
     return reached(&shm->control->slots[rank], shm->step, memory_order_acquire);
 }
 
-/* Called by a waiter that has slept for so long: is there still hope? Those that died without
- * leaving come first: others may have left because of them. */
+/* Checks the peers on behalf of a waiter that has slept for a while. Ranks that died without
+ * leaving are named first: others may have left because of them. */
 static choir_status ask_after_peers(choir__shm *shm, double waited)
 {
     int silent[CHOIR__MAX_WORLD], count = 0, culprit = -1;
@@ -47,7 +47,7 @@ static choir_status ask_after_peers(choir__shm *shm, double waited)
         if (arrived(shm, r))
             continue;
         bool gone = choir__shm_gone(shm, r);
-        if (arrived(shm, r)) /* its last step came between the two looks */
+        if (arrived(shm, r)) /* its last step arrived between the two checks */
             continue;
         if (gone)
             culprit = choir__shm_culprit(shm, culprit, r);
@@ -86,7 +86,7 @@ static choir_status wait_long(choir__shm *shm, choir__shm_slot *slot)
         sleep_on(slot, shm->step);
         double now = choir__now();
         if (now - asked < 0.04)
-            continue; /* woken by a step, though not yet the one */
+            continue; /* woken by a step, but not the expected one */
         waited += choir__shm_slept(now - asked);
         asked = now;
         if (ask_after_peers(shm, waited) != CHOIR_OK)
