@@ -27,7 +27,7 @@ void choir__set_message(const char *text);
 /* Sets the rank that this process's messages begin with; rank < 0 removes it. */
 void choir__set_rank_label(int rank);
 
-/* Seconds on the monotonic clock. */
+/* Returns the time on the monotonic clock, in seconds. */
 double choir__now(void);
 
 /* These functions end the process when memory is exhausted. They are for small host-side

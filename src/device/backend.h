@@ -27,7 +27,7 @@ typedef struct choir__backend {
     /* Makes the device's worker, which must not have started, run on the cores of device
      * `index`. */
     void (*place)(choir_device *device, int index);
-    /* Ties the calling thread to the device's cores. */
+    /* Binds the calling thread to the device's cores. */
     void (*bind_thread)(choir_device *device);
 
     /* --- devices that are not cores; NULL for others --- */
