@@ -1,4 +1,4 @@
-/* Evaluation: the loss and the accuracy of a model over a dataset.
+/* Evaluation: the loss and the accuracy of a model on a dataset.
  *
  * Threads: that of the run. Collective: choir_evaluate, over the options' group. */
 #ifndef CHOIR_EVALUATE_H
@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 typedef struct choir_score {
-    double loss;     /* per target that counts, averaged over all of them */
-    double accuracy; /* share of targets with the largest score, 0 to 1; NaN for REGRESSION */
+    double loss;     /* average over all targets that count */
+    double accuracy; /* share of targets that have the largest score, 0 to 1; NaN: REGRESSION */
     int64_t samples;
 } choir_score;
 
@@ -22,16 +22,16 @@ typedef struct choir_eval_opts {
     int64_t batch_size;  /* samples at a time; default 32 */
     int64_t max_batches; /* 0 (the default): all of the dataset */
     int workers;         /* threads that read samples; 1 */
-    choir_group
-        *group; /* the ranks that share the batches; NULL (the default): this one alone */
+    /* the ranks that share the batches; NULL (the default): only this rank */
+    choir_group *group;
 } choir_eval_opts;
 
 choir_eval_opts choir_eval_defaults(void);
 
 /**
  * Runs the module on the dataset in order, in evaluation mode and without recording for
- * backward, and puts it back into training mode. The score has the same bits on any number of
- * ranks. Ranks use rank 0's buffers (running statistics), which are broadcast first.
+ * backward, and then sets it back to training mode. The score has the same bits on any number
+ * of ranks. Ranks use rank 0's buffers (running statistics), which are broadcast first.
  *
  * Errors: those of the dataset, of forward and of the group; memory.
  */

@@ -1,6 +1,6 @@
-/* The agreement between a model and its data: what one sample is, what its target is, and how
- * outputs are judged. A model describes itself by one (choir_model_describe), data fills in
- * what the model left open (choir_model_data), and evaluation and checkpoints keep to it.
+/* The description of a model's data: one sample, its target, and the loss. A model fills in a
+ * description of itself (choir_model_describe), the data fills in the entries that the model
+ * left open (choir_model_data), and evaluation and checkpoints use the result.
  *
  * Threads: plain data. */
 #ifndef CHOIR_MODEL_INFO_H
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/** The kind of learning, which says what targets are and what the loss is. */
+/** The kind of learning, which determines the targets and the loss. */
 typedef enum choir_task {
     CHOIR_REGRESSION,     /* y: numbers of the output's shape; mean squared error */
     CHOIR_CLASSIFICATION, /* y: a class id per sample; cross entropy */
@@ -25,13 +25,13 @@ typedef struct choir_model_info {
     choir_task task;
     choir_shape input;  /* of one sample; LANGUAGE: (context) */
     choir_shape output; /* of one sample's target; REGRESSION, IMAGE_TO_TEXT */
-    int64_t classes;    /* or the vocabulary */
-    int64_t items;      /* a sample counts for: tokens, or steps of a sequence; else 1 */
-    bool random;        /* the data is random, of whatever shape the model wants */
-    int64_t vocab;      /* samples are ids below it, where classes says something else; or 0 */
-    bool masked;        /* LANGUAGE: targets are tokens behind a mask, not the next ones */
-    int64_t pad, start; /* IMAGE_TO_TEXT: ids of tokens; both 0: not known yet */
-    char config[512];   /* the model in full, "gpt2:layers=4,...": goes into checkpoints */
+    int64_t classes;    /* or the size of the vocabulary */
+    int64_t items;      /* items per sample: tokens, or steps of a sequence; else 1 */
+    bool random;        /* the data is random, of the shape that the model expects */
+    int64_t vocab;      /* samples are ids below this, if it differs from classes; or 0 */
+    bool masked;        /* LANGUAGE: targets are the masked tokens, not the next ones */
+    int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: not known yet */
+    char config[512];   /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */
 } choir_model_info;
 
 #ifdef __cplusplus

@@ -28,18 +28,18 @@ extern "C" {
  */
 choir_module *choir_model(choir_scope *run, const char *model, char **notes);
 
-/* --- the same in steps: describe, open the data (data_open.h), describe again, build --- */
+/* --- in steps: describe, open the data (data_open.h), describe again, build --- */
 
-/** Name `index` of the list of models, and one line of help in *help unless that is NULL. NULL
- * beyond the end of the list. */
+/** Returns the name of model `index`, or NULL beyond the end of the list. Stores one line of
+ * help in *help unless help is NULL. */
 const char *choir_model_name(int index, const char **help);
 
 /**
- * Describes a model given by name and sizes. Entries of *info that are 0 are filled in by the
- * model, the others are what the data is like, and the model is fitted to them; so a model can
- * be described once before data is opened, for the context it wants, and once more after that.
- * info->config becomes the model in full. Errors: argument (no such model, an unknown option, a
- * size that does not fit the data).
+ * Describes a model given by name and sizes. The model fills in the entries of *info that are
+ * 0; the others describe the data, and the model is fitted to them. So a model can be described
+ * once before the data is opened, to find its context, and again after that. info->config
+ * becomes the model in full. Errors: argument (no such model, an unknown option, a size that
+ * does not fit the data).
  */
 choir_status choir_model_describe(const char *model, choir_model_info *info);
 
@@ -48,40 +48,40 @@ choir_status choir_model_describe(const char *model, choir_model_info *info);
 choir_module *choir_model_build(choir_scope *run, const choir_model_info *info);
 
 /**
- * Stores in in[] what the module's forward takes of a micro-batch, and returns how many tensors
- * those are. y, the targets, is looked at for IMAGE_TO_TEXT alone, where each token is
- * predicted from those before it.
+ * Stores the inputs of the module's forward for a micro-batch in in[], and returns their
+ * number. y, the targets, is used only for IMAGE_TO_TEXT, where each token is predicted from
+ * the ones before it.
  */
 int choir_model_inputs(
     const choir_model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2]);
 
-/** The module's output for a micro-batch: scores (B, classes) or (B, T, classes), or for
- * REGRESSION (B, output...). */
+/** Returns the module's output for a micro-batch: scores (B, classes) or (B, T, classes), or
+ * for REGRESSION (B, output...). */
 choir_tensor *choir_model_forward(
     const choir_model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y);
 
-/** The loss () of one micro-batch: cross entropy over the targets that count, or mean squared
- * error for REGRESSION. */
+/** Returns the loss () of one micro-batch: cross entropy over the targets that count, or mean
+ * squared error for REGRESSION. */
 choir_tensor *choir_model_loss(
     const choir_model_info *info, choir_tensor *out, choir_tensor *y);
 
-/** The two halves of a donut model: an image (B, 3, H, W) to states (B, S, E), and tokens (B,
- * T) with these states to scores (B, T, V). Error: argument (the module is no donut). */
+/** Run the two halves of a donut model: the encoder maps an image (B, 3, H, W) to states (B, S,
+ * E), and the decoder maps tokens (B, T) and these states to scores (B, T, V). Error: argument
+ * (the module is not a donut). */
 choir_tensor *choir_donut_encode(choir_module *donut, choir_tensor *image);
 choir_tensor *choir_donut_decode(choir_module *donut, choir_tensor *ids, choir_tensor *states);
 
-/* --- published models: a config.json, and weights beside it --- */
+/* --- published models: a config.json, and weights next to it --- */
 
-/** Whether `model` means a file or folder and not a name of the list. */
+/** Returns whether `model` is a path to a file or folder and not a name of the list. */
 bool choir_model_is_path(const char *model);
 
-/** Whether a folder has weights that choir_model_load_weights takes. */
+/** Returns whether a folder has weights that choir_model_load_weights can load. */
 bool choir_model_has_weights(const char *folder);
 
-/** Reads a config.json, or the one in a folder, and stores its model as text in *model,
- * and in *notes a line for each setting that does not hold here ("" for none). The caller frees
- * both with free(). Errors: io, format (by line or key), argument (a model that is not built).
- */
+/** Reads a config.json, or the one in a folder, and stores its model as text in *model, and in
+ * *notes one line per setting that Choir does not support ("" for none). The caller frees both
+ * with free(). Errors: io, format (naming line or key), argument (a model that Choir lacks). */
 choir_status choir_model_read_config(const char *path, char **model, char **notes);
 
 /**

@@ -1,5 +1,6 @@
-/* A training run that is saved and gone on with: weights, optimizer, gradient scaler, the place
- * in the data, the step, and what the run was made of, in one checkpoint.
+/* A training run that can be saved and resumed. One checkpoint holds the weights, the
+ * optimizer, the gradient scaler, the position in the data, the step, and the description of
+ * the model.
  *
  *     choir_training t = {.module = net, .optim = opt, .loader = data, .info = &info};
  *     choir_train_state s;
@@ -10,8 +11,8 @@
  *     }
  *     choir_check(choir_training_save(checkpoint, &t, &s, CHOIR_SAVE_NOW));
  *
- * A resumed run goes on with the bits of one that was never interrupted: everything random
- * follows from the seed and the step. A checkpoint of `choir train` is one of these.
+ * A resumed run has the same bits as a run that was never interrupted: everything random
+ * follows from the seed and the step. `choir train` writes checkpoints of this kind.
  *
  * Threads: those of the run. Collective, over the group: choir_training_open, _save and
  * _resume. */
@@ -35,79 +36,81 @@ typedef struct choir_train_state {
     uint64_t seed;
     int64_t batch_size, microbatches;
     int64_t optimizer_steps;
-    char optimizer[256];               /* in words, as "adamw:beta2=0.99" */
+    char optimizer[256];               /* as text: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
-    choir_shape input, output;         /* of a sample: what the model was built for */
+    choir_shape input, output;         /* of one sample */
     int64_t classes;
     choir_task task;
-    char strategy[256]; /* it was trained with, and the ranks that saved; "" and 0: unknown */
-    int64_t world;
-    char amp[16];      /* mixed precision: "fp16"; "": none, or unknown */
-    double loss_scale; /* of gradients; not above 0: they were not scaled */
+    char strategy[256]; /* of the training; "": unknown */
+    int64_t world;      /* ranks that saved; 0: unknown */
+    char amp[16];       /* mixed precision: "fp16"; "": none, or unknown */
+    double loss_scale;  /* of gradients; 0 or less: they were not scaled */
     int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
 } choir_train_state;
 
-/** A state of no steps, with unknown losses. */
+/** Returns the state before the first step, with unknown losses. */
 choir_train_state choir_train_state_none(void);
 
-/** The objects that are saved and restored. They stay the caller's. */
+/** The objects that are saved and restored. The caller keeps owning them. */
 typedef struct choir_training {
-    choir_module *module;             /* bare, or as a strategy has wrapped it */
-    choir_optim *optim;               /* NULL: weights alone */
+    choir_module *module;             /* bare, or wrapped by a strategy */
+    choir_optim *optim;               /* NULL: only weights */
     choir_scaler *scaler;             /* NULL: gradients are not scaled */
-    choir_loader *loader;             /* NULL: the place in the data is the caller's business */
-    const choir_model_info *info;     /* NULL: the model is not named */
-    const choir_tokenizer *tokenizer; /* NULL: none; stays until a save is done */
+    choir_loader *loader;             /* NULL: the caller keeps the position in the data */
+    const choir_model_info *info;     /* NULL: the model has no description */
+    const choir_tokenizer *tokenizer; /* NULL: none; must exist until a save is done */
 } choir_training;
 
 enum {
-    CHOIR_SAVE_BEST = 1, /* the best so far: DIR/best names it, and it is kept */
-    CHOIR_SAVE_NOW = 2   /* written when the call returns, also where the checkpoint is async */
+    CHOIR_SAVE_BEST = 1, /* the best so far: DIR/best names it, and it is not deleted */
+    CHOIR_SAVE_NOW = 2   /* written when the call returns, even if the checkpoint is async */
 };
 
 /** Opens a folder of checkpoints and, if there is a latest one, resumes the training from it;
- * otherwise *state is that of no steps. Errors: those of choir_checkpoint_open and
+ * otherwise *state is choir_train_state_none(). Errors: those of choir_checkpoint_open and
  * choir_training_resume. */
 choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
     const choir_training *training, choir_train_state *state, choir_checkpoint **checkpoint);
 
 /**
- * Saves the training as DIR/step-N, N being state->step. The caller fills in the step, losses,
- * and the names of optimizer, strategy and mixed precision; entries that the objects know
- * (model, seed, batch, position, scale) are taken from them, and `world` from the group unless
- * it is set. Otherwise as choir_checkpoint_save.
+ * Saves the training as DIR/step-N, where N is state->step. The caller fills in the step, the
+ * losses, and the names of optimizer, strategy and mixed precision. The objects supply the
+ * model, seed, batch, position and scale, and the group supplies `world` unless it is set.
+ * Otherwise like choir_checkpoint_save.
  */
 choir_status choir_training_save(choir_checkpoint *checkpoint, const choir_training *training,
     const choir_train_state *state, unsigned flags);
 
 /**
- * Loads the checkpoint that path means into the training's objects: DIR with a latest one, a
- * step's own folder, or DIR/best. The run's counter of steps and the loader go to the step
- * after it. *state, unless state is NULL: as it was saved. group as in choir_checkpoint_opts.
+ * Loads a checkpoint into the training's objects. path is DIR (its latest checkpoint), the
+ * folder of one step, or DIR/best. The run's step counter and the loader are set to the step
+ * after it. Stores the saved state in *state unless state is NULL. group is as in
+ * choir_checkpoint_opts.
  *
- * Errors: argument (another model, batch, cut or seed), and those of choir_checkpoint_load;
- * nothing is changed on any rank unless all is good.
+ * Errors: argument (another model, batch, number of micro-batches or seed), and those of
+ * choir_checkpoint_load. Nothing changes on any rank unless all ranks succeed.
  */
 choir_status choir_training_resume(const char *path, const choir_training *training,
     choir_group *group, choir_train_state *state);
 
-/** Reads the state alone, before there are any objects. Errors: io, format. Collective: no. */
+/** Reads only the state, without any objects. Errors: io, format. Collective: no. */
 choir_status choir_training_read(const char *path, choir_train_state *state);
 
-/** The tokenizer saved with a checkpoint, for the caller to free; NULL if there is none.
- * Errors: io, format. Collective: no. */
+/** Reads the tokenizer saved with a checkpoint, or stores NULL if it has none. The caller frees
+ * it. Errors: io, format. Collective: no. */
 choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokenizer);
 
-/** Stores the folder, or .safetensors file, that path means in found, PATH_MAX bytes. Errors:
- * io (there is no checkpoint). Collective: no. */
+/** Stores in found (PATH_MAX bytes) the folder or .safetensors file that path refers to.
+ * Errors: io (no checkpoint found). Collective: no. */
 choir_status choir_training_find(const char *path, char *found);
 
-/** Whether a save was completed since this function last said so: its step. Collective: no. */
+/** Returns whether a save was completed since this function last returned true, and stores its
+ * step in *step. Collective: no. */
 bool choir_checkpoint_saved(choir_checkpoint *checkpoint, int64_t *step);
 
-/** SHA-256 in hex, on rank 0, of all parameters and buffers in name order as little-endian f32:
- * two runs can be compared by it. group: the module's ranks, if it is sharded; NULL: this
- * process has all of it. Collective over the group. */
+/** Stores on rank 0 the SHA-256, in hex, of all parameters and buffers in name order as
+ * little-endian f32, so that two runs can be compared. group: the module's ranks, if it is
+ * sharded; NULL: this process has the whole module. Collective over the group. */
 choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65]);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* --amp: its levels, and what they ask of a job. */
+/* --amp: its levels, and their effect on a job. */
 #ifndef CHOIR_CLI_AMP_H
 #define CHOIR_CLI_AMP_H
 
@@ -7,18 +7,19 @@
 typedef struct choir__amp_level {
     const char *name;
     int apex;          /* O0 to O3; -1: autocast to dtype */
-    choir_dtype dtype; /* F32: none */
+    choir_dtype dtype; /* F32: no mixed precision */
     bool scaled;       /* with a gradient scaler */
     bool halved;       /* parameters are 16-bit */
 } choir__amp_level;
 
-/* NULL: there is none of that name. name NULL: off. */
+/* Returns the level of this name, or NULL if none has it. If name is NULL, mixed precision is
+ * off. */
 const choir__amp_level *choir__amp_find(const char *name);
 
-/* The model is built: makes the run's setting; says on standard error, once a job, where that
- * costs time. */
+/* Applies the level to the run after the model has been built. Rank 0 prints a note if the
+ * processor does not multiply this dtype faster than f32. */
 choir_status choir__amp_begin(choir__cli_part *part);
-/* The optimizer's step, through the scaler if there is one. */
+/* Runs the optimizer's step, through the scaler if the job has one. */
 choir_status choir__amp_step(choir__cli_part *part);
 
 #endif

@@ -22,7 +22,7 @@ struct choir__cli_option {
     const char *name; /* without its dashes; NULL: the option has a letter only */
     choir__option_type type;
     size_t at, bytes;     /* of the value's member: see CHOIR__CLI_AT */
-    double low, high;     /* numbers must lie in [low, high] */
+    double low, high;     /* range of numbers, both ends included */
     const char *preset;   /* the value unless specified; NULL: the member stays as it is */
     const char *argument; /* "N" in the help; NULL: the option is a flag */
     const char *help;
@@ -50,21 +50,19 @@ struct choir__cli_command {
     const char *example_title; /* what the example shows, or NULL */
     int (*run)(const choir__cli_command *command, int argc, char **argv);
 
-    const choir__cli_option *options; /* ended by a row without name and letter */
-    const choir__cli_option
-        *inherited;               /* a table whose rows to pass on it takes too, or NULL */
-    size_t inherited_at;          /* where the values of inherited rows begin */
-    const char *operand;          /* the first operand's name, "CHECKPOINT" */
-    int least, most;              /* how many operands there may be */
-    choir__cli_choices *operands; /* what the first operand may be, or NULL */
-    bool stops_at_operand;        /* options end where the operands begin */
-    bool underscores;             /* names may be written with underscores, too */
-    /* Called after each option that was read, in order; returns an exit status. NULL: nothing
-     * is left to do. */
+    const choir__cli_option *options;   /* ended by a row without name and letter */
+    const choir__cli_option *inherited; /* table whose passed_on rows it also takes, or NULL */
+    size_t inherited_at;                /* offset of the inherited rows' values */
+    const char *operand;                /* the first operand's name, "CHECKPOINT" */
+    int least, most;                    /* range of the number of operands */
+    choir__cli_choices *operands;       /* values of the first operand, or NULL */
+    bool stops_at_operand;              /* options end where the operands begin */
+    bool underscores;                   /* names may be written with underscores, too */
+    /* Called after each option that was read, in order; returns an exit status. May be NULL. */
     int (*took)(void *values, const choir__cli_option *option, const char *text);
 };
 
-/* What the command line has besides options. */
+/* The words of the command line that are not options. */
 typedef struct choir__cli_operands {
     char **words;
     int count;
@@ -78,17 +76,18 @@ enum { CHOIR__EXIT_DONE = -1 };
 int choir__cli_parse(const choir__cli_command *command, void *values, int argc, char **argv,
     choir__cli_operands *operands);
 
-/* Prints the command's --help; the list of commands that is `choir --help`. commands ends with
- * NULL. */
+/* Prints the command's --help. */
 void choir__cli_help(const choir__cli_command *command, FILE *out);
+
+/* Prints `choir --help`, the list of commands. commands ends with NULL. */
 void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *out);
 
 /* For `details`: prints a name with its help, then the keys, such as "[:every=50]", if any. */
 void choir__cli_help_choice(
     FILE *out, int width, const char *name, const char *help, const char *keys);
 
-/* choir __complete WORD...: prints what may stand in place of the last word, one a line;
- * nothing where a file name may. */
+/* choir __complete WORD...: prints the completions of the last word, one per line. Prints
+ * nothing where a file name is expected. */
 void choir__cli_complete(
     const choir__cli_command *const *commands, int argc, char **argv, FILE *out);
 
@@ -96,7 +95,7 @@ void choir__cli_complete(
 
 enum { CHOIR__CLI_MOST_OPTIONS = 64 };
 
-/* An option that a command takes, and where its value lies in the command's values. */
+/* An option that a command takes, and the offset of its value in the command's values. */
 typedef struct choir__cli_taken {
     const choir__cli_option *option;
     size_t at;
@@ -114,7 +113,7 @@ choir_status choir__cli_set(const choir__cli_option *option, void *place, const 
 /* Writes the choices as "a, b, c" into text and returns it. */
 const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes);
 
-/* Whether name is one of the choices. */
+/* Returns whether name is one of the choices. */
 bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
 
 #endif

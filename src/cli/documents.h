@@ -1,10 +1,10 @@
-/* Models of documents, which tell what is in an image. */
+/* Document models, which describe the content of an image as tokens. */
 #ifndef CHOIR_CLI_DOCUMENTS_H
 #define CHOIR_CLI_DOCUMENTS_H
 
 #include "cli/saved.h"
 
-/* Prints what the model tells of an image; each token is the likeliest one. */
+/* Prints the model's description of an image. Each token is the most likely one. */
 choir_status choir__documents_tell(const choir__saved *saved, const char *image);
 
 #endif

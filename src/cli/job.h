@@ -1,4 +1,4 @@
-/* A training job: its options as the command line gives them, and what follows from them. */
+/* A training job: its options from the command line, and the values derived from them. */
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 
@@ -16,12 +16,12 @@ typedef struct choir__job {
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
     const char *offload;                         /* folder of optimizer state; NULL: memory */
-    const char *backend, *rendezvous, *key_file; /* NULL: what the environment says */
-    const char *mesh;                            /* NULL: a composition wants one */
-    const char *tokenizer_file;                  /* NULL: characters, or bytes */
-    const char *amp;                             /* NULL: off; or a level's name, see amp.h */
-    const char *init; /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    int nproc;        /* ranks; 1 for strategies of one process */
+    const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
+    const char *mesh;           /* NULL: none was specified; a composition needs one */
+    const char *tokenizer_file; /* NULL: characters, or bytes */
+    const char *amp;            /* NULL: off; or a level's name, see amp.h */
+    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    int nproc;                  /* ranks; 1 for strategies of one process */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
@@ -30,15 +30,16 @@ typedef struct choir__job {
     bool no_eval;   /* no validation at the end */
     bool recompute; /* choir_module_recompute_blocks */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* of it */
-    char resumed_model[512];             /* the model of --resume, where none is named */
-    const char *weights;                 /* to start from: a file or a folder */
+    const choir__cli_strategy *strategy; /* of the composition */
+    char resumed_model[512];             /* --resume's model, if none is named */
+    const char *weights;                 /* initial weights: a file or a folder */
     const char *published;               /* the folder that the model was read from */
-    char published_model[512];           /* and the text of its config.json */
-    bool launched;                       /* by choir run, mpirun, srun...: join */
-    int rank, world;                     /* as the launcher says; 0 of 1 without one */
+    char published_model[512];           /* text from its config.json */
+    bool launched;                       /* by choir run, mpirun, srun...: joins */
+    int rank, world;                     /* the launcher's; 0 and 1 without one */
 
-    /* The data and the model, opened before any rank starts: wrong input ends here, once. */
+    /* The data and the model are opened before any rank starts, so that wrong input is
+     * reported once. */
     choir_model_info info;
     choir_dataset *train, *validation;
     choir_tokenizer *tokenizer;
@@ -46,30 +47,35 @@ typedef struct choir__job {
     int device_count;
 } choir__job;
 
-/* The options of a job, and a job before any of them is read. */
+/* The options of a job. */
 extern const choir__cli_option choir__job_options[];
+
+/* Returns a job before any option has been read. */
 choir__job choir__job_new(const char *command);
 
-/* Checks whether the options fit one another, and fills in what follows from them. Returns
+/* Checks whether the options fit one another, and fills in the derived values. Returns
  * CHOIR__EXIT_OK, or the status to exit with. */
 int choir__job_check(choir__job *job);
 
-/* Refuses a job that names a device twice, in the same way. */
+/* Refuses a job that names a device twice. Returns like choir__job_check. */
 int choir__job_devices_once(const choir__job *job);
 
-/* Opens data and model description, and checks that all sizes fit one another. */
+/* Opens the data, describes the model, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);
 void choir__job_free(choir__job *job);
 
-/* --model and --weights where they name published files: the model becomes text. What the files
- * say that does not hold here goes to standard error. */
+/* Reads the published files that --model and --weights name, and turns the model into text.
+ * Settings of the files that Choir does not support are printed on standard error. */
 choir_status choir__job_published(choir__job *job);
-/* The weights the job starts from, into net; the first rank notes what starts anew. */
+/* Loads the job's initial weights into net. Rank 0 prints notes about weights that keep new
+ * values. */
 choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
 
-/* The optimizer and schedule the job names. */
+/* Makes the optimizer, with the schedule, that the job names. */
 choir_status choir__job_optimizer(
     const choir__job *job, choir_scope *run, choir_module *net, choir_optim **optim);
+
+/* Checks the names and options of the optimizer and the schedule. */
 choir_status choir__job_check_optimizer(const choir__job *job);
 
 #endif

@@ -1,4 +1,4 @@
-/* What train says: lines of JSON for programs, a progress line for people. */
+/* The output of `choir train`: lines of JSON for programs, a progress line for people. */
 #ifndef CHOIR_REPORT_H
 #define CHOIR_REPORT_H
 
@@ -18,13 +18,13 @@ typedef struct choir__cli_report {
     double started, last_line;
     bool terminal, line_open;
     double first_step_s;
-    double scale;    /* of gradients, after the latest step; NaN: there is none */
-    int64_t skipped; /* steps, for infinite gradients */
+    double scale;    /* of gradients, after the latest step; NaN: not scaled */
+    int64_t skipped; /* steps skipped because of infinite gradients */
 } choir__cli_report;
 
 void choir__cli_report_start(
     choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters);
-/* Step `step` (from 1) is done. grad_norm: NaN if not measured. */
+/* Reports that step `step` (from 1) is done. grad_norm is NaN if it was not measured. */
 void choir__cli_report_step(
     choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm);
 void choir__cli_report_eval(
@@ -33,7 +33,7 @@ void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir
 void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
     const choir_score *score, const char *sha256, const choir__device_figures *devices,
     int device_count);
-/* Where the time went: steps are those that the trace has seen. */
+/* Reports how the time was spent. steps is the number of steps in the trace. */
 void choir__cli_report_profile(
     choir__cli_report *r, choir_trace *trace, int64_t steps, double matmul_rate);
 void choir__cli_report_free(choir__cli_report *r);

@@ -1,4 +1,4 @@
-/* A model out of a checkpoint, ready to run: what eval and generate start from. */
+/* A model loaded from a checkpoint, ready to run, for eval and generate. */
 #ifndef CHOIR_SAVED_H
 #define CHOIR_SAVED_H
 
@@ -10,10 +10,10 @@ typedef struct choir__saved {
     choir_model_info info;
     choir_tokenizer *tokenizer; /* of a language model */
     int64_t step;
-    uint64_t seed; /* it was trained with */
+    uint64_t seed; /* of its training */
 } choir__saved;
 
-/* On failure, what was opened is left for choir__saved_close. */
+/* Opens the model. The caller calls choir__saved_close also after a failure. */
 choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *saved);
 void choir__saved_close(choir__saved *saved);
 

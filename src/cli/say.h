@@ -1,5 +1,5 @@
-/* What every command says in the same way: failures, wrong usage, notes. Whatever a command
- * returns becomes the exit status of the process. */
+/* Messages that all commands print in one form: failures, wrong usage, notes. The value that a
+ * command returns is the exit status of the process. */
 #ifndef CHOIR_CLI_SAY_H
 #define CHOIR_CLI_SAY_H
 

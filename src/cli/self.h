@@ -1,11 +1,11 @@
-/* What the command knows of its own process and installation. */
+/* The process of the command. */
 #ifndef CHOIR_CLI_SELF_H
 #define CHOIR_CLI_SELF_H
 
-/* Notes when the process started; main calls it first. */
+/* Stores the start time of the process; main calls it first. */
 void choir__cli_start(void);
 
-/* Seconds since this process started, exec and dynamic linking included. */
+/* Returns the seconds since this process started, including exec and dynamic linking. */
 double choir__cli_uptime(void);
 
 #endif

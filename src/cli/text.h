@@ -1,11 +1,11 @@
-/* The tokenizer of a language model's data, as the options name it. */
+/* The tokenizer of a language model's data, chosen by the options. */
 #ifndef CHOIR_CLI_TEXT_H
 #define CHOIR_CLI_TEXT_H
 
 #include "cli/job.h"
 
 /* Stores the tokenizer that --tokenizer, --bytes, the resumed checkpoint or the published model
- * name in *tokenizer; NULL where none is named. */
+ * names in *tokenizer, or NULL if none is named. */
 choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer);
 
 #endif

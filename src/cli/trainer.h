@@ -4,15 +4,16 @@
 
 #include "cli/job.h"
 
-/* Trains; rank 0 reports and saves. Errors are left in choir_error_message().
+/* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. Returns
  * CHOIR_ERR_INTERRUPTED after SIGINT or SIGTERM. */
 choir_status choir__train_rank(const choir__job *job);
 
-/* Why a step does not fit: the largest micro-batch that would, as an error message. */
+/* Explains why a step does not fit into memory: its error message names the largest micro-batch
+ * that does. */
 choir_status choir__explain_memory(
     const choir__job *job, choir_device *device, int64_t micro_count);
 
-/* Sets the flag that makes choir__train_rank stop after the step at hand. */
+/* Makes choir__train_rank stop after the current step. */
 void choir__train_interrupt(int signal);
 
 /* Writes `count` tokens after prompt (count of ids; may be 0) to stdout. */

@@ -1,4 +1,4 @@
-/* Inside `choir bench`: what is measured, and one rank's side of it. */
+/* Internals of `choir bench`: the collectives, the measurement, and one rank's state. */
 #ifndef CHOIR_CLI_BENCH_H
 #define CHOIR_CLI_BENCH_H
 
@@ -17,18 +17,18 @@ typedef struct choir__collective {
     const char *name;
     choir__kind kind;
     choir_status (*run)(const choir__station *s, int64_t count);
-    bool parts_in, parts_out; /* of what is read, written: `count` a rank */
+    bool parts_in, parts_out; /* the input, the output has `count` elements per rank */
     bool in_place, reduces, rooted;
     enum { CHOIR__BUS_NONE, CHOIR__BUS_ONCE, CHOIR__BUS_PART, CHOIR__BUS_TWICE } bus;
 } choir__collective;
 
-/* NULL: there is none of that name. */
+/* Returns the collective of this name, or NULL if none has it. */
 const choir__collective *choir__collective_find(const char *name);
 
-/* The name of collective i; NULL: there are fewer. */
+/* Returns the name of collective i, or NULL if there are fewer. */
 const char *choir__collective_name(size_t i);
 
-/* Elements that come out wrong on this rank. */
+/* Runs the collective once and returns the number of wrong elements on this rank. */
 int64_t choir__bench_check(const choir__station *s, int64_t count);
 
 /* --- measure.c --- */
@@ -40,8 +40,8 @@ struct choir__bench {
     choir_dtype dtype;
     choir_reduce_op op;
     const char *dtype_name, *op_name; /* as given */
-    const char *backend, *algorithm;  /* NULL: chosen */
-    bool staged;                      /* in private memory */
+    const char *backend, *algorithm;  /* NULL: chosen automatically */
+    bool staged;                      /* data in private memory */
     bool json;
 };
 
@@ -50,15 +50,15 @@ struct choir__station {
     choir_group *group;
     int rank, world;
     choir__shared *shared;
-    char *in, *out;       /* room for max bytes each; the same in place */
-    choir_device *device; /* whose memory that is; NULL: the host's */
+    char *in, *out;       /* max bytes each; equal if in place */
+    choir_device *device; /* of in and out; NULL: host memory */
     choir__pool_block *block;
 };
 
-/* One rank's part of it all: an exit status. */
+/* Runs the benchmark as one rank and returns an exit status. */
 int choir__bench_rank(const choir__bench *b, int local_rank);
 
-/* "sum". */
+/* Returns the operation's name, such as "sum". */
 const char *choir__op_name(choir_reduce_op op);
 
 #endif

@@ -1,14 +1,14 @@
-/* Looking into checkpoints: what `choir checkpoint` shows. */
+/* Internals of `choir checkpoint`: printing and verifying checkpoints. */
 #ifndef CHOIR_CLI_CHECKPOINT_H
 #define CHOIR_CLI_CHECKPOINT_H
 
 #include "checkpoint/convert.h"
 
-/* What is opened, for people or as JSON, a line an object. */
+/* Prints an opened checkpoint as text or as JSON, with one object per line. */
 void choir__checkpoint_print(const choir__opened *opened, bool json);
 
-/* Compares every file with the manifest, and says of each how it is. CHOIR_ERR_FORMAT, with a
- * message, if one is bad: the first. */
+/* Compares every file with the manifest and prints a verdict on each. Returns CHOIR_ERR_FORMAT,
+ * with the message of the first bad file, if any is bad. */
 choir_status choir__checkpoint_check(const char *path, bool json);
 
 #endif

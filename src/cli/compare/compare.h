@@ -1,4 +1,4 @@
-/* Inside `choir compare`: the strategies side by side, the runs of each, and what came out.
+/* Internals of `choir compare`: the compared strategies, the runs of each, and the results.
  *
  *     compare.c     the command, and the order of the runs
  *     options.c     its options, and the strategies that it compares
@@ -17,33 +17,33 @@
 
 /* --- watch.c --- */
 
-/* Memory and time in kernels of a run's devices, seen again and again. */
+/* Memory and kernel time of a run's devices, sampled at intervals. */
 typedef struct choir__watch {
     char device[CHOIR__MAX_DEVICES][16];
     int device_count, count, room;
     double *at;      /* (count) choir__now() */
     double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
     double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
-    double interval; /* seconds from one look to the next */
-    double step_s;   /* how long a step took, in the middle */
+    double interval; /* seconds between two samples */
+    double step_s;   /* median seconds of a step */
 } choir__watch;
 
-/* Looks at the process and its children. */
+/* Takes a sample of the process and its children. */
 void choir__watch_look(choir__watch *watch, int pid);
 void choir__watch_free(choir__watch *watch); /* NULL is fine */
 
-/* The share of the time in [from, to) that device i was busy. */
+/* Returns the share of the time in [from, to) in which device i was busy. */
 double choir__watch_busy(const choir__watch *watch, int i, double from, double to);
 
 /* --- run.c --- */
 
 typedef struct choir__outcome {
-    json_t *summary; /* what train said last; NULL: it did not get there */
+    json_t *summary; /* train's last line; NULL: the run did not reach it */
     uint32_t *bits;  /* (steps) of the losses */
     int64_t steps;
     bool crashed;    /* killed by a signal */
-    int status;      /* it exited with */
-    char error[600]; /* its sentence, without "choir: " */
+    int status;      /* exit status */
+    char error[600]; /* its error message, without "choir: " */
 } choir__outcome;
 
 /* --- the plan --- */
@@ -53,16 +53,16 @@ enum { CHOIR__MAX_SPLITS = 16 };
 /* A strategy in the comparison. */
 typedef struct choir__compare_entry {
     char text[320]; /* as --strategy takes it */
-    char mesh[64];  /* as --mesh does; "": it is no composition */
+    char mesh[64];  /* as --mesh takes it; "": no composition */
     choir__composition composition;
-    const choir__cli_strategy *strategy; /* of it */
+    const choir__cli_strategy *strategy; /* of the composition */
     int run_count;
     choir__outcome *runs; /* (repeats) */
     bool failed;
-    char error[600]; /* why: of the first run that failed */
-    /* of all runs */
+    char error[600]; /* of the first run that failed */
+    /* over all runs; filled in by choir__compare_figures */
     double items_per_s, spread, speed_up, efficiency, final_loss;
-    double peak_bytes, moved_bytes; /* of the largest device; of all, a step */
+    double peak_bytes, moved_bytes; /* of the largest device; of all, per step */
     int world;
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
@@ -71,34 +71,34 @@ typedef struct choir__compare_entry {
 } choir__compare_entry;
 
 typedef struct choir__compare {
-    choir__job job; /* what all have in common */
+    choir__job job; /* shared by all runs */
     char **args;    /* (arg_count) options passed on to train */
     int arg_count;
-    const char *strategies, *splits_text, *plot; /* as given; NULL: not */
-    const char *mesh;                            /* of compositions; NULL: by the devices */
-    bool chosen;                                 /* the strategies were named */
+    const char *strategies, *splits_text, *plot; /* as given, or NULL */
+    const char *mesh;                            /* of compositions; NULL: from the devices */
+    bool chosen;                                 /* the user named the strategies */
     int64_t repeats;
     char devices[CHOIR__MAX_DEVICES * 16]; /* as --devices takes it */
     choir__compare_entry *entries;         /* (count) the first is single */
     int count;
-    int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples of a micro-batch */
+    int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples per micro-batch */
     int split_count;
     bool interrupted;
 } choir__compare;
 
 /* --- options.c --- */
 
-/* The options, and what keeps those that are passed on to the runs. */
+/* The options, and the function that stores those to be passed on to the runs. */
 extern const choir__cli_option choir__compare_options[];
 int choir__compare_took(void *compare, const choir__cli_option *option, const char *text);
 
-/* Checks the options, and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with.
+/* Checks the options and plans the runs. Returns CHOIR__EXIT_OK, or the status to exit with.
  */
 int choir__compare_prepare(choir__compare *c);
 void choir__compare_free(choir__compare *c);
 
-/* Trains in a process of its own; watch: NULL, or filled in. The outcome is the caller's to
- * free. Errors: I/O; interrupted. That the run itself failed is an outcome. */
+/* Trains in a separate process. Fills in watch unless it is NULL. The caller frees the outcome.
+ * A run that fails is an outcome, not an error. Errors: I/O; interrupted. */
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
     int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome);
 
@@ -106,27 +106,29 @@ choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *e
 
 void choir__outcome_free(choir__outcome *outcome);
 
-/* A number of the summary; NaN if it is not there. */
+/* Returns a number from the summary, or NaN if the summary lacks it. */
 double choir__outcome_number(const choir__outcome *outcome, const char *key);
 
 double choir__median(const double *values, int count);
-/* Half of what lies between the quartiles; of fewer than five values, between the extremes. */
+/* Returns half the distance between the quartiles, or between the extremes if there are fewer
+ * than five values. */
 double choir__run_spread(const double *values, int count);
 
-/* Fills in what is "of all runs". */
+/* Fills in the members of each entry that are over all runs. */
 void choir__compare_figures(choir__compare *c);
 
-/* The fastest of the entries that `want` (NULL: all) takes; NULL: there is none. */
+/* Returns the fastest of the entries that `want` accepts (NULL: all), or NULL if there are
+ * none. */
 choir__compare_entry *choir__compare_best(
     const choir__compare *c, bool (*want)(const choir__compare_entry *entry));
 bool choir__is_pipeline(const choir__compare_entry *entry);
 bool choir__is_data_parallel(const choir__compare_entry *entry);
 bool choir__is_model_parallel(const choir__compare_entry *entry);
 
-/* Which to choose, in one sentence or two. */
+/* Writes one or two sentences on which strategy to choose. */
 void choir__compare_advice(const choir__compare *c, char *text, size_t room);
 
-/* "tokens" or "samples". */
+/* Returns "tokens" or "samples". */
 const char *choir__compare_items(const choir__compare *c);
 
 /* --- table.c, plot.c --- */
@@ -134,7 +136,7 @@ const char *choir__compare_items(const choir__compare *c);
 void choir__compare_table(const choir__compare *c);
 void choir__compare_json(const choir__compare *c);
 
-/* Whether the picture can be made: gnuplot is there, the file can be written. */
+/* Checks that the picture can be made: gnuplot is installed, and the file can be written. */
 choir_status choir__compare_plot_check(const char *path);
 choir_status choir__compare_plot(const choir__compare *c);
 

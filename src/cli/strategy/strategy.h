@@ -1,13 +1,14 @@
-/* Strategies as the command knows them: an entry for each name, in a file of its own.
+/* The strategies that the command offers: one entry per name, each in its own file.
  *
  * An entry defines its keys, the devices and ranks it uses, the number of micro-batches unless
- * specified, how it wraps the model, and what one step is. All else (data, optimizer,
+ * specified, how it wraps the model, and how one step runs. Everything else (data, optimizer,
  * evaluation, checkpoints, reports) is the same under every strategy.
  *
- * Several make a composition, "ddp+pipeline", on a mesh (mesh.c): each has a dimension
- * of it, and the ranks along that are its group, part->along. The innermost wraps the model
- * first, the next one what that gave. An entry that names its dimension can take part, by
- * itself: build wraps part->model and asks part->along, not the job, who its ranks are. */
+ * Several strategies form a composition, such as "ddp+pipeline", on a mesh (mesh.c). Each has
+ * one dimension of the mesh, and the ranks along it are its group, part->along. The innermost
+ * strategy wraps the model first, and the next one wraps the result. An entry that names its
+ * dimension can take part without further code: its build wraps part->model and takes its
+ * ranks from part->along, not from the job. */
 #ifndef CHOIR_CLI_STRATEGY_H
 #define CHOIR_CLI_STRATEGY_H
 
@@ -27,72 +28,74 @@ struct choir__job;
 typedef struct choir__cli_part {
     const struct choir__job *job;
     choir_env env;
-    choir_mesh *mesh;  /* of a composition; else NULL */
-    choir_env dealt;   /* the ranks that micro-batches are dealt to, as env tells of all; alone,
-                          group may be NULL */
-    choir_group *also; /* dealt's, if it is a group of its own */
-    /* For a strategy's functions, which are called for one dimension at a time: */
+    choir_mesh *mesh; /* of a composition; else NULL */
+    /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
+     * rank is the only one. */
+    choir_env dealt;
+    choir_group *also; /* dealt.group, if it is a separate group */
+    /* For a strategy's functions, which are called for one dimension at a time. */
     const struct choir__dimension *at;
-    choir_group *along;                        /* the ranks along it, in order */
-    choir_device *devices[CHOIR__MAX_DEVICES]; /* that this process uses; the first is home */
+    choir_group *along;                        /* the ranks along the dimension, in order */
+    choir_device *devices[CHOIR__MAX_DEVICES]; /* of this process; the first is home */
     int device_count;
     choir_scope *run;
     choir_module *net, *model; /* bare, and as the strategies have wrapped it so far */
-    choir_module *evaluated;   /* which of them runs outside of steps */
+    choir_module *evaluated;   /* the one of net and model that runs outside of steps */
     choir_optim *optim;
     choir_scaler *scaler;  /* of --amp fp16, O1, O2; else NULL */
-    choir_group *subgroup; /* a strategy's own; NULL: it has none */
+    choir_group *subgroup; /* a strategy's own group, or NULL */
     choir_loader *loader;  /* of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
-    /* Their losses, in memory that stays: tensors with micro_count values together, in order.
-     * There is room for micro_count of them. */
+    /* Losses of these micro-batches, in memory that persists: loss_count tensors with
+     * micro_count values together, in order. The array has micro_count entries. */
     choir_tensor **losses;
     int64_t loss_count;
-    double started, busy_before[CHOIR__MAX_DEVICES]; /* where the devices' figures begin */
+    double started, busy_before[CHOIR__MAX_DEVICES]; /* start of the measurement */
 } choir__cli_part;
 
 typedef enum choir__spread {
     CHOIR__ONE_DEVICE,     /* one process with the first device */
-    CHOIR__ALL_DEVICES,    /* one process with all of them */
-    CHOIR__DEVICE_A_RANK,  /* a process a device, each with micro-batches of its own */
-    CHOIR__RANKS_TOGETHER, /* a process a device, all with a part in each micro-batch */
-    CHOIR__ON_A_MESH,      /* each of several as it says */
+    CHOIR__ALL_DEVICES,    /* one process with all devices */
+    CHOIR__DEVICE_A_RANK,  /* one process per device, each with its own micro-batches */
+    CHOIR__RANKS_TOGETHER, /* one process per device, all share in each micro-batch */
+    CHOIR__ON_A_MESH,      /* a composition: each strategy has its own spread */
 } choir__spread;
 
 typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
     const char *help; /* one line */
-    /* What "ddp:bucket_cap_mb=25" may say: rows whose values lie in a struct of the strategy's
-     * own, of keys_bytes, which build finds in part->at->keys. NULL: there are no keys. */
+    /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in a struct that
+     * the strategy defines, of keys_bytes; build finds it in part->at->keys. NULL: no keys. */
     const choir__cli_option *keys;
     size_t keys_bytes;
-    /* Checks the struct and may complete it. Error: argument. NULL: every value is fine. */
+    /* Checks the struct and may complete it. Error: argument. NULL: accepts every value. */
     choir_status (*check)(void *keys);
-    /* Of a mesh that it works along, as "data"; NULL: it takes no part in compositions. */
+    /* Dimension of a mesh that the strategy works along, such as "data". NULL: the strategy
+     * cannot be part of a composition. */
     const char *dimension;
     choir__spread spread;
-    bool shards; /* weights, too: wraps the model before they are read from a file */
-    /* Texts that `choir compare` runs, ended by NULL; NULL: the name alone. */
+    bool shards; /* distributes weights: wraps the model before they are read from a file */
+    /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
-    int64_t micro_each; /* micro-batches a device or rank, unless told; 0: one in all */
-    /* Wraps part->model, before there is an optimizer or a loader. What is evaluated is net
-     * unless it says otherwise. */
+    int64_t micro_each; /* default number of micro-batches per device or rank; 0: one in all */
+    /* Wraps part->model, before the optimizer and the loader exist. Evaluation runs net unless
+     * build sets part->evaluated. */
     choir_status (*build)(choir__cli_part *part);
-    /* Forward and backward of this process's micro-batches; fills in part->losses. Of a
-     * composition one may have its own, the others choir__cli_strategy_plain_step. */
+    /* Runs forward and backward of this process's micro-batches and fills in part->losses. In a
+     * composition one strategy may have its own step; the others have
+     * choir__cli_strategy_plain_step. */
     choir_status (*step)(choir_scope *step, choir__cli_part *part);
     /* The strategy's form over several ranks; NULL: it always runs in one process. */
     const choir__cli_strategy *over_ranks;
-    /* NULL: ranks step together. Otherwise each rank steps by itself, on the mean of its own
-     * losses, and the ranks meet only before validation, a checkpoint, and the end: all call
-     * this then, and it makes net the same on all. */
+    /* Makes net equal on all ranks. Each rank steps by itself, on the mean of its own losses,
+     * and all ranks call this function before validation, before a checkpoint, and at the end.
+     * NULL: the ranks step together. */
     choir_status (*meet)(choir__cli_part *part);
     /* True right after the strategy synchronised the ranks on its own schedule. Validation and
      * checkpoints that fell due in between happen only then. NULL: never. */
     bool (*together)(const choir__cli_part *part);
-    /* Called when all ranks have read weights from a checkpoint. NULL: nothing is left to do.
-     */
+    /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
 };
 
@@ -118,14 +121,14 @@ const char *choir__cli_strategy_keys_text(
 typedef struct choir__dimension {
     const choir__cli_strategy *strategy;
     void *keys; /* of the strategy, as --strategy gives them */
-    int size;   /* ranks along it, or devices of a process */
+    int size;   /* ranks along the dimension, or devices of a process */
 } choir__dimension;
 
-/* What --strategy names: one strategy, or several, the outermost first. */
+/* The value of --strategy: one strategy, or several, the outermost first. */
 typedef struct choir__composition {
     choir__dimension dims[CHOIR_MESH_MAX_DIMS];
     int count;
-    choir__cli_strategy whole; /* of several: that does what all of them do */
+    choir__cli_strategy whole; /* of several: one strategy that does what all of them do */
     char name[96];
 } choir__composition;
 
@@ -133,38 +136,43 @@ typedef struct choir__composition {
  * argument, also if the strategies do not compose. */
 choir_status choir__composition_parse(const char *text, choir__composition *c);
 void choir__composition_free(choir__composition *c);
-/* The one strategy, or the one that does what all do. */
+/* Returns the only strategy, or the one that does what all of them do. */
 const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
-/* "2x4" into the sizes; a dimension a strategy. */
+/* Reads "2x4" into the sizes, with one dimension per strategy. */
 choir_status choir__composition_mesh(choir__composition *c, const char *text);
-/* Whether the innermost strategy is of one process, with its dimension's devices. */
+/* Returns whether the innermost strategy works within one process, over as many devices as its
+ * dimension has. */
 bool choir__composition_inside(const choir__composition *c);
 
-/* A group a dimension, and the ranks that micro-batches are dealt to. Collective. */
+/* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
+ * Collective. */
 choir_status choir__cli_part_mesh(choir__cli_part *part);
 
 /* --- step.c --- */
 
-/* Whether the strategy has several processes. */
+/* Returns whether the strategy uses several processes. */
 bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
 
-/* Devices or ranks that a job's work is dealt to. */
+/* Returns the number of devices or ranks that a job's work is distributed to. */
 int choir__cli_strategy_workers(const struct choir__job *job);
-/* Runs that its micro-batches are dealt in: ranks that have some of their own. */
+/* Returns the number of contiguous runs that the micro-batches are distributed in: one per rank
+ * that has its own micro-batches. */
 int choir__cli_strategy_dealt(const struct choir__job *job);
-/* Unless told: the cut of the global batch. */
+/* Returns the default number of micro-batches in the global batch. */
 int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
 
-/* A device that a strategy uses besides those it was given; NULL, or one of them: nothing. */
+/* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
+ * or the part has it already. */
 void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 
-/* Whether a process's device holds all of the model and of its micro-batches. */
+/* Returns whether a process's device holds the whole model and its whole micro-batches. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);
 
-/* Where backward starts: the loss, scaled if gradients are. */
+/* Returns the tensor at which backward starts: the loss, scaled if gradients are scaled. */
 choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);
 
-/* What a step is where each micro-batch is plain code: forward and backward, one by one. */
+/* Runs forward and backward of the micro-batches one by one, for strategies whose micro-batches
+ * are plain code. */
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *part);
 
 #endif

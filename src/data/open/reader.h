@@ -1,22 +1,22 @@
-/* Kinds of data that are opened by a path: how each is recognised, and opened. */
+/* The kinds of data that can be opened by a path. A reader recognises one kind and opens it. */
 #ifndef CHOIR_DATA_READER_H
 #define CHOIR_DATA_READER_H
 
 #include <choir/data_open.h>
 
-/* What is to be opened. */
+/* The arguments of choir_dataset_open. */
 typedef struct choir__data_request {
     const char *path; /* never NULL */
     choir_split split;
     const choir_data_opts *opts;
-    const choir_model_info *info; /* what the model wants */
+    const choir_model_info *info; /* the model's requirements */
 } choir__data_request;
 
 typedef struct choir__data_reader {
     const char *name;
-    /* Whether the path holds data of this kind, and the model wants such. */
+    /* Returns whether the path holds data of this kind and the model can use it. */
     bool (*takes)(const choir__data_request *request);
-    /* *tokenizer is looked at and filled in by kinds that have tokens. */
+    /* Opens the data. Kinds that have tokens read *tokenizer and fill it in. */
     choir_status (*open)(const choir__data_request *request, choir_tokenizer **tokenizer,
         choir_dataset **dataset);
 } choir__data_reader;
@@ -24,15 +24,17 @@ typedef struct choir__data_reader {
 extern const choir__data_reader choir__data_random, choir__data_documents, choir__data_images,
     choir__data_idx, choir__data_tokens, choir__data_text;
 
-/* The first kind that takes the path, or NULL. */
+/* Returns the first reader that takes the path, or NULL. */
 const choir__data_reader *choir__data_reader_find(const choir__data_request *request);
 
-/* Whether the path means random samples. */
+/* Returns whether the path means random samples. */
 bool choir__data_is_random(const char *path);
+
+/* Returns whether the path is a folder. */
 bool choir__data_is_folder(const char *path);
 
-/* The text that comes with Choir: its path, which the caller frees; NULL with the error noted.
- */
+/* Returns the path of the text that comes with Choir, or NULL with the error noted. The caller
+ * frees it. */
 char *choir__data_own_text(void);
 
 #endif
