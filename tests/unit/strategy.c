@@ -106,8 +106,8 @@ static void other_ranks_are_for_those_that_can(void **state)
     choir_check(choir_scope_close(run));
 }
 
-/* A module shows whose it is: pinned modules neither move nor change dtype. */
-static void a_wrapper_is_found_in_its_module(void **state)
+/* A module whose weights other processes share neither moves nor changes dtype. */
+static void a_pinned_module_stays(void **state)
 {
     (void)state;
     choir_scope *run = choir_scope_open(NULL, 1);
@@ -125,7 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newest_first_and_only_what_it_has),
         cmocka_unit_test(other_ranks_are_for_those_that_can),
-        cmocka_unit_test(a_wrapper_is_found_in_its_module),
+        cmocka_unit_test(a_pinned_module_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,7 +202,7 @@ static choir_status open_station(choir__station *s, const choir__bench *b, int l
     opts.device = b->backend && strcmp(b->backend, "nccl") == 0 ? gpu : NULL;
     *s = (choir__station){.b = b};
     choir_status status = choir_group_init(NULL, opts, &s->group);
-    if (status)
+    if (status != CHOIR_OK)
         return status;
     const size_t each = (b->max + 4095) / 4096 * 4096;
     const size_t room = b->what->in_place ? each : 2 * each;

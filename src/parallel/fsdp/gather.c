@@ -192,7 +192,7 @@ void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
         if (&g->units[i] != u && &g->units[i] != g->latest && g->units[i].used &&
             (g->backward || g->f->opts.reshard_after_forward))
             drop(&g->units[i], true);
-    if (!u->memory && !status)
+    if (!u->memory && status == CHOIR_OK)
         status = fetch(u);
     if (status == CHOIR_OK) {
         choir__queue_wait_event(device_of(g)->queue, u->came);

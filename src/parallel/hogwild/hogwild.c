@@ -31,7 +31,7 @@ static bool copy_far(const choir__hogwild *h, bool to_host)
         const choir__hogwild_piece *p = &h->pieces[i];
         choir_status status = to_host ? choir__far_copy(p->mine, p->far, p->bytes)
                                       : choir__far_copy(p->far, p->mine, p->bytes);
-        if (status) {
+        if (status != CHOIR_OK) {
             choir__queue_fail(status, "hogwild: %s", choir_error_message());
             return false;
         }
