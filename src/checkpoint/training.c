@@ -1,4 +1,4 @@
-/* A training saved and resumed whole: see choir/training.h. */
+/* Saves and resumes a whole training: see choir/training.h. */
 #include <choir/training.h>
 
 #include <limits.h>
@@ -74,7 +74,7 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
     return choir__saver_save(c->saver, &args);
 }
 
-/* --- going on --- */
+/* --- resuming --- */
 
 choir_status choir_training_find(const char *path, char *found)
 {
@@ -95,7 +95,8 @@ choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokeni
     return status == CHOIR_OK ? choir__checkpoint_tokenizer(found, tokenizer) : status;
 }
 
-/* Whether the run at hand is the one that was saved: else its bits would be another's. */
+/* Checks that this run has the model, the batches and the seed that were saved. Otherwise its
+ * bits would differ. */
 static choir_status check(
     const choir_training *t, const char *found, const choir_train_state *s)
 {
@@ -116,7 +117,8 @@ static choir_status check(
     return CHOIR_OK;
 }
 
-/* A scaler that did not scale when it was saved starts anew. */
+/* Restores the scaler. If gradients were not scaled when the state was saved, the scaler keeps
+ * its initial state. */
 static choir_status set_scale(const choir_training *t, const choir_train_state *s)
 {
     if (!t->scaler || !(s->loss_scale > 0))

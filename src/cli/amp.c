@@ -31,7 +31,8 @@ const char *choir__cli_amp_level_names(size_t i)
     return i < CHOIR_COUNT(levels) ? levels[i].name : NULL;
 }
 
-/* What the processor says of itself: no measurement, which could differ between ranks. */
+/* Uses the processor's description of itself, because a measurement could differ between ranks.
+ */
 static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *level)
 {
     if (p->env.rank != 0 || choir_device_multiplies(p->env.device, level->dtype))

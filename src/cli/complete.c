@@ -16,8 +16,8 @@ static void print_commands(const choir__cli_command *const *commands, FILE *out)
     fprintf(out, "--help\n--version\n");
 }
 
-/* Prints all options if before is NULL; else the values of the option that before names, and
- * returns whether there is an option of that name that takes a value. */
+/* Prints all options if before is NULL. Otherwise prints the values of the option that before
+ * names, and returns whether an option of that name takes a value. */
 static bool print_options(const choir__cli_command *c, const char *before, FILE *out)
 {
     choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];

@@ -1,4 +1,4 @@
-/* What a model of documents tells of an image, token by token. */
+/* Generates a document model's description of an image, token by token. */
 #include "cli/documents.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* The image's states (1, S, E), kept in the run. */
+/* Computes the image's states (1, S, E), which the run keeps. */
 static choir_status see(const choir__saved *s, const float *pixels, choir_tensor **states)
 {
     const choir_model_info *i = &s->info;

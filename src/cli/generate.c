@@ -17,7 +17,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest of n scores. */
+/* Returns the k-th largest of n scores. */
 static float kth_largest(const float *scores, int64_t n, int64_t k)
 {
     float *sorted = choir__alloc((size_t)n * sizeof *sorted);
@@ -53,7 +53,7 @@ static int64_t draw(
     return best;
 }
 
-/* The scores (V) of what follows ids (t). */
+/* Computes the scores (V) of the token that follows ids (t). */
 static choir_status next_scores(choir_scope *run, choir_module *net, const int64_t *ids,
     int64_t t, float *scores, int64_t vocabulary)
 {

@@ -5,8 +5,8 @@
 
 enum { WIDTH = 79, DEEPEST = 30 }; /* columns; the column where help texts begin at most */
 
-/* Prints text so that lines stay within WIDTH columns: they are broken at blanks and behind
- * commas, and where text has line ends. column: how far the first line has got. */
+/* Prints text with at most WIDTH columns per line. Lines are broken at blanks, after commas,
+ * and at line ends of the text. column: the columns of the first line already used. */
 static void print_wrapped(FILE *out, int column, int indent, const char *text)
 {
     for (const char *at = text; *at;) {
@@ -47,7 +47,7 @@ static int name_option(const choir__cli_option *o, bool letters, char text[64])
         o->argument ? o->argument : "");
 }
 
-/* The help, the choices unless they are listed by themselves, and the preset. */
+/* Prints the help, the choices unless they have their own list, and the preset. */
 static void print_option(FILE *out, const choir__cli_option *o, bool letters, int indent)
 {
     char name[64], list[512], text[1024];
@@ -75,7 +75,7 @@ static void print_inherited(const choir__cli_taken *taken, int count, FILE *out)
     print_wrapped(out, fprintf(out, "  "), 2, text);
 }
 
-/* The names that a command in the form "COLLECTIVE ..." begins with. */
+/* Prints the values of the first operand, such as COLLECTIVE. */
 static void print_operands(const choir__cli_command *c, FILE *out)
 {
     char list[512];

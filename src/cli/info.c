@@ -1,4 +1,4 @@
-/* choir info: what this build can do, and what it found here. */
+/* choir info: the features of this build, and the devices of this machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static const char *images(const char *quote, const char *none)
     return *text ? text : none;
 }
 
-/* The engines of groups: shm, and the plug-ins that are there. */
+/* Lists the engines of groups: shm, and the plug-ins that are installed. */
 static const char *engines(const char *quote)
 {
     static char text[64];
@@ -91,14 +91,14 @@ static void print_json(int devices)
     printf("]}\n");
 }
 
-/* A number of a description; -1: it is not there. */
+/* Returns a number from a description, or -1 if it is missing. */
 static double number(const json_t *gpu, const char *key)
 {
     const json_t *value = json_object_get(gpu, key);
     return value ? json_number_value(value) : -1;
 }
 
-/* "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W". */
+/* Prints "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W". */
 static void print_gpu(int i)
 {
     char text[1024], object[1100];

@@ -1,4 +1,4 @@
-/* From options to parts: data, model, optimizer, and whether their sizes fit. */
+/* Prepares a job from its options: opens data and model, and checks that their sizes fit. */
 #include "cli/job.h"
 
 #include <errno.h>
@@ -90,7 +90,7 @@ static choir_status check_sizes(choir__job *j)
 }
 
 /* Makes the folder of --save before the first step, so that a folder that cannot be written is
- * not found out after the last one. */
+ * reported before training and not after it. */
 static choir_status make_save_folder(const char *path)
 {
     struct stat s;
@@ -135,7 +135,7 @@ static choir_status check_save_folder(const choir__job *j)
         j->save, j->save);
 }
 
-/* Takes from the checkpoint of --resume what the options leave open. */
+/* Fills in values that the options leave open from the checkpoint of --resume. */
 static choir_status take_from_resumed(choir__job *j)
 {
     choir_train_state s;
@@ -148,7 +148,7 @@ static choir_status take_from_resumed(choir__job *j)
         j->model = strcpy(j->resumed_model, s.model);
     if (!j->microbatches)
         j->microbatches = s.microbatches;
-    if (!j->amp && choir__amp_find(s.amp)) /* a name that stays */
+    if (!j->amp && choir__amp_find(s.amp)) /* a string that persists */
         j->amp = choir__amp_find(s.amp)->name;
     return CHOIR_OK;
 }

@@ -12,8 +12,8 @@
 #include "device/device.h"
 #include "launch/launchers.h"
 
-/* A strategy that can be in one process or over ranks is put over ranks. The exception is the
- * innermost one of a composition, if only as many ranks were asked for as the others have: it
+/* Strategies that can run in one process or over ranks run over ranks. The exception is the
+ * innermost one of a composition, if the requested number of ranks is that of the others: it
  * then gets the devices of each process. */
 static void go_over_ranks(choir__composition *c, int ranks, int product)
 {
@@ -175,8 +175,8 @@ static int check_words(choir__job *j)
                               : choir__cli_usage(j->command, "%s", choir_error_message());
 }
 
-/* There are the launcher's ranks; else as many as were asked for; else one per device that was
- * named, if the strategy has ranks. */
+/* Uses the launcher's ranks; else the requested number; else one rank per named device, if the
+ * strategy has ranks. */
 static int count_ranks(choir__job *j)
 {
     bool ranks = choir__cli_strategy_has_ranks(j->strategy);
@@ -187,7 +187,7 @@ static int count_ranks(choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
-/* choir run, mpirun and srun tell a rank its place. A single process of mpirun or srun counts
+/* choir run, mpirun and srun specify a rank's place. A single process of mpirun or srun counts
  * as started by hand. */
 static int find_launcher(choir__job *j)
 {

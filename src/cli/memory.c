@@ -47,7 +47,9 @@ static choir_status trial_step(choir_scope *step, void *arg)
     return status == CHOIR_OK ? choir_optim_step(t->optim) : status;
 }
 
-/* As training does: steps until one is recorded, then an evaluation beside it. */
+/* Runs steps like training until one is recorded, then an evaluation while the recording
+ * exists.
+ */
 static choir_status try_steps(choir_scope *run, trial *t)
 {
     choir_status status = CHOIR_OK;
@@ -68,7 +70,7 @@ static choir_status try_steps(choir_scope *run, trial *t)
     return status == CHOIR_OK ? closed : status;
 }
 
-/* Whether micro-batches of n samples fit, on a run of its own. */
+/* Returns whether micro-batches of n samples fit, by trying them on a separate run. */
 static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
     choir_scope *run = choir_scope_open(device, j->seed);
@@ -89,8 +91,9 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     return status == CHOIR_OK;
 }
 
-/* The fewest micro-batches that divide the batch and with which a whole step fits: more of them
- * also mean more partial sums of gradients. 0: there is no such cut. */
+/* Returns the smallest number of micro-batches that divides the batch and with which a whole
+ * step fits, or 0 if there is none. More micro-batches also mean more partial sums of
+ * gradients. */
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
     for (int64_t m = j->microbatches + 1; m <= j->batch_size; m++) {

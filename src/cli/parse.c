@@ -7,7 +7,7 @@
 
 enum { FIRST = 256, MOST_NAME = 32 }; /* val of the first option; longer than any name */
 
-/* What getopt_long needs. An option has a second spelling where underscores are fine. */
+/* The tables for getopt_long. An option has a second spelling if underscores are allowed. */
 typedef struct tables {
     choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
     int count;
@@ -23,7 +23,7 @@ static void make_tables(const choir__cli_command *c, tables *t)
     t->count = choir__cli_options(c, t->taken);
     if (c->stops_at_operand)
         *letters++ = '+';
-    *letters++ = ':'; /* a missing value is told from an unknown option */
+    *letters++ = ':'; /* distinguishes a missing value from an unknown option */
     for (int i = 0; i < t->count; i++) {
         const choir__cli_option *o = t->taken[i].option;
         int has_value = o->argument ? required_argument : no_argument;
@@ -44,7 +44,7 @@ static void make_tables(const choir__cli_command *c, tables *t)
     t->words[words] = (struct option){NULL, 0, NULL, 0};
 }
 
-/* The option that getopt_long's result stands for, or NULL. */
+/* Returns the option of getopt_long's result, or NULL. */
 static const choir__cli_taken *find(const tables *t, int id)
 {
     if (id >= FIRST)
@@ -55,8 +55,8 @@ static const choir__cli_taken *find(const tables *t, int id)
     return NULL;
 }
 
-/* The option whose name shares the longest beginning with word, four letters at least, or NULL.
- */
+/* Returns the option whose name shares the longest prefix with word, at least four letters, or
+ * NULL. */
 static const char *nearest(const tables *t, const char *word)
 {
     const char *best = NULL;
@@ -130,7 +130,7 @@ int choir__cli_parse(const choir__cli_command *c, void *values, int argc, char *
     make_tables(c, &t);
     set_presets(&t, values);
     opterr = 0;
-    optind = 0; /* glibc scans anew, whatever was scanned before */
+    optind = 0; /* makes glibc start a new scan */
     for (int id; (id = getopt_long(argc, argv, t.letters, t.words, NULL)) != -1;) {
         if (id == ':')
             return choir__cli_usage(c->name, "missing value of %s", argv[optind - 1]);

@@ -1,5 +1,5 @@
-/* A process's part of a job: devices, model and data, put together as the strategy says, and
- * the figures of its devices. */
+/* A process's part of a job: its devices, model and data, set up by the strategy, and the
+ * figures of its devices. */
 #include "cli/part.h"
 #include "cli/amp.h"
 
@@ -29,7 +29,7 @@ void choir__cli_part_add_device(choir__cli_part *p, choir_device *device)
         take_device(p, device);
 }
 
-/* Of the job's devices, so many a process. */
+/* Returns the number of devices per process. */
 static int devices_each(const choir__job *j)
 {
     const choir__composition *c = &j->composition;
@@ -38,7 +38,7 @@ static int devices_each(const choir__job *j)
                                                      : 1;
 }
 
-/* The first of each process, in a list: whose GPU NCCL is to use. NULL: they are CPUs. */
+/* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
 static char *first_devices(const choir__job *j)
 {
     int count = devices_each(j);
@@ -55,7 +55,7 @@ static char *first_devices(const choir__job *j)
     return NULL;
 }
 
-/* The devices that this process takes of those the job has. */
+/* Opens those of the job's devices that belong to this process. */
 static choir_status take_devices(choir__cli_part *p)
 {
     const choir__job *j = p->job;
@@ -149,7 +149,8 @@ void choir__cli_part_start(choir__cli_part *p)
     p->started = choir__now();
 }
 
-/* Through the groups of strategies; what goes between stages, devices have counted. */
+/* Returns the bytes that the strategies' groups moved. Devices count the bytes between stages.
+ */
 static uint64_t group_bytes(const choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;

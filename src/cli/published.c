@@ -21,7 +21,8 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* The config.json in a folder or beside a file; the caller frees it. NULL: there is none. */
+/* Returns the path of the config.json in a folder or next to a file, or NULL if there is none.
+ * The caller frees it. */
 static char *config_beside(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -1,4 +1,4 @@
-/* --optimizer and --schedule: from their text to an optimizer. */
+/* Makes an optimizer from the texts of --optimizer and --schedule. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ const char *choir__cli_optimizer_names(size_t i)
     return i < KINDS ? optimizers[i] : NULL;
 }
 
-/* The options of all four; each knows its own. */
+/* The options of all four optimizers; each has some of them. */
 struct numbers {
     double momentum, dampening, beta1, beta2, eps, max_grad_norm;
     bool nesterov, maximize, amsgrad, bias_correction, grad_averaging, decoupled, trust_always;
@@ -129,7 +129,7 @@ static choir_status parse_milestones(const char *text, choir_schedule *s)
     return CHOIR_OK;
 }
 
-/* Each schedule's own options; what is left out has the value given here. */
+/* The options of each schedule, with their default values. */
 struct curve {
     int64_t warmup, steps, size, down, growth;
     double min_lr, gamma, power, rise, first_factor, last_factor;
@@ -225,13 +225,14 @@ choir_status choir__job_check_optimizer(const choir__job *j)
 {
     struct recipe r;
     choir__job known = *j;
-    if (!known.steps) /* epochs become steps when the data is open: nothing ends too early */
+    if (!known.steps) /* epochs become steps once the data is open; until then no curve ends too
+                         early */
         known.steps = INT64_MAX;
     choir_status status = parse_optimizer(&known, &r);
     return status == CHOIR_OK ? parse_schedule(&known, &r) : status;
 }
 
-/* Biases, and the weights of norms. */
+/* Returns whether the parameter is a bias or a weight of a norm. */
 static bool is_no_matrix(const char *name, const choir_tensor *t, void *arg)
 {
     (void)name, (void)arg;

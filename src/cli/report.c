@@ -27,7 +27,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the later steps: the first ones make primitives and recordings. */
+/* Leaves out the first steps, which make primitives and recordings. */
 static double median_step(const choir__cli_report *r)
 {
     int64_t skip = r->steps > 8 ? 4 : 0, n = r->steps - skip;
@@ -41,7 +41,7 @@ static double median_step(const choir__cli_report *r)
     return median;
 }
 
-/* A line of its own, below the progress line if one is open. */
+/* Ends the progress line if one is open, so that the next text begins a new line. */
 static void end_line(choir__cli_report *r)
 {
     if (r->line_open)
@@ -155,7 +155,7 @@ void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir
     fflush(stdout);
 }
 
-/* JSON strings: the few values that come from the user. */
+/* Prints a JSON string, for the few values that come from the user. */
 static void print_string(const char *key, const char *text)
 {
     printf("\"%s\":\"", key);

@@ -58,7 +58,7 @@ static int check_values(launch *l)
     return CHOIR__EXIT_OK;
 }
 
-/* --- what belongs together --- */
+/* --- options that depend on each other --- */
 
 static int count_ranks(launch *l)
 {
@@ -107,7 +107,7 @@ static int count_nodes(launch *l)
     return CHOIR__EXIT_OK;
 }
 
-/* Nodes meet at the endpoint; without one at the master's address, as under torchrun's static
+/* Nodes meet at the endpoint, or without one at the master's address, like torchrun's static
  * backend. */
 static int find_endpoint(launch *l)
 {

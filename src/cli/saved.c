@@ -1,4 +1,5 @@
-/* From a checkpoint's state.json, or a published config.json, to a module with its weights. */
+/* Builds a module with its weights from a checkpoint's state.json or a published config.json.
+ */
 #include "cli/saved.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@ static bool has(const char *folder, const char *name)
     return found;
 }
 
-/* Whether a folder has a config.json, and no training of Choir's. */
+/* Returns whether a folder has a config.json and no checkpoint of Choir's. */
 static bool is_published(const char *path)
 {
     return has(path, "config.json") && !has(path, "state.json") && !has(path, "latest");

@@ -15,7 +15,7 @@ choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokeni
         return choir_tokenizer_load(j->tokenizer_file, tokenizer);
     if (j->bytes)
         return choir_tokenizer_bytes(tokenizer);
-    if (j->resume) /* the weights know the ids of its tokenizer */
+    if (j->resume) /* the weights belong to the ids of its tokenizer */
         return choir_training_tokenizer(j->resume, tokenizer);
     return j->published && choir_tokenizer_exists(j->published)
                ? choir_tokenizer_load(j->published, tokenizer)

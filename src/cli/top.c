@@ -1,9 +1,9 @@
-/* choir top: what this user's Choir processes are doing.
+/* choir top: the activity of this user's Choir processes.
  *
- * Every process that uses a device or a group shows its figures on a board that others can read
- * (base/board.h), so nothing is asked of the processes themselves: top works on those that
- * hang, or are stopped. A round is a look at all of them; how busy a device is follows from two
- * looks. On a terminal rounds follow each other in place; elsewhere there is one. */
+ * Every process that uses a device or a group publishes its figures on a board that others can
+ * read (base/board.h). top needs no help from the processes, so it also shows those that hang
+ * or are stopped. A round reads all boards; the use of a device follows from two rounds. On a
+ * terminal, rounds are shown in place; elsewhere there is only one. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -68,7 +68,7 @@ static void forget(looks *l)
     *l = (looks){0};
 }
 
-/* The same process at the earlier look; NULL: it was not there. */
+/* Returns the same process in the previous round, or NULL if it was not there. */
 static const choir__seen *earlier(const looks *before, const choir__seen *seen)
 {
     for (int i = 0; i < before->count; i++)
@@ -80,7 +80,7 @@ static const choir__seen *earlier(const looks *before, const choir__seen *seen)
 
 /* --- the table --- */
 
-/* Lines are cut at the terminal's width; rows beyond its height are left out. */
+/* The terminal: longer lines are cut, and further rows are left out. */
 typedef struct screen {
     bool live;
     int columns, rows; /* 0: no limit */
@@ -113,7 +113,8 @@ static const char *bytes_text(uint64_t bytes, char text[16])
     return text;
 }
 
-/* What the process is at: the collective it has run the longest, else the last it finished. */
+/* Describes the collective that the process has run the longest, else the last one it finished.
+ */
 static void doing(const choir__seen *seen, char *text, size_t room)
 {
     const choir__seen_group *at = NULL;
@@ -157,7 +158,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
     }
 }
 
-/* The line above the ranks of a job. */
+/* Prints the line above the ranks of a job. */
 static void put_job(screen *s, const looks *l, int first)
 {
     const choir__seen *seen = l->seen[first];
@@ -200,7 +201,7 @@ static void stop(int number)
     told_to_stop = 1;
 }
 
-/* Waits; true if the user has seen enough. */
+/* Waits, and returns true if the user ends the program. */
 static bool pause_for(double seconds, bool keys)
 {
     struct pollfd input = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
@@ -292,7 +293,7 @@ static int read_pids(top *t, const choir__cli_operands *operands)
     return CHOIR__EXIT_OK;
 }
 
-/* Whether all processes that were named can be read. */
+/* Returns whether the figures of all named processes can be read. */
 static bool all_there(const top *t)
 {
     for (int i = 0; i < t->pid_count; i++) {

@@ -15,7 +15,7 @@
 #include "cli/trainer.h"
 #include "base/base.h"
 
-/* What went wrong first, in memory that all ranks share. */
+/* The first failure, in memory that all ranks share. */
 typedef struct board {
     atomic_int claimed, written;
     choir_status status;
@@ -38,7 +38,7 @@ static void catch_signals(void)
 static void post(board *b, choir_status status)
 {
     int free = 0;
-    if (status == CHOIR_ERR_PEER_LOST) /* the consequence of what happened to the peer */
+    if (status == CHOIR_ERR_PEER_LOST) /* a consequence of the peer's failure */
         return;
     if (!atomic_compare_exchange_strong(&b->claimed, &free, 1))
         return;

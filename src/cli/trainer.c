@@ -21,13 +21,13 @@ enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
 typedef struct trainer {
     const choir__job *job;
-    choir__cli_part part; /* devices, model, data: what the strategy sees */
+    choir__cli_part part; /* devices, model, data, for the strategy */
     float *read;          /* losses of this rank's micro-batches, on the host */
     int64_t step;         /* done */
     double best, last_eval;
     choir__cli_report report;
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
-    bool stopping;           /* where the ranks met, one of them was to stop */
+    bool stopping;           /* one of the ranks that met was asked to stop */
     bool eval_due, save_due; /* since the ranks met last */
     choir_trace *trace;      /* NULL without --trace */
     int64_t traced_before;   /* steps of this process before the trace began */
@@ -35,8 +35,8 @@ typedef struct trainer {
 
 static volatile sig_atomic_t interrupted;
 
-/* A second one means at once. What comes within a second is the first one again: a signal to
- * the whole process group reaches a rank directly and by way of the supervisor. */
+/* A second signal stops at once. A signal within one second counts as the first one again: a
+ * signal to the whole process group reaches a rank directly and through the supervisor. */
 void choir__train_interrupt(int signal)
 {
     static double first;
@@ -71,7 +71,7 @@ static choir_status gather_loss(trainer *t, float *loss)
         status = choir__cli_part_sync(&t->part);
     if (status != CHOIR_OK)
         return status;
-    if (t->job->strategy->meet) /* nobody is waited for */
+    if (t->job->strategy->meet) /* waits for no other rank */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
     return choir__cli_part_mean(&t->part, t->read, loss);
@@ -103,7 +103,7 @@ static choir_status one_step(trainer *t, float *loss)
     }
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
-    if (!isfinite(*loss) && !t->part.scaler) /* else it is the scaler that loses patience */
+    if (!isfinite(*loss) && !t->part.scaler) /* else the scaler decides when to give up */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
             fabs((double)*loss), (long long)t->step);
@@ -117,7 +117,7 @@ static choir_status one_step(trainer *t, float *loss)
 
 /* --- the trace --- */
 
-/* Of a long run the first steps are left out, which make what the others use again. */
+/* Leaves out the first steps of a long run, which make objects that later steps reuse. */
 static void start_trace(trainer *t, int64_t done)
 {
     int64_t skip = t->job->steps - t->step + done > LONG_RUN ? WARM_UP : 0;
@@ -160,7 +160,7 @@ static choir_status evaluate(trainer *t, int64_t batches, choir_score *score)
         t->part.run, t->part.evaluated, &t->job->info, t->job->validation, opts, score);
 }
 
-/* Of ranks that step by themselves each has an optimizer of its own: the first one's counts. */
+/* Ranks that step by themselves have their own optimizers; only the first rank's is saved. */
 static choir_group *savers(const trainer *t)
 {
     return t->job->strategy->meet ? NULL : t->part.env.group;
@@ -191,8 +191,8 @@ static choir_status open_checkpoint(trainer *t)
     return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->save, opts, &t->saved);
 }
 
-/* Saves, with the flags of choir_training_save: unless told otherwise training goes on while it
- * is written, and an error is known when the next checkpoint is saved. */
+/* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
+ * during the write, and an error is reported when the next checkpoint is saved. */
 static choir_status save(trainer *t, float loss, unsigned flags)
 {
     const choir__job *j = t->job;
@@ -217,8 +217,8 @@ static choir_status save(trainer *t, float loss, unsigned flags)
     return status;
 }
 
-/* Where ranks that step by themselves wait for each other. If one of them is to stop, wherever
- * it is, all do. Ranks that step together are together. */
+/* Makes ranks that step by themselves wait for each other. If one of them was asked to stop,
+ * all stop. Does nothing for ranks that step together. */
 static choir_status meet(trainer *t)
 {
     int32_t asked = interrupted;
@@ -235,13 +235,14 @@ static bool is_due(int64_t step, int64_t every)
     return every && step % every == 0;
 }
 
-/* Ranks that meet of their own accord are elsewhere now: what they hold is nobody's model. */
+/* Returns true between the points at which the strategy synchronises the ranks on its own
+ * schedule. The weights of a rank are then not the job's model. */
 static bool apart(const trainer *t)
 {
     return t->job->strategy->together && !t->job->strategy->together(&t->part);
 }
 
-/* What is due after a step: validation, a checkpoint. */
+/* Runs validation and saves a checkpoint if they are due. */
 static choir_status between_steps(trainer *t, float loss)
 {
     const choir__job *j = t->job;
@@ -341,8 +342,8 @@ static choir_status finish(trainer *t, float loss)
     return status == CHOIR_OK ? sample(t) : status;
 }
 
-/* Whether any rank was interrupted: all stop after the same step, and what is saved is whole.
- */
+/* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
+ * saved state is complete. */
 static bool stop_asked(trainer *t)
 {
     const choir__cli_strategy *s = t->job->strategy;
@@ -361,7 +362,7 @@ static choir_status stop(trainer *t, float loss)
         status = save(t, loss, CHOIR_SAVE_NOW);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
-            t->part.env.group, NULL); /* nobody leaves while rank 0 still writes */
+            t->part.env.group, NULL); /* no rank leaves while rank 0 still writes */
     if (status != CHOIR_OK)
         return status;
     return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",

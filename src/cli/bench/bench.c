@@ -1,6 +1,6 @@
-/* choir bench: how fast a collective is, size by size, in the columns of nccl-tests. This file:
- * the command line, and where ranks come from. They are forks, or, where a launcher has started
- * this process as one of several, they are there already. */
+/* choir bench: the speed of a collective, size by size, in the columns of nccl-tests. This file
+ * has the command line and starts the ranks. The ranks are forks of this process, unless a
+ * launcher has started it as one of several ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const char *op_name(size_t i)
     return i < CHOIR_REDUCE_OP_COUNT ? choir__op_name((choir_reduce_op)i) : NULL;
 }
 
-/* The algorithms of groups, and staged: shm's, with the data in private memory. */
+/* The algorithms of groups, and "staged": shm's, with the data in private memory. */
 static const char *algorithm_name(size_t i)
 {
     i += CHOIR__EXCHANGE; /* CHOIR__AUTO is for options left out */
@@ -57,7 +57,7 @@ static const choir__cli_option options[] = {
     {NULL},
 };
 
-/* Turns the names, which the table of options has checked, into what they name. */
+/* Looks up the collective, dtype and operation. The table of options has checked the names. */
 static int take_names(choir__bench *b, const char *collective)
 {
     b->what = choir__collective_find(collective);
@@ -102,7 +102,7 @@ static int run_forked(int rank, int world, void *bench)
     return choir__bench_rank(bench, rank);
 }
 
-/* One of a launcher's ranks. */
+/* Runs as one of a launcher's ranks. */
 static int run_launched(choir__bench *b, const choir__launcher *launcher)
 {
     if (b->ranks && b->ranks != launcher->world)
@@ -116,8 +116,8 @@ static int run_launched(choir__bench *b, const choir__launcher *launcher)
         b, launcher->local_rank >= 0 ? launcher->local_rank : launcher->rank);
 }
 
-/* Checks that there is a GPU for each rank. A process of its own looks, as this one will fork.
- */
+/* Checks that there is one GPU per rank. A separate process counts them, because this one will
+ * fork. */
 static choir_status check_gpus(const choir__bench *b)
 {
     char why[512] = "";

@@ -1,8 +1,8 @@
-/* The collectives that `choir bench` knows, and whether they do what they should.
+/* The collectives that `choir bench` measures, and the check of their results.
  *
- * Every rank's data are a short sequence over and over, the ranks' ones shifted against each
- * other. Its values are small whole numbers, so that results are exact in every type (a mean:
- * nearly), and what must come out is a short sequence again. */
+ * Each rank's data repeat a short sequence, shifted from rank to rank. The values are small
+ * whole numbers, so that results are exact in every type (a mean: nearly), and the expected
+ * result repeats a short sequence, too. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static choir_status all_to_all(const choir__station *s, int64_t count)
     return choir_group_all_to_all(s->group, s->in, s->out, count, s->b->dtype, NULL);
 }
 
-/* To the next rank and from the one before at the same time, as in a ring. */
+/* Sends to the next rank and receives from the previous one at the same time, as in a ring. */
 static choir_status sendrecv(const choir__station *s, int64_t count)
 {
     const int next = (s->rank + 1) % s->world, before = (s->rank + s->world - 1) % s->world;
@@ -115,7 +115,8 @@ const char *choir__collective_name(size_t i)
 
 enum { PERIOD = 11, SHIFT = 3 };
 
-/* A sequence as the type has it; `given` by a rank, and `wanted` of a reduction. */
+/* A sequence in the benchmark's dtype: the elements given by a rank, and those expected of a
+ * reduction. */
 typedef struct sequence {
     size_t size; /* of an element */
     int period;
@@ -144,7 +145,7 @@ static void encode(choir_dtype dtype, double value, char element[8])
     }
 }
 
-/* Floats; that is what a mean is inexact in. */
+/* Decodes floats only, because means are inexact only in these types. */
 static double decode(choir_dtype dtype, const char *element)
 {
     float f32;
@@ -159,7 +160,7 @@ static double decode(choir_dtype dtype, const char *element)
     return (double)f32;
 }
 
-/* Products of powers of two; sums that no rounding touches. */
+/* Chooses powers of two for products, and values whose sums need no rounding. */
 static int value(choir_reduce_op op, int code)
 {
     return op == CHOIR_PRODUCT ? 1 + (code == 0) : code;
@@ -203,7 +204,7 @@ static sequence sequence_of(const choir__station *s)
     return q;
 }
 
-/* count elements as rank's, from its element `first` on. */
+/* Fills data with `count` elements of the rank's data, from its element `first` on. */
 static void fill(const sequence *q, char *data, int rank, int64_t first, int64_t count)
 {
     int code = (int)((first + (int64_t)rank * SHIFT) % q->period);
@@ -211,7 +212,8 @@ static void fill(const sequence *q, char *data, int rank, int64_t first, int64_t
         memcpy(data + (size_t)i * q->size, q->given[code], q->size);
 }
 
-/* How many of count elements are not rank's from `first` on; rank < 0: not all ranks' sum. */
+/* Counts the elements of data that differ from the rank's data, from element `first` on. If
+ * rank < 0, compares with the reduction over all ranks. */
 static int64_t differ(const choir__station *s, const sequence *q, const char *data, int rank,
     int64_t first, int64_t count)
 {
@@ -230,7 +232,8 @@ static int64_t differ(const choir__station *s, const sequence *q, const char *da
     return wrong;
 }
 
-/* The call, on what is here as on what is there, where those are two. */
+/* Runs the collective. If the data are on a device, copies them from and to `here`, on the
+ * host. */
 static void run_there(const choir__station *s, const choir__station *here, int64_t count)
 {
     const size_t size = choir_dtype_size(s->b->dtype) * (size_t)count;
@@ -245,7 +248,8 @@ static void run_there(const choir__station *s, const choir__station *here, int64
         choir_check(s->device->far->get(here->out, s->out, out));
 }
 
-/* Given to the ranks' memory, or to a copy of it on the host, where `here` has its parts. */
+/* Runs the collective on known data and returns the number of wrong elements. `here` is the
+ * ranks' memory, or its copy on the host. */
 static int64_t check(const choir__station *s, const choir__station *here, int64_t count)
 {
     const choir__collective *what = s->b->what;
@@ -254,7 +258,7 @@ static int64_t check(const choir__station *s, const choir__station *here, int64_
     const int64_t out = what->parts_out ? count * s->world : count;
     const int before = (s->rank + s->world - 1) % s->world;
     int64_t wrong = 0;
-    if (!what->in_place) /* nothing that is right by chance */
+    if (!what->in_place) /* so that no element is right by chance */
         memset(here->out, 0x5a, (size_t)out * q.size);
     fill(&q, what->kind == CHOIR__ALL_GATHER ? part(s, here->out, s->rank, count) : here->in,
         s->rank, 0, in);

@@ -1,9 +1,9 @@
-/* One rank's side of `choir bench`: times, and the lines that rank 0 prints.
+/* One rank's side of `choir bench`: the times, and the lines that rank 0 prints.
  *
- * A sample is a few calls back to back (small ones cannot be timed singly) behind a barrier; a
- * sample's time is the slowest rank's, a size's time the median of its samples. Bandwidths are
- * nccl-tests': algbw is bytes over time, busbw scales it so that figures compare with what a
- * link can carry whatever the number of ranks. */
+ * A sample is a few calls back to back after a barrier, because small calls cannot be timed
+ * one by one. The time of a sample is the slowest rank's, and the time of a size is the median
+ * of its samples. Bandwidths are defined as in nccl-tests: algbw is bytes over time, and busbw
+ * scales it so that it compares with the capacity of a link for any number of ranks. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of `calls` calls, the slowest rank's, behind a barrier. */
+/* Returns the seconds of `calls` calls after a barrier, on the slowest rank. */
 static double sample(const choir__station *s, int64_t count, int calls)
 {
     choir_check(choir_group_barrier(s->group, NULL));
@@ -52,8 +52,8 @@ static double sample(const choir__station *s, int64_t count, int calls)
     return took;
 }
 
-/* Median seconds a call. All ranks come to the same number of calls: the time that it rests on
- * is the same on all. */
+/* Returns the median seconds per call. All ranks choose the same number of calls, because they
+ * derive it from a time that is equal on all. */
 static double measure(const choir__station *s, int64_t count)
 {
     double times[SAMPLES], first = sample(s, count, 4) / 4;
@@ -68,7 +68,7 @@ static double measure(const choir__station *s, int64_t count)
 
 /* --- what is printed --- */
 
-/* By comm/message: as it chooses. */
+/* Returns the algorithm that comm/message chooses. */
 static const char *message_algorithm(const choir__station *s, int64_t count)
 {
     int *nodes = choir__alloc((size_t)s->world * sizeof *nodes);
@@ -86,7 +86,8 @@ static const char *message_algorithm(const choir__station *s, int64_t count)
     return choir__algorithm_name(chosen);
 }
 
-/* What runs, which for some collectives, sizes and types is not what was asked for. */
+/* Returns the algorithm that runs. For some collectives, sizes and types it is not the
+ * requested one. */
 static const char *algorithm(const choir__station *s, int64_t count)
 {
     const char *backend = choir_group_backend(s->group);
@@ -164,7 +165,7 @@ static void print_line(
 
 /* --- a rank --- */
 
-/* Rank i of the machine on the i-th core that this process may use, round and round. */
+/* Pins rank i of the machine to the i-th core that this process may use, cyclically. */
 static void pin(int local_rank)
 {
     cpu_set_t allowed, mine;
@@ -191,7 +192,7 @@ static choir_status open_on_gpu(choir__station *s, const char *gpu, size_t room)
     return CHOIR_OK;
 }
 
-/* Room for what is read and what is written: memory of the group, private, or the GPU's. */
+/* Allocates input and output: in memory of the group, in private memory, or on the GPU. */
 static choir_status open_station(choir__station *s, const choir__bench *b, int local_rank)
 {
     char gpu[24];
@@ -232,7 +233,7 @@ static void close_station(choir__station *s)
     choir_group_free(s->group);
 }
 
-/* One size; the elements that came out wrong on any rank. */
+/* Runs one size and returns the number of wrong elements over all ranks. */
 static int64_t run_size(const choir__station *s, size_t bytes)
 {
     const choir__collective *what = s->b->what;

@@ -1,4 +1,4 @@
-/* choir checkpoint: looks into, checks and converts saved state. */
+/* choir checkpoint: shows, verifies and converts saved state. */
 #include "cli/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static const char *actions(size_t i)
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
-/* The actions share a table of options, and each takes its own. */
+/* Checks that the action takes the options given: all actions share one table of options. */
 static int check_action(const char *action, const request *r, int paths)
 {
     bool converts = !strcmp(action, "convert");

@@ -1,4 +1,4 @@
-/* What choir checkpoint prints. */
+/* The output of choir checkpoint. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -153,7 +153,7 @@ static void print_verdict(const char *name, choir_status status, bool json)
         printf("%-4s  %s\n", good ? "good" : "BAD", name);
 }
 
-/* Of files that are bad, the first one's message is left. */
+/* Checks all files. The message of the first bad one remains as the error. */
 static choir_status check_files(const char *folder, json_t *files, bool json)
 {
     choir_status first = CHOIR_OK;

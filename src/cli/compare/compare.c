@@ -1,8 +1,8 @@
 /* choir compare: which strategy should I choose?
  *
- * The same model, data, seed and cut of the batch run under every strategy, each run in a
- * process of its own. Runs of one strategy are not next to each other but in turns with the
- * others', so that a machine that grows slower does so for all. */
+ * Every strategy runs with the same model, data, seed and micro-batches, each run in a separate
+ * process. The runs of the strategies alternate, so that a machine that becomes slower does so
+ * for all of them. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "cli/say.h"
 #include "launch/process/process.h"
 
-/* Steps of a run that is watched, and how long they take at least: */
+/* Steps of a run that is watched, and the shortest time they may take: */
 enum { WATCHED_STEPS = 10, MOST_WATCHED = 200 };
 static const double watched_s = 0.6;
 
-/* How far it is, on a terminal. */
+/* The progress shown on a terminal. */
 typedef struct progress {
     bool terminal;
     int done, all;
@@ -45,7 +45,7 @@ static void clear(const progress *p)
 
 /* --- the runs --- */
 
-/* A run that failed says so once; of the one device it ends the comparison. */
+/* Stores the error of a failed run. A failure on the single device ends the comparison. */
 static choir_status take_failure(
     choir__compare *c, choir__compare_entry *e, const choir__outcome *o)
 {
@@ -72,7 +72,7 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
         if (!e->split[split])
             e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
         e->split[split][e->split_runs[split]++] = choir__outcome_number(&o, "items_per_s");
-    } /* else a cut that does not fit: it is not drawn */
+    } /* else the cut does not fit, and is not drawn */
     choir__outcome_free(&o);
     return status;
 }
@@ -103,7 +103,7 @@ static choir_status measure(choir__compare *c, progress *p)
     return status;
 }
 
-/* --- memory and use over time: a short run, so that looking on costs the others nothing --- */
+/* --- memory and use over time: a separate short run, so that the others are not slowed --- */
 
 static choir_status watch(choir__compare *c, choir__compare_entry *e, progress *p)
 {
@@ -159,8 +159,8 @@ static choir_status run_all(choir__compare *c)
 
 /* --- the command --- */
 
-/* A strategy that does not fit is left out; one that was asked for by name, or crashed, is a
- * failure. */
+/* Returns the exit status. A strategy that does not fit is left out; it is a failure if the
+ * user named it, or if it crashed. */
 static int verdict(const choir__compare *c)
 {
     int status = CHOIR__EXIT_OK;

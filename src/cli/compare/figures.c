@@ -1,4 +1,4 @@
-/* What the runs of a comparison say together. */
+/* The figures of a comparison, computed over all its runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value at a share of the sorted ones, between two of them by a straight line. */
+/* Returns the quantile of the sorted values, linearly interpolated between neighbours. */
 static double quantile(const double *sorted, int count, double share)
 {
     double at = share * (count - 1);
@@ -141,7 +141,7 @@ choir__compare_entry *choir__compare_best(
     return best;
 }
 
-/* The one whose fullest device is the emptiest. */
+/* Returns the entry whose fullest device uses the least memory. */
 static const choir__compare_entry *lightest(const choir__compare *c)
 {
     const choir__compare_entry *best = NULL;
@@ -151,7 +151,8 @@ static const choir__compare_entry *lightest(const choir__compare *c)
     return best;
 }
 
-/* The fastest of the others that the runs cannot tell from the best; NULL: it stands out. */
+/* Returns the fastest other entry whose speed differs from the best by no more than the spread
+ * of the runs, or NULL if there is none. */
 static const choir__compare_entry *equal_to(
     const choir__compare *c, const choir__compare_entry *best)
 {
@@ -197,7 +198,7 @@ static bool is_noisy(const choir__compare_entry *e)
     return e->spread > 0.2 * e->items_per_s;
 }
 
-/* Faster ones whose result is another each time. */
+/* Names faster entries whose result differs from run to run. */
 static void advise_others(
     const choir__compare *c, const choir__compare_entry *best, char *text, size_t room)
 {

@@ -1,5 +1,5 @@
-/* choir compare's options. Those of a training job are train's own: what is read here is
- * checked as train checks it, and passed on. */
+/* The options of choir compare. The options of a training job are those of train: they are
+ * checked as train checks them, and passed on to the runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ int choir__compare_took(void *values, const choir__cli_option *o, const char *te
 
 /* --- strategies --- */
 
-/* The mesh is --mesh unless left out: then the innermost strategy of two has two devices. */
+/* Uses --mesh. Without it, the innermost of two strategies gets two devices. */
 static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
 {
     int devices = c->job.device_count;
@@ -101,7 +101,8 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
     return CHOIR__EXIT_OK;
 }
 
-/* The end of the strategy that text begins with: commas part strategies, and their options. */
+/* Returns the end of the first strategy in text. Commas separate strategies, but also the keys
+ * of one. */
 static const char *end_of_strategy(const char *text)
 {
     const char *end = text + strcspn(text, ",");
@@ -117,8 +118,8 @@ static const char *end_of_strategy(const char *text)
 
 static int list_strategies(choir__compare *c)
 {
-    int status = add_entry(c, "single", strlen("single")); /* all is measured by it */
-    /* each strategy shows its worth where it has two devices at least */
+    int status = add_entry(c, "single", strlen("single")); /* the baseline of all figures */
+    /* a strategy is of use from two devices on */
     static const char *const compositions[] = {
         "ddp+pipeline", "fsdp+pipeline", "fsdp+tp", NULL};
     const char *text = c->strategies;
@@ -156,7 +157,7 @@ static void list_devices(choir__compare *c)
             i ? "," : "", c->job.device_names[i]);
 }
 
-/* Four a device; where they do not divide the batch, the next fewer that do. */
+/* Chooses four micro-batches per device, or the next smaller number that divides the batch. */
 static int choose_cut(choir__compare *c)
 {
     choir__job *j = &c->job;
@@ -197,7 +198,7 @@ static int read_splits(choir__compare *c)
     return CHOIR__EXIT_OK;
 }
 
-/* Of the batch's divisors those nearest to even steps of a logarithmic axis. */
+/* Chooses divisors of the batch, evenly spread over the list of all of them. */
 static void choose_splits(choir__compare *c)
 {
     int64_t batch = c->job.batch_size, divisors[64];

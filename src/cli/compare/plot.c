@@ -1,13 +1,13 @@
 /* The picture of a comparison: a script for gnuplot.
  *
  *     +--------------+------------------------+------------------+
- *     | three bars   | a bar a strategy       | over split sizes |
+ *     | three bars   | one bar per strategy   | over split sizes |
  *     +--------------+----+-------------+-----+------------------+
- *     | memory over time, a panel a strategy that was watched    |
- *     | use of devices over three steps, a lane a device         |
+ *     | memory over time, one panel per watched strategy         |
+ *     | use of devices over three steps, one lane per device     |
  *     +-----------------------------------------------------------+
  *
- * What was not run leaves no hole: the others take its place. */
+ * A part without data leaves no gap: the others take its place. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +43,6 @@ static const char *colour_of(const choir__compare_entry *e)
                                         : "0xCC79A7";
 }
 
-/* As gnuplot quotes a text. */
 void choir__plot_text(FILE *g, const char *text)
 {
     fputc('\'', g);
@@ -67,8 +66,8 @@ void choir__plot_panel(FILE *g, choir__panel p, const char *title)
 
 /* --- bars --- */
 
-/* Large numbers in thousands, so that those of an axis have room beside each other: the scripts
- * multiply by k. */
+/* Returns whether numbers are shown in thousands, so that an axis has room for its labels. The
+ * scripts multiply by k. */
 static bool in_thousands(const choir__compare *c)
 {
     return choir__compare_best(c, NULL)->items_per_s >= 1e5;
@@ -81,8 +80,8 @@ static void rate_label(const choir__compare *c, FILE *g, char axis)
         in_thousands(c) ? "thousand " : "", choir__compare_items(c), FONT - 1);
 }
 
-/* Model parallel, one device, pipelining, as PyTorch's tutorial on model parallelism has them.
- */
+/* Draws model parallel, one device and pipelining, as in PyTorch's tutorial on model
+ * parallelism. */
 static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
     const choir__compare_entry *e[3] = {choir__compare_best(c, choir__is_model_parallel),
@@ -104,7 +103,7 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
         FONT);
 }
 
-/* All of them, the first on top. */
+/* Draws a bar per strategy, the first on top. */
 static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
     char label[64];
@@ -241,7 +240,8 @@ static void write_script(const choir__compare *c, FILE *g)
     fprintf(g, "unset multiplot\n");
 }
 
-/* The first line it says, if any, without what a terminal would do with it. */
+/* Runs gnuplot and reports the first line of its messages, if any, without control characters.
+ */
 static choir_status run_gnuplot(const char *script)
 {
     char line[256] = "", rest[256], *command = choir__format("gnuplot '%s' 2>&1", script);

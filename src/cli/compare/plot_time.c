@@ -1,8 +1,8 @@
-/* Memory and use of devices over time, of the strategies that were watched.
+/* Memory and use of devices over time, for the strategies that were watched.
  *
- * Memory is drawn from a run's start on, for that is when it grows; use in three of its last
- * steps, so that the idle times of a schedule can be seen: a lane a device, as high as the
- * share of a thirtieth of a step that it was busy. */
+ * Memory is drawn from the start of a run, because that is when it grows. Use is drawn for
+ * three of the last steps, so that the idle times of a schedule can be seen: one lane per
+ * device, whose height is the busy share of each thirtieth of a step. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +21,13 @@ static const char *colour_of(int device)
     return colours[device % (int)CHOIR_COUNT(colours)];
 }
 
-/* Whether the device did anything. */
+/* Returns whether the device was busy at any time. */
 static bool was_used(const choir__watch *w, int i)
 {
     return choir__watch_busy(w, i, w->at[0], w->at[w->count - 1]) > 0;
 }
 
-/* Seconds that all devices had been busy for at the k-th look. */
+/* Returns the busy seconds of all devices together up to sample k. */
 static double busy_of(const choir__watch *w, int k)
 {
     double sum = 0;
@@ -36,8 +36,8 @@ static double busy_of(const choir__watch *w, int k)
     return sum;
 }
 
-/* When the first memory was taken, and when nine tenths of the work were done: what follows the
- * last step may be long, but is little work. */
+/* Stores the time of the first allocation, and the time when nine tenths of the work were done.
+ * The time after the last step may be long, but has little work. */
 static void span_of(const choir__watch *w, double *from, double *to)
 {
     int first = w->count - 1, last = 0;
@@ -50,14 +50,15 @@ static void span_of(const choir__watch *w, double *from, double *to)
     *to = fmax(w->at[last], *from + 1e-3);
 }
 
-/* Ticks at 1, 2 or 5 times a power of ten, about four of them. */
+/* Returns a distance of 1, 2 or 5 times a power of ten that gives about four ticks. */
 static double tick_of(double range)
 {
     double power = pow(10, floor(log10(range / 4))), digit = range / 4 / power;
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
-/* Where in the picture a device is drawn; -1: not at all. Devices have their order. */
+/* Returns the lane in which a device is drawn, in the order of names, or -1 if it was not used.
+ */
 static int lane_of(const choir__watch *w, int device)
 {
     int lane = 0;
@@ -66,7 +67,7 @@ static int lane_of(const choir__watch *w, int device)
     return was_used(w, device) ? lane : -1;
 }
 
-/* Whether the k-th look saw the same memory as the one before. */
+/* Returns whether sample k has the same memory as the one before. */
 static bool as_before(const choir__watch *w, int k)
 {
     const double *now = w->bytes + (size_t)k * CHOIR__MAX_DEVICES;
@@ -76,7 +77,7 @@ static bool as_before(const choir__watch *w, int k)
     return true;
 }
 
-/* A row before and a row after each change, and at both ends. */
+/* Writes a row before and after each change, and at both ends. */
 static void write_memory(const choir__watch *w, FILE *g, double from, double to)
 {
     fprintf(g, "$memory << EOD\n");
@@ -111,7 +112,8 @@ static void memory(
     fprintf(g, labelled ? "set ylabel 'memory, MiB' font ',%d'\n" : "set format y ''\n#%d\n",
         FONT - 1);
     for (int i = 0; i < w->device_count; i++) {
-        int lane = lane_of(w, i); /* the first is the thickest: of equal ones all can be seen */
+        int lane =
+            lane_of(w, i); /* the first is the thickest, so that equal lines stay visible */
         if (lane < 0)
             continue;
         fprintf(g, "%s $memory using 1:%d with lines lc rgb '%s' lw %g", first ? "plot" : ",",
@@ -168,7 +170,7 @@ static void use(
     fprintf(g, "\n");
 }
 
-/* The entries that were watched, and what their panels share. */
+/* Lists the entries that were watched, and computes the values that their panels share. */
 static int watched(const choir__compare *c, const choir__compare_entry *list[PANELS],
     double *most, int *most_lanes)
 {

@@ -1,5 +1,5 @@
-/* One run of a comparison: this command again, as `choir train --json`, in a process of its
- * own, so that no run finds memory, threads or compiled kernels of another. */
+/* One run of a comparison: `choir train --json` in a separate process, so that no run finds
+ * memory, threads or compiled kernels of another. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "cli/compare/compare.h"
 #include "launch/process/process.h"
 
-/* A process that runs, and what it has written so far. */
+/* A running process, and its output so far. */
 typedef struct run {
     char **argv;
     int out[2], err[2]; /* pipes: read, write */
@@ -35,7 +35,7 @@ static int become_train(void *arg)
     return CHOIR__EXIT_FAILED;
 }
 
-/* --- what it says --- */
+/* --- its output --- */
 
 static void take_line(choir__outcome *o, const char *line)
 {
@@ -71,7 +71,7 @@ static void take_text(run *r, const char *text, size_t bytes)
     memmove(r->line, at, r->length + 1);
 }
 
-/* False: the other end is closed. */
+/* Reads what the pipe has. Returns false if the other end is closed. */
 static bool drain(run *r, int fd)
 {
     char text[4096];
@@ -91,7 +91,8 @@ static bool drain(run *r, int fd)
 
 /* --- watching it --- */
 
-/* Milliseconds to sleep: until the next look, or until the child has to be pressed. */
+/* Returns the milliseconds to sleep until the next sample, or until a child that does not stop
+ * must be pressed again. */
 static int until(const choir__watch *w, double next, int pressing)
 {
     if (!w)
@@ -109,7 +110,7 @@ static bool asked_to_stop(void)
     return asked;
 }
 
-/* Until it has ended and both pipes are empty. */
+/* Attends to the run until it has ended and both pipes are empty. */
 static void attend(choir__compare *c, run *r, choir__family *f, choir__watch *w)
 {
     struct pollfd at[4];
@@ -139,7 +140,8 @@ static void attend(choir__compare *c, run *r, choir__family *f, choir__watch *w)
     }
 }
 
-/* The last line of its standard error, without what a terminal would show before it. */
+/* Takes the last line of its standard error as the error, without overwritten text before it.
+ */
 static void settle(run *r, const choir__child *child)
 {
     choir__outcome *o = r->outcome;
@@ -175,7 +177,7 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-/* What the user said, then what is ours to say. */
+/* Lists the user's options, then those that the comparison sets. */
 static char **train_args(const choir__compare *c, const choir__compare_entry *e,
     int64_t microbatches, int64_t steps, char texts[5][CHOIR__MAX_DEVICES * 16 + 32])
 {

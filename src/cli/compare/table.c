@@ -12,7 +12,7 @@ static const double mib = 1048576;
 
 /* --- the table --- */
 
-/* "812 640", or of many devices the least and the most: "640-812". */
+/* Writes "812 640", or for many devices the smallest and the largest: "640-812". */
 static void list_of(const choir__outcome *o, const char *key, double scale, char text[96])
 {
     const json_t *devices = json_object_get(o->summary, "devices"), *device;
@@ -46,7 +46,7 @@ static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
     snprintf(cells[8], 96, "%s", e->same_bits ? "yes" : "no");
 }
 
-/* As it looks: bytes that go on a character are none of their own. */
+/* Returns the number of characters: continuation bytes of UTF-8 do not count. */
 static int columns_of(const char *text)
 {
     int count = 0;
@@ -67,7 +67,7 @@ static void print_row(char cells[COLUMNS][96], const int width[COLUMNS])
     printf("\n");
 }
 
-/* Broken at blanks. */
+/* Prints text with lines broken at blanks. */
 static void print_wrapped(const char *text)
 {
     while (*text) {
@@ -163,7 +163,7 @@ static void print(json_t *object)
     json_decref(object);
 }
 
-/* Train's summary of the first run, with the rate of all. */
+/* Prints train's summary of the first run, with the rate of all runs. */
 static void print_entry(const choir__compare_entry *e)
 {
     json_t *o = json_deep_copy(e->runs[0].summary), *runs = json_array();

@@ -1,5 +1,5 @@
-/* A run's devices over time: its process and those it started show their figures on boards
- * (base/board.h), so the run itself does nothing for it. */
+/* A run's devices over time. Its process and the ones it started publish their figures on
+ * boards (base/board.h), so the run itself needs no code for this. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "cli/compare/compare.h"
 #include "comm/recorder.h"
 
-/* The column of a device; -1: there are too many. */
+/* Returns the column of a device, or -1 if there are too many devices. */
 static int column(choir__watch *w, const char *name)
 {
     for (int i = 0; i < w->device_count; i++)
@@ -36,7 +36,7 @@ static bool add(choir__watch *w, int pid)
     return found;
 }
 
-/* Of processes that have ended: the time that a device had been busy for stays. */
+/* Keeps the busy time of processes that have ended. */
 static void keep_ended(choir__watch *w)
 {
     for (int i = 0; i < w->device_count && w->count; i++) {
@@ -75,7 +75,7 @@ void choir__watch_look(choir__watch *w, int pid)
     w->count += found;
 }
 
-/* Seconds device i had been busy for at a time, between two looks by a straight line. */
+/* Returns the busy seconds of device i up to a time, interpolated between two samples. */
 static double busy_until(const choir__watch *w, int i, double at)
 {
     int low = 0, high = w->count - 1;

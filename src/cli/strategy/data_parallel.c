@@ -1,8 +1,9 @@
-/* dp and dp-balanced: one process, the model on each device, the batch dealt among them.
+/* dp and dp-balanced: one process, the model on each device, the batch distributed over them.
  *
- * dp gathers the outputs and computes the criterion there, on each micro-batch's slice: the
- * one device has all of the vocabulary's scores. dp-balanced computes it where the outputs
- * are. A piece of the batch is a micro-batch, so both give the bits of one device. */
+ * dp gathers the outputs on one device and computes the criterion there, on each micro-batch's
+ * slice, so that this device holds the scores of the whole vocabulary. dp-balanced computes the
+ * criterion on the devices that have the outputs. A piece of the batch is a micro-batch, so
+ * both give the bits of one device. */
 #include "cli/strategy/strategy.h"
 
 #include <stdio.h>
@@ -65,7 +66,7 @@ static choir_status build_balanced(choir__cli_part *p)
     return CHOIR_OK;
 }
 
-/* The micro-batches one behind the other: the global batch. */
+/* Concatenates the micro-batches to the global batch. */
 static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_batch *whole)
 {
     choir_status status = CHOIR_OK;
@@ -86,7 +87,7 @@ static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_bat
     return status;
 }
 
-/* The criterion on each micro-batch's slice of the gathered output: (M) losses. */
+/* Computes the criterion on each micro-batch's slice of the gathered output: (M) losses. */
 static choir_tensor *losses_of(const choir__cli_part *p, choir_tensor *out, choir_tensor *y)
 {
     int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;

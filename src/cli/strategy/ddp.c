@@ -1,4 +1,4 @@
-/* ddp: a process a device, each with the model, in lockstep. */
+/* ddp: one process per device, each with the whole model, in lockstep. */
 #include <string.h>
 
 #include <choir/ddp_hook.h>

@@ -1,5 +1,5 @@
-/* diloco and local-sgd: a process a device, each of which trains a model of its own; every so
- * many steps they meet. */
+/* diloco and local-sgd: one process per device, each training its own model. The ranks
+ * synchronise after a fixed number of steps. */
 #include <choir/diloco.h>
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* fsdp: a process a device, each with its rows of weights, gradients and optimizer state. */
+/* fsdp: one process per device, each with its rows of weights, gradients and optimizer state.
+ */
 #include <choir/fsdp.h>
 
 #include "cli/job.h"

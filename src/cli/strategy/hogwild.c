@@ -1,4 +1,4 @@
-/* hogwild: a process a device, which train one set of weights without waiting for each other.
+/* hogwild: one process per device. All train one set of weights without waiting for each other.
  */
 #include <choir/hogwild.h>
 
@@ -14,7 +14,8 @@ static choir_status build(choir__cli_part *p)
 
 static choir_status meet(choir__cli_part *p)
 {
-    choir_status status = choir_hogwild_exchange(p->net); /* all have put in what they had */
+    choir_status status =
+        choir_hogwild_exchange(p->net); /* all ranks have added their updates */
     return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
 }
 

@@ -1,4 +1,4 @@
-/* What a strategy's text says behind its name, by the strategy's own rows of keys. */
+/* Reads the keys in a strategy's text, after its name, by the strategy's table of keys. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ choir_status choir__cli_strategy_read(
     *keys = s->keys ? choir__calloc(1, s->keys_bytes) : NULL;
     for (const choir__cli_option *k = s->keys; k && k->name; k++) {
         void *place = (char *)*keys + k->at;
-        /* A preset may lie outside the range, to tell that nothing was specified. */
+        /* A preset may be outside the range, to show that nothing was specified. */
         choir__option any = {k->name, k->type, place, -INFINITY, INFINITY};
         if (k->preset)
             choir__option_set(&any, k->preset);

@@ -4,9 +4,9 @@
  *                                            (rows)    1: ranks 4 5 6 7
  *                                            pipeline  of a row: its stages
  *
- * Each strategy has a dimension of the mesh and sees no more than its own group. Those that
- * deal micro-batches (DEVICE_A_RANK) deal them together: to the ranks that differ in their
- * dimensions; along the others all ranks have a part in the same ones. */
+ * Each strategy has one dimension of the mesh and uses only its own group. Strategies that
+ * distribute micro-batches (DEVICE_A_RANK) do so together, over the ranks that differ in their
+ * dimensions. Along the other dimensions all ranks share in the same micro-batches. */
 #include "cli/strategy/strategy.h"
 
 #include <ctype.h>
@@ -46,7 +46,7 @@ static choir_status resumed_all(choir__cli_part *p)
 
 /* --- reading --- */
 
-/* The end of the strategy that text begins with. A plus before a digit is part of a cut:
+/* Returns the end of the first strategy in text. A plus before a digit is part of a cut:
  * "pipeline:cuts=layer2.0+3". */
 static const char *end_of_part(const char *text)
 {
@@ -86,7 +86,7 @@ static choir_status refuse(const choir__cli_strategy *s)
 
 static choir_status check_parts(const choir__composition *c)
 {
-    const choir__cli_strategy *own = NULL; /* with a step that is not the plain one */
+    const choir__cli_strategy *own = NULL; /* the strategy whose step is not the plain one */
     const choir__cli_strategy *dealer = NULL;
     for (int d = 0; d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
@@ -190,7 +190,8 @@ bool choir__composition_inside(const choir__composition *c)
 
 /* --- meeting --- */
 
-/* The ranks that differ in the dimensions along which micro-batches are dealt. */
+/* Makes the group of the ranks that differ only in the dimensions along which micro-batches are
+ * distributed. */
 static choir_status find_dealt(choir__cli_part *p)
 {
     const choir__composition *c = &p->job->composition;

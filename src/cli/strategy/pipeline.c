@@ -10,10 +10,10 @@
 #include "base/named.h"
 #include "cli/job.h"
 
-/* mp has the cuts alone. */
+/* mp has only the key cuts. */
 typedef struct pipeline_keys {
     char schedule[64]; /* "": mp's */
-    char cuts[256];    /* "": where they cost least */
+    char cuts[256];    /* "": the cheapest ones */
     int64_t chunks;    /* 0: as many as the schedule needs */
 } pipeline_keys;
 
@@ -32,7 +32,8 @@ static const choir__cli_option keys[] = {
     {NULL},
 };
 
-/* Cuts are separated by slashes here, as commas separate keys, and by commas in the library. */
+/* Replaces the slashes between cuts by commas, as the library expects: in a strategy's text
+ * commas separate keys. */
 static choir_status check(void *own)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};

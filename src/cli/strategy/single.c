@@ -1,4 +1,4 @@
-/* single: one process on one device, by which the other strategies are judged. */
+/* single: one process on one device, the baseline of the other strategies. */
 #include "cli/job.h"
 
 static choir_status build(choir__cli_part *p)

@@ -1,5 +1,5 @@
-/* What strategies share: how many parts a job's work has under a strategy, and the step of
- * those that run each micro-batch as plain code. It knows no strategy by name. */
+/* Code shared by the strategies: the number of parts of a job's work, and the step of
+ * strategies that run each micro-batch as plain code. It knows no strategy by name. */
 #include <choir/autograd.h>
 
 #include "cli/job.h"

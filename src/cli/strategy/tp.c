@@ -1,5 +1,5 @@
-/* tp: a process a device, each with a part of the large weights; all work on every micro-batch.
- */
+/* tp: one process per device, each with a part of the large weights. All ranks work on every
+ * micro-batch. */
 #include <choir/tensor_parallel.h>
 
 #include "cli/job.h"

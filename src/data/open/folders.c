@@ -1,4 +1,5 @@
-/* Folders of images: with a class each, in class folders or IDX files, or with JSON. */
+/* Folders of images: images with classes, in class folders or IDX files, and images with JSON.
+ */
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +12,7 @@ bool choir__data_is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* Whether a folder has folders in it, and no IDX files. */
+/* Returns whether a folder contains folders and no IDX files. */
 static bool has_classes(const char *folder)
 {
     DIR *dir = opendir(folder);

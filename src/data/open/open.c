@@ -1,4 +1,4 @@
-/* From a path to a dataset, and whether a model can be run on it. */
+/* Opens a dataset by its path, and checks whether a model can be run on it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ choir_data_opts choir_data_defaults(void)
         .seed = 42, .random_train = RANDOM_TRAIN, .random_valid = RANDOM_VALID};
 }
 
-/* Says why nothing takes the path. */
+/* Reports why no reader takes the path. */
 static choir_status refuse(const choir__data_request *r)
 {
     const choir_model_info *i = r->info;
@@ -49,8 +49,9 @@ choir_status choir_dataset_open(const char *path, choir_split split, choir_data_
         .split = split,
         .opts = &opts,
         .info = info};
-    const choir__data_reader *reader =
-        path || own ? choir__data_reader_find(&r) : NULL; /* the text is no other model's */
+    const choir__data_reader *reader = path || own
+                                           ? choir__data_reader_find(&r)
+                                           : NULL; /* only language models have a default */
     choir_status status = reader ? reader->open(&r, tokenizer, dataset) : refuse(&r);
     free(own);
     return status;
@@ -66,7 +67,7 @@ void choir_data_free(choir_data *data)
     *data = (choir_data){0};
 }
 
-/* --- a model that is there --- */
+/* --- an existing model --- */
 
 static choir_status images_fit(
     const choir_dataset *d, const char *path, const choir_model_info *info)

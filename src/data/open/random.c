@@ -1,4 +1,4 @@
-/* Random samples, of whatever shape the model wants. The second split has another seed. */
+/* Random samples of the shape that the model expects. The validation split has another seed. */
 #include <string.h>
 
 #include "data/open/reader.h"

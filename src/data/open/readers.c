@@ -1,4 +1,4 @@
-/* The registry of kinds of data. The first that takes a path opens it. */
+/* The registry of kinds of data. The first reader that takes a path opens it. */
 #include <stddef.h>
 
 #include "data/open/reader.h"

@@ -1,4 +1,4 @@
-/* A language model's data: texts and files of token ids, masked for models that want that. */
+/* A language model's data: texts and files of token ids, masked for models that expect it. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "data/dataset.h"
 #include "data/open/reader.h"
 
-/* The id of the mask: the token of that name, as published tokenizers have one, or the id
- * behind the last one. */
+/* Returns the id of the mask: the token of that name, which published tokenizers have, or the
+ * id after the last one. */
 static int64_t mask_of(const choir_tokenizer *tokenizer)
 {
     int64_t size = choir_tokenizer_size(tokenizer);
@@ -21,7 +21,7 @@ static int64_t mask_of(const choir_tokenizer *tokenizer)
     return size;
 }
 
-/* Puts *data behind masks if the model wants that; frees it on failure. */
+/* Masks tokens of *data if the model expects it. Frees *data on failure. */
 static choir_status mask(
     const choir__data_request *r, const choir_tokenizer *tokenizer, choir_dataset **data)
 {
@@ -74,8 +74,8 @@ const choir__data_reader choir__data_tokens = {"tokens", takes_tokens, open_toke
 
 /* --- the text that comes with Choir --- */
 
-/* The text beside a program or library: FOLDER/share where it was built, FOLDER/../share where
- * it is installed. */
+/* Finds the text relative to a program or library: in FOLDER/share of a build, in
+ * FOLDER/../share of an installation. */
 static char *text_beside(const char *file)
 {
     static const char *const places[] = {"../share", "share", "../../share"};
