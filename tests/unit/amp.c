@@ -1,6 +1,6 @@
-/* Mixed precision: casts of parameters, gradients that come back in f32, what is kept in 16
- * bits and what goes, 16-bit convolutions and norms; the scaler's states, its errors, recorded
- * steps, and 16-bit parameters. */
+/* Mixed precision: casts of parameters, gradients that come back in f32, which 16-bit copies
+ * are kept and which are released, 16-bit convolutions and norms; the scaler's states and
+ * errors, recorded steps, and 16-bit parameters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* choir__reduce against the definition: every element type, operation and number of sources,
- * one element at a time, down the tree by recursion. */
+/* choir__reduce against the definition (one element at a time, recursively down the tree), for
+ * every element type, operation and number of sources. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Backward over whole graphs: sums where a tensor is used twice, hooks, what may not change
- * before it, and the tree over micro-batches, bit for bit. */
+/* Backward over whole graphs: gradients of tensors that are used twice, hooks, values that must
+ * not change before backward, and the tree over micro-batches, bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,7 +254,7 @@ static void test_looking_completes_the_gradient(void **state)
     micro_backward(net, 1);
     assert_int_equal(choir_read(choir_grad(w), late, sizeof late), CHOIR_OK);
     assert_memory_not_equal(first, late, sizeof late);
-    micro_backward(net, 0); /* anew: nothing of the micro-batches before is left */
+    micro_backward(net, 0); /* starts again: nothing of the earlier micro-batches is left */
     assert_int_equal(choir_read(choir_grad(w), late, sizeof late), CHOIR_OK);
     assert_memory_equal(first, late, sizeof late);
 }
@@ -348,7 +348,7 @@ static void test_a_table_used_otherwise(void **state)
     assert_values(choir_grad(w), zeros, 20, 0);
 }
 
-/* Attention of no queries: its keys' gradients are zeros, not what lay in the memory. */
+/* Attention without queries gives its keys gradients of zeros, not old memory. */
 static void test_nobody_asks(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What backward lets go of, and what it must not: tensors that others still need, memory that
- * comes back, graphs that were walked before. */
+/* Backward releases its results as it goes. It must keep tensors that others still need, return
+ * the memory of all others, and report graphs that were walked before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,7 +191,7 @@ static void test_leaf_of_the_run(void **state)
         choir_tensor *y = choir_scale(choir_in(s, x), 3);
         assert_int_equal(choir_backward(choir_sum(y)), CHOIR_OK);
         assert_int_equal(choir_scope_close(s), CHOIR_OK);
-        s = choir_step_open(run, 50); /* its tensors lie where the step's lay */
+        s = choir_step_open(run, 50); /* its tensors reuse the step's memory */
         choir_full(s, CHOIR_F32, choir_dims(4), 77);
         choir_full(s, CHOIR_F32, choir_dims(4), 78);
         assert_int_equal(choir_scope_close(s), CHOIR_OK);

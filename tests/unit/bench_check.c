@@ -1,4 +1,5 @@
-/* The column #wrong of choir bench: what is right counts nothing, each wrong element one. */
+/* The column #wrong of choir bench counts wrong elements: 0 for a right result, 1 for each
+ * wrong element. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@ enum { COUNT = 1000 };
 
 static const choir__collective *real;
 
-/* What the collective does, and then the first and the last element wrong. */
+/* Runs the collective, then damages the first and the last element. */
 static choir_status spoiled(const choir__station *s, int64_t count)
 {
     choir_status status = real->run(s, count);

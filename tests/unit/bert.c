@@ -1,5 +1,6 @@
-/* BERT: names and shapes, what a mask and token types do, wrong inputs, and that it learns what
- * is behind masks. Its numbers are compared with another implementation's in tests/interop. */
+/* BERT: names and shapes, the effect of a mask and of token types, wrong inputs, and that the
+ * model learns the tokens behind masks. tests/interop compares its numbers with another
+ * implementation's. */
 #include "checkpoint_fixture.h"
 
 #include "tensor/tensor.h"
@@ -67,7 +68,7 @@ static void scores(
     ok(choir_scope_close(s));
 }
 
-/* What is masked out is not seen: other ids there change no score but their own. */
+/* Positions that are masked out are not seen: other ids there change only their own scores. */
 static void mask_hides(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static void wrong_inputs(void **state)
     job_close(&j);
 }
 
-/* Ids follow from their position, so that what is masked can be known. */
+/* Ids follow from their position, so that the masked ones can be inferred. */
 static void learns(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Boxes: what is saved in some parts is loaded in others, in any layout; parts that do not fit
- * together are refused; and SHA-256 in pieces. */
+/* Boxes: a tensor that is saved in some parts is loaded in others, in any layout; parts that do
+ * not fit together are refused; SHA-256 in pieces gives the known sums. */
 #include "checkpoint_fixture.h"
 
 #include <sodium.h>
@@ -34,9 +34,9 @@ static void covers(void **state)
 
 /* --- parts in files --- */
 
-/* One tensor "w" (4, 6) of the numbers 0 to 23, its columns dealt out as a packed weight's are
- * under tensor parallelism: rank r of 2 has columns r, 2 + r and 4 + r. Each of them is a part
- * of a file of its own. */
+/* A tensor "w" (4, 6) of the numbers 0 to 23. Its columns are distributed like a packed
+ * weight's under tensor parallelism: rank r of 2 has columns r, 2 + r and 4 + r. Each column is
+ * a part in a file of its own. */
 static float numbers[6][4];
 
 static void write_column(int c, const char *path, const int64_t *from, const char *shape)

@@ -1,5 +1,5 @@
-/* Weights and checkpoints: what is saved comes back bit for bit, training goes on as if
- * nothing had happened, and what does not fit is refused before anything has changed. */
+/* Weights and checkpoints: saved values come back bit for bit, training continues as if it had
+ * not stopped, and a file that does not fit is refused before anything has changed. */
 #include "checkpoint_fixture.h"
 
 #include <sys/stat.h>
@@ -85,7 +85,7 @@ static void known_sha256(void **state)
     job_close(&j);
 }
 
-/* Those of toy:in=1,hidden=1,out=1, to be spoilt. */
+/* Values for the tensors of toy:in=1,hidden=1,out=1; each test damages one of them. */
 static const float one = 1, infinite = INFINITY;
 
 static void toy_tensors(choir__st_tensor *t)

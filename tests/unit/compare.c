@@ -1,4 +1,5 @@
-/* What choir compare makes of its runs: medians, spreads, speed-ups, the same bits, advice. */
+/* The summary that choir compare makes of its runs: medians, spreads, speed-ups, equal bits,
+ * advice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ static const choir__cli_strategy single = {.name = "single"}, ddp = {.name = "dd
 
 static choir__compare compare;
 
-/* A strategy whose runs had these rates, and whose fullest device held so many MiB. */
+/* Adds a strategy whose runs had these rates, and whose fullest device held mib MiB. */
 static choir__compare_entry *add(const choir__cli_strategy *s, double low, double middle,
     double high, double mib, const char *sha)
 {

@@ -1,5 +1,5 @@
-/* config.json to the text of --model and back: the published files, what is wrong with others'
- * by key and value, and that nothing is lost on the way there and back. */
+/* config.json to the text of --model and back: the published files, errors that name the key
+ * and the value, and that nothing is lost in either direction. */
 #include "saved_files.h"
 
 #include <sys/stat.h>
@@ -125,7 +125,7 @@ static void published_donut(void **state)
     free(notes);
 }
 
-/* What a file leaves out has the value that its library would take. */
+/* A key that a file leaves out has the default of the library that the file is for. */
 static void left_out(void **state)
 {
     (void)state;

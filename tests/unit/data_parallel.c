@@ -1,6 +1,6 @@
-/* DataParallel beside the same module on one device: what is scattered and gathered, whose
- * values replicas have, what uneven pieces count, where memory goes, and what errors say. That
- * the bits are the same is asked in tests/multi/data_parallel.c. */
+/* DataParallel compared with the same module on one device: scattered inputs and gathered
+ * results, the replicas' values, the weight of uneven pieces, the use of memory, and messages.
+ * tests/multi/data_parallel.c checks that the bits are the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -503,7 +503,7 @@ static void memory(void **state)
         assert_true(fabs((double)peak(i) / (double)peak(0) - 1) < 0.05);
 }
 
-/* --- what is refused --- */
+/* --- refused calls --- */
 
 static void assert_refused(choir_module *net, choir_data_parallel_opts opts,
     choir_status status, const char *const *words)
@@ -684,7 +684,7 @@ static void ways_around_the_join(void **state)
         choir_add(choir_mean(choir_forward(dp, x)), choir_mean(choir_square(w)));
     assert_int_equal(choir_backward(loss), CHOIR_ERR_STATE);
     assert_non_null(strstr(choir_error_message(), "outside"));
-    /* What requires a gradient and is no input. */
+    /* A tensor that requires a gradient and is not an input is refused. */
     next_step();
     x = choir_randn(step, choir_dims(4, 3), "x");
     keeps_outside = choir_require_grad(choir_full(step, CHOIR_F32, choir_dims(2, 2), 1));

@@ -1,5 +1,5 @@
-/* Devices: the registry, eight of them on however few cores, threads, and figures that other
- * threads may ask for. */
+/* Devices: the registry, eight devices on any number of cores, threads, and statistics that
+ * other threads read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Pairs of an image and JSON: texts as Donut makes them, splits, tokens, and what is wrong. */
+/* Pairs of an image and JSON: texts as Donut makes them, splits, tokens, and errors. */
 #include "image_fixture.h"
 
 #include <math.h>

@@ -299,7 +299,7 @@ static choir_tensor *apply_cross_entropy(choir_tensor *const *in, int count, voi
     return weigh(choir_cross_entropy_with(in[0], y, *(choir_cross_entropy_opts *)arg));
 }
 
-/* The same with class weights. */
+/* Cross entropy with class weights. */
 static choir_tensor *apply_weighted_cross_entropy(choir_tensor *const *in, int count, void *arg)
 {
     static const double w[5] = {1, 2, 0.5, 3, 1.5};

@@ -1,5 +1,5 @@
-/* The ops of image networks against central differences: convolutions in all their options,
- * pooling to a size, group norm, and batch norm with what is fused to it. */
+/* The ops of image networks against central differences: convolutions with all options, pooling
+ * to a given size, group norm, and batch norm with its fused ops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
-/* Hogwild within a process: what an exchange does to a word; words are whole whoever writes at
- * once; a worker alone computes the bits of a program that shares nothing; two workers in two
- * threads, on two devices, learn together (ThreadSanitizer has nothing to say). */
+/* Hogwild within a process: the effect of an exchange on a word; words stay whole when many
+ * threads write at once; a single worker computes the bits of a program that shares nothing;
+ * two workers in two threads, on two devices, learn together without a report from
+ * ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -237,7 +238,7 @@ static void test_shared_in_place(void **state)
     choir_dataset_free(data);
 }
 
-/* What a worker changes by itself goes out, and it sees what others do, when it asks. */
+/* choir_hogwild_exchange publishes the worker's own changes and takes in those of others. */
 static void test_exchange_by_hand(void **state)
 {
     choir_hogwild_opts opts = choir_hogwild_defaults();

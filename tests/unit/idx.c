@@ -1,4 +1,4 @@
-/* Folders of IDX files: MNIST's own, small ones made here, and many that lie. */
+/* Folders of IDX files: MNIST's own, small ones made here, and many with false headers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Images to samples: every kind of file, parts against the whole, the resampling against a slow
- * one in f64, the same bits on every instruction set, and files that are broken. */
+ * one in f64, the same bits on every instruction set, and broken files. */
 #include "image_fixture.h"
 
 #include <math.h>
@@ -206,7 +206,7 @@ static void shrunk(void **state)
     free(data);
 }
 
-/* --- what is broken --- */
+/* --- broken files --- */
 
 static choir_status read_as(const char *path, const void *data, size_t bytes, choir_crop crop)
 {
@@ -225,7 +225,8 @@ static choir_status read_as(const char *path, const void *data, size_t bytes, ch
     return status;
 }
 
-/* Cut anywhere, a file is an error that names it, whatever part of it is wanted. */
+/* A file that is cut off anywhere gives an error that names it, whichever part of it is
+ * requested. */
 static void cut_short(void **state)
 {
     (void)state;

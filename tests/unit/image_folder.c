@@ -1,5 +1,5 @@
-/* A folder of images as a dataset: splits and classes, samples that follow from (seed, epoch,
- * index), and folders and files that are not as they should be, through the loader, too. */
+/* A folder of images as a dataset: splits and classes, samples that depend only on (seed,
+ * epoch, index), and wrong folders and files, read directly and through the loader. */
 #include "image_fixture.h"
 
 #include <choir/ops.h>

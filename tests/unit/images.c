@@ -1,5 +1,5 @@
-/* Networks of images: names, counters and files, results let go of and made again, and what is
- * refused, naming the layer. */
+/* Image networks: names, counters and files, results that are released and recomputed, and
+ * errors that name the layer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,13 +161,13 @@ static void counters(void **state)
     unlink(old);
 }
 
-/* --- results let go of --- */
+/* --- released results --- */
 
 typedef struct outcome {
     float loss, grad[2 * 2 * 3 * 3], first[9];
 } outcome;
 
-/* conv(norm(conv(x))), the norm's result let go of or read */
+/* Runs conv(norm(conv(x))); drop: the norm's result is released, else it is read. */
 static outcome pass(bool drop)
 {
     outcome o;
@@ -244,7 +244,7 @@ static void memory(void **state)
     }
 }
 
-/* --- what is refused --- */
+/* --- refused inputs --- */
 
 static void refuses(choir_tensor *y, choir_status status, const char *text)
 {

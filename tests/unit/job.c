@@ -1,4 +1,4 @@
-/* What a rank is told of its place: addresses as people write them, and the environment. */
+/* A rank's place in the job: addresses as people write them, and the environment. */
 #include "launch/process/job.h"
 
 #include <setjmp.h>

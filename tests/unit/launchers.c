@@ -1,4 +1,4 @@
-/* What launchers leave in the environment. */
+/* The variables that launchers set in the environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

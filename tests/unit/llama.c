@@ -1,5 +1,5 @@
 /* Llama and Mistral as models by name: parameter names, options that do and do not fit
- * together, and who sees whom. */
+ * together, and which positions each position attends to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -155,7 +155,7 @@ static void sight(void **state)
     choir_module *net = build("llama:context=20," SMALL);
     scores(net, T, -1, before);
     scores(net, T, 5, after);
-    for (int64_t t = 0; t < T; t++) /* nobody sees the future, and everybody the past */
+    for (int64_t t = 0; t < T; t++) /* only this position and later ones see the change */
         assert_true(same_row(before, after, t) == (t < 5));
     net = build("mistral:context=20,window=3," SMALL);
     scores(net, T, -1, before);
@@ -168,7 +168,8 @@ static void sight(void **state)
     assert_memory_equal(wide, before, sizeof wide);
 }
 
-/* The table of positions grows in use, and what it said stays. */
+/* The table of positions grows when a longer text comes, and earlier entries keep their
+ * values. */
 static void growing(void **state)
 {
     static float few[10 * V], many[300 * V];

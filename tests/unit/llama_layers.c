@@ -1,5 +1,5 @@
 /* The layers of Llama's blocks: gradients against differences, norms of sums against the two
- * ops they stand for, and what rotary positions promise. */
+ * ops that they replace, and the properties of rotary positions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -240,7 +240,7 @@ static void tables(void **state)
     assert_true(fabs((double)table[7] - sin(w / 2 + w / 16)) < 1e-7);
 }
 
-/* What is turned keeps its length, and two vectors' product depends on their distance alone. */
+/* A rotated vector keeps its length, and the product of two depends only on their distance. */
 static void distances(void **state)
 {
     (void)state;

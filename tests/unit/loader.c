@@ -1,5 +1,5 @@
-/* The loader: the right samples in the right order, whatever the timing, for one rank or many
- * and in recorded steps too. What goes wrong is in loader_faults.c. */
+/* The loader delivers the right samples in the right order, whatever the timing, for one rank
+ * or many, and in recorded steps too. loader_faults.c has its errors. */
 #include "loader_fixture.h"
 #include "tensor/launch.h"
 
@@ -18,7 +18,8 @@ static void batches_in_order(void **state)
     assert_int_equal(data.freed, 1);
 }
 
-/* Nobody reads for many steps: the copies pile up in the queue, and stages with them. */
+/* No batch is read for many steps: the copies pile up in the queue, and their staging buffers
+ * with them. */
 static void nobody_waits(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void replayed_steps(void **state)
     for (int64_t k = 0; k < STEPS; k++) {
         assert_int_equal(choir_step(run, one_step, &r), CHOIR_OK);
         if (k > 3 && k < 9)
-            continue; /* nobody reads: replays queue up behind one another */
+            continue; /* nothing is read yet: replays queue up one after another */
         for (int64_t m = 0; m < M; m++) {
             float x[EACH * 2];
             assert_int_equal(choir_read(r.out[m], x, sizeof x), CHOIR_OK);

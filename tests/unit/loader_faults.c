@@ -1,5 +1,5 @@
-/* The loader when things go wrong: a bad sample fails the step that wants it and no other, bad
- * options say what is bad, closing or forking at any time loses neither thread nor sample. */
+/* Errors of the loader: a bad sample fails only the step that needs it, the message for a bad
+ * option names the option, and closing or forking at any time loses no thread and no sample. */
 #include "loader_fixture.h"
 
 #include <stdio.h>
@@ -108,7 +108,7 @@ static void bad_options(void **state)
         choir_loader *loader = choir_loader_new(run, bad[i].data, o);
         assert_non_null(loader);
         assert_says(choir_scope_status(run), bad[i].status, bad[i].says);
-        choir_scope_clear(run); /* the loader stays what it is */
+        choir_scope_clear(run); /* the loader keeps its error */
         choir_batch b;
         choir_scope *step = choir_step_open(run, 0);
         assert_says(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);

@@ -1,5 +1,5 @@
-/* Several workers: the same batches as one gives, errors of the first bad sample, epochs told
- * to the dataset, reports of what hangs. */
+/* Several workers: the same batches as from one worker, the error of the first bad sample,
+ * datasets that learn of the epoch, and reports of a hang. */
 #include <math.h>
 
 #include "loader_fixture.h"
@@ -36,7 +36,7 @@ static void same_order(void **state)
     }
 }
 
-/* Three samples of a batch fail, the first of them slowest: its error is told. */
+/* Three samples of a batch fail, and the first takes longest: its error is the one reported. */
 static choir_status failing_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     if (index == 2)

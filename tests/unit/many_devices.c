@@ -1,5 +1,5 @@
-/* One run over several devices: where results and gradients lie, whose memory it is, whose
- * random numbers, and whose errors. */
+/* One run over several devices: where results and gradients reside, whose memory and random
+ * numbers they use, and the errors of each device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

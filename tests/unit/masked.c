@@ -1,5 +1,5 @@
-/* Masked language modelling: what becomes of tokens, how often, and that it depends on seed and
- * sample alone. */
+/* Masked language modelling: which tokens are replaced, how often and by which token, and that
+ * this depends only on seed and sample. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,8 @@ static void shares(void **state)
     }
     near(chosen, SAMPLES * CONTEXT, 0.15);
     near(hidden, chosen, 0.8);
-    near(replaced, chosen, 0.1 * (VOCAB - 1) / VOCAB); /* some become what they were */
+    near(
+        replaced, chosen, 0.1 * (VOCAB - 1) / VOCAB); /* a random token may equal the old one */
     choir_dataset_free(masked);
     choir_dataset_free(plain);
 }

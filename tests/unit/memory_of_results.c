@@ -1,6 +1,6 @@
-/* Memory that backward does without: results that the forward pass is done with, results that
- * are made again, and gradients written over the values they are of. Each time, the gradients
- * have the bits they have without. */
+/* Memory that backward saves: results that the forward pass no longer needs, results that are
+ * recomputed, and gradients written over the values that they belong to. The gradients always
+ * have the same bits as without these savings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +69,8 @@ static void unread(void **state)
     assert_memory_equal(&with, &without, sizeof with);
 }
 
-/* What backward reads, an input, a parameter, what hooks were shown: all stay. */
+/* A result that backward reads, an input, a parameter and a value that a hook received all
+ * stay. */
 static void needed(void **state)
 {
     (void)state;
@@ -90,7 +91,8 @@ static void needed(void **state)
     choir_check(choir_read(choir_narrow(choir_flatten(copy, 0), 0, 0, 1), &value, 4));
 }
 
-/* Where nothing is recorded nobody reads; where an input needs no gradient a weight's may. */
+/* The result of an op that is not recorded is released, as backward does not read it. A linear
+ * op's input that needs no gradient stays, as the weight's gradient reads it. */
 static void unrecorded(void **state)
 {
     (void)state;
@@ -108,7 +110,7 @@ static void unrecorded(void **state)
     choir_check(choir_scope_close(quiet));
 }
 
-/* What a hook was shown on its way into a module is there afterwards, too. */
+/* A tensor that a hook received before forward still exists afterwards. */
 static void note_input(choir_module *m, choir_tensor *const *in, int count, void *arg)
 {
     assert_true(m && count == 1);
@@ -168,7 +170,7 @@ static void made_again(void **state)
     assert_memory_equal(&with, &without, sizeof with);
 }
 
-/* What it would be made of must not have changed. */
+/* A released result is not recomputed from values that have changed since. */
 static void changed(void **state)
 {
     (void)state;
@@ -242,7 +244,7 @@ static void over_the_scores(void **state)
     assert_true(g[0].x[0] != g[2].x[0]);
 }
 
-/* Of 16 bits: what was rounded at once need not stay. (GPUs have no f32 result at all.) */
+/* A 16-bit result does not need its f32 original to stay. (GPUs have no f32 result at all.) */
 static void attention_of_16_bits(void **state)
 {
     (void)state;

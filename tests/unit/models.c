@@ -57,7 +57,7 @@ static float first_of(choir_module *net, const char *name)
     return all[0];
 }
 
-/* What one run saves, a folder of the published form gives to another. */
+/* Weights that one run saves are loaded by another from a folder of the published form. */
 static void from_a_folder(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* choir_module_to: parameters, buffers and constants on another device, the same handles and
- * values, the old memory given back; when it may not be, and what the errors say. */
+/* choir_module_to: parameters, buffers and constants move to another device, with the same
+ * handles and values, and the old memory is returned; when a move is refused, and the
+ * messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,7 +204,8 @@ static void test_errors(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* There and back between steps: gradients come to lie where they were, parameters do not. */
+/* Parameters move to another device and back between steps. Gradients reside in their old place
+ * afterwards, parameters do not; training gives the same values. */
 static void test_training_goes_on(void **state)
 {
     struct values end[2];

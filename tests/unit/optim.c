@@ -1,5 +1,5 @@
-/* Optimizers against the formulas in double, groups, clipping, schedules at their edges, and
- * what is an error. */
+/* Optimizers against the formulas in double, parameter groups, clipping, schedules at their
+ * limits, and errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Parameters on several devices: the same bits as on one, whatever the placement, out of every
- * optimizer, clipped or not, recorded or not; files do not know the placement; errors of any
- * device surface. */
+/* Parameters on several devices: every optimizer gives the bits of one device, whatever the
+ * placement, clipped or not, recorded or not. Files do not depend on the placement, and errors
+ * of any device are reported. */
 #include "checkpoint_fixture.h"
 
 #include "nn/module.h"

@@ -1,5 +1,6 @@
-/* Optimizer state in a file: the bits of state in memory, pages that are the process's only
- * while they are updated, no file left to see, and what can be wrong with the folder. */
+/* Optimizer state in a file: it has the bits of state in memory, its pages are in the process's
+ * memory only during the update, and the file has no name in the folder; errors of the
+ * folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* name:key=value,...: what is read, and what the errors say. */
+/* Options written as name:key=value,...: the values that are read, and the messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* The public walk through algorithms: what moves, in which order, and that it gets there. */
+/* The public walk through algorithms: which data move, in which order, and that all of them
+ * arrive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Pipelines: every schedule, over any number of devices, gives the bits of one device, loss
- * after loss and weight after weight, recorded or not; cuts by hand; and what wrong input and
- * failures are told. */
+ * after loss and weight after weight, recorded or not; cuts by hand; the messages for wrong
+ * inputs and failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -227,8 +227,8 @@ static void test_resnet(void **state)
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
 }
 
-/* Two steps are measured, also on one device, two make what is made lazily, and one is
- * recorded: so many are issued, and no more. */
+/* Even on one device, two steps are run to measure, two to create what is created on first use,
+ * and one to record. No other step issues its ops one by one. */
 static void test_one_stage_is_recorded(void **state)
 {
     (void)state;
@@ -270,7 +270,7 @@ static void test_cuts_by_hand(void **state)
     }
 }
 
-/* Trains until a step fails; the sentence it is told. */
+/* Trains until a step fails, and returns the message. */
 static const char *failure(job j)
 {
     static char text[1024];

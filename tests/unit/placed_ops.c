@@ -1,6 +1,6 @@
-/* Ops whose operands are replaced when they begin: each computes from what it was left with,
- * where that is, and never from what it was called with. The replacements here lie on another
- * device and have twice the values. */
+/* Ops whose operands are replaced when they begin: each op computes from the replacements, on
+ * their device, and never from the operands that the caller passed. Here the replacements
+ * reside on another device and have twice the values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -282,7 +282,7 @@ static choir_tensor *custom(choir_tensor **in)
     doubler *d = (doubler *)choir_tensor_scope(in[0])->placement;
     int before = d ? d->placed : 0;
     choir_tensor *y = choir_custom(&op, in, 1, NULL);
-    if (d) /* what it is made of is not placed again */
+    if (d) /* the ops inside it are not placed again */
         assert_int_equal(d->placed, before + 1);
     return y;
 }

@@ -1,6 +1,6 @@
-/* Pipeline plans: every action once, behind all that it waits for, in the order that makes the
- * bits, within the memory that the schedule promises. All schedules, p = 1..8, v = 1..4,
- * m = 1..16. */
+/* Pipeline plans: every action occurs once, after all that it waits for, in the order that
+ * fixes the bits, and within the memory that the schedule promises. All schedules, p = 1..8, v
+ * = 1..4, m = 1..16. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,7 +174,7 @@ static void test_search(void **state)
     assert_in_range(better, cases / 4, cases); /* it is worth its code */
 }
 
-/* --- what is wrong --- */
+/* --- wrong arguments --- */
 
 static void wrong(const char *schedule, int p, int v, int64_t m, const choir_stage_cost *costs,
     const char *words)

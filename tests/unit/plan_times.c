@@ -1,5 +1,5 @@
-/* Times of pipeline plans: simulated ones against the formulas, to the last bit where those
- * hold, and how they are shown. */
+/* Times of pipeline plans: simulated times against the formulas, to the last bit where the
+ * formulas are exact, and the pictures of plans. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,8 @@ static void test_idle(void **state)
             }
 }
 
-/* Nothing starts before what it waits for, nothing overlaps, starts ascend. */
+/* An action starts after those that it waits for. The spans of a device do not overlap, and
+ * starts ascend. */
 static void test_spans(void **state)
 {
     static choir_span spans[MOST];

@@ -1,5 +1,5 @@
-/* Plug-ins: found, checked, loaded, and refused in words that say what to do. The plug-ins are
- * those of tests/plugins/. */
+/* Plug-ins are found, checked and loaded, or refused with a message that says what to do.
+ * tests/plugins/ has the plug-ins. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,4 @@
-/* The caching pool: size classes, reuse, the cap, readers in other queues, and what it counts.
- */
+/* The caching pool: size classes, reuse, the limit, readers in other queues, and statistics. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,7 +106,8 @@ static void test_cap(void **state)
     choir_scope_clear(step);
     assert_true(choir_item(choir_sum(small)) == 0);
     assert_int_equal(choir_scope_close(step), CHOIR_OK);
-    step = choir_step_open(run, 1); /* what is cached in other classes is given back for it */
+    step =
+        choir_step_open(run, 1); /* blocks cached in other classes are returned to make room */
     choir_zeros(step, CHOIR_F32, choir_dims(10 << 16));
     assert_int_equal(choir_scope_close(step), CHOIR_OK);
     assert_true(stats_of(fresh).bytes_reserved <= cap);

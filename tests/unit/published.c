@@ -1,5 +1,5 @@
-/* Weights from elsewhere: the forms that published files have all give the same model, and what
- * is wrong with a file is said by the tensor's name before anything has changed. */
+/* Weights from elsewhere: all forms that published files have give the same model; an error
+ * names the tensor and is reported before anything has changed. */
 #include "checkpoint_fixture.h"
 
 #include <sys/stat.h>
@@ -78,7 +78,7 @@ static void file_free(file *f)
     }
 }
 
-/* Loads what was written; the notes, or the error if it was refused. */
+/* Loads the file at path. *notes: the loader's notes. */
 static choir_status load_published(job *j, const char *path, bool fresh, char **notes)
 {
     const choir__model_spec *spec;
@@ -337,7 +337,7 @@ static void several_files(void **state)
     job_close(&b);
 }
 
-/* What choir saves, others' programs find by config.json, and so does Choir. */
+/* A checkpoint has a config.json, by which other programs and Choir find its model. */
 static void checkpoints_are_published(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Queues: order, events, back-pressure, sticky failure, quiesce and fork; and many threads at
- * once, for ThreadSanitizer. Recordings are in step.c. */
+/* Queues: order, events, back-pressure, sticky failures, quiesce and fork; and many threads at
+ * once, for ThreadSanitizer. step.c tests recordings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static void test_order(void **state)
     }
 }
 
-/* Who has waited finds the time of all that was waited for in the sum. */
+/* After a wait, the queue's busy time includes all tasks before the wait. */
 static void test_busy_when_waited_for(void **state)
 {
     static struct log log;
@@ -119,7 +119,7 @@ static void test_events_order_queues(void **state)
         choir__queue_free(q[i]);
 }
 
-/* What was freed last is somebody else's now. */
+/* Overwrites memory that was freed just before. */
 static void use_freed_memory(void)
 {
     for (size_t n = 64; n <= 4096; n += 16) {
@@ -203,7 +203,7 @@ static void test_who_runs(void **state)
     choir__event event = choir__queue_record(q);
     for (int i = 0; i < 10000 && !choir__event_done(event); i++)
         usleep(1000);
-    assert_true(choir__event_done(event)); /* nobody waited: the worker did it */
+    assert_true(choir__event_done(event)); /* no thread waited: the worker did it */
     assert_false(pthread_equal(ran, pthread_self()));
     for (int i = 0; i < 20; i++) {
         choir__queue_issue(w, note_thread, &where, sizeof where);
@@ -308,7 +308,8 @@ static void *issue_until_enough(void *arg)
     return NULL;
 }
 
-/* Who watches comes and goes while others issue: it is never called without its argument. */
+/* Watchers are set and removed while other threads issue tasks: a watcher is never called
+ * without its argument. */
 static void test_watching_a_busy_queue(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* Recomputation: with it, losses, weights and buffers have the bits they have without, for
- * every model, in recorded steps, over the stages of every pipeline schedule and wherever those
- * cut a block; memory's peak falls by what it must; each op runs once more, and no more. */
+/* Recomputation: losses, weights and buffers have the same bits with and without it, for every
+ * model, in recorded steps, and over the stages of every pipeline schedule, also where a stage
+ * boundary cuts a block. The peak of memory falls by the expected amount, and each op runs
+ * exactly once more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -344,7 +345,7 @@ static void bound(void **state)
         fail_msg("%zu bytes at most, and %zu without recomputation", with, without);
 }
 
-/* --- what is made again, and how often --- */
+/* --- which ops run again, and how often --- */
 
 static int made;
 
@@ -374,7 +375,8 @@ static choir_tensor *count(choir_tensor *x)
     return y;
 }
 
-/* sigmoid(count(x)) * x, with what is inside left in `inner`; an operand that is shared. */
+/* Computes s * x + s for s = sigmoid(count(x)): a result inside the module (`inner` keeps it)
+ * and an operand, x, with two readers. */
 typedef struct gate {
     choir_module base;
     choir_module *within;
@@ -471,7 +473,8 @@ static void skipped(void **state)
     assert_memory_equal(values[0], values[1], sizeof values[0]);
 }
 
-/* What backward has freed is gone for good; what was changed is not made again of it. */
+/* A result that backward has freed is gone for good. A result is not recomputed from values
+ * that have changed. */
 static void refused(void **state)
 {
     (void)state;
@@ -495,7 +498,8 @@ static void refused(void **state)
     choir_scope_close(micro);
 }
 
-/* Hooks see what they saw; a gradient does not go over what a module is made again of. */
+/* Outputs that a hook received are kept. A gradient is not written over a value from which a
+ * module is recomputed. */
 static void note_output(choir_module *m, choir_tensor *out, void *arg)
 {
     (void)m;

@@ -1,5 +1,5 @@
-/* The board and the flight recorder on it: what a process writes, another reads, though it be
- * stopped, in mid-call, or have forked. */
+/* The board and its flight recorder: one process writes, and another reads it even if the
+ * writer is stopped, is in the middle of a call, or has forked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static const choir__seen_group *group_named(const choir__seen *seen, const char 
     return NULL;
 }
 
-/* --- another process: does what it is told, then stops itself --- */
+/* --- another process: does one thing, then stops itself --- */
 
 typedef void script(void);
 

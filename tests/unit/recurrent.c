@@ -1,5 +1,5 @@
-/* Recurrent layers: against plain loops in f64 and central differences; sequences in either
- * order, in parts and from both ends; names; wrong operands. */
+/* Recurrent layers against plain loops in f64 and central differences: both orders of
+ * sequences, parts of sequences, both directions; names; wrong operands. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,4 @@
-/* Random numbers against the vectors of others: Random123's for Philox, PyTorch's for
- * randperm. */
+/* Random numbers against published vectors: Random123's for Philox, PyTorch's for randperm. */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* The safetensors format: what we write is what the format says, and we read what others write
- * by it. Files that lie are in fault/safetensors_damage.c. */
+/* The safetensors format: files that Choir writes follow the format, and files that other
+ * programs write are read. fault/safetensors_damage.c has files with false headers. */
 #include "safetensors_fixture.h"
 
 static const char *const metadata[] = {"step", "12", "note", "caf\xC3\xA9", NULL};
@@ -46,7 +46,7 @@ static void alignment(void **state)
     choir__st_close(file);
 }
 
-/* The same tensors in any order give the same bytes: these. */
+/* Writing these tensors in any order gives these bytes. */
 static void known_bytes(void **state)
 {
     (void)state;
@@ -118,7 +118,8 @@ static void unwritable_places(void **state)
     assert_string_equal(
         choir_error_message(), "cannot write /tmp/no/such/folder/x: No such file or directory");
     assert_int_equal(choir__st_write(folder, samples, 1, NULL), CHOIR_ERR_IO);
-    /* What a killed process of our number left is no obstacle, nor followed if it is a link. */
+    /* A file left by a killed process with this process's id is no obstacle, and a link is not
+     * followed. */
     snprintf(temp, sizeof temp, "%s.tmp.%ld", path, (long)getpid());
     assert_int_equal(symlink("/tmp/choir-must-not-appear", temp), 0);
     assert_int_equal(choir__st_write(path, samples, 1, NULL), CHOIR_OK);

@@ -52,7 +52,7 @@ static void as_pytorch_deals(void **state)
     }
 }
 
-/* The same through the public face. */
+/* The public functions give the same order. */
 static void public_sampler(void **state)
 {
     (void)state;

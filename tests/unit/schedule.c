@@ -1,8 +1,8 @@
 /* Schedules without any I/O: all ranks' schedules of every algorithm and collective, for every
  * world from 1 to 64, run in one process, round by round (tests/schedule_fixture.h).
  *
- * Reductions use an operation that is neither commutative nor associative: who keeps the fixed
- * tree has to have the tree's very bits. */
+ * Reductions use an operation that is neither commutative nor associative, so an algorithm that
+ * keeps the fixed tree must give exactly the tree's bits. */
 #include "schedule_fixture.h"
 
 /* Some of the counts for each world; a few roots; both ways of place; slices of one element
@@ -78,7 +78,8 @@ static void test_double_tree(void **state)
         }
 }
 
-/* Ranks dealt to nodes: of one size, of sizes 1, 2, 3, ..., all but one on one, one each. */
+/* Distributes ranks over nodes: 4 per node; 1, 2, 3, ... per node; all but one on one node; one
+ * per node; else 3 per node. */
 static void deal(int how, int size, int nodes[WORLD])
 {
     for (int r = 0, node = 0, left = 1; r < size; r++) {
@@ -158,7 +159,7 @@ static void test_uneven(void **state)
     }
 }
 
-/* Nobody leaves before all have come. */
+/* No rank leaves a barrier before all have entered it. */
 static void test_barrier(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
-/* What schedules cost is what the literature says: steps (rounds in which anybody sends) and
- * bytes (here: elements), counted on the schedules of 1 to 64 ranks.
+/* Schedules cost what the literature says: steps (rounds in which any rank sends) and bytes
+ * (here: elements), counted on the schedules of 1 to 64 ranks.
  *
- *   ring, exchange, halving     2 (p-1)/p n elements a rank
+ *   ring, exchange, halving     2 (p-1)/p n elements per rank
  *   their steps                 2 (p-1), 2, 2 log2 p
- *   double tree                 at most 2 n a rank, in pieces; as many rounds as pieces, and
+ *   double tree                 at most 2 n per rank, in pieces; as many rounds as pieces, and
  *                               twice the trees' depth
- *   hierarchical                2 (N-1)/N n elements between N nodes, a node */
+ *   hierarchical                2 (N-1)/N n elements between N nodes, per node */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,7 +138,7 @@ static void test_halving(void **state)
         assert_int_equal(c.least, c.most);
         assert_int_equal(c.messages, 2 * k * p);
     }
-    for (int p = 1; p <= WORLD; p++) { /* the folds of what is no power of two */
+    for (int p = 1; p <= WORLD; p++) { /* folds, where p is no power of two */
         cost c = cost_by(CHOIR__HALVING, CHOIR__ALL_REDUCE, p, 1024 * 64);
         int levels = 31 - __builtin_clz((unsigned)p), folds = __builtin_popcount((unsigned)p);
         assert_int_equal(c.steps, 2 * levels + 2 * (folds - 1));
@@ -223,7 +223,8 @@ static void test_micro_batches(void **state)
     }
 }
 
-/* What is chosen without a name keeps the fixed tree; a name that can't gives way. */
+/* The automatic choice keeps the fixed tree; a named algorithm that cannot do the job is
+ * replaced. */
 static void test_choice(void **state)
 {
     int nodes[WORLD];

@@ -1,5 +1,5 @@
-/* Scopes and their first error: joining, poison, clearing; and operands of every wrong shape
- * and dtype for every op, which must be errors and nothing worse. */
+/* Scopes and their first error: joining, poison, clearing; and for every op, operands of every
+ * wrong shape and dtype, which must give an error and do no other harm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void test_first_error_stays(void **state)
     assert_true(isnan(choir_item(choir_sum(later))));
     assert_int_equal(choir_backward(choir_sum(later)), CHOIR_ERR_SHAPE);
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_SHAPE);
-    for (int i = 0; i < 2; i++) { /* op, shapes, device, whoever reports */
+    for (int i = 0; i < 2; i++) { /* op, shapes, device, whichever thread reports */
         assert_says("matmul");
         assert_says("(2, 3)");
         assert_says("(4, 5)");

@@ -1,5 +1,5 @@
-/* Parts of tensors and the whole of parts: narrow, split, chunk, cat and stack, and what their
- * gradients cost. */
+/* Parts of tensors, and tensors made of parts: narrow, split, chunk, cat and stack, and the
+ * cost of their gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void gradient_of_slices(void **state)
             }
 }
 
-/* What others gave before and still need is not added to. */
+/* A slice's gradient is not added into a gradient that another op shares and still needs. */
 static void gradients_of_others(void **state)
 {
     (void)state;
@@ -93,7 +93,8 @@ static void gradients_of_others(void **state)
     assert_values(choir_grad(other), (float[]){5, 5, 5, 5}, 4);
 }
 
-/* Of a whole of 1 MiB, however many slices: one whole gradient, and the slices' own. */
+/* Backward over any number of slices of a tensor of 1 MiB needs one gradient of the whole, plus
+ * the slices' own. */
 static void cost_of_slices(void **state)
 {
     enum { ROWS = 16, COLS = 16384, WHOLE = ROWS * COLS * (int)sizeof(float) };
@@ -129,7 +130,7 @@ static void assert_pieces(int count, choir_tensor **parts, const int *lengths)
     }
 }
 
-/* What torch.chunk and torch.split say. */
+/* The pieces that torch.chunk and torch.split give. */
 static void pieces(void **state)
 {
     static const struct {

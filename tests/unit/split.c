@@ -1,4 +1,4 @@
-/* How batches are cut: torch.chunk's rule, shares by the largest remainder, runs of devices. */
+/* Cuts of batches: torch.chunk's rule, shares by the largest remainder, runs of devices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

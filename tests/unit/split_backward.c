@@ -1,6 +1,6 @@
-/* Backward in two parts: for each op that has weights, first what the stages before wait for,
- * of all micro-batches, then the gradients of parameters, from memory that was kept for it. The
- * gradients have the bits of the whole backward. */
+/* Backward in two parts: for each op that has weights, first the gradients that earlier stages
+ * wait for, of all micro-batches, then the gradients of parameters, from memory that was kept
+ * for them. The gradients have the bits of the whole backward. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,7 +159,7 @@ static choir_tensor *scaled(choir_tensor *x, choir_tensor **p)
     return choir_add(choir_mul(x, p[0]), p[1]);
 }
 
-/* Blocks as networks have them: in place, made again, let go of. */
+/* A block as networks have it: ops in place, recomputed results, released results. */
 static choir_tensor *block(choir_tensor *x, choir_tensor **p)
 {
     choir_tensor *sum, *h = choir_layer_norm(x, p[0], p[1], 1e-5f);
@@ -238,7 +238,7 @@ static void read_grad(choir_tensor *t, float *to)
     choir_check(choir_read(g, to, (size_t)g->count * sizeof *to));
 }
 
-/* Memory that was let go of, full of what must not be read. */
+/* Fills released memory with values that must not be read. */
 static void trash(choir_scope *step)
 {
     choir_scope *s = choir_no_grad(step);

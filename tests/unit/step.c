@@ -54,7 +54,7 @@ static struct {
 static choir_status issue_from_host(void *arg)
 {
     (void)arg;
-    note(host.queue, host.log, host.next++, 0); /* not recorded: decided anew each time */
+    note(host.queue, host.log, host.next++, 0); /* not recorded: decided again each time */
     return CHOIR_OK;
 }
 
@@ -225,7 +225,7 @@ static void test_changing_functions_does_not_grow(void **state)
     }
     choir_device_get_stats(choir_device_find("cpu:0"), &stats[1]);
     assert_int_equal(choir_scope_close(j.run), CHOIR_OK);
-    /* what is kept in the run grows by a block a call that is not replayed, and no faster */
+    /* the run's memory grows by at most one block per call that is not replayed */
     assert_true(stats[1].bytes_reserved - stats[0].bytes_reserved < 300 * 128);
 }
 
@@ -348,7 +348,8 @@ static void test_two_devices(void **state)
     open_job(&j);
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);
-    choir_scope *mine = choir_scope_open(other_device, 1); /* takes what the step let go of */
+    choir_scope *mine =
+        choir_scope_open(other_device, 1); /* reuses the memory that the step released */
     choir_tensor *t[8];
     for (int i = 0; i < 8; i++)
         t[i] = choir_full(mine, CHOIR_F32, choir_dims(BATCH, WIDTH), 5);

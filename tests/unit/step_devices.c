@@ -1,5 +1,5 @@
-/* Order between devices, with one that is slow: nobody writes over what it has yet to read, in
- * a step, in a replay of it, from one replay to the next. */
+/* Order between devices, one of which is slow: no device overwrites values that another has yet
+ * to read, within a step, in its replay, or from one replay to the next. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void doze(const void *args)
     usleep(SLOW_US);
 }
 
-/* What is issued to it from now on comes late. */
+/* Later tasks of this device come late. */
 static void slow_down(choir_device *device)
 {
     choir__queue_issue(device->queue, doze, NULL, 0);
@@ -75,7 +75,7 @@ static void call(struct job *j, choir_step_fn *fn)
     ok(choir_scope_close(s));
 }
 
-/* After so many calls every element of the sum is `calls` times `each`. */
+/* After `calls` calls every element of the sum is `calls` times `each`. */
 static void assert_sum(struct job *j, float each)
 {
     float v[N];
@@ -101,8 +101,8 @@ static choir_status reuse(choir_scope *step, void *arg)
     return choir_scope_close(s);
 }
 
-/* The last that is read has the memory that the next call writes first, long before it writes
- * there what is to be read. */
+/* The tensor that is read last resides in the memory that the next call writes first, long
+ * before that call writes the tensor to be read. */
 static choir_status late(choir_scope *step, void *arg)
 {
     struct job *j = arg;
@@ -153,7 +153,7 @@ static void a_device_that_is_new(void **state)
     for (int i = 0; i < REPLAYS; i++) {
         call(&j, one_more);
         choir_scope *run =
-            choir_scope_open(choir_device_find("cpu:2"), 2); /* takes what is free */
+            choir_scope_open(choir_device_find("cpu:2"), 2); /* reuses free memory */
         choir_tensor *x = choir_full(run, CHOIR_F32, choir_dims(N), 7);
         ok(choir_device_sync(choir_device_find("cpu:2")));
         ok(choir_device_sync(there));

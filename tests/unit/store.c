@@ -1,4 +1,4 @@
-/* The store's calls, as one process or many threads see them; security is store_security.c. */
+/* The store's calls, from one process or many threads. store_security.c tests security. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -278,7 +278,7 @@ static void caps(void **state)
     assert_says("as many bytes");
     assert_value(b, "3", "what is there may change");
     set(a, "1", "");
-    for (int i = 0; i < 100; i++) /* what is replaced is given back */
+    for (int i = 0; i < 100; i++) /* replaced values free their memory */
         set(a, "3", text);
     assert_int_equal(choir_store_will(a, "1", text, 2000), CHOIR_ERR_MEMORY);
 
@@ -567,7 +567,7 @@ static void ipv6(void **state)
     choir_store_server_free(server);
 }
 
-/* A child has neither the port nor the connection, and can let go of both. */
+/* A forked child has neither the port nor the connection, and may free both objects. */
 static void forks(void **state)
 {
     (void)state;

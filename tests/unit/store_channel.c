@@ -1,5 +1,5 @@
-/* The greeting and the encryption between two ends in memory: what an attacker on the wire may
- * change, repeat or drop must end the connection, and what is sent must not be readable. */
+/* The greeting and the encryption between two ends in memory: the connection must end if an
+ * attacker on the wire changes, repeats or drops bytes, and the bytes must not be readable. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static void close_pair(pair *p)
         choir__bytes_free(&p->record[i]);
 }
 
-/* Carries what is in `out` to the other side; whether there was anything. */
+/* Moves the bytes in `out` to the other side. Returns whether there were any. */
 static bool carry(pair *p, choir__channel *from, choir__channel *to)
 {
     size_t n = choir__bytes_left(&from->out);
@@ -175,7 +175,7 @@ static void changed_bytes(void **state)
     }
 }
 
-/* What a client sent once opens nothing a second time. */
+/* Bytes that a client once sent are refused in a second connection. */
 static void replay(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Whose process is at the other end of a connection: by asking the kernel, and by its list. */
+/* Tells whose process is at the other end of a connection: choir__net_peer, which asks the
+ * kernel, and the kernel's list of connections. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Who may talk to a store: keys, strangers, the silent and the loud. */
+/* Access to a store: keys, unknown clients, clients that send nothing, and clients that send
+ * too much. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,7 +202,8 @@ static void wrong_keys(void **state)
     choir_store_server_free(plain);
 }
 
-/* Who fails again and again is turned away unheard, and heard again a little later. */
+/* A client that fails repeatedly is refused without a check of its key, and is served again a
+ * little later. */
 static void many_wrong_keys(void **state)
 {
     (void)state;
@@ -229,7 +231,7 @@ static int raw_call(int port)
     return fd;
 }
 
-/* Whether the other side hangs up within so many seconds. */
+/* Returns whether the other side closes the connection within `seconds`. */
 static bool hangs_up(int fd, double seconds)
 {
     char text[4096];
@@ -243,7 +245,8 @@ static bool hangs_up(int fd, double seconds)
     }
 }
 
-/* Hundreds that say nothing, or half a hello, hold up nobody and are hung up on. */
+/* Hundreds of connections that send nothing or half a greeting delay no client and are
+ * closed. */
 static void silent_and_half_open(void **state)
 {
     enum { SILENT = 1100 };
@@ -305,8 +308,8 @@ static void garbage(void **state)
     choir_store_server_free(plain);
 }
 
-/* A client that asks for megabytes and reads none of them: its requests wait, nobody else does,
- * and nothing piles up for it. */
+/* A client asks for megabytes and reads none of them: only its own requests wait, and the
+ * server does not buffer answers without limit. */
 static void deaf_client(void **state)
 {
     (void)state;
@@ -419,7 +422,7 @@ static void stopped_server(void **state)
 
 /* --- another user of this machine --- */
 
-/* Runs fn as user nobody; its result is the exit status. */
+/* Runs fn in a child process as the user "nobody", and returns its exit status. */
 static int as_nobody(int (*fn)(void *), void *arg)
 {
     int status = 0;
@@ -505,7 +508,7 @@ static int squat(void *arg)
     return read(ends[2], &word, 1) != 0; /* until we are through */
 }
 
-/* Somebody else holds the port before us: a client must not take them for the store. */
+/* Another user's process holds the port first: a client must not take it for the store. */
 static void another_users_server(void **state)
 {
     (void)state;

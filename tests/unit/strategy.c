@@ -1,5 +1,5 @@
-/* The seam of strategies: who is asked, in which order, and what a run says of one that cannot
- * go on with other ranks. */
+/* The seam of strategies: which strategies are called, in which order, and the message for one
+ * that cannot continue with other ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Text and random datasets: splits, windows, and what is refused. */
+/* Text and random datasets: splits, windows, and errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -92,7 +92,7 @@ static void outside_the_vocabulary(void **state)
     choir_tokenizer_free(t);
 }
 
-/* From RFC 3629 and the Unicode standard's table 3-7: what is well-formed, and what is not. */
+/* Well-formed and ill-formed text, from RFC 3629 and the Unicode standard's table 3-7. */
 static void utf8(void **state)
 {
     (void)state;

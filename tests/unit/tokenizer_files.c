@@ -1,5 +1,6 @@
-/* Published tokenizers: ids as the programs they come from give them (tests/golden/tokenizers),
- * bytes in = bytes out, and files that are wrong. */
+/* Published tokenizers: the ids match those of the programs they come from
+ * (tests/golden/tokenizers), decoding gives back the same bytes, and wrong files are
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,7 +148,7 @@ static void long_words(void **state)
     free(ids);
 }
 
-/* --- what is wrong --- */
+/* --- wrong files --- */
 
 static void bad(const char *json, const char *text)
 {

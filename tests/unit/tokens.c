@@ -1,4 +1,5 @@
-/* Files of token ids: written a block at a time as if at once, mapped, and wrong ones. */
+/* Files of token ids: a file written block by block equals one written at once; mapping; wrong
+ * files. */
 #include <setjmp.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -192,7 +193,7 @@ static void wrong_files(void **state)
     choir_tokenizer_free(t);
 }
 
-/* A FIFO is waited for by nobody, and nothing is taken from it. */
+/* Opening a FIFO neither waits nor takes anything from it. */
 static void no_files(void **state)
 {
     (void)state;

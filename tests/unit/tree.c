@@ -1,5 +1,5 @@
 /* The arithmetic of the tree: runs cover the leaves, nodes are nodes of the recursive tree, and
- * adding up in pieces gives the bits of adding up at once. */
+ * adding in pieces gives the bits of adding at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
