@@ -88,7 +88,7 @@ static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
         kind++;
     if (status == CHOIR_OK && kind == KINDS)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "there is no optimizer '%s'; there are sgd, adam, adamw, lamb", name);
+            "unknown optimizer '%s': choose one of sgd, adam, adamw, lamb", name);
     if (status != CHOIR_OK)
         return status;
     struct numbers n = {.beta1 = 0.9,
@@ -123,7 +123,7 @@ static choir_status parse_milestones(const char *text, choir_schedule *s)
                 CHOIR_MAX_MILESTONES);
         if (!choir__parse_int(part, 0, INT64_MAX, &at))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "the schedule: milestones=%s; steps are wanted, as 100/200/300", text);
+                "the schedule: milestones=%s: expected steps such as 100/200/300", text);
         s->milestones[s->milestone_count++] = at;
     }
     return CHOIR_OK;
@@ -185,7 +185,7 @@ static choir_status parse_schedule(const choir__job *j, struct recipe *r)
         kind++;
     if (status == CHOIR_OK && kind == count)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "there is no schedule '%s'; there are constant, cosine, linear, step, multistep, "
+            "unknown schedule '%s': choose one of constant, cosine, linear, step, multistep, "
             "exponential, polynomial, restarts, one_cycle, cyclic, inverse_sqrt",
             name);
     bool cycles = kind == CHOIR_LR_CYCLIC;

@@ -105,7 +105,7 @@ const choir__cli_command choir__cli_checkpoint = {
         "inspect shows what was saved and by which job, the files and the tensors in them. "
         "verify compares every file with the size and SHA-256 that were saved with it, and "
         "checks that the files together have every tensor whole. "
-        "convert writes the checkpoint anew, to a folder that can be resumed from if "
+        "convert writes the checkpoint again, to a folder that can be resumed from if "
         "CHECKPOINT can; or the weights alone, if NEW ends in .safetensors. Tensors in parts "
         "become whole.",
     .example = "  choir checkpoint convert runs/first weights.safetensors",

@@ -141,7 +141,7 @@ static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 
 const choir__cli_strategy choir__cli_strategy_dp = {
     .name = "dp",
-    .help = "the batch dealt to all devices, outputs gathered on one",
+    .help = "the batch distributed to all devices, outputs gathered on one",
     .spread = CHOIR__ALL_DEVICES,
     .keys = keys,
     .keys_bytes = sizeof(dp_keys),

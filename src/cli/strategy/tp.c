@@ -13,7 +13,7 @@ static choir_status build(choir__cli_part *p)
 
 const choir__cli_strategy choir__cli_strategy_tp = {
     .name = "tp",
-    .help = "a process a device, large weights dealt out by columns, rows and heads",
+    .help = "one process per device, large weights split by columns, rows and heads",
     .dimension = "tensor",
     .spread = CHOIR__RANKS_TOGETHER,
     .build = build,
