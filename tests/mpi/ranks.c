@@ -1,9 +1,9 @@
-/* What the scripts of this folder start under mpirun: `ranks SCENARIO`, a promise of the engine
- * each.
+/* The program that the scripts of this folder start under mpirun. `ranks SCENARIO` checks one
+ * promise of the engine.
  *
- * Numbers are made from rank and place, so every rank knows what all others had, and checks
- * bits: results are those of choir__reduce over all ranks' data. A rank that fails says where
- * and ends with status 1. */
+ * Values follow from rank and place, so every rank knows the data of all others and checks
+ * bits: results equal those of choir__reduce over all ranks' data. A rank that fails prints the
+ * place and exits with status 1. */
 #include <choir/choir.h>
 
 #include <signal.h>

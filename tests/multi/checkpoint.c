@@ -1,6 +1,7 @@
-/* Ranks that save together: replicas share the work, buffers are the first rank's, shards
- * become whole; what differs is refused on all of them, and an asynchronous save says later
- * what went wrong. What can go wrong with files is in fault/checkpoint_ranks.c. */
+/* Ranks save a checkpoint together: replicas share the work, buffers come from the first rank,
+ * and shards become whole tensors. A difference between the ranks is refused on all of them,
+ * and an asynchronous save reports its error later. fault/checkpoint_ranks.c tests file
+ * errors. */
 #include "checkpoint_fixture.h"
 
 #include <sys/mman.h>
@@ -166,7 +167,7 @@ static int fail_later(int rank, int world, void *arg)
     if (rank == 0)
         CHECK(fill(j.net, "3.weight", INFINITY) == 0);
     CHECK_OK(choir_group_barrier(j.env.group, NULL));
-    CHECK_OK(choir_checkpoint_save(j.c, net, NULL, 11)); /* nobody has looked yet */
+    CHECK_OK(choir_checkpoint_save(j.c, net, NULL, 11)); /* its error is not seen yet */
     CHECK(choir_checkpoint_save(j.c, net, NULL, 12) == CHOIR_ERR_NONFINITE);
     CHECK(strstr(choir_error_message(), "the checkpoint of step 11 was not saved: "));
     CHECK(strstr(choir_error_message(), "'3.weight' (5, 16) holds inf"));

@@ -1,6 +1,7 @@
-/* Groups of GPUs: the conformance suite with all data in cuda:RANK's memory, over NCCL and over
- * the engines that stage them; what only NCCL refuses; and how such groups end. Run on the soft
- * GPU where there is no other (tests/softgpu/with_gpu.sh). */
+/* Groups of GPUs: the conformance suite with all data in the memory of cuda:RANK, over NCCL and
+ * over the engines that stage GPU data in host memory. Further tests cover the errors that only
+ * NCCL reports, and how such groups fail. Without a real GPU they run on the soft GPU
+ * (tests/softgpu/with_gpu.sh). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +96,7 @@ static choir_status join(const char *backend, int rank, choir_group **group)
     return device ? CHOIR_OK : status ? status : CHOIR_ERR_DEVICE;
 }
 
-/* What is the engine's own, and what NCCL's way: a GPU of software takes its time. */
+/* Runs the default and the native algorithm only, because the soft GPU is slow. */
 static int most_of_the_suite(choir_group *group, int world)
 {
     static const int64_t sizes[] = {3, 20011};
@@ -396,7 +397,7 @@ static int a_rank_dies(int rank, int world, void *arg)
     return 0;
 }
 
-/* The same in a sub-group, which is lost; the ranks of the other one go on. */
+/* Rank 3 exits in a sub-group. That sub-group fails; the ranks of the other one continue. */
 static int a_sub_group_fails(int rank, int world, void *arg)
 {
     choir_group *group, *half;

@@ -1,5 +1,5 @@
-/* DataParallel computes what one device does, to the bit: at M pieces of a batch the losses,
- * the gradients' norm and the weights are those of a step of M micro-batches, on any number of
+/* DataParallel gives exactly the bits of one device. With a batch in M pieces, the losses, the
+ * gradient norm and the weights equal those of a step of M micro-batches, on any number of
  * devices, gathered or balanced, recorded or not. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,7 +188,7 @@ static void single(job *j, choir_scope *step, int batch)
     }
 }
 
-/* The criterion on slices of what was gathered. */
+/* Applies the criterion to slices of the gathered output. */
 static choir_tensor *gathered_losses(job *j, choir_tensor *x, choir_tensor *y)
 {
     choir_tensor *out = choir_forward(j->dp, x), *losses[MOST];
@@ -323,7 +323,7 @@ static void toy(void **state)
 static void mlp(void **state)
 {
     (void)state;
-    /* so many parameters that devices add slices of them */
+    /* enough parameters for the devices to add slices of them */
     compare("mlp:in=20,hidden=333,classes=7", 0, 1);
 }
 

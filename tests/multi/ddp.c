@@ -1,6 +1,7 @@
-/* DDP's corners: buckets dealt anew, unused parameters, static graphs, accumulation by no_sync,
- * gradients as views of buckets, buffers as one block, one bucket after all of backward,
- * parameters on several devices. Wherever the sum is exact it has the bits of one process. */
+/* Corner cases of DDP: buckets that are rebuilt, unused parameters, static graphs, accumulation
+ * with no_sync, gradients as views of buckets, buffers as one block, one bucket after all of
+ * backward, parameters on several devices. Wherever the sum is exact, the result has the bits
+ * of one process. */
 #include "ddp_fixture.h"
 
 static job plain(int64_t micro)
@@ -16,7 +17,7 @@ static job small_buckets(int64_t micro)
     return j;
 }
 
-/* The same on one process, and on 1 to 3 ranks of `j`. */
+/* Compares job `j` on 1 to 3 ranks with a single process without DDP. */
 static void compare(job j)
 {
     job one = j;
@@ -32,7 +33,7 @@ static void compare(job j)
     let_go(single);
 }
 
-/* --- buckets dealt anew --- */
+/* --- buckets that are rebuilt --- */
 
 static choir__ddp_part *part_of(const job *j)
 {
@@ -242,7 +243,7 @@ static int accumulates(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
     int64_t each = j.micro / world;
-    j.micro = world; /* what is planned: one each */
+    j.micro = world; /* the plan has one micro-batch per rank */
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
     for (int s = 0; s < j.steps && status == CHOIR_OK; s++) {
@@ -319,7 +320,7 @@ static void test_no_sync_misused(void **state)
     let_go(launch(2, too_late, small_buckets(2)));
 }
 
-/* --- what lies where, and what is sent --- */
+/* --- placement of gradients, and messages --- */
 
 typedef struct seen {
     int calls;
@@ -339,7 +340,7 @@ static choir_status look(const choir_ddp_bucket *b, void *arg)
     return choir_ddp_all_reduce(b, NULL);
 }
 
-/* What choir_grad gives is memory of the bucket, and stays there from step to step. */
+/* choir_grad returns memory of the bucket, at the same address in every step. */
 static int views(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
@@ -347,7 +348,7 @@ static int views(int rank, int world, void *arg)
     (void)rank, (void)world;
     open_job(&j);
     CHECK_OK(choir_ddp_set_hook(j.model, look, &s));
-    CHECK_OK(one_step(&j, 0)); /* after which parameters are dealt anew */
+    CHECK_OK(one_step(&j, 0)); /* the next step uses rebuilt buckets */
     for (int step = 1; step < 4; step++) {
         s = (seen){0};
         CHECK_OK(one_step(&j, step));
@@ -410,7 +411,7 @@ static void test_collectives(void **state)
     compare(j);
 }
 
-/* A step's forward begins with rank 0's statistics; what it makes of them is rank 0's alone. */
+/* A step's forward begins with rank 0's statistics; only rank 0's update of them counts. */
 static int brings_statistics(int rank, int world, void *arg)
 {
     job j = *(job *)arg;

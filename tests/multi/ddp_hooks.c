@@ -1,7 +1,7 @@
-/* Communication hooks: the exact one has the exact bits, 16-bit ones keep the bound that their
- * header states, PowerSGD is exact where the gradient is of its rank, follows the sum of
- * gradients elsewhere, and gives all ranks the same bits; recorded steps go on as others do;
- * what fails in a hook is told on all ranks. */
+/* Communication hooks of DDP. The exact hook gives the exact bits; 16-bit hooks keep the bound
+ * in their header. PowerSGD is exact for a gradient of its rank, approximates the sum of other
+ * gradients, and gives the same bits on all ranks. Recorded steps continue as other steps do,
+ * and an error in a hook is reported on all ranks. */
 #include <math.h>
 
 #include "ddp_fixture.h"
@@ -216,7 +216,7 @@ static int of_rank_2(const choir_ddp_bucket *b, int step, int rank)
     return 0;
 }
 
-/* The same gradient in each step, of full rank. */
+/* Writes a gradient of full rank that is the same in every step. */
 static int constant(const choir_ddp_bucket *b, int step, int rank)
 {
     (void)step;
@@ -290,7 +290,7 @@ static void test_warm_start(void **state)
     outcome *cold = power_run(2, p);
     assert_true(warm->numbers[19] < warm->numbers[0]);
     assert_true(warm->numbers[19] < cold->numbers[19]);
-    assert_true(cold->numbers[19] != cold->numbers[18]); /* drawn anew */
+    assert_true(cold->numbers[19] != cold->numbers[18]); /* drawn again */
     let_go(warm);
     let_go(cold);
 }

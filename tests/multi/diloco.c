@@ -1,6 +1,6 @@
-/* Local SGD and DiLoCo: ranks are apart between meetings and hold the same bits after each,
- * run after run and recorded or not; a meeting is what its formula says; a warm-up has DDP's
- * bits; ranks that do not fit together are told. */
+/* Local SGD and DiLoCo. Ranks differ between synchronizations and have the same bits after
+ * each, in every run, recorded or not. A synchronization follows its formula, a warm-up has the
+ * bits of DDP, and ranks with different options get an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ typedef struct plan {
     choir_local_sgd_opts local;
     choir_diloco_opts diloco;
     bool recorded, sgd;
-    bool pairs;   /* ranks 0 and 1, 2 and 3 are near each other; of DiLoCo: each a worker */
+    bool pairs;   /* ranks 0, 1 and ranks 2, 3 are near; in DiLoCo each pair is a worker */
     outcome *out; /* shared memory */
 } plan;
 
@@ -53,7 +53,8 @@ static choir_module *new_net(choir_scope *run)
         choir_nn_linear(run, 16, 8), choir_nn_linear(run, 8, CLASSES));
 }
 
-/* Of pairs: DDP in a pair, which is a worker, and rank 0 meets rank 2, 1 meets 3. */
+/* Wraps the network for DiLoCo. With pairs, each pair is a worker that runs DDP inside; rank 0
+ * then synchronizes with rank 2, and rank 1 with rank 3. */
 static void wrap_diloco(job *j, const plan *p)
 {
     choir_group *group = j->env.group;

@@ -1,5 +1,5 @@
-/* Collectives on tensors: right values, in order with what the device computes before and
- * after, without the host waiting; and what they refuse. */
+/* Collectives on tensors: they give the right values, in order with the device's work before
+ * and after them, without blocking the host. Invalid calls are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +27,8 @@ static int in_place(choir_scope *s, const choir_env *env)
     int world = env->world;
     choir_tensor *x = choir_scale(numbered(s, env->rank, 2), 2);
     CHECK_OK(choir_all_reduce(x, env->group, CHOIR_SUM));
-    choir_tensor *y = choir_add(x, choir_full(s, CHOIR_F32, choir_dims(2, 3),
-                                       1)); /* after the sum, though nobody waited */
+    choir_tensor *y = choir_add(
+        x, choir_full(s, CHOIR_F32, choir_dims(2, 3), 1)); /* after the sum, without a wait */
     CHECK_OK(choir_read(y, got, sizeof got));
     for (int i = 0; i < 6; i++)
         CHECK(got[i] == (float)(100 * world * (world - 1) + 2 * world * i + 1));
@@ -84,7 +84,7 @@ static int refused(choir_scope *s, const choir_env *env)
     return 0;
 }
 
-/* What backward saved must not be changed under it. */
+/* A tensor that backward needs must not be overwritten by a collective. */
 static int saved(choir_scope *s, const choir_env *env)
 {
     choir_tensor *w = choir_require_grad(numbered(s, 0, 2));

@@ -1,6 +1,6 @@
-/* Collectives on memory that processors cannot read, over every engine that wants the host's:
- * what comm/far stages. The memory stands for a GPU's: it is ordinary memory at addresses that
- * do not exist, so whoever touches it without a copy dies. */
+/* Collectives on memory that the CPU cannot read, over every engine that needs host memory:
+ * src/comm/far stages the data. The test replaces GPU memory by ordinary memory that it names
+ * by addresses outside the address space, so an access without a staging copy crashes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -222,7 +222,8 @@ static int mixed(int rank, int world, void *arg)
     return 0;
 }
 
-/* Where there are pieces those ranks make other calls, and are told. */
+/* Data of several pieces: the ranks issue different calls then, and get an error that says
+ * why. */
 static int mixed_in_pieces(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -293,7 +294,7 @@ static void test_suite(void **state)
 
 static void test_pieces(void **state)
 {
-    (void)state; /* what is cut, and how, is no engine's affair */
+    (void)state; /* the engine does not influence how data is cut into pieces */
     if (choir_spawn(2, in_pieces, (void *)(uintptr_t) "shm") != CHOIR_OK)
         fail_msg("%s", choir_error_message());
 }

@@ -1,6 +1,6 @@
-/* FSDP by itself: what a rank has of a model, the memory that takes, LAMB's norms over shards,
- * eight ranks, units by class, size and hand, and what is wrong with its options. That the bits
- * are those of one device and of DDP is multi.same_bits' affair. */
+/* FSDP alone: the shards of a rank and their memory, LAMB's norms over shards, eight ranks,
+ * units by class, by size and by hand, and invalid options. multi/same_bits.c checks that FSDP
+ * has the bits of one device and of DDP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* FSDP where weights are gathered: between ranks without shared memory, and by wish. The bits
- * are those of one device; a rank's memory is a few units and its share; writing to a whole
- * weight changes every rank's rows; a rank that dies, and a unit that does not fit, are told to
- * all. */
+/* FSDP that gathers its weights: between ranks without shared memory, and on request. The bits
+ * are those of one device; a rank's memory holds a few units and its shard; writing to a whole
+ * weight changes the rows of every rank. The death of a rank and a unit that does not fit are
+ * reported on all ranks. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +232,7 @@ static int writes(int rank, int world, void *arg)
             x[0] = (float)(turn + i) * 1e-3f;
             CHECK_OK(choir_write(params[i]->tensor, x, bytes));
         }
-        if (turn) /* the optimizer goes on from what was written */
+        if (turn) /* the optimizer continues from the written values */
             CHECK(step(&j, 0) == 0);
         for (int i = 0; i < count; i++) {
             size_t bytes = (size_t)params[i]->tensor->count * sizeof *x;

@@ -1,5 +1,5 @@
-/* Groups beside what they add up (conformance/collectives.c): large sums in shared memory,
- * NaNs, barriers, shared memory, several groups, arguments. The ranks are forks of this
+/* Groups apart from the results of reductions (conformance/collectives.c): large sums in shared
+ * memory, NaNs, barriers, shared memory, several groups, arguments. The ranks are forks of this
  * program. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static int nans(int rank, int world, void *arg)
     return 0;
 }
 
-/* Nobody leaves a barrier before all have come. */
+/* A rank leaves a barrier only after all ranks have entered it. */
 static int barriers(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -236,7 +236,7 @@ static void test_failed_split_says_why(void **state)
     choir_group_free(group);
 }
 
-/* The same total in other parts: the words tell them apart. */
+/* The ranks split the same total in different ways: the error message shows both splits. */
 static int cut(int rank, int world, void *arg)
 {
     float x[5] = {0};
@@ -291,7 +291,7 @@ static void test_arguments(void **state)
     choir_group_batch_begin(group);
     assert_int_equal(choir_group_split(group, 0, 0, &child), CHOIR_ERR_STATE);
     assert_null(child);
-    assert_int_equal(choir_group_all_to_all_uneven(/* in a batch that nobody ends, and not */
+    assert_int_equal(choir_group_all_to_all_uneven(/* in an open batch, and outside */
                          group, &x, counts, &y, counts, CHOIR_F32, NULL),
         CHOIR_OK);
     assert_int_equal(

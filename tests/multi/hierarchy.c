@@ -1,4 +1,5 @@
-/* Layers of engines: ranks of this machine play nodes, and the bits are those of one engine. */
+/* Layers of engines: ranks of this machine act as nodes, and the result has the bits of one
+ * engine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -252,7 +253,7 @@ static void test_fits(void **state)
             choir__meeting m = meeting_of(0, nodes * each, nodes);
             bool power = (each & (each - 1)) == 0;
             assert_int_equal(choir__hierarchy_fits(&m), nodes > 1 && each > 1 && power);
-            if (nodes > 1) { /* ranks dealt out round and round */
+            if (nodes > 1) { /* ranks distributed round-robin */
                 for (int r = 0; r < m.world; r++)
                     m.members[r].node = r % nodes;
                 assert_false(choir__hierarchy_fits(&m));

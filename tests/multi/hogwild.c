@@ -1,6 +1,6 @@
-/* Hogwild over processes: the parent sees what its children have learned; four of them learn;
- * one computes the bits of a program that shares nothing; ranks of a group share rank 0's
- * weights; words stay whole. */
+/* Hogwild over processes. The parent sees the weights that its children train; four children
+ * learn together; a single child computes the bits of a program that shares nothing; the ranks
+ * of a group share rank 0's weights; words are never torn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

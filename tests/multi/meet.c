@@ -1,5 +1,5 @@
-/* Ranks find each other by every method; and what they say when some do not come, come twice,
- * die, or disagree: the same sentence on all of them. */
+/* Ranks find each other by every method. When ranks are missing, appear twice, die or disagree,
+ * all ranks report the same sentence. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,7 +146,7 @@ static void by_environment(void **state)
     each_world(NULL, with_job_and_engine, true);
 }
 
-/* A rank may be gone, or in the job's next group, before others have let go of this one. */
+/* A rank may have exited, or be in the job's next group, before others release this one. */
 static void again_and_again(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void twice(void **state)
     }
 }
 
-/* Waits until so many ranks have come: as a client of rank 0's store. */
+/* Waits as a client of rank 0's store until `count` ranks have come. */
 static void await_seats(size_t i, int count)
 {
     choir_store_opts opts = choir_store_defaults();

@@ -1,5 +1,5 @@
-/* The file of file://: what is left behind by a crash, what belongs to others, who may read it.
- */
+/* The file of file://: notes that a crash left behind, files of other owners, and
+ * permissions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static choir__meet_note note_of(int pid, unsigned long long began, const char *m
     if (machine)
         snprintf(note.holder.machine, sizeof note.holder.machine, "%s", machine);
     snprintf(note.addresses[0].host, sizeof note.addresses[0].host, "127.0.0.1");
-    note.addresses[0].port = 1; /* nobody listens there */
+    note.addresses[0].port = 1; /* a port without a listener */
     return note;
 }
 
@@ -56,7 +56,7 @@ static void assert_nothing_left(void)
         fail_msg("%s/%s was left behind", folder, left);
 }
 
-/* Three ranks, of which rank 0 comes a little later: the others see what lies there. */
+/* Three ranks meet. Rank 0 comes a little later, so the others see the old file first. */
 static void assert_they_meet(void)
 {
     meeters *all = meeters_new(method, 3, 20);

@@ -1,6 +1,6 @@
-/* Ranks on several machines meet: network namespaces in the part of machines, joined by a
- * bridge. The namespaces have no names and belong to processes of the test, so they go with
- * them, whatever happens.
+/* Ranks on several machines meet. Network namespaces joined by a bridge act as the machines.
+ * They have no names and belong to processes of the test, so they always disappear with these
+ * processes.
  *
  *     host h   eth0 10.78.0.(h+1)/24  === veth ===  a port of the bridge in the hub */
 #include <setjmp.h>

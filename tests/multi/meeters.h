@@ -1,5 +1,5 @@
-/* Ranks that meet and part: forks of the test, each with its own method and place, whose
- * outcomes the test reads in shared memory. */
+/* Ranks that meet and part. Each is a fork of the test with its own method and place, and
+ * stores its outcome in shared memory for the test. */
 #ifndef CHOIR_TESTS_MEETERS_H
 #define CHOIR_TESTS_MEETERS_H
 
@@ -18,12 +18,12 @@
 enum { MEETERS_MAX = 32 };
 
 typedef struct meeter {
-    /* before */
+    /* set by the test before the start */
     const char *method;
     choir_group_opts opts;
-    void (*prepare)(const struct meeter *self); /* in the child, first */
+    void (*prepare)(const struct meeter *self); /* the child calls it first */
     double late_s, stays_s;
-    /* after; status 1: it never said */
+    /* set by the rank; status stays 1 if the rank did not finish */
     pid_t pid;
     int status, nodes, exit;
     double took_s;

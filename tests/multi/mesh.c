@@ -1,4 +1,4 @@
-/* Sub-groups and meshes: who is in them, in which order, and that they work side by side. */
+/* Sub-groups and meshes: their members, the order of these, and that they work side by side. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Pipelines over ranks: every schedule, on any number of ranks, gives the bits of one device on
- * every rank, loss after loss, norm after norm, and in the weights that are gathered, recorded
- * or not; what ranks that differ are told; and that nobody holds what is another's. */
+/* Pipelines over ranks. Every schedule on any number of ranks gives the bits of one device on
+ * every rank, in each loss, each norm and the gathered weights, recorded or not. Ranks that
+ * differ get an error, and a rank holds only its own stages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,12 +19,12 @@
 
 enum { STEPS = 7, BATCH = 24, MOST = 8, MICROS = 32 };
 
-/* What a rank has found. */
+/* Results of one rank. */
 typedef struct outcome {
     uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
     uint64_t weights, moments; /* hashes */
     int64_t bytes;             /* held after the last step */
-    char message[512];         /* of what went wrong as it should; of reading what is away */
+    char message[512];         /* of the expected error; of reading an absent value */
 } outcome;
 
 typedef struct plan {
@@ -294,8 +294,8 @@ static void resnet(void **state)
     check_model("resnet18:image=32,width=8,classes=4", 2, 8, 3);
 }
 
-/* Each of 3 ranks holds its stages' parameters, gradients and moments, and no others'; and is
- * told so when it asks for them. */
+/* Each of 3 ranks holds only the parameters, gradients and moments of its stages. Asking for
+ * others gives an error that says so. */
 static void parts(void **state)
 {
     (void)state;
@@ -374,7 +374,7 @@ static int twice_main(int rank, int world, void *arg)
     return 0;
 }
 
-/* What a run leaves behind on the device does not concern the next. */
+/* A run leaves nothing on the device that affects the next run. */
 static void twice(void **state)
 {
     size_t bytes = 2 * MOST * sizeof(outcome);

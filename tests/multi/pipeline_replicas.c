@@ -1,7 +1,7 @@
-/* Replicas of a pipeline on a mesh of data x pipeline: whichever wraps which, whatever the
- * schedule, with stages in ranks or in a process's devices, recorded or not, each replica's
- * losses, all norms, weights and moments are those of one device, bit for bit; and what wrong
- * meshes are told. */
+/* Replicas of a pipeline on a mesh of data x pipeline. With either wrapper outside, any
+ * schedule, stages in ranks or on the devices of one process, recorded or not, the losses of
+ * each replica, all norms, weights and moments equal those of one device bit for bit. Wrong
+ * meshes get an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ typedef struct plan {
     int64_t microbatches;
     bool inside;  /* stages are a process's devices */
     bool within;  /* the pipeline wraps DDP, not the other way round */
-    bool sharded; /* FSDP in DDP's place: each rank has rows, which nobody gathers */
+    bool sharded; /* FSDP replaces DDP: a rank keeps its rows, never gathered */
     bool recorded;
     const char *odd; /* how rank 1 differs */
     outcome *out;    /* (MOST) in shared memory */

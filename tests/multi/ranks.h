@@ -1,5 +1,5 @@
-/* Checks inside ranks: cmocka's own would longjmp out of a fork. A rank that fails says where
- * and returns 1 from its function, which choir_spawn reports. */
+/* Checks inside ranks. cmocka's own would longjmp out of a fork. A rank that fails prints the
+ * place and returns 1 from its function, which choir_spawn reports. */
 #ifndef CHOIR_TESTS_RANKS_H
 #define CHOIR_TESTS_RANKS_H
 

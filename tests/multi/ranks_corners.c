@@ -1,5 +1,5 @@
-/* Corners of DDP and FSDP: an op with weights of two units, one of them tied, and tables that
- * micro-batches look up more or less often. */
+/* Corner cases of DDP and FSDP: an op with weights of two units, one of them tied, and tables
+ * that some micro-batches look up more often than others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Rows that are cut over the ranks: the reduce-scatter of the gradients' tree has the bits of
- * the tree reduction, the all-gather brings every row, on every engine, in shared and private
- * memory, in groups and sub-groups. */
+/* Rows that are distributed over the ranks. The reduce-scatter of the gradients' tree has the
+ * bits of the tree reduction, and the all-gather returns every row, on every engine, in shared
+ * and private memory, in groups and sub-groups. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -170,7 +170,7 @@ static int one_region(int rank, int world, void *arg)
     return 0;
 }
 
-/* Ranks whose cuts, layouts or micro-batches differ are told so. */
+/* Ranks whose cuts, layouts or micro-batches differ get an error that says so. */
 static int disagree(int rank, int world, void *arg)
 {
     static const char *const what[] = {"rows", "stride", "leaves", "place"};

@@ -1,7 +1,7 @@
-/* The sharpest test: at equal M, one device, DDP and FSDP in all its stages on 1, 2, 3, ...
- * ranks give the same bits, loss after loss and weight after weight, with no tolerance; and a
- * recorded step gives those of a step that never was, and recomputation those of a step
- * without. For a toy, an mlp, a CNN with batch norm and dropout, a GPT and a BERT with tied
+/* The strictest test: at equal M, one device, DDP and all stages of FSDP on 1, 2, 3, ... ranks
+ * give the same bits, without tolerance, in every loss and every weight. A recorded step has
+ * the bits of an unrecorded one, and a step with recomputation those of a step without. The
+ * models are a toy, an mlp, a CNN with batch norm and dropout, a GPT and a BERT with tied
  * embeddings, dropout and clipping, and Llama. */
 #include <setjmp.h>
 #include <stdarg.h>

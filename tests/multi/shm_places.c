@@ -1,6 +1,6 @@
-/* Every collective of the shared-memory engine, wherever the data lie: in private memory, in
- * memory that all ranks map, or one here and one there; in place and not; small enough for one
- * step, and of several chunks. The ranks are forks of this program. */
+/* Every collective of the shared-memory engine, for each placement of the data: in private
+ * memory, in memory that all ranks map, or one here and one there; in place and not; small
+ * enough for one step, and of several chunks. The ranks are forks of this program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static void place(room *r, layout l)
     r->out = out ? r->shared_out + 8 * (size_t)(r->rank % 3) : r->private_out;
 }
 
-/* What rank holds at element i, of a kind that tells ranks and places apart. */
+/* Returns element i of a rank's data; the value identifies both the rank and i. */
 static int32_t value(int rank, int64_t i)
 {
     uint64_t z = ((uint64_t)i * 64 + (uint64_t)rank + 1) * UINT64_C(0x9e3779b97f4a7c15);

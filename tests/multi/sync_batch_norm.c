@@ -1,6 +1,6 @@
-/* SyncBatchNorm: ranks with parts of a batch compute what one rank does with all of it:
- * outputs, gradients, running statistics, and the losses of a network; parts may differ in
- * size; runs and ranks agree on every bit; recorded steps and recomputation change none. */
+/* SyncBatchNorm: ranks that each have a part of a batch compute what one rank computes from all
+ * of it: outputs, gradients, running statistics, and the losses of a network. Parts may differ
+ * in size. Runs and ranks agree in every bit; recorded steps and recomputation change none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -276,7 +276,7 @@ static void test_network(void **state)
     drop(whole);
 }
 
-/* Some ranks' micro-batches would have nobody to share statistics with. */
+/* Some ranks' micro-batches would have no peer to share statistics with. */
 static int uneven_micro(int rank, int world, void *arg)
 {
     choir_env env;

@@ -1,8 +1,8 @@
-/* Tensor parallelism against one device: initial values are slices, bit for bit; losses,
- * gradients, norms and weights agree within the tolerance that the header states; what is not
- * dealt out has the same bits on all ranks; and a run has the bits of the run before, recorded
- * or not. For every model with a plan, on two and more ranks, key and value heads shared and
- * not. */
+/* Tensor parallelism against one device. Initial values are slices, bit for bit; losses,
+ * gradients, norms and weights agree within the tolerance in the header. Tensors that are not
+ * sharded have the same bits on all ranks, and a run has the bits of the previous run, recorded
+ * or not. The test covers every model with a plan, on two and more ranks, with key and value
+ * heads shared and not. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,7 +135,7 @@ static float *values_of(choir_tensor *t)
     return values;
 }
 
-/* Where entry i of p's part lies in the whole; -1: no box has it. */
+/* Returns the index in the whole tensor of entry i of p's part; -1 if no box contains it. */
 static int64_t place(const choir__param *p, int64_t i)
 {
     int64_t at[CHOIR_MAX_DIMS], index = 0;
@@ -201,7 +201,7 @@ static int compare(job *tp, job *whole, int world, bool gradients, double tolera
     return 0;
 }
 
-/* What is whole has rank 0's bits on all ranks. */
+/* Tensors that are not sharded have rank 0's bits on all ranks. */
 static int same_on_all(job *tp, choir_group *group)
 {
     int count;

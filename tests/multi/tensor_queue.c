@@ -1,6 +1,6 @@
-/* Tensor queues: who gets a tensor of shared memory sees the very memory; others arrive as they
- * were; each item arrives once, whoever puts and gets; a queue is bounded, and ends when those
- * who put have left. */
+/* Tensor queues. The receiver of a tensor in shared memory gets the same memory; other tensors
+ * arrive as copies with the same values. Each item arrives exactly once with any number of
+ * producers and consumers. A queue is bounded, and ends when all producers have left. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -221,7 +221,7 @@ static void test_alone(void **state)
     choir_tensor_queue_close(q);
     assert_int_equal(choir_tensor_queue_put(q, &t, 1, 0), CHOIR_ERR_STATE);
     assert_non_null(strstr(choir_error_message(), "closed"));
-    choir_check(choir_tensor_queue_get(q, run, &got, 1, 0)); /* what was put before */
+    choir_check(choir_tensor_queue_get(q, run, &got, 1, 0)); /* the item put before the close */
     assert_int_equal(choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END);
     assert_non_null(strstr(choir_error_message(), "closed"));
     choir_tensor_queue_free(q);
@@ -257,7 +257,7 @@ static int times_out(int rank, int world, void *arg)
         CHECK(choir_tensor_queue_put(q->to, &t, 1, 0.01) == CHOIR_ERR_TIMEOUT);
         CHECK(strstr(choir_error_message(), "it is full"));
     }
-    if (rank == 0) /* before that nobody leaves */
+    if (rank == 0) /* no rank leaves before this */
         CHECK_OK(put(q->back, t));
     else
         get(q->back, run);

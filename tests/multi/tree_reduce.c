@@ -1,5 +1,5 @@
-/* Gradients: for every number of micro-batches and ranks the reduction has the bits that one
- * process gets by adding all micro-batches in the tree's order. */
+/* Gradients: for every number of micro-batches and ranks, the reduction has the bits that one
+ * process gets by adding all micro-batches in the order of the tree. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* The engine "ucx" among processes of one machine: messages, sub-groups, disagreement, ranks
- * that die, stop, leave or are late, and what is left behind (nothing). */
+ * that die, stop, leave or are late, and that nothing is left behind. */
 #include "ucx_ranks.h"
 
 #include "comm/hierarchy.h"
@@ -53,7 +53,7 @@ static void test_collectives(void **state)
     run(5, reduce_some);
 }
 
-/* Sends that nobody has asked for yet, then receives in order. */
+/* Sends before the receives are posted, then receives in order. */
 static void send_ahead(choir__engine *e, stage *s)
 {
     enum { COUNT = 300, ROOM = 40000 };
@@ -176,7 +176,8 @@ static void test_a_disagreement_shows_both_sides(void **state)
     assert_all_failed(s, -1, CHOIR_ERR_MISMATCH, "all_reduce of 30 f32");
 }
 
-/* The receiver's side is told as a receive, though engines match it by its sender's stamp. */
+/* The error names the receiver's side as a receive, although engines match it by its sender's
+ * stamp. */
 static void send_less_than_wanted(choir__engine *e, stage *s)
 {
     (void)s;
@@ -189,7 +190,7 @@ static void send_less_than_wanted(choir__engine *e, stage *s)
     else
         e->ops->receive(e, 0, x, 4 * sizeof *x, &stamp, &request);
     e->ops->wait(e, &request, 1);
-    reduce_all(e, 10, CHOIR__EXCHANGE); /* where who has sent hears of it */
+    reduce_all(e, 10, CHOIR__EXCHANGE); /* where the sender gets the error */
 }
 
 static void test_a_message_of_another_size(void **state)
@@ -256,7 +257,7 @@ static void test_a_rank_that_is_stopped(void **state)
         if (r != 2)
             await_stage(s, r, ENDED);
     kill(s->pids[2], SIGCONT);
-    finish(s); /* and when it goes on, it is told */
+    finish(s); /* and rank 2 gets the error when it continues */
     snprintf(who, sizeof who, "rank 2 (pid %d) is stopped", (int)s->pids[2]);
     assert_all_failed(s, -1, CHOIR_ERR_TIMEOUT, who);
 }
@@ -303,7 +304,7 @@ static void test_a_rank_that_leaves(void **state)
     assert_all_failed(s, 1, CHOIR_ERR_PEER_LOST, "has left the group");
 }
 
-/* --- what is left behind --- */
+/* --- leftovers in the system --- */
 
 /* System V segments that a rank made: "key shmid perms size cpid ...". */
 static int count_segments(const stage *s)
@@ -319,7 +320,7 @@ static int count_segments(const stage *s)
     return found;
 }
 
-/* Of UCX; others may use the folder at the same time. */
+/* Counts the files of UCX only, because other programs may use the folder at the same time. */
 static int count_shm(void)
 {
     int n = 0;
@@ -346,8 +347,8 @@ static void test_nothing_is_left_behind(void **state)
 
 /* --- layers: four ranks that play two machines --- */
 
-/* Sums until somebody dies; the ranks then end by themselves, as the fixture knows one engine.
- */
+/* Sums until a rank dies. The ranks then exit by themselves, because the fixture knows only one
+ * engine. */
 static void sum_in_layers(choir__engine *whole, stage *s)
 {
     static float x[10000];

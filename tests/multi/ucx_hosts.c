@@ -1,6 +1,6 @@
-/* The engine "ucx" between machines, which are network namespaces here: the messages go over
- * TCP alone, rank 0 keeps the store and asks for a key. Skipped where namespaces can't be made.
- */
+/* The engine "ucx" between machines, which are network namespaces here. Messages use TCP alone,
+ * and rank 0 keeps the store and requires a key. The test is skipped where namespaces cannot be
+ * made. */
 #include "ucx_ranks.h"
 
 static void test_messages(void **state)
@@ -57,8 +57,8 @@ static void test_a_rank_that_is_stopped(void **state)
     assert_all_failed(s, -1, CHOIR_ERR_TIMEOUT, "on host1) did not come to all_reduce");
 }
 
-/* Those that still reach the store agree on who is gone; the one that is cut off can't know
- * more than that nobody answers. */
+/* The ranks that still reach the store agree on which rank is gone. The rank that is cut off
+ * knows only that no other rank answers. */
 static void test_a_rank_that_is_cut_off(void **state)
 {
     (void)state;
