@@ -1,6 +1,6 @@
-/* What a process begins to use of GPUs: the one it asked for, none by counting them, and none
- * for threads that never chose one. On the soft GPU, which keeps count; on real ones the same
- * calls are made, and nothing is counted. */
+/* GPU contexts that a process creates: one on the GPU that it asked for; none by counting GPUs,
+ * and none for threads that never chose one. The soft GPU counts contexts; on real GPUs the
+ * same calls are made without a count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "device/far.h"
 #include "tensor/tensor.h"
 
-/* Bits of GPUs; 0: nobody knows. */
+/* Returns a bit set of the GPUs that have contexts; 0 on a real GPU. */
 static unsigned contexts(void)
 {
     unsigned (*fn)(void) = NULL;
@@ -45,7 +45,7 @@ static void counting_leaves_them_to_children(void **state)
     assert_int_equal(status, 0);
 }
 
-/* What a thread that has nothing to do with GPUs does with values of theirs. */
+/* Uses values of a GPU in a thread that has not chosen a GPU. */
 static void *look_around(void *arg)
 {
     choir_tensor *x = arg;

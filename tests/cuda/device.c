@@ -1,6 +1,6 @@
-/* The CUDA device from above: values that travel, figures, what goes wrong and how it is told,
- * recorded steps as graphs. On a GPU, or the soft one (tests/softgpu), which alone can be told
- * to fail. */
+/* The CUDA device through its interface: transfers of values, figures, errors and their
+ * messages, recorded steps as graphs. The tests run on a GPU or on the soft one
+ * (tests/softgpu); only the soft one can be made to fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -162,7 +162,7 @@ static void out_of_memory(void **state)
     assert_said("out of memory on cuda:0 for f32 (1048576, 1048576), 4398046511104 bytes");
     assert_said("GiB this process has");
     choir_scope_close(run);
-    run = choir_scope_open(first, 1); /* the next run has what it needs */
+    run = choir_scope_open(first, 1); /* the next run has enough memory */
     assert_true(choir_item(choir_sum(choir_full(run, CHOIR_F32, choir_dims(3), 2))) == 6);
     ok(choir_scope_close(run));
 }
@@ -187,7 +187,8 @@ static void ignore(void *arg, choir__task *fn, const void *args, double start, d
     (void)arg, (void)fn, (void)args, (void)start, (void)end;
 }
 
-/* While somebody watches, each task is waited for: what that finds is told all the same. */
+/* While an observer is set, the queue waits for each task; the wait's error is reported as
+ * well. */
 static void a_fault_is_told_to_who_watches(void **state)
 {
     choir__queue_observe(first->queue, ignore, NULL);
@@ -211,7 +212,7 @@ static void assert_broken_for(choir_device *other)
     assert_true(stats.queue_depth < 1000 && stats.tasks < 1 << 30);
 }
 
-/* The GPU goes on to the end of what it was given; the first fault is told. */
+/* The GPU runs all its tasks to the end; the first fault is reported. */
 static void kernels_that_fail_are_named(void **state)
 {
     (void)state;
@@ -266,8 +267,8 @@ static choir_module *network(choir_scope *run, int in)
         choir_nn_dropout(run, 0.2f), choir_nn_linear(run, 16, 3));
 }
 
-/* The loss after so many steps of a network, or of two, one behind the other on two devices;
- * fails: what the first attempt to capture meets; its turn: which of such calls. */
+/* Returns the loss after `steps` steps of a network, or of two in sequence on two devices.
+ * fails: the call that fails at the first capture; turn: which of these calls. */
 static double loss_of(bool two, int steps, bool recorded, int fails, int turn)
 {
     choir_scope *run = choir_scope_open(first, 3);

@@ -1,7 +1,7 @@
-/* 16-bit floats on devices all of whose kernels take them (choir_device.half): training under
- * autocast makes no f32 copies there but for those that results in f32 need, is near f32 as it
- * is with them, and takes less memory and fewer kernels. With `half` off the same device works
- * as processors do. */
+/* 16-bit floats on devices whose kernels all accept them (choir_device.half). Training under
+ * autocast makes f32 copies there only where f32 results need them. It is as near to f32 as
+ * training with copies, and takes less memory and fewer kernels. With `half` off, the same
+ * device works as CPUs do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -155,7 +155,7 @@ static double distance(const outcome *a, const outcome *b)
     return sqrt(error / size);
 }
 
-/* Returns what was native. bound: of ||g - g32|| / ||g32||. */
+/* Returns the native outcome. bound: limit of ||g - g32|| / ||g32||. */
 static outcome compare(const job *j, double bound)
 {
     outcome o[3];
@@ -179,8 +179,8 @@ static outcome compare(const job *j, double bound)
     return o[NATIVE];
 }
 
-/* What is widened: the linear layers' results where they meet the f32 residual stream. Not the
- * scores, nor what attention and GELU read. */
+/* Only the results of linear layers are widened, where they meet the f32 residual stream;
+ * scores and the inputs of attention and GELU are not. */
 static void gpt2(void **state)
 {
     (void)state;

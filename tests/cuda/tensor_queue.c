@@ -1,6 +1,7 @@
-/* Tensors in GPUs' memory that processes pass on: who gets a shared one sees the very memory,
- * others arrive as they were; they come home, and go on to a third; what was lent is free again
- * when nobody has it, however a borrower ends; who may not have it is told why. */
+/* Tensors in GPU memory that processes pass on. The receiver of a shared tensor gets the same
+ * memory; other tensors arrive as copies with the same values. Tensors can return to their
+ * owner and go on to a third process. Lent memory is free again when no process holds it,
+ * however a borrower ends; a process that may not map it gets the reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,7 +118,7 @@ static int travels(int rank, int world, void *arg)
         t = get(q->on, s);
         CHECK(t->storage->data == data && all_are(t, 3));
         CHECK_OK(choir_scope_close(s));
-        get(q->on, run); /* the others have let go of it */
+        get(q->on, run); /* the others have released it */
         CHECK_OK(put(q->to, choir_zeros(run, CHOIR_F32, CHOIR_SCALAR)));
     } else {
         choir_scope *s = choir_step_open(run, 0);
@@ -153,7 +154,7 @@ static int lends_often(int rank, int world, void *arg)
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         if (rank == 0) {
             CHECK_OK(put(q->to, choir_full(s, CHOIR_F32, choir_dims(1 << 18), i)));
-            get(q->back, s); /* the other has let go of it */
+            get(q->back, s); /* the other has released it */
         } else {
             choir_scope *inner = choir_step_open(run, (uint64_t)i);
             CHECK(all_are(get(q->to, inner), (float)i));
@@ -214,7 +215,7 @@ static int loses_borrower(int rank, int world, void *arg)
     return 0;
 }
 
-/* One that put and was killed is named; what it put can't be got any more, or is whole. */
+/* A producer that was killed is named; the item it has put is lost or whole. */
 static int loses_owner(int rank, int world, void *arg)
 {
     queues *q = arg;
@@ -303,7 +304,7 @@ static void test_alone(void **state)
     choir_check(put(q.to, t));
     choir_check(choir_tensor_queue_get(q.to, run, &got, 1, 0));
     assert_ptr_equal(got->storage->data, t->storage->data);
-    choir_check(put(q.to, t)); /* nobody gets it */
+    choir_check(put(q.to, t)); /* never taken */
     choir_tensor_queue_free(q.to);
     choir_tensor_queue_free(q.back);
     choir_tensor_queue_free(q.on);

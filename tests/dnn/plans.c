@@ -1,9 +1,9 @@
-/* cuDNN's plans for the graphs of dnn_conv.c, made for an H200 that is only described: cuDNN
- * checks a graph, names engines and finalizes a plan without a GPU, so what is wrong in a
- * graph shows here. What the plans compute doesn't. Kernels that are compiled on the spot, as
- * attention's are, are loaded by the driver: there the test is content with engines that take
- * the graph and fail at that (CMakeLists.txt puts the toolkit's libcuda, which has no driver,
- * in its place). */
+/* cuDNN's plans for the graphs of dnn_conv.c, made for a described H200. cuDNN checks a graph,
+ * lists engines and finalizes a plan without a GPU, so errors in a graph appear here; the
+ * values that the plans compute are not checked. The driver loads kernels that are compiled at
+ * run time, such as those of attention. For these the test accepts engines that take the graph
+ * and fail at loading (CMakeLists.txt substitutes the toolkit's libcuda, which has no
+ * driver). */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "device/cuda/dnn_graph.h"
 #include "device/cuda/matmul.h"
 
-/* What dnn.c asks of the plug-in, where calls are made; here are none. */
+/* Stubs of the plug-in's functions that dnn.c calls to run a plan; the test runs none. */
 
 choir__cuda *choir__cuda_here(void)
 {

@@ -1,11 +1,10 @@
-/* Chaos: each rank, in each phase of a group's life, is killed, stopped for good, or stopped
- * for a while. The others must end soon with an error that names it (or, after a while, go on),
- * and nothing may be left: no process that hangs, no descriptor, no mapping, no socket, no
- * file.
+/* Chaos: in each phase of a group's life, each rank is killed, stopped for good, or stopped for
+ * a while. The others must end soon with an error that names it (or continue, if it continues),
+ * and nothing may be left: no hung process, no descriptor, no mapping, no socket, no file.
  *
- * A few hundred trials, several at a time. The moment of the blow is random, from a seed that
- * is printed; CHOIR_CHAOS_SEED repeats it, CHOIR_CHAOS_ROUNDS=10 makes a night of it,
- * CHOIR_CHAOS_PLACE=ucx takes one of the places. */
+ * A run makes a few hundred trials, several at a time. The moment of the blow is random, from a
+ * seed that is printed; CHOIR_CHAOS_SEED repeats it. CHOIR_CHAOS_ROUNDS=10 makes ten times as
+ * many trials, and CHOIR_CHAOS_PLACE=ucx selects one of the places. */
 #include "fault/chaos.h"
 
 #include <errno.h>
@@ -153,7 +152,7 @@ static void judge_rank(outcome *o, const trial *t, const scene *s, int rank)
             w->left_mapped);
     }
     if (rank == t->victim && t->how == STOP)
-        return; /* it learns what the others made of it, or finds nobody */
+        return; /* it gets their verdict, or finds no peer */
     if (t->how == PAUSE ? w->status != CHOIR_OK : !w->status && !t->phase->may_pass)
         blame(o, t, "rank %d ended with %s: '%s'", rank, choir_status_name(w->status),
             w->message);
@@ -296,7 +295,7 @@ static int left_in_shm(void)
     return found;
 }
 
-/* A network of our own makes what is left there countable. */
+/* Gives the test its own network, so that it can count the sockets that are left there. */
 static bool own_network(void)
 {
     struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};

@@ -1,8 +1,8 @@
-/* Chaos: what the ranks of a trial do, phase by phase, until one of them is killed or stopped.
+/* Chaos: the work of a trial's ranks, phase by phase, until one of them is killed or stopped.
  *
- * A phase is one function that a rank runs in a loop; after each round all agree on whether it
- * was enough. A rank marks when it is in the phase, and leaves word of how it ended and of what
- * it still held then: descriptors, mapped memory. */
+ * A phase is one function that a rank runs in a loop; after each round all ranks agree on
+ * whether to stop. A rank marks that it has reached the phase, and records how it ended and
+ * what it still held then: descriptors, mapped memory. */
 #ifndef CHOIR_TEST_CHAOS_H
 #define CHOIR_TEST_CHAOS_H
 
@@ -15,20 +15,20 @@
 
 enum { RANKS = 8, FLOATS = 300000 };
 
-/* Where the ranks of a trial leave word: memory that forks share. */
+/* Record of one rank of a trial, in memory that forks share. */
 typedef struct word {
     volatile int reached; /* it is in the phase */
     choir_status status;
     char message[512];
-    int left_open, left_mapped; /* more than there were before */
-    /* by the parent */
+    int left_open, left_mapped; /* increase since the start */
+    /* set by the parent */
     pid_t pid;
     bool gone;
     int wait_status;
 } word;
 
 typedef struct scene {
-    char job[64], method[64]; /* method: "", by the job's name */
+    char job[64], method[64]; /* method "": ranks meet by the job's name */
     const char *backend;
     int world, victim;
     double timeout_s;
@@ -45,13 +45,13 @@ typedef struct actor {
     float *data; /* (FLOATS) */
 } actor;
 
-/* One round; the group's first failure ends the loop. */
+/* Runs one round; the group's first failure ends the loop. */
 typedef choir_status phase_fn(actor *a);
 
 typedef struct phase {
     const char *name;
     phase_fn *round; /* NULL: nothing after init */
-    bool shares;     /* wants memory that all ranks reach */
+    bool shares;     /* needs memory that all ranks reach */
     bool early;      /* the victim is struck before it has met the others */
     bool may_pass;   /* the others may not need the victim any more */
 } phase;
@@ -102,7 +102,7 @@ static choir_status in_splitting(actor *a)
     return status;
 }
 
-/* Around a ring, both ways at once. */
+/* Sends around a ring, in both directions at once. */
 static choir_status in_messages(actor *a)
 {
     int world = a->scene->world, next = (a->rank + 1) % world;

@@ -1,5 +1,6 @@
-/* Checkpoints and damage: a file that is not whole is refused and named, and a save that cannot
- * be (weights not numbers, another process at it, a full disk) leaves the one before. */
+/* Damaged checkpoints: a file that is not whole is refused and named. A save that cannot
+ * succeed (non-finite weights, another process saving there, a full disk) leaves the previous
+ * checkpoint. */
 #include "checkpoint_fixture.h"
 
 #include <sched.h>

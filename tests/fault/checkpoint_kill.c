@@ -1,5 +1,5 @@
-/* Processes killed while they save, at random moments and after each system call: readers find
- * the checkpoint before or the new one, whole, and the next save clears up. */
+/* Processes killed while they save, at random moments and after each system call. Readers find
+ * the previous checkpoint or the new one, whole, and the next save clears up. */
 #include "checkpoint_fixture.h"
 
 #include <sys/ptrace.h>
@@ -29,7 +29,7 @@ static void leftovers(void **state)
     assert_int_equal(symlink("nowhere", at("left/.link-1")), 0);
     assert_int_equal(mkdir(at("left/step-00000000"), 0777), 0);
     touch(at("left/step-00000000/model.safetensors"));
-    /* Somebody's own. */
+    /* Files of the user stay. */
     assert_int_equal(mkdir(at("left/step-00000099"), 0777), 0);
     touch(at("left/step-00000099/notes.txt"));
     assert_int_equal(mkdir(at("left/step-by-step"), 0777), 0);
@@ -42,7 +42,8 @@ static void leftovers(void **state)
     job_close(&b);
 }
 
-/* Trains and saves until it is killed, going on from what is there; a dot for each step. */
+/* Trains and saves until it is killed, continuing from the stored checkpoint; writes a dot
+ * after each step. */
 static int save_forever(void)
 {
     job j = job_open(TOY, ADAMW);
@@ -50,7 +51,7 @@ static int save_forever(void)
     for (;; step++) {
         train(&j, step, step + 1);
         save(at("kill"), &j, step + 1, step % 4 == 0);
-        save(at("kill"), &j, step + 1, false); /* and again, over what is there */
+        save(at("kill"), &j, step + 1, false); /* saves again over the existing step */
         if (write(STDOUT_FILENO, ".", 1) != 1)
             return 0;
     }
@@ -113,7 +114,7 @@ static bool at_call(pid_t child)
            info.entry.nr != SYS_sched_yield;
 }
 
-/* Lets the child make so many system calls, then kills it; its status as waitpid has it. */
+/* Lets the child make `calls` system calls, then kills it. Returns its status from waitpid. */
 static int kill_after(pid_t child, int calls)
 {
     int status = 0;

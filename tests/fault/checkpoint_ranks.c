@@ -1,10 +1,9 @@
-/* Ranks that save together, and what goes wrong: at every write, fsync, rename and removal of a
- * save.
+/* Ranks that save together, with an error at every write, fsync, rename and removal of a save.
  *
- * The linker gives this program's calls to the functions below (--wrap). Before each of them,
- * and in the middle of a write, the folder is copied: what a job leaves that is killed there. A
- * copy must have the checkpoint before or the new one, whole, and the next save must clear it
- * up. Or a call fails, on one rank: then the save fails on all of them. */
+ * The linker gives this program's calls to the functions below (--wrap). Before each call, and
+ * in the middle of a write, the folder is copied: the copy is what a job killed there leaves.
+ * It must have the previous checkpoint or the new one, whole, and the next save must clear it
+ * up. In other tests a call fails on one rank: then the save fails on all of them. */
 #include "checkpoint_fixture.h"
 
 #include <errno.h>
@@ -184,7 +183,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
                         : done(fails() ? -1 : __real_mkdir(path, mode));
 }
 
-/* Nobody takes the power away here, and a disk takes its time. */
+/* Does not sync: no power failure happens here, and a disk is slow. */
 int __wrap_fsync(int fd)
 {
     if (!concerned())
@@ -286,7 +285,7 @@ static choir_status save_step(work *w, int64_t step)
     return status;
 }
 
-/* In one process: the step of what is in a folder, of which all must be. */
+/* Loads a folder in one process. Returns its step, which every value must equal. */
 static int64_t step_in(const char *dir)
 {
     work w = {.run = choir_scope_open(NULL, 1)};
@@ -311,7 +310,7 @@ static int64_t step_in(const char *dir)
     return step;
 }
 
-/* And the next save, by one process, leaves nothing of what was there. */
+/* Checks that the next save, by one process, removes all remains in the folder. */
 static void saves_over(const char *dir, int64_t step)
 {
     work w = {.run = choir_scope_open(NULL, 1)};
@@ -389,7 +388,7 @@ static void killed_at_every_boundary(void **state)
 
 /* --- a call that fails on one rank --- */
 
-/* One rank's calls fail, the first, the second, ... as long as there are so many. */
+/* Fails one rank's first call, then its second, and so on to its last. */
 static int fail_each(int rank, int world, void *arg)
 {
     const plan *p = arg;

@@ -1,6 +1,6 @@
-/* A rank that dies within a hook, before its first step, in which the others make memory for
- * their gradients together, in a step that others shadow, or while it shadows theirs, is
- * named on the others. */
+/* A rank dies in a hook; before its first step, in which the others allocate the memory of
+ * their gradients together; in a step that others shadow; or while it shadows theirs. The
+ * others report an error that names it. */
 #include "fault/notes.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* Workers of DiLoCo of which one dies, on its own between meetings or in one: all others are
- * told who it was when they meet, and nothing hangs. */
+/* DiLoCo: one worker dies, on its own between synchronizations or during one. All others get an
+ * error that names it when they synchronize, and nothing hangs. */
 #include "fault/notes.h"
 
 #include <signal.h>
@@ -122,7 +122,7 @@ static void in_a_meeting(void **state)
     check(2 * EVERY - 1, true);
 }
 
-/* The same between machines. */
+/* Runs the test over UCX, as between machines. */
 static void over_ucx(void **state)
 {
     char *plugin = choir__plugin_find("ucx", NULL);

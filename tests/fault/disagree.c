@@ -1,8 +1,8 @@
-/* Ranks that disagree on what to call: one of them calls another collective, count, type,
- * operation or root. All get an error that shows both sides, for every kind of collective,
- * small and large; and only that group is lost. Where an algorithm that was chosen by name runs
- * by messages, a rank that only sends is done before anybody can know: it is told by a later
- * call, which the sentence may name instead. */
+/* Ranks that disagree on a call: one of them calls another collective, count, type, operation
+ * or root. All ranks get an error that shows both sides, for every kind of collective, small
+ * and large, and only that group is lost. Where an algorithm chosen by name uses messages, a
+ * rank that only sends finishes before the mismatch can be known: a later call reports it, and
+ * the sentence may name that call instead. */
 #include "fault/notes.h"
 
 #include <stdlib.h>

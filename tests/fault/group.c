@@ -1,5 +1,5 @@
-/* Ranks that die, leave, disagree or fall silent: an answer that names them, soon, on all
- * others; and nothing left behind. Times are upper bounds of seconds, for slow machines. */
+/* Ranks that die, leave, disagree or fall silent: all others soon get an error that names them,
+ * and nothing is left behind. Times are upper bounds in seconds, for slow machines. */
 #include "fault/notes.h"
 
 #include <dirent.h>
@@ -321,7 +321,7 @@ static bool gone(pid_t pid)
     size_t got = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     const char *after = strrchr(text, ')');
-    return !got || (after && after[2] == 'Z'); /* nobody reaps orphans in some containers */
+    return !got || (after && after[2] == 'Z'); /* some containers never reap orphans */
 }
 
 static void test_nothing_left(void **state)

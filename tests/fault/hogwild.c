@@ -1,5 +1,6 @@
-/* Hogwild and death: a worker that is killed is named, and the weights that the others share
- * are whole and can be trained on; when all are killed at once, their memory goes with them. */
+/* Hogwild and death: a killed worker is named, and the weights that the others share are whole
+ * and can be trained further. When all workers are killed at once, their memory is released
+ * with them. */
 #include "fault/notes.h"
 
 #include <dirent.h>
@@ -93,7 +94,7 @@ static bool gone(pid_t pid)
     size_t got = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     const char *after = strrchr(text, ')');
-    return !got || (after && after[2] == 'Z'); /* nobody reaps orphans in some containers */
+    return !got || (after && after[2] == 'Z'); /* some containers never reap orphans */
 }
 
 static int share_and_train(notes *n)

@@ -1,5 +1,6 @@
-/* Ranks that die, leave, stop, are late or disagree while a collective runs by messages, or
- * while two ranks send and receive: named on all that wait for them, directly or not. */
+/* Ranks that die, leave, stop, are late or disagree while a collective uses messages, or while
+ * two ranks send and receive. Every rank that waits for them, directly or not, gets an error
+ * that names them. */
 #include "fault/notes.h"
 
 #include <signal.h>
@@ -10,7 +11,7 @@
 
 enum { COUNT = 100000 };
 
-/* What the victim does after a few rounds. */
+/* The victim's action after a few rounds. */
 typedef enum fate { DIES, STOPS, SLEEPS, LEAVES } fate;
 
 typedef struct story {
@@ -59,7 +60,7 @@ static int rank_of(int rank, int world, void *arg)
     }
     note(s->notes, rank, status);
     choir_group_free(g);
-    if (s->fate == STOPS) /* whoever knows sets the others free */
+    if (s->fate == STOPS) /* the ranks that know resume the victim */
         kill(s->notes->pid[s->victim], SIGCONT);
     free(x);
     return 0;
@@ -149,7 +150,7 @@ static choir_status disagree(choir_group *g, int which, float *x)
         }
         return odd ? choir_group_send(g, x, 5, CHOIR_F32, 0, NULL)
                    : choir_group_receive(g, x, 4, CHOIR_F32, 1, NULL);
-    case 4: /* a message where a collective is wanted */
+    case 4: /* a message instead of a collective */
         choir_group_algorithm(g, "exchange");
         if (odd) {
             choir_status status = choir_group_send(g, x, 100, CHOIR_F32, 0, NULL);

@@ -1,5 +1,5 @@
-/* Ranks that keep the others waiting are named on all of them, in the same words, with what
- * they were last seen doing. */
+/* Ranks that keep the others waiting are named on all of them, in the same words, with their
+ * last known activity. */
 #include "fault/notes.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* What ranks that may die leave behind for their test: notes in memory that forks share. */
+/* Notes that ranks leave for their test, even if they die: memory that forks share. */
 #ifndef CHOIR_TEST_NOTES_H
 #define CHOIR_TEST_NOTES_H
 
@@ -22,11 +22,11 @@ static inline void nap(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* Where the ranks of a test leave word for it: anonymous memory that forks share. */
+/* Notes of a test's ranks, in anonymous memory that forks share. */
 typedef struct notes {
     choir_status status[8];
     char message[8][512];
-    double seconds[8]; /* from the death to the news of it */
+    double seconds[8]; /* from the death until the rank reports it */
     double died_at;
     pid_t pid[8];
 } notes;
@@ -45,7 +45,7 @@ static inline void note(notes *n, int rank, choir_status status)
     n->seconds[rank] = choir__now() - n->died_at;
 }
 
-/* Runs choir_spawn in a process of its own; its exit status is minus the result. */
+/* Runs choir_spawn in a separate process, whose exit status is minus the result. */
 static inline pid_t spawner(int world, choir_spawn_fn *fn, notes *n)
 {
     pid_t pid = fork();

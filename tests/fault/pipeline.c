@@ -1,6 +1,5 @@
-/* A pipeline over ranks of which one dies, or fails in its own stage: all others end soon, and
- * are told whose fault it was, with the stage, wherever in the pipeline they are; nothing
- * hangs. */
+/* A pipeline over ranks: one rank dies, or fails in its own stage. All others end soon,
+ * anywhere in the pipeline, with an error that names the rank and its stage; nothing hangs. */
 #include "fault/notes.h"
 
 #include <signal.h>
@@ -154,7 +153,8 @@ static void killed(void **state)
     }
 }
 
-/* Of two replicas of two stages: whoever notices it, in the pipeline or among the replicas. */
+/* Kills a rank of two replicas of two stages. The error may come from the pipeline or from the
+ * replicas' group. */
 static void killed_in_mesh(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void kernel_fails(void **state)
     munmap(n, sizeof *n);
 }
 
-/* The same between machines. */
+/* Runs the test over UCX, as between machines. */
 static void killed_over_ucx(void **state)
 {
     char *plugin = choir__plugin_find("ucx", NULL);

@@ -1,6 +1,6 @@
-/* Safetensors files that lie, break off or have flipped bits: the reader says so, and never
- * looks outside of the file. And disks that are full: the writer says so, and the old file
- * stays. */
+/* Safetensors files with false headers, missing ends or flipped bits: the reader reports an
+ * error and never reads outside the file. On a full disk the writer reports an error, and the
+ * old file stays. */
 #include "safetensors_fixture.h"
 
 #include <sys/resource.h>

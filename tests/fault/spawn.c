@@ -1,5 +1,5 @@
-/* choir_spawn: its ranks know who they are, and when one fails or the caller is told to stop,
- * all are stopped and the status says why. */
+/* choir_spawn: its ranks know their rank and world. When one fails or the caller is asked to
+ * stop, all are stopped, and the status gives the reason. */
 #include "fault/notes.h"
 
 #include <errno.h>

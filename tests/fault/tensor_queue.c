@@ -1,6 +1,6 @@
-/* Tensor queues and death: a process that is killed while it waits to put or to get, or
- * anywhere on the way, is named to those who wait; what it had put can be got, whole; nobody
- * hangs. */
+/* Tensor queues and death: a process is killed while it waits to put or to get, or anywhere
+ * between. The processes that wait get an error that names it. The items it has put can still
+ * be taken, whole, and nothing hangs. */
 #include "fault/notes.h"
 
 #include <signal.h>
@@ -42,7 +42,7 @@ static choir_status get(choir_tensor_queue *q, choir_scope *s, float *value)
     return status;
 }
 
-/* Kills a rank, once it has started and had so many seconds. */
+/* Kills a rank `seconds` after it has started. */
 static void kill_rank(notes *n, int rank, double seconds)
 {
     while (!*(volatile pid_t *)&n->pid[rank])
@@ -66,7 +66,7 @@ static int wait_in_put(int rank, int world, void *arg)
         kill_rank(j->notes, world - 1, 0.1);
         while (!*(volatile choir_status *)&j->notes->status[1])
             nap(0.01);
-        CHECK_OK(get(j->queue, run, &value)); /* what was put is there */
+        CHECK_OK(get(j->queue, run, &value)); /* the items are still there */
         CHECK(value == 1);
         CHECK_OK(get(j->queue, run, &value));
         CHECK(value == 2);

@@ -1,5 +1,5 @@
-/* The engine "ucx": failures while ranks open it, and whom they are laid to then; and what rank
- * 0 owes the others after one, since it keeps their store. */
+/* The engine "ucx": failures while ranks open it, with the rank that the error blames, and rank
+ * 0's duties to the others after a failure, since it keeps their store. */
 #include "ucx_ranks.h"
 
 #include "comm/group.h"

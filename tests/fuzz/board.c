@@ -1,6 +1,6 @@
-/* The boards of other processes, which may say anything: a whole one, with a device and two
- * groups, that the input patches. A patch is an offset (two bytes; the highest bit: only the
- * second look sees it), a length (one), and so many bytes. */
+/* The boards of other processes, which may contain anything: a valid one, with a device and two
+ * groups, that the input patches. A patch is an offset (two bytes; with the highest bit set,
+ * only the second look sees it), a length n (one byte), and n bytes. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* config.json of published models: read, and what was read written again and read once more. */
+/* config.json of published models: reads it, writes the result and reads that again. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* metadata.jsonl, the images and JSON of a folder: both splits are opened with one tokenizer,
- * which then is written as it is kept in checkpoints, and read. Of the images a.png is there,
- * a small one; the samples are read, their tokens within the vocabulary. */
+/* metadata.jsonl, the images and JSON of a folder. Both splits are opened with one tokenizer,
+ * which is then saved as checkpoints save it, and loaded. The only image that exists is a.png,
+ * a small one. Samples are read, and their tokens must be within the vocabulary. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void read_samples(choir_dataset *data, const choir_tokenizer *tokenizer)
     }
 }
 
-/* What a checkpoint keeps is what a resumed run reads: it must be the same. */
+/* A resumed run must read the tokenizer that the checkpoint stores. */
 static void save_and_load(const choir_tokenizer *tokenizer)
 {
     char path[512];

@@ -1,15 +1,15 @@
-/* A fuzzer of our own, for compilers without libFuzzer. It replays the inputs of the folders it
- * is given, then mutates them: the same inputs in the same order for the same -seed.
+/* A fuzzer for compilers without libFuzzer. It replays the inputs of its folders, then mutates
+ * them; a -seed always gives the same inputs in the same order.
  *
  * Built with gcc's -fsanitize-coverage=trace-pc (script/fuzz), it sees which edges of the code
  * an input reaches, and keeps the inputs that reach new ones to mutate them further. Without
- * that (CTest's short runs) it mutates what it was given, and now and then stacks mutations.
+ * that (CTest's short runs) it mutates the given inputs, and now and then stacks mutations.
  *
  *     fuzz_NAME [-runs=N] [-max_total_time=S] [-seed=N] [-max_len=N] FOLDER... (libFuzzer's)
- *     fuzz_NAME FILE...                                            replays these, no more
+ *     fuzz_NAME FILE...                                            only replays these
  *
- * With two folders or more, new inputs are written to the first. The current input lies in the
- * file fuzz_NAME.input of the working folder, so that it is there after any death. */
+ * With two folders or more, new inputs are written to the first. The current input is in the
+ * file fuzz_NAME.input of the working folder, so that it survives any crash. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdbool.h>

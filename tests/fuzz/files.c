@@ -1,4 +1,5 @@
-/* The folder that harnesses write to: in memory where the system has that, gone at exit. */
+/* The folder that harnesses write to: in memory where the system supports that, removed at
+ * exit. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* IDX: byte 0 says whether the images come compressed or not, byte 1 where the labels begin. */
+/* IDX: byte 0 decides whether the images are compressed, byte 1 where the labels begin. */
 #include "fuzz.h"
 
 #include <choir/data.h>

@@ -1,4 +1,4 @@
-/* An image from memory, as a dataset reads it: bytes 0 to 3 choose the crop and its size. */
+/* Decodes an image from memory as a dataset does. Bytes 0 to 3 choose the crop and its size. */
 #ifndef CHOIR_FUZZ_IMAGE_INPUT_H
 #define CHOIR_FUZZ_IMAGE_INPUT_H
 
@@ -10,7 +10,7 @@ enum { FUZZ_SIDE = 24 };
 
 static inline int fuzz_image(const uint8_t *data, size_t size)
 {
-    static choir__image_work work; /* its buffers are used again, as a worker's are */
+    static choir__image_work work; /* buffers are reused, as in a worker */
     float out[FUZZ_SIDE * FUZZ_SIDE * 3];
     if (size < 4)
         return 0;

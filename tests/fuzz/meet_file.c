@@ -1,4 +1,4 @@
-/* The file of file://, as a crash, an older release or somebody else may have left it. */
+/* The file of file://, as a crash, an older release or another program may have left it. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* safetensors: opened, and every byte of what it says it holds is read. */
+/* Safetensors files are opened, and all bytes that the header declares are read. */
 #include "fuzz.h"
 
 #include "checkpoint/safetensors.h"

@@ -1,5 +1,5 @@
-/* The index of weights in several files, model.safetensors.index.json: beside it lie a whole
- * file with the tensors "a" and "b", one with "c", and one that is broken. */
+/* The index of weights in several files, model.safetensors.index.json. Its folder also has a
+ * whole file with the tensors "a" and "b", one with "c", and one that is broken. */
 #include "fuzz.h"
 
 #include <stdlib.h>

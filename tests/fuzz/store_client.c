@@ -1,6 +1,6 @@
-/* What a store, or what stands in its place, may answer to a client. The first byte chooses: 1,
- * with a key, as messages of two bytes' length each behind a proper greeting; else as bytes on
- * a socket, behind a proper hello if 2 is set. */
+/* Answers of a store, or of an impostor, to a client. Bits of the first byte choose the form:
+ * 1: with a key, as messages with a two-byte length each, after a valid greeting; otherwise as
+ * bytes on a socket, after a valid hello if 2 is set. */
 #include "fuzz.h"
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
-/* What a client may send to a store. The first byte chooses: 1, a key; 2, the greeting is done
- * properly and the input is what comes after it, with a key as messages of two bytes' length
- * each, encrypted properly. A second client waits for a key and has a will. */
+/* Input of a client to a store. Bits of the first byte choose the form: 1: with a key; 2: the
+ * greeting is valid and the input follows it, with a key as messages with a two-byte length
+ * each, properly encrypted. A second client waits for a key and has a will. */
 #include "fuzz.h"
 
 #include "launch/store/session.h"

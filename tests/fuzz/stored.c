@@ -1,5 +1,5 @@
-/* A shard, and what its metadata say of where its parts lie: beside it lies one with rows 2 and
- * 3 of the tensor "a" (4, 2), and with all of "b". */
+/* A shard and its metadata about the places of its parts. Its folder also has a shard with rows
+ * 2 and 3 of the tensor "a" (4, 2), and with all of "b". */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void write_other(void)
     fuzz_write("2.safetensors", file, sizeof length + length + 20);
 }
 
-/* What was opened is whole: every entry can be read. */
+/* Reads every entry; after a successful open none may be missing. */
 static void read_all(const choir__stored *stored)
 {
     for (int i = 0; i < stored->count; i++) {

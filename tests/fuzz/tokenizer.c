@@ -1,5 +1,5 @@
-/* Files of tokenizers, tokenizer.json and SentencePiece's: read, and then used on the file
- * itself. An input "VOCAB\0MERGES" is GPT-2's pair. */
+/* Files of tokenizers, tokenizer.json and SentencePiece's. Each is loaded and then applied to
+ * the file itself. An input "VOCAB\0MERGES" is GPT-2's pair. */
 #include "fuzz.h"
 
 #include <stdlib.h>

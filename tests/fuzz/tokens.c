@@ -1,4 +1,4 @@
-/* Files of token ids: with a header of our own, llm.c's or none. */
+/* Files of token ids: with Choir's header, with llm.c's, or without one. */
 #include "fuzz.h"
 
 #include <choir/data.h>

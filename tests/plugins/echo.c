@@ -1,5 +1,5 @@
-/* A plug-in for tests/unit/plugin.c that fits: it calls back into its host, and behaves as some
- * libraries do when they are loaded, which take the signals of crashes. */
+/* A valid plug-in for tests/unit/plugin.c. It calls back into its host, and installs signal
+ * handlers for crashes as some libraries do when they are loaded. */
 #include "comm/plugin.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* A program outside the repository: fits y = 2 x0 - x1 + 3 with nothing but what is installed.
- */
+/* A program outside the repository: it fits y = 2 x0 - x1 + 3 with the installed files
+ * alone. */
 #include <stdio.h>
 #include <choir/choir.h>
 
