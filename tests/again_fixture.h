@@ -1,6 +1,6 @@
-/* Whether ops make their results again as they made them: the function's ops as one segment,
- * whose results are let go of and asked for one by one, the last first; then all that backward
- * reads at once. Each has the bits it had. */
+/* Checks that ops recompute their results exactly. The function's ops form one segment. Its
+ * results are released and requested one by one, the last first; then all results that backward
+ * reads at once. Each must have the bits that it had before. */
 #ifndef CHOIR_AGAIN_FIXTURE_H
 #define CHOIR_AGAIN_FIXTURE_H
 
@@ -16,7 +16,7 @@ enum { AGAIN_MOST = 512 };
 
 typedef struct again_note {
     choir__record *record;
-    int saved; /* of the record; -1: its result */
+    int saved; /* index among the record's saved tensors; -1: its result */
     choir_tensor *t;
     void *bytes;
 } again_note;
@@ -43,7 +43,7 @@ static inline void again_compare(const again_note *n)
     free(now);
 }
 
-/* Returns how many results were let go of. */
+/* Returns how many results were released. */
 static inline int check_again(choir_check_fn *f, choir_tensor **in, int count, void *arg)
 {
     choir_scope *micro = choir_micro_open(in[0]->scope, 0);

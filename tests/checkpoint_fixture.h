@@ -1,8 +1,8 @@
-/* A folder of their own and a small training job, for the tests of weights and checkpoints.
+/* A folder of its own and a small training job, for the tests of weights and checkpoints.
  *
- * A job is a model, an optimizer and the run that holds them. Its steps depend on their numbers
- * alone, so two jobs that made the same steps have the same bits, however often one of them was
- * saved and loaded in between. */
+ * A job is a model, an optimizer and the run that holds them. Its steps depend only on their
+ * numbers, so two jobs that made the same steps have the same bits, however often one of them
+ * was saved and loaded in between. */
 #ifndef CHOIR_TEST_CHECKPOINT_FIXTURE_H
 #define CHOIR_TEST_CHECKPOINT_FIXTURE_H
 
@@ -89,7 +89,7 @@ static inline void job_close(job *j)
     ok(choir_scope_close(j->run));
 }
 
-/* Steps [first, last): each on data that depends on its number alone. */
+/* Runs steps [first, last), each on data that depends only on its number. */
 static inline void train(job *j, int first, int last)
 {
     enum { BATCH = 4 };
@@ -152,7 +152,7 @@ static inline void save(const char *dir, const job *j, int64_t step, bool best)
     ok(choir__checkpoint_save(dir, &s, j->net, j->opt, NULL, best));
 }
 
-/* Finds, reads and loads; the step it is at. */
+/* Loads the latest checkpoint at path. Returns its step. */
 static inline int64_t load(const char *path, job *j)
 {
     char found[PATH_MAX];
@@ -165,10 +165,10 @@ static inline int64_t load(const char *path, job *j)
 
 /* --- processes of their own --- */
 
-enum { NOT_PERMITTED = 77 }; /* such a process's exit status where it may not do its work */
+enum { NOT_PERMITTED = 77 }; /* exit status of a process that lacks permission for its work */
 
-/* Runs this program anew, for `what`: the threads of devices do not survive a fork. out: its
- * stdout; -1: ours. */
+/* Starts this program again for the task `what`: a fork would lose the threads of devices. out:
+ * the child's stdout; -1: the parent's. */
 static inline pid_t start(const char *what, int out)
 {
     pid_t child = fork();
@@ -181,7 +181,8 @@ static inline pid_t start(const char *what, int out)
     return child;
 }
 
-/* For main: whether it was started for `what`; if so, root is where the starter's is. */
+/* Called by main: returns whether the program was started for `what`. If so, root is set to the
+ * starter's folder. */
 static inline bool started_for(int argc, char **argv, const char *what)
 {
     if (argc != 3 || strcmp(argv[1], what))

@@ -1,6 +1,6 @@
-/* Collectives of any kind, type and operation on made-up numbers, and what must come out of
- * them, straight from the definitions: reductions by recursion over the fixed tree, one element
- * at a time. */
+/* Collectives of any kind, type and operation on made-up numbers, and their expected results,
+ * computed directly from the definitions: reductions by recursion over the fixed tree, one
+ * element at a time. */
 #ifndef CHOIR_TESTS_COLLECTIVES_FIXTURE_H
 #define CHOIR_TESTS_COLLECTIVES_FIXTURE_H
 
@@ -22,7 +22,7 @@ typedef struct trial {
     int64_t count;
     int world, root;
     bool in_place, uneven;
-    bool tree; /* the bits of the fixed tree; else only what is near them */
+    bool tree; /* exactly the bits of the fixed tree; else nearly */
 } trial;
 
 static inline const char *trial_text(const trial *t, char text[200])
@@ -63,7 +63,7 @@ static inline uint64_t noise(int rank, int64_t i)
     return z ^ (z >> 31);
 }
 
-/* Element i of a rank, as it lies in memory. */
+/* Returns element i of a rank, as stored in memory. */
 static inline number value(choir_dtype dtype, int rank, int64_t i)
 {
     uint64_t z = noise(rank, i);
@@ -82,7 +82,7 @@ static inline number value(choir_dtype dtype, int rank, int64_t i)
     return x;
 }
 
-/* What partial results are kept in: halves as f32, bytes as i32 where a mean is wanted. */
+/* Widens x to the type of partial results: f32 for 16-bit floats, i32 for a mean of bytes. */
 static inline number widened(const trial *t, number x)
 {
     number wide = x;
@@ -152,7 +152,7 @@ static inline number over_ranks(const trial *t, int lo, int n, int64_t i)
     return combined(t, over_ranks(t, lo, half, i), over_ranks(t, lo + half, n - half, i));
 }
 
-/* Element i reduced over all ranks, as it must lie in memory. */
+/* Returns element i reduced over all ranks, as it must be stored in memory. */
 static inline number reduced(const trial *t, int64_t i)
 {
     number wide = over_ranks(t, 0, t->world, i), x = wide;
@@ -171,7 +171,8 @@ static inline number reduced(const trial *t, int64_t i)
     return x;
 }
 
-/* Whether an element is what it must be: these bits, or of floats in another order, nearly. */
+/* Returns whether an element is right: equal bits, or nearly equal floats if they may be added
+ * in another order. */
 static inline bool agrees(const trial *t, const char *at, number want)
 {
     number got = {.i64 = 0};
@@ -201,7 +202,7 @@ static inline bool agrees(const trial *t, const char *at, number want)
 
 /* --- buffers --- */
 
-/* What rank `from` sends to rank `to` where parts are uneven. */
+/* Returns how many elements rank `from` sends to rank `to` if parts are uneven. */
 static inline int64_t uneven_count(const trial *t, int from, int to)
 {
     return t->count * ((from + 2 * to) % 4) / 3;
@@ -237,7 +238,7 @@ static inline int64_t out_elements(const trial *t, int rank)
     }
 }
 
-/* Element i of this rank's result. *any: it may be whatever it is. */
+/* Returns element i of this rank's expected result. *any: the element is not specified. */
 static inline number expected(const trial *t, int rank, int64_t i, bool *any)
 {
     int64_t n = t->count;
@@ -308,7 +309,7 @@ static inline trial_memory trial_open(const trial *t, int rank)
     return m;
 }
 
-/* A sentence about the first element that is not what it must be; NULL: all are. Of many
+/* Returns a message about the first wrong element, or NULL if all are right. If there are many
  * elements, most are skipped, but none of the first and last. */
 static inline const char *trial_check(
     const trial_memory *m, const trial *t, int rank, char why[400])
@@ -342,12 +343,13 @@ static inline void trial_close(trial_memory *m)
     free(m->base);
 }
 
-/* All kinds that users call, but send and receive. */
+/* All kinds that users call, except send and receive. */
 static const choir__kind trial_kinds[] = {CHOIR__BARRIER, CHOIR__BROADCAST, CHOIR__REDUCE,
     CHOIR__ALL_REDUCE, CHOIR__GATHER, CHOIR__ALL_GATHER, CHOIR__SCATTER, CHOIR__REDUCE_SCATTER,
     CHOIR__ALL_TO_ALL};
 
-/* Bitwise operations are of integers, the mean not of bool. */
+/* Returns whether dtype has the operation: bitwise ones are for integers, and bool has no
+ * mean. */
 static inline bool trial_possible(choir_dtype dtype, choir_reduce_op op)
 {
     bool integer = dtype == CHOIR_I64 || dtype == CHOIR_I32 || dtype == CHOIR_U8;

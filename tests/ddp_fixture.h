@@ -1,6 +1,6 @@
-/* A model whose parts are used or not, as a mask says, and a job that trains it: alone or under
- * DDP, with inputs that follow from step and micro-batch. What a rank ends with lies in memory
- * that all processes share. */
+/* A model, a mask of which selects the branches that are used, and a job that trains it alone
+ * or under DDP. The inputs depend on step and micro-batch only. Each rank stores its outcome in
+ * memory that all processes share. */
 #ifndef CHOIR_TESTS_DDP_FIXTURE_H
 #define CHOIR_TESTS_DDP_FIXTURE_H
 
@@ -22,7 +22,7 @@
 enum { LEFT = 1, RIGHT = 2, SPARE = 4, TABLE = 8, ALL = 15 };
 enum { WIDTH = 24, IDS = 13, ROWS = 5, FLOATS = 8192, RANKS = 4 };
 
-/* Registered in another order than backward finishes them in. */
+/* The branches are registered in an order that differs from backward's. */
 typedef struct branches {
     choir_module base;
     choir_module *head, *left, *spare, *right, *table, *norm, *trunk;
@@ -65,13 +65,13 @@ static branches *branches_new(choir_scope *run)
     return b;
 }
 
-/* What became of a rank. */
+/* The outcome of a rank. */
 typedef struct outcome {
     float weights[FLOATS], state[FLOATS], statistics[2 * WIDTH];
     int64_t count, state_count;
-    int failed; /* the status of what went wrong */
+    int failed; /* the first status that is not CHOIR_OK */
     char message[512];
-    float numbers[64]; /* as the test likes */
+    float numbers[64]; /* free for the test to use */
     int64_t counts[16];
 } outcome;
 
@@ -83,7 +83,7 @@ typedef struct job {
     int (*mask)(int64_t step, int64_t micro); /* NULL: all */
     void (*prepare)(struct job *j);           /* after choir_ddp; may be NULL */
     outcome *out;                             /* (RANKS) */
-    /* of a rank */
+    /* of one rank */
     choir_env env;
     choir_scope *run;
     branches *net;
@@ -118,7 +118,7 @@ static void copy_state(const char *name, choir_tensor *t, void *arg)
     o->state_count += n;
 }
 
-/* Forward and backward of one micro-batch. */
+/* Runs forward and backward of one micro-batch. */
 static choir_status one_micro(job *j, choir_scope *step, int64_t number, int64_t m)
 {
     int64_t ids[ROWS];
@@ -167,7 +167,7 @@ static void open_job(job *j)
         j->prepare(j);
 }
 
-/* Notes what the rank ended with, and goes. */
+/* Stores the rank's outcome and closes the job. */
 static int close_job(job *j, choir_status status)
 {
     outcome *o = &j->out[j->env.rank];
@@ -197,7 +197,8 @@ static inline int train(int rank, int world, void *arg)
     return close_job(&j, status);
 }
 
-/* (RANKS) outcomes of fn on so many ranks; the caller gives them back by munmap. */
+/* Runs fn on `ranks` ranks. Returns their outcomes (RANKS); the caller releases them with
+ * munmap. */
 static outcome *launch(int ranks, choir_spawn_fn *fn, job j)
 {
     size_t bytes = RANKS * sizeof(outcome);
@@ -214,7 +215,7 @@ static void let_go(outcome *o)
     munmap(o, RANKS * sizeof *o);
 }
 
-/* All it said, behind "rank 0: ". */
+/* Asserts that the message, without its "rank 0: ", is this sentence. */
 static inline void assert_said(const outcome *o, const char *sentence)
 {
     assert_true(o->failed);

@@ -1,5 +1,5 @@
-/* What gradient checks share: f64 leaves in a step, and a weighted sum of a result. Central
- * differences in f64 run the reference kernels. On the way each op makes its result again. */
+/* Gradient checks: f64 leaves in a step, and a weighted sum of a result. Central differences in
+ * f64 run the reference kernels. Each check also makes the op recompute its result. */
 #ifndef CHOIR_GRADCHECK_FIXTURE_H
 #define CHOIR_GRADCHECK_FIXTURE_H
 
@@ -11,7 +11,7 @@
 #include "sample.h"
 #include "scopes_fixture.h"
 
-/* Normal f64 values; uniform in [0.5, 2) when positive is asked for. */
+/* Returns normal f64 values, or uniform ones in [0.5, 2) if positive. */
 static inline choir_tensor *leaf(choir_shape shape, bool positive)
 {
     char name[32];
@@ -25,7 +25,7 @@ static inline choir_tensor *leaf(choir_shape shape, bool positive)
     return choir_require_grad(t);
 }
 
-/* A weighted sum, so that every element of y has a gradient of its own. */
+/* Returns a weighted sum, so that every element of y has a different gradient. */
 static inline choir_tensor *weigh(choir_tensor *y)
 {
     choir_scope *s = choir_tensor_scope(y);
@@ -62,8 +62,8 @@ static inline choir_tensor *apply_along(choir_tensor *const *t, int count, void 
     return a->f(in, a->count, a->arg);
 }
 
-/* Every entry is moved, by 0.5 to 1.5 times the step, so a wrong gradient of one entry shows.
- */
+/* Returns a direction that moves every entry by 0.5 to 1.5 times the step, so that a wrong
+ * gradient of one entry shows. */
 static inline choir_tensor *random_direction(const choir_tensor *x, uint64_t seed)
 {
     double *d = malloc((size_t)(x->count + 1) * sizeof *d);

@@ -1,5 +1,4 @@
-/* Folders of pictures made for a test: JPEGs and PNGs of every kind, of a pattern that is
- * known. */
+/* Folders of images made for a test: JPEGs and PNGs of every kind, all of a known pattern. */
 #ifndef CHOIR_TEST_IMAGE_FIXTURE_H
 #define CHOIR_TEST_IMAGE_FIXTURE_H
 
@@ -43,7 +42,7 @@ static inline int tear_down(void **state)
     return status;
 }
 
-/* root/NAME, its folders made; one of a few static buffers. */
+/* Returns root/NAME in one of a few static buffers, and creates its folders. */
 static inline const char *at(const char *name)
 {
     static char paths[4][512];
@@ -67,7 +66,7 @@ static inline void write_bytes(const char *path, const void *data, size_t bytes)
     fclose(f);
 }
 
-/* Channel c at (x, y): smooth, and different everywhere. */
+/* Returns channel c at (x, y): smooth, and different at every place. */
 static inline uint8_t pattern(int x, int y, int c)
 {
     return (uint8_t)(c == 0   ? 255 * x / (x + 40)
@@ -114,7 +113,8 @@ static inline void write_jpeg(const char *path, int width, int height, jpeg_kind
     fclose(f);
 }
 
-/* type: PNG_COLOR_TYPE_...; 16-bit values are the pattern's and a lower byte of its own. */
+/* Writes a PNG; type: PNG_COLOR_TYPE_.... A 16-bit value is the pattern's byte and a lower byte
+ * of its own. */
 static inline void write_png(
     const char *path, int width, int height, int type, int depth, bool interlaced)
 {

@@ -1,4 +1,5 @@
-/* A dataset that counts, and the loader's batches of it held against the sampler's order. */
+/* A dataset whose samples are their own indices, and a check of the loader's batches against
+ * the sampler's order. */
 #ifndef CHOIR_TEST_LOADER_FIXTURE_H
 #define CHOIR_TEST_LOADER_FIXTURE_H
 
@@ -81,7 +82,8 @@ static inline choir_loader_opts options(void)
     return o;
 }
 
-/* Reads batch and asserts that it is micro-batch `position` of a rank with all of them. */
+/* Reads batch and asserts that it is micro-batch `position` of a rank that has all
+ * micro-batches. */
 static inline void check_batch(choir_batch batch, int64_t length, int64_t position)
 {
     choir__sampler s;

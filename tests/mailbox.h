@@ -1,6 +1,7 @@
-/* An engine for tests: ranks are threads of one process, messages lie in mailboxes under one
- * lock. Every other message is copied when it is sent; the rest stays in the sender's memory
- * until its receiver fetches it, so that whoever reuses memory too early is found out. */
+/* An engine for tests: ranks are threads of one process, and messages are stored in mailboxes
+ * under one lock. Every other message is copied when it is sent; the rest stay in the sender's
+ * memory until the receiver fetches them, so that a sender that reuses memory too early is
+ * found out. */
 #ifndef CHOIR_TESTS_MAILBOX_H
 #define CHOIR_TESTS_MAILBOX_H
 
@@ -38,7 +39,7 @@ typedef struct post_office {
     int world;
     bool failed;
     char message[512];
-    struct errand *errands; /* all that are not done: a group that failed leaves some */
+    struct errand *errands; /* all unfinished ones: a group that failed leaves some */
 } post_office;
 
 typedef struct mailbox {
@@ -46,7 +47,7 @@ typedef struct mailbox {
     post_office *office;
 } mailbox;
 
-/* A receive that waits, or a send that has not been fetched. */
+/* A receive that waits, or a send that the peer has not fetched. */
 typedef struct errand {
     struct errand *next, **link;
     void *data;
@@ -132,7 +133,7 @@ static inline choir_status mailbox_fail(mailbox *box, choir_status status, const
     return choir__engine_fail(&box->base, status, "%s", office->message);
 }
 
-/* Fetches the request's letter if it is there and its turn. */
+/* Fetches the request's letter if it has arrived and is next in order. */
 static inline choir_status mailbox_try(mailbox *box, choir__request *request)
 {
     post_office *office = box->office;
@@ -198,7 +199,7 @@ static const choir__engine_ops mailbox_ops = {.name = "mailbox",
     .receive = mailbox_receive,
     .wait = mailbox_wait};
 
-/* per_node > 0: so many ranks a machine, in order. */
+/* per_node > 0: ranks are distributed over machines in order, per_node to each. */
 static inline mailbox *mailbox_open(post_office *office, int rank, int per_node)
 {
     mailbox *box = calloc(1, sizeof *box);
@@ -245,7 +246,7 @@ static inline void *mailbox_main(void *arg)
     return NULL;
 }
 
-/* Runs fn on `world` ranks; how many of them returned other than 0. */
+/* Runs fn on `world` ranks. Returns how many of them returned other than 0. */
 static inline int mailbox_run(int world, int per_node, mailbox_fn *fn, void *arg)
 {
     post_office *office = calloc(1, sizeof *office);
@@ -264,7 +265,7 @@ static inline int mailbox_run(int world, int per_node, mailbox_fn *fn, void *arg
     }
     for (int from = 0; from < world && !office->failed; from++)
         for (int to = 0; to < world; to++)
-            bad += office->pairs[from][to].first != NULL; /* a letter nobody wanted */
+            bad += office->pairs[from][to].first != NULL; /* a letter that was never received */
     while (office->errands)
         errand_free(office->errands);
     for (int from = 0; from < world; from++)

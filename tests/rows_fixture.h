@@ -1,6 +1,7 @@
-/* Collectives on rows that are cut over the ranks, as one rank checks them: the reduce-scatter
- * of the gradients' tree against the tree's definition and against choir__group_tree_reduce,
- * the all-gather against what every rank had. Bits, no tolerance. */
+/* Collectives on rows that are distributed over the ranks, checked by each rank: the
+ * reduce-scatter of the gradients' tree against the tree's definition and against
+ * choir__group_tree_reduce, and the all-gather against every rank's input. Bits are compared,
+ * without a tolerance. */
 #ifndef CHOIR_TESTS_ROWS_FIXTURE_H
 #define CHOIR_TESTS_ROWS_FIXTURE_H
 
@@ -11,18 +12,18 @@
 #include "comm/group.h"
 #include "multi/ranks.h"
 
-/* As SUITE_AT in conformance/collectives.h. */
+/* See SUITE_AT in conformance/collectives.h. */
 #ifndef SUITE_AT
 #define SUITE_AT(p) (p)
 #endif
 
 enum { ROWS_LEAVES = 24 };
 
-/* Blocks of every kind: fewer rows than ranks, one, none, long ones; gaps between them. */
+/* Blocks of every kind: fewer rows than ranks, one row, no rows, many; gaps between them. */
 typedef struct rows_layout {
     choir__cut cuts[7];
     int count;
-    int64_t whole, own; /* elements of a whole buffer, and of a rank's own at most */
+    int64_t whole, own; /* elements of the whole buffer; at most, of a rank's rows */
 } rows_layout;
 
 static inline rows_layout rows_lay_out(int world, int64_t times)
@@ -38,7 +39,8 @@ static inline rows_layout rows_lay_out(int world, int64_t times)
     return l;
 }
 
-/* Element i of micro-batch m: magnitudes apart enough that the order of additions shows. */
+/* Returns element i of micro-batch m. Magnitudes differ enough that the order of additions
+ * shows. */
 static inline float rows_gradient(int64_t m, int64_t i)
 {
     uint32_t z = (uint32_t)(m * 7919 + i) * 2654435761u;
@@ -47,7 +49,7 @@ static inline float rows_gradient(int64_t m, int64_t i)
     return (float)(int32_t)z * (z % 3 ? 1e-9f : 1e-5f);
 }
 
-/* The sum over [first, first + leaves), a node or all, by definition. */
+/* Returns the sum over [first, first + leaves), a node or all, by definition. */
 static inline float rows_sum(int64_t first, int64_t leaves, int64_t i, float scale)
 {
     float values[ROWS_LEAVES];
@@ -56,8 +58,9 @@ static inline float rows_sum(int64_t first, int64_t leaves, int64_t i, float sca
     return choir__tree_sum(values, leaves, scale);
 }
 
-/* One scatter over memory for the nodes that has room for them; `first` and so on as in
- * choir__tree_scatter. across: those with my rank in the other groups, NULL: none. */
+/* One reduce-scatter; `nodes` has room for this rank's nodes. first, leaves and total are those
+ * of choir__tree_scatter. across: the group of ranks with this rank's number in the other
+ * groups; NULL: none. */
 typedef struct rows_trial {
     choir_group *group, *across;
     const rows_layout *layout;
@@ -78,7 +81,7 @@ static inline int rows_fill(const rows_trial *t)
     return n;
 }
 
-/* This rank's rows of one result: the sum over [first, first + leaves). */
+/* Checks this rank's rows of one result, the sum over [first, first + leaves). */
 static inline int rows_check(
     const rows_trial *t, const float *out, int64_t first, int64_t leaves, float scale)
 {
@@ -90,7 +93,7 @@ static inline int rows_check(
             float want = rows_sum(first, leaves, cut->at + lo + i, scale);
             CHECK(memcmp(&want, &out[cut->out + i], sizeof want) == 0);
         }
-        CHECK(out[cut->out + n] == -7); /* nothing behind them */
+        CHECK(out[cut->out + n] == -7); /* nothing after them */
     }
     return 0;
 }
@@ -114,7 +117,7 @@ static inline int rows_scatter(const rows_trial *t)
         t->out[i] = -7;
     CHECK_OK(choir__group_tree_scatter(t->group, &a));
     CHECK_OK(choir__queue_wait(choir__group_queue(t->group)));
-    for (int k = 0; k < mine; k++) /* peers have read them, nobody has written them */
+    for (int k = 0; k < mine; k++) /* peers have read them, and none wrote to them */
         for (int64_t i = 0; i < t->layout->whole; i++)
             t->nodes[k * t->stride + i] += 1;
     if (count == 1 && t->leaves == t->total)
@@ -135,7 +138,7 @@ static inline int rows_scatter(const rows_trial *t)
     return rows_check(t, t->out, 0, t->total, 0.375f);
 }
 
-/* The same numbers by choir__group_tree_reduce, whose result lands on node 0. */
+/* Compares with choir__group_tree_reduce, which stores its result in node 0. */
 static inline int rows_against_reduce(const rows_trial *t)
 {
     rows_fill(t);
@@ -158,7 +161,8 @@ static inline uint16_t rows_value(int64_t i, int salt)
     return (uint16_t)((uint32_t)(i + 1) * 40503u + (uint32_t)salt * 7u);
 }
 
-/* All ranks' rows of u16 numbers, twice: apart and in place. mine, all: memory for them. */
+/* Gathers all ranks' rows of u16 numbers twice: into other memory and in place. mine, all:
+ * memory for them. */
 static inline int rows_gather(
     choir_group *group, const rows_layout *l, uint16_t *mine, uint16_t *all, int salt)
 {

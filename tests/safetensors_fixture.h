@@ -1,4 +1,5 @@
-/* One file in a folder of its own, tensors to write to it, and headers that nobody would. */
+/* One file in a folder of its own, tensors to write to it, and headers that no program would
+ * write. */
 #ifndef CHOIR_TEST_SAFETENSORS_FIXTURE_H
 #define CHOIR_TEST_SAFETENSORS_FIXTURE_H
 
@@ -24,7 +25,7 @@ static inline int tear_down(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(folder); /* fails if any test left a file behind */
+    return rmdir(folder); /* fails if a test left a file in it */
 }
 
 static const float f32s[6] = {1, -2, 3.5f, 0, 1e-30f, 7};
@@ -41,7 +42,8 @@ static const choir__st_tensor samples[] = {
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
-/* A file with this header, as long as it says it is, and so many bytes of data. */
+/* Writes a file with this header, which claims to have `length` bytes, and data_bytes bytes of
+ * data. */
 static inline void put_header(uint64_t length, const char *header, size_t data_bytes)
 {
     size_t header_bytes = strlen(header), total = 8 + header_bytes + data_bytes;
@@ -53,7 +55,7 @@ static inline void put_header(uint64_t length, const char *header, size_t data_b
     free(file);
 }
 
-/* The entry of a tensor in a header. */
+/* A tensor's entry in a header. */
 #define ENTRY(dtype, shape, begin, end)                                                        \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 

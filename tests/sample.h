@@ -1,7 +1,8 @@
-/* Sampling on the soft GPU, which takes seconds for what a real one does in milliseconds.
+/* Sampling of cases on the soft GPU, which takes seconds for work that a real GPU does in
+ * milliseconds.
  *
- * SOFTGPU_SAMPLE=SEED has a test try a part of its cases, another part for each seed; without
- * it a test tries all of them. script/test chooses a seed, prints it and hands it on
+ * SOFTGPU_SAMPLE=SEED makes a test run some of its cases, different ones for each seed; without
+ * it a test runs all of them. script/test chooses a seed, prints it and passes it on
  * (tests/softgpu/with_gpu.sh); script/test --full and a real GPU leave nothing out. */
 #ifndef CHOIR_TEST_SAMPLE_H
 #define CHOIR_TEST_SAMPLE_H
@@ -20,7 +21,7 @@ static inline bool sampling(uint64_t *seed)
     return text && *text;
 }
 
-/* Four random words, other ones at each call. */
+/* Four random words, different ones at each call. */
 static inline void sample_words(uint64_t seed, uint32_t word[4])
 {
     static uint64_t calls;

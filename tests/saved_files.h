@@ -1,4 +1,5 @@
-/* What the tests of saving share: whole files, how full a folder is, what an error said. */
+/* Helpers of the tests of saving: read a whole file, count a folder's entries, compare an
+ * error's message. */
 #ifndef CHOIR_TEST_SAVED_FILES_H
 #define CHOIR_TEST_SAVED_FILES_H
 
@@ -24,7 +25,7 @@ static inline void assert_says(const char *part)
         fail_msg("'%s' has not '%s'", choir_error_message(), part);
 }
 
-/* A small file's bytes, with room for more and zeros behind; to be freed. */
+/* Returns a small file's bytes, followed by zeros and room for more. The caller frees them. */
 static inline unsigned char *slurp(const char *path, size_t *bytes)
 {
     enum { ROOM = 1 << 16 };
@@ -53,7 +54,7 @@ static inline void touch(const char *path)
     close(fd);
 }
 
-/* How many files and folders a folder has. */
+/* Returns the number of files and folders in a folder. */
 static inline int entries(const char *dir)
 {
     int count = 0;

@@ -1,8 +1,12 @@
-/* A machine of up to 64 ranks that runs schedules without any I/O, and checks on the way what
- * they promise: both sides of a message are in rounds of the same number (so nobody ever waits
- * in a circle), with the same count and in the same order; nothing that a message touches is
- * touched by another one of its round; nothing outside the buffers is touched, and of IN and of
- * what others have nothing changes. Then what came out is compared with what must. */
+/* A machine of up to 64 ranks that runs schedules without any I/O, and checks what they
+ * promise:
+ *
+ *   - both sides of a message have it in rounds of the same number (so no circle of ranks waits
+ *     for itself), with the same count and in the same order;
+ *   - no memory of a message is used by another message of the same round;
+ *   - only the buffers are written; IN and the parts of other ranks do not change.
+ *
+ * Then the results are compared with the expected ones. */
 #ifndef CHOIR_TESTS_SCHEDULE_FIXTURE_H
 #define CHOIR_TESTS_SCHEDULE_FIXTURE_H
 #include <setjmp.h>
@@ -20,7 +24,7 @@
 enum { WORLD = 64, SOURCES = 1024 };
 
 typedef struct machine { /* one rank */
-    float *memory;       /* in, out, scratch, one behind the other; overlapping in place */
+    float *memory;       /* in, out, scratch, one after another; in and out overlap in place */
     int *touched;        /* by a receive (round + 1) or a send (-(round + 1)) */
     int64_t at[3], room[3];
     float *before; /* IN as it was */
@@ -31,8 +35,9 @@ typedef struct machine { /* one rank */
 typedef struct world {
     choir__plan plan;
     machine ranks[WORLD];
-    bool ordered;     /* the strange operation; else sums of whole numbers */
-    float *reduction; /* what must come out of one: (count), of parts (world, count) */
+    bool ordered;     /* the operation that is neither commutative nor associative; else sums of
+                         whole numbers */
+    float *reduction; /* the expected result: (count), or in parts (world, count) */
 } world;
 
 static float apply(const world *w, float lower, float higher)
@@ -45,7 +50,7 @@ static float rescaled(const world *w, float x)
     return w->plan.kind == CHOIR__TREE_REDUCE ? x * 0.125f : x / (float)w->plan.world;
 }
 
-/* --- what is put in --- */
+/* --- inputs --- */
 
 static bool has_parts(choir__kind kind)
 {
@@ -77,7 +82,7 @@ static bool reduces(choir__kind kind)
            kind == CHOIR__REDUCE_SCATTER || kind == CHOIR__TREE_REDUCE;
 }
 
-/* Of rank's IN and OUT, in elements: 0 where there is none. */
+/* Returns the size of this rank's IN or OUT in elements; 0 if it has none. */
 static int64_t room_in(const choir__plan *p)
 {
     bool root = p->rank == p->root;
@@ -170,7 +175,7 @@ static bool talks(const choir__move *move)
     return move->kind == CHOIR__MOVE_SEND || move->kind == CHOIR__MOVE_RECEIVE;
 }
 
-/* The next message of `kind` with peer in a round, behind `from`; NULL: none. */
+/* Returns the next message of `kind` with peer in a round, after `from`; NULL: none. */
 static const choir__move *message(
     const machine *m, int from, int round, int peer, choir__move_kind kind, int *found)
 {
@@ -182,13 +187,13 @@ static const choir__move *message(
     return NULL;
 }
 
-/* Everything that is sent in a round, matched in order with what is received. */
+/* Delivers all sends of a round, each to the matching receive in order. */
 static void deliver(world *w, int round)
 {
     int sent = 0, received = 0;
     for (int from = 0; from < w->plan.world; from++) {
         machine *m = &w->ranks[from];
-        int seen[WORLD]; /* by peer: where to look on */
+        int seen[WORLD]; /* per peer: index at which to continue */
         for (int r = 0; r < w->plan.world; r++)
             seen[r] = w->ranks[r].next;
         for (int i = m->next; i < m->schedule.count; i++) {
@@ -299,9 +304,9 @@ static void run(world *w)
         assert_int_equal(w->ranks[r].next, w->ranks[r].schedule.count);
 }
 
-/* --- what must come out --- */
+/* --- expected results --- */
 
-/* Of rank's IN, as it was. */
+/* Returns an element of the rank's IN as it was before the run. */
 static float given(const world *w, int rank, int64_t i)
 {
     return w->ranks[rank].before[i];
@@ -327,7 +332,8 @@ static void leaves_of(const world *w, leaves *l)
     }
 }
 
-/* The definition: [lo, lo + n) leaves are somebody's node, or the halves' sum. */
+/* Returns the sum by definition: leaves [lo, lo + n) are one rank's node, or the sum of two
+ * halves. */
 static float tree(const world *w, leaves *l, int64_t lo, int64_t n, int64_t i)
 {
     const int k = l->next;
@@ -342,7 +348,8 @@ static float tree(const world *w, leaves *l, int64_t lo, int64_t n, int64_t i)
     return apply(w, lower, tree(w, l, lo + half, n - half, i));
 }
 
-/* The ring's order: an all-reduce's chunk c begins with rank c, a reduce-scatter's ends so. */
+/* Returns the sum in the ring's order: chunk c of an all-reduce begins with rank c, and that of
+ * a reduce-scatter ends with it. */
 static float chain(const world *w, int first, int64_t i)
 {
     const int size = w->plan.world;
@@ -376,7 +383,8 @@ static void reduce_all(world *w)
     }
 }
 
-/* Element j of an uneven all-to-all's result: from whom, and where it was there. */
+/* Returns element j of an uneven all-to-all's result: finds its source rank and its index
+ * there. */
 static float uneven(const world *w, int rank, int64_t j)
 {
     int64_t counts[WORLD];

@@ -1,5 +1,5 @@
-/* A run and its first step, opened before and closed after each test; errors a test has made
- * are forgotten. */
+/* Opens a run and its first step before each test and closes them after it. Errors that a test
+ * made are forgotten. */
 #ifndef CHOIR_SCOPES_FIXTURE_H
 #define CHOIR_SCOPES_FIXTURE_H
 

@@ -1,5 +1,4 @@
-/* What the tests of tensor queues share, on processors and on GPUs: open_run() says on which.
- */
+/* Tests of tensor queues, on processors and on GPUs: open_run() chooses the device. */
 #ifndef CHOIR_TENSOR_QUEUE_FIXTURE_H
 #define CHOIR_TENSOR_QUEUE_FIXTURE_H
 
@@ -13,7 +12,7 @@
 
 enum { PATIENCE = 60 }; /* seconds */
 
-/* A test opens those that it wants. */
+/* A test opens those that it needs. */
 typedef struct queues {
     choir_tensor_queue *to, *back, *on;
     _Atomic int64_t *got; /* sums over items, shared */
@@ -52,7 +51,7 @@ static inline bool fill(choir_tensor *t, float value)
     return choir_device_sync(choir_tensor_device(t)) == CHOIR_OK;
 }
 
-/* Ranks 0 and 1: tensors of private memory arrive as they were, however they lay. */
+/* Ranks 0 and 1: tensors of private memory arrive unchanged, in whatever layout they are. */
 static inline int copies(int rank, int world, void *arg)
 {
     queues *q = arg;
@@ -70,7 +69,7 @@ static inline int copies(int rank, int world, void *arg)
         CHECK_OK(choir_tensor_queue_put(q->to, t, 4, PATIENCE));
         get(q->back, s);
         CHECK_OK(choir_read(x, got, sizeof got));
-        CHECK(!memcmp(got, a, sizeof a)); /* the other wrote to its copy */
+        CHECK(!memcmp(got, a, sizeof a)); /* the other rank wrote to its own copy */
     } else {
         CHECK_OK(choir_tensor_queue_get(q->to, s, t, 4, PATIENCE));
         CHECK(choir_tensor_size(t[0], 0) == 3 && choir_tensor_size(t[1], 1) == 2);
@@ -81,7 +80,8 @@ static inline int copies(int rank, int world, void *arg)
         CHECK_OK(choir_read(t[2], got_ids, sizeof got_ids));
         CHECK(!memcmp(got_ids, ids, sizeof ids));
         CHECK(choir_tensor_count(t[3]) == 0);
-        /* It is a tensor like others: an input, a target, and one that backward reads. */
+        /* A received tensor can be used like any other: as an input, as a target, and by
+         * backward. */
         choir_module *net = choir_nn_linear(run, 2, 2);
         choir_tensor *loss = choir_mse_loss(choir_forward(net, t[1]), t[1]);
         CHECK_OK(choir_backward(loss));

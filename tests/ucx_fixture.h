@@ -1,16 +1,17 @@
 /* Ranks in processes of their own over the engine "ucx": all on one machine, or each in a
- * network namespace of its own, as if on machines of their own.
+ * network namespace of its own, as if on different machines.
  *
- * The namespaces have no names: they belong to the processes and go with the last of them, also
- * after SIGKILL. One more process is the switch: a bridge in its namespace joins the hosts.
+ * The namespaces have no names: they belong to the processes and vanish with the last of them,
+ * also after SIGKILL. One more process is the switch: a bridge in its namespace joins the
+ * hosts.
  *
  *     rank r   eth0 10.77.0.(r+1)/24  === veth ===  hR, a port of the bridge in the switch
  *
- * What came of a rank (status, sentence) it leaves in memory that the test shares with all.
+ * Each rank reports its outcome (status, message) in memory that it shares with the test.
  *
- * The test's process starts the store once the ranks are there: it has one thread whenever it
- * forks. AddressSanitizer's heap has locks that a fork copies as they are, and a child whose
- * copy another thread held waits for ever, wherever it next allocates. */
+ * The test's process starts the store after the ranks, because it must have one thread whenever
+ * it forks. AddressSanitizer's heap has locks that a fork copies as they are: if another thread
+ * held one, the child would wait for ever at its next allocation. */
 #ifndef CHOIR_TEST_UCX_FIXTURE_H
 #define CHOIR_TEST_UCX_FIXTURE_H
 
@@ -39,16 +40,16 @@ enum { MAX_RANKS = 8, ENDED = 1000, REAPED, HOST_PORT = 29400 };
 typedef struct report {
     choir_status status;
     char message[512];
-    double seconds;    /* that it worked */
-    _Atomic int stage; /* how far it is */
+    double seconds;    /* from start to end of its work */
+    _Atomic int stage; /* its progress */
 } report;
 
-/* What all processes of a test see. */
+/* Memory that all processes of a test share. */
 typedef struct stage {
     report ranks[MAX_RANKS];
     _Atomic int go;
     pid_t pids[MAX_RANKS], hub;
-    bool apart; /* each in a namespace of its own */
+    bool apart; /* each rank in a namespace of its own */
     int world, port, errors;
     double timeout_s;
     char key_file[64];
@@ -56,19 +57,19 @@ typedef struct stage {
 
 typedef void rank_fn(choir__engine *engine, stage *s);
 
-/* What a rank does when it has met the others and has not opened the engine yet. */
+/* Called by a rank after it has met the others and before it opens the engine. */
 static void (*before_opening)(choir__meeting *meeting, stage *s);
 
-static choir_store_server *server; /* of the test process, where ranks are together */
+static choir_store_server *server; /* in the test's process, if ranks are together */
 
-/* --- telling each other --- */
+/* --- progress --- */
 
 static inline void in_stage(stage *s, int rank, int at)
 {
     atomic_store(&s->ranks[rank].stage, at);
 }
 
-/* Until the rank is so far; 90 s at most, on a machine with much else to do. */
+/* Waits until the rank reaches the stage `at`; 90 s at most, as the machine may be busy. */
 static inline void await_stage(stage *s, int rank, int at)
 {
     for (int i = 0; i < 90000 && atomic_load(&s->ranks[rank].stage) < at; i++)
@@ -108,7 +109,7 @@ static inline void lead_a_hub(void)
         pause();
 }
 
-/* NULL, or why hosts can't be made here. */
+/* Returns NULL, or why hosts cannot be created here. */
 static inline const char *no_hosts(void)
 {
     int status;
@@ -214,7 +215,7 @@ static inline void work(stage *s, int rank, rank_fn *fn)
     snprintf(mine->message, sizeof mine->message, "%s", engine->message);
     engine->ops->close(engine);
     in_stage(s, rank, ENDED);
-    if (s->apart && rank == 0) /* it keeps the store for the others, as `choir run` would */
+    if (s->apart && rank == 0) /* rank 0 keeps the store for the others, as `choir run` would */
         for (int r = 0; r < s->world; r++)
             while (atomic_load(&s->ranks[r].stage) < ENDED)
                 usleep(1000);
@@ -254,7 +255,7 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
         assert_int_equal(write(fd, "0123456789abcdef0123456789abcdef", 32), 32);
         close(fd);
     }
-    choir_store_server_free(server); /* of a test that failed */
+    choir_store_server_free(server); /* left by a test that failed */
     server = NULL;
     fflush(NULL);
     for (int r = 0; r < world; r++) {
@@ -277,7 +278,7 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
     return s;
 }
 
-/* Waits for all. UCX must not have printed anything. */
+/* Waits for all ranks. UCX must not have printed anything. */
 static inline void finish(stage *s)
 {
     char errors[4096];
@@ -301,7 +302,8 @@ static inline void finish(stage *s)
     server = NULL;
 }
 
-/* All ranks but `without` (-1: all) have the same failure, and its sentence has this in it. */
+/* Asserts that all ranks except `without` (-1: none) report the same failure, whose message
+ * contains this text. */
 static inline void assert_all_failed(
     stage *s, int without, choir_status status, const char *part)
 {

@@ -1,4 +1,4 @@
-/* What ranks do in tests of the engine "ucx". */
+/* Work of the ranks in tests of the engine "ucx". */
 #ifndef CHOIR_TEST_UCX_RANKS_H
 #define CHOIR_TEST_UCX_RANKS_H
 
@@ -10,7 +10,8 @@ static inline choir__stamp stamp_of(choir__engine *e, uint64_t count)
         .count = count, .seq = ++e->seq, .kind = CHOIR__ALL_REDUCE, .dtype = CHOIR_F32};
 }
 
-/* Every rank sends every other so many bytes; early: how late the receives are posted. */
+/* Every rank sends `bytes` bytes to every other. late_us: delay of the receives, in
+ * microseconds. */
 static inline bool swap_all(choir__engine *e, size_t bytes, int late_us)
 {
     choir__request requests[2 * MAX_RANKS];
@@ -52,14 +53,14 @@ static inline void do_swaps(choir__engine *e, stage *s)
         }
 }
 
-/* Without end, until something happens. */
+/* Exchanges messages until a call fails. */
 static inline void swap_on(choir__engine *e, stage *s)
 {
     for (int i = 0; swap_all(e, 200 << (i % 12), 0); i++)
         in_stage(s, e->rank, 2 + i % 100);
 }
 
-/* An all-reduce by the engine's run: the sum over ranks of (rank + 1) * i. */
+/* Runs an all-reduce with the engine: the sum over ranks of (rank + 1) * i. */
 static inline bool reduce_all(choir__engine *e, int64_t count, choir__algorithm algorithm)
 {
     float *data = malloc((size_t)count * sizeof *data);

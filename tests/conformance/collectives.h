@@ -1,19 +1,20 @@
 /* The suite that every engine must pass: all collectives, types, operations and algorithms, in
- * one group. Whoever has a group runs it: ranks as threads, as processes, under mpirun, on
- * hosts of their own. */
+ * one group. Each kind of group runs it: ranks as threads, as processes, under mpirun, on
+ * different hosts. */
 #ifndef CHOIR_TESTS_CONFORMANCE_COLLECTIVES_H
 #define CHOIR_TESTS_CONFORMANCE_COLLECTIVES_H
 
 #include "collectives_fixture.h"
 #include "multi/ranks.h"
 
-/* Where memory lies for the calls under test: far.c has it where processors cannot read it. */
+/* Translates a pointer for the calls under test: far.c stores data where processors cannot read
+ * them. */
 #ifndef SUITE_AT
 #define SUITE_AT(p) (p)
 #endif
 
-/* And where a trial's memory is while a call is at it; and back. cuda_groups.c has it on a GPU.
- */
+/* Moves a trial's memory to the place where a call finds it, and back: in cuda_groups.c this is
+ * a GPU. */
 #ifndef SUITE_LEND
 #define SUITE_LEND(m) (*(m))
 #define SUITE_TAKE_BACK(m)
@@ -30,7 +31,8 @@ static inline uint64_t digest_of(const void *data, size_t bytes)
     return h;
 }
 
-/* Names that a group takes; NULL: its own choice. `tree`: the bits of the fixed tree. */
+/* Names that a group accepts; NULL: the group's own choice. `tree`: the algorithm gives the
+ * bits of the fixed tree. */
 typedef struct suite_algorithm {
     const char *name;
     bool tree;
@@ -69,7 +71,7 @@ static inline choir_status suite_call(
     return choir_group_all_to_all_uneven(g, in, give, out, take, t->dtype, w);
 }
 
-/* The public calls take one buffer for these. */
+/* The public functions take one buffer for these kinds. */
 static inline bool suite_in_place_only(choir__kind kind)
 {
     return kind == CHOIR__BROADCAST || kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE;
@@ -83,7 +85,7 @@ static inline int suite_wrong(const trial *t, const char *algorithm, const char 
     return 1;
 }
 
-/* One trial, twice where its bits are only promised to be the same each time. */
+/* Runs one trial; twice if its bits are only promised to be the same each time. */
 static inline int suite_trial(choir_group *g, trial t, const suite_algorithm *a)
 {
     int rank = choir_group_rank(g), bad = 0;
@@ -114,7 +116,7 @@ static inline int suite_trial(choir_group *g, trial t, const suite_algorithm *a)
     return bad;
 }
 
-/* Both ways of a trial: in place and not; parts that are even and not. */
+/* Runs a trial in place and not, with even parts and uneven ones. */
 static inline int suite_ways(choir_group *g, trial t, const suite_algorithm *a)
 {
     for (int way = 0; way < 2; way++) {
@@ -128,7 +130,7 @@ static inline int suite_ways(choir_group *g, trial t, const suite_algorithm *a)
     return 0;
 }
 
-/* Every type with every operation, at one small size. */
+/* Runs every type with every operation, at one small size. */
 static inline int suite_types(choir_group *g, const suite_algorithm *a)
 {
     int world = choir_group_world(g);
@@ -149,7 +151,7 @@ static inline int suite_types(choir_group *g, const suite_algorithm *a)
     return 0;
 }
 
-/* Every size, the types and operations in turn. */
+/* Runs every size, with types and operations in turn. */
 static inline int suite_sizes(
     choir_group *g, const suite_algorithm *a, const int64_t *sizes, int size_count)
 {
@@ -175,8 +177,8 @@ static inline int suite_sizes(
     return 0;
 }
 
-/* Several calls of different kinds under way at once, alone or as one batch; the last is waited
- * for first. Neighbours that a batch may put together are among them. */
+/* Runs several calls of different kinds at the same time, alone or as one batch; the last is
+ * waited for first. Some neighbours are of a kind that a batch may combine. */
 static inline int suite_several(choir_group *g, const suite_algorithm *a, bool batch)
 {
     static const choir__kind kinds[SUITE_WORKS] = {CHOIR__ALL_REDUCE, CHOIR__ALL_REDUCE,
@@ -215,7 +217,8 @@ static inline int suite_several(choir_group *g, const suite_algorithm *a, bool b
     return bad;
 }
 
-/* Everyone to everyone in one batch, with a sum among them; then round the ring, one by one. */
+/* Sends from every rank to every other in one batch, with a sum among them; then around the
+ * ring, one by one. */
 static inline int suite_messages(choir_group *g, int64_t most)
 {
     int world = choir_group_world(g), rank = choir_group_rank(g), bad = 0;
@@ -253,7 +256,7 @@ static inline int suite_messages(choir_group *g, int64_t most)
     return bad;
 }
 
-/* Sub-groups, in another order of ranks, at work at the same time as their parent. */
+/* Sub-groups, with ranks in another order, work at the same time as their parent. */
 static inline int suite_split(choir_group *g, const suite_algorithm *a)
 {
     int world = choir_group_world(g), rank = choir_group_rank(g), bad = 0;
@@ -283,15 +286,15 @@ static inline int suite_split(choir_group *g, const suite_algorithm *a)
         fprintf(
             stderr, "split by %s: %s\n", a->name ? a->name : "choice", choir_error_message());
     choir_group_free(child);
-    if (choir_group_split(g, rank ? -1 : 0, 0, &child)) /* the others are in none */
+    if (choir_group_split(g, rank ? -1 : 0, 0, &child)) /* the other ranks are in no group */
         return 1;
     bad |= (child != NULL) != (rank == 0);
     choir_group_free(child);
     return bad;
 }
 
-/* thorough: every type, operation and size by every algorithm; else types and operations by the
- * group's own choice, and a few sizes. */
+/* Runs the suite. thorough: every type, operation and size with every algorithm; else types and
+ * operations with the group's own choice, and a few sizes. */
 static inline int suite(choir_group *g, bool thorough)
 {
     static const int64_t sizes[] = {0, 1, 7, 1000, 20011, 70001}, few[] = {0, 3, 20011};

@@ -1,22 +1,21 @@
-/* Holds fast kernels against the reference ones.
+/* Compares fast kernels with the reference kernels.
  *
  * A trial is one call of one kernel: its arguments, and for each pointer among them the values
  * that go in or the elements that come out. check() makes the call with the reference kernel on
- * f64 copies of the values, then with each instruction set's kernel on the f32 values, and asks
- * that
+ * f64 copies of the values, then with each instruction set's kernel on the f32 values, and
+ * requires:
  *
  *   - ||out - reference|| <= tolerance ||reference|| for each output (infinities, NaN alike),
  *   - the bits are the same for every instruction set,
  *   - nothing beyond an output was written.
  *
- * Outputs start as NaN, so what a kernel forgets to write shows. Buffers start off the vector
- * alignment in two trials of three.
+ * Outputs start as NaN, so an element that a kernel forgets to write shows. Buffers are not
+ * aligned to a vector in two trials of three.
  *
- * With CHOIR_TEST_DEVICE=cuda:0 that device's kernels take the place of the instruction sets':
- * in f32, f64 and, where the kernel has them, the 16-bit types, whose operands are rounded
- * before the reference sees them. Each call is made twice, and must give the same bits. A run
- * that samples (sample.h) makes the first call of each kernel and dtype, and some of the
- * others. */
+ * With CHOIR_TEST_DEVICE=cuda:0 that device's kernels replace the instruction sets': in f32,
+ * f64 and, where the kernel has them, the 16-bit types, whose operands are rounded before the
+ * reference sees them. Each call is made twice and must give the same bits. A run that samples
+ * (sample.h) makes the first call of each kernel and dtype, and some of the others. */
 #ifndef CHOIR_TEST_HARNESS_H
 #define CHOIR_TEST_HARNESS_H
 
@@ -35,11 +34,11 @@
 enum { GUARD = 64, MAX_OPERANDS = 12, MAX_TABLES = 3 };
 
 typedef struct operand {
-    size_t at[2]; /* where its pointers stand in the arguments */
+    size_t at[2]; /* offsets of its pointers in the arguments */
     int places;
     int64_t n;     /* elements */
-    size_t raw;    /* bytes an element, of outputs that are not floating; else 0 */
-    float *values; /* what goes in; NULL: nothing does */
+    size_t raw;    /* bytes per element of an output that is not floating-point; else 0 */
+    float *values; /* input values; NULL: none */
     bool out;
     bool wide; /* f32 where the kernel's dtype has 16 bits */
 } operand;
@@ -52,11 +51,11 @@ typedef struct trial {
     operand operand[MAX_OPERANDS];
     int count;
     double tolerance;
-    double f64_tolerance; /* on a device; 0: 1e-9 */
+    double f64_tolerance; /* on a device; default 0: 1e-9 */
     bool exact;           /* f32 results equal the reference's own f32 results */
     bool bits_may_differ; /* between instruction sets */
     bool no_half;         /* the kernel has no 16-bit types */
-    double half_slack;    /* times the bounds of 16-bit types; 0: 1 */
+    double half_slack;    /* factor on the bounds of 16-bit types; 0: 1 */
 } trial;
 
 typedef struct result {
@@ -84,7 +83,7 @@ static inline trial trial_new(
     return t;
 }
 
-/* n numbers in [low, high), other ones at each call. */
+/* Returns n numbers in [low, high), different ones at each call. */
 static inline float *uniform(int64_t n, float low, float high)
 {
     static uint64_t call;
@@ -107,7 +106,7 @@ static inline operand *add_operand(trial *t, size_t at, int64_t n)
     return o;
 }
 
-/* An input, an output, and both in one; values are freed by check(). */
+/* Add an input, an output, or both in one; check() frees the values. */
 static inline void give(trial *t, size_t at, int64_t n, float *values)
 {
     add_operand(t, at, n)->values = values;
@@ -125,7 +124,7 @@ static inline void update(trial *t, size_t at, int64_t n, float *values)
     o->out = true;
 }
 
-/* An output of whole numbers, size bytes each. */
+/* Adds an output of whole numbers, size bytes each. */
 static inline void take_raw(trial *t, size_t at, int64_t n, size_t size)
 {
     operand *o = add_operand(t, at, n);
@@ -133,7 +132,8 @@ static inline void take_raw(trial *t, size_t at, int64_t n, size_t size)
     o->out = true;
 }
 
-/* The latest operand's buffer is also written through the pointer at. */
+/* Passes the latest operand's buffer through the pointer at `at`, too: it is written in
+ * place. */
 static inline void in_place(trial *t, size_t at)
 {
     operand *o = &t->operand[t->count - 1];
@@ -141,7 +141,7 @@ static inline void in_place(trial *t, size_t at)
     o->out = true;
 }
 
-/* The latest operand is f32 where the kernel's dtype has 16 bits. */
+/* Keeps the latest operand in f32 where the kernel's dtype has 16 bits. */
 static inline void keep_wide(trial *t)
 {
     t->operand[t->count - 1].wide = true;
@@ -180,7 +180,7 @@ static inline size_t element_size(const operand *o, choir_dtype dtype)
     return o->raw ? o->raw : choir_dtype_size(operand_dtype(o, dtype));
 }
 
-/* What is left of a value in dtype. */
+/* Returns value rounded to dtype. */
 static inline float rounded(float value, choir_dtype dtype)
 {
     return dtype == CHOIR_BF16  ? choir__f32_from_bf16(choir__bf16_from_f32(value))
@@ -188,7 +188,7 @@ static inline float rounded(float value, choir_dtype dtype)
                                 : value;
 }
 
-/* Element i of memory of dtype. */
+/* Returns element i of memory of dtype. */
 static inline float element(const void *data, int64_t i, choir_dtype dtype)
 {
     switch (dtype) {
@@ -199,7 +199,8 @@ static inline float element(const void *data, int64_t i, choir_dtype dtype)
     }
 }
 
-/* as: what its values are rounded to before; dtype itself, or a narrower one. */
+/* Stores the operand's values in dtype. as: the dtype to which they are rounded first; dtype
+ * itself or a narrower one. */
 static inline void fill_operand(
     const operand *o, choir_dtype dtype, choir_dtype as, unsigned char *data)
 {
@@ -217,7 +218,7 @@ static inline void fill_operand(
     }
 }
 
-/* The call itself, with the operands in the device's memory, which comes back. */
+/* Makes the call with the operands in the device's memory, and copies them back. */
 static inline void call_device(const trial *t, unsigned char *args, const result *r,
     const size_t *bytes, choir_device *device)
 {
@@ -229,14 +230,14 @@ static inline void call_device(const trial *t, unsigned char *args, const result
         for (int place = 0; place < t->operand[j].places; place++)
             memcpy(args + t->operand[j].at[place], &p, sizeof p);
     }
-    /* what is no operand, ids, a step's number, stays the host's */
+    /* other arguments (ids, a step's number) stay in the host's memory */
     call_with_host_memory(device, t->kernel, args, t->bytes);
     for (int j = 0; j < t->count; j++)
         from_device(device, copy[j], r->block[j]);
 }
 
-/* Makes the call, by a table of the processor's or on a device; the operands' memory after it.
- * as: what values are rounded to before (fill_operand). */
+/* Makes the call with a table of the processor's or on a device. Returns the operands' memory
+ * after it. as: see fill_operand. */
 static inline result run_as(const trial *t, const choir__kernels *table, choir_device *device,
     choir_dtype dtype, choir_dtype as, int shift)
 {
@@ -293,7 +294,7 @@ static inline bool same_value(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* ||out - ref|| / ||ref|| over the finite elements; infinite when others do not match. */
+/* Returns ||out - ref|| / ||ref|| over the finite elements; infinite if others do not match. */
 static inline double distance(const float *out, const double *ref, int64_t n)
 {
     double difference = 0, norm = 0;
@@ -310,7 +311,7 @@ static inline double distance(const float *out, const double *ref, int64_t n)
     return difference == 0 ? 0 : sqrt(difference / norm);
 }
 
-/* The tables this machine can run, and their names. */
+/* Returns the tables that this machine can run, and their names. */
 static inline int isa_tables(
     const choir__kernels *tables[MAX_TABLES], const char *names[MAX_TABLES])
 {
@@ -336,7 +337,8 @@ static inline int isa_tables(
     return count;
 }
 
-/* One instruction set's result against the reference in f64 and, where promised, in f32. */
+/* Compares one instruction set's result with the reference in f64 and, where promised, in
+ * f32. */
 static inline void compare(const trial *t, const char *isa, const result *out,
     const result *wide, const result *narrow)
 {
@@ -373,7 +375,7 @@ static inline void compare_bits(
 
 /* --- on a device --- */
 
-/* How far results of a dtype may be off, where f32's may be by t->tolerance. */
+/* Returns the tolerance of results of dtype, given t->tolerance for f32. */
 static inline double tolerance_in(const trial *t, choir_dtype dtype)
 {
     return dtype == CHOIR_BF16  ? 1e-2
@@ -382,8 +384,8 @@ static inline double tolerance_in(const trial *t, choir_dtype dtype)
                                 : t->tolerance;
 }
 
-/* distance(), of elements of dtype; f64 keeps its digits, and what f16 cannot hold is
- * infinite. */
+/* Like distance(), for elements of dtype: f64 keeps its digits, and values beyond f16's range
+ * count as infinite. */
 static inline double distance_in(
     const void *out, const double *ref, int64_t n, choir_dtype dtype)
 {
@@ -421,7 +423,8 @@ static inline void compare_in(const trial *t, const result *out, const result *w
             continue;
         }
         double d = distance_in(out->data[j], (const double *)wide->data[j], o->n, kind);
-        /* of a few 16-bit numbers that nearly cancelled no others make up for it */
+        /* twice the tolerance: among few 16-bit numbers, one that nearly cancelled dominates
+         * the error */
         double allowed = tolerance_in(t, dtype) * (is_half(dtype) && o->n < 16 ? 2 : 1);
         if (is_half(dtype) && t->half_slack > 0)
             allowed *= t->half_slack;
@@ -467,7 +470,7 @@ static inline void free_values(const trial *t)
 /* Returns whether this run makes the trial in dtype on the device. */
 static inline bool wanted_in(const trial *t, choir_dtype dtype)
 {
-    static uint32_t begun[sizeof(choir__kernels) / sizeof(kernel_fn *)]; /* a bit per dtype */
+    static uint32_t begun[sizeof(choir__kernels) / sizeof(kernel_fn *)]; /* one bit per dtype */
     uint32_t *kernel = &begun[t->kernel / sizeof(kernel_fn *)], bit = 1u << dtype;
     if ((dtype != CHOIR_F32 && dtype != CHOIR_F64 && !is_half(dtype)) ||
         (is_half(dtype) && t->no_half))
@@ -514,7 +517,7 @@ static inline void check(trial t)
     free_values(&t);
 }
 
-/* Sizes around the widths of vectors, and around nothing. */
+/* Sizes around the widths of vectors, and small ones. */
 static const int64_t odd_sizes[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 127, 257, 1025};
 
 #endif

@@ -1,10 +1,10 @@
-/* The conformance suite on a device whose kernels take no host's memory:
+/* The conformance suite on a device whose kernels do not accept the host's memory:
  * CHOIR_TEST_DEVICE=cuda:0.
  *
- * Trials put their operands into the device's memory. Tests that call a table's kernels
- * themselves call device_table's, which are the device's by way of its queue; the memory that
- * the arguments name is opened to the device where it is, whole mappings of the process, for as
- * long as the call lasts. What the device has no kernel for is skipped. */
+ * Trials copy their operands to the device's memory. Tests that call a table's kernels
+ * themselves call those of device_table, which run the device's kernels in its queue. Memory
+ * that the arguments name is opened to the device in place, as whole mappings of the process,
+ * for the time of the call. A kernel that the device does not have is skipped. */
 #ifndef CHOIR_TEST_ON_DEVICE_H
 #define CHOIR_TEST_ON_DEVICE_H
 
@@ -26,7 +26,7 @@ static struct {
     int count;
 } opened;
 
-/* The device that the suite is to run on; NULL: the processor. */
+/* Returns the device on which the suite runs; NULL: the processor. */
 static inline choir_device *test_device(void)
 {
     const char *name = getenv("CHOIR_TEST_DEVICE");
@@ -40,7 +40,7 @@ static inline choir_device *test_device(void)
 
 /* --- the process's memory, opened to the device --- */
 
-/* The mapping that p lies in; false: it is no address of data. */
+/* Finds the mapping that contains p. Returns false if p is not an address of data. */
 static inline bool mapping_of(uintptr_t p, mapping *m)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -56,7 +56,8 @@ static inline bool mapping_of(uintptr_t p, mapping *m)
     return found;
 }
 
-/* Whether p is an address of the process's own data, which is open now. */
+/* Opens the mapping of p to the device. Returns false if p is not an address of the process's
+ * own data. */
 static inline bool open_memory_at(const choir__far *far, uintptr_t p)
 {
     mapping m;
@@ -65,7 +66,7 @@ static inline bool open_memory_at(const choir__far *far, uintptr_t p)
             return true;
     if (p < 1 << 16 || p >> 47 || far->owns((void *)p) || !mapping_of(p, &m))
         return false;
-    for (int i = opened.count - 1; i >= 0; i--) /* it has grown: constants, by what follows */
+    for (int i = opened.count - 1; i >= 0; i--) /* it has grown */
         if (opened.list[i].at < m.end && m.at < opened.list[i].end) {
             far->unreach((void *)opened.list[i].at);
             opened.list[i] = opened.list[--opened.count];
@@ -79,8 +80,9 @@ static inline bool open_memory_at(const choir__far *far, uintptr_t p)
     return true;
 }
 
-/* What the words of the arguments lead to; if to anything, the stack and the heap, too, where
- * entries and leaves lead in turn: for their sake no block of the heap may lie elsewhere. */
+/* Opens the mappings to which the words of the arguments point. If there are any, the stack and
+ * the heap are opened too, as entries and leaves point on to them. Large blocks must therefore
+ * be in the heap: M_MMAP_MAX is 0. */
 static inline void open_memory(const choir__far *far, const void *args, size_t bytes)
 {
     bool any = false;
@@ -96,8 +98,8 @@ static inline void open_memory(const choir__far *far, const void *args, size_t b
     }
 }
 
-/* What stayed open would grow and be given back by malloc behind the device's back, and a copy
- * from a block that is half open is refused. */
+/* Closes all mappings. An open one could grow, or malloc could return it to the system,
+ * unnoticed by the device; and a copy from a block that is partly open is refused. */
 static inline void close_memory(const choir__far *far)
 {
     while (opened.count > 0)
@@ -106,7 +108,7 @@ static inline void close_memory(const choir__far *far)
 
 /* --- calls --- */
 
-/* Whether the device has the kernel at this place in its table. */
+/* Returns whether the device has the kernel at this offset of its table. */
 static inline bool device_has(choir_device *device, size_t kernel)
 {
     choir__task *fn;
@@ -114,7 +116,7 @@ static inline bool device_has(choir_device *device, size_t kernel)
     return fn != NULL;
 }
 
-/* Calls a kernel by the device's queue, and waits. Pointers are the device's. */
+/* Calls a kernel through the device's queue and waits. Pointers are the device's. */
 static inline void call_on_device(
     choir_device *device, size_t kernel, const void *args, size_t bytes)
 {
@@ -125,7 +127,7 @@ static inline void call_on_device(
         fail_msg("%s", choir_error_message());
 }
 
-/* The same with pointers to the test's own memory. */
+/* Like call_on_device, with pointers to the test's own memory. */
 static inline void call_with_host_memory(
     choir_device *device, size_t kernel, const void *args, size_t bytes)
 {
@@ -156,7 +158,7 @@ static const choir__kernels device_table = {CHOIR__KERNEL_LIST(X)};
 
 /* --- operands --- */
 
-/* A copy of an operand's memory on the device, and back. */
+/* A copy of an operand's memory on the device. */
 typedef struct on_device {
     choir__pool_block *block;
     size_t bytes;

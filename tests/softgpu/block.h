@@ -1,4 +1,5 @@
-/* How a kernel runs: what device code (softgpu.h) and the streams (stream.c) ask of block.c. */
+/* How a kernel runs: the interface of block.c for device code (softgpu.h) and streams
+ * (stream.c). */
 #ifndef SOFTGPU_BLOCK_H
 #define SOFTGPU_BLOCK_H
 
@@ -12,7 +13,7 @@ extern "C" {
 
 enum { SOFTGPU_WARP = 32, SOFTGPU_MAX_THREADS = 1024 };
 
-/* Where the running thread is; kernels read it as threadIdx and so on. */
+/* Place of the running thread; kernels read it as threadIdx and so on. */
 typedef struct softgpu_place {
     uint3 thread, block;
     dim3 threads, blocks; /* blockDim, gridDim */
@@ -28,24 +29,25 @@ typedef struct softgpu_kernel {
     size_t shared;
 } softgpu_kernel;
 
-/* All blocks, one after another. The caller sees to it that one kernel runs at a time. */
+/* Runs all blocks, one after another. The caller ensures that one kernel runs at a time. */
 void softgpu_run_kernel(const softgpu_kernel *kernel, const void *args);
 
-/* From inside a thread: waits for the block's. The place in the source tells barriers apart. */
+/* Called by a kernel's thread: waits for all threads of the block. The place in the source
+ * tells barriers apart. */
 void softgpu_barrier(const char *file, int line);
 
-/* From inside a thread: waits for the warp's lanes in mask. The last of them calls act once,
- * with what each lane gave, NULL for lanes that are not there; then all go on. */
+/* Called by a kernel's thread: waits for the warp's lanes in mask. The last of them calls act
+ * once, with the value of each lane (NULL for lanes that take no part); then all continue. */
 typedef void softgpu_act(void *const lanes[SOFTGPU_WARP]);
 void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what);
 
 int softgpu_lane(void); /* the running thread's */
 
-/* Puts a kernel on a stream with a copy of its one argument: cudaLaunchKernel (stream.c). */
+/* Issues a kernel to a stream, with a copy of its one argument: cudaLaunchKernel (launch.c). */
 cudaError_t softgpu_issue_kernel(
     const softgpu_kernel *kernel, cudaStream_t stream, const void *args, size_t bytes);
 
-/* Says what a kernel did that a GPU forgives no better, and aborts. */
+/* Prints what a kernel did that would fail on a GPU as well, and aborts. */
 void softgpu_wrong(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #ifdef __cplusplus

@@ -1,20 +1,21 @@
-/* A GPU made of software, from the inside: what the files that imitate libcudart share.
+/* A GPU made of software, from the inside: the interface between the files that imitate
+ * libcudart.
  *
- * All state is under one lock. Work is *lazy*: an operation waits in its stream until somebody
- * waits for it, and then no more is done than must be, so that a program that forgot to wait
- * reads old data. The thread that waits runs it, holding the lock (but for host functions).
+ * All state is under one lock. Work is *lazy*: an operation stays in its stream until a thread
+ * waits for it, and then no more is done than necessary, so that a program that forgot to wait
+ * reads old data. The waiting thread runs the operation and holds the lock (except during host
+ * functions).
  *
  * Environment:
  *   SOFTGPU=now          runs operations as they are issued
- *   SOFTGPU_COUNT=n      GPUs (1); CUDA_VISIBLE_DEVICES picks among them
- *   SOFTGPU_MEMORY=bytes of each (4 GiB); K, M, G are understood
- *   SOFTGPU_STRICT=1     device memory can be touched only while a GPU that may is at work
- *   SOFTGPU_POINTERS=1   a kernel's arguments with a pointer to the host's memory end it
- *   SOFTGPU_ORDER=forward  threads and blocks in line (block.c)
- *   SOFTGPU_DRIVER=12020 the driver's version; 0: there is none
+ *   SOFTGPU_COUNT=n      number of GPUs (1); CUDA_VISIBLE_DEVICES selects among them
+ *   SOFTGPU_MEMORY=bytes of each GPU (4 GiB); K, M, G are understood
+ *   SOFTGPU_STRICT=1     device memory is accessible only while a GPU that may use it works
+ *   SOFTGPU_POINTERS=1   a kernel whose arguments point to the host's memory is fatal
+ *   SOFTGPU_ORDER=forward  runs threads and blocks in order (block.c)
+ *   SOFTGPU_DRIVER=12020 the driver's version; 0: no driver
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
- *   SOFTGPU_FAIL=kernel:3,malloc:1   what fails, and at which of its calls: softgpu_fail_next
- */
+ *   SOFTGPU_FAIL=kernel:3,malloc:1   the calls that fail: see softgpu_fail_next */
 #ifndef SOFTGPU_GPU_H
 #define SOFTGPU_GPU_H
 
@@ -32,27 +33,28 @@
 
 enum { SOFTGPU_MAX_GPUS = 16, SOFTGPU_LEAST_CAPABILITY = 80 };
 
-/* --- gpu.c: who is there, and how calls begin and end --- */
+/* --- gpu.c: the GPUs, and how calls begin and end --- */
 
-/* Every call is softgpu_enter, its work if that went well, softgpu_leave. Legal in a capture:
- * as enter; `unsafe`: an error, and the capture's end, where this thread or any is capturing.
- */
+/* Every call is softgpu_enter, its work if that succeeded, softgpu_leave. softgpu_enter is for
+ * calls that are legal during a capture. softgpu_enter_unsafe is for the others: it returns an
+ * error and ends the capture if a capture of this thread, or one that concerns any thread, is
+ * running. */
 cudaError_t softgpu_enter(void);
-cudaError_t softgpu_ask(void); /* the same of a call that begins no use of the current GPU */
+cudaError_t softgpu_ask(void); /* like enter; does not begin to use the current GPU */
 cudaError_t softgpu_enter_unsafe(void);
 cudaError_t softgpu_leave(cudaError_t error);
 
 int softgpu_count(void);
 int softgpu_current(void);        /* the calling thread's GPU */
-bool softgpu_now(void);           /* nothing is put off */
-cudaError_t softgpu_broken(void); /* the error that sticks, if there is one */
+bool softgpu_now(void);           /* operations run as they are issued */
+cudaError_t softgpu_broken(void); /* the sticky error, or cudaSuccess */
 void softgpu_break(cudaError_t error);
 size_t softgpu_memory_bytes(void);
 bool softgpu_strict(void);
 int softgpu_capability(void);
-size_t softgpu_most_shared(void);                            /* that a block may ask for */
-int softgpu_physical(int gpu);                               /* CUDA_VISIBLE_DEVICES undone */
-bool softgpu_failing(softgpu_call call, cudaError_t *error); /* one more such call */
+size_t softgpu_most_shared(void);                            /* of a block */
+int softgpu_physical(int gpu);                               /* before CUDA_VISIBLE_DEVICES */
+bool softgpu_failing(softgpu_call call, cudaError_t *error); /* counts it; true: it fails */
 void softgpu_unlock(void);                                   /* around host functions */
 void softgpu_lock(void);
 pthread_mutex_t *softgpu_mutex(void);
@@ -62,22 +64,23 @@ double softgpu_clock(void); /* seconds */
 
 typedef enum softgpu_kind { SOFTGPU_PAGEABLE, SOFTGPU_PINNED, SOFTGPU_DEVICE } softgpu_kind;
 
-/* Whose memory p is; *gpu of device memory. */
+/* Returns the kind of memory at p; *gpu: its GPU, if it is device memory. */
 softgpu_kind softgpu_kind_of(const void *p, int *gpu);
-/* bytes from p are all of one allocation, or of the host's pageable memory. */
+/* Returns whether the range is within one allocation, or is pageable memory of the host. */
 bool softgpu_within(const void *p, size_t bytes);
-/* Device memory that may be touched from now on: bits of GPUs. */
+/* Makes the memory of these GPUs (bits), and no other, accessible. */
 void softgpu_open_memory(unsigned gpus);
-/* The same memory where it is never closed, for copies: closing costs by the page. */
+/* Returns a second address of the memory at p, which is never closed: copies use it, as closing
+ * costs time per page. */
 void *softgpu_back(const void *p);
 #define SOFTGPU_BY_THE_BACK                                                                    \
-    (1u << 31) /* among what an operation touches: none need be opened */
-/* GPUs whose memory work on gpu may touch: itself, and peers. */
+    (1u << 31) /* in an operation's `touches`: no memory need be opened */
+/* Returns the GPUs (bits) whose memory a kernel on gpu may access: itself and its peers. */
 unsigned softgpu_reachable(int gpu);
-/* Memory of another process; ipc.c. */
+/* Maps memory of another process (ipc.c). */
 void *softgpu_map_foreign(int gpu, int fd, size_t at, size_t bytes);
 bool softgpu_unmap_foreign(void *p);
-/* The allocation p is in, as its place in a file; false: it is none. */
+/* Returns the place in a file of the allocation that contains p; false: there is none. */
 bool softgpu_allocation(const void *p, int *gpu, int *fd, size_t *at, size_t *bytes);
 
 /* --- stream.c --- */
@@ -95,9 +98,9 @@ struct softgpu_op {
     softgpu_op *next;
     softgpu_op_kind kind;
     softgpu_task *fn;   /* TASK, HOST */
-    unsigned touches;   /* TASK: bits of GPUs whose memory it may touch */
-    bool kernel;        /* and whether it is one, which may fail */
-    cudaStream_t other; /* WAIT: for its operation seq */
+    unsigned touches;   /* TASK: bits of the GPUs whose memory it may access */
+    bool kernel;        /* TASK: it is a kernel, which may fail */
+    cudaStream_t other; /* WAIT: until this stream's operation seq is done */
     uint64_t seq;
     cudaEvent_t event; /* STAMP */
     size_t bytes;
@@ -109,14 +112,14 @@ typedef struct softgpu_capture softgpu_capture;
 struct CUstream_st {
     uint32_t magic;
     int gpu;
-    bool blocking; /* for the legacy stream, and it for this one */
-    bool in_host;  /* a thread is in its host function */
+    bool blocking; /* this stream and the legacy stream wait for each other */
+    bool in_host;  /* a thread runs its host function */
     softgpu_op *head, *tail;
     uint64_t issued, done;
     softgpu_capture *capture; /* NULL: none */
-    int *after;               /* nodes of the capture that its next one comes behind */
+    int *after;               /* nodes after which its next node of the capture comes */
     int after_count;
-    cudaStream_t next; /* all there ever were */
+    cudaStream_t next; /* list of all streams ever made */
 };
 
 struct CUevent_st {
@@ -125,50 +128,52 @@ struct CUevent_st {
     bool timed, recorded;
     cudaStream_t stream;
     uint64_t seq;
-    double at;                /* when it was reached */
-    int stamps;               /* STAMPs on their way */
+    double at;                /* time at which it was reached */
+    int stamps;               /* STAMPs issued and not run yet */
     bool gone;                /* destroyed */
-    softgpu_capture *capture; /* it was recorded in it, behind these of its nodes */
+    softgpu_capture *capture; /* in which it was recorded, after the nodes in `after` */
     uint64_t capture_id;
     int *after;
     int after_count;
 };
 
-/* Where a handle leads; NULL: nowhere. The legacy stream, 0, is the current GPU's. */
+/* Returns the stream of a handle, or NULL if it is invalid. Handle 0 is the legacy stream of
+ * the current GPU. */
 cudaStream_t softgpu_stream(cudaStream_t handle);
 cudaStream_t softgpu_legacy(int gpu); /* NULL: it was never used */
 cudaStream_t softgpu_streams(void);   /* the first of all */
 
-/* Adds an operation; args are copied. Into the graph, where the stream is captured. */
+/* Adds an operation with a copy of args; to the graph if the stream is captured. */
 cudaError_t softgpu_issue(cudaStream_t stream, softgpu_op_kind kind, softgpu_task *fn,
     const void *args, size_t bytes, unsigned touches, bool kernel);
-void softgpu_append(cudaStream_t stream, softgpu_op *op); /* the same, as it is */
+void softgpu_append(cudaStream_t stream, softgpu_op *op); /* op is not copied */
 void softgpu_append_wait(cudaStream_t stream, cudaStream_t other, uint64_t seq);
-/* The legacy stream comes behind all streams that do not say no, and they behind it. */
+/* Orders the legacy stream after all blocking streams, and them after it. */
 cudaError_t softgpu_keep_legacy_order(cudaStream_t stream);
-void softgpu_stamp(cudaEvent_t event, uint64_t seq); /* event.c: it is reached */
+void softgpu_stamp(cudaEvent_t event, uint64_t seq); /* event.c: the event is reached */
 softgpu_op *softgpu_op_new(softgpu_op_kind kind, softgpu_task *fn, const void *args,
     size_t bytes, unsigned touches, bool kernel);
-/* Runs one now: TASKs and HOSTs. */
+/* Runs a TASK or HOST now. */
 void softgpu_run_op(softgpu_op *op);
 
 cudaError_t softgpu_run_until(cudaStream_t stream, uint64_t seq);
 cudaError_t softgpu_run_all(int gpu);
-void softgpu_run_one(cudaStream_t stream); /* for who only asks */
+void softgpu_run_one(cudaStream_t stream); /* for queries, which do not wait */
 
 /* --- capture.c --- */
 
-/* Whether a call that might synchronise is forbidden to this thread now. */
+/* Returns whether this thread may not make a call that could synchronise now, because of a
+ * capture. */
 bool softgpu_capture_forbids(void);
 void softgpu_capture_spoil(softgpu_capture *capture);
 void softgpu_capture_spoil_all(void);
-/* Whether work given to the legacy stream of gpu now would join captures. */
+/* Returns whether work given to the legacy stream of gpu would now join a capture. */
 bool softgpu_capture_of_blocking(int gpu);
 cudaError_t softgpu_capture_add(cudaStream_t stream, softgpu_op *op);
 cudaError_t softgpu_capture_record(cudaStream_t stream, cudaEvent_t event);
 cudaError_t softgpu_capture_wait(cudaStream_t stream, cudaEvent_t event);
 bool softgpu_capture_alive(const struct CUevent_st *event);
-/* Whether a graph has an operation fn whose arguments are `of`'s. */
+/* Returns whether a graph has an operation fn whose arguments match `of`. */
 bool softgpu_captured(
     softgpu_task *fn, bool (*is)(const void *args, const void *of), const void *of);
 

@@ -9,7 +9,7 @@
 typedef struct softgpu_matrix {
     void *p;
     int type;             /* cudaDataType */
-    int64_t down, across; /* elements from a row to the next, from a column to the next */
+    int64_t down, across; /* elements between two rows, between two columns */
     int64_t batch;
 } softgpu_matrix;
 
@@ -20,7 +20,7 @@ typedef struct softgpu_product {
     int64_t m, n, k, batch;
     double alpha, beta;
     bool tf32;   /* operands of f32 are rounded to 11 bits */
-    void *space; /* is written over */
+    void *space; /* workspace, which is overwritten */
     size_t space_bytes;
 } softgpu_product;
 

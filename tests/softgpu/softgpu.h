@@ -1,13 +1,15 @@
-/* CUDA for a GPU made of software: the words that kernels use, for a C++ compiler.
+/* CUDA for a GPU made of software: the part of the language that kernels use, for a C++
+ * compiler.
  *
- * With CHOIR_SOFT_GPU defined a .cu file includes this in place of <cuda_runtime.h> and is
+ * With CHOIR_SOFT_GPU defined a .cu file includes this file in place of <cuda_runtime.h> and is
  * compiled as C++: `g++ -x c++ -std=c++17 -DCHOIR_SOFT_GPU -Itests/softgpu -I.../cuda/include`.
- * A kernel is a plain function then, a thread of it a call; block.c makes the calls and has the
- * threads wait for each other. The library libsoftgpu.so imitates libcudart and libcublasLt, by
- * the real headers.
+ * A kernel is then a plain function, and each of its threads a call; block.c makes the calls
+ * and lets the threads wait for each other. The library libsoftgpu.so imitates libcudart and
+ * libcublasLt, with the real headers.
  *
- * What isn't here, kernels do not use: float atomics among it, whose sums depend on who is
- * first. softgpu_math.h has the functions of single threads, softgpu_mma.h nvcuda::wmma. */
+ * Functions that are missing here must not be used by kernels: among them are float atomics,
+ * whose sums depend on which thread is first. softgpu_math.h has the functions of single
+ * threads, softgpu_mma.h has nvcuda::wmma. */
 #ifndef SOFTGPU_H
 #define SOFTGPU_H
 
@@ -68,7 +70,7 @@ inline void __threadfence_system()
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* --- shuffles: every lane names the one whose value it wants --- */
+/* --- shuffles: every lane names the lane whose value it reads --- */
 
 template <class T> struct softgpu_given {
     T value, taken;
@@ -88,7 +90,7 @@ template <class T> void softgpu_exchange(void *const lanes[SOFTGPU_WARP])
     }
 }
 
-/* from: a lane, or what is none of its group of `width`, and the lane keeps its own. */
+/* from: the lane to read. own: the lane keeps its value, as its source is outside its group. */
 template <class T>
 T softgpu_shuffle(unsigned mask, T value, int from, bool own, const char *what)
 {
@@ -129,7 +131,7 @@ template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned step, int w
 
 struct softgpu_ballot {
     bool yes;
-    unsigned all; /* who said so */
+    unsigned all; /* bits of the lanes that said yes */
     unsigned here;
 };
 
@@ -198,7 +200,7 @@ inline int __syncthreads_or(
 
 /* --- launching --- */
 
-/* As cudaLaunchKernel, for kernels of one argument, which is copied. */
+/* Like cudaLaunchKernel, for kernels of one argument, which is copied. */
 template <class A>
 cudaError_t softgpu_launch(
     void (*kernel)(A), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, const A &args)
@@ -211,7 +213,7 @@ cudaError_t softgpu_launch(
     k.shared = shared;
     A copy = args;
 #if __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(&copy); /* where old pointers may lie, which launch.c would find */
+    __builtin_clear_padding(&copy); /* it may hold old pointers, which launch.c would find */
 #endif
     return softgpu_issue_kernel(&k, stream, &copy, sizeof copy);
 }

@@ -1,9 +1,9 @@
-/* What a single thread of a kernel may call beyond <math.h>: atomics on whole numbers, bits,
- * conversions, and the fast functions, which are the exact ones here. */
+/* Functions of a kernel's single thread beyond <math.h>: atomics on integers, bits,
+ * conversions, and the fast functions, which are exact here. */
 #ifndef SOFTGPU_MATH_H
 #define SOFTGPU_MATH_H
 
-/* --- atomics: the host may look at the same memory --- */
+/* --- atomics: the host may read the memory at the same time --- */
 
 #define SOFTGPU_ATOMICS(T)                                                                     \
     inline T atomicAdd(T *p, T v)                                                              \

@@ -106,8 +106,7 @@ static void test_cap(void **state)
     choir_scope_clear(step);
     assert_true(choir_item(choir_sum(small)) == 0);
     assert_int_equal(choir_scope_close(step), CHOIR_OK);
-    step =
-        choir_step_open(run, 1); /* blocks cached in other classes are returned to make room */
+    step = choir_step_open(run, 1); /* the cached blocks of other classes make room for it */
     choir_zeros(step, CHOIR_F32, choir_dims(10 << 16));
     assert_int_equal(choir_scope_close(step), CHOIR_OK);
     assert_true(stats_of(fresh).bytes_reserved <= cap);

@@ -348,8 +348,7 @@ static void test_two_devices(void **state)
     open_job(&j);
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);
-    choir_scope *mine =
-        choir_scope_open(other_device, 1); /* reuses the memory that the step released */
+    choir_scope *mine = choir_scope_open(other_device, 1); /* reuses the step's memory */
     choir_tensor *t[8];
     for (int i = 0; i < 8; i++)
         t[i] = choir_full(mine, CHOIR_F32, choir_dims(BATCH, WIDTH), 5);
