@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# GPUs that cannot be used: one sentence each, and programs that asked for none go on. The soft
-# GPU stands for all of them.
+# GPUs that cannot be used: each gives one sentence, and programs that did not ask for one
+# continue. The soft GPU stands for all of them.
 . "$(dirname "$0")/../cli/lib.sh"
 unset CHOIR_DEVICE
 [ -n "${CHOIR_PLUGIN_PATH:-}" ] || skip "a real GPU cannot be made to fail"
 
-# refused PART ENV...: training on cuda:0 says so, and auto takes the processor.
+# refused PART ENV...: training on cuda:0 reports it, and auto takes the CPU.
 refused() {
     local part=$1
     shift
@@ -29,7 +29,7 @@ check refused "shows no GPU; CUDA_VISIBLE_DEVICES is 7" CUDA_VISIBLE_DEVICES=7
 check refused "of compute capability 6.1, for which this build has no code" SOFTGPU_CAPABILITY=61
 check refused "no device 'cuda:0'" CHOIR_PLUGIN_PATH=/nowhere
 
-# What reads checkpoints has its device from CHOIR_DEVICE alone.
+# Commands that read checkpoints take their device only from CHOIR_DEVICE.
 no_such_device() {
     make_text text 20
     good train --devices cpu:0 --steps 1 --model "$gpt" --no-eval --save ck text || return

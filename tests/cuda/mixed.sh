@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A GPU and a processor in one run. Sums of each are its own, so between the two there is no
-# promise of equal bits; between strategies that cut the model alike there is.
+# A GPU and a CPU in one run. Each adds in its own order, so equal bits are not promised between
+# the two kinds; strategies that cut the model alike do have equal bits.
 . "$(dirname "$0")/../cli/lib.sh"
 
 make_text text 200
@@ -12,7 +12,7 @@ train() {
     good train --json --microbatches 2 --batch-size 8 --steps 3 --no-eval "$@" && mv out "$file"
 }
 
-# stages DEVICES ARG...: the layers of one model on both kinds.
+# stages DEVICES ARG...: distributes the layers of one model over both kinds.
 stages() {
     train a --strategy mp --devices "$@" || return
     train b --strategy pipeline --devices "$@" || return

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Ranks with a GPU each, over NCCL: from the command line they train to the bits of one GPU, a
-# card for two of them is refused, and collectives are measured in the GPUs' memory. Wants two
-# GPUs; soft ones work at once, as a rank's streams do not run side by side there.
+# Ranks with a GPU each, over NCCL: the command trains them to the bits of one GPU, two ranks on
+# one card are refused, and collectives are measured in GPU memory. The test needs two GPUs.
+# Soft ones work at once, because a rank's streams do not run side by side there.
 . "$(dirname "$0")/../cli/lib.sh"
 
 export SOFTGPU_COUNT=2 SOFTGPU=now
@@ -32,7 +32,8 @@ check agree --model "$gpt,dropout=0.1" text
 check agree --optimizer sgd:momentum=0.9 --model resnet18:width=4,image=16,classes=5,small=1 \
     random
 
-# same STRATEGY...: what has no single device to agree with agrees with itself over shared memory.
+# same STRATEGY...: where no single device has the same result, NCCL is compared with shared
+# memory.
 same() {
     local strategy backend
     for strategy in "$@"; do
@@ -56,7 +57,7 @@ one_card() {
         fail "two ranks trained on one card's virtual devices"
     grep -q 'NCCL wants one a rank' err || fail "not why: $(cat err)"
 }
-[ -z "${CHOIR_PLUGIN_PATH-}" ] || check one_card # real GPUs are as many as they are
+[ -z "${CHOIR_PLUGIN_PATH-}" ] || check one_card # the number of real GPUs cannot be changed
 
 bench() {
     local what

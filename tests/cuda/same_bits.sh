@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On GPUs, too, the same cut into micro-batches gives the same bits, whoever computes them: one
-# device, several virtual ones on a card under every strategy of one process, ranks that share it.
+# On GPUs, too, an equal cut into micro-batches gives equal bits: on one device, on several
+# virtual ones of a card under every strategy of one process, and on ranks that share it.
 . "$(dirname "$0")/../cli/lib.sh"
 
 export CHOIR_CUDA_DEVICES=4
@@ -28,7 +28,7 @@ agree() {
     done
 }
 
-# A pipeline's stages as ranks, and replicas of it.
+# A pipeline with its stages as ranks, and replicas of it.
 stages_are_ranks() {
     local model=gpt2:layers=2,heads=2,width=16,context=16
     train single --devices cuda:0 --model $model text || return
@@ -38,8 +38,8 @@ stages_are_ranks() {
         same_run single other
 }
 
-# Ranks with two dimensions, and what else changes nothing: results made again, hogwild's only
-# worker. Tensor parallel adds in another order, the same in every composition.
+# Ranks on two dimensions, and options that change no bits: recomputation, hogwild's only
+# worker. Tensor parallelism adds in another order, which is equal in every composition.
 compositions() {
     local two=(--mesh 2x2 --devices cuda:0-3 --model "$gpt" text)
     train single --devices cuda:0 --model "$gpt" text &&

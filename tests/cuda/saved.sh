@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What is saved on a GPU goes on elsewhere, and the other way round; evaluation and generation run
-# where CHOIR_DEVICE says; comparisons and ranks are given GPUs.
+# A run saved on a GPU continues elsewhere, and the other way round. Evaluation and generation
+# run on CHOIR_DEVICE; comparisons and ranks get GPUs.
 . "$(dirname "$0")/../cli/lib.sh"
 
 export CHOIR_CUDA_DEVICES=2
 make_text text 200
 job=(train --json --microbatches 4 --batch-size 8 --no-eval --model "$gpt")
 
-# about A B: equal to five digits; kinds of devices differ in the last bits.
+# about A B: equal to five digits, because kinds of devices differ in the last bits.
 about() {
     awk -v a="$1" -v b="$2" \
         'BEGIN { d = a > b ? a - b : b - a; exit !(a > 0 && d < 1e-5 * a) }' ||

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A program given different numbers of devices or ranks prints the same line.
+# A program prints the same line with different numbers of devices or ranks.
 #
 #   check_counts.sh LINE-BEGINS PROGRAM COUNT...
 begins=$1 program=$2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the DataParallel example prints on 1, 2, 3 and 8 devices, to the letter.
+# The exact output of the DataParallel example on 1, 2, 3 and 8 devices.
 #
 #   check_data_parallel.sh EXPECTED PROGRAM
 for devices in 1 2 3 8; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every line of C in a guide stands in one of the examples, which are compiled and run.
+# Every line of C in a guide is also in one of the examples, which are compiled and run.
 #
 #   check_guide.sh GUIDE.md FOLDER
 awk '

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a program that must succeed, and whose output must match an extended regular expression;
-# there '~' stands for the end of a line.
+# Runs a program that must succeed, and whose output must match an extended regular expression,
+# in which '~' matches the end of a line.
 #
 #   check_output.sh EXPRESSION PROGRAM [ARGUMENT]...
 expression=$1

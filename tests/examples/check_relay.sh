@@ -1,6 +1,6 @@
 #!/bin/sh
-# A program that goes on from what it saved: by four ranks, by one, by three, it writes what it
-# writes when it is never stopped.
+# A program that continues from its own checkpoint: by four ranks, then one, then three, it
+# prints the output of a run that never stops.
 #
 #   check_relay.sh CHOIR PROGRAM
 choir=$1 program=$2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a program that must succeed, cuts PATTERN off each line of its output, and counts the
-# different lines that are left.
+# Runs a program that must succeed, removes PATTERN from each line of its output, and counts the
+# distinct lines that remain.
 #
 #   check_same.sh EXPECTED PATTERN PROGRAM [ARGUMENT]...
 expected=$1 pattern=$2

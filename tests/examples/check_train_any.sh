@@ -1,6 +1,6 @@
 #!/bin/sh
-# A program that does what `choir train` does: by one rank and by two, at once and in two halves,
-# and gone on with by the command, its weights and optimizer have the bits of the command's.
+# A program that does the work of `choir train`. With one rank and with two, in one run and in
+# two halves, and continued by the command, its weights and optimizer have the command's bits.
 #
 #   check_train_any.sh CHOIR PROGRAM
 choir=$1 program=$2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The GPU benchmark at sizes of nothing: choir_bench_gpu on DEVICE, its lines, and the table that
-# bench/gpu.sh makes of them beside PyTorch's (here the same lines again, so all ratios are 1).
+# The GPU benchmark at minimal sizes: choir_bench_gpu on DEVICE, its lines, and the table that
+# bench/gpu.sh makes from them beside PyTorch's (here the same lines, so all ratios are 1).
 #   bench.sh CHOIR_BENCH_GPU DEVICE
 set -uo pipefail
 bench=$1 device=$2 root=$(cd "$(dirname "$0")/../.." && pwd)

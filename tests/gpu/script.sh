@@ -1,5 +1,6 @@
 #!/bin/bash
-# script/gpu: wrong options, and that what --carry collects is enough to compile and link with.
+# script/gpu: its errors for wrong options, and a build with only the files that --carry
+# collects.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
@@ -35,7 +36,7 @@ int main(void)
     return sodium_init() < 0 || !*zlibVersion();
 }
 C
-# Headers from there alone: the compiler says which it took.
+# Headers from that folder alone: the compiler reports the files that it used.
 cc -M -I"$work/carried/include" "$work/all.c" | tr ' ' '\n' |
     grep -E '^/usr/include/.*(jansson|sodium|zlib|zconf|cmocka)' && fail "headers were left behind"
 cc -o "$work/all" -I"$work/carried/include" "$work/all.c" -L"$work/carried/lib" -lcmocka -ljansson \

@@ -5,6 +5,6 @@ set -eu
 prefix=$1 work=$2
 rm -rf "$work"
 cmake -S "$(dirname "$0")/outside" -B "$work" -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
-grep "^choir_DIR:PATH=$prefix/" "$work/CMakeCache.txt" # and not one of the system's
+grep "^choir_DIR:PATH=$prefix/" "$work/CMakeCache.txt" # not a copy of the system's
 cmake --build "$work"
 "$work/outside"

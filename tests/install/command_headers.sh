@@ -1,13 +1,14 @@
 #!/bin/sh
-# The command is the library's first user: src/cli/ includes public headers, its own, and those of
-# the inside that docs/architecture.md lists with the reason, by the files it lists.
+# The command is the library's first user. src/cli/ includes public headers, its own headers,
+# and the internal ones that docs/architecture.md lists with a reason and the files that use
+# them.
 #
 #   command_headers.sh PROJECT
 set -eu
 cd "$1"
 lists=$(mktemp -d "${TMPDIR:-/tmp}/choir-headers.XXXXXX")
 trap 'rm -rf "$lists"' EXIT
-# A row of the table: | `header` | `file` `file` ... | reason |, a folder standing for its files.
+# A row of the table: | `header` | `file` `file` ... | reason |; a folder stands for its files.
 awk -F'|' '
     /^## / { inside = /What the command takes of the inside/; next }
     inside && $2 ~ /^ *`[^`]*[.]h` *$/ {

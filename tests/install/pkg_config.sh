@@ -15,7 +15,7 @@ ${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --c
     -Wl,-rpath,"$libdir"
 "$work/outside"
 
-# Each header stands on its own.
+# Each header compiles on its own.
 for header in "$prefix"/include/choir/*.h; do
     echo "#include <choir/$(basename "$header")>" |
         ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only \

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Every collective, element type, operation and size, on 1 to 8 ranks, by the fixed tree (the
-# same bits as choir__reduce) and by MPI's own algorithms; rows cut over the ranks; sub-groups;
-# groups one after another.
+# Every collective, element type, operation and size, on 1 to 8 ranks, by the fixed tree (with
+# the bits of choir__reduce) and by MPI's own algorithms; rows distributed over the ranks;
+# sub-groups; groups one after another.
 . "$(dirname "$0")/lib.sh"
 export CHOIR_BACKEND=mpi
 
 collectives() {
     local n
     for n in 1 2 3 5 8; do
-        [ "$kind$n" = mpich8 ] && continue # crowded, its ranks take half a minute
+        [ "$kind$n" = mpich8 ] && continue # its ranks are crowded and take half a minute
         LIMIT=280 good "$n" "$RANKS" collectives
         expect 1 "^[0-9]+ checks on $n ranks"
     done
@@ -16,7 +16,7 @@ collectives() {
         good "$n" "$RANKS" split
         good "$n" "$RANKS" twice
     done
-    for n in 1 2 3 4 8; do # of 8, sub-groups of every color up to 3
+    for n in 1 2 3 4 8; do # with 8 ranks, sub-groups of every color up to 3
         [ "$kind$n" = mpich8 ] || good "$n" "$RANKS" rows
     done
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A rank that is late or stopped is named on every other rank, with what it was last seen doing;
-# ranks that disagree are shown both sides; a rank that left is named.
+# A rank that is late or stopped is named on every other rank, with its last known activity.
+# Ranks that disagree get both sides; a rank that left is named.
 . "$(dirname "$0")/lib.sh"
 export CHOIR_BACKEND=mpi TIMEOUT_S=2
 LIMIT=${LIMIT:-25} # mpirun may wait for a stopped rank for good

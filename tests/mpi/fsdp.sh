@@ -1,6 +1,6 @@
 #!/bin/bash
-# FSDP over MPI, whose ranks share no memory: weights are gathered, also with a micro-batch less on
-# some ranks, and come out as one device's, bit by bit.
+# FSDP over MPI, whose ranks share no memory: weights are gathered, also when some ranks have
+# one micro-batch less, and equal those of one device bit for bit.
 . "$(dirname "$0")/lib.sh"
 train=("$CHOIR" train --json --model gpt2:layers=2,width=24,heads=2,context=16 --microbatches 4
     --batch-size 8 --steps 3 --no-eval)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Programs join what mpirun or srun started: on one machine the best engine is still shared
-# memory, the engine over MPI comes when it is named, and choir train becomes a rank.
+# Programs join the ranks that mpirun or srun started. On one machine the default engine is
+# still shared memory, the engine over MPI is used when it is named, and choir train becomes a
+# rank.
 . "$(dirname "$0")/lib.sh"
 
 where() {
@@ -16,7 +17,7 @@ where() {
 }
 each_mpi where
 
-# The same losses as ranks that choir starts by itself.
+# Training has the losses of ranks that choir starts by itself.
 train() { # BACKEND
     local gpt=(train --model gpt2:layers=1,heads=2,width=16,context=16 --strategy ddp --steps 4)
     local losses='loss [0-9.]*, validation [0-9.]*'
@@ -46,7 +47,7 @@ wait
 unset CHOIR_JOB CHOIR_BACKEND WORLD_SIZE
 expect 1 'a rank 0 of 2 joined where MPI counts 1 ranks: start all of them with one mpirun'
 
-# srun's variables; and those of a batch script, which is no rank.
+# The variables of srun; and those of a batch script, which is not a rank.
 slurm() { # RANK COMMAND...
     SLURM_JOB_ID=770$$ SLURM_STEP_ID=1 SLURM_NTASKS=2 SLURM_PROCID=$1 SLURM_LOCALID=$1 \
         SLURM_NODEID=0 SLURM_STEP_NODELIST='node[3-4]' "${@:2}"

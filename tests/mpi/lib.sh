@@ -1,10 +1,10 @@
-# What the tests under mpirun share. RANKS names the program they start (ranks.c), PLUGINS the
-# folder with choir_mpi_KIND.so; `each_mpi FUNCTION` calls it once for every MPI that is built
-# and has its mpirun here. Exit 77: skipped.
+# Functions that the tests under mpirun share. RANKS names the program they start (ranks.c),
+# PLUGINS the folder with choir_mpi_KIND.so; `each_mpi FUNCTION` calls it once for every MPI
+# that is built and has its mpirun here. Exit status 77: skipped.
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
-# The libraries under a plug-in keep some memory to the end.
+# The libraries under a plug-in hold some memory until exit.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE CHOIR_JOB CHOIR_INIT CHOIR_BACKEND
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-mpi.XXXXXX") || exit 1
@@ -29,7 +29,7 @@ finish() {
     exit
 }
 
-# The command that starts ranks: mpi N PROGRAM ARG...; what they write goes to $work/out.
+# The command that starts ranks: mpi N PROGRAM ARG...; their output goes to $work/out.
 kind=
 launcher=()
 mpi() {
@@ -69,7 +69,7 @@ each_mpi() {
         skip "no MPI that is built in has an mpirun (install libopenmpi-dev openmpi-bin)"
 }
 
-# expect N TEXT: so many lines of what was written have the text.
+# expect N TEXT: N lines of the output contain the text.
 expect() {
     checks=$((checks + 1))
     local seen
@@ -77,7 +77,7 @@ expect() {
     [ "$seen" = "$1" ] || fail "$seen lines, not $1, have: $2"
 }
 
-# good N PROGRAM ARG...: ends with 0.
+# good N PROGRAM ARG...: ends with status 0.
 good() {
     checks=$((checks + 1))
     mpi "$@" || fail "mpirun -n $* ended with $?"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two machines: network namespaces with a veth between them, each with a host name of its own.
-# mpirun reaches the second one by an agent that stands in for ssh. The engine over MPI is
-# chosen by itself there, and late ranks are named with their host.
+# mpirun reaches the second one through an agent that replaces ssh. The engine over MPI is the
+# default there, and late ranks are named with their host.
 . "$(dirname "$0")/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
@@ -31,7 +31,7 @@ for _ in $(seq 50); do # the link comes up a moment later
     sleep 0.1
 done
 
-# agent HOST COMMAND...: what mpirun calls in place of ssh.
+# agent HOST COMMAND...: the command that mpirun calls instead of ssh.
 cat >"$work/agent" <<END
 #!/bin/bash
 [ "\$1" = -x ] && shift
@@ -44,16 +44,18 @@ exec ip netns exec $near unshare --uts sh -c 'hostname node1; exec "\$@"' sh "\$
 END
 chmod +x "$work/agent" "$work/here"
 
-# MPICH before 4.2 may stay in MPI_Finalize between machines, with a plain MPI program, too: over
-# UCX and TCP, a rank that has closed its connections waits in the launcher's barrier, where it
-# no longer answers those that still close theirs (MPICH's pull request 6596). And when ranks
-# go without, its launcher fails now and then. So there, what the ranks say counts alone.
+# MPICH before 4.2 may hang in MPI_Finalize between machines, with a plain MPI program, too:
+# over UCX and TCP, a rank that has closed its connections waits in the launcher's barrier,
+# where it no longer answers ranks that still close theirs (MPICH's pull request 6596). When
+# ranks skip MPI_Finalize, its launcher sometimes fails. With it, the test checks only the
+# ranks' output.
 version=$(mpirun.mpich --version 2>/dev/null | sed -n 's/^ *Version: *//p')
 may_stay() {
     [ "$kind" = mpich ] && [ "$(printf '%s\n' "$version" 4.2 | sort -V | head -1)" != 4.2 ]
 }
 
-# says LINES TEXT N PROGRAM ARG...: so many lines have the text, and mpirun ends with 0 if it can.
+# says LINES TEXT N PROGRAM ARG...: LINES lines contain the text, and mpirun ends with 0 where
+# it can.
 says() {
     local lines=$1 text=$2 seen=0 job
     shift 2
@@ -85,7 +87,7 @@ machines() {
             --mca oob_tcp_if_include $net.0/24 --host $net.1:4,$net.2:4 --map-by node
             -x CHOIR_BACKEND -x TIMEOUT_S) ;;
     mpich)
-        # Its UCX finds shared memory between the two: both are one kernel's
+        # Its UCX would use shared memory between the two, since both have one kernel
         launcher=("$work/here" env UCX_TLS=tcp,self UCX_NET_DEVICES=choirm$$ "${launcher[@]}"
             -launcher ssh -launcher-exec "$work/agent" -hosts $net.1,$net.2 -ppn 1
             -iface choirm$$) ;;
@@ -94,12 +96,12 @@ machines() {
         return
     expect 2 'rank [0-3] of 4, mpi, node 0 of 2, local [01] of 2'
     expect 2 'rank [0-3] of 4, mpi, node 1 of 2, local [01] of 2'
-    if [ "$kind" = openmpi ]; then # MPICH's are slow over TCP where cores are few
+    if [ "$kind" = openmpi ]; then # MPICH's are slow over TCP with few cores
         LIMIT=280 good 3 "$RANKS" few_collectives
         expect 1 '^[0-9]+ checks on 3 ranks'
     fi
     says 3 'rank [0-2] of 3 has split its group 20 times' 3 "$RANKS" split
-    TIMEOUT_S=2 LIMIT=15 mpi 2 "$RANKS" stopped # mpirun may wait for the stopped one for good
+    TIMEOUT_S=2 LIMIT=15 mpi 2 "$RANKS" stopped # mpirun may never stop waiting for the rank
     expect 1 '^late: rank 0: rank 1 .pid [0-9]+ on node2. .*did not come to barrier'
 }
 each_mpi machines

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A Slurm cluster of two nodes that are both this machine: what srun starts becomes a group, by
-# shared memory on one node, at the first node's address on two, and over MPI by its PMI.
+# A Slurm cluster of two nodes that are both this machine. The ranks that srun starts become a
+# group: by shared memory on one node, at the first node's address on two, and over MPI by its
+# PMI.
 . "$(dirname "$0")/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "a Slurm cluster of one's own needs root"
@@ -16,7 +17,7 @@ stop() {
         [ -f "$file" ] && kill "$(cat "$file")"
     done
     sleep 1
-    for step in $(pgrep -x slurmstepd); do # a step's daemon that reports to a slurmd which is gone
+    for step in $(pgrep -x slurmstepd); do # a daemon of a step whose slurmd is gone
         [[ $(readlink "/proc/$step/cwd") != "$work"* ]] || kill -KILL "$step"
     done
     rm -rf "$work"
@@ -67,7 +68,7 @@ job() { # SRUN OPTION... PROGRAM
 export TIMEOUT_S=30
 job --mpi=none -N1 -n3 "$RANKS" where
 expect 3 '^rank [0-2] of 3, shm, node 0 of 1, local [0-2] of 3'
-# The nodes' names lead nowhere: an address is given.
+# The nodes' names do not resolve, so the test sets an address.
 MASTER_ADDR=127.0.0.1 job --mpi=none -N2 -n4 --ntasks-per-node=2 "$RANKS" where
 expect 4 '^rank [0-3] of 4, shm, node 0 of 1, local [0-3] of 4'
 MASTER_ADDR=127.0.0.1 job --mpi=none -N2 -n2 "$RANKS" split

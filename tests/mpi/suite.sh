@@ -1,5 +1,5 @@
 #!/bin/bash
-# The suite that all engines pass (tests/conformance/collectives.h), on ranks that mpirun starts.
+# The suite that all engines pass (tests/conformance/collectives.h), on ranks started by mpirun.
 . "$(dirname "$0")/lib.sh"
 
 suite() {
