@@ -1,17 +1,17 @@
 #!/bin/bash
-# --amp: the bits of every level are those of every strategy; levels and scales in the report and in
-# checkpoints; what it costs is said once; gradients that stay infinite are an error.
+# --amp: every strategy gives the same bits at every level; reports and checkpoints contain
+# level and scale; the cost is printed once; gradients that stay infinite are an error.
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "$0")/lib.sh"
 export CHOIR_CPU_DEVICES=4
 
-run() { # ARG...: trains as `good` would, but may say what --amp costs, in one line
+run() { # ARG...: trains as `good` does, but may print the cost of --amp in one line
     choir train --json --no-eval "$@" random >out 2>err || { fail "$*: $(cat err)"; return 1; }
     [ "$(grep -vc 'saves memory here but no time' err)" = 0 ] || fail "$* said: $(cat err)"
     [ "$(wc -l <err)" -le 1 ] || fail "$* said it twice"
 }
 
-bits_of() { # of out: all losses and the weights
+bits_of() { # all losses and the weights, from out
     grep -o '"loss_bits":"[^"]*"' out
     sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' out
 }
@@ -75,7 +75,7 @@ the_report_has_it() {
     ! grep -q loss_scale out || fail "a scale without a scaler"
 }
 
-checkpoints_carry_it() { # saved by ddp, gone on with by single, which takes the level from there
+checkpoints_carry_it() { # saved by ddp, continued by single at the stored level
     local amp want
     for amp in fp16 O3; do
         run --model "$gpt" --amp $amp --steps 6 --microbatches 2 || return

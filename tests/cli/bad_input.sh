@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whatever is wrong ends in one clear line, in time, and with the status that says whose fault
-# it was: 2 for wrong usage, 1 for the rest.
+# Every error ends soon in one clear line, with the status that tells its kind: 2 for wrong
+# usage, 1 for the rest.
 . "$(dirname "$0")/lib.sh"
 LIMIT=20
 
@@ -39,7 +39,7 @@ idx() {
     bad 1 "$3" train "${small[@]}" --model cnn:width=2 --strategy ddp --nproc 2 "$broken"
 }
 
-# over FILE OFFSET N: four bytes of a file become N.
+# over FILE OFFSET N: overwrites four bytes of a file with N.
 over() {
     printf '%b' "$(be32 "$3")" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
@@ -138,7 +138,7 @@ sizes() {
     bad 1 'epochs' train --json --batch-size 1 --epochs 2251799813685247 random
 }
 
-# Strategies of one process, over several devices.
+# Strategies of one process on several devices.
 strategies() {
     export CHOIR_CPU_DEVICES=4
     bad 2 "unknown schedule 'frob'" "${toy[@]}" --strategy pipeline:schedule=frob
@@ -159,7 +159,7 @@ strategies() {
 
 # --- while it runs ----------------------------------------------------------------------------
 
-# failed PATTERN ARG...: as bad, but steps have been reported by then, all of them finite.
+# failed PATTERN ARG...: like bad, but steps have been reported before, all of them finite.
 failed() {
     local pattern=$1
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Memory and disks that are too small, folders that may not be written, checkpoints that are
-# damaged: one clear line, and what was saved before stays good.
+# Too little memory, full disks, folders without write permission and damaged checkpoints: each
+# gives one clear line, and earlier checkpoints stay good.
 . "$(dirname "$0")/lib.sh"
 LIMIT=30
 
@@ -9,7 +9,7 @@ lm=(--batch-size 24 --model "$gpt")
 
 # --- memory -----------------------------------------------------------------------------------
 
-# out_of_memory FILE ARG...: train fails, and says so in one line.
+# out_of_memory FILE ARG...: train fails, and reports it in one line.
 out_of_memory() {
     choir train --json --steps 5 "${lm[@]}" "$@" text >out 2>err
     local status=$?
@@ -21,8 +21,8 @@ out_of_memory() {
     ! grep -q summary out || fail "a summary in spite of: $(cat err)"
 }
 
-# advice_works CAP M ARG...: cut into M micro-batches, it does not fit; with the --microbatches
-# that is advised (or the --batch-size, if no cut of this one would do), it does.
+# advice_works CAP M ARG...: cut into M micro-batches, the batch does not fit. With the advised
+# --microbatches (or --batch-size, if no cut of this batch fits) it does.
 advice_works() {
     local cap=$1 cut=$2 advice
     shift 2
@@ -73,11 +73,11 @@ bad_save() {
     local status=$?
     [ $status -eq 1 ] && is_one_line "$pattern" || fail "status $status of $*: $(cat err)"
     ! grep -q summary out || fail "a summary in spite of: $(cat err)"
-    # Known before the first step: nobody trains for hours to learn it.
+    # The error comes before the first step, not after hours of training.
     ! grep -q '"event":"step"' out || fail "found out only after $(grep -c step out) steps: $*"
 }
 
-# before_stays FOLDER STEP: the save failed in one line; the checkpoint of STEP is whole.
+# before_stays FOLDER STEP: the save failed in one line, and the checkpoint of STEP is whole.
 before_stays() {
     is_one_line "$1.*(No space|too large|untouched)" || fail "standard error: $(cat err)"
     [ -z "$(leftovers "$1")" ] || fail "left over: $(leftovers "$1")"
@@ -110,7 +110,7 @@ largest_file() {
 
 # --- damage -----------------------------------------------------------------------------------
 
-# damaged PATTERN: the checkpoint in `broken` is refused by all that read one.
+# damaged PATTERN: every command that reads a checkpoint refuses the one in `broken`.
 damaged() {
     bad 1 "$1" eval --json broken text
     bad 1 "$1" generate broken
@@ -119,7 +119,7 @@ damaged() {
         --resume broken text
 }
 
-# damage FILE COMMAND: on a copy of a good checkpoint, where $f is its file.
+# damage FILE COMMAND: runs the command on a copy of a good checkpoint, where $f is its file.
 damage() {
     rm -rf broken
     cp -a saved broken
@@ -155,7 +155,7 @@ other_checkpoints() {
     bad 1 'toy' eval --json toys text
     bad 1 'toy' generate toys
     rm -rf broken
-    cp -a saved broken # a model's weights under another one's state
+    cp -a saved broken # weights of one model with another's state
     good train --json --microbatches 2 --batch-size 24 --steps 2 --save others \
         --model gpt2:layers=2,heads=2,width=16,context=16 text
     cp others/step-00000002/model.safetensors broken/step-00000002

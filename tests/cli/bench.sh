@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# choir bench: every collective, type, operation and algorithm comes out right and is printed as
-# promised, whoever starts the ranks.
+# choir bench: every collective, type, operation and algorithm gives right results and prints
+# the documented output, under every launcher.
 . "$(dirname "$0")/lib.sh"
 unset RANK WORLD_SIZE LOCAL_RANK CHOIR_JOB CHOIR_INIT CHOIR_BACKEND MASTER_ADDR MASTER_PORT
 export OMP_NUM_THREADS=1
@@ -10,7 +10,7 @@ all='all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to
 reducing='all_reduce reduce_scatter reduce'
 short=(--min 3000 --max 50K --factor 17)
 
-# lines COLLECTIVE BACKEND ALGORITHM RANKS BYTES...: out has one such line for each of the sizes.
+# lines COLLECTIVE BACKEND ALGORITHM RANKS BYTES...: out has one such line per size.
 lines() {
     local pattern="\"collective\":\"$1\",\"backend\":\"$2\",\"algorithm\":\"$3\",\"ranks\":$4"
     local what="$*" number='[0-9]+\.[0-9]+'
@@ -60,7 +60,8 @@ types() {
     done
 }
 
-# A name holds for the collectives that it can do; what runs is what is printed.
+# An algorithm's name applies to the collectives that support it; the output names the algorithm
+# that ran.
 algorithms() {
     for name in exchange binomial halving ring double_tree; do
         good bench all_reduce -n 3 "${short[@]}" --algorithm $name --json
@@ -149,7 +150,7 @@ by_choir_run() {
 by_mpirun() {
     command -v mpirun >/dev/null || return 0
     local mpi=(timeout -k 2 60 mpirun -n 2)
-    # The libraries under the plug-in keep some memory to the end.
+    # The libraries under the plug-in hold some memory until exit.
     local -x ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
     mpirun --version | grep -q 'Open MPI' && mpi+=(--allow-run-as-root --oversubscribe)
     "${mpi[@]}" "$CHOIR" bench all_reduce --max 1K --json >out 2>err || fail "mpirun: $(cat err)"
@@ -161,7 +162,7 @@ by_mpirun() {
     fi
 }
 
-# Between machines' engine on one of them: few ranks exchange, many take a tree.
+# The engine for several machines, on one machine: few ranks exchange, many use a tree.
 by_ucx() {
     if ! choir bench all_reduce --max 1K --backend ucx --json >out 2>err; then
         has err 'choir_ucx' # not built in
@@ -175,7 +176,7 @@ by_ucx() {
     lines sendrecv ucx exchange 2 1024
 }
 
-# A rank that dies ends the others, and nothing is left of them.
+# The death of a rank ends the others, and leaves nothing behind.
 death() {
     start bench all_reduce -n 3 --min 256M --max 256M --json
     await 10 rank_there || fail 'no ranks'

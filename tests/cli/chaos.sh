@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Training is struck at random moments, from the first fork on: whichever rank is killed, the job
-# ends soon, with one line that names it, and nothing is left. CHOIR_CHAOS_KILLS sets how often.
+# Training is struck at random moments, from the first fork on. Whichever rank is killed, the
+# job ends soon with one line that names it, and leaves nothing behind. CHOIR_CHAOS_KILLS sets
+# the number of trials.
 . "$(dirname "$0")/lib.sh"
 seed=${CHOIR_CHAOS_SEED:-$$}
 RANDOM=$seed
@@ -8,7 +9,7 @@ RANDOM=$seed
 forked() { [ "$(pgrep -cP "$started_pid")" -ge "$1" ]; }
 nothing_new() { [ "$(shared_files)" = "$shared" ]; }
 
-# struck N SIGNAL: the N-th time.
+# struck N SIGNAL: trial number N.
 struck() {
     local world=$((2 + RANDOM % 3)) victim pid group wait
     rm -f out err

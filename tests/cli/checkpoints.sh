@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checkpoints fit any world: saved by one strategy on so many ranks, gone on with by another one on
-# others, with the bits of a run that never stopped; and choir checkpoint, which looks into them,
-# checks and converts them.
+# Checkpoints fit any world size: saved by one strategy and continued by another on a different
+# number of ranks, they give the bits of a run that never stopped. And choir checkpoint, which
+# lists, checks and converts them.
 . "$(dirname "$0")/lib.sh"
 export CHOIR_CPU_DEVICES=8
 
@@ -14,7 +14,7 @@ job() {
     good train --json "${one[@]}" --model "$gpt,dropout=0.1" "$@" text && mv out "$file"
 }
 
-# relay "STRATEGY RANKS"...: each runs four steps of one job.
+# relay "STRATEGY RANKS"...: each entry runs four steps of one job.
 relay() {
     local steps=0 leg strategy ranks resume=()
     rm -rf saved
@@ -31,7 +31,7 @@ relay() {
     [ "$(ls -A saved | wc -l)" -le 3 ] || fail "left in saved: $(ls -A saved)"
 }
 
-# Each rank's files, with an index; a step that is there already is replaced.
+# Each rank writes its files, with an index; an existing step is replaced.
 sharded() {
     rm -rf saved
     job run --steps 3 --strategy fsdp --nproc 3 --save saved
@@ -58,7 +58,7 @@ inspects() {
     [ "$(sha256sum <"sharded/latest/$file")" = "$sum  -" ] || fail "$sum is not that of $file"
 }
 
-# converts: to one file, to several, and back; what is loaded from each is the same.
+# converts: to one file, to several, and back; loading any of them gives the same values.
 converts() {
     rm -rf one two again weights.safetensors
     good checkpoint convert sharded one
@@ -82,7 +82,8 @@ converts() {
     [ "$(ls -A | grep -c new)" -eq 0 ] || fail "left over: $(ls -A)"
 }
 
-# Half the bytes, nearly the same numbers; the optimizer's state is left as it was.
+# Weights take half the bytes and keep nearly the same values; the optimizer's state is
+# unchanged.
 converts_types() {
     rm -rf half
     good checkpoint convert --dtype bf16 sharded half
@@ -97,7 +98,7 @@ converts_types() {
     bad 2 "unknown action 'look'" checkpoint look sharded
 }
 
-# damaged PATTERN: `broken` is refused by all that read it, which name the file.
+# damaged PATTERN: every command that reads `broken` refuses it, and names the file.
 damaged() {
     bad 1 "$1" checkpoint convert broken other
     bad 1 "$1" eval broken text
@@ -108,7 +109,7 @@ damaged() {
     [ ! -e other ] || fail "something was made of a broken checkpoint"
 }
 
-# damage NAME COMMAND: on a copy of a good one, where $f is the file.
+# damage NAME COMMAND: runs the command on a copy of a good checkpoint, where $f is the file.
 damage() {
     rm -rf broken
     cp -a sharded broken
@@ -126,19 +127,20 @@ damaged_shards() {
             'printf "\\xff" | dd of=$f bs=1 seek=3000 conv=notrunc status=none'
         damage $kind-00002-of-00003.safetensors 'cp ${f/00002/00001} $f'
     done
-    # Of another step of the same run: the same size, all sums right but this one.
+    # A part from another step of the same run has the right size; all checksums are right but
+    # its own.
     rm -rf saved
     job run --steps 4 --strategy fsdp --nproc 3 --save saved
     damage model-00003-of-00003.safetensors 'cp saved/latest/$1 $f'
 }
 
-# Parts are no wholes to those that want published weights.
+# Commands that need published weights refuse parts.
 parts_are_named() {
     bad 1 'choir checkpoint convert' train --json "${one[@]}" --weights sharded/latest \
         --model "$gpt" text
 }
 
-# Other people's weights: whole tensors in several files, with an index.
+# Weights from other programs: whole tensors in several files, with an index.
 published() {
     rm -rf plain
     mkdir plain

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# choir compare: a run of each strategy in a process of its own, the table, the JSON, advice, and
-# what it says of wrong input. The picture is in compare_plot.sh.
+# choir compare: runs each strategy in a separate process, prints the table, the JSON and
+# advice, and reports wrong input. compare_plot.sh tests the picture.
 . "$(dirname "$0")/lib.sh"
 export CHOIR_CPU_DEVICES=2
 
 mlp=(--model mlp:in=20,hidden=33,classes=7 --batch-size 24 --steps 6)
 two=(compare "${mlp[@]}" --strategies single,ddp --repeats 2)
 
-# A strategy a row, aligned: heading and rows are as wide as each other.
+# One row per strategy, aligned: heading and rows have one width.
 table() {
     good "${two[@]}" random
     has out '^mlp:in=20.*batch 24 in 8 micro-batches of 3, cpu:0,cpu:1; 2 runs of 6 steps' \
@@ -19,14 +19,14 @@ table() {
     grep -qE '^(Choose|Stay with|No advice)' out || fail "no advice: $(cat out)"
 }
 
-# The one device runs first, named or not: all else is measured by it.
+# The single device always runs first, because all else is measured against it.
 single_is_always_there() {
     good compare "${mlp[@]}" --strategies ddp --repeats 1 --json random
     [ "$(sed -n 's/.*"event":"summary".*"strategy":"\([a-z]*\)".*/\1/p' out | tr '\n' ' ')" = \
         "single ddp " ] || fail "$(cat out)"
 }
 
-# Summaries of train, with the rates of all runs and what follows from them.
+# The summaries are those of train, with the rates of all runs and the values derived from them.
 json() {
     command -v python3 >/dev/null || return 0
     good "${two[@]}" --json random
@@ -53,7 +53,7 @@ assert sum(d["comm_bytes"] for d in ddp["devices"]) > 0
 PYTHON
 }
 
-# What is told as to train goes to all runs.
+# Options of train go to all runs.
 options_are_passed_on() {
     make_text text 100
     good compare --model "$gpt,dropout=0.1" --batch-size 8 --steps 4 --seed 7 --lr=0.01 \
@@ -65,7 +65,8 @@ options_are_passed_on() {
         fail "other weights than train's: $(cat compared)"
 }
 
-# All that fits, by itself; what does not is told of. A failure of what was asked for is one.
+# By default it runs every strategy that fits, and notes the others. A failure of a requested
+# strategy is an error.
 what_does_not_fit() {
     good compare "${mlp[@]}" --microbatches 1 --repeats 1 random
     has out '^single ' '^Left out: ddp \(1 micro-batches are fewer than 2 ranks'
@@ -106,7 +107,7 @@ wrong_input() {
     is_one_line 'gnuplot-nox' || fail "without gnuplot: $(cat err)"
 }
 
-# On a terminal a line says how far it is, and is gone in the end.
+# On a terminal a line shows the progress, and is removed at the end.
 progress() {
     command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
     timeout 60 script -qefc "$CHOIR compare ${mlp[*]} --strategies ddp --repeats 2 random" \
@@ -116,7 +117,7 @@ progress() {
     grep -q $'\r\033\\[K\(single\|mlp\)' typescript || fail 'the line stays'
 }
 
-# An interrupt ends the run at hand, too.
+# An interrupt also ends the current run.
 interrupted() {
     start compare "${mlp[@]}" --steps 1000000 random
     local group=$started_pid

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# choir compare --plot: gnuplot takes the script and draws what was measured.
+# choir compare --plot: gnuplot accepts the script and draws the measurements.
 . "$(dirname "$0")/lib.sh"
 command -v gnuplot >/dev/null || skip "there is no gnuplot (install gnuplot-nox)"
 export CHOIR_CPU_DEVICES=2
@@ -12,7 +12,7 @@ png() {
     [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
 }
 
-# An SVG keeps its texts, so that what is in the picture can be read.
+# An SVG stores its texts, so the test can read the picture.
 svg() {
     good "${plot[@]}" --plot all.svg random
     has all.svg '^<svg' '</svg>$' '>mlp:in=20,hidden=200,classes=7 on 2 devices<' \
@@ -28,7 +28,7 @@ svg() {
     fi
 }
 
-# What gnuplot says is an error of ours.
+# A failure of gnuplot is an error of choir compare, with gnuplot's message.
 failure() {
     mkdir -p bin
     printf '#!/bin/sh\necho "line 7: no such thing"\nexit 1\n' >bin/gnuplot

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# choir train --strategy diloco and local-sgd: the same bits run to run; one rank that averages with
-# nobody gives those of single, a warm-up those of ddp; validation, checkpoints and an interrupt
-# come where ranks have met, and a job goes on from there with its outer momentum; few bytes move;
-# ddp:sync_bn=1.
+# choir train --strategy diloco and local-sgd: equal bits from run to run; one rank that
+# averages alone gives the bits of single, a warm-up those of ddp; validation, checkpoints and
+# interrupts wait for a synchronization, and a job continues from there with its outer momentum;
+# few bytes are sent; ddp:sync_bn=1.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 export CHOIR_CPU_DEVICES=4
 job=(--model "$gpt" --batch-size 24 --nproc 3)
 
-# local_one MODEL [DATA]: averaging with nobody changes nothing.
+# local_one MODEL [DATA]: averaging over one rank changes nothing.
 local_one() {
     local args=(--json --batch-size 24 --microbatches 4 --steps 8)
     good train "${args[@]}" --strategy single --model "$@" && mv out single
@@ -36,7 +36,8 @@ warm_up() {
     [ "$(field final_loss ddp)" = "$(field final_loss warm)" ] || fail 'final_loss differs'
 }
 
-# What is due comes at the next meeting: steps 6 (asked for 5), 12 (10), 18 (15) and the end, 20.
+# Due work runs at the next synchronization: steps 6 (asked for 5), 12 (10), 18 (15) and the
+# end, 20.
 due_where_they_meet() {
     local evals
     good train --json "${job[@]}" --strategy diloco:every=6 --steps 20 --eval-every 5 \
@@ -49,8 +50,8 @@ due_where_they_meet() {
     rm -rf saved
 }
 
-# A job that is cut in two: with an inner optimizer without state, every bit; Adam's moments are
-# the same for all when it goes on.
+# A job in two parts: with a stateless inner optimizer every bit is equal. With Adam, all ranks
+# continue from the same moments.
 goes_on() {
     local strategy=diloco:every=5 args=(--json --nproc 3 --batch-size 24 --model "$gpt")
     good train "${args[@]}" --strategy $strategy --optimizer sgd --lr 0.1 --steps 20 text &&
@@ -63,14 +64,14 @@ goes_on() {
     good train "${args[@]}" --strategy $strategy --steps 10 --save b text
     good train "${args[@]}" --strategy $strategy --steps 20 --resume b text && mv out rest
     near 0.02 "$(field eval_loss rest)" "$(field eval_loss whole)"
-    # Its momentum is in the way of no other strategy, nor is its absence.
+    # No other strategy minds its momentum, or the absence of it.
     good train "${args[@]}" --strategy ddp --steps 20 --resume b --save c text && mv out rest
     near 0.1 "$(field eval_loss rest)" "$(field eval_loss whole)"
     good train "${args[@]}" --strategy $strategy --steps 25 --resume c text
     rm -rf a b c
 }
 
-# near BOUND A B: within a share of B.
+# near BOUND A B: A and B differ by less than the fraction BOUND of B.
 near() { is_near "$@" || fail "$2, not within $1 of $3"; }
 is_near() {
     awk -v e="$1" -v a="$2" -v b="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) < e * b) }'
@@ -89,7 +90,7 @@ few_bytes() {
 
 bytes() { sed -n 's/.*"comm_bytes":\([0-9]*\).*/\1/p' out | tail -1; }
 
-# It stops where ranks meet next, and what is saved is a multiple of `every` steps.
+# It stops at the next synchronization, and saved steps are multiples of `every`.
 interrupted() {
     rm -rf out saved
     start train --steps 100000000 --json --log-every 20 "${job[@]}" --save saved \
@@ -123,7 +124,8 @@ compared() {
     grep -q '"strategy":"diloco:every=4".*"same_bits":false' out || fail "$(cat out)"
 }
 
-# By the statistics of all ranks the first loss is that of the whole batch; without, another.
+# With the statistics of all ranks the first loss is that of the whole batch; without them it
+# differs.
 sync_batch_norm() {
     local args=(--json --batch-size 24 --steps 4 --no-eval --lr 0)
     args+=(--model cnn:width=4,image=12,dropout=0)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Donut on pairs of images and JSON: the same bits on two ranks, gone on with, evaluated, asked
-# what is in an image; and folders that are not as they should be.
-corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh goes elsewhere
+# Donut on pairs of images and JSON: equal bits on two ranks, continued, evaluated, queried for
+# the content of an image; and folders with errors.
+corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh changes the folder
 . "$(dirname "$0")/lib.sh"
 
 "$CHOIR" info --json | grep -q '"images":\["jpeg","png"\]' || skip 'this build reads no images'
 
-# Two kinds of images, which the JSON tells apart.
+# Two kinds of images with different JSON.
 make_documents() {
     local i split kind
     for split in train validation; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks and supervisors that are killed, stopped or interrupted: the rest ends soon, says which
-# one it was, and leaves nothing behind but a whole checkpoint.
+# Ranks and supervisors that are killed, stopped or interrupted. The other processes end soon,
+# name the one that failed, and leave only a whole checkpoint behind.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 200
@@ -8,8 +8,8 @@ endless=(train --steps 100000000 --json --log-every 20 --batch-size 24 --microba
 toy=(--model toy random)
 lm=(--model "$gpt" text)
 
-# begin RANKS ARG...: a job of so many ranks in the background, some steps in; `ranks` holds
-# their pids.
+# begin RANKS ARG...: starts a job of RANKS ranks in the background and waits for some steps;
+# `ranks` holds their pids.
 begin() {
     local world=$1
     shift
@@ -25,14 +25,14 @@ begin() {
     [ "$world" -eq 1 ] || [ ${#ranks[@]} -eq "$world" ] || fail "${#ranks[@]} ranks, not $world"
 }
 
-# over GROUP SECONDS: nothing of it remains soon after; no file in /dev/shm either.
+# over GROUP SECONDS: soon after, the process group is gone, and no file is left in /dev/shm.
 over() {
     await "$2" group_is_gone "$1" ||
         fail "processes remain: $(ps -eo pgid=,pid=,stat=,args= | awk -v g="$1" '$1 == g')"
     [ "$(shared_files)" = "$shared" ] || fail "/dev/shm has $(shared_files), it had $shared"
 }
 
-# whole FOLDER: the latest checkpoint loads, and nothing half-made lies beside it.
+# whole FOLDER: the latest checkpoint loads, and the folder contains no partial one.
 whole() {
     local left
     left=$(find "$1" -name '.*' ! -path "$1" -o -name '*.tmp*')
@@ -43,7 +43,7 @@ whole() {
 
 # --- ranks ------------------------------------------------------------------------------------
 
-# killed_rank SIGNAL N ARG...: the N-th rank dies of it.
+# killed_rank SIGNAL N ARG...: the signal kills the N-th rank.
 killed_rank() {
     local signal=$1 n=$2 group victim
     shift 2
@@ -58,7 +58,7 @@ killed_rank() {
         fail "standard error after SIG$signal of rank $n, pid $victim: $(cat err)"
 }
 
-# A rank that is stopped is noticed after --timeout; the supervisor then ends it for good.
+# A stopped rank is noticed after --timeout; the supervisor then kills it.
 stopped_rank() {
     local group
     begin 3 --timeout 2 "${toy[@]}"
@@ -93,7 +93,7 @@ interrupted() {
     whole saved
 }
 
-# Before the first checkpoint: one is made.
+# An interrupt before the first checkpoint still saves one.
 interrupted_early() {
     rm -rf saved
     begin 2 --save saved "${lm[@]}"
@@ -117,7 +117,8 @@ killed_supervisor() {
 
 # --- killed while saving ----------------------------------------------------------------------
 
-# Ten times, at another moment each: what `latest` names is whole, and steps only go up.
+# Ten trials, at different moments: `latest` always names a whole checkpoint, and steps only
+# increase.
 killed_while_saving() {
     local before=0 step
     rm -rf saved

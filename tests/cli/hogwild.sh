@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir train --strategy hogwild: one process gives the bits of single; several learn, and what is
-# validated and saved is everybody's; a job goes on, is interrupted, and loses a rank as others do.
+# choir train --strategy hogwild: one process gives the bits of single; several learn, and
+# validation and checkpoints use their shared weights; a job continues, is interrupted, and
+# loses a rank as others do.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
@@ -36,7 +37,7 @@ four_learn() {
 # below BOUND VALUE
 below() { awk -v b="$1" -v v="$2" 'BEGIN { exit !(v > 0 && v < b) }' || fail "$2, not below $1"; }
 
-# The weights of a checkpoint are taken over once, whatever the number of processes.
+# A checkpoint's weights are loaded once, for any number of processes.
 several_go_on() {
     local before
     before=$(field eval_loss four)
@@ -59,7 +60,7 @@ begin() {
     [ ${#ranks[@]} -eq 3 ] || fail "${#ranks[@]} ranks"
 }
 
-# Each rank is at a step of its own: they meet, and rank 0 saves what all have learned.
+# Each rank is at a different step: they meet, and rank 0 saves the shared weights.
 interrupted() {
     begin "$@"
     kill -INT "-$started_pid"

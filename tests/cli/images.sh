@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Folders of images: trained on with the same bits whatever the workers and ranks, gone on with
-# in mid-epoch, evaluated; and folders and files that are not as they should be.
-corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh goes elsewhere
+# Folders of images: training gives equal bits for any number of workers and ranks, continues in
+# mid-epoch, and is evaluated; and folders and files with errors.
+corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh changes the folder
 . "$(dirname "$0")/lib.sh"
 
 "$CHOIR" info --json | grep -q '"images":\["jpeg","png"\]' || skip 'this build reads no images'
 
-# image KIND/NAME FILE: an input of the fuzzers without the four bytes that it begins with.
+# image KIND/NAME FILE: an input of the fuzzers without its first four bytes.
 image() { tail -c +5 "$corpus/$1" >"$2"; }
 
 # make_images FOLDER: 2 classes of 12 and 3 images of 27 by 19.
@@ -69,7 +69,7 @@ bad_folders() {
     bad 1 'no class has 10 images' train "${job[@]}" set/val
 }
 
-# A file that cannot be used in the middle of an epoch ends the run, and says which.
+# An unusable file in the middle of an epoch ends the run, and is named.
 bad_files() {
     local ranks
     for ranks in 1 2; do
@@ -80,7 +80,7 @@ bad_files() {
         fails "torn/train/grey/7.jpg is cut short" "${how[@]}"
         echo 'a text' >torn/train/grey/7.jpg
         fails "torn/train/grey/7.jpg is neither a JPEG nor a PNG" "${how[@]}"
-        rm torn/train/grey/7.jpg && mkdir torn/train/grey/7.jpg # passed over
+        rm torn/train/grey/7.jpg && mkdir torn/train/grey/7.jpg # skipped by the reader
         good train "${job[@]}" --batch-size 2 "${how[@]}" torn
     done
 }

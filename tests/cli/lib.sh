@@ -1,10 +1,10 @@
-# What the tests of the command share. CHOIR names the command; each test works in a folder of
-# its own. A check is a function; `check NAME` runs it, and `finish` says how many failed. Exit
-# 77: skipped.
+# Functions that the tests of the command share. CHOIR names the command; each test works in a
+# separate folder. A check is a function; `check NAME` runs it, and `finish` prints the number
+# of failures. Exit status 77: skipped.
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
-# What these tests expect is said of processors; --devices would take a GPU where there is one.
+# These tests expect CPUs; --devices would take a GPU where one exists.
 [ "${CHOIR_DEVICE-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
@@ -51,12 +51,12 @@ finish() {
 
 # --- running the command ----------------------------------------------------------------------
 
-# choir ARG...: in time, or it is killed.
+# choir ARG...: runs the command, and kills it after a time limit.
 choir() {
     timeout -k 2 "${LIMIT:-60}" "$CHOIR" "$@"
 }
 
-# good ARG...: exits 0 and says nothing on standard error; what it wrote is in $work/out.
+# good ARG...: exits 0 and writes nothing to standard error; its output is in $work/out.
 good() {
     choir "$@" >out 2>err
     local status=$?
@@ -106,8 +106,8 @@ await() {
 is_gone() { ! kill -0 "$1" 2>/dev/null || [ "$(ps -o stat= -p "$1" | head -c 1)" = Z ]; }
 group_is_gone() { [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]; }
 
-# Workers that are a `sleep` of $mark seconds, a length of the test's own: gone SECONDS waits until
-# none of them is left.
+# Tests mark their workers by a `sleep` of $mark seconds, a length unique to the test. gone
+# SECONDS waits until none of them is left.
 left() { pgrep -f "sleep $mark" >/dev/null; }
 none_left() { ! left; }
 gone() {
@@ -116,7 +116,7 @@ gone() {
     pkill -f "sleep $mark"
 }
 
-# ended SECONDS: waits for what was started; sets `status`, 124 if it had to be killed.
+# ended SECONDS: waits for the started command; sets `status`, 124 if it had to be killed.
 ended() {
     local pid=$started_pid
     if await "$1" is_gone "$pid"; then
@@ -131,7 +131,7 @@ ended() {
     started_pid=
 }
 
-# has FILE PATTERN...: each pattern is in it.
+# has FILE PATTERN...: FILE contains each pattern.
 has() {
     local file=$1 pattern
     shift
@@ -143,7 +143,7 @@ has() {
 
 # --- what it wrote ----------------------------------------------------------------------------
 
-# steps_of FILE [FIRST]: "step bits" a line, from step FIRST on.
+# steps_of FILE [FIRST]: one line "step bits" per step, from step FIRST on.
 steps_of() {
     sed -n 's/.*"event":"step","step":\([0-9]*\),.*"loss_bits":"\(0x[0-9a-f]*\)".*/\1 \2/p' "$1" |
         awk -v first="${2:-1}" '$1 >= first'
@@ -155,7 +155,7 @@ field() {
         sed -n 's/.*"'"$1"'":"\{0,1\}\([^",}]*\).*/\1/p'
 }
 
-# same_run A B [FIRST]: the same bits on every step from FIRST on, and the same weights.
+# same_run A B [FIRST]: every step from FIRST on and the weights have equal bits.
 same_run() {
     [ -n "$(steps_of "$1" "${3:-1}")" ] || { fail "$1 has no steps"; return 1; }
     [ "$(steps_of "$1" "${3:-1}")" = "$(steps_of "$2" "${3:-1}")" ] ||
@@ -167,7 +167,7 @@ same_run() {
 
 # --- data -------------------------------------------------------------------------------------
 
-# make_text FILE LINES: readable, and the same each time.
+# make_text FILE LINES: readable, and always the same text.
 make_text() {
     awk -v n="$2" 'BEGIN {
         split("the sea sings of a small boat and one grey gull under rain", word, " ")
@@ -189,7 +189,8 @@ be32() {
         $(($1 >> 8 & 255)) $(($1 & 255))
 }
 
-# What is in /dev/shm but the semaphores of Python's multiprocessing, which are not ours.
+# Lists /dev/shm without the semaphores of Python's multiprocessing, which do not come from
+# Choir.
 shared_files() { ls /dev/shm | grep -v '^sem\.mp-'; }
 
 # make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Compositions on a mesh: the bits of one device in losses, evaluation, weights and after a
-# resume; and what wrong meshes are told.
+# resume; and the errors for wrong meshes.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 export CHOIR_CPU_DEVICES=8
 
-# on MESH STRATEGY ARG...: the same run as `single` has.
+# on MESH STRATEGY ARG...: the run equals that of `single`.
 on() {
     local mesh=$1 strategy=$2
     shift 2

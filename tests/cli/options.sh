@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Every option of the command's tables is in --help, in the man page and in the completion of the
-# shell, and none of these has one that the tables lack.
+# Every option in the command's tables is also in --help, in the man page and in the shell's
+# completion, and none of these has an option that is not in the tables.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 commands=$(choir __complete '' | grep -v '^--')
 
-# options_of COMMAND: as the table has them, one a line.
+# options_of COMMAND: its options in the table, one per line.
 options_of() { choir __complete "$1" -- | sort; }
 
-# difference NAME: what the lists `table` and `found` do not have in common.
+# difference NAME: entries that only one of the lists `table` and `found` has.
 difference() {
     local missing extra
     missing=$(comm -23 table found | tr '\n' ' ')
@@ -45,7 +45,7 @@ commands_are_in_man() {
     done
 }
 
-# completed WORD...: what the shell offers for the last word.
+# completed WORD...: the shell's suggestions for the last word.
 completed() {
     COMP_WORDS=("$CHOIR" "$@") COMP_CWORD=$# COMPREPLY=()
     _choir "$CHOIR" "${@: -1}" 2>/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is printed: for programs, the JSON that CLI.md promises, and nothing else; for people,
-# help with an example, lines on a pipe and a progress line on a terminal.
+# The command's output. Programs get exactly the JSON that CLI.md documents; people get help
+# with an example, lines on a pipe and a progress line on a terminal.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 200
@@ -17,7 +17,7 @@ is_json() {
     fi
 }
 
-# keys: the keys of an object a line, values and nested keys in their place.
+# keys: one line per object with its keys; values and nested keys stay in place.
 keys() { sed -E 's/"([a-z_0-9]+)":/<\1>/g; s/[^<>]*<([a-z_0-9]+)>[^<>[]*/\1 /g'; }
 
 json_of_train() {
@@ -56,7 +56,7 @@ json_of_summary() {
         fail "the loss $last has other bits than $(steps_of out | tail -n 1)"
 }
 
-# bits_of X: of a positive float of nine digits, as loss_bits has them.
+# bits_of X: the bits of a positive float of nine digits, as in loss_bits.
 bits_of() {
     awk -v x="$1" 'BEGIN {
         while (x >= 2) { x /= 2; e++ }
@@ -65,7 +65,7 @@ bits_of() {
     }'
 }
 
-# Regressions have no accuracy; and the other commands' JSON.
+# Regressions have no accuracy. Also the JSON of the other commands.
 json_of_others() {
     good train --steps 2 --json random
     grep -q '"eval_accuracy":null' out || fail "accuracy of a regression: $(tail -n 1 out)"
@@ -136,7 +136,7 @@ help_has_an_example() {
     grep -q 'cpu:0' out || fail "info: $(cat out)"
 }
 
-# Every option that CLI.md names for train and this build has is in its help.
+# Every option that CLI.md lists for train and this build supports is in its help.
 help_lists_the_options() {
     good train --help
     for option in model strategy devices nproc backend timeout batch-size microbatches steps \

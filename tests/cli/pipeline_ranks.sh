@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # mp and pipeline over ranks: the bits of one device, in losses, evaluation and checkpoints; and
-# what wrong input is told.
+# the errors for wrong input.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 export CHOIR_CPU_DEVICES=4
 
-# Stages in processes of their own: started by the command or by a launcher, saved in pieces.
-# stages_over_ranks RANKS ARG...
+# Stages in separate processes: started by the command or by a launcher, saved in pieces.
 stages_over_ranks() {
     local most=$1 ranks strategy
     shift
@@ -27,13 +26,12 @@ stages_over_ranks() {
         fail "under choir run: $(cat err)"
 }
 
-# Its kernel writes over the sums that the norm of all gradients is made of, once the others have
-# read them.
+# Its kernel overwrites the sums for the norm of all gradients, after the others have read them.
 lamb_over_ranks() {
     stages_over_ranks 2 --model mlp:in=20,hidden=33,classes=7,layers=4 --optimizer lamb random
 }
 
-# A checkpoint of stages is one of the whole model, and the other way round.
+# A checkpoint of stages loads into the whole model, and the other way round.
 stages_go_on() {
     local args=(--json --microbatches 4 --batch-size 24 --model "$gpt,dropout=0.1" --clip 1)
     rm -rf whole_saved many_saved joined

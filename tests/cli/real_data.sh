@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Real data is learnt: MNIST and CIFAR-10 by a small convolutional network, Shakespeare by a
-# small transformer.
+# Models learn real data: MNIST and CIFAR-10 with a small convolutional network, Shakespeare
+# with a small transformer.
 . "$(dirname "$0")/lib.sh"
 
 data=${CHOIR_TEST_DATA:-}

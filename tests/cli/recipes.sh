@@ -1,5 +1,6 @@
 #!/bin/bash
-# --optimizer and --schedule: each name trains, resumes to the same bits, and wrong options say so.
+# --optimizer and --schedule: each name trains and resumes to the same bits, and wrong options
+# give an error.
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "$0")/lib.sh"
 
@@ -70,7 +71,7 @@ wrong_options() {
     refused "three phases" --schedule one_cycle:rise=0.7,three_phase=1
 }
 
-# Schedules that end with the job learn from the data how long an epoch is.
+# Schedules that end with the job take the length of an epoch from the data.
 epochs_end_schedules() {
     good train --json --model "$model" --epochs 2 --batch-size 64 --schedule cosine:warmup=2 random
     local steps

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A job that stops and goes on ends where one that never stopped does, to the bit; and what was
-# saved can be evaluated and written with.
+# A job that stops and continues ends with the bits of one that never stopped; its checkpoints
+# can be evaluated and can generate text.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 one=(--microbatches 4 --batch-size 24)
 
-# job FILE ARG...: gpt2 with dropout, so that random numbers have to go on, too.
+# job FILE ARG...: gpt2 with dropout, so that the random numbers must continue, too.
 job() {
     local file=$1
     shift
@@ -21,7 +21,8 @@ goes_on() {
     shift 2
     rm -rf saved
     job whole --steps 20 "$@" || return
-    # The first half must know of all 20 steps only where the schedule does: cosine:steps=20.
+    # The first half has --steps 10; a schedule that depends on the total names it itself:
+    # cosine:steps=20.
     job half --steps 10 --strategy "${first[@]}" --save saved "$@" || return
     job rest --steps 20 --strategy "${second[@]}" --resume saved "$@" || return
     same_run whole rest 11
@@ -29,7 +30,7 @@ goes_on() {
     [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
 }
 
-# Llama goes on, too, and can be evaluated and written with.
+# Llama continues, too, can be evaluated and generates text.
 llama_goes_on() {
     local args=(--json "${one[@]}" --model "$llama,tied=1")
     rm -rf saved
@@ -55,7 +56,7 @@ images_go_on() {
     [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
 }
 
-# A recurrent model goes on, says how good it is and writes; on numbers, it goes on too.
+# A recurrent model continues, is evaluated and generates text; on numbers, it continues too.
 lstm_goes_on() {
     local args=(--json "${one[@]}" --model "$lstm,cell=gru,dropout=0.2")
     rm -rf saved numbers
@@ -73,7 +74,7 @@ lstm_goes_on() {
     same_run whole rest 5
 }
 
-# Going on in the folder itself, from a step in the middle that --save-every left there.
+# Continuing in the same folder, from a middle step that --save-every left there.
 goes_on_in_place() {
     rm -rf saved
     job whole --steps 12
@@ -104,7 +105,7 @@ wrong_resumes_are_errors() {
     bad 1 'no checkpoint' train --json "${one[@]}" --resume nowhere --model "$gpt" text
 }
 
-# A high rate makes the later steps worse: the best is an early one, and it is kept.
+# A high rate makes the later steps worse: the best step is an early one, and is kept.
 best_is_kept() {
     rm -rf saved
     job run --steps 16 --lr 0.3 --eval-every 2 --save saved --save-every 4
@@ -152,7 +153,7 @@ generate_writes() {
     bad 2 'tokens' generate saved --tokens 0
 }
 
-# A folder that holds a run is gone on with, or left alone.
+# A folder with a run is continued or left unchanged.
 not_written_over() {
     rm -rf saved
     job half --steps 4 --save saved
@@ -161,7 +162,7 @@ not_written_over() {
     [ "$(field step out)" = 4 ] || fail "step $(field step out) is left, not 4"
 }
 
-# What the checkpoint knows need not be said again.
+# Options stored in the checkpoint need not be given again.
 model_is_remembered() {
     rm -rf saved
     job whole --steps 8

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# choir run on one node: what its workers are told, what becomes of what they write, and that
-# nothing outlives it, however it ends. Workers are shell one-liners; a `sleep` of a length that
-# is this test's own marks what must be gone.
+# choir run on one node: the environment of its workers, the handling of their output, and that
+# nothing outlives it, however it ends. Workers are shell one-liners; a `sleep` of a length
+# unique to this test marks processes that must disappear.
 . "$(dirname "$0")/lib.sh"
 unset OMP_NUM_THREADS RANK WORLD_SIZE CHOIR_JOB CHOIR_INIT MASTER_ADDR MASTER_PORT
 export OMP_NUM_THREADS=1
-mark=$((100000 + $$)).25 # seconds of a sleep that is ours
+mark=$((100000 + $$)).25 # seconds of this test's sleep
 
-# run ARG...: choir run, with its standard output in out, its standard error in err; the status.
+# run ARG...: choir run, with standard output in out and standard error in err; returns the
+# status.
 run() {
     choir run "$@" >out 2>err </dev/null
     status=$?
@@ -36,7 +37,7 @@ environment() {
     [ "$(grep CHOIR_JOB out)" != "$(grep CHOIR_JOB other)" ] || fail 'two jobs, one secret'
 }
 
-# Of the launcher's descriptors they have three.
+# Workers inherit three of the launcher's descriptors.
 descriptors() {
     sh -c 'ls /proc/self/fd | tr "\n" " "' >plain </dev/null
     for n in 1 3; do
@@ -64,7 +65,7 @@ spellings() {
     has out '29511 2 --n_x'
     CHOIR_CPU_DEVICES=3 run --nproc-per-node cpu sh -c 'echo of $WORLD_SIZE'
     has out 'of 3'
-    run -n 1 sh -c 'echo "$@"' x --nproc_per_node --help -n # options of the command are its own
+    run -n 1 sh -c 'echo "$@"' x --nproc_per_node --help -n # these are options of the worker's command
     has out '^--nproc_per_node --help -n$'
 }
 
@@ -75,7 +76,8 @@ input() {
 
 # --- what they write --------------------------------------------------------------------------
 
-# Long lines of eight ranks in small writes, none torn, none lost, each with its prefix.
+# Eight ranks write long lines in small pieces: no line is torn or lost, and each has its
+# prefix.
 whole_lines() {
     run -n 8 sh -c 'i=0
         while [ $i -lt 200 ]; do printf "%s-" a b c d; echo "$RANK.$i."; i=$((i + 1)); done
@@ -151,7 +153,7 @@ colour() {
     ! grep -q $'\033' out || fail "colour in spite of NO_COLOR: $(cat -v out)"
 }
 
-# The reader goes: so do the workers, as in a pipe without choir run.
+# When the reader exits, the workers end too, as in a pipe without choir run.
 closed_output() {
     LIMIT=20 choir run -n 2 yes 2>err | head -n 3 >out
     [ "${PIPESTATUS[0]}" -ne 124 ] || fail 'writes for ever to nobody'
@@ -197,7 +199,7 @@ killed() {
     gone 2
 }
 
-# The cause, not its consequence: others exit as soon as they see that one is gone.
+# The report names the cause, not its consequences: other ranks exit as soon as one is gone.
 first_of_many() {
     rm -f victim
     run -n 4 sh -c '[ $RANK = 3 ] && { echo $$ >victim; kill -KILL $$; }
@@ -271,11 +273,11 @@ restarts() {
 
 # --- nothing is left ---------------------------------------------------------------------------
 
-# Workers with children, some of which ran away into a session of their own.
+# Workers with children, some of which moved to a session of their own.
 family="setsid sh -c 'sleep $mark & sleep $mark' & (sleep $mark &)
     echo up \$\$; exec sleep $mark"
 
-# begin N SCRIPT: in the background, until all ranks have said that they are up.
+# begin N SCRIPT: starts in the background and waits until all ranks report that they are up.
 begin() {
     local ranks=$1
     shift
@@ -302,14 +304,14 @@ killed_from_outside() {
     after 'SIGKILL of the agent' 137
     has err 'the agent \(pid [0-9]+\) was killed by SIGKILL'
     begin 3 "$family"
-    kill -KILL "$(sed -n 's/.*up //p' out | head -n 1)" # the agent has adopted others
+    kill -KILL "$(sed -n 's/.*up //p' out | head -n 1)" # the agent has adopted the others
     after 'SIGKILL of a worker' 137
     begin 3 'echo up; exec sleep '$mark
-    kill -STOP "$started_pid" # or it might still see to them
+    kill -STOP "$started_pid" # so that it cannot end the others
     await 5 stopped "$started_pid"
     kill -KILL "$agent" "$started_pid"
     after 'SIGKILL of both' 137
-    # Children of the shell that it was before are not its own.
+    # Children of the shell that the process was before exec are not its own.
     sh -c "sleep $mark & exec $CHOIR run -n 2 true" 2>err
     left || fail 'killed what it had not started'
     pkill -f "^sleep $mark"
@@ -318,7 +320,7 @@ killed_from_outside() {
     gone 1
 }
 
-# At any moment of its start.
+# A kill at any moment of its start leaves nothing.
 killed_early() {
     for delay in 0 0.001 0.002 0.003 0.004 0.005 0.006 0.008 0.010 0.012 0.015 0.02; do
         start run -n 3 sh -c "$family"
@@ -336,7 +338,7 @@ signalled() {
     has err "^choir run: interrupted by SIG$1$"
 }
 
-# To the whole process group of choir run, as Ctrl-C does.
+# The signal goes to the whole process group of choir run, as with Ctrl-C.
 ctrl_c() {
     begin 2 'echo up; exec sleep '$mark
     kill -INT -- "-$started_pid"
@@ -360,13 +362,14 @@ other_signals() {
     touch stop
     after 'SIGCONT' 0
 }
-# Or a process of its group: a shell that is about to start one cannot be.
+# True if the process or one of its group is stopped; a shell that is about to start a process
+# cannot be stopped.
 stopped() { ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 ~ /^T/ { n++ } END { exit !n }'; }
 
-# A terminal that takes nothing more keeps neither signals nor failures from being seen to.
+# A blocked terminal delays the handling of neither signals nor failures.
 blocked_output() {
     mkfifo full
-    sleep 60 <>full & # holds it open, and reads nothing
+    sleep 60 <>full & # keeps it open without reading
     local reader=$!
     set -m
     "$CHOIR" run -n 2 sh -c "yes & exec sleep $mark" >full 2>err </dev/null &
@@ -377,7 +380,7 @@ blocked_output() {
     sleep 1
     ! pgrep -f "^sleep $mark" >/dev/null ||
         fail 'workers go on after SIGTERM while the output is blocked'
-    kill -TERM "$started_pid" # and now nothing is left but what nobody reads
+    kill -TERM "$started_pid" # now only unread output is left
     after 'SIGTERM with blocked output' 143
     kill $reader
     wait $reader 2>/dev/null
@@ -391,7 +394,7 @@ stopped_worker() {
 
 # --- programs that are made to be started so ----------------------------------------------------
 
-# choir train joins the others: the same bits as when it starts its ranks itself.
+# choir train joins the other workers: its bits equal those of ranks that it starts itself.
 train_joins() {
     local args=(train --json --microbatches 4 --batch-size 24 --steps 6 --model "$gpt" text)
     make_text text 200
@@ -408,7 +411,7 @@ train_joins() {
     has err 'got 2 that were started; strategies for several ranks are ddp'
 }
 
-# Asked by SIGUSR1: what the ranks are at; also those behind a shell.
+# On SIGUSR1 it prints the activity of the ranks, also of those started through a shell.
 shows_recorders() {
     begin 2 "echo up; $CHOIR train --strategy ddp --model toy --quiet --steps 100000000 random; :"
     for try in 1 2 3 4 5 6 7 8 9 10; do

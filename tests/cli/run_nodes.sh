@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# choir run on several nodes, which here are several agents on one machine: how they meet, what
-# ranks they deal, and that a failure on one is the end on all, in the same words.
+# choir run on several nodes, which here are several agents on one machine: how they meet, how
+# they number the ranks, and that a failure on one node ends all of them with the same message.
 . "$(dirname "$0")/lib.sh"
 unset RANK WORLD_SIZE CHOIR_JOB CHOIR_INIT MASTER_ADDR MASTER_PORT
 export OMP_NUM_THREADS=1
-mark=$((200000 + $$)).25 # seconds of a sleep that is ours
+mark=$((200000 + $$)).25 # seconds of this test's sleep
 port=$((20000 + $$ % 10000))
 LIMIT=40
 
@@ -42,7 +42,7 @@ ended_with() {
 say='echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK, \
     $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $CHOIR_JOB.'
 
-# Ranks go through the nodes in order, whoever comes first, with unequal numbers of them.
+# Ranks are numbered by node, in any order of arrival, with different numbers of ranks per node.
 given_ranks() {
     begin
     node b --nnodes 3 --node-rank 1 --nproc-per-node 3 sh -c "$say"
@@ -69,7 +69,7 @@ order_of_arrival() {
         '0 of 3, node 0 1 of 3, node 1 2 of 3, node 2 ' ] || fail "$(cat a.out b.out c.out)"
 }
 
-# With a range, the job starts when the most are there, or some time after the fewest.
+# With a range, the job starts when the maximum has come, or some time after the minimum.
 range_of_nodes() {
     begin
     node a --nnodes 1:2 sh -c "$say"
@@ -81,7 +81,7 @@ range_of_nodes() {
     has b.out ' of 2, 0 of 1, node'
 }
 
-# As torchrun's static rendezvous: nodes meet at the master's port, ranks at another.
+# Static rendezvous as in torchrun: nodes meet at the master's port, ranks at another.
 master_alone() {
     begin
     for rank in 0 1; do
@@ -182,7 +182,8 @@ one_fails() {
     gone 2
 }
 
-# One node's workers are done: it waits for the others, and can be interrupted meanwhile.
+# The workers of one node are done: it waits for the other nodes, and can be interrupted
+# meanwhile.
 one_is_done_early() {
     begin
     node a --nnodes 2 --node-rank 0 true
@@ -195,7 +196,7 @@ one_is_done_early() {
     node b --nnodes 2 --node-rank 1 sh -c "echo up; exec sleep $mark"
     await 10 grep -q up b.out
     sleep 0.3
-    kill -INT "$pid_a" # a script's & ignores SIGINT: so does choir run then
+    kill -INT "$pid_a" # a script's & ignores SIGINT, and choir run then does too
     kill -TERM "$pid_a"
     over 20
     ended_with a 143
@@ -204,7 +205,8 @@ one_is_done_early() {
     gone 2
 }
 
-# killed WHICH: `agent` or `guard` of node 0 or 1; the other node ends, too, and says why.
+# killed WHICH: `agent` or `guard` of node 0 or 1; the other node ends, too, and gives the
+# reason.
 killed() {
     local other=$([ "$2" = a ] && echo b || echo a) victim
     rm -f ./*.out
@@ -245,8 +247,8 @@ wire() {
     ip -n "$1" addr add "$3" dev "$2" && ip -n "$1" link set "$2" up && ip -n "$1" link set lo up
 }
 
-# Two network namespaces and a cable between them, as two machines. UCX does not see through a cable
-# whose ends have the same index, which they get if nothing else is said.
+# Two network namespaces joined by a cable act as two machines. UCX does not see through a cable
+# whose ends have the same index, which is the default.
 hosts() {
     here=choir-run-$$-0 there=choir-run-$$-1
     trap 'ip netns del $here; ip netns del $there; clean_up' EXIT
@@ -256,7 +258,7 @@ hosts() {
         wire $here crun$$a 10.99.7.1/24 && wire $there crun$$b 10.99.7.2/24
 }
 
-# on NAMESPACE NAME COMMAND...: by the machine's own name, too, or UCX would take the two for one.
+# on NAMESPACE NAME COMMAND...: also sets the machine's name, or UCX would take the two for one.
 on() {
     local space=$1 name=$2
     shift 2
@@ -275,7 +277,8 @@ machines() {
     pid_b=$! names=(a b)
 }
 
-# The same bits from four ranks on two machines, which talk through UCX, where it is built in.
+# Four ranks on two machines give the same bits; they communicate through UCX, where it is built
+# in.
 machines_train() {
     local args=(train --json --microbatches 4 --batch-size 24 --steps 6 --model "$gpt" text)
     if [ ! -e "$(dirname "$CHOIR")/plugins/choir_ucx.so" ]; then
@@ -292,7 +295,7 @@ machines_train() {
     [ "$(field world a.out)" = 4 ] || fail "not on 4 ranks: $(cat a.out)"
 }
 
-# A machine that is cut off is noticed on both sides, and neither leaves anything behind.
+# Both sides notice when a machine is cut off, and neither leaves anything behind.
 machine_cut_off() {
     machines sh -c "$say; $up"
     await 10 all_up 2 || fail "not up: $(cat ./*.err)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same cut into micro-batches gives the same bits, whoever computes them: one device, several
-# devices of one process under every strategy, or 1 to 4 ranks in lockstep.
+# An equal cut into micro-batches gives equal bits: on one device, on several devices of one
+# process under every strategy, or on 1 to 4 ranks in lockstep.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
@@ -36,7 +36,7 @@ small_buckets_change_nothing() {
     same_run single buckets
 }
 
-# Recorded steps, too, whatever DDP asks the other ranks on the way.
+# Recorded steps keep the bits, too, with every option of DDP.
 ddp_options_change_nothing() {
     train single --strategy single --model "$gpt" text
     for option in find_unused=1 static_graph=1 delay_allreduce=1; do
@@ -45,7 +45,8 @@ ddp_options_change_nothing() {
     done
 }
 
-# They do not keep the bits, but the ranks in lockstep, and the loss near.
+# These strategies do not keep the bits of one device, but their ranks stay in lockstep, and the
+# loss is near.
 hooks_train() {
     train exact --strategy ddp --nproc 2 --model "$gpt" text
     for hook in bf16 f16 powersgd,rank=2,start_step=2; do
@@ -55,8 +56,8 @@ hooks_train() {
     done
 }
 
-# By name: those that keep the tree (over ranks: with a micro-batch each), the engines that are
-# built, and one that adds in another order.
+# Algorithms by name: those that keep the tree (over ranks: with one micro-batch each), the
+# engines that are built, and one that adds in another order.
 algorithms_and_engines_agree() {
     train single --strategy single --model "$gpt" text
     for algorithm in exchange binomial halving hierarchical; do
@@ -73,7 +74,7 @@ algorithms_and_engines_agree() {
     done
 }
 
-# The check can fail: other seeds and other cuts do give other bits.
+# The check can fail: other seeds and other cuts give different bits.
 others_differ() {
     train first --model "$gpt" text
     train other --model "$gpt" --seed 43 text
@@ -82,8 +83,8 @@ others_differ() {
         fail "another seed, the same weights"
 }
 
-# every_strategy STAGES ARG...: of a model that can be cut into so many stages, on 1 to 8 devices.
-# Five steps: the fourth and fifth are replayed.
+# every_strategy STAGES ARG...: runs a model that can be cut into STAGES stages on 1 to 8
+# devices. There are five steps: the fourth and fifth are replayed.
 every_strategy() {
     local stages=$1 devices strategy chunks
     shift
@@ -122,7 +123,7 @@ recomputation_changes_nothing() {
     done
 }
 
-# Those that the command has.
+# Runs the models that the command has.
 strategies=$("$CHOIR" train --help | awk '/--strategy/ { on = 1 } /--nproc/ { on = 0 }
     on && /^        [a-z]/ { print $1 }' |
     grep -vxE 'single|hogwild|diloco|local-sgd|pipeline|tp')

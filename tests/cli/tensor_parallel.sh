@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# tp: near the losses of one device, the same bits each time, checkpoints that any number of ranks
-# goes on from; and what wrong input is told.
+# tp: losses near those of one device, equal bits in every run, checkpoints that any number of
+# ranks can continue from; and the errors for wrong input.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 export CHOIR_CPU_DEVICES=4
 
-# near FILE FILE: losses of steps within 1e-4 of each other.
+# near FILE FILE: the losses of the steps differ by less than 1e-4.
 near() {
     paste <(losses "$1") <(losses "$2") | awk '{
         d = $1 - $2; if (d < 0) d = -d
@@ -42,7 +42,8 @@ trains_like_one_device() {
         >out 2>err || fail "under choir run: $(cat err)"
 }
 
-# Its own bits go on at the same number of ranks; others, and one device, go on near them.
+# At the same number of ranks a checkpoint continues with equal bits; other numbers, and one
+# device, continue near them.
 goes_on() {
     local model="$llama,kv_heads=2"
     rm -rf saved
@@ -63,7 +64,7 @@ goes_on() {
     grep -q '"loss"' evaluated || fail "eval of what tp saved: $(cat evaluated)"
 }
 
-# FSDP and DDP of models in parts: the bits of the parts alone, and of each other's checkpoints.
+# FSDP and DDP of sharded models: the bits of tp alone, also from each other's checkpoints.
 composes() {
     local own=(--steps 6 --model "$gpt,dropout=0.1" --save saved)
     rm -rf saved

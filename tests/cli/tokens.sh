@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A published tokenizer and files of token ids: trained with, kept, resumed, evaluated, written
-# with; and wrong ones.
+# A published tokenizer and files of token ids: used in training, stored, resumed, evaluated,
+# and used to generate text; and wrong files.
 golden=$(cd "$(dirname "$0")/../golden/tokenizers" && pwd)
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
 
-# kept FILE: training with it leaves it in the checkpoint, where all commands find it.
+# kept FILE: training with this tokenizer stores it in the checkpoint, where all commands find
+# it.
 kept() {
     rm -rf saved
     good train --json --model "$gpt" --tokenizer "$golden/$1" --steps 8 text && mv out whole

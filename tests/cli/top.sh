@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# choir top: sees ranks at work and ranks that are stopped, in a table, as JSON, on a terminal.
+# choir top: shows running and stopped ranks, in a table, as JSON, on a terminal.
 . "$(dirname "$0")/lib.sh"
 
-# job [ARG...]: two ranks in the background, some steps in; `ranks` holds their pids.
+# job [ARG...]: starts two ranks in the background and waits for some steps; `ranks` holds their
+# pids.
 job() {
     rm -f out err
     start train --steps 100000000 --json --log-every 20 --batch-size 8 --model toy \
@@ -18,7 +19,7 @@ no_more_job() {
     ended 5 2>/dev/null
 }
 
-# top ARG...: into $work/seen; says nothing on standard error.
+# top ARG...: writes to $work/seen, and nothing to standard error.
 top() {
     timeout 20 "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
     [ ! -s top.err ] || fail "standard error of top $*: $(cat top.err)"
@@ -90,7 +91,7 @@ on_a_terminal() {
     no_more_job
 }
 
-# In a PID namespace of its own nobody else's processes are there.
+# In a separate PID namespace no other processes exist.
 none() {
     unshare -rpf --mount-proc true 2>/dev/null || { echo 'no namespaces here'; return; }
     unshare -rpf --mount-proc "$CHOIR" top >seen 2>&1 || fail "status $?"

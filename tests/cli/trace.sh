@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --trace: files in Chrome's format, one a rank, and a profile that counts the model's FLOPs.
+# --trace: files in Chrome's format, one per rank, and a profile that counts the model's FLOPs.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || skip "there is no python3 to read the trace with (install python3)"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Published files: config.json as --model, weights as --weights, folders of both, and what is said
-# of files that do not fit.
+# Published files: config.json as --model, weights as --weights, folders of both, and the errors
+# for files that do not fit.
 . "$(dirname "$0")/lib.sh"
 LIMIT=30
 
@@ -8,7 +8,7 @@ make_text text 200
 small=(--batch-size 12 --steps 4 --json)
 bert=bert:layers=1,heads=2,width=16,context=16
 
-# publish MODEL FOLDER: a model as others publish it: config.json and weights, no state.
+# publish MODEL FOLDER: writes a model in the published form: config.json and weights, no state.
 publish() {
     good train "${small[@]}" --model "$1" --save "run_$2" text || return
     mkdir "$2" && cp "run_$2"/latest/{config.json,model.safetensors,tokenizer.json} "$2"
@@ -16,7 +16,7 @@ publish() {
 
 first_step() { steps_of "$1" | head -n 1; }
 
-# started_as FILE ARG...: the same first step as FILE has.
+# started_as FILE ARG...: the first step equals the one in FILE.
 started_as() {
     local want=$1
     shift
@@ -56,7 +56,7 @@ writing() {
     bad 1 'mute has no tokenizer' generate --tokens 5 mute
 }
 
-# A resumed run goes on from its own weights.
+# A resumed run continues from its own weights.
 resuming() {
     good train "${small[@]}" --model "$gpt" --save again --steps 2 text
     good train "${small[@]}" --model a_gpt/config.json --resume again --steps 4 text && mv out on
@@ -66,7 +66,7 @@ resuming() {
         train "${small[@]}" --resume again --weights a_gpt text
 }
 
-# config JSON PATTERN: a config.json that is refused.
+# config JSON PATTERN: refuses a config.json.
 config() {
     printf '%s' "$1" >config.json
     bad 1 "config.json.*$2" train "${small[@]}" --model config.json text
@@ -93,7 +93,8 @@ notes() {
     is_one_line 'note: noted.json: not known and ignored: frob' || fail "not noted: $(cat err)"
 }
 
-# A classifier starts from the encoder of another model, and says what it has not from there.
+# A classifier starts from the encoder of another model, and lists the weights that are not in
+# it.
 other_heads() {
     choir train "${small[@]}" --model bert:layers=1,heads=2,width=16,context=16,vocab=21,classes=3 \
         --weights a_bert random >out 2>err || fail "bert as a classifier: $(cat err)"
@@ -101,7 +102,7 @@ other_heads() {
     grep -q "note: .*'cls.predictions.bias' is none of this model's" err || fail "$(cat err)"
 }
 
-# weights PATTERN ARG...: files that are refused.
+# weights PATTERN ARG...: refuses the files.
 weights() {
     local pattern=$1
     shift
@@ -150,8 +151,8 @@ open(to, "wb").write(struct.pack("<Q", len(text)) + text + body)
 PYTHON
 }
 
-# image_network NAME MODEL TENSOR MISNAMED: weights under the names of torchvision. Those of a run
-# at rate 0 are what it started from; with --init torch, not where others start.
+# image_network NAME MODEL TENSOR MISNAMED: weights under the names of torchvision. A run at
+# rate 0 saves its initial weights; with --init torch these differ from the default's.
 image_network() {
     local name=$1 model=$2 tensor=$3 misnamed=$4
     local run=(train --json --batch-size 4 --steps 1 --optimizer sgd --lr 0 --model "$model")
@@ -166,7 +167,8 @@ image_network() {
         "${run[@]}" --weights misnamed.safetensors random
 }
 
-# start_is FILE: of the caller's `run` with these weights, the first step is that in want.
+# start_is FILE: with these weights, the first step of the caller's `run` equals the one in
+# want.
 start_is() {
     good "${run[@]}" --weights "$1" random &&
         { [ "$(first_step out)" = "$(first_step want)" ] || fail "another start: $1"; }
