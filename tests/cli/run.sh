@@ -65,7 +65,7 @@ spellings() {
     has out '29511 2 --n_x'
     CHOIR_CPU_DEVICES=3 run --nproc-per-node cpu sh -c 'echo of $WORLD_SIZE'
     has out 'of 3'
-    run -n 1 sh -c 'echo "$@"' x --nproc_per_node --help -n # these are options of the worker's command
+    run -n 1 sh -c 'echo "$@"' x --nproc_per_node --help -n # options of the worker's command
     has out '^--nproc_per_node --help -n$'
 }
 
