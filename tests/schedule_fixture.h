@@ -1,12 +1,12 @@
 /* A machine of up to 64 ranks that runs schedules without any I/O, and checks what they
  * promise:
  *
- *   - both sides of a message have it in rounds of the same number (so no circle of ranks waits
- *     for itself), with the same count and in the same order;
+ *   - both sides of a message have it in rounds of the same number (so ranks cannot wait in a
+ *     circle), with the same count and in the same order;
  *   - no memory of a message is used by another message of the same round;
  *   - only the buffers are written; IN and the parts of other ranks do not change.
  *
- * Then the results are compared with the expected ones. */
+ * At the end the results are compared with the expected ones. */
 #ifndef CHOIR_TESTS_SCHEDULE_FIXTURE_H
 #define CHOIR_TESTS_SCHEDULE_FIXTURE_H
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* The suite of collectives.h on every engine that is built and 1, 2, 3, 5 and 8 ranks of this
- * machine: as threads of one process, and as processes. `collectives joined` is one rank of
- * what mpirun started (tests/mpi/suite.sh). */
+/* Runs the suite of collectives.h on every engine that is built, with 1, 2, 3, 5 and 8 ranks on
+ * this machine: as threads of one process, and as processes. `collectives joined` is one rank
+ * of a job that mpirun started (tests/mpi/suite.sh). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 
-/* Where and as what ranks meet. */
+/* The engine, how its ranks meet, and the job's name. */
 typedef struct venue {
     const char *backend, *method, *job;
     int thorough[2]; /* the worlds that try every type by every algorithm */

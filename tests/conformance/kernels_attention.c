@@ -1,7 +1,8 @@
 /* Conformance of attention and its gradient: heads strided and dense, one block of queries and
- * many, grouped heads, windows, biases. The products are oneDNN's, so only the reference counts
- * between instruction sets.
- *   test_conformance_kernels_attention [WIDTH]   only heads of at least so many elements */
+ * many, grouped heads, windows, biases. The products are oneDNN's, so instruction sets are
+ * compared only with the reference.
+ *
+ *   test_conformance_kernels_attention [WIDTH]   runs only heads of at least WIDTH elements */
 #include "conformance/harness.h"
 
 typedef struct attention_case {
@@ -23,7 +24,7 @@ static const attention_case cases[] = {
     {4, 2, 2, 49, 49, 16, 0, false, true, 2},
     {1, 2, 2, 20, 31, 4, 0, true, false, 0},
     {1, 2, 2, 31, 20, 4, 3, true, false, 0},
-    /* heads of the widths that GPUs have kernels for, and what lies between and beyond */
+    /* head widths for which GPUs have kernels, and widths between and beyond them */
     {1, 1, 1, 140, 140, 64, 0, true, true, 0},
     {1, 2, 1, 40, 135, 96, 0, false, true, 1},
     {1, 2, 1, 70, 70, 128, 50, true, false, 2},
@@ -47,7 +48,8 @@ static float *coarse(int64_t n, float low, float high)
     return x;
 }
 
-/* Heads (B, rows, heads * D): as they lie in a (B, T, C) tensor, or each by itself. */
+/* Returns the strides of heads (B, rows, heads * D): within a (B, T, C) tensor if packed, else
+ * each head dense. */
 static choir__heads strides(const attention_case *c, int64_t heads, int64_t rows)
 {
     if (c->packed)

@@ -101,8 +101,8 @@ static void copy_on(const choir__kernels *table, void *y, choir_dtype to, const 
     table->copy(&k);
 }
 
-/* All 16-bit patterns widen as the scalar conversions have it; the ties around each narrow
- * so. */
+/* All 16-bit patterns are widened like the scalar conversions do; ties around each of them are
+ * narrowed likewise. */
 static void halves(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Conformance of fill, unary, unary_backward, binary and add_scaled: against the reference, at
- * the special values of floating point, and the same for an element wherever it stands. */
+ * special floating-point values, and with the same result for an element wherever it is. */
 #include "conformance/harness.h"
 
 typedef struct unary_case {
@@ -200,7 +200,7 @@ static const view_case view_cases[] = {
     {1, {33}, {1}, {1}, {0}},                                 /* a scalar last */
     {1, {17}, {1}, {3}, {2}},                                 /* steps */
     {2, {7, 65}, {65, 1}, {65, 1}, {0, 1}},                   /* a bias */
-    {2, {7, 65}, {65, 1}, {65, 1}, {1, 0}},                   /* one a row */
+    {2, {7, 65}, {65, 1}, {65, 1}, {1, 0}},                   /* one value per row */
     {2, {7, 65}, {65, 1}, {0, 1}, {1, 0}},                    /* an outer product */
     {2, {31, 17}, {17, 1}, {1, 31}, {17, 1}},                 /* a transpose */
     {2, {5, 15}, {40, 1}, {40, 1}, {40, 1}},                  /* columns of a matrix */

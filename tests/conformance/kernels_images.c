@@ -57,7 +57,8 @@ static const int64_t pools[][6] = {{1, 1, 1, 1, 1, 1}, {2, 7, 7, 33, 1, 1}, {1, 
     {2, 6, 6, 17, 3, 3}, {1, 13, 13, 8, 6, 6}, {1, 3, 4, 65, 5, 7}, {1, 65, 33, 3, 1, 1},
     {3, 1, 9, 5, 1, 4}, {2, 30, 17, 72, 7, 7}};
 
-/* Of no images: before all else, while a device has no scratch memory yet. */
+/* Group norm's gradient of no images. It runs first, while a device has no scratch memory
+ * yet. */
 static void no_images(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* Conformance on shapes that no small trial reaches: rows that take a whole block of a GPU's
  * threads and do not begin at multiples of 16 bytes, sums in several passes, more elements than
- * a block has threads. And what a device promises to the bit: the processor's random numbers
- * and gradients of tables, the same row wherever it lies, copies within the device's memory;
- * and the sentences of what kernels find wrong. */
+ * a block has threads. Also results that a device promises to the bit: the processor's random
+ * numbers and gradients of tables, equal rows wherever they are, copies within the device's
+ * memory; and the messages of kernels that find wrong ids. */
 #include "conformance/harness.h"
 
 enum { VOCABULARY = 50257 };

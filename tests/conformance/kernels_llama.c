@@ -75,7 +75,7 @@ static void swiglu_halves(void **state)
     }
 }
 
-/* (B, T, H, D) as it lies after a projection, and out of a wider row into (B, H, T, D). */
+/* (B, T, H, D) as a projection stores it, and from a wider row into (B, H, T, D). */
 static void rotary(void **state)
 {
     (void)state;

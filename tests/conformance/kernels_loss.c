@@ -1,4 +1,5 @@
-/* Conformance of the losses and of embeddings: what takes ids from the user's data. */
+/* Conformance of the losses and of embeddings: the kernels that take ids from the user's
+ * data. */
 #include "conformance/harness.h"
 #include "device/queue.h"
 
@@ -36,8 +37,8 @@ static int64_t ignored_one(int variant)
     return variant % 3 == 0 ? 0 : variant % 3 == 1 ? 3 : 1;
 }
 
-/* Of no rows, and gradients of no leaves: before all else, while a device has no scratch memory
- * yet. */
+/* Losses of no rows and gradients of no leaves. It runs first, while a device has no scratch
+ * memory yet. */
 static void nothing(void **state)
 {
     (void)state;

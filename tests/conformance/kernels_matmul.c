@@ -22,7 +22,7 @@ static const matmul_case products[] = {
     {2, 3, 16, 33, 31},
 };
 
-/* Either matrix stands as it is or transposed. */
+/* Each matrix is used as it is or transposed. */
 static void matmul(void **state)
 {
     (void)state;
@@ -47,8 +47,8 @@ static void matmul(void **state)
         }
 }
 
-/* A second operand whose rows lie pages apart is copied in panels of columns: whole ones, and a
- * last of one column; out of a wider matrix, into a wider one. */
+/* A second operand whose rows are pages apart is copied in panels of columns: whole panels, and
+ * a last one of one column; from a wider matrix, into a wider one. */
 static void matmul_panels(void **state)
 {
     (void)state;

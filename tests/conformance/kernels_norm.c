@@ -38,7 +38,8 @@ static void layer_norm(void **state)
     }
 }
 
-/* A mean far from 0 beside the deviation: the variance must not be had as E x^2 - mean^2. */
+/* The mean is far from 0 compared with the deviation: the variance must not be computed as E
+ * x^2 - mean^2. */
 static void layer_norm_offset(void **state)
 {
     (void)state;
@@ -83,7 +84,8 @@ static void layer_norm_backward(void **state)
     }
 }
 
-/* Of no rows, and of no columns: before all else, while a device has no scratch memory yet. */
+/* Gradients of no rows and of no columns. It runs first, while a device has no scratch memory
+ * yet. */
 static void nothing(void **state)
 {
     (void)state;
@@ -393,7 +395,8 @@ static void batch_norm_tall(void **state)
     }
 }
 
-/* Two ranks' rows in parts, their sums added in between, against all rows at once. */
+/* The rows of two ranks in parts, with their sums added in between, against all rows at
+ * once. */
 static void batch_norm_parts(void **state)
 {
     (void)state;
@@ -480,8 +483,8 @@ static void batch_norm_parts(void **state)
     free(x), free(gy), free(gamma);
 }
 
-/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its
- * company. */
+/* Equal inputs of a row give equal bits wherever they are, and a row does not depend on other
+ * rows. */
 static void position_independence(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Conformance of the optimisers, the gradient norm, dropout, random and store. */
+/* Conformance of the optimizers, the gradient norm, dropout, random and store. */
 #include "conformance/harness.h"
 
 /* Parameters of one multi-tensor step: name, elements, elements a row, group. */
@@ -254,8 +254,8 @@ static void grad_norm(void **state)
     free(p);
 }
 
-/* Many parameters, some of several thousand elements, some of 16 bits, at odd places in memory:
- * of what a GPU's blocks share out. row: elements of a row. */
+/* Many parameters, some of several thousand elements, some of 16 bits, at odd places in memory,
+ * to be distributed over a GPU's blocks. row: elements per row. */
 enum { MANY = 300, ROOM = 3 * 2600 + 8 };
 
 typedef struct many {
@@ -427,7 +427,7 @@ static void lamb_in_parts(void **state)
     many_free(start);
 }
 
-/* A row's sum is of the row alone: wherever it lies, and whatever else is summed. */
+/* A row's sum depends only on the row, not on its place or on other rows. */
 static void grad_norm_rows(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Conformance of what ranks do with tables and scores of which each has a part: rows that
- * another has, targets of the whole as a part's, losses out of the parts' statistics, and the
- * greatest of all parts. */
+/* Conformance of the kernels for tables and scores of which each rank has a part: ids of rows
+ * that another rank has, targets of the whole as targets of the part, losses from the parts'
+ * statistics, and the maximum of all parts. */
 #include "conformance/harness.h"
 #include "device/queue.h"
 
@@ -35,7 +35,8 @@ static void targets(void **state)
     }
 }
 
-/* Of the part that has them and of one that has not: the target's logit, and log sum exp. */
+/* The target's logit and log sum exp, for a part that has the target and for one that does
+ * not. */
 static void scores(void **state)
 {
     (void)state;
@@ -87,7 +88,7 @@ static void losses(void **state)
         }
 }
 
-/* The first of equal ones wins, as within a row. */
+/* The first of equal values wins, as within a row. */
 static void max(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Conformance of the products and convolutions that CPU devices have where oneDNN is not built
- * in: the trials of kernels_matmul.c over them, then sizes that cross their blocks, with the
- * same bits on every instruction set. */
+/* Conformance of the products and convolutions that CPU devices use where oneDNN is not built
+ * in: the trials of kernels_matmul.c, then sizes that cross block boundaries, with the same
+ * bits on every instruction set. */
 #include "device/cpu/context.h"
 #include "device/cpu/half.h"
 

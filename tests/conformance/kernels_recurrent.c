@@ -1,4 +1,5 @@
-/* Conformance of the recurrent layers' kernels, and of a product that is added on. */
+/* Conformance of the recurrent layers' kernels, and of a product that is added to its
+ * output. */
 #include "conformance/harness.h"
 
 static const int64_t shapes[][3] = {/* steps, batch, width */

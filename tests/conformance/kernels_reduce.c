@@ -139,8 +139,8 @@ static void softmax_special(void **state)
         }
 }
 
-/* Equal inputs of a row give equal bits wherever they stand, and a row does not know its
- * company. */
+/* Equal inputs of a row give equal bits wherever they are, and a row does not depend on other
+ * rows. */
 static void position_independence(void **state)
 {
     (void)state;

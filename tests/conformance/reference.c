@@ -1,13 +1,14 @@
-/* Who checks the reference? Its gradients are held against differences of its own forward
- * kernels, in f64: for random gy, (L(x + h) - L(x - h)) / 2h with L = sum gy y must be what the
- * backward kernel says. The forward kernels are short enough to be read. */
+/* Checks the reference kernels. Their gradients are compared with differences of their own
+ * forward kernels, in f64: for random gy, (L(x + h) - L(x - h)) / 2h with L = sum gy y must
+ * equal the backward kernel's result. The forward kernels are short enough to be checked by
+ * reading. */
 #include "conformance/harness.h"
 
 static const choir__kernels *const k = &choir__cpu_reference;
 
 enum { MOST = 2048 };
 
-/* A forward pass: all of y out of what is being varied. */
+/* A forward pass: computes all of y from the values that are varied. */
 typedef void forward_fn(void *args, const double *x, double *y);
 
 static double *random_doubles(int64_t n, float low, float high)
@@ -111,7 +112,7 @@ static void softmax(void **state)
     }
 }
 
-/* x, gamma and beta stand behind one another, so that one walk varies them all. */
+/* x, gamma and beta are stored one after another, so that one loop varies them all. */
 static void forward_layer_norm(void *args, const double *x, double *y)
 {
     choir__k_layer_norm *f = args;
@@ -305,7 +306,7 @@ static const choir__conv_shape windows[] = {
         .dilation_w = 1},
 };
 
-/* x, w and bias behind one another. */
+/* x, w and bias are stored one after another. */
 static void forward_conv(void *args, const double *x, double *y)
 {
     choir__k_conv *f = args;

@@ -1,9 +1,10 @@
-/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias, as the library's own headers have it.
+/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias, with the interface of the library's own
+ * headers.
  *
- * The heuristic's one algorithm remembers which problem it is for, how pointers were promised
- * to be aligned and how much workspace it wants; cublasLtMatmul holds its caller to all of it,
- * and scribbles over the workspace. f32 sums are in order of k, in f32. What nobody here uses
- * is CUBLAS_STATUS_NOT_SUPPORTED. */
+ * The heuristic returns one algorithm, which records its problem, the promised alignment of
+ * pointers and the size of the workspace. cublasLtMatmul checks that its caller keeps to all of
+ * it, and overwrites the workspace. f32 sums are in order of k, in f32. A call that Choir does
+ * not use returns CUBLAS_STATUS_NOT_SUPPORTED. */
 #include "gpu.h"
 
 #include <cublasLt.h>
@@ -17,7 +18,7 @@ struct cublasLtContext {
     int gpu;
 };
 
-/* What the opaque structs hold. */
+/* Contents of the opaque structs. */
 typedef struct layout {
     int32_t type, order, batch, set;
     uint64_t rows, cols;
@@ -260,7 +261,7 @@ static cublasStatus_t check(const description *d, const layout *const x[4])
     return status ? status : check_types(d, x);
 }
 
-/* What an algorithm must be of: all but pointers. */
+/* Returns a hash of the problem that an algorithm is for: everything except pointers. */
 static uint64_t problem_of(const description *d, const layout *const x[4])
 {
     uint64_t hash = 14695981039346656037u;

@@ -1,15 +1,16 @@
 /* Runs kernels: blocks one after another, a block's threads as fibers.
  *
- * A thread runs until it ends or waits, for its block at a barrier or for lanes of its warp at
- * a collective. Fibers are *carriers*: one that has ended its thread takes the warp's next, so
- * threads that never wait cost a call each, and only as many carriers exist as threads wait at
- * a time. A block goes on in rounds: each warp runs until all its threads have ended or stand
- * at a barrier; then, if all of them stand at the same one, the barrier opens. Anything else
- * would be a hang or worse on a GPU, and ends the program with a sentence.
+ * A thread runs until it ends or waits: for its block at a barrier, or for lanes of its warp at
+ * a collective. Fibers are *carriers*: one that has ended its thread takes the warp's next
+ * thread. So threads that never wait cost one call each, and there are only as many carriers as
+ * threads that wait at the same time. A block proceeds in rounds: each warp runs until all its
+ * threads have ended or wait at a barrier; then, if all of them wait at the same barrier, it
+ * opens. Anything else would at least hang on a GPU, and ends the program with a message.
  *
- * What a GPU leaves open is varied: every other kernel runs its threads backwards, and blocks
- * come in a scattered order, so that a kernel that forgets a barrier or counts on its blocks'
- * order computes something else soon. SOFTGPU_ORDER=forward has them all in line. */
+ * The order that a GPU leaves open is varied: every other kernel runs its threads backwards,
+ * and blocks run in a scattered order, so that a kernel that forgets a barrier or relies on the
+ * order of blocks soon computes something else. SOFTGPU_ORDER=forward runs all of them in
+ * order. */
 #include "block.h"
 
 #include <stdarg.h>
@@ -155,7 +156,7 @@ int softgpu_lane(void)
     return (int)(now.running - now.thread) % SOFTGPU_WARP;
 }
 
-/* What lane i gave to the collective that the running thread completes. */
+/* Returns lane i's value for the collective that the running thread completes. */
 static void *given_by(const thread *self, int i)
 {
     const thread *t = &now.thread[now.warp * SOFTGPU_WARP + i];
@@ -227,7 +228,7 @@ void softgpu_barrier(const char *file, int line)
     wait_as(AT_BARRIER);
 }
 
-/* Opens the barrier that all threads stand at; false if all have ended. */
+/* Opens the barrier at which all threads wait; returns false if all have ended. */
 static bool open_barrier(void)
 {
     const thread *one = NULL;
@@ -295,7 +296,8 @@ static void prepare(const softgpu_kernel *k, const void *args)
         now.in_line = order && strcmp(order, "forward") == 0;
         now.asked = true;
     }
-    /* Against the end, so that the address sanitizer sees what is written beyond it. */
+    /* The block's memory ends at the end of the array, so that the address sanitizer sees
+     * writes beyond it. */
     softgpu_shared_memory = shared + ((MAX_SHARED - k->shared) & ~(size_t)127);
     now.kernel = k;
     now.args = args;

@@ -1,12 +1,13 @@
 /* Captures and graphs.
  *
- * While a stream is captured what it is given becomes nodes of a graph. Each captured stream
- * keeps the nodes its next one comes behind: its last one, and those that an event it waited
- * for was recorded behind. A stream that waits for a captured event joins. At the end all that
- * was joined must lead back to the first stream.
+ * While a stream is captured its operations become nodes of a graph. Each captured stream keeps
+ * the nodes on which its next node depends: its last node, and the nodes before each captured
+ * event that it waited for. A stream that waits for a captured event joins the capture. At the
+ * end, the first stream must depend on all streams that joined.
  *
- * A graph that is launched runs its nodes in an order that the edges allow, and not always the
- * same: the earliest first, next time the latest, so that an edge that is missing shows. */
+ * A launched graph runs its nodes in an order that the edges allow, and not always the same
+ * one: each time the earliest possible node first, next time the latest, so that a missing edge
+ * shows. */
 #include "gpu.h"
 
 enum { GRAPH = 0x64a9b001, EXEC = 0xe8ecb001 };
@@ -37,7 +38,7 @@ struct softgpu_capture {
     enum cudaStreamCaptureMode mode;
     bool spoiled;
     cudaGraph_t graph;
-    softgpu_capture *next; /* of those that are open */
+    softgpu_capture *next; /* list of the open captures */
 };
 
 static struct CUgraph_st *graphs;
@@ -141,7 +142,7 @@ cudaError_t softgpu_capture_wait(cudaStream_t s, cudaEvent_t e)
         return cudaErrorStreamCaptureInvalidated;
     if (!captured && !e->recorded)
         return cudaSuccess;
-    if (!captured) { /* what was done outside cannot be waited for inside */
+    if (!captured) { /* an operation outside the capture cannot be waited for inside it */
         s->capture->spoiled = true;
         return cudaErrorStreamCaptureIsolation;
     }
@@ -345,7 +346,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMo
     return softgpu_leave(error);
 }
 
-/* Marks what leads to the nodes that s comes behind. */
+/* Marks all nodes on which the nodes `after` depend, and these. */
 static void reach(const struct CUgraph_st *g, bool *reached, const int *after, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
-/* Copies. As on a GPU, what a copy between the host's pageable memory and a GPU's does depends
- * on the way: bytes to a GPU are taken at once and arrive in stream order; bytes from one are
- * there when the call returns. Between pinned memory and a GPU the copy is an operation like
- * others, and reads the host's memory when it runs. */
+/* Copies. As with CUDA, the effect of a copy between the host's pageable memory and a GPU's
+ * depends on its direction: bytes to a GPU are taken at once and arrive in stream order; bytes
+ * from a GPU are there when the call returns. A copy between pinned memory and a GPU is an
+ * operation like others, and reads the host's memory when it runs. */
 #include "gpu.h"
 
 typedef struct copy_args {
@@ -172,7 +172,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
              !softgpu_within(from, (height - 1) * from_pitch + width))
         error = cudaErrorInvalidValue;
     else if (to_kind == SOFTGPU_PAGEABLE || from_kind == SOFTGPU_PAGEABLE)
-        error = cudaErrorNotSupported; /* nobody here does */
+        error = cudaErrorNotSupported; /* Choir never does this */
     else
         error = softgpu_issue(
             softgpu_stream(handle), SOFTGPU_TASK, copy_rows, &r, sizeof r, touches, false);

@@ -1,4 +1,4 @@
-/* Events: places in streams. Recording one is an operation, which notes the time; what waits
+/* Events: places in streams. Recording an event is an operation, which notes the time. Waiting
  * for the event waits for that operation, whatever is recorded later. */
 #include "gpu.h"
 

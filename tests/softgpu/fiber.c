@@ -1,5 +1,5 @@
-/* On x86-64 a switch saves the six registers a function must preserve and changes the stack; on
- * other machines it is swapcontext. The sanitizers are told of each. */
+/* On x86-64, a switch saves the six registers that a function must preserve and changes the
+ * stack; on other machines it is swapcontext. The sanitizers are notified of each switch. */
 #include "fiber.h"
 
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #define TSAN_SWITCH 1
 #endif
 
-enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 1 << 12 }; /* pages are had as they are touched */
+enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 1 << 12 }; /* mapped on first use */
 
 #ifdef __x86_64__
 typedef void *context;

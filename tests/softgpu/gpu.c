@@ -1,4 +1,5 @@
-/* Which GPUs there are, how calls begin and end, and what tests make fail. */
+/* The GPUs of the process, the beginning and end of calls, and the failures that tests
+ * inject. */
 #include "gpu.h"
 
 #include <time.h>
@@ -37,7 +38,7 @@ static size_t size_of(const char *name, size_t fallback)
     return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : *end == 'K' ? n << 10 : n;
 }
 
-/* As the driver reads it: up to the first that isn't there. */
+/* Reads the list as the driver does: up to the first GPU that does not exist. */
 static void pick_visible(int there)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -100,7 +101,8 @@ void softgpu_unlock(void)
     pthread_mutex_unlock(&gpu.mutex);
 }
 
-/* As a fork finds it: a child can use nothing that its parent began. */
+/* Returns an error if the GPUs cannot be used. A forked child can use nothing that its parent
+ * began. */
 static cudaError_t state_of_things(void)
 {
     if (!gpu.process)
@@ -206,7 +208,7 @@ cudaError_t softgpu_broken(void)
     return gpu.broken;
 }
 
-/* --- what is asked for all over --- */
+/* --- properties that all files use --- */
 
 int softgpu_count(void)
 {
@@ -238,7 +240,7 @@ int softgpu_capability(void)
     return gpu.capability;
 }
 
-/* As CUDA's guide has them. */
+/* The sizes in CUDA's programming guide. */
 size_t softgpu_most_shared(void)
 {
     int c = gpu.capability;

@@ -1,5 +1,5 @@
-/* Device memory of other processes: a handle says which file of which process holds it. The
- * caller keeps the other process alive, as with CUDA. */
+/* Device memory of other processes: a handle names the process and its file that holds the
+ * memory. The caller keeps the other process alive, as with CUDA. */
 #include "gpu.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Kernels on their way to a stream: what a launch is refused for. */
+/* Kernels on their way to a stream: the checks of a launch. */
 #include "gpu.h"
 
 #include <sys/mman.h>
@@ -55,9 +55,9 @@ static void run_kernel(const void *args)
     softgpu_run_kernel(&k, (const char *)args + (sizeof k + 15) / 16 * 16);
 }
 
-/* A word of the arguments that leads to memory of the host's that no GPU reaches. What a GPU
- * would do with it depends on the machine; here it ends the program. With SOFTGPU_POINTERS=1
- * alone: arguments hold data, too, and padding with what was there before. */
+/* Ends the program if a word of the arguments is a pointer to the host's memory that no GPU
+ * reaches; a GPU's behavior would depend on the machine. This happens only with
+ * SOFTGPU_POINTERS=1, as arguments also contain data, and padding that contains old values. */
 static void check_pointers(const void *args, size_t bytes)
 {
     const char *wanted = getenv("SOFTGPU_POINTERS");

@@ -1,10 +1,10 @@
 /* Memory: an arena for each GPU, and the host's pinned pieces.
  *
- * An arena is one stretch of addresses over a memfd, so that other processes can open what is
- * in it (ipc.c) and one mprotect closes it: with SOFTGPU_STRICT=1 it is open only while work of
- * a GPU that may touch it runs. Fresh memory is all ones, NaN of every floating type. Behind
- * each block lie bytes that nobody may write: the address sanitizer is told, and without it
- * they are looked at when the block goes. */
+ * An arena is one range of addresses over a memfd, so that other processes can open its memory
+ * (ipc.c) and one mprotect closes it: with SOFTGPU_STRICT=1 it is open only while a GPU that
+ * may use it works. Fresh memory is all ones, a NaN of every floating-point type. Bytes after
+ * each block must not be written: the address sanitizer watches them, and without it they are
+ * checked when the block is freed. */
 #include "gpu.h"
 
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ struct piece {
 static struct arena {
     char *base;        /* NULL: nothing has been asked for */
     char *back;        /* the same memory, never closed: for copies */
-    size_t span, high; /* addresses reserved; those that may be open */
+    size_t span, high; /* addresses reserved; addresses that may be open */
     size_t used;
     int fd;
     piece *pieces;
@@ -104,7 +104,7 @@ static bool arena_begin(struct arena *a)
     return a->base != NULL;
 }
 
-/* Where bytes fit, and the link to where the piece belongs. */
+/* Finds room for `bytes`: returns the link at which the new piece belongs, and sets *at. */
 static piece **find_room(struct arena *a, size_t bytes, size_t *at)
 {
     piece **link = &a->pieces;
@@ -311,8 +311,8 @@ static cudaError_t pin(void *p, size_t bytes, bool ours)
     return cudaSuccess;
 }
 
-/* Pages by themselves, never among the heap's blocks, between two that are closed: the system
- * would make one mapping of them and of what lies beside. NULL: there is no memory. */
+/* Returns pages of their own, never among the heap's blocks, between two closed pages: without
+ * these the system would merge them with the next mapping. NULL: out of memory. */
 static void *new_pages(size_t bytes)
 {
     char *all = mmap(

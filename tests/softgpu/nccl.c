@@ -1,17 +1,18 @@
-/* NCCL for soft GPUs: what src/comm/nccl/ uses of it, by the real header.
+/* NCCL for soft GPUs: the part that src/comm/nccl/ uses, with the real header.
  *
- * All ranks of a communicator map one memory file, which rank 0 made and the id names
- * (/proc/PID/fd/N, so nothing is left behind). Between each two ranks and in each direction it
- * has a mailbox of one letter; an exchange is letters of so many bytes until all is through:
+ * All ranks of a communicator map one memory file, which rank 0 created and which the id names
+ * (/proc/PID/fd/N, so nothing is left behind). For each two ranks and each direction the file
+ * has a mailbox for one letter; an exchange sends letters of a fixed size until all data are
+ * through:
  *
- *     stream   | copy what is sent out of the GPU | host: letters | copy in what came |
+ *     stream   | copy data to send from the GPU | host: letters | copy received data to it |
  *
- * The host's part waits for the peers, as NCCL's kernels do, for ever; ncclCommAbort ends it.
- * The end of a communicator, of each kind, waits until no graph is left that captured one of
- * its calls, as NCCL's does. A sum is made of all ranks' data in their order.
+ * The host's part waits for the peers without a limit, as NCCL's kernels do; ncclCommAbort ends
+ * it. Each way to end a communicator waits until no graph is left that captured one of its
+ * calls, as NCCL's does. A sum adds all ranks' data in the order of ranks.
  *
  * SOFTGPU_NCCL_FAIL=n: from the n-th group of calls on, a communicator reports a system error;
- * =id: there is none, for want of an id. */
+ * =id: ncclGetUniqueId fails. */
 #include "gpu.h"
 
 #include <fcntl.h>
@@ -60,7 +61,7 @@ typedef struct letter_op {
     size_t bytes, at;
 } letter_op;
 
-/* What a group of calls does on a stream. Kept, as a graph may run it again. */
+/* The work of a group of calls on a stream. It is kept, as a graph may run it again. */
 typedef struct job {
     ncclComm_t comm;
     letter_op *ops;
@@ -133,7 +134,8 @@ static bool fails_now(const struct ncclComm *c)
 
 static bool captured(struct ncclComm *c);
 
-/* Finalizing goes on without who asked for it. */
+/* Completes a finalization once no graph needs the communicator any more. Status queries call
+ * it, as ncclCommFinalize does not wait. */
 static void go_on_finalizing(ncclComm_t c)
 {
     if (!c->finalizing || c->finalized || captured(c))

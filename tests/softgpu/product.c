@@ -1,4 +1,5 @@
-/* The product: operands widened to f32 (or f64) once, sums in order of k, rounded once. */
+/* The product: operands are widened to f32 (or f64) once, sums are in order of k, and each
+ * result is rounded once. */
 #include "product.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static void finish(const softgpu_product *p, int64_t batch, int64_t i, int64_t j
     store(&p->d, batch, i, j, value);
 }
 
-/* All of one type: T is float or double. */
+/* A product whose operands have been widened to T, float or double. */
 #define RUN(name, T, widen, multiply)                                                          \
     static void name(const softgpu_product *p)                                                 \
     {                                                                                          \

@@ -1,5 +1,5 @@
-/* What the GPUs say about themselves, and the names of errors. An H200, but small: few
- * multiprocessors, so that grids which go round are tried. */
+/* Properties of the GPUs, and the names of errors. A GPU is an H200, but small: it has few
+ * multiprocessors, so that tests reach grids larger than the GPU. */
 #include "gpu.h"
 
 enum { MULTIPROCESSORS = 4 };
@@ -80,7 +80,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; break;
     default:
         (void)softgpu_ask();
-        return softgpu_leave(cudaErrorInvalidValue); /* one that nobody has asked for yet */
+        return softgpu_leave(cudaErrorInvalidValue); /* Choir does not ask for it */
     }
     return cudaSuccess;
 }
@@ -93,7 +93,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
     return softgpu_leave(error);
 }
 
-/* What was compiled has code for Ampere and what came after it (cmake/plugins.cmake). */
+/* Kernels are compiled for Ampere and newer GPUs (cmake/plugins.cmake). */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel)
 {
     cudaError_t error = softgpu_enter();

@@ -1,8 +1,9 @@
-/* Streams: lists of operations, run when somebody waits.
+/* Streams: lists of operations, run when a thread waits.
  *
- * A stream's operations have numbers; `issued` and `done` count them. Whoever waits for one has
- * the stream run up to it, and before that, where the stream waits for another's operation,
- * that one. An operation waits for earlier ones only, so this comes to an end. */
+ * A stream's operations are numbered; `issued` and `done` count them. A wait for an operation
+ * runs the stream up to it. Where the stream itself waits for another stream's operation, that
+ * stream is run up to that operation first. An operation waits only for earlier ones, so this
+ * ends. */
 #include "gpu.h"
 
 enum { STREAM = 0x57e4b001 };
@@ -46,7 +47,7 @@ void softgpu_run_op(softgpu_op *op)
     op->fn(op->args);
 }
 
-/* Runs the first of a stream's operations; what it waits for has been run. */
+/* Runs the first of a stream's operations. The operations that it waits for have been run. */
 static void run_head(cudaStream_t s)
 {
     softgpu_op *op = s->head;
@@ -126,7 +127,7 @@ void softgpu_append_wait(cudaStream_t s, cudaStream_t other, uint64_t seq)
     softgpu_append(s, op);
 }
 
-/* The legacy stream comes behind all streams that do not say no, and they behind it. */
+/* Orders the legacy stream after all blocking streams, and them after it. */
 cudaError_t softgpu_keep_legacy_order(cudaStream_t s)
 {
     if (s != legacy[s->gpu]) {
@@ -223,7 +224,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-/* Its work is still done; what is left of it answers for its operations. */
+/* Runs the stream's remaining work. The object stays, as events and waits refer to its
+ * operations. */
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
     cudaError_t error = softgpu_enter();

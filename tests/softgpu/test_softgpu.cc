@@ -1,5 +1,5 @@
-/* The soft GPU itself: what it lets pass, and what it does not. Compiled as the .cu files are.
- */
+/* The soft GPU itself: calls that it allows, and calls that it refuses. The file is compiled
+ * like the .cu files. */
 #include "softgpu.h"
 
 #include <setjmp.h>
@@ -208,8 +208,8 @@ static void change_by(cudaStream_t s, int *y, int factor, int term)
     ok(softgpu_launch(change, dim3(1), dim3(1), 0, s, k));
 }
 
-/* Pinned memory shows when something was done: not before somebody waits, and no more than
- * they wait for. */
+/* Pinned memory shows when an operation was done: not before a thread waits, and no more than
+ * it waits for. */
 static void laziness(void **)
 {
     int *y;
@@ -230,7 +230,7 @@ static void laziness(void **)
     ok(cudaStreamWaitEvent(t, e, 0));
     change_by(t, y, 100, 0);
     ok(cudaStreamSynchronize(t));
-    assert_int_equal(*y, 200); /* s's second was nobody's business */
+    assert_int_equal(*y, 200); /* no thread waited for the second operation of s */
     ok(cudaStreamSynchronize(s));
     assert_int_equal(*y, 2000);
     ok(cudaEventDestroy(e));
@@ -270,7 +270,7 @@ static void copies(void **)
     cudaStream_t s = stream_of();
     ok(cudaMallocHost((void **)&pinned, sizeof host));
     ok(cudaMemcpyAsync(p, host, sizeof host, cudaMemcpyHostToDevice, s));
-    host[0] = 7; /* too late: taken at once */
+    host[0] = 7; /* too late: the copy took its bytes at once */
     ok(cudaMemcpyAsync(pinned, p, sizeof host, cudaMemcpyDeviceToHost, s));
     assert_int_not_equal(pinned[0], 1);
     ok(cudaMemcpyAsync(back, p, sizeof back, cudaMemcpyDeviceToHost, s));
@@ -332,7 +332,7 @@ static void graphs(void **)
     ok(cudaFreeHost(y));
 }
 
-/* What CUDA refuses while it captures. */
+/* Calls that CUDA refuses during a capture. */
 static void captures(void **)
 {
     int *y, value = 3;

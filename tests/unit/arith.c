@@ -67,7 +67,7 @@ static bool same(choir_dtype dtype, const char *got, value want)
     return isnan(want.f32) ? isnan(g.f32) : !memcmp(&g.f32, &want.f32, 4);
 }
 
-/* Floats as they are; signed integers compare as such. */
+/* Floats are computed in their own type; signed integers are compared as signed. */
 static value apply(choir_dtype dtype, choir_reduce_op op, value a, value b)
 {
     value r = {0};

@@ -22,7 +22,7 @@ static choir__compare compare;
 static choir__compare_entry *add(const choir__cli_strategy *s, double low, double middle,
     double high, double mib, const char *sha)
 {
-    double rate[RUNS] = {high, low, middle}; /* in whatever order they come */
+    double rate[RUNS] = {high, low, middle}; /* the order does not matter */
     choir__compare_entry *e = &compare.entries[compare.count++];
     *e = (choir__compare_entry){.strategy = s, .run_count = RUNS};
     strcpy(e->text, s->name);
@@ -92,7 +92,7 @@ static void figures(void **state)
     assert_true(e->items_per_s == 190 && e->spread == 7 && e->same_bits);
     assert_true(e->speed_up == 1.9 && e->efficiency == 0.95 && e->world == 2);
     assert_true(e->peak_bytes == 30 * 1048576.0); /* of the fullest */
-    assert_true(e->moved_bytes == 300);           /* of both, a step */
+    assert_true(e->moved_bytes == 300);           /* of both ranks, per step */
 }
 
 /* A loss or a weight that differs in any run is not the same. */

@@ -8,7 +8,7 @@
 #include "nn/models/models.h"
 #include "tensor/tensor.h"
 
-/* As published with gpt2. */
+/* Published with gpt2. */
 static const char gpt2[] =
     "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"],"
     "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256,"
@@ -20,7 +20,7 @@ static const char gpt2[] =
     "\"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": 50}},"
     "\"vocab_size\": 50257}";
 
-/* And with bert-base-uncased. */
+/* Published with bert-base-uncased. */
 static const char bert[] =
     "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1,"
     "\"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1,"
@@ -30,7 +30,7 @@ static const char bert[] =
     "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\","
     "\"type_vocab_size\": 2, \"use_cache\": true, \"vocab_size\": 30522}";
 
-/* And with Llama 3.2 1B, but for keys that say nothing. */
+/* Published with Llama 3.2 1B, without irrelevant keys. */
 static const char llama[] =
     "{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false,"
     "\"attention_dropout\": 0.0, \"bos_token_id\": 128000, \"eos_token_id\": [128001, 128008],"

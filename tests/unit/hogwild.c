@@ -61,8 +61,8 @@ static void test_alone_to_the_bit(void **state)
     assert_true(master == 1e-8f);
 }
 
-/* Four threads add and subtract 65537, whose halves are both 1: whatever is lost, a word that
- * is no multiple of it is one that was torn. */
+/* Four threads add and subtract 65537, whose halves are both 1. Updates may be lost, but a word
+ * that is not a multiple of 65537 was torn. */
 typedef struct adder {
     float *master;
     int rounds;

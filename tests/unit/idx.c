@@ -242,7 +242,7 @@ static void bad_folders(void **state)
     assert_null(d);
 }
 
-/* Headers that lie, in a plain file and in a compressed one. */
+/* False headers, in a plain file and in a compressed one. */
 static void bad_headers(void **state)
 {
     (void)state;

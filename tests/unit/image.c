@@ -6,7 +6,7 @@
 
 #include "device/cpu/context.h"
 
-/* Options that leave pixel values as they are. */
+/* Options that do not change pixel values. */
 static choir_image_opts plain(int width, int height, choir_crop crop)
 {
     choir_image_opts o = choir_image_defaults();

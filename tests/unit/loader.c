@@ -207,7 +207,7 @@ static void replayed_steps(void **state)
     assert_int_equal(r.calls, 3); /* the rest were replays */
     assert_int_equal(choir_loader_position(r.loader), STEPS * M);
     data.fails_at = choir__sampler_at(&s, 8, 0, 0);
-    choir_loader_seek(r.loader, 7 * M); /* after that: it starts filling at once */
+    choir_loader_seek(r.loader, 7 * M); /* last: the loader starts filling at once */
     assert_int_equal(choir_step(run, one_step, &r), CHOIR_OK);
     assert_says(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
     assert_int_equal(choir_loader_position(r.loader), 8 * M);

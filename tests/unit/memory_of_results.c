@@ -196,10 +196,10 @@ static void note_place(choir_tensor *t, choir_tensor *grad, void *arg)
     gradient_at = choir__data(grad);
 }
 
-/* way 0: the loss alone reads the scores; 1: they are kept, too; 2: an op before the loss reads
- * them; 3: one after it does, so that the loss is the last in the order of backward; 4: another
- * device has yet to read them. An
- * addition hands its gradient on as it is: the hook sees where it lies. */
+/* way 0: only the loss reads the scores; 1: they are also kept; 2: an op before the loss reads
+ * them; 3: an op after it reads them, so that the loss is the last in the order of backward; 4:
+ * another device has yet to read them. An addition passes its gradient on unchanged, so the
+ * hook sees the gradient's address. */
 static struct gradients scores(int way, bool *over)
 {
     static const int64_t targets[ROWS] = {3, 0, 11, 5, 5};

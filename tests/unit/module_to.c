@@ -75,7 +75,7 @@ static size_t bytes_now(choir_device *device)
 struct values {
     char *at;
     size_t bytes;
-    choir_device *device; /* where all must lie; NULL: anywhere */
+    choir_device *device; /* device that all must reside on; NULL: any */
 };
 
 static void append(const char *name, choir_tensor *t, void *arg)

@@ -258,10 +258,10 @@ static choir_tensor *rows_forward(choir_module *self, choir_tensor *const *in, i
 
 static const choir_module_class rows_class = {"rows", sizeof(rows), rows_forward};
 
-/* Five parameters of one row each. That of e is (1 + 2^-24)^2, whose root lies halfway between
- * 1 and the next float. The others' are 3/8 of a unit of its last place: alone each is lost,
- * four together count. The tree ((a b) (c d)) e adds those four first; where e comes earlier
- * they do not meet. */
+/* Five parameters of one row each. The row of e is (1 + 2^-24)^2, whose root is halfway between
+ * 1 and the next float. Each of the others is 3/8 of a unit of its last place: alone each is
+ * lost, four together count. The tree ((a b) (c d)) e adds those four first; an order with e
+ * earlier does not. */
 static void find_momentum(const char *name, choir_tensor *t, void *arg)
 {
     if (arg && strstr(name, "weight"))

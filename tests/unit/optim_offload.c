@@ -158,7 +158,7 @@ static void test_wrong(void **state)
     choir_check(choir_scope_close(j.run));
 }
 
-/* As on a disk that is full. */
+/* Fails as on a full disk. */
 static void test_no_room(void **state)
 {
     job j;

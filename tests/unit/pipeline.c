@@ -227,8 +227,8 @@ static void test_resnet(void **state)
     check_model("resnet18:image=32,width=8,classes=4", 2, 3);
 }
 
-/* Even on one device, two steps are run to measure, two to create what is created on first use,
- * and one to record. No other step issues its ops one by one. */
+/* Even on one device, two steps are run to measure, two to create objects on first use, and one
+ * to record. No other step issues its ops one by one. */
 static void test_one_stage_is_recorded(void **state)
 {
     (void)state;
@@ -385,9 +385,9 @@ static void test_a_strategy_within(void **state)
     }
 }
 
-/* A micro-batch whose second stage fails when told to: stage, device and micro-batch are named,
- * and training goes on as if that step had not been: what its other micro-batches gave is
- * forgotten. */
+/* A micro-batch whose second stage fails on request: the error names stage, device and
+ * micro-batch. Training continues as if that step had not been: the gradients of its other
+ * micro-batches are dropped. */
 static int64_t failing = -1;
 
 static choir_tensor *fails_in_the_middle(choir_scope *micro, choir_module *net, void *arg)

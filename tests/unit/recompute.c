@@ -278,7 +278,7 @@ static void check_pipelines(const char *model, const char *cuts)
                 .recompute = true,
                 .nested = s % 2 && devices == 3,
                 .recorded = (s + (size_t)devices) % 2};
-            bool few = !strncmp(model, "lstm", 4); /* layers for two chunks a device */
+            bool few = !strncmp(model, "lstm", 4); /* layers for two chunks per device */
             if ((cuts || few) && (devices != 2 || s == 3))
                 continue;
             outcome got = train(j);

@@ -20,7 +20,7 @@ enum { WORLD = 64, ROUNDS = 4096 };
 
 typedef struct cost {
     int steps, rounds;
-    int64_t most, least; /* sent by a rank */
+    int64_t most, least; /* sent per rank */
     int64_t total, messages;
     int64_t largest; /* message */
     int64_t between; /* nodes: the most that a node sends to others */
@@ -218,7 +218,7 @@ static void test_micro_batches(void **state)
         plan.leaves = p;
         cost c = cost_of(plan);
         assert_int_equal(c.most, 2 * (p - 1) * 5000);
-        plan.leaves = 4 * p; /* whole blocks of four: still one node a rank */
+        plan.leaves = 4 * p; /* whole blocks of four: still one node per rank */
         assert_int_equal(cost_of(plan).most, 2 * (p - 1) * 5000);
     }
 }
@@ -244,7 +244,7 @@ static void test_choice(void **state)
     plan.nodes = nodes;
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__HIERARCHICAL);
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F16), CHOIR__EXCHANGE);
-    nodes[0] = 3; /* ranks of a node apart from each other */
+    nodes[0] = 3; /* a node's ranks are not neighbors */
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__EXCHANGE);
     plan.algorithm = CHOIR__RING;
     assert_int_equal(choir__schedule_choose(&plan, CHOIR_F32), CHOIR__RING);

@@ -422,7 +422,7 @@ static void stopped_server(void **state)
 
 /* --- another user of this machine --- */
 
-/* Runs fn in a child process as the user "nobody", and returns its exit status. */
+/* Runs fn in a child process of an unprivileged user; returns its exit status. */
 static int as_nobody(int (*fn)(void *), void *arg)
 {
     int status = 0;
