@@ -41,7 +41,7 @@ static void collect(const char *name, choir_tensor *t, void *arg)
     *(*next)++ = t;
 }
 
-/* The parameters of a module, in order; returns how many. */
+/* Collects a module's parameters in order; returns their number. */
 static int params_of(choir_module *m, choir_tensor **out)
 {
     choir_tensor **next = out;
@@ -62,7 +62,7 @@ static float rounded(float x, choir_dtype dtype)
                                : choir__f32_from_f16(choir__f16_from_f32(x));
 }
 
-/* y = x w^T of rounded operands is rounded once; the gradient of w, f32, is not. */
+/* y = x w^T of rounded operands is rounded once; the gradient of w is f32 and not rounded. */
 static void linear_rounds_where_it_should(void **state)
 {
     (void)state;
@@ -102,7 +102,8 @@ static void linear_rounds_where_it_should(void **state)
     }
 }
 
-/* One copy a micro-batch, whichever ops use it, and gone when backward is. */
+/* A parameter is cast once per micro-batch, whichever ops use it; the copy is released after
+ * backward. */
 static void a_parameter_is_cast_once(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void a_parameter_is_cast_once(void **state)
     choir_check(choir_scope_close(s));
 }
 
-/* Off within on: a part that stays f32. */
+/* Autocast can be off inside a part: that part stays f32. */
 static void it_can_be_off_inside(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static choir_status step(job *j, float value, bool recorded)
 
 static const float OVERFLOWING = 3e37f; /* times 65536 and a third: infinite */
 
-/* The steps that were skipped might as well not have been, bit for bit; recorded or not. */
+/* Skipped steps change no bit of training, recorded or not. */
 static void skipped_steps_change_nothing(void **state)
 {
     (void)state;
@@ -278,7 +279,7 @@ static void skipped_steps_change_nothing(void **state)
     assert_memory_equal(weights[0], weights[2], sizeof weights[0]);
 }
 
-/* The loss is the loss; the norm is of unscaled gradients. */
+/* The loss that the caller sees is not scaled, and the norm is that of unscaled gradients. */
 static void the_loss_is_not_scaled(void **state)
 {
     (void)state;

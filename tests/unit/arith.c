@@ -22,7 +22,7 @@ typedef struct setting {
     char *from[CHOIR__MAX_NODES];
 } setting;
 
-/* A number in a form that holds all of them. Integers: as they wrap, in 64 bits. */
+/* A number of any type. Integers wrap in 64 bits. */
 typedef struct value {
     double f64;
     float f32; /* also bf16 and f16 */
@@ -94,8 +94,8 @@ static value apply(choir_dtype dtype, choir_reduce_op op, value a, value b)
     return r;
 }
 
-/* The node of n leaves from lo: a source, or two halves, split at the largest power of two
- * below n. */
+/* Returns the node of n leaves from lo: a source, or the sum of two halves, split at the
+ * largest power of two below n. */
 static value tree(const setting *s, int64_t lo, int64_t n, size_t at)
 {
     for (int i = 0; i < s->sources; i++)
@@ -117,7 +117,8 @@ static value divided(const setting *s, value v, int by)
     return v;
 }
 
-/* Random bits: of floats, some are infinite, NaN or subnormal, most of a size to be added. */
+/* Fills with random bits: some floats are infinite, NaN or subnormal, most have magnitudes that
+ * add up. */
 static void fill(choir_dtype dtype, char *at, uint64_t *state)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -140,7 +141,7 @@ static void fill(choir_dtype dtype, char *at, uint64_t *state)
     }
 }
 
-/* Elements [3, COUNT - 2) of the reduction, into OUTPUTS places. */
+/* Checks elements [3, COUNT - 2) of the reduction, written to OUTPUTS places. */
 static void check(setting *s, int64_t leaves, bool stream, int own)
 {
     static _Alignas(64) char scratch[CHOIR__REDUCE_SCRATCH];
@@ -215,7 +216,7 @@ static void every_type_and_operation(void **unused)
     assert_null(choir__arith_find(CHOIR_F32, CHOIR_REDUCE_OP_COUNT));
 }
 
-/* Sources that hold several leaves, as ranks' runs of micro-batches do. */
+/* Sources that hold several leaves, like a rank's run of micro-batches. */
 static void nodes_of_many_leaves(void **unused)
 {
     (void)unused;
@@ -243,7 +244,7 @@ static void nodes_of_many_leaves(void **unused)
             }
 }
 
-/* Added in f32: in bf16, 256 + 1 is 256 again and again. */
+/* Sums are in f32: in bf16, 256 + 1 would be 256 again and again. */
 static void rounded_once(void **unused)
 {
     (void)unused;
@@ -273,7 +274,7 @@ static void rounded_once(void **unused)
     assert_true(isinf(choir__f32_from_bf16(result)));
 }
 
-/* Without `wide`, as algorithms do that pass partial results on: each step rounds. */
+/* Without `wide`, each step rounds: algorithms that pass on partial results work like this. */
 static void rounded_each_time(void **unused)
 {
     (void)unused;

@@ -55,7 +55,7 @@ static void names_and_shapes(void **state)
     job_close(&c);
 }
 
-/* Scores (B, T, 11) of these ids, types and mask. */
+/* Computes scores (B, T, 11) of these ids, types and mask. */
 static void scores(
     job *j, const int64_t *x, const int64_t *types, const int64_t *mask, float out[B * T * 11])
 {

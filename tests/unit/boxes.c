@@ -60,7 +60,7 @@ static void write_columns(char path[6][512], const char **paths)
     }
 }
 
-/* A tensor of which this process has boxes of a whole (4, 6). */
+/* An item whose tensor is distributed: this process has boxes of a whole (4, 6). */
 static choir__item item_with(choir_tensor *t, choir__box *boxes, int count)
 {
     return (choir__item){.name = "w",
@@ -134,7 +134,7 @@ static void refuses_parts(void **state)
 
 /* --- SHA-256 --- */
 
-/* In pieces of all sizes, as libsodium has it of the whole. */
+/* Hashes in pieces of all sizes equal libsodium's hash of the whole. */
 static void same_hashes(void **state)
 {
     (void)state;

@@ -70,7 +70,7 @@ static void tied_weights_once(void **state)
     job_close(&j);
 }
 
-/* By another hand: hashlib.sha256(struct.pack("<4f", 1, 2, 3, 4)).hexdigest() */
+/* Computed with Python: hashlib.sha256(struct.pack("<4f", 1, 2, 3, 4)).hexdigest() */
 static void known_sha256(void **state)
 {
     (void)state;

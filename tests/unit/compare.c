@@ -95,7 +95,7 @@ static void figures(void **state)
     assert_true(e->moved_bytes == 300);           /* of both ranks, per step */
 }
 
-/* A loss or a weight that differs in any run is not the same. */
+/* Runs have the same bits only if no loss and no weight differs in any of them. */
 static void bits(void **state)
 {
     (void)state;

@@ -44,7 +44,7 @@ static const char llama[] =
     "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\","
     "\"transformers_version\": \"4.45.0\", \"use_cache\": true, \"vocab_size\": 128256}";
 
-/* The text in full, as the model describes it; "" if the JSON is refused. */
+/* Returns the full text, as the model describes it; "" if the JSON is refused. */
 static const char *full(const char *json, char **notes)
 {
     static char config[512];

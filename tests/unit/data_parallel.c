@@ -355,7 +355,8 @@ static void values_follow_the_first(void **state)
     }
 }
 
-/* Statistics move by piece 0 alone, wherever it runs, and all replicas evaluate by them. */
+/* Running statistics follow piece 0 alone, wherever it runs, and all replicas evaluate with
+ * them. */
 static void buffers_follow_the_first(void **state)
 {
     static const double none_on_the_first[] = {0, 1, 1};
@@ -380,7 +381,7 @@ static void buffers_follow_the_first(void **state)
     }
 }
 
-/* A recorded step brings the replicas their values at every replay, also if they had the latest
+/* A recorded step updates the replicas' values at every replay, even if they were up to date
  * when it was recorded. */
 typedef struct replayed {
     choir_module *dp;
@@ -457,7 +458,8 @@ static choir_tensor *cross_entropy(choir_tensor *out, choir_tensor *target, void
     return choir_cross_entropy(out, target);
 }
 
-/* Scores over a large vocabulary, and the optimizer's state: who has how much of them. */
+/* Trains a model with a large vocabulary, to see how scores and optimizer state are distributed
+ * over devices. */
 static void train_words(bool balanced, const double *weights, bool adam)
 {
     choir_scope *r = choir_scope_open(device(0), 5);

@@ -47,7 +47,7 @@ static void test_registry(void **state)
 
 /* --- work --- */
 
-/* Trains a little; returns the bits of a weight. */
+/* Trains for a few steps; returns the bits of a weight. */
 static float work_on(choir_device *device, int steps, atomic_int *failed)
 {
     float w[32 * 16] = {0};
@@ -137,7 +137,7 @@ static void test_across_devices(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* Dropout away from the run's device is drawn for the step it was issued in. */
+/* Dropout on another device than the run's draws the numbers of the step that issued it. */
 static void test_dropout_elsewhere(void **state)
 {
     choir_device *here = choir_device_find("cpu:0"), *there = choir_device_find("cpu:3");

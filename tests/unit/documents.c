@@ -147,7 +147,7 @@ static void wrong(void **state)
     assert_int_equal(open_at("nowhere", CHOIR_TRAIN, &t, &data), CHOIR_ERR_IO);
 }
 
-/* Options are looked at before files are. */
+/* Options are checked before files are read. */
 static void options(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void options(void **state)
     }
 }
 
-/* A longer tokenizer is still one whose texts may be cut, though not within a token; a token
+/* An extended tokenizer still allows its texts to be cut, though not within a token; a token
  * that a file has twice is refused. */
 static void extended(void **state)
 {

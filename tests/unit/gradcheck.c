@@ -438,7 +438,7 @@ static void cube_backward_wrong(choir_tensor *const *in, int count, choir_tensor
     grad_in[0] = choir_mul(grad_out, choir_square(in[0]));
 }
 
-/* Wrong in one entry of six. */
+/* The gradient is wrong in one entry of six. */
 static void cube_backward_one_off(choir_tensor *const *in, int count, choir_tensor *out,
     choir_tensor *grad_out, choir_tensor **grad_in, const void *arg)
 {

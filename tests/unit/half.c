@@ -52,8 +52,8 @@ static void f16_values(void **state)
     assert_true(isnan(choir__f32_from_f16(0x7C01)));
 }
 
-/* Between each number and the next: just below the middle goes down, just above goes up, and
- * the middle to the even one. The number after the largest is 2^16, which comes out as
+/* Rounding between each number and the next: just below the middle rounds down, just above it
+ * up, and the middle to the even one. The number after the largest is 2^16, which becomes
  * infinity. */
 static void f16_nearest_even(void **state)
 {
@@ -91,7 +91,7 @@ static void bf16_nearest_even(void **state)
         choir__bf16_from_f32(3.4e38f), 0x7F80); /* nearer to 2^128 than to the largest */
 }
 
-/* NaNs whose payload sits in the lost bits, or whose rounding would carry over, stay NaNs. */
+/* NaNs stay NaNs, also if their payload is in the lost bits or if rounding would carry. */
 static void nan_stays(void **state)
 {
     (void)state;

@@ -51,8 +51,8 @@ static void test_rules(void **state)
     assert_memory_equal(before, counts, sizeof counts);
 }
 
-/* A word that was changed to these bits has them, though mine - snapshot would not bring it
- * there: 1e-8 - 1 is -1 in f32. */
+/* A worker alone sets a word to its own bits, even where adding mine - snapshot would not give
+ * them: 1e-8 - 1 is -1 in f32. */
 static void test_alone_to_the_bit(void **state)
 {
     float master = 1, mine = 1e-8f, old = 1;
@@ -220,7 +220,7 @@ static void test_one_worker_same_bits(void **state)
     choir_dataset_free(data);
 }
 
-/* The module that was shared may be trained where it is, and its optimizer may be older. */
+/* The shared module may itself be trained, and its optimizer may be older than the sharing. */
 static void test_shared_in_place(void **state)
 {
     choir_dataset *data = new_data();

@@ -80,7 +80,7 @@ static void write_bytes(const char *name, const void *data, size_t bytes)
     assert_int_equal(fclose(f), 0);
 }
 
-/* count images of H x W, pixel p of image i being first + i + p; returns the bytes. */
+/* Writes count images of H x W; pixel p of image i is first + i + p. Returns the bytes. */
 static size_t image_bytes(unsigned char *out, uint32_t mark, uint32_t count, int first)
 {
     size_t at = put_word(out, mark);
@@ -110,7 +110,8 @@ static void write_labels(const char *name, uint32_t count, uint32_t classes)
     write_bytes(name, data, at);
 }
 
-/* (pixel/255 - mean)/deviation, over `count` training images as written from `first` on. */
+/* Returns (pixel/255 - mean)/deviation over `count` training images, written from `first`
+ * on. */
 static float normalised(int pixel, int count, int first)
 {
     double sum = 0, squares = 0, n = (double)count * H * W;
@@ -189,7 +190,7 @@ static void two_pairs(void **state)
     assert_null(train);
 }
 
-/* One colour all over has no deviation to divide by. */
+/* Images of a single color have no deviation to divide by. */
 static void constant_images(void **state)
 {
     (void)state;
@@ -318,7 +319,7 @@ static void damaged_gzip(void **state)
     }
 }
 
-/* Past the first piece read, and with a size that memory must grow to. */
+/* A file longer than the first piece that is read, whose size makes the memory grow. */
 static void large_gzip(void **state)
 {
     (void)state;

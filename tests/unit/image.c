@@ -21,7 +21,7 @@ static choir_image_opts plain(int width, int height, choir_crop crop)
     return o;
 }
 
-/* The whole image as it is, (height, width, 3). */
+/* Returns the whole image unchanged, (height, width, 3). */
 static float *pixels_of(const char *path, int width, int height)
 {
     choir__image_work work = {0};
@@ -99,7 +99,8 @@ static void pngs(void **state)
 
 /* --- resampling --- */
 
-/* One output of the triangle filter in f64, with the box's own edges, from whole pixels. */
+/* Returns one output of the triangle filter in f64, with the box's own edges, from whole
+ * pixels. */
 static double slow(const float *p, int width, const choir__view *v, int ox, int oy, int c)
 {
     double sx = (double)v->box.width / v->full_width,
@@ -116,8 +117,8 @@ static double slow(const float *p, int width, const choir__view *v, int ox, int 
     return sum / weights;
 }
 
-/* Random views of a file: within f32's rounding of the slow ones, though only a part of the
- * file was decoded; the same bits from every instruction set. */
+/* Random views of a file, of which only a part is decoded: they match the slow ones within
+ * f32's rounding, and have the same bits on every instruction set. */
 static void check_views(const char *path, int width, int height, choir_crop crop)
 {
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
@@ -176,7 +177,7 @@ static void views(void **state)
     }
 }
 
-/* Decoded at a fraction of its size an image is much the same. */
+/* An image that is decoded at a fraction of its size looks nearly the same. */
 static void shrunk(void **state)
 {
     (void)state;

@@ -148,7 +148,7 @@ static void bad_options(void **state)
     }
 }
 
-/* In the middle of an epoch: the loader says which sample and which file, and ends. */
+/* A bad file in the middle of an epoch: the loader names the sample and the file, and ends. */
 static void bad_file(void **state)
 {
     (void)state;

@@ -45,7 +45,7 @@ static void count(const char *name, choir_tensor *t, void *arg)
     ++*(int *)arg;
 }
 
-/* The counts are those of the published files. */
+/* The numbers of parameters equal those of the published files. */
 static void published_sizes(void **state)
 {
     static const struct {
@@ -112,8 +112,8 @@ static void file_name(char path[64])
     snprintf(path, 64, "/tmp/choir-images-%d.safetensors", (int)getpid());
 }
 
-/* Batches of training are counted, by micro-batch 0 alone; files have them as i64, and old ones
- * without them load. */
+/* Training batches are counted, by micro-batch 0 alone. Files store the counters as i64, and
+ * old files without them load. */
 static void counters(void **state)
 {
     choir_model_info info;

@@ -129,7 +129,7 @@ static void bad_options(void **state)
 
 enum { T = 20, V = 30 };
 
-/* The scores (t, V) of T positions, one of whose ids may be changed. */
+/* Computes the scores (t, V) of t positions; the id of one of them may be changed. */
 static void scores(choir_module *net, int64_t t, int64_t changed, float *to)
 {
     int64_t ids[512];

@@ -27,7 +27,7 @@ static choir_tensor *leaf(choir_shape shape)
     return choir_require_grad(t);
 }
 
-/* A weighted sum, so that every element of y has a gradient of its own. */
+/* Returns a weighted sum, so that every element of y has a different gradient. */
 static choir_tensor *weigh(choir_tensor *y)
 {
     double w[256];
@@ -66,7 +66,7 @@ static choir_tensor *turned_swiglu(choir_tensor *const *in, int count, void *arg
     return weigh(choir_swiglu(choir_transpose(in[0], 0, 1), choir_transpose(in[1], 0, 1)));
 }
 
-/* On strides, at an offset, and with a gradient that comes back transposed. */
+/* Rotary positions with strides, at an offset, and with a transposed gradient. */
 static choir_tensor *rotary(choir_tensor *const *in, int count, void *arg)
 {
     (void)count, (void)arg;
@@ -76,7 +76,8 @@ static choir_tensor *rotary(choir_tensor *const *in, int count, void *arg)
     return weigh(choir_transpose(choir_rotary(x, table, 3), 1, 2));
 }
 
-/* The sum is used by the norm, before it in the order of backward, and after it. */
+/* The sum has other readers besides the norm, before it and after it in the order of
+ * backward. */
 static choir_tensor *layer_norm_of_sum(choir_tensor *const *in, int count, void *arg)
 {
     (void)count, (void)arg;
@@ -179,7 +180,7 @@ static void count_call(choir_module *module, choir_tensor *const *in, int count,
     *(int *)arg += count;
 }
 
-/* A norm that is looked at sees its input, and gives the same bits. */
+/* A norm with a hook sees its input, and gives the same bits. */
 static void hooked_norms(void **state)
 {
     (void)state;

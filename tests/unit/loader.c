@@ -102,7 +102,8 @@ static void seeks(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* Ranks with parts of the micro-batches together see what one with all of them sees. */
+/* Ranks that have parts of the micro-batches together see the samples that one rank with all of
+ * them sees. */
 static void ranks_cut_it_the_same(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void ranks_cut_it_the_same(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* The last batch filled up: 5 samples by twos. */
+/* The last batch is filled up: 5 samples in batches of two. */
 static void filled_up(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include "device/queue.h"
 
-/* A bad sample fails the step that wants it, no earlier one; then all can go on. */
+/* A bad sample fails the step that needs it and no earlier one; after that all can continue. */
 static void failing_sample(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void failing_sample(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
 }
 
-/* A status alone: the loader says which sample it was. */
+/* The dataset returns a status without a message: the loader names the sample. */
 static void failing_silently(void **state)
 {
     (void)state;
@@ -139,7 +139,8 @@ static void failed_scope(void **state)
 
 /* --- life --- */
 
-/* Closed while the thread is busy, while copies wait in the queue, and without having begun. */
+/* The loader is closed while its thread is busy, while copies wait in the queue, and before it
+ * has started. */
 static void closed_at_any_time(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static void closed_at_any_time(void **state)
     }
 }
 
-/* Both sides of a fork go on where they were. */
+/* Both processes of a fork continue where they were. */
 static void forks(void **state)
 {
     (void)state;

@@ -4,7 +4,7 @@
 
 #include "loader_fixture.h"
 
-/* Samples take longest in turn, so that workers overtake one another. */
+/* Samples take longest in turn, so that workers overtake each other. */
 static choir_status uneven_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     usleep(index % 3 ? 0 : 700);
@@ -149,7 +149,7 @@ static void hangs(void **state)
     usleep(20000);
 }
 
-/* A time that no clock holds is a long one, not one that has passed. */
+/* A timeout too long for the clock is a long one, not one that has passed. */
 static void patient(void **state)
 {
     (void)state;

@@ -32,7 +32,8 @@ struct gradients {
     float x[N], w[COLS * COLS];
 };
 
-/* A chain on device d, of results some of which backward makes again, in a step of cpu:0. */
+/* Runs a chain of ops on device d in a step of cpu:0; backward recomputes some of its
+ * results. */
 static struct gradients chain(choir_device *d, bool done)
 {
     struct gradients g;
@@ -115,8 +116,7 @@ static choir_scope *failing(choir_scope *r)
     return s;
 }
 
-/* A kernel that fails on another device than the run's is the run's failure; after that the
- * device works again. */
+/* A kernel that fails on another device fails the run; after that the device works again. */
 static void failures_elsewhere(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void failures_elsewhere(void **state)
     chain(device(1), false);
 }
 
-/* Batch norm writes its statistics where they are: they have to be where x is. */
+/* Batch norm updates its statistics in place, so they must be on x's device. */
 static void statistics_elsewhere(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static uint64_t moved(choir_device *d)
     return stats.bytes_moved;
 }
 
-/* Both devices count a copy, in steps that are replayed, too. */
+/* Both devices of a copy count it, also in replayed steps. */
 static void bytes_moved(void **state)
 {
     (void)state;

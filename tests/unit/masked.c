@@ -101,7 +101,7 @@ static void by_epoch(void **state)
     choir_dataset_free(masked);
 }
 
-/* A window of one token: it is always the one. */
+/* In a window of one token, that token is always chosen. */
 static void shortest(void **state)
 {
     (void)state;

@@ -145,7 +145,7 @@ static void shown(void **state)
 
 /* --- made again --- */
 
-/* A chain of results that can be made again, each out of the one before. */
+/* A chain of results, each of which can be recomputed from the one before. */
 static struct gradients chain(bool done)
 {
     leaves();

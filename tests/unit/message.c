@@ -18,7 +18,7 @@ static bool keeps_tree(choir__algorithm algorithm)
     return algorithm != CHOIR__RING && algorithm != CHOIR__DOUBLE_TREE;
 }
 
-/* One call of a trial, with its memory. *bits: a digest of what came out. */
+/* Runs one call of a trial. *bits: a digest of the result. */
 static int run_trial(choir__engine *engine, const trial *t, choir__algorithm algorithm,
     uint32_t seq, uint64_t *bits)
 {
@@ -59,7 +59,8 @@ typedef struct plenty {
     bool all_types, cut; /* cut: only the kinds that are cut into segments */
 } plenty;
 
-/* All types and operations, or sums of f32 and means of bytes, which travel as i32. */
+/* Runs all types and operations, or only sums of f32 and means of bytes, which travel as
+ * i32. */
 static int each_type(
     choir__engine *engine, trial t, choir__algorithm a, bool all, uint32_t *seq)
 {
@@ -119,7 +120,7 @@ static void test_small(void **state)
     assert_int_equal(mailbox_run(8, 3, everything, &some), 0); /* nodes of 3, 3 and 2 ranks */
 }
 
-/* Cut into more segments than there are lanes, the last one smaller. */
+/* Data are cut into more segments than there are lanes; the last one is smaller. */
 static void test_segments(void **state)
 {
     static const int64_t counts[] = {65537 * 10};
@@ -129,7 +130,8 @@ static void test_segments(void **state)
     assert_int_equal(mailbox_run(3, 2, everything, &p), 0);
 }
 
-/* The gradients' tree: micro-batches that ranks hold runs of, against the sum by definition. */
+/* The gradients' tree over micro-batches, of which each rank has a run, against the sum by
+ * definition. */
 static int trees(choir__engine *engine, void *arg)
 {
     static const int64_t leaves[] = {1, 2, 5, 8, 13}, counts[] = {1, 100, 70001};
@@ -187,7 +189,8 @@ static void test_trees(void **state)
         assert_int_equal(mailbox_run(worlds[w], 3, trees, NULL), 0);
 }
 
-/* Everyone to everyone, several messages a pair, of sizes that differ and none: in order. */
+/* Every rank sends every other several messages, of different sizes, some empty: they arrive in
+ * order. */
 static int messages(choir__engine *engine, void *arg)
 {
     enum { EACH = 3, ROOM = 1000 };
@@ -228,7 +231,7 @@ static void test_messages(void **state)
     assert_int_equal(mailbox_run(5, 0, messages, NULL), 0);
 }
 
-/* Ranks that disagree, and memory that can't be had, are errors everywhere. */
+/* Arguments that differ between ranks, and a lack of memory, are errors on all ranks. */
 static int disagreement(choir__engine *engine, void *arg)
 {
     float x[64] = {0};

@@ -145,7 +145,7 @@ static choir_tensor *clumsy_forward(choir_module *self, choir_tensor *const *in,
 
 static const choir_module_class clumsy_class = {"clumsy", sizeof(net), clumsy_forward};
 
-/* The module named is the one in which an op failed, not a later one. */
+/* An error names the module in which an op failed, not a later one. */
 static void test_who_is_to_blame(void **state)
 {
     (void)state;

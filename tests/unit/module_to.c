@@ -106,7 +106,8 @@ static void assert_same(struct values a, struct values b)
     free(b.at);
 }
 
-/* Moved before its values are drawn, after that, and after a forward: always the same. */
+/* A module that is moved before its values are drawn, after that, or after a forward has the
+ * same values. */
 static void test_values(void **state)
 {
     (void)state;

@@ -61,7 +61,7 @@ static void reference_step(
     }
 }
 
-/* A step whose gradient for the weight is g, by loss = sum(w g). */
+/* Runs a step whose gradient for the weight is g, by loss = sum(w g). */
 static choir_status step_with(choir_module *net, choir_optim *opt, int number, const float *g)
 {
     choir_scope *s = choir_step_open(run, (uint64_t)number);
@@ -199,7 +199,7 @@ static bool is_bias(const char *name, const choir_tensor *t, void *arg)
     return strstr(name, arg) != NULL;
 }
 
-/* The change of weight and bias by one SGD step whose gradients are all one. */
+/* Measures the change of weight and bias in one SGD step whose gradients are all one. */
 static void changes(
     choir_optim *opt, choir_module *net, int step, float *of_weight, float *of_bias)
 {

@@ -29,7 +29,7 @@ typedef struct net {
     choir_module *layer[5];
 } net;
 
-/* A table, whose gradient is rows; statistics that each step changes; dropout. */
+/* A net with a table, whose gradient is rows; statistics that each step changes; dropout. */
 static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     net *n = (net *)self;
@@ -208,7 +208,7 @@ static void same_bits(void **state)
     }
 }
 
-/* Layers, and what the optimizer has of them, move while a job is under way. */
+/* Layers and their optimizer state move during a job. */
 static void same_bits_after_moves(void **state)
 {
     (void)state;
@@ -243,7 +243,7 @@ typedef struct rows {
     choir_tensor *row[ROWS];
 } rows;
 
-/* -> the sum of row[i] * in[i]: in[i] is the gradient of row[i]. */
+/* Returns the sum of row[i] * in[i], so that in[i] is the gradient of row[i]. */
 static choir_tensor *rows_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     rows *r = (rows *)self;
@@ -268,8 +268,8 @@ static void find_momentum(const char *name, choir_tensor *t, void *arg)
         *(choir_tensor **)arg = t;
 }
 
-/* A parameter that leaves, and comes back to the very memory it had, does not make the
- * optimizer believe that its state did. */
+/* A parameter moves away and back to its old memory: the optimizer must still notice that its
+ * state did not move with it. */
 static void there_and_back(void **state)
 {
     float momentum[2][6];
@@ -390,8 +390,8 @@ static void assert_said(const char *part)
         fail_msg("'%s' is not in '%s'", part, choir_error_message());
 }
 
-/* An execution error on a device that the run is a guest on: the step's close says so, or the
- * run's at the latest, and the next run begins without. */
+/* An execution error on a device other than the run's is reported when the step closes, or at
+ * the latest when the run closes; the next run starts without it. */
 static void errors_of_other_devices(void **state)
 {
     (void)state;

@@ -64,7 +64,7 @@ static void hash(const char *name, choir_tensor *t, void *arg)
     free(x);
 }
 
-/* KiB of the mapping around `at` that are the process's now. */
+/* Returns how many KiB of the mapping around `at` are in the process's memory. */
 static long resident(const void *at)
 {
     char line[512];

@@ -25,7 +25,8 @@ static choir_pattern *pattern_of(
     return p;
 }
 
-/* The ring as it is drawn: in step k rank r sends chunk r - k, then the sum it has got. */
+/* The ring as in drawings: in step k, rank r sends chunk r - k, then the sum that it has
+ * received. */
 static void test_ring(void **state)
 {
     (void)state;
@@ -50,7 +51,7 @@ static void test_ring(void **state)
     }
 }
 
-/* Moving numbers as the moves say leaves the sum everywhere. */
+/* Moves numbers as the pattern says; at the end every rank has the sum. */
 static void follow(const choir_pattern *p)
 {
     enum { ROOM = 64 * 64 };
@@ -92,7 +93,7 @@ static void test_sums(void **state)
         }
 }
 
-/* Whether rank has chunk c when a collective is over, and from whom. */
+/* Returns the ranks (bits) whose numbers chunk c of `rank` must contain after a collective. */
 static uint64_t in_the_end(const char *collective, int ranks, int rank, int c)
 {
     const uint64_t whole = UINT64_MAX >> (64 - ranks);
@@ -113,7 +114,8 @@ static uint64_t in_the_end(const char *collective, int ranks, int rank, int c)
     return whole;
 }
 
-/* Every collective by every algorithm that does it; ranks may have more than they must. */
+/* Every collective with every algorithm that supports it; ranks may have more than they
+ * must. */
 static void test_collectives(void **state)
 {
     int done = 0;
@@ -177,7 +179,8 @@ static int occurrences(const char *text, const char *word)
     return count;
 }
 
-/* A panel a step and one for the end, a box a cell, an arrow a chunk sent. */
+/* The picture has a panel per step and one for the end, a box per cell, an arrow per chunk
+ * sent. */
 static void test_picture(void **state)
 {
     static char text[1 << 20];

@@ -238,7 +238,7 @@ static void test_one_stage_is_recorded(void **state)
     assert_int_equal(micros_issued, 5 * 3);
 }
 
-/* The state of the optimizer comes home with the parameters, and goes back to the stages. */
+/* The optimizer's state returns home with the parameters, and goes back to the stages. */
 static void test_saving(void **state)
 {
     (void)state;
@@ -315,8 +315,8 @@ static void test_what_cannot_be_cut(void **state)
     }
 }
 
-/* Equal stages by time would not fit the second device; the cuts give it less. And where
- * nothing fits, that is said. */
+/* Stages of equal time would exceed the second device's memory, so the cuts give it less. If no
+ * cut fits, an error says so. */
 static void test_cuts_within_limits(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_another_module(void **state)
     choir_scope_close(run);
 }
 
-/* A strategy within another one is said when it is made, whichever is the outer one. */
+/* A strategy within another one is reported when it is made, whichever is the outer one. */
 static void test_a_strategy_within(void **state)
 {
     (void)state;
@@ -419,8 +419,8 @@ static void a_step(choir_module *pipe, choir_optim *optim, int step)
     choir_scope_close(s);
 }
 
-/* A hash of the weights after six steps, of which step `at` fails in that micro-batch, or is
- * left out. */
+/* Returns a hash of the weights after six steps, of which step `at` fails in that micro-batch,
+ * or is left out. */
 static uint64_t train_past_failure(const char *schedule, int at, int64_t micro)
 {
     choir_device *devices[] = {choir_device_find("cpu:0"), choir_device_find("cpu:1")};

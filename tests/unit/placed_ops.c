@@ -287,7 +287,7 @@ static choir_tensor *custom(choir_tensor **in)
     return y;
 }
 
-/* f: wants a gradient; c: a constant; i: ids 0, 1, ... */
+/* f: requires a gradient; c: a constant; i: ids 0, 1, ... */
 typedef struct op_case {
     const char *name;
     apply_fn *apply;
@@ -456,7 +456,7 @@ static void operands_are_the_replaced_ones(void **state)
     }
 }
 
-/* In a backward nothing is placed: not what a hook computes, nor a custom op's gradient. */
+/* Backward places nothing: neither a hook's ops nor a custom op's gradient. */
 static void look(choir_tensor *t, choir_tensor *grad, void *arg)
 {
     *(choir_tensor **)arg = choir_mul(grad, grad);

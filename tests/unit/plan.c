@@ -35,7 +35,7 @@ static bool chunked(const char *schedule)
 
 /* --- orders --- */
 
-/* How far each stage is: of which micro-batch its next F, B and W must be. */
+/* A stage's progress: the micro-batch of its next F, B and W. */
 typedef struct progress {
     int64_t forward[STAGES], backward[STAGES], weight[STAGES];
 } progress;
@@ -144,7 +144,8 @@ static void costs_of(int stages, double spread, uint64_t *state, choir_stage_cos
     }
 }
 
-/* Longer than neither ZB-H1's own order nor 1f1b, in no more memory, whatever the costs. */
+/* A searched plan is no longer than ZB-H1's own order or 1f1b, in no more memory, whatever the
+ * costs. */
 static void test_search(void **state)
 {
     static choir_span spans[P * M * 3];

@@ -22,7 +22,7 @@ static choir_pipeline_plan *plan_of(const char *schedule, int p, int v, int64_t 
     return plan;
 }
 
-/* F, B, W as whole numbers: sums of them are exact. */
+/* Simulates with whole numbers for F, B, W, so that sums are exact. */
 static double simulate(
     const choir_pipeline_plan *plan, int f, int b, int w, double transfer, choir_span *spans)
 {
@@ -38,7 +38,7 @@ static double largest(double a, double b, double c)
     return fmax(a, fmax(b, c));
 }
 
-/* The longest chain of work and waiting, by the papers' formulas. */
+/* The longest chain of work and waiting equals the papers' formulas. */
 static void test_formulas(void **state)
 {
     static choir_span spans[MOST];
@@ -86,7 +86,7 @@ static void test_chunks(void **state)
             }
 }
 
-/* The share that is idle, of each device and of all, and the formula's. */
+/* The idle share of each device and of all equals the formula's. */
 static void test_idle(void **state)
 {
     const char *schedule;
@@ -179,7 +179,8 @@ static void test_print(void **state)
     choir_pipeline_plan_free(plan);
 }
 
-/* No more than 100 columns, however long; every name is there where none is too short. */
+/* A picture has at most 100 columns, however long the plan is; every name is there if no action
+ * is too short for it. */
 static void test_columns(void **state)
 {
     const char *schedule;
@@ -210,7 +211,7 @@ static int occurrences(const char *text, const char *word)
     return count;
 }
 
-/* A panel a plan, a row a device, a box an action. */
+/* The picture has a panel per plan, a row per device, a box per action. */
 static void test_picture(void **state)
 {
     static char text[1 << 20];
@@ -245,7 +246,7 @@ static void test_picture(void **state)
     unlink(path);
 }
 
-/* Stages that take no time make no circle, no division by 0 and no picture without end. */
+/* Stages that take no time cause no endless loop, no division by 0 and no endless picture. */
 static void test_nothing(void **state)
 {
     choir_stage_cost costs[3] = {{0}};

@@ -13,7 +13,7 @@
 
 enum { MOST = 64 };
 
-/* A file on its way: the tensors of a model, to be changed and written. */
+/* A file in preparation: a model's tensors, to be changed and written. */
 typedef struct file {
     choir__st_tensor t[MOST];
     int count;
@@ -175,7 +175,8 @@ static void bert_forms(void **state)
     job_close(&a);
 }
 
-/* A classifier takes the encoder, leaves the other head, and starts its own. */
+/* A classifier loads the encoder, ignores the other head, and starts with a new head of its
+ * own. */
 static void heads_start_anew(void **state)
 {
     (void)state;

@@ -129,7 +129,7 @@ static void use_freed_memory(void)
     }
 }
 
-/* The wait for a queue's last task is still to be run when the queue is freed. */
+/* A queue is freed while another queue's wait for its last task has not run yet. */
 static void test_awaited_queue_goes_first(void **state)
 {
     static struct log log;

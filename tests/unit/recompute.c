@@ -332,8 +332,8 @@ static size_t peak_of(bool recompute)
     return stats.bytes_peak;
 }
 
-/* Without: of each block, 2 wide results and its own. With: each block's own, and what one
- * block holds. */
+/* Without recomputation, memory holds 2 wide results and the output of each block. With it:
+ * each block's output, and one block's results. */
 static void bound(void **state)
 {
     (void)state;
@@ -422,7 +422,8 @@ static choir_tensor *input(choir_scope *scope)
     return choir_require_grad(choir_randn(scope, choir_dims(N), "x"));
 }
 
-/* Two modules, once for backward; one within the other, the inner twice. */
+/* Each op runs again exactly once for backward, in two modules; where one module is within the
+ * other, the inner ops run twice. */
 static void once(void **state)
 {
     (void)state;
@@ -447,7 +448,8 @@ static void once(void **state)
     }
 }
 
-/* Tensors from inside are asked for: by an op, a module further on, the host, choir_keep. */
+/* Tensors from inside a module are requested later: by an op, by another module, by the host,
+ * by choir_keep. */
 static void skipped(void **state)
 {
     (void)state;

@@ -246,7 +246,8 @@ static void test_places(void **state)
     choir__board_give_back(NULL);
 }
 
-/* Logs and devices of the parent: the child shows devices as its own, groups not at all. */
+/* The parent has logs and a device: a forked child shows the device as its own, and no
+ * groups. */
 static void uses_its_device(void)
 {
     choir_device_sync(choir_device_find("cpu:0"));
@@ -303,7 +304,7 @@ static void test_descriptor_taken(void **state)
     assert_int_equal(status, 0);
 }
 
-/* Readers can't change it, nor cut it. */
+/* Readers can neither change nor truncate the board. */
 static void test_sealed(void **state)
 {
     choir__log *log = choir__log_open("world", "shm", 0, 1);
@@ -326,7 +327,7 @@ static void test_sealed(void **state)
     choir__log_close(log);
 }
 
-/* A dump of a process that is there, and of one that is not. */
+/* Dumps a process that exists, and one that does not. */
 static void test_dump(void **state)
 {
     char *text = NULL;

@@ -50,7 +50,8 @@ static void assert_same_values(choir_tensor *a, choir_tensor *b)
     free(y);
 }
 
-/* As near as sums in another order are: a product of fewer rows may add in another. */
+/* Asserts that values agree up to the order of sums: a product of fewer rows may add in another
+ * order. */
 static void assert_near(choir_tensor *a, choir_tensor *b)
 {
     assert_true(choir__same_shape(choir_tensor_shape(a), choir_tensor_shape(b)));
@@ -68,8 +69,8 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* One step of one sample, by the definitions: h, c (hidden) of the step before become this
- * one's. */
+/* Runs one step of one sample by the definitions; h and c (hidden) of the previous step are
+ * updated. */
 static void plain_step(choir_cell cell, const float *x, int64_t in, int64_t hidden,
     const float *w_ih, const float *w_hh, const float *b_ih, const float *b_hh, double *h,
     double *c)
@@ -162,7 +163,8 @@ static choir_tensor *leaf(choir_shape shape)
     return choir_require_grad(t);
 }
 
-/* A sum with a weight for every element, so that no two gradients are alike. */
+/* Returns a sum with a different weight for every element, so that no two gradients are
+ * equal. */
 static choir_tensor *weigh(choir_tensor *y)
 {
     double w[512];
@@ -254,7 +256,7 @@ static void batch_first(void **state)
     }
 }
 
-/* From the state that the first half left, the second half says what the whole would. */
+/* Started from the first half's state, the second half gives the results of the whole. */
 static void in_parts(void **state)
 {
     (void)state;
@@ -425,7 +427,7 @@ static void wrong_modules(void **state)
     expect(step, CHOIR_ERR_ARGUMENT, "has no state");
 }
 
-/* A hook sees operands that are not there. */
+/* A hook also receives operands that are absent (NULL). */
 static void hooked_without_h(void **state)
 {
     (void)state;

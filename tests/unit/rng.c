@@ -70,7 +70,7 @@ static void randperm(void **state)
     }
 }
 
-/* A long one, past many refills of the generator: both ends from PyTorch, and a permutation. */
+/* A long permutation, past many refills of the generator: both ends match PyTorch's. */
 static void randperm_long(void **state)
 {
     (void)state;

@@ -86,7 +86,8 @@ static void public_sampler(void **state)
     choir_sampler_free(NULL);
 }
 
-/* 10 over 4 in batches of 8: two of each replica a batch, the second filled up. */
+/* 10 samples over 4 replicas in batches of 8: two of each replica per batch, the second filled
+ * up. */
 static void last_batch_is_filled(void **state)
 {
     (void)state;
@@ -113,7 +114,7 @@ static void last_batch_is_dropped(void **state)
     choir__sampler_free(&s);
 }
 
-/* Batch k is the same whichever one was asked for before; epochs differ. */
+/* Batch k does not depend on the batches requested before; epochs differ. */
 static void any_order_of_asking(void **state)
 {
     (void)state;

@@ -5,8 +5,8 @@
  * keeps the fixed tree must give exactly the tree's bits. */
 #include "schedule_fixture.h"
 
-/* Some of the counts for each world; a few roots; both ways of place; slices of one element
- * and of whole lines, by turns. */
+/* Runs some of the counts for each world, a few roots, both in place and not, and slices of one
+ * element and of whole lines, in turn. */
 static void everything(choir__plan plan)
 {
     static const choir__kind kinds[] = {CHOIR__BROADCAST, CHOIR__REDUCE, CHOIR__ALL_REDUCE,
@@ -108,7 +108,7 @@ static void test_hierarchical(void **state)
         }
 }
 
-/* The gradients' tree over micro-batches: several nodes a rank, or none. */
+/* The gradients' tree over micro-batches: several nodes per rank, or none. */
 static void test_micro_batches(void **state)
 {
     static const int64_t totals[] = {1, 3, 8, 13, 64, 100, 200};

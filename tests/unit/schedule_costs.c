@@ -209,7 +209,7 @@ static void test_hierarchical(void **state)
         }
 }
 
-/* The gradients of p ranks with one micro-batch each: an all-reduce, no more. */
+/* The gradients of p ranks with one micro-batch each cost no more than an all-reduce. */
 static void test_micro_batches(void **state)
 {
     (void)state;
@@ -261,7 +261,8 @@ static void test_choice(void **state)
     assert_int_equal(choir__schedule_make(&plan, &s), CHOIR_ERR_UNSUPPORTED);
 }
 
-/* Whatever the place, the kind and the size: never one with other bits. */
+/* The automatic choice never changes the tree's bits, whatever the nodes, the kind and the
+ * size. */
 static void test_choices_keep_the_tree(void **state)
 {
     int nodes[WORLD];

@@ -182,7 +182,7 @@ static void test_reading(void **state)
 #define T(dtype, ...) choir_zeros(step, CHOIR_##dtype, choir_dims(__VA_ARGS__))
 #define F(...)        T(F32, __VA_ARGS__)
 
-/* The expression must note an error in step, and the device must be none the worse. */
+/* The expression must report an error in step, and the device must still work. */
 #define BAD(expression)                                                                        \
     do {                                                                                       \
         choir_tensor *made = (expression);                                                     \
@@ -326,8 +326,8 @@ static void test_worse_shapes(void **state)
     BAD(choir_expand(F(1, 1), choir_dims(1LL << 40, 1LL << 40)));
 }
 
-/* A run where CHOIR_DEVICE names nothing: failed from its first moment, and usable all the
- * same. */
+/* CHOIR_DEVICE names no device: the run has failed from its start, and can still be used
+ * without harm. */
 static void test_no_such_device(void **state)
 {
     const char *set = getenv("CHOIR_DEVICE");

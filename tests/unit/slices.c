@@ -49,7 +49,7 @@ static void slices(int dim, int64_t start, choir_tensor *h)
     choir_check(choir_backward(loss));
 }
 
-/* Their gradients, computed apart. x (16, 16) counts from 1. */
+/* Computes the expected gradients separately. x (16, 16) counts from 1. */
 static void expect(int dim, int64_t start, float g[16 * 16])
 {
     memset(g, 0, 16 * 16 * sizeof *g);
@@ -160,7 +160,8 @@ static void pieces(void **state)
 
 /* --- cat and stack --- */
 
-/* A batch of 120 in pieces of every size, put together again: more parts than an op has. */
+/* A batch of 120 is cut into pieces of every size and joined again: more parts than one op
+ * takes. */
 static void cut_and_joined(void **state)
 {
     float whole[240], doubled[240];

@@ -62,7 +62,7 @@ static choir_tensor *linear_in_out(choir_tensor *x, choir_tensor **p)
     return choir__linear_in_out(x, p[0], p[1]);
 }
 
-/* The weight is a result, its gradient waited for; the bias is a parameter. */
+/* The weight is a result, and an earlier op waits for its gradient; the bias is a parameter. */
 static choir_tensor *linear_of_view(choir_tensor *x, choir_tensor **p)
 {
     choir_tensor *w = choir_transpose(choir_in(choir_tensor_scope(x), p[0]), 0, 1);
@@ -129,7 +129,7 @@ static choir_tensor *embedding(choir_tensor *x, choir_tensor **p)
     return choir_mul(x, rows(x, p[0]));
 }
 
-/* The table is the last layer's weight, too. */
+/* The table is also the last layer's weight. */
 static choir_tensor *tied(choir_tensor *x, choir_tensor **p)
 {
     return choir_linear(choir_layer_norm(embedding(x, p), p[1], NULL, 1e-5f), p[0], NULL);
@@ -275,7 +275,7 @@ static void backward(
     }
 }
 
-/* also_x: the input wants a gradient as well. */
+/* also_x: the input also requires a gradient. */
 static void gradients(const op_case *c, bool split, bool also_x, struct gradients *g)
 {
     choir_scope *run = choir_scope_open(NULL, 11), *step = choir_step_open(run, 0);

@@ -86,8 +86,8 @@ static void assert_sum(struct job *j, float each)
     ok(choir_scope_close(j->run));
 }
 
-/* The second tensor gets the first one's memory once that has been read, as it is when the step
- * is recorded. */
+/* The second tensor gets the first one's memory after that was read, which is the case when the
+ * step is recorded. */
 static choir_status reuse(choir_scope *step, void *arg)
 {
     struct job *j = arg;
@@ -134,8 +134,8 @@ static void memory_that_another_reads(void **state)
     }
 }
 
-/* From its third call on, the one that is recorded, it also works on a device it had not used.
- */
+/* From its third call on, which is recorded, the step also uses a device that it had not
+ * used. */
 static choir_status one_more(choir_scope *step, void *arg)
 {
     struct job *j = arg;

@@ -322,7 +322,7 @@ typedef struct racer {
     int wins, errors;
 } racer;
 
-/* Each adds 1 to one counter by compare-and-set, and 1 to another by add. */
+/* Each thread adds 1 to one counter by compare-and-set, and 1 to another by add. */
 static void *race(void *arg)
 {
     racer *r = arg;

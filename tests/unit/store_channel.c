@@ -61,7 +61,8 @@ static bool carry(pair *p, choir__channel *from, choir__channel *to)
     return n > 0;
 }
 
-/* Lets both talk until neither has anything to say. Messages that arrive are counted. */
+/* Lets both sides exchange messages until neither has more to send. Returns the number of
+ * messages that arrived. */
 static int settle(pair *p, const uint8_t **last, size_t *last_bytes)
 {
     int messages = 0;
@@ -135,7 +136,7 @@ static void refuses(void **state)
     }
 }
 
-/* A client that lacks the key gets nothing made with it out of the server. */
+/* A client without the key receives nothing from the server that was made with the key. */
 static void server_is_silent(void **state)
 {
     (void)state;
@@ -146,8 +147,8 @@ static void server_is_silent(void **state)
     close_pair(&p);
 }
 
-/* Whichever byte is changed on the wire, never do both believe in the connection and never
- * does a changed message arrive. */
+/* If any byte is changed on the wire, the two sides never both accept the connection, and a
+ * changed message never arrives. */
 static void changed_bytes(void **state)
 {
     (void)state;
@@ -267,7 +268,7 @@ static void frames_out_of_order(void **state)
     }
 }
 
-/* A length beyond the cap ends it before anything is allocated for it. */
+/* A length above the limit ends the connection before memory is allocated for it. */
 static void lengths(void **state)
 {
     (void)state;

@@ -405,7 +405,7 @@ static void not_a_store(void **state)
     }
 }
 
-/* A server whose process is stopped: its port answers, it does not. */
+/* A server whose process is stopped: its port accepts connections, but it does not answer. */
 static void stopped_server(void **state)
 {
     (void)state;
@@ -453,7 +453,7 @@ static int try_to_call(void *arg)
     return -(int)status;
 }
 
-/* Without the client's own caution: a hello, then a request, straight at the server. */
+/* Skips the client's own checks: sends a greeting and then a request directly to the server. */
 static int try_raw(void *arg)
 {
     target *t = arg;

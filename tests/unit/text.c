@@ -32,7 +32,8 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* 100 distinct characters: token i at place i, so windows can be read off. */
+/* 100 distinct characters: token i is at position i, so that a window's position can be read
+ * off. */
 static void hundred(char text[100])
 {
     for (int i = 0; i < 100; i++)

@@ -86,7 +86,7 @@ static void same_ids(void **state)
     json_decref(root);
 }
 
-/* Any bytes at all, valid UTF-8 or not, come back. */
+/* Any bytes, valid UTF-8 or not, are encoded and decoded without loss. */
 static void bytes_come_back(void **state)
 {
     (void)state;
@@ -117,8 +117,8 @@ static void bytes_come_back(void **state)
     }
 }
 
-/* A long word takes the heap, a short one the scan: the same merges. The word of 'ab' joins to
- * aba and b in the order of ranks, not from the left. */
+/* A long word uses the heap and a short one the scan, with the same merges. The word of 'ab'
+ * joins to aba and b in the order of ranks, not from the left. */
 static const char joins[] =
     "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"model\":{"
     "\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ba\":2,\"ab\":3,\"baba\":4},"
@@ -214,8 +214,8 @@ static void bad_pairs(void **state)
     assert_says(choir_tokenizer_load(golden(""), &t), CHOIR_ERR_IO, "without a tokenizer");
 }
 
-/* Every truncation of a .model, and every byte of its beginning changed: an error or a
- * tokenizer, no more (sanitizers watch). */
+/* Every truncation of a .model, and every changed byte of its beginning, gives an error or a
+ * tokenizer, and no harm (sanitizers check it). */
 static void bad_models(void **state)
 {
     (void)state;

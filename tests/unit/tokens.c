@@ -52,7 +52,7 @@ static void write_file(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Over several blocks, with all that a cut could go wrong at. */
+/* A file of several blocks, with all the places where a cut could go wrong. */
 static void as_if_at_once(void **state)
 {
     (void)state;

@@ -17,14 +17,14 @@ static int64_t left_half(int64_t n)
     return half;
 }
 
-/* The definition. */
+/* The tree's sum by definition. */
 static float recursive(const float *values, int64_t n)
 {
     int64_t half = left_half(n);
     return n == 1 ? values[0] : recursive(values, half) + recursive(values + half, n - half);
 }
 
-/* Whether [start, start + leaves) is a node of the tree over [lo, lo + n). */
+/* Returns whether [start, start + leaves) is a node of the tree over [lo, lo + n). */
 static int is_node(int64_t lo, int64_t n, int64_t start, int64_t leaves)
 {
     if (lo == start && n == leaves)
