@@ -2,8 +2,8 @@
 #
 #   cmake -DROOT=<source folder> -DOUT=<file> -P gather.cmake
 #
-# Public headers, sources, guides and README.md, in the order of their paths, so that the same
-# sources make the same text.
+# Public headers, sources, guides and README.md, in the order of their paths, so that equal
+# sources give equal text.
 file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/include/*.h)
 file(GLOB_RECURSE sources RELATIVE ${ROOT} ${ROOT}/src/*.c)
 file(GLOB guides RELATIVE ${ROOT} ${ROOT}/docs/*.md ${ROOT}/README.md)

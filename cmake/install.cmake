@@ -1,5 +1,5 @@
-# What `cmake --install` puts under the prefix: headers, the library with what pkg-config and CMake
-# need to find it, the command with its text, man pages and completion.
+# Files that `cmake --install` puts under the prefix: headers, the library with the files by
+# which pkg-config and CMake find it, the command with its text, man pages and completion.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/choir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
@@ -15,14 +15,14 @@ if(TARGET choir_command)
 endif()
 install(FILES ${CHOIR_TEXT} DESTINATION ${CMAKE_INSTALL_DATADIR}/choir)
 
-# find_package(choir) gives the target choir::choir.
+# find_package(choir) defines the target choir::choir.
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/choir)
 install(EXPORT choir NAMESPACE choir:: FILE choirConfig.cmake DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/choirConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/choirConfigVersion.cmake DESTINATION ${package_folder})
 
-# choir.pc finds its prefix from its own place, so that an installed tree can move.
+# choir.pc computes its prefix from its own path, so that an installed tree can be moved.
 set(pc_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${pc_folder} ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})

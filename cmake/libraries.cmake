@@ -1,7 +1,7 @@
-# Finding libraries, by pkg-config or, where there is none or it does not know the library, by a
-# header and the library's name (CMAKE_PREFIX_PATH tells where else to look: script/gpu --carry).
+# Finds libraries with pkg-config or, where pkg-config is missing or does not know the library,
+# by a header and the library's name (CMAKE_PREFIX_PATH adds folders: script/gpu --carry).
 #   choir_library_required(JANSSON jansson jansson.h jansson libjansson-dev)
-# The target PkgConfig::JANSSON, either way; without it there is nothing to build.
+# Either way defines the target PkgConfig::JANSSON; without the library configuring fails.
 function(choir_library_required name module header library package)
   pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
   if(TARGET PkgConfig::${name})

@@ -1,5 +1,5 @@
-# Plug-ins: engines over libraries that not everybody has, loaded by src/comm/plugin.c when asked
-# for. build/plugins/choir_NAME.so, installed into LIBDIR/choir/.
+# Plug-ins: engines over libraries that are not installed everywhere, loaded by
+# src/comm/plugin.c on request. build/plugins/choir_NAME.so, installed into LIBDIR/choir/.
 #   choir_plugin(ucx PkgConfig::UCX)               all of src/comm/ucx/*.c
 #   choir_plugin_of(mpi mpi_mpich PkgConfig::MPICH)  choir_mpi_mpich.so of src/comm/mpi/*.c
 function(choir_plugin name)
@@ -19,8 +19,8 @@ function(choir_plugin_of folder name)
   install(TARGETS choir_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
 endfunction()
 
-# A plug-in for every MPI that is here, since a program runs under one mpirun and must be of its
-# kind: choir_mpi_openmpi.so, choir_mpi_mpich.so; for any other MPI choir_mpi.so.
+# One plug-in for every installed MPI, since a program runs under one mpirun and must use its
+# MPI: choir_mpi_openmpi.so, choir_mpi_mpich.so; for any other MPI choir_mpi.so.
 set(CHOIR_MPI AUTO CACHE STRING "MPI groups, by Open MPI, MPICH or both: ON, OFF or AUTO")
 set_property(CACHE CHOIR_MPI PROPERTY STRINGS ON OFF AUTO)
 set(CHOIR_MPI_FOUND "")
@@ -52,10 +52,10 @@ if(CHOIR_UCX AND TARGET PkgConfig::UCX)
   choir_plugin(ucx PkgConfig::UCX)
 endif()
 
-# --- devices that are loaded when asked for -------------------------------------------------------
-# choir_cuda.so: src/device/cuda/ and its side of the plug-in, with what nvcc compiles in it. Code
-# for Ampere and Hopper, and PTX for what came later, unless CMAKE_CUDA_ARCHITECTURES says
-# otherwise.
+# --- devices that are loaded on request -----------------------------------------------------------
+# choir_cuda.so: src/device/cuda/ and its side of the plug-in, with the parts that nvcc
+# compiles. Code for Ampere and Hopper, and PTX for later GPUs, unless specified by
+# CMAKE_CUDA_ARCHITECTURES.
 set(CHOIR_CUDA AUTO CACHE STRING "CUDA devices, by the CUDA toolkit: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDA PROPERTY STRINGS ON OFF AUTO)
 file(GLOB CHOIR_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c)
@@ -71,7 +71,7 @@ if(CHOIR_CUDA)
       "is missing")
   endif()
 endif()
-# cuDNN, for convolutions and attention; without it they are the plug-in's own kernels.
+# cuDNN, for convolutions and attention; without it the plug-in uses its own kernels.
 set(CHOIR_CUDNN AUTO CACHE STRING "cuDNN in the CUDA devices: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDNN PROPERTY STRINGS ON OFF AUTO)
 if(CHOIR_CUDA_FOUND AND CHOIR_CUDNN)
@@ -95,10 +95,11 @@ if(CHOIR_CUDA_FOUND)
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 17)
-  # Debug information of kernels: --generate-line-info costs nothing at run time.
+  # Line information of kernels: --generate-line-info costs nothing at run time.
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
     src/device/plugin_side.c src/base/plugin_side.c)
-  # Where the CPU's bits are promised, and a sum's whoever made its terms.
+  # No fused multiply-add where the bits must equal the CPU's, or where a sum must not depend on
+  # the kernel that computed its terms.
   set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu
     PROPERTIES COMPILE_OPTIONS "-fmad=false")
   set_target_properties(choir_cuda PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
@@ -118,7 +119,7 @@ if(CHOIR_CUDA_FOUND)
 endif()
 
 # --- groups over NCCL -----------------------------------------------------------------------------
-# choir_nccl.so: src/comm/nccl/, where there is a CUDA device to have groups of.
+# choir_nccl.so: src/comm/nccl/, built where the CUDA device is.
 set(CHOIR_NCCL AUTO CACHE STRING "Groups of GPUs, by NCCL: ON, OFF or AUTO")
 set_property(CACHE CHOIR_NCCL PROPERTY STRINGS ON OFF AUTO)
 file(GLOB CHOIR_NCCL_SOURCES CONFIGURE_DEPENDS src/comm/nccl/*.c)
