@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/data/tokenizer/unicode_table.h: what the tokenizers ask of Unicode.
+"""Writes src/data/tokenizer/unicode_table.h: the properties of Unicode that the tokenizers need.
 
     script/unicode_tables.py > src/data/tokenizer/unicode_table.h
 
 Ranges [first, last] of letters, numbers, white space, punctuation and control characters; the lower
 case of a character; and its canonical decomposition without non-spacing marks (Hangul apart, which
-is arithmetic). Only Python's own unicodedata is needed.
+is arithmetic). The script needs only unicodedata, a part of Python.
 """
 import unicodedata as u
 

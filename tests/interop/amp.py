@@ -1,4 +1,4 @@
-"""Mixed precision: which op runs in which dtype, losses under autocast, the scaler's scales."""
+"""Mixed precision: the dtype in which each op runs, losses under autocast, the scaler's scales."""
 import ctypes
 import math
 import tempfile
@@ -13,9 +13,9 @@ import command
 import networks
 
 HALF = {choir.E.CHOIR_F32: torch.float32, choir.E.CHOIR_BF16: torch.bfloat16, choir.E.CHOIR_F16: torch.float16}
-LOSS = 5e-3  # of ten losses under bf16: both round, at other places (a gradient of a weight, here, never)
+LOSS = 5e-3  # of ten losses under bf16: both round, at different places (Choir never rounds a weight's gradient)
 
-# In PyTorch's f32 list for CUDA, not in that for CPUs; Choir has one list, which is f32 where either is.
+# In PyTorch's f32 list for CUDA, not in that for CPUs. Choir has one list: f32 if either list has the op.
 # mean is a sum here; square is pow(2).
 F32_ON_CUDA = "exp log square softmax log_softmax layer_norm rms_norm group_norm sum mean".split()
 
@@ -69,7 +69,7 @@ def ops():
 
 
 def inputs_as(values, kinds):
-    """The float inputs in the dtypes of kinds, in turn; buffers and tables of norms stay f32."""
+    """Casts the float inputs to the dtypes of kinds, in turn; buffers and tables of norms stay f32."""
     return [v.to(kinds[i % len(kinds)]) if v.is_floating_point() and v.ndim != 1 else v
             for i, v in enumerate(values)]
 

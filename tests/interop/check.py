@@ -1,4 +1,4 @@
-"""What it means to agree: the error's measure, its bounds, and comparisons made of them.
+"""Comparisons of Choir with PyTorch: the measure of an error, its bounds, and checks built from them.
 
 A file of tests is a list of calls under @case; `python3 FILE.py [NAME]` runs those whose name begins
 with NAME. Without PyTorch it exits with 77, skipped (need.py).
@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 
-os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")  # else Debian's picks slow kernels
+os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")  # otherwise Debian's build picks slow kernels
 
 import need  # first: it skips without PyTorch
 import numpy as np
@@ -24,7 +24,7 @@ LAYER, LOSSES = 1e-5, 1e-4  # bounds on a layer's numbers, and on the losses of 
 STEPS = 10
 torch.set_num_threads(1)
 CASES = []
-worst = {}  # what the running case measured, by name
+worst = {}  # the measurements of the running case, by name
 
 
 def case(function):
@@ -68,7 +68,7 @@ def same(what, ours, theirs):
 
 
 def refuses(what, words, function):
-    """function must fail with all these words in its message."""
+    """Checks that function fails with all these words in its message."""
     try:
         function()
     except choir.Error as error:
@@ -116,7 +116,7 @@ def function(ours, theirs, *inputs, fixed=(), bound=LAYER):
 
 
 def copy_weights(module, theirs, rename=lambda name: name):
-    """PyTorch's parameters and buffers into ours by name; every one of ours must be there."""
+    """Copies PyTorch's parameters and buffers into ours by name; PyTorch must have each of ours."""
     source = {rename(k): v for k, v in theirs.state_dict().items()}
     for name, t in module.tensors().items():
         t.write(source[name].detach().numpy())
@@ -191,7 +191,7 @@ def ten_steps(run, module, theirs, inputs, target, optim, their_optim, forward=l
 
 
 class Missing(Exception):
-    """What this PyTorch is too old for."""
+    """Raised for features that this PyTorch is too old for."""
 
 
 def main():
@@ -206,7 +206,7 @@ def main():
             f()
         except Missing as what:
             print("skipped: %s: %s" % (f.__name__, what))
-        except Exception as error:  # a test that breaks is one that fails; the others still run
+        except Exception as error:  # an exception fails this test; the others still run
             failed += 1
             print("FAILED %s: %s" % (f.__name__, error))
             if not isinstance(error, AssertionError):

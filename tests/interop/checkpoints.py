@@ -1,5 +1,5 @@
-"""Sharded checkpoints in PyTorch's hands: its tool for distributed checkpoints in this format makes
-of our parts the whole tensors that ours makes of them."""
+"""Sharded checkpoints read by PyTorch: its tool for distributed checkpoints in this format joins our
+parts into the same whole tensors as our own tool."""
 import importlib.util
 import json
 import os
@@ -22,7 +22,7 @@ except ImportError as missing:
 
 
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "I64": torch.int64}
-if importlib.util.find_spec("safetensors") is None:  # all that the tool takes of it is this table
+if importlib.util.find_spec("safetensors") is None:  # the tool uses only this table of it
     stand_in = types.ModuleType("safetensors.torch")
     stand_in._getdtype = TYPES.__getitem__
     sys.modules["safetensors"] = types.ModuleType("safetensors")

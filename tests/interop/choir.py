@@ -1,4 +1,4 @@
-"""libchoir.so in Python: what header.py found, with tensors as objects.
+"""libchoir.so in Python: the functions that header.py found, with tensors as objects.
 
     with choir.Run(seed=1) as run:
         layer = run.module(C.nn_linear, 3, 2)
@@ -110,7 +110,7 @@ class Run(Scope):
         return Module(make(self, *arguments))
 
     def group(self, optim, match, lr, decay):
-        """A parameter group of those for which match(name) holds."""
+        """A parameter group of the parameters for which match(name) is true."""
         callback = MATCH(lambda name, t, arg: match(name.decode()))
         C.optim_group(optim, c.cast(callback, c.c_void_p), None, lr, decay)
 
@@ -158,7 +158,7 @@ class Functions:
 
 
 class Library(dict):
-    """Functions with their types, found when first asked for."""
+    """Functions with their types, looked up on first use."""
 
     def __missing__(self, name):
         result, types, _ = HEADER.functions[name]
@@ -178,7 +178,7 @@ C = Functions()
 
 
 def options(make, **changes):
-    """What C.NAME_defaults gives, with these fields changed."""
+    """Returns the options of C.NAME_defaults with these fields changed."""
     value = make()
     names = [name for name, _ in value._fields_]
     for name, x in changes.items():

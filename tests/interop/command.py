@@ -1,6 +1,6 @@
-"""`choir train` beside PyTorch: the model by name, its data, order, optimizer and checkpoint, all as a
-user has them. The command trains and prints its losses; the same network in PyTorch starts from the
-weights that the command starts from, and takes the same samples in DistributedSampler's order."""
+"""`choir train` beside PyTorch: the model by name, its data, order, optimizer and checkpoint, as a user
+runs them. The command trains and prints its losses; the same network in PyTorch starts from the
+command's initial weights, and takes the same samples in DistributedSampler's order."""
 import json
 import os
 import struct
@@ -47,7 +47,7 @@ def run(model, data, folder, *options):
 
 
 def initial_weights(model, data, folder, *options):
-    """What training starts from: saved after a step at rate 0 (which moves running statistics)."""
+    """Initial weights: saved after a step at rate 0 (which changes running statistics)."""
     return run(model, data, folder, "--steps", "1", "--optimizer", "sgd", "--lr", "0", *options)[1]
 
 

@@ -1,5 +1,5 @@
-"""DDP's corners beside PyTorch's: two processes are ranks of both, over gloo and over Choir, with the
-same weights and batches. Accumulation by no_sync, uneven inputs, unused parameters, hooks."""
+"""Corner cases of DDP beside PyTorch's. Two processes are ranks of both, over gloo and over Choir, with
+the same weights and batches. Accumulation by no_sync, uneven inputs, unused parameters, hooks."""
 import contextlib
 import ctypes
 import os
@@ -20,17 +20,17 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 WORLD, WIDTH, DEEP = 2, 16, 32
-RANKS = {}  # name -> what each rank does
+RANKS = {}  # name -> the function of each rank
 
 
 def start_rank(name, rank, folder, job):
-    """A child that has PyTorch already, since importing it takes longer than a case."""
+    """A child that has already imported PyTorch, since the import takes longer than a case."""
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        signal.alarm(120)  # nobody waits for ever
+        signal.alarm(120)  # no rank waits forever
         said = os.open("%s/said-%d" % (folder, rank), os.O_WRONLY | os.O_CREAT)
         os.dup2(said, 1)
         os.dup2(said, 2)
@@ -242,7 +242,7 @@ def f16_compress():
 
 
 def exact_halves(theirs, ours):
-    """Gradients that both have exactly (small multiples of powers of two) come out bit for bit."""
+    """Gradients that are exact in both (small multiples of powers of two) are equal bit for bit."""
     with Run() as run:
         net = nn.Linear(WIDTH, 4, bias=False)
         mine = choir.Module(C.nn_linear_with(run, WIDTH, 4, False, C.init_constant(0.0)))

@@ -1,6 +1,6 @@
 """The public headers, read into ctypes: every function, struct and enumerator that choir.h declares.
 
-Nothing is listed by hand, so what a header gains is callable at once. The headers are regular: typedefs
+Nothing is listed by hand, so a new function of a header is callable at once. The headers are regular: typedefs
 of structs and enums, prototypes that end in ");", options passed by value.
 """
 import ctypes as c
@@ -90,5 +90,5 @@ class Header:
             elif word in self.types:
                 types.append(self.types[word])
             else:
-                return  # takes something that tests have no use for
+                return  # has an argument type that tests do not need
         self.functions[name] = (result, types, texts)

@@ -2,7 +2,7 @@
 block with its fused ends, and ResNet and AlexNet by name."""
 import tempfile
 
-from check import C, case, function, layer, main  # before torch: it skips where there is none
+from check import C, case, function, layer, main  # before torch: it skips without PyTorch
 import choir
 import command
 import networks
@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
-def sgd(network):  # slow: where two pixels are nearly the maximum, rounding decides which learns
+def sgd(network):  # a low rate: where two pixels are nearly the maximum, rounding decides which one learns
     return torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
 

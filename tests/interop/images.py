@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DistributedSampler
 
-LEVELS = 0.5  # of 255: PIL rounds to whole levels twice, we never do
+LEVELS = 0.5  # of 255: PIL rounds to whole levels twice, Choir never does
 
 
 def split_of(folder, files):

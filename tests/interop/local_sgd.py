@@ -1,8 +1,8 @@
-"""Several ranks: DiLoCo, local SGD and SyncBatchNorm beside the same computed by PyTorch in one process.
+"""Several ranks: DiLoCo, local SGD and SyncBatchNorm beside a computation by PyTorch in one process.
 
 Each rank is this file run as `local_sgd.py --rank`, with its job in a .npz (weights to start from, the
-batches of all ranks) and no PyTorch. The reference is the algorithm as its paper has it: a copy of the
-network a rank with an optimizer of torch.optim, and torch.optim.SGD as the outer one.
+batches of all ranks) and no PyTorch. The reference is the algorithm of the paper: one copy of the
+network per rank with an optimizer of torch.optim, and torch.optim.SGD as the outer one.
 """
 import ctypes
 import json
@@ -75,7 +75,7 @@ def network(norm):
 
 
 def run_ranks(world, theirs, x, y, **job):
-    """What the ranks found: a list of .npz, by rank."""
+    """Results of the ranks: a list of .npz, by rank."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "job.npz")
         weights = {"0." + k: v.detach().numpy() for k, v in theirs.named_parameters()}
@@ -110,7 +110,7 @@ def mean(tensors, bf16):
 
 
 def reference(world, outer, x, y, inner, every, meet):
-    """The workers' weights after each step, by meet(outer, workers) every so many."""
+    """Weights of the workers after each step; meet(outer, workers) runs after every few steps."""
     workers = [network(False) for _ in range(world)]
     for w in workers:
         w.load_state_dict(outer.state_dict())
@@ -165,7 +165,7 @@ def diloco_f32():
 
 @case
 def diloco_bf16():
-    """A difference on the edge between two bf16 may fall to either side, 1/256 of it apart."""
+    """A difference halfway between two bf16 values may round to either, 1/256 of it apart."""
     diloco(3, "adamw", 4, 1e-3, bf16=True)
 
 

@@ -13,12 +13,12 @@ def mse():
     function(C.mse_loss, F.mse_loss, (7, 5), (7, 5))
 
 
-warnings.filterwarnings("ignore", message="reduction: 'mean'")  # of kl_div: it will change one day
+warnings.filterwarnings("ignore", message="reduction: 'mean'")  # of kl_div, which will change in a later version
 REDUCTIONS = ("mean", "sum", "none")
 
 
 def pairs(ours, theirs, x, y, *more, fixed=()):
-    """With each reduction; the arguments of ours between the tensors and the reduction: more."""
+    """Compares with each reduction. more: our arguments between the tensors and the reduction."""
     for number, name in enumerate(REDUCTIONS):
         function(lambda x, y: ours(x, y, *more, number), lambda x, y: theirs(x, y, reduction=name),
                  x.clone(), y.clone(), fixed=fixed)
@@ -84,7 +84,7 @@ def bad_arguments():
                 try:
                     call(*[step.tensor(a.numpy()) for a in arrays]).numpy()
                 finally:
-                    C.scope_clear(step)  # the device goes on
+                    C.scope_clear(step)  # the device continues
         return attempt
     x, y = torch.rand(3, 4), torch.rand(3, 5)
     refuses("shapes", ["l1_loss", "(3, 4)", "(3, 5)"], loss(lambda x, y: C.l1_loss(x, y, 0), x, y))

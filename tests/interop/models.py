@@ -38,7 +38,7 @@ def cnn():
 
 
 def adamw(network):
-    """An eps above the rounding of gradients: Adam makes whole steps of what is next to nothing."""
+    """An eps above the rounding of gradients, because Adam turns tiny gradients into whole steps."""
     return torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.1, eps=1e-6)
 
 
@@ -72,7 +72,7 @@ def gpt2_by_name():
 
 
 def masked(path, context, vocab):
-    """sample(i) -> ids with masks among them, and what was there, as `choir train` has them."""
+    """sample(i) -> ids with some masked, and the original ids, as in `choir train`."""
     tokenizer, text, data = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     C.dataset_text(path, context, choir.E.CHOIR_TRAIN, ctypes.byref(tokenizer), ctypes.byref(text))
     C.dataset_masked(text, vocab, vocab, command.SEED, ctypes.byref(data))

@@ -1,5 +1,5 @@
-"""Imported first by each test here: without PyTorch and NumPy the test exits with 77, skipped, and
-says what would let it run."""
+"""Each test here imports this first: without PyTorch and NumPy the test exits with 77, skipped, and
+says what to install."""
 import importlib.util
 import sys
 

@@ -119,7 +119,7 @@ class RmsNorm(nn.Module):
 
 
 def rotate(x, offset=0, theta=10000.0):
-    """x (B, T, H, D) at positions offset, offset + 1, ...: its halves turn against each other."""
+    """Rotates pairs of entries from the two halves of x (B, T, H, D), at positions offset, offset + 1, ..."""
     half = x.shape[-1] // 2
     frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = (offset + torch.arange(x.shape[1], dtype=torch.float64))[:, None, None] * frequency
@@ -129,7 +129,7 @@ def rotate(x, offset=0, theta=10000.0):
 
 
 def grouped_attention(q, k, v, window=0):
-    """Causal. q (B, H, T, D), k and v (B, G, T, D); window: the last positions that one sees."""
+    """Causal. q (B, H, T, D), k and v (B, G, T, D); window: the number of last positions that each one sees."""
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     t = torch.arange(q.shape[2])
     seen = t[None] <= t[:, None]

@@ -2,7 +2,7 @@
 import ctypes
 import math
 
-from check import C, case, function, main  # first: it skips where there is no PyTorch
+from check import C, case, function, main  # first: it skips without PyTorch
 import choir
 import torch
 import torch.nn.functional as F
@@ -77,7 +77,7 @@ def pieces(cut, x, *arguments):
 
 @case
 def cuts():
-    def joined(parts):  # each weighs in another way, and they are of different lengths
+    def joined(parts):  # parts have different weights and lengths
         return C.cat([C.scale(p, i + 1) for i, p in enumerate(parts)], len(parts), 0)
 
     def joined_theirs(parts):
@@ -144,7 +144,7 @@ def norms():
              (4, 5))
     for training in (True, False):
         mean, var = torch.randn(6), torch.rand(6) + 0.5
-        ours = (mean.clone(), var.clone())  # each moves its own
+        ours = (mean.clone(), var.clone())  # each library updates its own
         function(lambda x, g, b, m, v: C.batch_norm(x, g, b, m, v, training, 0.1, 1e-5),
                  lambda x, g, b, m, v: F.batch_norm(x, *ours, g, b, training, 0.1, 1e-5),
                  (4, 6, 5, 3), (6,), (6,), mean, var, fixed=(3, 4))
@@ -187,7 +187,7 @@ def rms_formula(x, gamma, eps):
 
 @case
 def norms_of_sums():
-    """Both results are used: the sum goes on beside its norm, as in a block."""
+    """Uses both results, as a block does: the sum continues beside its norm."""
     def both(norm, *arguments):
         total = ctypes.c_void_p()
         y = norm(*arguments, ctypes.addressof(total))
@@ -271,7 +271,7 @@ def grouped():
 
 @case
 def dropout_statistics():
-    """The mask is Choir's own; what it keeps is scaled as PyTorch does, and the rate is right."""
+    """The mask is Choir's own; kept values are scaled as in PyTorch, and the rate is right."""
     with choir.Run() as run, run.step() as step:
         x = step.tensor(torch.ones(100000).numpy(), grad=True)
         y = C.dropout(x, 0.3, "drop")

@@ -128,7 +128,7 @@ def lamb():
 
 @case
 def lamb_groups():
-    """The usual: no decay, and with it no scaling, for biases and norms."""
+    """The usual groups: no decay, and so no scaling, for biases and norms."""
     def make(run, module):
         optim = C.lamb(run, module, choir.options(C.lamb_defaults, lr=0.01, weight_decay=0.1))
         run.group(optim, lambda name: name.endswith("bias"), 0.01, 0)

@@ -36,7 +36,7 @@ class Numbers:
         assert count + 1 <= 256
         tokenizer, dataset = ctypes.c_void_p(), ctypes.c_void_p()
         C.tokenizer_bytes(ctypes.addressof(tokenizer))
-        # a tenth is the validation split, so the text is that much longer
+        # a tenth is the validation split, so the text is longer by that
         text = (self.text + bytes(256))[:-(-(count + 1) * 10 // 9)]
         C.dataset_text_memory("numbers", text, len(text), 1, choir.E.CHOIR_TRAIN,
                               ctypes.addressof(tokenizer), ctypes.addressof(dataset))
@@ -196,7 +196,7 @@ def initial_by_the_command():
 
 @case
 def initial_lstm_by_the_command():
-    """As a script has it: nn.LSTM, then nn.Linear."""
+    """As in a typical script: nn.LSTM, then nn.Linear."""
     with tempfile.TemporaryDirectory() as folder:
         for cell, theirs in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN)):
             ours = command.initial_weights("lstm:cell=%s,in=24,hidden=50,out=7,context=6" % cell,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Our safetensors files against the format's text, read and written by another hand.
+"""Our safetensors files against the format's specification, with an independent reader and writer.
 
     safetensors_files.py TEST_UNIT_SAFETENSORS
 

@@ -1,4 +1,4 @@
-"""Schedules: the rates of 60 steps, against torch.optim.lr_scheduler stepped beside."""
+"""Schedules: the rates of 60 steps, compared with torch.optim.lr_scheduler."""
 import ctypes
 import warnings
 
@@ -16,7 +16,7 @@ def rate(schedule, lr, t):
 
 
 def compare(what, schedule, make, lr=0.1, steps=60, base=None):
-    """make(optimizer) gives PyTorch's, out of the rate base (default: lr)."""
+    """make(optimizer) returns PyTorch's scheduler for the rate base (default: lr)."""
     optim = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base or lr)
     theirs, rates = make(optim), []
     for t in range(steps):
@@ -120,7 +120,7 @@ def inverse_sqrt():
 
 @case
 def warm_up_then():
-    """A linear rise, then any: SequentialLR, whose first factor is 1/(w+1)."""
+    """A linear warm-up, then any schedule: SequentialLR, whose first factor is 1/(w+1)."""
     for schedule, make in (
             (C.schedule_cosine(9, 60, 0.01), lambda o: S.CosineAnnealingLR(o, 51, 0.01)),
             (C.schedule_step(7, 0.5), lambda o: S.StepLR(o, 7, 0.5)),
@@ -147,7 +147,7 @@ def plateau():
 
 @case
 def optimizer_follows():
-    """The rate a step takes is the schedule's, not only what it says."""
+    """A step uses the schedule's rate, not only reports it."""
     with choir.Run() as run:
         module = run.module(C.nn_linear, 3, 2)
         optim = C.sgd(run, module, choir.options(C.sgd_defaults, lr=0.1))

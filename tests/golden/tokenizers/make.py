@@ -3,8 +3,8 @@
 
     make.py FOLDER TEXT     (pip install tokenizers sentencepiece; TEXT: tinyshakespeare)
 
-The tests need neither this script nor those packages. By hand afterwards: gpt2.json goes (the
-folder gpt2 is the same), and expected.json gets a line a text and names of files."""
+The tests need neither this script nor those packages. Manual work afterwards: remove gpt2.json (the
+folder gpt2 has the same content), and give expected.json one line per text and names of files."""
 import json, os, sys, glob
 from tokenizers import Tokenizer, models, pre_tokenizers, normalizers, trainers, decoders, AddedToken, Regex
 import sentencepiece as spm
