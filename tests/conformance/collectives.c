@@ -117,7 +117,7 @@ static void skip_without(const char *plugin)
     free(path);
 }
 
-/* Ranks meet at a file: what UCX needs to know of its peers goes through the store there. */
+/* Ranks meet at a file: UCX exchanges its peers' addresses through a store at that place. */
 static void meeting_file(char path[64])
 {
     snprintf(path, 64, "file:///tmp/choir-suite-XXXXXX");

@@ -94,7 +94,7 @@ static void attention(void **state)
     }
 }
 
-/* lse as the forward has it, and y. */
+/* Returns lse as the forward pass computes it, and y. */
 static float *lse_of(
     const attention_case *c, float *q, float *k, float *v, float *bias, float *y)
 {

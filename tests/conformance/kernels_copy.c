@@ -51,7 +51,7 @@ static bool is_floating(choir_dtype dtype)
     return dtype <= CHOIR_F16;
 }
 
-/* A float beyond 255 has no u8: C says nothing of it, nor does the kernel. */
+/* A float above 255 has no defined u8 value, neither in C nor in the kernel. */
 static bool is_defined(choir_dtype y, choir_dtype x)
 {
     return !(y == CHOIR_U8 && is_floating(x));

@@ -72,7 +72,7 @@ static void unary_backward(void **state)
         }
 }
 
-/* ReLU passes nothing at 0 and ABS neither. */
+/* ReLU and ABS pass no gradient at 0. */
 static void slope_at_zero(void **state)
 {
     (void)state;
@@ -87,8 +87,8 @@ static void slope_at_zero(void **state)
     }
 }
 
-/* Each element of itself, not as a share of a norm: absolute where the values are of order 1
- * and their sum cancels (GELU far below 0), relative elsewhere. */
+/* Compares each element, not a norm: absolutely where the values are of order 1 and their sum
+ * cancels (GELU far below 0), relatively elsewhere. */
 static void assert_each_close(
     choir__unary_op op, const float *x, const float *y, int64_t n, const char *what)
 {
@@ -126,7 +126,7 @@ static void special_values(void **state)
         }
 }
 
-/* A dense walk over all that exp and its kin tell apart. */
+/* Walks densely over all inputs for which exp and similar functions differ. */
 static void sweep(void **state)
 {
     (void)state;
@@ -149,7 +149,8 @@ static void sweep(void **state)
     free(y);
 }
 
-/* One element at a time gives the bits that 67 at once give: body and remainder agree. */
+/* One element at a time gives the bits of 67 at once: a vector loop's body and remainder
+ * agree. */
 static void position_independence(void **state)
 {
     (void)state;

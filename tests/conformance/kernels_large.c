@@ -148,7 +148,7 @@ static const choir__kernels *first_table(void)
     return tables[0];
 }
 
-/* A number depends on its key and place, not on what drew it. */
+/* A random number depends on its key and place, not on the device that draws it. */
 static void the_processors_numbers(void **state)
 {
     (void)state;
@@ -170,7 +170,8 @@ static void the_processors_numbers(void **state)
     free(expected);
 }
 
-/* Within a leaf in order, leaves in the tree: that leaves nothing open. */
+/* Gradients are added in order within a leaf, and leaves along the tree, so the bits are
+ * defined. */
 static void gradients_of_tables(void **state)
 {
     (void)state;
@@ -210,8 +211,7 @@ static void gradients_of_tables(void **state)
     free(expected);
 }
 
-/* Entries of unlike lengths, one of them of several blocks and none at a multiple of 16 bytes.
- */
+/* Entries of different lengths, one of several blocks, none at a multiple of 16 bytes. */
 static void unscale(void **state)
 {
     (void)state;

@@ -4,7 +4,7 @@
 static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {2, 15}, {5, 16}, {4, 17}, {3, 33}, {2, 64},
     {3, 127}, {2, 1025}, {300, 24}};
 
-/* With gaps between the rows, as the halves of one buffer have. */
+/* Rows have gaps between them, like the halves of one buffer. */
 static void swiglu(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void swiglu_backward(void **state)
         }
 }
 
-/* Gradients into the halves of one buffer leave no element of it unwritten. */
+/* Gradients written into the halves of one buffer leave no element unwritten. */
 static void swiglu_halves(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ static int64_t *targets_of(int64_t rows, int64_t cols, int64_t ignored_one)
 enum { VARIANTS = 54 };
 static const float smoothings[] = {0, 0.1f, 1};
 
-/* Class weights, one of them 0: of a single class the mean then divides by 0. */
+/* Class weights, one of them 0: if only that class occurs, the mean divides by 0. */
 static float *weights_of(int64_t cols)
 {
     float *w = uniform(cols, 0.1f, 3);
@@ -86,8 +86,7 @@ static void cross_entropy(void **state)
     }
 }
 
-/* With lse as the forward has it: softmax - one-hot cancels where a row is sure of its
- * class. */
+/* lse is the forward's: softmax - one-hot cancels where a row is sure of its class. */
 static void cross_entropy_backward(void **state)
 {
     (void)state;
@@ -174,9 +173,9 @@ static void embedding(void **state)
 
 enum { LEAVES = 7 };
 
-/* Few ids, named often, by leaves of different lengths, one of them empty. The gradients are of
- * a few bits, so that f32 adds them exactly and the tree does not matter; or plain, and it
- * does. */
+/* Few ids, named often, in leaves of different lengths, one of them empty. Either the gradients
+ * have few bits, so that f32 adds them exactly and the tree does not matter; or they are plain,
+ * and it does. */
 static void embedding_backward(void **state)
 {
     (void)state;
@@ -246,7 +245,8 @@ static float tree(const float *leaf, int64_t n)
     return tree(leaf, left) + tree(leaf + left, n - left);
 }
 
-/* Leaves are added in the tree's order and no other. Values of unlike size show it. */
+/* Leaves are added in the tree's order and no other, which values of different magnitude
+ * show. */
 static void embedding_tree(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void embedding_tree(void **state)
     }
 }
 
-/* A kernel called with an id that is not there, as a queue's task. */
+/* A queue's task that calls a kernel with an invalid id. */
 typedef struct bad_call {
     const choir__kernels *table;
     int kind; /* 0 embedding, 1 cross entropy, 2 nll */
@@ -341,8 +341,8 @@ static void bad_ids_fail_the_queue(void **state)
     }
 }
 
-/* Arguments that suit a kind: probabilities, log-probabilities, scores with some equal pairs.
- */
+/* Arguments that suit a kind of loss: probabilities, log-probabilities, scores with some equal
+ * pairs. */
 static void pair_inputs(choir__pair_kind kind, int64_t n, float **x, float **y)
 {
     bool unit = kind == CHOIR__BCE;

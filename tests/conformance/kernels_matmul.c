@@ -67,8 +67,8 @@ static void matmul_panels(void **state)
     }
 }
 
-/* Attention's products out of one (B, T, 3, H, D) tensor: rows far apart, batch strides that
- * interleave, an operand that a batch shares (stride 0), and an output (B, T, H, D). */
+/* Attention's products from one (B, T, 3, H, D) tensor: rows far apart, batch strides that
+ * interleave, an operand that all batches share (stride 0), and an output (B, T, H, D). */
 static void matmul_views(void **state)
 {
     (void)state;
@@ -121,8 +121,8 @@ static choir__conv_shape with_output(choir__conv_shape s)
         .dilation_w = DW                                                                       \
     }
 
-/* Pixels at the image's end that no window sees, as a transposed convolution's output
- * padding makes them: so the output's size is given. */
+/* Pixels at the image's end that no window covers, as from a transposed convolution's output
+ * padding: therefore the output's size is given. */
 #define SPARE(N, H, W, C, O, K, STRIDE, DILATION, OH, OW)                                      \
     {                                                                                          \
         .n = N, .h = H, .w = W, .c = C, .o = O, .kh = K, .kw = K, .groups = 1,                 \
@@ -200,7 +200,7 @@ static void conv_backward_input(void **state)
     }
 }
 
-/* The gradients of no images: before all else, while a device has no scratch memory yet. */
+/* The gradients of no images. It runs first, while a device has no scratch memory yet. */
 static void no_images(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@ static const int64_t shapes[][2] = {{1, 1}, {1, 33}, {2, 1}, {2, 2}, {3, 7}, {7,
     {15, 16}, {16, 17}, {31, 33}, {33, 31}, {4, 64}, {65, 65}, {3, 127}, {127, 3}, {257, 17},
     {2, 1025}};
 
-/* Runs a trial over every shape; variant counts through what may be left out. */
+/* Runs a trial over every shape; variant counts through the optional arguments. */
 #define EACH(shape, variant, variants)                                                         \
     for (size_t shape = 0; shape < CHOIR_COUNT(shapes); shape++)                               \
         for (int variant = 0; variant < (variants); variant++)
@@ -265,8 +265,8 @@ static void assert_near(const float *out, const float *expected, int64_t n)
     free(wide);
 }
 
-/* again makes the same bits out of mean and rstd alone; and the backward finds the sign that
- * the forward had, given or computed again. */
+/* The option `again` computes the same bits from mean and rstd alone, and backward finds the
+ * sign that the forward had, given or recomputed. */
 static void batch_norm_again(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void batch_norm_again(void **state)
     free(x), free(gy), free(gamma), free(beta);
 }
 
-/* Rows as models have them, and longer ones than a GPU's block keeps in registers. bit 0: RMS,
+/* Rows as long as in models, and rows too long for the registers of a GPU's block. bit 0: RMS,
  * bit 1: without a residual and weights */
 static void layer_norm_long_rows(void **state)
 {

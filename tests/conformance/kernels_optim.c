@@ -1,7 +1,7 @@
 /* Conformance of the optimizers, the gradient norm, dropout, random and store. */
 #include "conformance/harness.h"
 
-/* Parameters of one multi-tensor step: name, elements, elements a row, group. */
+/* Parameters of one multi-tensor step: name, elements, elements per row, group. */
 enum { ENTRIES = 6, MOST = 1056 };
 
 static const int64_t entry_sizes[ENTRIES][3] = {
@@ -113,7 +113,7 @@ static void assert_steps_alike(
     free(expected);
 }
 
-/* Nesterov, momentum, the first step, weight decay and clipping, each there or not. */
+/* Nesterov, momentum, the first step, weight decay and clipping, each with and without. */
 static void sgd(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void lamb(void **state)
     }
 }
 
-/* Nothing to scale by: parameters of zeros, and no update. */
+/* Parameters of zeros and no update: the norms are zero. */
 static void lamb_of_zeros(void **state)
 {
     (void)state;
@@ -399,7 +399,7 @@ static void many_parameters(void **state)
     many_free(start);
 }
 
-/* Measured, and stepped by the sums of the whole model, which are these. */
+/* The norms are measured, and the step uses given sums of the whole model. */
 static void lamb_in_parts(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void grad_norm_rows(void **state)
         }
 }
 
-/* Leaves of both signs that all but cancel: any other tree than the reference's shows. */
+/* Leaves of both signs nearly cancel, so that any tree but the reference's shows. */
 static void grad_norm_many_rows(void **state)
 {
     (void)state;
@@ -491,9 +491,9 @@ static void grad_norm_many_rows(void **state)
 }
 
 /* The rows of all entries are the leaves of one tree. The first row's sum is (1 + 2^-24)^2,
- * whose root lies halfway between 1 and the next float; each of the others is half a unit of
- * its last place, so alone it is lost and in pairs it counts. Of 3 + 2 rows the tree ((0 1) (2
- * 3)) 4 ends above the middle; neither adding in order does, nor a tree an entry. */
+ * whose root is halfway between 1 and the next float; each other row is half a unit of its last
+ * place: alone it is lost, in pairs it counts. Of 3 + 2 rows the tree ((0 1) (2 3)) 4 ends
+ * above the middle; adding in order, or one tree per entry, does not. */
 static void grad_norm_tree(void **state)
 {
     (void)state;
@@ -527,7 +527,7 @@ static void grad_norm_tree(void **state)
     }
 }
 
-/* The mask is exact: an element is 0 just where the generator says so. */
+/* The mask is exact: an element is 0 exactly where the generator says so. */
 static void dropout(void **state)
 {
     (void)state;
@@ -547,7 +547,7 @@ static void dropout(void **state)
     }
 }
 
-/* The rate itself is drawn by some element: that one is kept, for unit >= p. */
+/* The rate is a value that some element draws: that element is kept, because unit >= p. */
 static void dropout_mask(void **state)
 {
     (void)state;
@@ -586,7 +586,7 @@ static void random_numbers(void **state)
     }
 }
 
-/* Any stretch of a parameter is what the whole has there, and the moments are right. */
+/* Any range of a parameter has the values of the whole there, and the moments are right. */
 static void random_is_a_function_of_place(void **state)
 {
     (void)state;

@@ -50,7 +50,7 @@ PLAIN(avx2)
 PLAIN(avx512)
 #endif
 
-/* The instruction set's table with our own products in it. */
+/* Returns the instruction set's table with Choir's own products in it. */
 static const choir__kernels *plain_kernels(const char *isa)
 {
     static choir__kernels table[MAX_TABLES];

@@ -19,7 +19,8 @@ static variant variant_of(int v)
 
 enum { VARIANTS = CHOIR__CELL_COUNT * 8 };
 
-/* Gates scaled so that sums of `width` terms stay where sigmoid and tanh are not flat. */
+/* Returns weights scaled so that sums of `width` terms stay where sigmoid and tanh are not
+ * flat. */
 static float *weights(int64_t rows, int64_t width)
 {
     float bound = 1.5f / sqrtf((float)width);
@@ -84,7 +85,7 @@ static void backward(void **state)
         }
 }
 
-/* Two directions write one y: neither touches the other's half. */
+/* Two directions write into one y: neither writes to the other's half. */
 static void wide_rows(void **state)
 {
     enum { T = 3, B = 2, H = 19, G = 3 * H };

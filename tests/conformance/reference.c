@@ -32,7 +32,7 @@ static double weighted(
     return sum;
 }
 
-/* gx (n) is the gradient of sum gy y (m) by x (n). */
+/* Asserts that gx (n) is the gradient of sum gy y (m) with respect to x (n). */
 static void assert_gradient(const char *name, forward_fn *forward, void *args, double *x,
     int64_t n, const double *gy, int64_t m, const double *gx)
 {

@@ -312,7 +312,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 
 /* --- products --- */
 
-/* The bytes that l spans from its first element. */
+/* Returns the bytes that l spans from its first element. */
 static size_t span(const layout *l)
 {
     bool column = l->order == CUBLASLT_ORDER_COL;

@@ -84,7 +84,7 @@ static int lanes_of(int warp)
     return left < SOFTGPU_WARP ? left : SOFTGPU_WARP;
 }
 
-/* The i-th to run of the running warp. */
+/* Returns the i-th thread to run in the current warp. */
 static thread *lane_in_order(int i)
 {
     int first = now.warp * SOFTGPU_WARP, lanes = lanes_of(now.warp);
@@ -129,7 +129,7 @@ static carrier *idle_carrier(void)
     return c;
 }
 
-/* Runs t until it, or the thread that its carrier went on to, waits. */
+/* Runs t until it waits, or until the thread that its carrier took next waits. */
 static void go_on(thread *t)
 {
     take(t);
@@ -264,7 +264,7 @@ static void run_block(void)
     while (open_barrier());
 }
 
-/* A number below n that has no factor in common with it. */
+/* Returns a number below n that has no common factor with it. */
 static uint64_t scatter(uint64_t n)
 {
     static const uint64_t primes[] = {1000003, 15485863, 7919};

@@ -41,7 +41,7 @@ static bool fits(enum cudaMemcpyKind kind, softgpu_kind to, softgpu_kind from)
     }
 }
 
-/* A copy out of pageable memory: the bytes travel with the operation. */
+/* Issues a copy from pageable memory: the bytes travel with the operation. */
 static cudaError_t issue_taken(cudaStream_t s, copy_args c, unsigned touches)
 {
     char *all = malloc(sizeof c + c.bytes);
@@ -89,7 +89,7 @@ cudaError_t cudaMemcpyAsync(
     return softgpu_leave(error);
 }
 
-/* By way of the legacy stream: it does not wait for streams that are not blocking. */
+/* Copies through the legacy stream, which does not wait for non-blocking streams. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaError_t error = softgpu_enter_unsafe();

@@ -41,7 +41,7 @@ typedef struct identity {
     int32_t process, fd;
 } identity;
 
-/* They stay until the process ends: work that was never waited for knows them. */
+/* Communicators stay until the process ends: work that was never waited for refers to them. */
 struct ncclComm {
     segment *shared;
     int rank, world, fd;
@@ -53,7 +53,7 @@ struct ncclComm {
 
 static _Atomic(struct ncclComm *) all_comms;
 
-/* One message of a job; device memory, and the host's on the way. */
+/* One message of a job: its device memory, and its host memory on the way. */
 typedef struct letter_op {
     bool sends;
     int peer;
@@ -216,7 +216,7 @@ static bool fetch(struct ncclComm *c, letter_op *o)
     return true;
 }
 
-/* Whether an earlier message of the pair is not through. */
+/* Returns whether an earlier message between the same ranks is unfinished. */
 static bool behind(const job *j, int i)
 {
     for (int k = 0; k < i; k++)

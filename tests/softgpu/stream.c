@@ -241,7 +241,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     return softgpu_leave(error);
 }
 
-/* A call that waits, on a stream that may be captured. */
+/* Begins a call that waits, on a stream that may be captured. */
 static cudaError_t begin_wait(cudaStream_t handle, cudaStream_t *s)
 {
     cudaError_t error = softgpu_enter();

@@ -140,7 +140,8 @@ __global__ void beyond(ints k)
     k.y[k.n] = 1;
 }
 
-/* Runs it in a process of its own; what that said is in text. Whether it came to its end. */
+/* Runs the kernel in a process of its own, whose output is stored in text. Returns whether it
+ * ended normally. */
 static bool ends_well(void (*kernel)(ints), bool with_host_memory, char *text, size_t bytes)
 {
     int status, said[2], host[64] = {0};
@@ -239,7 +240,7 @@ static void laziness(void **)
     ok(cudaFreeHost(y));
 }
 
-/* The legacy stream waits for streams that are blocking, and for no other. */
+/* The legacy stream waits for blocking streams only. */
 static void legacy_stream(void **)
 {
     int *y, *z;
