@@ -30,7 +30,7 @@ static int devices(void **state)
     return first && second && host ? 0 : -1;
 }
 
-/* The soft GPU's function of that name; on a real one the test is skipped. */
+/* Returns the soft GPU's function of that name; on a real GPU the test is skipped. */
 static void *soft(const char *name)
 {
     void *fn = dlsym(RTLD_DEFAULT, name);
@@ -72,7 +72,8 @@ static void assert_said(const char *part)
 
 /* --- values --- */
 
-/* Host, GPU, another device on it, a processor, in another layout and type on the way. */
+/* Values travel over host, GPU, another device on it and a CPU, and change layout and type on
+ * the way. */
 static void values_travel(void **state)
 {
     (void)state;
@@ -196,8 +197,8 @@ static void a_fault_is_told_to_who_watches(void **state)
     choir__queue_observe(first->queue, NULL, NULL);
 }
 
-/* A processor that waits for what the GPU did not come to make, and asks when the stream has
- * broken, does not go on; and the figures after it are no nonsense. */
+/* A CPU device that waits for a value that the broken stream never made does not continue, and
+ * the stream's figures stay sensible. */
 static void assert_broken_for(choir_device *other)
 {
     choir_device_stats stats;

@@ -144,7 +144,7 @@ static void test_travels(void **state)
 
 /* --- what comes back --- */
 
-/* Nothing is left of many loans, and memory is used again. */
+/* Many loans leave nothing behind, and memory is reused. */
 static int lends_often(int rank, int world, void *arg)
 {
     queues *q = arg;
@@ -191,7 +191,7 @@ static void test_loans(void **state)
     run_ranks(2, outlives);
 }
 
-/* A borrower that is killed has nothing any more. */
+/* A killed borrower holds nothing any more. */
 static int loses_borrower(int rank, int world, void *arg)
 {
     queues *q = arg;

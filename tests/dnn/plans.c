@@ -71,7 +71,7 @@ static choir__dnn_target described(void)
     return t;
 }
 
-/* loads: the plan's kernels are compiled, which is as far as it gets without a driver. */
+/* loads: the plan's kernels are compiled, the last step possible without a driver. */
 static void expect_plan(choir__dnn_target t, choir__dnn_build *build, choir__dnn_problem p,
     bool loads, const char *what, int i)
 {
@@ -139,7 +139,7 @@ static void attention(void **state)
     cudnnBackendDestroyDescriptor(t.device);
 }
 
-/* A graph that no engine takes: the test above isn't content with anything. */
+/* A graph that no engine takes: it shows that the test above can fail. */
 static void refused(void **state)
 {
     choir__dnn_target t = described();

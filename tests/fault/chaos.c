@@ -27,7 +27,7 @@ typedef enum how { KILL, STOP, PAUSE } how;
 
 static const char *const hows[] = {"SIGKILL", "SIGSTOP", "SIGSTOP and SIGCONT"};
 
-/* How the ranks of a trial meet and talk. */
+/* The way in which the ranks of a trial meet and communicate. */
 typedef struct place {
     const char *name, *backend;
     bool tcp;         /* they meet at a port; else by their job's name */
@@ -222,8 +222,8 @@ static outcome run_once(const trial *t, double timeout_s)
     return o;
 }
 
-/* Where a timeout decides, a machine so busy that a healthy rank is late may blame that one:
- * such trials are repeated with more patience. */
+/* Where a timeout decides, a healthy rank that is late on a busy machine may be blamed: such
+ * trials are repeated with a longer timeout. */
 static outcome run_trial(const trial *t)
 {
     bool by_timeout = t->how == STOP || (t->how == KILL && t->phase->early);
@@ -256,7 +256,7 @@ static int list_trials(trial *trials, const place *at, int rounds)
     return count;
 }
 
-/* A process a lane: it takes every AT_A_TIME-th trial, and any child left behind. */
+/* Each lane is a process. It runs every AT_A_TIME-th trial, and reaps any child left behind. */
 static void run_lane(const trial *trials, outcome *outcomes, int count, int lane)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -59,7 +59,7 @@ static void damaged_files(void **state)
     job_close(&b);
 }
 
-/* A flipped bit of the state is noticed, or changes nothing that it says. */
+/* A flipped bit of the state is reported, or changes no stored value. */
 static void every_flip_of_state(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void every_flip_of_state(void **state)
 
 /* --- saves that are refused --- */
 
-/* A diverged model does not replace the last that can be loaded. */
+/* A diverged model does not replace the last checkpoint that can be loaded. */
 static void refuses_nonfinite(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void limited_files(void **state)
     job_close(&b);
 }
 
-/* In a process of its own, on a small file system of its own that fills up. */
+/* Runs in a separate process, on a small separate file system that fills up. */
 static int fill_disk(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||

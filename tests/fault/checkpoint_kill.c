@@ -105,7 +105,7 @@ static int save_traced(void)
     _exit(0);
 }
 
-/* At the entry of a system call, of those whose number does not depend on timing. */
+/* True at the entry of a system call of a kind whose number does not depend on timing. */
 static bool at_call(pid_t child)
 {
     struct __ptrace_syscall_info info = {0};
@@ -133,7 +133,8 @@ static int kill_after(pid_t child, int calls)
     return status;
 }
 
-/* Saves killed after their first system call, their second, ...: what chance may not find. */
+/* Kills saves after their first system call, their second, and so on, which finds cases that
+ * chance may miss. */
 static void killed_after_every_call(void **state)
 {
     (void)state;

@@ -112,7 +112,7 @@ static void take_copy(void)
 
 /* --- what the library calls --- */
 
-/* Whether this call fails. The lock is held from here to done(). */
+/* True if this call must fail. The lock is held from here to done(). */
 static bool fails(void)
 {
     int number = ++faults.calls;

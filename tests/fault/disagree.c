@@ -67,7 +67,8 @@ static choir_status call(const place *p, const choir__stamp *s)
     }
 }
 
-/* All but `odd` make the one call, `odd` the other. Returns 0 if all is as it should be. */
+/* All ranks but `odd` make the one call, `odd` the other. Returns 0 if all errors are as
+ * expected. */
 static int disagree(
     choir_group *world, place *p, const choir__stamp *ours, const choir__stamp *theirs, int odd)
 {

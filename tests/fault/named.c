@@ -19,8 +19,8 @@ static choir_group *join(double timeout_s)
     return group;
 }
 
-/* Ends the process of a rank that stopped itself, once the others have had their say: the
- * parent can't, as it waits for all. */
+/* Ends the process of a rank that stopped itself, after the others have reported. The parent
+ * cannot do this, because it waits for all. */
 static void wake_later(pid_t pid, double seconds)
 {
     if (fork() == 0) {
@@ -115,8 +115,7 @@ static void test_several(void **state)
     munmap(n, sizeof *n);
 }
 
-/* A whole job stopped for longer than the timeout, as by Ctrl-Z, goes on as if nothing had
- * been. */
+/* A whole job that is stopped for longer than the timeout, as by Ctrl-Z, continues normally. */
 static int all_stopping(int rank, int world, void *arg)
 {
     notes *n = arg;
@@ -157,7 +156,7 @@ static void test_whole_job_stopped(void **state)
 /* --- busy elsewhere --- */
 
 /* Rank 1 waits in a sub-group for rank 2, which waits for rank 1 in the world: a deadlock, as
- * two groups used in different orders make. */
+ * from two groups used in different orders. */
 static int deadlocked(int rank, int world, void *arg)
 {
     notes *n = arg;

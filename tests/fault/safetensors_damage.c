@@ -34,7 +34,7 @@ static void full_disk(void **state)
 
 /* --- reading lies --- */
 
-/* It fails as malformed, and the message has the path and `part`. */
+/* Checks for the error "malformed", with the path and `part` in the message. */
 static void assert_refused(const char *part)
 {
     choir__st_file *file = NULL;
@@ -154,7 +154,7 @@ static void every_truncation(void **state)
     spit(path, whole, bytes);
     assert_int_equal(choir__st_open(path, &file), CHOIR_OK);
     choir__st_close(file);
-    spit(path, whole, bytes + 1); /* slurp has zeros behind */
+    spit(path, whole, bytes + 1); /* slurp appends zeros */
     assert_refused("behind the last tensor");
     free(whole);
 }

@@ -42,8 +42,8 @@ static void test_a_rank_that_was_dead_before(void **state)
     assert_all_failed(s, 2, CHOIR_ERR_PEER_LOST, who(s, 2, name));
 }
 
-/* Rank 2 never opens; rank 0 gives up, and ends. Rank 1, which has all the time, must not take
- * rank 0 for the dead. */
+/* Rank 2 never opens; rank 0 gives up, and exits. Rank 1, which has a long timeout, must not
+ * report rank 0 as the dead one. */
 static void never_open(choir__meeting *m, stage *s)
 {
     if (m->rank == 0)
@@ -65,7 +65,7 @@ static void test_a_rank_that_gives_up(void **state)
     assert_all_failed(s, 2, CHOIR_ERR_TIMEOUT, "rank 2 did not open backend 'ucx'");
 }
 
-/* In place of the test: returns on rank 0 when all are connected. */
+/* Replaces the test's function: returns on rank 0 when all are connected. */
 static void keep_the_store(choir__meeting *m, stage *s)
 {
     choir_store_opts opts = choir_store_defaults();
@@ -92,7 +92,7 @@ static void keep_it_and_stop(choir__meeting *m, stage *s)
         raise(SIGSTOP);
 }
 
-/* Until all ranks from 1 on have said how they ended. */
+/* Waits until all ranks from 1 on have stored their outcome. */
 static void await_words(const stage *s)
 {
     for (int r = 1; r < s->world; r++)

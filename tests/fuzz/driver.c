@@ -55,7 +55,7 @@ void __sanitizer_cov_trace_pc(void)
     last_edge = here >> 1;
 }
 
-/* Notes the edges of the last run; whether any is new. */
+/* Records the edges of the last run. Returns whether any is new. */
 static bool is_new(void)
 {
     bool fresh = false;
@@ -93,7 +93,7 @@ static size_t set_byte(uint8_t *d, size_t size)
     return size;
 }
 
-/* A number of 2, 4 or 8 bytes, of either order, at the edges of what types hold. */
+/* Writes a number of 2, 4 or 8 bytes, in either byte order, at the limits of integer types. */
 static size_t set_number(uint8_t *d, size_t size)
 {
     static const uint64_t telling[] = {0, 1, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000,
@@ -109,7 +109,7 @@ static size_t set_number(uint8_t *d, size_t size)
     return size;
 }
 
-/* The decimal number at some place becomes another. */
+/* Replaces a decimal number at some place by another. */
 static size_t set_decimal(uint8_t *d, size_t size)
 {
     static const char *const telling[] = {"0", "-1", "1e999", "4294967296",

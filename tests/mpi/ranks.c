@@ -72,7 +72,8 @@ static void reduce(buffers *b, int64_t first, int64_t count, int64_t all, choir_
     free(nodes);
 }
 
-/* exact: the same bits. Otherwise to the last places: the same sum in another order. */
+/* exact: compares bits. Otherwise compares up to the last digits, for a sum in another
+ * order. */
 static int same(const void *a, const void *b, int64_t count, choir_dtype dtype, bool exact)
 {
     size_t size = choir_dtype_size(dtype);

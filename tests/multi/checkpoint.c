@@ -83,7 +83,8 @@ static int save_replicas(int rank, int world, void *arg)
     return close_job(&j);
 }
 
-/* Each rank writes a part of what all have; where it is little, the first alone. */
+/* Each rank writes a part of the replicated tensors; if they are small, only the first rank
+ * writes. */
 static void replicas_share_the_work(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static int fail_later(int rank, int world, void *arg)
     CHECK(strstr(choir_error_message(), "'3.weight' (5, 16) holds inf"));
     CHECK_OK(choir_checkpoint_load(j.c, net, NULL, &step));
     CHECK(step == 10);
-    CHECK_OK(choir_checkpoint_save(j.c, net, NULL, 13)); /* it goes on */
+    CHECK_OK(choir_checkpoint_save(j.c, net, NULL, 13)); /* the job continues */
     return close_job(&j);
 }
 

@@ -67,7 +67,7 @@ static void take_back(const trial_memory *m)
 #include "comm/plugin.h"
 #include "rows_fixture.h"
 
-/* Blocks that a rank leaves to its end, as it leaves the device they are of. */
+/* Blocks that a rank frees at its exit, together with their device. */
 static choir__pool_block *held[256];
 static int held_count;
 
@@ -188,7 +188,7 @@ static int rows(int rank, int world, void *arg)
         CHECK_OK(device->far->get(out, a.out, (size_t)l.own * sizeof *out));
         if (rows_check(&t, out, 0, total, 0.25f))
             return 1;
-        /* And all ranks' rows to all, apart and in place. */
+        /* Gathers all ranks' rows to all, in a separate buffer and in place. */
         for (int64_t i = 0; i < l.whole; i++)
             nodes[i] = -1;
         for (int in_place = 0; in_place < 2; in_place++) {
@@ -278,7 +278,7 @@ static int many_cuts(int rank, int world, void *arg)
     return 0;
 }
 
-/* Round the ring, from GPU to GPU, in one batch. */
+/* Sends round the ring, from GPU to GPU, in one batch. */
 static int messages(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -301,8 +301,8 @@ static int messages(int rank, int world, void *arg)
     return 0;
 }
 
-/* A batch of what NCCL does not take, behind a sum on its stream: maxima of the sums. The host
- * packs them, so it waits for the stream. */
+/* A batch that NCCL does not support (maxima), after a sum on its stream. The host packs the
+ * data, so it waits for the stream. */
 static int maxima_of_sums(int rank, int world, void *arg)
 {
     enum { COUNT = 3000 };
@@ -360,7 +360,7 @@ static int no_such_card(int rank, int world, void *arg)
     return 0;
 }
 
-/* NCCL gives rank 0 no id. */
+/* NCCL fails to give rank 0 an id. */
 static int no_communicator(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -376,7 +376,7 @@ static int no_communicator(int rank, int world, void *arg)
 
 /* --- failures --- */
 
-/* Rank 1 goes without a word; the others wait for it on the GPU. */
+/* Rank 1 exits without notice while the others wait for it on the GPU. */
 static int a_rank_dies(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -387,7 +387,7 @@ static int a_rank_dies(int rank, int world, void *arg)
     float *at = on_gpu(20000, x, &block);
     CHECK_OK(choir_group_all_reduce(group, at, 20000, CHOIR_F32, CHOIR_SUM, NULL));
     if (rank == 1)
-        _exit(0); /* choir_spawn leaves the others alone then */
+        _exit(0); /* choir_spawn then leaves the others alone */
     choir_status status = choir_group_all_reduce(group, at, 20000, CHOIR_F32, CHOIR_SUM, NULL);
     CHECK(status == CHOIR_ERR_PEER_LOST);
     CHECK(strstr(choir_error_message(), "rank 1 (pid "));
@@ -441,7 +441,7 @@ static int nccl_fails(int rank, int world, void *arg)
 
 /* --- recorded steps --- */
 
-enum { CALLS = 8 /* doubled so often, by two ranks; enough for a graph */ };
+enum { CALLS = 8 /* number of doublings, by two ranks; enough for a graph */ };
 
 typedef struct recorded {
     choir_group *group;
@@ -474,7 +474,7 @@ static int replay(const recorded *r, float want)
     return 0;
 }
 
-/* The group goes before its graphs, as NCCL would have it the other way round. */
+/* The group is freed before its graphs, although NCCL needs the opposite order. */
 static int free_early(recorded *r)
 {
     choir_group_free(r->group);
@@ -492,7 +492,7 @@ static int a_group_goes_first(int rank, int world, void *arg)
     return record(arg, rank, &r) || replay(&r, 65536) || free_early(&r);
 }
 
-/* In a graph: the abort of NCCL's that ends the wait does not return while the graph lives. */
+/* In a graph, NCCL's abort that ends the wait does not return while the graph exists. */
 static int a_rank_dies_in_a_graph(int rank, int world, void *arg)
 {
     recorded r;
@@ -507,8 +507,8 @@ static int a_rank_dies_in_a_graph(int rank, int world, void *arg)
     return free_early(&r);
 }
 
-/* CUDA refuses a launch in the capture: the mark before the first call, its sum, the mark
- * behind it. The step is issued as it was recorded, and nothing fails. */
+/* CUDA refuses a launch in the capture: the mark before the first call, its sum, or the mark
+ * after it. The step then runs without a graph, and nothing fails. */
 static int a_capture_is_refused(int rank, int world, void *arg)
 {
     void (*fail_next)(softgpu_call call, int n);

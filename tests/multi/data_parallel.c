@@ -306,7 +306,7 @@ static void compare(const char *model, int dim, int64_t batches)
             for (int w = GATHERED; w <= BALANCED; w++) {
                 p.way = (way)w;
                 p.devices = devices[d];
-                p.recorded = (d + (size_t)w + c) % 2; /* both, of each model and way */
+                p.recorded = (d + (size_t)w + c) % 2; /* both, for each model and way */
                 outcome got = train(&p);
                 assert_same(&p, &want, &got);
             }
@@ -346,7 +346,7 @@ static void lstm(void **state)
     compare("lstm, sequence first", 1, 1);
 }
 
-/* Most pieces on the second device, none on the third: nothing that shows. */
+/* Most pieces are on the second device and none on the third; the result is unchanged. */
 static void weights(void **state)
 {
     static const double shares[] = {1, 4, 0.01}, first_idle[] = {0, 1, 1};

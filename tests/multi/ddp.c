@@ -62,7 +62,7 @@ static int rebuilds(int rank, int world, void *arg)
     CHECK(book->order && book->layout != first);
     note_order(book, after);
     CHECK(memcmp(before, after, (size_t)book->count * sizeof *before));
-    /* In the order of the step before, which is that of this one, too. */
+    /* The parameters in the order of the previous step, which is this step's order, too. */
     for (int i = 1; i < book->count; i++) {
         const choir__slot *a = book->params[book->order[i - 1]]->slots,
                           *b = book->params[book->order[i]]->slots;
@@ -106,7 +106,7 @@ static int only_micro_1_lacks(int64_t step, int64_t micro)
     return step == 1 && micro == 1 ? ALL & ~(LEFT | TABLE) : ALL;
 }
 
-/* Other parts in each step and micro-batch; SPARE in steps 1 and 3 alone. */
+/* Each step and micro-batch uses other parts; SPARE is used only in steps 1 and 3. */
 static int changing(int64_t step, int64_t micro)
 {
     static const int masks[5][3] = {{LEFT | TABLE, LEFT, RIGHT | LEFT},
@@ -133,7 +133,7 @@ static void test_unused_is_an_error(void **state)
         assert_non_null(strstr(o[r].message, "spare.weight, spare.bias"));
     }
     let_go(o);
-    j.mask = only_micro_1_lacks; /* the rank that has them hears of it, too */
+    j.mask = only_micro_1_lacks; /* the rank that uses them gets the error, too */
     o = launch(2, train, j);
     assert_said(&o[1],
         "ddp: 3 parameters got no gradient in this backward: left.weight, left.bias, "
@@ -387,7 +387,8 @@ static int counts_calls(int rank, int world, void *arg)
     return close_job(&j, CHOIR_OK);
 }
 
-/* A step's collectives: the buffers' block, the buckets, the table's rows, and no other. */
+/* A step issues exactly these collectives: the buffers' block, the buckets, the table's
+ * rows. */
 static void test_collectives(void **state)
 {
     (void)state;

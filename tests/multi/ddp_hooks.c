@@ -89,7 +89,7 @@ static void use_all_reduce(job *j)
     choir_check(choir_ddp_set_hook(j->model, choir_ddp_all_reduce, NULL));
 }
 
-/* The bits of the exact reduction where ranks have powers of two. */
+/* Checks for the bits of the exact reduction on a power of two of ranks. */
 static void test_all_reduce(void **state)
 {
     (void)state;
@@ -146,8 +146,9 @@ typedef struct power {
 
 static power power_job;
 
-/* A rank's gradients in `steps` steps, through PowerSGD: results add up in state, the last one
- * is in weights, numbers[s] is the error of step s by itself, relative to the mean. */
+/* Runs a rank's gradients of `steps` steps through PowerSGD: state accumulates the results,
+ * weights holds the last one, and numbers[s] is the error of step s alone, relative to the
+ * mean. */
 static int powered(int rank, int world, void *arg)
 {
     job j = *(job *)arg;

@@ -124,8 +124,8 @@ static void test_division(void **state)
 
 /* --- a model with statistics and a table --- */
 
-/* With ended ranks' micro-batches empty, the bits are those of a job in which they are zero;
- * in which they are left out, where that is asked for: checked by a job of one rank. */
+/* With the micro-batches of ended ranks empty, the bits are those of a job in which they are
+ * zero, or, if requested, are left out. A job of one rank checks this. */
 static void test_models(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_models(void **state)
             }
 }
 
-/* Ranks of equal lengths, and those behind the end, have the bits of no join at all. */
+/* Ranks of equal lengths, and steps after the end, have the bits of a job without a join. */
 static int unjoined(int rank, int world, void *arg)
 {
     job j = *(job *)arg;
@@ -171,7 +171,8 @@ static void test_even(void **state)
     }
 }
 
-/* The last step of rank 0 alone, divided by its micro-batches, is that of a job of one rank. */
+/* The last step of rank 0 alone, divided by its micro-batches, equals that of a job of one
+ * rank. */
 static int one_rank_goes_on(int rank, int world, void *arg)
 {
     job j = *(job *)arg;

@@ -210,8 +210,8 @@ static plan plan_of(kind of, int64_t every)
     return p;
 }
 
-/* Equal after every `every` steps, counted from `from`, and at no other step; the same once
- * more, and where steps are recorded. */
+/* The ranks are equal after every `every` steps, counted from `from`, and at no other step. A
+ * second run and a recorded run give the same bits. */
 static void check_meetings(plan p, int ranks, int from, int every)
 {
     outcome *a = run_plan(ranks, p), *b = run_plan(ranks, p);
@@ -286,8 +286,9 @@ static void test_workers_of_several_ranks(void **state)
     drop(o);
 }
 
-/* An outer step of rate 1 without momentum puts the mean in place: w - (w - mean), rounded. (By
- * SGD: Adam would make steps of its rate out of gradients that are nothing but rounding.) */
+/* An outer step of rate 1 without momentum replaces the weights by the mean: w - (w - mean),
+ * rounded. (The inner optimizer is SGD: Adam would turn gradients that are only rounding into
+ * steps of its rate.) */
 static void test_plain_average(void **state)
 {
     (void)state;
@@ -310,7 +311,7 @@ static void test_plain_average(void **state)
 
 enum { SIZE = 6, MEETINGS = 4 };
 
-/* Weights that ranks "have trained": nothing but numbers. */
+/* Weights that ranks "have trained": plain numbers. */
 static float moved(float w, int rank, int meeting, int i)
 {
     return w + 0.01f * (float)((rank * 7 + meeting * 5 + i * 3) % 11 - 4);
@@ -349,7 +350,7 @@ static int by_hand(int rank, int world, void *arg)
         choir_scope *s = choir_step_open(run, (uint64_t)meeting);
         choir_tensor *x = choir_full(s, CHOIR_F32, choir_dims(1, SIZE), 1);
         CHECK_OK(choir_backward(choir_sum(choir_forward(net, x))));
-        CHECK_OK(choir_optim_step(optim)); /* of rate 0; then they meet */
+        CHECK_OK(choir_optim_step(optim)); /* of rate 0; then they synchronize */
         CHECK_OK(choir_scope_close(s));
         CHECK_OK(choir_read(weight, w, sizeof w));
         double bound = opts.wire == CHOIR_BF16 ? moves * (meeting + 1) / 100 : 1e-6;

@@ -121,7 +121,7 @@ static void test_tensors(void **state)
 
 int main(void)
 {
-    setenv("CHOIR_CPU_DEVICES", "10", 1); /* a device that is no rank's */
+    setenv("CHOIR_CPU_DEVICES", "10", 1); /* a device that belongs to no rank */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensors),
     };

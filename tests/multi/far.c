@@ -156,7 +156,7 @@ static int rows(int rank, int world, void *arg)
     return 0;
 }
 
-/* Sums that a part of the ranks make, which others go on with. */
+/* Partial sums that some ranks compute and others continue from. */
 static int rows_in_groups(int rank, int world, void *arg)
 {
     choir_group *all, *group, *across;
@@ -181,7 +181,7 @@ static int rows_in_groups(int rank, int world, void *arg)
     return 0;
 }
 
-/* Gradients by algorithms that have no such call: each rank adds its own nodes first. */
+/* Gradients with algorithms that have no such call: each rank adds its own nodes first. */
 static int trees_by_name(int rank, int world, void *arg)
 {
     choir_group *group;

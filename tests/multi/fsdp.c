@@ -34,7 +34,7 @@ static choir_module *middle(choir_scope *run)
     return choir_nn_sequential(run, choir_nn_linear(run, WIDTH, WIDTH), choir_nn_relu(run));
 }
 
-/* Rows of 10, 5 and 1: some ranks have none of some parameters. */
+/* Rows of 10, 5 and 1: some parameters have no rows on some ranks. */
 static choir_module *new_net(choir_scope *run, bool mark)
 {
     choir_module *blocks[3];
@@ -164,7 +164,8 @@ static void many_ranks(void **state)
     }
 }
 
-/* Copies of a model on some of the ranks each; also runs that are several nodes of the tree. */
+/* Copies of a model, each on some of the ranks; also runs of micro-batches that are several
+ * nodes of the tree. */
 static void hybrid(void **state)
 {
     (void)state;
@@ -288,8 +289,8 @@ static void wrong(void **state)
     choir_env_free(&env);
 }
 
-/* A pool that does not hold a share of the weights says so; one that does not hold the model
- * may hold a share. */
+/* A pool too small for a shard of the weights gives an error; a pool too small for the whole
+ * model may still hold a shard. */
 static void capped(void **state)
 {
     (void)state;

@@ -175,7 +175,7 @@ static void same(const plan *a, const plan *b)
     assert_true(a->weights == b->weights);
 }
 
-/* Also where some ranks have a micro-batch less, in copies, by single layers, recomputed. */
+/* Also with one micro-batch less on some ranks, in copies, by single layers, and recomputed. */
 static void bits(void **state)
 {
     (void)state;
@@ -200,8 +200,8 @@ static void bits(void **state)
         }
 }
 
-/* A share of weights, gradients and two moments, and at most four units: two of weights, two of
- * gradients. All weights alone would be BLOCKS units. */
+/* The limit is a shard of weights, gradients and two moments, and at most four units: two of
+ * weights, two of gradients. All weights alone would be BLOCKS units. */
 static void memory(void **state)
 {
     (void)state;

@@ -18,7 +18,7 @@
 static const int worlds[] = {1, 2, 3, 5, 6, 8};
 static int large(int rank, int world, void *arg)
 {
-    const int64_t n = 5 * 1000 * 1000 + 1; /* past the size that goes round the caches */
+    const int64_t n = 5 * 1000 * 1000 + 1; /* above the size that bypasses the caches */
     choir_group *group;
     choir__shared *shared;
     (void)arg;
@@ -95,7 +95,7 @@ static int shared_memory(int rank, int world, void *arg)
         CHECK_OK(choir_group_barrier(group, NULL));
         choir__shared_free(shared);
     }
-    /* More than there is: an error on all ranks, and the group lives. */
+    /* Asks for too much memory: all ranks get an error, and the group stays usable. */
     size_t bytes = rank == world - 1 ? (size_t)1 << 46 : 4096;
     CHECK(choir__shared_new(group, bytes, &failed) == CHOIR_ERR_MEMORY);
     CHECK(strstr(choir_error_message(), "shared memory wanted"));
@@ -105,7 +105,7 @@ static int shared_memory(int rank, int world, void *arg)
     return 0;
 }
 
-/* Groups of one job one after another and side by side, and groups of some of the ranks. */
+/* Opens groups of one job in sequence and side by side, and groups of some of the ranks. */
 static int several_groups(int rank, int world, void *arg)
 {
     choir_group *a, *b, *half;
@@ -220,7 +220,7 @@ static choir_status no_split(choir__engine *engine, const int *ranks, int count,
     return choir__engine_fail(engine, CHOIR_ERR_IO, "the network is full");
 }
 
-/* Some engines keep why to themselves. */
+/* Some engines do not report the reason. */
 static void test_failed_split_says_why(void **state)
 {
     choir_group *group, *child;

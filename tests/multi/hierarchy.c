@@ -62,7 +62,7 @@ static int sums(choir__engine *e, int64_t count, choir_reduce_op op)
     return 0;
 }
 
-/* Each rank holds as many leaves as any other, so one or two nodes of the tree. */
+/* All ranks hold equally many leaves, so one or two nodes of the tree. */
 static int trees(choir__engine *e, int64_t leaves, int64_t count)
 {
     int64_t lo, hi;
@@ -117,7 +117,8 @@ static int layers(int rank, int world, void *arg)
     return 0;
 }
 
-/* Rows over all ranks, then over those of a node, whose results go across. */
+/* Distributes rows over all ranks, then over those of a node, whose results are sent to the
+ * other nodes. */
 static int rows(int rank, int world, void *arg)
 {
     int nodes = *(int *)arg, each = world / nodes;
@@ -174,7 +175,7 @@ static choir_status one_call(choir__engine *e, choir__kind kind, float *x, int64
 
 typedef enum trouble { LEAVES, OTHER_CALL, OTHER_WHOLE_CALL, TROUBLES } trouble;
 
-/* Rank 3 makes trouble; the others are at an all-reduce, or at a broadcast. */
+/* Rank 3 calls something else; the others call all-reduce or broadcast. */
 static int in_trouble(int rank, int world, void *arg)
 {
     static float x[ROOM];
@@ -213,7 +214,7 @@ static void test_trouble(void **state)
         assert_int_equal(choir_spawn(4, in_trouble, &t), CHOIR_OK);
 }
 
-/* Ranks of one node split off: shared memory, several times in a row. */
+/* Splits off the ranks of one node, which use shared memory; several times in a row. */
 static int halves(int rank, int world, void *arg)
 {
     float x = 1;

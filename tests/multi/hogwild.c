@@ -173,7 +173,7 @@ static void test_parent_sees_it(void **state)
         for (int r = 1; r < 4 && !recorded; r++)
             assert_true(p->drawn[r] != p->drawn[0]);
 
-        /* The parent goes on, and so does a second family. */
+        /* The parent continues, and starts a second family. */
         uint64_t left = hash_of(p->net);
         p->recorded = !recorded;
         assert_int_equal(choir_spawn(2, train_inherited, p), CHOIR_OK);
@@ -186,7 +186,7 @@ static void test_parent_sees_it(void **state)
     }
 }
 
-/* One worker: the bits of the same loop in this process, nothing shared. */
+/* One worker gives the bits of the same loop in this process without sharing. */
 static void test_one_is_single(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_one_is_single(void **state)
     }
 }
 
-/* The device that all inherited has a worker in each, on cores of its own. */
+/* Each child has a worker for the inherited device, on cores of its own. */
 static void note_cores(const void *args)
 {
     sched_getaffinity(0, sizeof(cpu_set_t), *(cpu_set_t *const *)args);
@@ -228,7 +228,7 @@ static int has_own_core(int rank, int world, void *arg)
     CPU_ZERO(&own);
     choir__queue_issue(device->queue, note_cores, &noted, sizeof noted);
     for (choir_device_stats s = {.queue_depth = 1}; s.queue_depth; usleep(1000))
-        choir_device_get_stats(device, &s); /* who waited would run it */
+        choir_device_get_stats(device, &s); /* a waiting thread would run it */
     CHECK(CPU_COUNT(&own) == 1 && CPU_ISSET(cores[rank % count], &own));
     return 0;
 }
@@ -252,7 +252,7 @@ static int train_ranks(int rank, int world, void *arg)
     choir_hogwild_opts opts = choir_hogwild_defaults();
     CHECK_OK(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, world > 1 ? (uint64_t)rank : 42);
-    choir_module *net = new_net(run); /* every rank another one: rank 0's is the master */
+    choir_module *net = new_net(run); /* ranks differ: rank 0's is the master */
     opts.group = env.group;
     net = choir_hogwild(run, net, opts);
     CHECK_OK(choir_scope_status(run));

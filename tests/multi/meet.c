@@ -182,7 +182,7 @@ static void again_and_again(void **state)
 
 /* --- they do not --- */
 
-/* All of them with one sentence, that has these words; `but` is left out. */
+/* Checks that all ranks but `but` report one sentence that contains these words. */
 static void assert_all_say(meeters *all, choir_status status, const char *words, int but)
 {
     const char *first = NULL;
@@ -213,7 +213,8 @@ static void choose_methods(void)
     methods[2] = "env://";
 }
 
-/* Ranks of one job for method i; by its name on this machine, for the last one. */
+/* Starts the ranks of one job with method i; the last method uses the job's name on this
+ * machine. */
 static meeters *gather(size_t i, int world, double timeout_s)
 {
     meeters *all = meeters_new(methods[i], world, timeout_s);
@@ -231,7 +232,7 @@ static void missing(void **state)
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
         meeters *all = gather(i, 6, 1.5);
-        all->count = 4; /* 4 and 5 were not started; the others' clocks start at odds */
+        all->count = 4; /* 4 and 5 were not started; the others' clocks differ */
         all->each[0].late_s = 0.2;
         all->each[2].late_s = 0.4;
         meeters_start(all);
@@ -331,7 +332,7 @@ static void await_seats(size_t i, int count)
     usleep(50 * 1000); /* their last wills are next */
 }
 
-/* One of three dies, or all but it: rank 3 of 4 never comes, so that they wait. */
+/* One of three ranks dies, or all but that one. Rank 3 of 4 never comes, so that they wait. */
 static void deaths(void **state)
 {
     (void)state;
@@ -355,7 +356,7 @@ static void deaths(void **state)
     unlink(methods[1] + 7); /* rank 0's, when it was the one */
 }
 
-/* A rank that has come and is stopped before it has read the outcome. */
+/* A rank that has come is stopped before it reads the outcome. */
 static void stopped(void **state)
 {
     (void)state;
@@ -389,7 +390,7 @@ static void jobs_differ(void **state)
     meeters_free(all);
 }
 
-/* In place of rank 0, a store that says what we like. */
+/* A store with forged answers replaces rank 0's. */
 static void other_versions(void **state)
 {
     (void)state;
@@ -532,7 +533,7 @@ static void bad_input(void **state)
     unsetenv("CHOIR_JOB");
 }
 
-/* MPI itself makes them meet; choir top then knows the job by mpirun's name for it. */
+/* The ranks meet through MPI; choir top then shows mpirun's name for the job. */
 static void by_mpi(void **state)
 {
     static const char *const set[][2] = {{"OMPI_COMM_WORLD_RANK", "1"},

@@ -108,7 +108,7 @@ static void left_behind(void **state)
     assert_they_meet();
     write_note(note_of(dead_process(), 12345, NULL));
     assert_they_meet();
-    write_note(note_of(getpid(), 1, NULL)); /* our number, another process's birth */
+    write_note(note_of(getpid(), 1, NULL)); /* our pid, another process's start time */
     assert_they_meet();
     write_note(note_of(getpid(), 1, "another-boot/4026531840/4026531836"));
     assert_they_meet();
@@ -120,7 +120,7 @@ static void left_behind(void **state)
     assert_rank_1_says(CHOIR_ERR_TIMEOUT, "there is no file");
 }
 
-/* Rank 0 is killed while it waits for the others, again and again; then all come. */
+/* Rank 0 is killed repeatedly while it waits for the others; then all come. */
 static void crashes(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void no_folder(void **state)
     snprintf(method, sizeof method, "%s", before);
 }
 
-/* Loopback where the file is on this machine's disk: nothing is opened to others. */
+/* Ranks listen on loopback if the file is on this machine's disk: nothing is open to others. */
 static void address(void **state)
 {
     (void)state;

@@ -32,7 +32,8 @@ static int shell(const char *format, ...)
     return system(command);
 }
 
-/* A process with a network of its own, stopped as soon as it has it; 0: not permitted. */
+/* Starts a process with its own network, which stops itself when that exists. Returns its pid;
+ * 0: not permitted. */
 static pid_t new_namespace(void)
 {
     int status;
@@ -159,8 +160,8 @@ static void by_file_with_master(void **state)
     assert_int_equal(access(method + 7, F_OK), -1);
 }
 
-/* On a file system that is not known to be this machine's alone: all addresses are in the file,
- * and rank 0 listens at all. ramfs stands in for a network's. */
+/* If the file system may be shared with other machines, the file contains all addresses, and
+ * rank 0 listens on all of them. ramfs stands in for a network file system. */
 static void by_shared_file(void **state)
 {
     char method[128];

@@ -69,7 +69,7 @@ static int grid(int rank, int world, void *arg)
     CHECK(choir_mesh_group(mesh, "Tensor") == NULL);
     CHECK(strstr(choir_error_message(), "it has data, pipe, tensor"));
 
-    row = column = both = INT64_C(1) << rank; /* two at once, in groups that cross */
+    row = column = both = INT64_C(1) << rank; /* two at once, in crossing groups */
     CHECK_OK(choir_group_all_reduce(
         choir_mesh_group(mesh, "tensor"), &row, 1, CHOIR_I64, CHOIR_SUM, &a));
     CHECK_OK(choir_group_all_reduce(

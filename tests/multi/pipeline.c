@@ -174,7 +174,7 @@ static void train(job *j, outcome *out)
     out->bytes = (int64_t)stats.bytes_now;
 }
 
-/* A parameter in another process cannot be read; one of our own can. */
+/* A parameter in another process cannot be read; a local one can. */
 static void read_away(const char *name, choir_tensor *t, void *arg)
 {
     char *message = arg;
@@ -248,7 +248,7 @@ static void assert_same(const outcome *want, const outcome *got, const plan *p, 
 static const char *const schedules[] = {
     "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble"};
 
-/* On 1 to `ranks` ranks; as many stages as `most`. */
+/* Compares on 1 to `ranks` ranks, with up to `most` stages. */
 static void check_model(const char *model, int ranks, int most, int64_t microbatches)
 {
     outcome *want = run((plan){.model = model, .microbatches = microbatches}, 1);

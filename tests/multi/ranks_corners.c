@@ -19,7 +19,8 @@ typedef struct plan {
     float *losses; /* (STEPS) of the last micro-batch of rank 0, shared */
 } plan;
 
-/* A linear layer whose weight may be another's, behind one of its own then. */
+/* A linear layer whose weight may belong to another layer, after one with a weight of its
+ * own. */
 typedef struct layer {
     choir_module base;
     choir_tensor *weight, *bias, *before;

@@ -79,8 +79,8 @@ static int everything(int rank, int world, void *arg)
     return 0;
 }
 
-/* Groups of `each` ranks have a part of the micro-batches, and rows; then those with the same
- * rows add up what the groups have. */
+/* Each group of `each` ranks has a part of the micro-batches, and distributes the rows; then
+ * the ranks with equal rows add the results of the groups. */
 static int in_groups(choir_group *world, int each)
 {
     choir_group *group, *across;
@@ -270,7 +270,7 @@ static void test_shared(void **state)
     assert_int_equal(choir_spawn(2, too_big, NULL), CHOIR_OK);
 }
 
-/* Calls that are wrong by themselves are not issued. */
+/* Invalid calls are not issued. */
 static void test_arguments(void **state)
 {
     choir_group *group;

@@ -193,7 +193,7 @@ static void assert_same(const char *model, int ranks, const outcome *a, const ou
         assert_int_equal(a->loss_bits[i], b->loss_bits[i]);
         assert_int_equal(a->norm_bits[i], b->norm_bits[i]);
     }
-    assert_true(a->loss_bits[0] != a->loss_bits[STEPS - 1]); /* it did learn something */
+    assert_true(a->loss_bits[0] != a->loss_bits[STEPS - 1]); /* it did learn */
     assert_true(a->weights == b->weights);
 }
 

@@ -58,7 +58,7 @@ static void wipe(char *at, int64_t n)
     memset(at, 0x77, (size_t)n * 4 + GUARD);
 }
 
-/* n elements are rank's from element first on. */
+/* Checks that n elements equal a rank's data from element `first` on. */
 static bool holds(const char *at, int rank, int64_t first, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -129,7 +129,8 @@ static int all_to_alls(room *r, int64_t n)
     for (int s = 0; s < r->world; s++)
         CHECK(holds(AT(r->in, s * n), s, r->rank * n, n));
 
-    /* Rank s has (s + d) % 4 quarters of n for rank d: some have nothing, rank 0 for itself. */
+    /* Rank s sends (s + d) % 4 quarters of n to rank d: some parts are empty, and so is rank
+     * 0's for itself. */
     fill(r->in, r->rank, n * r->world);
     wipe(r->out, n * r->world);
     for (int d = 0; d < r->world; d++)
@@ -203,7 +204,7 @@ static void fill_small(choir_dtype dtype, char *at, int rank, int64_t n)
         store(dtype, at, i, small(dtype, rank, i));
 }
 
-/* n elements at `at` are the reduction's from element first on. */
+/* Checks that n elements at `at` equal the reduction from element `first` on. */
 static bool is_reduced(
     choir_dtype dtype, choir_reduce_op op, int world, const char *at, int64_t first, int64_t n)
 {
@@ -309,7 +310,7 @@ static int one_region(int rank, int world, void *arg)
     fill(mine, rank, n);
     CHECK_OK(choir_group_broadcast(g, mine, n, CHOIR_I32, world - 1, NULL));
     CHECK(holds(mine, world - 1, 0, n));
-    /* All of it is everybody's result: a part a rank is already in its place. */
+    /* The whole region is the result for all ranks: each rank's part is already in place. */
     fill(mine, rank, n);
     CHECK_OK(choir_group_all_gather(g, mine, choir__shared_at(shared, 0), n, CHOIR_I32, NULL));
     for (int s = 0; s < world; s++)
@@ -325,7 +326,7 @@ static void test_one_region(void **state)
     assert_int_equal(choir_spawn(3, one_region, NULL), CHOIR_OK);
 }
 
-/* Both ends of an uneven all_to_all must count alike; all ranks tell the same pair. */
+/* Both ends of an uneven all_to_all must have equal counts; all ranks report the same pair. */
 static int uneven_mismatch(int rank, int world, void *arg)
 {
     choir_group *g;

@@ -176,7 +176,7 @@ static void distance(const choir__param *p, choir_tensor *part, choir_tensor *wh
     free(b);
 }
 
-/* All parameters (or their gradients) of tp within tolerance of the slices of whole's. */
+/* Compares all parameters (or gradients) of tp with the slices of whole's, within tolerance. */
 static int compare(job *tp, job *whole, int world, bool gradients, double tolerance)
 {
     int count, whole_count, parted = 0;
@@ -334,7 +334,7 @@ MODEL(mistral, "mistral:layers=2,heads=4,kv_heads=1,width=16,hidden=24,context=8
 
 /* --- on a mesh --- */
 
-/* The ranks of a row share a model in parts; the rows have micro-batches of their own. */
+/* The ranks of a row shard one model; each row has its own micro-batches. */
 static void open_on_mesh(job *j, const char *model, choir_mesh *mesh, bool fsdp)
 {
     const choir__model_spec *spec;
@@ -354,8 +354,8 @@ static void open_on_mesh(job *j, const char *model, choir_mesh *mesh, bool fsdp)
     choir_check(choir_scope_status(j->run));
 }
 
-/* FSDP or DDP over models in parts: the bits of those ranks' parts alone, in steps' norms and
- * in weights. */
+/* FSDP or DDP over sharded models gives the bits of those ranks' shards alone, in norms and
+ * weights. */
 static int mesh_rank(int rank, int world, void *arg)
 {
     const struct trial *t = arg;
@@ -482,7 +482,7 @@ static int collectives(int rank, int world, void *arg)
     for (int i = 0; i < 2 * own; i++)
         CHECK(y[i] == (float)(100 * ranks + world * (2 * own * rank + i)));
 
-    /* Two layers that read the same: one sum of their gradients. */
+    /* Two layers with one input: their gradients are summed once. */
     x = input(s, rank, shape);
     CHECK(choir_tp_copy(x, group) == choir_tp_copy(x, group));
     if (world == 3) {
@@ -628,7 +628,7 @@ static void wrong_input_is_named(void **state)
         assert_int_equal(choir_spawn(bads[i].world, fails, (void *)&bads[i]), CHOIR_OK);
 }
 
-/* Rank 1 has another plan, another seed, or a rule that fails: all ranks say so. */
+/* Rank 1 has another plan, another seed, or a rule that fails: all ranks report it. */
 static int disagrees(int rank, int world, void *arg)
 {
     int kind = *(int *)arg;
@@ -676,7 +676,7 @@ static choir_tensor *forward_of(choir_scope *run, choir_module *net, float *grad
     return kept;
 }
 
-/* A row layer alone deals its input out itself; after use, a tree keeps its values. */
+/* A row layer alone distributes its input itself; after use, a tree keeps its values. */
 static int own_rules(int rank, int world, void *arg)
 {
     choir_group *group;

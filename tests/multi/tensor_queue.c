@@ -138,7 +138,7 @@ static void test_copies(void **state)
 
 enum { ITEMS = 200, LENGTH = 512 };
 
-/* Ranks 0-2 put, 3 and 4 get. Items are rank * ITEMS + i all over. */
+/* Ranks 0-2 put, 3 and 4 get. Items have the value rank * ITEMS + i in every element. */
 static int producers_and_consumers(int rank, int world, void *arg)
 {
     queues *q = arg;

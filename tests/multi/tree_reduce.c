@@ -25,7 +25,7 @@ static float gradient(int64_t m, int64_t i)
     return (float)(int32_t)z * (z % 3 ? 1e-9f : 1e-5f);
 }
 
-/* The node's sum, as the rank that holds its micro-batches would have added it. */
+/* The node's sum as computed by the rank that holds its micro-batches. */
 static float node_sum(choir__node node, int64_t i)
 {
     float leaves[LEAVES_MAX];
@@ -115,7 +115,8 @@ static int layouts_differ(int rank, int world, void *arg)
     return 0;
 }
 
-/* Its sum would come too late for the device, which waits for it. */
+/* A tree reduction in an open batch is refused: the device would wait for a sum that comes too
+ * late. */
 static void test_open_batch(void **state)
 {
     choir_group *group;

@@ -203,7 +203,7 @@ static void test_a_message_of_another_size(void **state)
         "1");
 }
 
-/* Both wait for the other's broadcast: no message ever shows that they disagree. */
+/* Each waits for the other's broadcast: no message ever shows that they disagree. */
 static void wait_for_different_roots(choir__engine *e, stage *s)
 {
     (void)s;
