@@ -2,7 +2,7 @@
  *
  * A phase is one function that a rank runs in a loop; after each round all ranks agree on
  * whether to stop. A rank marks that it has reached the phase, and records how it ended and
- * what it still held then: descriptors, mapped memory. */
+ * which descriptors and mappings it still held. */
 #ifndef CHOIR_TEST_CHAOS_H
 #define CHOIR_TEST_CHAOS_H
 
