@@ -1,5 +1,5 @@
-/* A machine of up to 64 ranks that runs schedules without any I/O, and checks what they
- * promise:
+/* A machine of up to 64 ranks that runs schedules without any I/O, and checks these
+ * promises:
  *
  *   - both sides of a message have it in rounds of the same number (so ranks cannot wait in a
  *     circle), with the same count and in the same order;
