@@ -17,6 +17,9 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
 {
     choir_data_opts opts = choir_data_defaults();
     opts.seed = s->seed;
+    if (path && !strcmp(path, "random"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected data to evaluate on, a file or a folder, got 'random'");
     if (s->info.task == CHOIR_REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model %s trains on random data alone, and there is none to evaluate on",

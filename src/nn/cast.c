@@ -39,8 +39,8 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
 static choir_status cast_tree(choir_module *m, choir_dtype dtype)
 {
     choir_status status = CHOIR_OK;
-    if (m->inside->strategy && m->inside->strategy->pins)
-        return choir__error(CHOIR_ERR_STATE, "%s as they are", m->inside->strategy->pins);
+    if (m->inside->pinned_by)
+        return choir__error(CHOIR_ERR_STATE, "%s as they are", m->inside->pinned_by->ops->pins);
     for (const choir__module_entry *e = m->inside->entries; e && status == CHOIR_OK;
          e = e->next) {
         if (e->kind == CHOIR__CHILD)

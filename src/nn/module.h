@@ -29,9 +29,10 @@ struct choir__module_inside {
     choir__module_entry *entries; /* children, parameters, buffers, in order */
     struct choir__module_hook *hooks;
     const struct choir__heads_of *heads; /* NULL: the module does not attend */
-    choir__strategy *strategy;           /* strategy that created this wrapper; NULL: none */
-    bool ready, drawn;                   /* the tree has names; it has values */
-    bool recompute;                      /* choir_module_recompute */
+    choir__strategy *pinned_by; /* the strategy that shares its weights with other processes */
+    choir__strategy *strategy;  /* strategy that created this wrapper; NULL: none */
+    bool ready, drawn;          /* the tree has names; it has values */
+    bool recompute;             /* choir_module_recompute */
     /* its parameters are gathered together: choir_fsdp_unit; see choir__param.unit */
     bool unit;
 };

@@ -74,10 +74,10 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
 
 static choir_status pinned(const choir_module *m)
 {
-    const choir__strategy *s = m->inside->strategy;
-    return s && s->pins ? choir__error(CHOIR_ERR_STATE,
-                              "%s: place a module before it is shared", s->pins)
-                        : CHOIR_OK;
+    const choir__strategy *s = m->inside->pinned_by;
+    return s ? choir__error(
+                   CHOIR_ERR_STATE, "%s: place a module before it is shared", s->ops->pins)
+             : CHOIR_OK;
 }
 
 static choir_status can_move(const choir_module *m)

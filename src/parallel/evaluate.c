@@ -212,6 +212,7 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     choir_dataset *data, choir_eval_opts opts, choir_score *score)
 {
     choir_status status = check(data, &opts);
+    *score = (choir_score){.loss = NAN, .accuracy = NAN};
     if (status != CHOIR_OK)
         return status;
     choir_group *group = opts.group;

@@ -11,6 +11,7 @@
 
 typedef struct synced {
     choir__strategy strategy; /* only for batch norms: not in the run's list */
+    choir__strategy listed;   /* in that list */
     choir_scope *run;
     choir_group *group; /* only for these sums */
 } synced;
@@ -37,12 +38,15 @@ static choir_status sum(
     return status;
 }
 
+/* The run asks it about changes of ranks alone: norms have other sums. */
+static const choir__strategy_ops listed_ops = {.name = "sync_batch_norm"};
 static const choir__strategy_ops synced_ops = {.name = "sync_batch_norm", .sum = sum};
 
 static void close_synced(void *arg)
 {
     synced *s = arg;
     choir_device_sync(s->run->device);
+    choir__strategy_leave(&s->listed, s->run);
     choir_group_free(s->group);
     free(s);
 }
@@ -60,13 +64,14 @@ choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choi
     if (world == 1)
         return module;
     synced *s = choir__calloc(1, sizeof *s);
-    *s = (synced){.strategy = {.ops = &synced_ops}, .run = run};
+    *s = (synced){.strategy = {.ops = &synced_ops}, .listed = {.ops = &listed_ops}, .run = run};
     choir_status status = choir_group_split(group, 0, choir_group_rank(group), &s->group);
     if (status != CHOIR_OK) {
         free(s);
         choir__scope_fail(run, status);
         return module;
     }
+    choir__strategy_join(&s->listed, run);
     choir__on_close(run, close_synced, s);
     choir__batch_norms_share(module, &s->strategy);
     return module;

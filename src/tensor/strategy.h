@@ -55,6 +55,7 @@ struct choir__partition {
 /* Every entry except the name may be NULL. */
 typedef struct choir__strategy_ops {
     const char *name; /* for messages */
+    const char *pins; /* why a module that it pins can neither move nor change dtype */
 
     /* --- steps --- */
 
@@ -115,8 +116,6 @@ struct choir__strategy {
     /* places the work of its module, which no other strategy may then clone */
     bool places;
     bool collective; /* forward is collective in evaluation, too */
-    /* reason why its module can neither move nor change dtype; NULL: it can */
-    const char *pins;
 };
 
 /* Returns the struct of `type` that embeds *pointer as `member`. */

@@ -120,12 +120,31 @@ static void a_pinned_module_stays(void **state)
     choir_check(choir_scope_close(run));
 }
 
+/* A module that wraps stays its strategy's when its weights are shared, too. */
+static void sharing_leaves_the_wrapper_alone(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_module *net = choir_nn_linear(run, 4, 2);
+    choir_module *dp = choir_data_parallel(run, net, choir_data_parallel_defaults());
+    choir_check(choir_module_share_memory(dp));
+    choir_scope *step = choir_step_open(run, 0);
+    choir_tensor *y = choir_forward(dp, choir_zeros(step, CHOIR_F32, choir_dims(3, 4)));
+    assert_int_equal(choir_tensor_size(y, 0), 3);
+    choir_check(choir_scope_close(step));
+    choir__regrouping now = {.group = NULL, .generation = 2};
+    assert_int_equal(choir__strategies_ranks_changed(run, &now), CHOIR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(choir_error_message(), "data_parallel: it cannot go on"));
+    choir_check(choir_scope_close(run));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newest_first_and_only_what_it_has),
         cmocka_unit_test(other_ranks_are_for_those_that_can),
         cmocka_unit_test(a_pinned_module_stays),
+        cmocka_unit_test(sharing_leaves_the_wrapper_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

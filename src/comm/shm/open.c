@@ -159,6 +159,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
     }
     fill_members(shm);
     shm->parent = NULL; /* the parent may be closed first */
+    shm->parent_numbers = NULL;
     *opened = &shm->base;
     return CHOIR_OK;
 }
@@ -205,7 +206,12 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
             shm->pidfds[r] = fcntl(parent->pidfds[ranks[r]], F_DUPFD_CLOEXEC, 0);
     }
     shm->parent = parent;
+    int *numbers = choir__calloc((size_t)count, sizeof *numbers); /* while the ranks meet */
+    for (int r = 0; r < count; r++)
+        numbers[r] = choir__engine_number(engine, ranks[r]);
+    shm->parent_numbers = numbers;
     choir_status status = meet(shm, child);
+    free(numbers);
     if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all name one rank */
         choir__shm_fail(parent, status, "%s", choir_error_message());
     return status;

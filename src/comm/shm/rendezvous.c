@@ -60,6 +60,13 @@ static choir_status parents_fault(choir__shm *shm)
                               : CHOIR_OK;
 }
 
+/* Returns the number by which a sentence names a rank. While the ranks of a sub-group meet, it
+ * is the parent's, which reports the sentence, too. */
+static int number_of(const choir__shm *shm, int rank)
+{
+    return shm->parent_numbers ? shm->parent_numbers[rank] : rank;
+}
+
 /* Reports that a rank is gone. It may have given up because another rank had died, and a killed
  * process closes its sockets slightly before it counts as dead. */
 static choir_status lost(choir__shm *shm, int rank)
@@ -70,7 +77,7 @@ static choir_status lost(choir__shm *shm, int rank)
     if (process.fd >= 0 && poll(&process, 1, 200) != 1)
         rank = dead_but(shm, rank, rank);
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-        "rank %d (pid %d) died or gave up while the group was meeting", rank,
+        "rank %d (pid %d) died or gave up while the group was meeting", number_of(shm, rank),
         pid_of(shm, rank));
 }
 
@@ -90,7 +97,7 @@ static choir_status no_answer(choir__shm *shm, int rank)
     char who[80];
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
         "rank %s did not answer within %g s while the group was meeting",
-        known_as(rank, pid_of(shm, rank), who), shm->base.timeout_s);
+        known_as(number_of(shm, rank), pid_of(shm, rank), who), shm->base.timeout_s);
 }
 
 /* Reports to a rank why rank 0 gave up. */
@@ -227,7 +234,7 @@ static choir_status never_came(choir__shm *shm)
     for (int r = 1; r < shm->base.world; r++)
         if (shm->sockets[r] < 0)
             snprintf(who + strlen(who), sizeof who - strlen(who), "%s%s", missing++ ? ", " : "",
-                known_as(r, shm->pids[r], one));
+                known_as(number_of(shm, r), shm->pids[r], one));
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
         "rank%s %s of %d never came within %g s: were all ranks started, with the same "
         "CHOIR_JOB, on this machine?",
@@ -350,7 +357,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
                 "rank %s never came within %g s: was it started, with the same CHOIR_JOB, on "
                 "this machine?",
-                known_as(0, shm->pids[0], who), shm->base.timeout_s);
+                known_as(number_of(shm, 0), shm->pids[0], who), shm->base.timeout_s);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 10 * 1000 * 1000)
             pause.tv_nsec *= 2;

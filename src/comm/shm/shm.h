@@ -83,9 +83,10 @@ typedef struct choir__shm {
     char job[160];
     /* the group of which this is a sub-group; set while the sub-group meets */
     struct choir__shm *parent;
-    size_t cache_bytes; /* larger writes bypass the caches */
-    int per_node;       /* ranks per memory node; world: one node, or irregular ones */
-    size_t levels_from; /* bytes from which sums use two levels */
+    const int *parent_numbers; /* (world) the ranks by the parent's numbers; NULL: no parent */
+    size_t cache_bytes;        /* larger writes bypass the caches */
+    int per_node;              /* ranks per memory node; world: one node, or irregular ones */
+    size_t levels_from;        /* bytes from which sums use two levels */
     /* Looks at a flag before sleeping: spins keep the core, yields give it away. */
     int spins, yields;
 

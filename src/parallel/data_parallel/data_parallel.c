@@ -260,6 +260,7 @@ static choir_module *wrap(const choir_module_class *type, choir_scope *run,
     choir__data_parallel *dp = choir_module_new(run, type);
     dp->strategy = (choir__strategy){.ops = &choir__data_parallel_ops, .places = true};
     dp->base.inside->strategy = &dp->strategy;
+    choir__strategy_join(&dp->strategy, run);
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&dp->base, "", &dp->module, module);
     choir__on_close(run, close_data_parallel, dp);

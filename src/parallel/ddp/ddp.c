@@ -180,6 +180,7 @@ choir_module *choir_ddp(
     d->opts = opts;
     d->strategy = (choir__strategy){.ops = &choir__ddp_ops, .places = true};
     d->base.inside->strategy = &d->strategy;
+    choir__strategy_join(&d->strategy, run);
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
     choir_status status = choir_scope_status(run);

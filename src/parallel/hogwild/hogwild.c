@@ -94,14 +94,16 @@ static void step_updated(choir__strategy *s)
     queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), true);
 }
 
-static const choir__strategy_ops hogwild_ops = {
-    .name = "hogwild", .step_begins = step_begins, .step_updated = step_updated};
+static const choir__strategy_ops hogwild_ops = {.name = "hogwild",
+    .pins = "its weights are shared with other processes",
+    .step_begins = step_begins,
+    .step_updated = step_updated};
 
 /* Returns the module's Hogwild state; NULL: its weights are not shared. */
 static choir__hogwild *hogwild_of(const choir_module *module)
 {
-    choir__strategy *s = module->inside->strategy;
-    return s && s->ops == &hogwild_ops ? CHOIR__STRATEGY_OF(s, choir__hogwild, strategy) : NULL;
+    choir__strategy *s = module->inside->pinned_by;
+    return s ? CHOIR__STRATEGY_OF(s, choir__hogwild, strategy) : NULL;
 }
 
 choir_status choir_hogwild_exchange(choir_module *module)
@@ -181,7 +183,7 @@ static void close_hogwild(void *arg)
     }
     choir__mapping_unref(h->mapping);
     choir__shared_free(h->shared);
-    h->module->inside->strategy = NULL;
+    h->module->inside->pinned_by = NULL;
     free(h->pieces);
     free(h);
 }
@@ -198,9 +200,8 @@ static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_
         free(h);
         return l.status;
     }
-    h->strategy = (choir__strategy){
-        .ops = &hogwild_ops, .pins = "its weights are shared with other processes"};
-    module->inside->strategy = &h->strategy;
+    h->strategy.ops = &hogwild_ops;
+    module->inside->pinned_by = &h->strategy;
     choir__on_close(module->run, close_hogwild, h);
     *made = h;
     *model = l.model;

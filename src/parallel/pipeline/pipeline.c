@@ -438,6 +438,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->gathered = -1;
     p->strategy = (choir__strategy){.ops = &pipeline_ops, .places = true};
     p->base.inside->strategy = &p->strategy;
+    choir__strategy_join(&p->strategy, p->base.run);
     choir__strategy *inner = p->module->inside->strategy;
     bool lent = inner && inner->ops->lend;
     if (lent)
