@@ -1,5 +1,4 @@
-/* choir train DATA --model NAME --strategy ddp --save DIR, which goes on where DIR is:
- *   choir run -n 2 ./train_any DIR STEPS MODEL DATA  (without: 20 steps of a small GPT) */
+/* choir train as a program, resumed in DIR: choir run -n 2 ./train_any DIR STEPS MODEL DATA */
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
@@ -36,5 +35,6 @@ int main(int argc, char **argv)
     choir_check(choir_training_save(saved, &t, &at, CHOIR_SAVE_NOW));
     printf("rank %d of %d, step %d: loss %.4f\n", env.rank, env.world, (int)at.step, at.loss);
     choir_check(choir_checkpoint_close(saved));
-    return choir_scope_close(run);
+    choir_check(choir_scope_close(run));
+    choir_data_free(&data);
 }
