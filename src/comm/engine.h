@@ -29,6 +29,13 @@ typedef struct choir__request {
     int32_t peer;
 } choir__request;
 
+/* Writes the part that a rank of the group plays in the job, such as "stage 1 of the pipeline",
+ * or nothing. write: NULL, ranks have numbers alone. */
+typedef struct choir__role {
+    void (*write)(void *arg, int rank, char *text, size_t room);
+    void *arg;
+} choir__role;
+
 typedef struct choir__engine_ops {
     const char *name;
     void (*close)(choir__engine *engine);
@@ -84,6 +91,7 @@ struct choir__engine {
     const choir__engine_ops *ops;
     int rank, world;
     const char *name; /* the group's name, as in the flight recorder; NULL: not opened yet */
+    choir__role role; /* of the group's ranks, for sentences that name one */
     /* Rank r is rank first + r * (gap + 1) of the group: not 0 in the parts of a hierarchy. */
     int first, gap;
     double timeout_s;
@@ -144,16 +152,18 @@ choir_status choir__engine_fail(choir__engine *engine, choir_status status, cons
 choir_status choir__engine_spread(choir__engine *engine, choir_status status,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Returns "rank 3 (pid 77 on node7)"; the host is omitted if all ranks share one. */
-const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160]);
+/* Returns "rank 3 (pid 77 on node7, stage 1 of the pipeline)". The host is omitted if all ranks
+ * share one, and the role if the group's ranks have none. */
+enum { CHOIR__PEER_TEXT = 240 };
+const char *choir__engine_peer(
+    const choir__engine *engine, int rank, char text[CHOIR__PEER_TEXT]);
 
 /* Describes ranks (count) that keep a call waiting past the timeout: their names, whether they
  * are stopped, and their last known activity. came: they entered the call, but did not finish
- * it. pids (world): their processes, 0 for ranks on other machines; NULL: those of the
- * members. */
+ * it. */
 enum { CHOIR__SILENT_TEXT = 480 };
 const char *choir__engine_silent(const choir__engine *engine, const int *ranks, int count,
-    bool came, const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT]);
+    bool came, const choir__stamp *call, char text[CHOIR__SILENT_TEXT]);
 
 /* comm/message: run a call, by the schedule of its algorithm, or a batch, over the engine's
  * send, receive and wait. */

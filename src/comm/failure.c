@@ -28,15 +28,21 @@ choir_status choir__engine_spread(
     return choir__engine_fail(engine, status, "%s", sentence);
 }
 
-const char *choir__engine_peer(const choir__engine *engine, int rank, char text[160])
+const char *choir__engine_peer(
+    const choir__engine *engine, int rank, char text[CHOIR__PEER_TEXT])
 {
     const choir__member *m = engine->members ? &engine->members[rank] : NULL;
     int number = choir__engine_number(engine, rank);
+    char role[100] = "";
+    if (engine->role.write)
+        engine->role.write(engine->role.arg, number, role, sizeof role);
+    const char *comma = *role ? ", " : "";
     if (!m)
-        snprintf(text, 160, "rank %d", number);
+        snprintf(text, CHOIR__PEER_TEXT, "rank %d", number);
     else if (engine->nodes > 1)
-        snprintf(text, 160, "rank %d (pid %d on %s)", number, m->pid, m->host);
+        snprintf(text, CHOIR__PEER_TEXT, "rank %d (pid %d on %s%s%s)", number, m->pid, m->host,
+            comma, role);
     else
-        snprintf(text, 160, "rank %d (pid %d)", number, m->pid);
+        snprintf(text, CHOIR__PEER_TEXT, "rank %d (pid %d%s%s)", number, m->pid, comma, role);
     return text;
 }

@@ -47,9 +47,9 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
  * events, and devices wait for its own. */
 choir__queue *choir__group_queue(choir_group *group);
 
-/* Makes the thread that detects the group's failure call fn with it. Call this before the
- * group's first collective. */
-void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg);
+/* Makes the thread that detects the group's failure call fn with it. Sentences name a rank with
+ * its role. Call this before the group's first collective. */
+void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg, choir__role role);
 
 /* Fails the group from any thread, unless it has failed already: calls that wait, here and on
  * all other ranks, end with the sentence. */

@@ -54,9 +54,16 @@ static choir_status adopt(hierarchy *h, choir__engine *part, choir_status status
     return choir__engine_fail(&h->base, h->whole->failed, "%s", h->whole->message);
 }
 
-static choir_status run_on(hierarchy *h, choir__engine *part, choir__call call)
+/* A part words its failures for the group. */
+static void introduce(const hierarchy *h, choir__engine *part)
 {
     part->name = h->base.name;
+    part->role = h->base.role;
+}
+
+static choir_status run_on(hierarchy *h, choir__engine *part, choir__call call)
+{
+    introduce(h, part);
     call.stamp.seq = ++part->seq;
     choir_status status = adopt(h, part, part->ops->run(part, &call));
     atomic_store(&h->base.bytes, atomic_load(&h->whole->bytes) + atomic_load(&h->local->bytes) +
@@ -156,7 +163,7 @@ static choir_status enter(hierarchy *h, const choir__call *call)
     choir__shm *local = (choir__shm *)h->local;
     choir__stamp stamp = call->stamp;
     stamp.seq = ++local->base.seq;
-    local->base.name = h->base.name;
+    introduce(h, h->local);
     local->stepped++;
     return adopt(h, h->local, choir__shm_enter(local, &stamp));
 }
@@ -174,6 +181,7 @@ static choir_status run(choir__engine *engine, const choir__call *call)
 static choir_status run_batch(choir__engine *engine, const choir__call *calls, int count)
 {
     hierarchy *h = (hierarchy *)engine;
+    introduce(h, h->whole);
     return adopt(h, h->whole, h->whole->ops->run_batch(h->whole, calls, count));
 }
 

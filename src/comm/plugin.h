@@ -24,7 +24,8 @@
         (const choir__member *members, const int *ranks, int count, int *nodes),               \
         (members, ranks, count, nodes))                                                        \
     X(const char *, choir__engine_peer,                                                        \
-        (const choir__engine *engine, int rank, char text[160]), (engine, rank, text))         \
+        (const choir__engine *engine, int rank, char text[CHOIR__PEER_TEXT]),                  \
+        (engine, rank, text))                                                                  \
     X(choir_status, choir__message_run, (choir__engine * engine, const choir__call *call),     \
         (engine, call))                                                                        \
     X(choir_status, choir__rows_run,                                                           \
@@ -33,9 +34,9 @@
     X(choir_status, choir__message_batch,                                                      \
         (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
     X(const char *, choir__engine_silent,                                                      \
-        (const choir__engine *engine, const int *ranks, int count, bool came, const int *pids, \
+        (const choir__engine *engine, const int *ranks, int count, bool came,                  \
             const choir__stamp *call, char text[CHOIR__SILENT_TEXT]),                          \
-        (engine, ranks, count, came, pids, call, text))                                        \
+        (engine, ranks, count, came, call, text))                                              \
     X(const char *, choir__call_text,                                                          \
         (const choir__stamp *stamp, char text[CHOIR__CALL_TEXT]), (stamp, text))               \
     X(const choir__arith *, choir__arith_find, (choir_dtype dtype, choir_reduce_op op),        \

@@ -45,8 +45,9 @@ void choir__group_report(choir_group *group, choir_status status)
         choir__queue_fail(status, "%s", sentence);
 }
 
-void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg)
+void choir__group_watch(choir_group *group, choir__on_failure *fn, void *arg, choir__role role)
 {
+    group->engine->role = role;
     group->on_failure = fn;
     group->on_failure_arg = arg;
 }

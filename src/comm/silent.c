@@ -24,39 +24,29 @@ static void add(char *text, const char *format, ...)
 }
 
 /* Returns the pid of a rank on this machine; 0 for other machines. */
-static int pid_here(const choir__engine *e, const int *pids, int rank)
+static int pid_here(const choir__engine *e, int rank)
 {
-    if (pids)
-        return pids[rank];
     bool here =
         e->members && strcmp(e->members[rank].machine, e->members[e->rank].machine) == 0;
     return here ? e->members[rank].pid : 0;
 }
 
-static const char *who(const choir__engine *e, const int *pids, int rank, char text[160])
-{
-    if (e->members || !pids)
-        return choir__engine_peer(e, rank, text);
-    snprintf(text, 160, "rank %d (pid %d)", choir__engine_number(e, rank), pids[rank]);
-    return text;
-}
-
 const char *choir__engine_silent(const choir__engine *e, const int *ranks, int count, bool came,
-    const int *pids, const choir__stamp *call, char text[CHOIR__SILENT_TEXT])
+    const choir__stamp *call, char text[CHOIR__SILENT_TEXT])
 {
-    char name[160], what[CHOIR__CALL_TEXT], seen[CHOIR__SEEN_TEXT];
-    int pid = pid_here(e, pids, ranks[0]);
+    char name[CHOIR__PEER_TEXT], what[CHOIR__CALL_TEXT], seen[CHOIR__SEEN_TEXT];
+    int pid = pid_here(e, ranks[0]);
     const char *state = pid && count == 1 ? choir__state_text(choir__process_state(pid)) : "";
     *text = '\0';
     if (count == 1)
-        add(text, "%s %s%s%s", who(e, pids, ranks[0], name), *state ? "is " : "", state,
-            *state ? " and " : "");
+        add(text, "%s %s%s%s", choir__engine_peer(e, ranks[0], name), *state ? "is " : "",
+            state, *state ? " and " : "");
     for (int i = 0; i < count && count > 1; i++)
         add(text, "%s%d", i ? ", " : "ranks ", choir__engine_number(e, ranks[i]));
     add(text, "%sdid not %s %s within %g s", count > 1 ? " " : "",
         came ? "go on with" : "come to", choir__call_text(call, what), e->timeout_s);
     for (int i = 0; i < count && i < DETAILED; i++) {
-        pid = pid_here(e, pids, ranks[i]);
+        pid = pid_here(e, ranks[i]);
         *seen = '\0';
         if (pid && e->name)
             choir__log_last_seen(pid, e->name, choir__engine_number(e, ranks[i]), seen);
@@ -65,7 +55,7 @@ const char *choir__engine_silent(const choir__engine *e, const int *ranks, int c
             continue;
         add(text, "%s", i ? "; " : "; last seen: ");
         if (count > 1)
-            add(text, "%s ", who(e, pids, ranks[i], name));
+            add(text, "%s ", choir__engine_peer(e, ranks[i], name));
         add(text, "%s%s%s", state, *state && *seen ? ", " : "", seen);
     }
     return text;

@@ -76,7 +76,6 @@ void choir__move_values(choir_tensor *y, choir_tensor *x);
 choir_status choir__wave_open(const choir_shards *s);
 choir_status choir__wave_close(const choir_shards *s, int64_t parts);
 void choir__wave_fail(choir__data_parallel *dp);
-extern const choir__reducer_ops choir__data_parallel_reducer;
 extern const choir__strategy_ops choir__data_parallel_ops;
 
 #endif

@@ -142,8 +142,8 @@ static void killed(void **state)
     for (int victim = 0; victim < RANKS; victim++) {
         notes *n = strike(KILLED, victim, NULL);
         char want[100];
-        snprintf(want, sizeof want, "stage %d of the pipeline: rank %d (pid %d)", victim,
-            victim, (int)n->pid[victim]);
+        snprintf(want, sizeof want, "rank %d (pid %d, stage %d of the pipeline)", victim,
+            (int)n->pid[victim], victim);
         for (int r = 0; r < RANKS; r++)
             if (r != victim) {
                 assert_told(n, r, want);
@@ -160,14 +160,12 @@ static void killed_in_mesh(void **state)
     (void)state;
     for (int victim = 0; victim < RANKS; victim++) {
         notes *n = strike_some(KILLED, victim, NULL, true);
-        char stage[100], pid[40];
-        snprintf(stage, sizeof stage, "stage %d of replica %d of the pipeline: rank ",
-            victim % 2, victim / 2);
-        snprintf(pid, sizeof pid, "(pid %d)", (int)n->pid[victim]);
+        char want[100];
+        snprintf(want, sizeof want, "(pid %d, stage %d of replica %d of the pipeline)",
+            (int)n->pid[victim], victim % 2, victim / 2);
         for (int r = 0; r < RANKS; r++)
             if (r != victim) {
-                assert_told(n, r, stage);
-                assert_told(n, r, pid);
+                assert_told(n, r, want);
                 assert_true(n->seconds[r] < 10);
             }
         munmap(n, sizeof *n);
@@ -216,7 +214,8 @@ static void killed_over_ucx(void **state)
     for (int victim = 1; victim < RANKS; victim += 2) {
         notes *n = strike(KILLED, victim, "ucx");
         char want[100];
-        snprintf(want, sizeof want, "rank %d (pid %d", victim, (int)n->pid[victim]);
+        snprintf(want, sizeof want, "rank %d (pid %d, stage %d of the pipeline)", victim,
+            (int)n->pid[victim], victim);
         for (int r = 0; r < RANKS; r++)
             if (r != victim)
                 assert_told(n, r, want);

@@ -103,7 +103,7 @@ static choir_status timed_out(choir__mpi *m, const bool *peers)
     if (m->comm == MPI_COMM_NULL)
         never_came(m, peers, text);
     else if (late)
-        choir__engine_silent(&m->base, ranks, late, m->entered, NULL, &m->stamp, text);
+        choir__engine_silent(&m->base, ranks, late, m->entered, &m->stamp, text);
     else
         snprintf(text, sizeof text,
             "%s did not end within %g s, though all ranks are in it: is the network that slow?",
@@ -114,7 +114,7 @@ static choir_status timed_out(choir__mpi *m, const bool *peers)
 
 static choir_status someone_left(choir__mpi *m, const bool *peers)
 {
-    char who[160], what[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], what[CHOIR__CALL_TEXT];
     if (m->comm == MPI_COMM_NULL)
         return CHOIR_OK;
     for (int r = 0; r < m->base.world; r++)

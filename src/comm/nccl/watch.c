@@ -200,6 +200,7 @@ static void look_at_nccl(choir__nccl *n)
 
 static void look_at_peers(choir__nccl *n, const choir__stamp *during, bool needed)
 {
+    n->watch->role = n->base.role;
     choir_status status = n->watch->ops->look(n->watch, during, needed);
     if (status != CHOIR_OK)
         choir__nccl_go_down(n, status, n->watch->message);
@@ -212,7 +213,7 @@ static void give_up_on(choir__nccl *n, const choir__stamp *during)
     for (int r = 0; r < n->base.world && count < CHOIR__NCCL_SOURCES; r++)
         if (r != n->base.rank)
             others[count++] = r;
-    choir__engine_silent(&n->base, others, count, true, NULL, during, text);
+    choir__engine_silent(&n->base, others, count, true, during, text);
     choir__nccl_go_down(n, CHOIR_ERR_TIMEOUT, text);
 }
 

@@ -141,7 +141,7 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
 choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed)
 {
     choir__shm *shm = (choir__shm *)engine;
-    char call[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
     int gone = -1;
     if (choir__shm_fault(shm) != CHOIR_OK)
         return engine->failed;
@@ -151,10 +151,9 @@ choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, 
     if (gone < 0)
         return CHOIR_OK;
     return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-        choir__shm_left(shm, gone) ? "rank %d (pid %d) has left the group, and %s needs it"
-                                   : "rank %d (pid %d) died during %s",
-        choir__engine_number(&shm->base, gone), shm->pids[gone],
-        choir__call_text(during, call));
+        choir__shm_left(shm, gone) ? "%s has left the group, and %s needs it"
+                                   : "%s died during %s",
+        choir__engine_peer(engine, gone, who), choir__call_text(during, call));
 }
 
 double choir__shm_slept(double seconds)
@@ -179,20 +178,20 @@ int choir__shm_culprit(const choir__shm *shm, int a, int b)
 
 choir_status choir__shm_lost(choir__shm *shm, int rank)
 {
-    char during[CHOIR__CALL_TEXT], what[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], during[CHOIR__CALL_TEXT], what[CHOIR__CALL_TEXT];
     char before[CHOIR__CALL_TEXT + 32] = "it had made no call yet";
     choir__stamp last;
+    choir__engine_peer(&shm->base, rank, who);
     choir__call_text(&shm->call, during);
     if (choir__shm_left(shm, rank))
-        return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-            "rank %d (pid %d) has left the group, and %s needs it",
-            choir__engine_number(&shm->base, rank), shm->pids[rank], during);
+        return choir__shm_fail(
+            shm, CHOIR_ERR_PEER_LOST, "%s has left the group, and %s needs it", who, during);
     if (last_call(shm, rank, &last) && last.seq == shm->call.seq)
         snprintf(before, sizeof before, "it had come to that");
     else if (last.seq)
         snprintf(before, sizeof before, "its last call was %s", choir__call_text(&last, what));
-    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "rank %d (pid %d) died during %s; %s",
-        choir__engine_number(&shm->base, rank), shm->pids[rank], during, before);
+    return choir__shm_fail(
+        shm, CHOIR_ERR_PEER_LOST, "%s died during %s; %s", who, during, before);
 }
 
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count)
@@ -202,5 +201,5 @@ choir_status choir__shm_late(choir__shm *shm, const int *silent, int count)
     for (int i = 0; i < count; i++)
         all_came = all_came && choir__shm_came(shm, silent[i]);
     return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT, "%s",
-        choir__engine_silent(&shm->base, silent, count, all_came, shm->pids, &shm->call, text));
+        choir__engine_silent(&shm->base, silent, count, all_came, &shm->call, text));
 }

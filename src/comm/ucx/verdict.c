@@ -277,7 +277,7 @@ static choir_status blame_late(choir__ucx *g, const bool *reached, answer *const
             late[count++] = r;
     if (count == 1)
         last_message(g, late[0], last);
-    choir__engine_silent(&g->base, late, count, false, NULL, &g->now, silent);
+    choir__engine_silent(&g->base, late, count, false, &g->now, silent);
     free(late);
     return choir__ucx_fail(g, CHOIR_ERR_TIMEOUT,
         "%s%s%s: see what it is doing, or raise timeout_s", silent, last,

@@ -108,14 +108,14 @@ static bool will_never_come(choir__ucx *g, int peer)
 
 static choir_status has_left(choir__ucx *g, int peer)
 {
-    char who[160], call[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
     return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s has left the group, and %s needs it",
         choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
 }
 
 static choir_status has_died(choir__ucx *g, int peer)
 {
-    char who[160], call[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
     return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s died during %s",
         choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
 }
@@ -146,7 +146,7 @@ static bool is_dead(wait *w, int peer)
 static choir_status explain_loss(wait *w, int peer)
 {
     choir__ucx *g = w->g;
-    char who[160], call[CHOIR__CALL_TEXT];
+    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
     double until = choir__now() + 1;
     bool moved;
     do {

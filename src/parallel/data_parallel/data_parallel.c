@@ -217,7 +217,7 @@ static void take_over(choir__data_parallel *dp)
     dp->book = r->replica[0].book =
         choir__book_new(dp->base.run, r->replica[0].device, params, r->params);
     dp->book->reducer = dp;
-    dp->book->reducer_ops = &choir__data_parallel_reducer;
+    dp->book->reducer_ops = choir__data_parallel_ops.reducer;
     free(params);
 }
 

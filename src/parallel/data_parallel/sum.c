@@ -402,7 +402,7 @@ static void let_go(void *reducer)
     dp->book = NULL;
 }
 
-const choir__reducer_ops choir__data_parallel_reducer = {
+static const choir__reducer_ops reducer = {
     .begin = begin_leaf,
     .finish = finish,
     .gather_rows = gather_rows,
@@ -410,4 +410,4 @@ const choir__reducer_ops choir__data_parallel_reducer = {
 };
 
 const choir__strategy_ops choir__data_parallel_ops = {
-    .name = "data_parallel", .reducer = &choir__data_parallel_reducer};
+    .name = "data_parallel", .reducer = &reducer};

@@ -105,7 +105,7 @@ static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *gro
     if (status != CHOIR_OK)
         return status;
     book->reducer = f;
-    book->reducer_ops = &choir__fsdp_reducer;
+    book->reducer_ops = fsdp_ops.reducer;
     return CHOIR_OK;
 }
 
@@ -116,7 +116,7 @@ static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
         f->opts.shard_ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the mesh's");
-    f->sharder = (choir__sharder){.adopt = adopt, .reducer = &choir__fsdp_reducer};
+    f->sharder = (choir__sharder){.adopt = adopt, .reducer = fsdp_ops.reducer};
     choir__replication how = {
         .group = f->group,
         .microbatches = f->opts.microbatches,
@@ -205,7 +205,7 @@ static void make_book(choir__fsdp *f, int64_t total)
     book->planned = hi - lo;
     book->total = total;
     book->reducer = f;
-    book->reducer_ops = &choir__fsdp_reducer;
+    book->reducer_ops = fsdp_ops.reducer;
 }
 
 static choir_status take_over(choir__fsdp *f)

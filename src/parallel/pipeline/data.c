@@ -229,28 +229,20 @@ static void abort_with(void *arg, choir_status status, const char *sentence)
     choir__data_abort(arg, status, sentence);
 }
 
-/* Prefixes "rank 1 (pid 77) died ...", a rank within a stage's group, with its replica. */
-static void add_replica(
-    const choir__pipeline_data *d, const char *sentence, char *text, size_t room)
+/* The role of a rank in the group of all replicas of a stage. */
+static void write_role(void *arg, int rank, char *text, size_t room)
 {
-    const choir__pipeline *p = d->pipeline;
-    int rank, digits = 0;
-    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < d->world) {
-        if (p->remote)
-            choir__remote_name(p->remote, choir__remote_rank(p->remote), rank, text, room);
-        else
-            snprintf(text, room, "replica %d of the pipeline: ", rank);
-    }
-    size_t used = strlen(text);
-    snprintf(text + used, room - used, "%s", sentence);
+    const choir__pipeline *p = ((choir__pipeline_data *)arg)->pipeline;
+    if (p->remote)
+        choir__remote_name(p->remote, choir__remote_rank(p->remote), rank, text, room);
+    else
+        snprintf(text, room, "replica %d of the pipeline", rank);
 }
 
 static const char *on_failure(void *arg, choir_status status, const char *sentence)
 {
     choir__pipeline_data *d = arg;
-    char named[sizeof d->sentence] = "";
-    add_replica(d, sentence, named, sizeof named);
-    choir__data_abort(d, status, named);
+    choir__data_abort(d, status, sentence);
     return atomic_load(&d->aborted) == 2 ? d->sentence : sentence;
 }
 
@@ -279,7 +271,7 @@ static choir_status open_groups(choir__pipeline_data *d, choir_group *group)
     for (int i = 0; i < d->group_count && status == CHOIR_OK; i++) {
         status = choir_group_split(group, 0, d->rank, &d->groups[i]);
         if (status == CHOIR_OK)
-            choir__group_watch(d->groups[i], on_failure, d);
+            choir__group_watch(d->groups[i], on_failure, d, (choir__role){write_role, d});
     }
     return status;
 }

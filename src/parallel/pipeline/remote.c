@@ -41,6 +41,7 @@ struct choir__remote {
 enum { PATIENCE_US = 1 }; /* the host that sends does not wait for the send */
 
 static choir__on_failure on_failure;
+static void write_role(void *arg, int rank, char *text, size_t room);
 
 /* --- devices of other ranks --- */
 
@@ -94,7 +95,7 @@ static choir_status open_group(choir__remote *r, choir_group *parent, choir_grou
     choir_status status = choir_group_split(parent, 0, r->rank, group);
     if (status != CHOIR_OK)
         return status;
-    choir__group_watch(*group, on_failure, r);
+    choir__group_watch(*group, on_failure, r, (choir__role){write_role, r});
     choir__queue_set_patience(choir__group_queue(*group), PATIENCE_US);
     return CHOIR_OK;
 }
@@ -221,26 +222,19 @@ void choir__remote_name(const choir__remote *r, int rank, int replica, char *tex
         used += snprintf(text + used, room - (size_t)used, ", %d", rank + c * r->world);
     if (replica >= 0)
         used += snprintf(text + used, room - (size_t)used, " of replica %d", replica);
-    snprintf(text + used, room - (size_t)used, " of the pipeline: ");
+    snprintf(text + used, room - (size_t)used, " of the pipeline");
 }
 
-/* Prefixes "rank 2 (pid 77) died ..." with the stages that ran on that rank. */
-static void add_stages(const choir__remote *r, const char *sentence, char *text, size_t room)
+static void write_role(void *arg, int rank, char *text, size_t room)
 {
-    int rank, digits = 0;
-    *text = '\0';
-    if (sscanf(sentence, "rank %d (%n", &rank, &digits) == 1 && digits && rank < r->world)
-        choir__remote_name(r, rank, r->replica, text, room);
-    size_t used = strlen(text);
-    snprintf(text + used, room - used, "%s", sentence);
+    const choir__remote *r = arg;
+    choir__remote_name(r, rank, r->replica, text, room);
 }
 
 static const char *on_failure(void *arg, choir_status status, const char *sentence)
 {
     choir__remote *r = arg;
-    char named[sizeof r->sentence];
-    add_stages(r, sentence, named, sizeof named);
-    choir__remote_abort(r, status, named);
+    choir__remote_abort(r, status, sentence);
     return atomic_load(&r->aborted) == 2 ? r->sentence : sentence;
 }
 

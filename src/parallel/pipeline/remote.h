@@ -40,7 +40,7 @@ typedef void choir__remote_on_abort(void *arg, choir_status status, const char *
 /* Makes the pipeline one of several replicas, which on_abort ends together with it. */
 void choir__remote_of_replica(
     choir__remote *remote, int replica, choir__remote_on_abort *on_abort, void *arg);
-/* Writes "stage 1 of replica 0 of the pipeline: " for a rank. replica < 0: leaves the replica
+/* Writes "stage 1 of replica 0 of the pipeline" for a rank. replica < 0: leaves the replica
  * out. */
 void choir__remote_name(
     const choir__remote *remote, int rank, int replica, char *text, size_t room);
