@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,18 +220,26 @@ void choir__folder_clean(const char *dir)
     walk(dir, clean_entry, NULL);
 }
 
+enum { LOCK_WAIT_S = 5 };
+
 /* Allows one save at a time: a second would remove the first one's work. A lock ends with its
- * process. */
+ * process, and a killed process ends only when the kernel has finished its writes, so a job
+ * that continues in the folder of a killed one waits for a moment. */
 static choir_status lock_folder(const char *dir, int *fd)
 {
+    double until = choir__now() + LOCK_WAIT_S;
     *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0)
         return choir__error(
             CHOIR_ERR_IO, "cannot open the folder %s: %s", dir, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return choir__error(CHOIR_ERR_IO,
-            "%s: another process is saving a checkpoint there; give each run a folder of its own",
-            dir);
+    while (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (choir__now() > until)
+            return choir__error(CHOIR_ERR_IO,
+                "%s: another process is saving a checkpoint there; give each run a folder of "
+                "its own",
+                dir);
+        poll(NULL, 0, 20);
+    }
     return CHOIR_OK; /* a file system without locks: continue without one */
 }
 

@@ -128,7 +128,8 @@ killed_while_saving() {
         rm -f out
         start "${endless[@]}" --strategy ddp --nproc $((1 + i % 2)) --save saved --save-every 1 \
             "${from[@]}" "${lm[@]}"
-        await 60 new_step $before || fail "no new checkpoint: $(cat err)"
+        await 60 new_step_or_end $before
+        new_step $before || fail "no new checkpoint: $(cat err)"
         sleep "0.0$(((i * 37) % 100))"
         kill -KILL -- "-$started_pid"
         ended 5
@@ -147,6 +148,7 @@ new_step() {
     local name
     name=$(readlink saved/latest) && [ "$((10#${name#step-}))" -gt "$1" ]
 }
+new_step_or_end() { new_step "$1" || is_gone "$started_pid"; }
 
 check killed_rank KILL 0 "${toy[@]}"
 check killed_rank KILL 2 "${lm[@]}"

@@ -3,6 +3,7 @@
  * checkpoint. */
 #include "checkpoint_fixture.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -106,6 +107,34 @@ static void refuses_nonfinite(void **state)
     assert_says("the checkpoint before is untouched");
     assert_int_equal(load(at("nan"), &j), 1);
     assert_int_equal(entries(at("nan")), 2);
+    job_close(&j);
+}
+
+/* A killed process holds its lock until the kernel has finished its writes; the job that
+ * continues waits for that. */
+static void waits_for_a_dying_save(void **state)
+{
+    (void)state;
+    int taken[2];
+    char byte;
+    job j = job_open(TOY, ADAMW);
+    save(at("dying"), &j, 1, false);
+    assert_int_equal(pipe(taken), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(at("dying"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        bool told = flock(fd, LOCK_EX) == 0 && write(taken[1], "", 1) == 1;
+        poll(NULL, 0, 200);
+        _exit(!told);
+    }
+    assert_int_equal(read(taken[0], &byte, 1), 1);
+    save(at("dying"), &j, 2, false);
+    assert_int_equal(load(at("dying"), &j), 2);
+    int end;
+    waitpid(child, &end, 0);
+    assert_int_equal(end, 0);
+    close(taken[0]);
+    close(taken[1]);
     job_close(&j);
 }
 
@@ -214,6 +243,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(every_flip_of_state),
         cmocka_unit_test(refuses_nonfinite),
+        cmocka_unit_test(waits_for_a_dying_save),
         cmocka_unit_test(one_at_a_time),
         cmocka_unit_test(limited_files),
         cmocka_unit_test(full_disk),
