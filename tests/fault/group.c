@@ -125,6 +125,57 @@ static void test_never_came(void **state)
     munmap(n, sizeof *n);
 }
 
+/* Ranks 0 and 2, 1 and 3 are to become sub-groups; the victim announces that, and then dies or
+ * falls silent. */
+typedef struct split {
+    notes *notes;
+    int victim;
+    bool dies;
+} split;
+
+static int splitting(int rank, int world, void *arg)
+{
+    split *s = arg;
+    choir_group *group, *child = NULL;
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = s->dies ? 20 : 0.7;
+    CHECK_OK(choir_group_init(NULL, opts, &group));
+    s->notes->pid[rank] = getpid();
+    int32_t mine[3] = {rank % 2, rank, rank}, all[3 * 4]; /* what choir_group_split gathers */
+    if (rank == s->victim) {
+        CHECK_OK(choir_group_all_gather(group, mine, all, 3, CHOIR_I32, NULL));
+        if (s->dies)
+            kill(getpid(), SIGKILL);
+        while (!*(volatile choir_status *)&s->notes->status[4 - rank])
+            nap(0.01);
+        _exit(0);
+    }
+    note(s->notes, rank, choir_group_split(group, rank % 2, rank, &child));
+    choir_group_free(child);
+    choir_group_free(group);
+    return world < 0;
+}
+
+/* The sentence names the victim by its number in the group that is split. */
+static void test_lost_in_split(void **state)
+{
+    (void)state;
+    for (int victim = 1; victim <= 3; victim += 2)
+        for (int dies = 0; dies < 2; dies++) {
+            split s = {new_notes(), victim, dies};
+            int partner = 4 - victim;
+            char who[64];
+            choir_spawn(4, splitting, &s);
+            snprintf(who, sizeof who, "rank %d (pid %d) %s", victim, (int)s.notes->pid[victim],
+                dies ? "died" : "did not come to choir_group_split");
+            if (!strstr(s.notes->message[partner], who))
+                fail_msg("rank %d: '%s', not '%s'", partner, s.notes->message[partner], who);
+            assert_int_equal(
+                s.notes->status[partner], dies ? CHOIR_ERR_PEER_LOST : CHOIR_ERR_TIMEOUT);
+            munmap(s.notes, sizeof *s.notes);
+        }
+}
+
 /* Ranks whose RANK or WORLD_SIZE was set wrongly. */
 static int wrong_world(int rank, int world, void *arg)
 {
@@ -350,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_while_rank_0_is_busy),
         cmocka_unit_test(test_never_came),
+        cmocka_unit_test(test_lost_in_split),
         cmocka_unit_test(test_wrongly_started),
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_silence),

@@ -225,6 +225,20 @@ choir_status choir__shm_exchange(choir__shm *shm, const choir__offer *mine, int 
     return status;
 }
 
+/* Reports "rank 2 (pid 77)" or "ranks 1, 2" that did not come in time. The members of a
+ * sub-group have been started, and are named by the numbers of the group that is split. */
+static choir_status late_to_meet(choir__shm *shm, const char *ranks, const char *who)
+{
+    if (shm->parent)
+        return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+            "%s %s did not come to choir_group_split within %g s", ranks, who,
+            shm->base.timeout_s);
+    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
+        "%s %s of %d never came within %g s: were all ranks started, with the same CHOIR_JOB, "
+        "on this machine?",
+        ranks, who, shm->base.world, shm->base.timeout_s);
+}
+
 /* --- rank 0 listens --- */
 
 static choir_status never_came(choir__shm *shm)
@@ -235,10 +249,7 @@ static choir_status never_came(choir__shm *shm)
         if (shm->sockets[r] < 0)
             snprintf(who + strlen(who), sizeof who - strlen(who), "%s%s", missing++ ? ", " : "",
                 known_as(number_of(shm, r), shm->pids[r], one));
-    return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-        "rank%s %s of %d never came within %g s: were all ranks started, with the same "
-        "CHOIR_JOB, on this machine?",
-        missing == 1 ? "" : "s", who, shm->base.world, shm->base.timeout_s);
+    return missing == 1 ? late_to_meet(shm, "rank", who) : late_to_meet(shm, "ranks", who);
 }
 
 /* Admits a caller that claims to be rank of world. */
@@ -299,7 +310,7 @@ static void tell_latecomers(choir__shm *shm, int listener, uint64_t key)
     double deadline = choir__now() + LATECOMERS_S;
     int missing = 0, rank, world;
     for (int r = 1; r < shm->base.world; r++)
-        missing += shm->sockets[r] < 0;
+        missing += shm->sockets[r] < 0 && !choir__shm_dead(shm, r);
     while (missing > 0 && choir__now() < deadline) {
         struct pollfd ready = {.fd = listener, .events = POLLIN};
         int fd =
@@ -354,10 +365,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
         if (dead >= 0)
             return lost(shm, dead);
         if (choir__now() > deadline)
-            return choir__shm_fail(shm, CHOIR_ERR_TIMEOUT,
-                "rank %s never came within %g s: was it started, with the same CHOIR_JOB, on "
-                "this machine?",
-                known_as(number_of(shm, 0), shm->pids[0], who), shm->base.timeout_s);
+            return late_to_meet(shm, "rank", known_as(number_of(shm, 0), shm->pids[0], who));
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 10 * 1000 * 1000)
             pause.tv_nsec *= 2;
