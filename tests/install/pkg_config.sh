@@ -15,6 +15,15 @@ ${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --c
     -Wl,-rpath,"$libdir"
 "$work/outside"
 
+# So is the README's program, which without its images says what is missing.
+readme=$(find "$prefix" -path "*/doc/*" -name README.md)
+sed -n '/^```c$/,/^```$/{/^```/!p}' "$readme" >"$work/mnist.c"
+# shellcheck disable=SC2046,SC2086
+${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Werror $(pkg-config --cflags choir) \
+    -o "$work/mnist" "$work/mnist.c" $(pkg-config --libs choir) -Wl,-rpath,"$libdir"
+if "$work/mnist" "$work/nowhere" 2 2>"$work/err"; then exit 1; fi
+grep -q "$work/nowhere" "$work/err"
+
 # Each header compiles on its own.
 for header in "$prefix"/include/choir/*.h; do
     echo "#include <choir/$(basename "$header")>" |
