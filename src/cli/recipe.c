@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/named.h"
 #include "base/options.h"
 #include "cli/choices.h"
 #include "cli/job.h"
@@ -16,10 +17,23 @@ struct recipe {
 };
 
 static const char *const optimizers[KINDS] = {"sgd", "adam", "adamw", "lamb"};
+static const choir__name_table optimizer_table = CHOIR__NAME_TABLE(optimizers);
 
 const char *choir__cli_optimizer_names(size_t i)
 {
     return i < KINDS ? optimizers[i] : NULL;
+}
+
+/* Finds the name that a text such as "cosine:warmup=9" begins with. */
+static choir_status find_kind(
+    const choir__name_table *table, const char *what, const char *text, int *kind)
+{
+    char name[64];
+    choir_status status = choir__options_name(text, name, sizeof name);
+    if (status != CHOIR_OK)
+        return status;
+    *kind = choir__find_named(table, name);
+    return *kind < 0 ? choir__unknown_name(table, what, name) : CHOIR_OK;
 }
 
 /* The options of all four optimizers; each has some of them. */
@@ -81,14 +95,8 @@ static void fill_recipe(const choir__job *j, const struct numbers *n, struct rec
 
 static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
 {
-    char name[64];
-    int kind = 0;
-    choir_status status = choir__options_name(j->optimizer, name, sizeof name);
-    while (kind < KINDS && strcmp(name, optimizers[kind]))
-        kind++;
-    if (status == CHOIR_OK && kind == KINDS)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "unknown optimizer '%s': choose one of sgd, adam, adamw, lamb", name);
+    int kind;
+    choir_status status = find_kind(&optimizer_table, "optimizer", j->optimizer, &kind);
     if (status != CHOIR_OK)
         return status;
     struct numbers n = {.beta1 = 0.9,
@@ -105,7 +113,7 @@ static choir_status parse_optimizer(const choir__job *j, struct recipe *r)
     r->matrices_decay_alone = !strcmp(n.decay, "matrices");
     if (!r->matrices_decay_alone && strcmp(n.decay, "all"))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "the optimizer: decay=%s; it is 'all' or 'matrices' (no biases, no norms)",
+            "the optimizer: decay=%s: expected 'all' or 'matrices' (no biases, no norms)",
             n.decay);
     r->kind = kind;
     fill_recipe(j, &n, r);
@@ -139,6 +147,7 @@ struct curve {
 
 static const char *const schedules[] = {"constant", "cosine", "linear", "step", "multistep",
     "exponential", "polynomial", "restarts", "one_cycle", "cyclic", "inverse_sqrt"};
+static const choir__name_table schedule_table = CHOIR__NAME_TABLE(schedules);
 
 const char *choir__cli_schedule_names(size_t i)
 {
@@ -178,16 +187,10 @@ static choir_status read_curve(const char *text, int kind, struct curve *c)
 
 static choir_status parse_schedule(const choir__job *j, struct recipe *r)
 {
-    char name[64];
-    int kind = 0, count = (int)CHOIR_COUNT(schedules);
-    choir_status status = choir__options_name(j->schedule, name, sizeof name);
-    while (kind < count && strcmp(name, schedules[kind]))
-        kind++;
-    if (status == CHOIR_OK && kind == count)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "unknown schedule '%s': choose one of constant, cosine, linear, step, multistep, "
-            "exponential, polynomial, restarts, one_cycle, cyclic, inverse_sqrt",
-            name);
+    int kind;
+    choir_status status = find_kind(&schedule_table, "schedule", j->schedule, &kind);
+    if (status != CHOIR_OK)
+        return status;
     bool cycles = kind == CHOIR_LR_CYCLIC;
     struct curve c = {.steps = j->steps,
         .size = 1000,
@@ -199,8 +202,7 @@ static choir_status parse_schedule(const choir__job *j, struct recipe *r)
         .rise = 0.3,
         .first_factor = 25,
         .last_factor = 1e4};
-    if (status == CHOIR_OK)
-        status = read_curve(j->schedule, kind, &c);
+    status = read_curve(j->schedule, kind, &c);
     r->schedule = (choir_schedule){.kind = kind,
         .warmup = c.warmup,
         .steps = c.steps,

@@ -1,9 +1,9 @@
 /* Pipeline plans: the registry of schedules, and making a plan for p devices. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
+#include "base/named.h"
 #include "parallel/plan/plan.h"
 
 /* The registry. */
@@ -20,6 +20,7 @@ static const choir__pipeline_schedule schedules[] = {
         .bubble = "(p - 1) max(F + B - W, F, B) / (m (F + B + W))",
         .write = choir__plan_zero_bubble},
 };
+static const choir__name_table table = CHOIR__NAME_TABLE(schedules);
 
 enum { MOST_ACTIONS = 1 << 20, MOST_DEVICES = 1024 };
 
@@ -28,32 +29,21 @@ const char *choir_pipeline_schedule_name(int index)
     return index >= 0 && index < (int)CHOIR_COUNT(schedules) ? schedules[index].name : NULL;
 }
 
-static choir_status unknown(const char *name)
-{
-    char names[128] = "";
-    for (size_t i = 0; i < CHOIR_COUNT(schedules); i++) {
-        strcat(names, i ? ", " : "");
-        strcat(names, schedules[i].name);
-    }
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "there is no pipeline schedule '%s'; there are %s", name, names);
-}
-
 static choir_status check(
     const choir__pipeline_schedule *schedule, int devices, int chunks, int64_t micros)
 {
     if (devices < 1 || devices > MOST_DEVICES)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a pipeline over %d devices: want 1 to %d",
-            devices, MOST_DEVICES);
+        return choir__error(CHOIR_ERR_ARGUMENT, "a pipeline: expected 1 to %d devices, got %d",
+            MOST_DEVICES, devices);
     if (chunks < 1)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a pipeline of %d chunks a device: want at least 1", chunks);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a pipeline: expected 1 chunk per device or more, got %d", chunks);
     if (micros < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a pipeline of %lld micro-batches: want at least 1", (long long)micros);
+            "a pipeline: expected 1 micro-batch or more, got %lld", (long long)micros);
     if (chunks > 1 && !schedule->chunked)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "schedule %s has 1 chunk a device, not %d; 'interleaved' takes several",
+            "schedule %s: expected 1 chunk per device, got %d; 'interleaved' takes several",
             schedule->name, chunks);
     if (micros > MOST_ACTIONS || chunks > MOST_ACTIONS ||
         micros * chunks > MOST_ACTIONS / 3 / devices)
@@ -78,12 +68,10 @@ static void costs_init(choir_pipeline_plan *plan, const choir_stage_cost *costs)
 choir_status choir_pipeline_plan_new(const char *name, int devices, int chunks, int64_t micros,
     const choir_stage_cost *costs, choir_pipeline_plan **out)
 {
-    const choir__pipeline_schedule *schedule = NULL;
-    for (size_t i = 0; i < CHOIR_COUNT(schedules); i++)
-        if (strcmp(schedules[i].name, name) == 0)
-            schedule = &schedules[i];
-    if (!schedule)
-        return unknown(name);
+    int at = choir__find_named(&table, name);
+    if (at < 0)
+        return choir__unknown_name(&table, "pipeline schedule", name);
+    const choir__pipeline_schedule *schedule = &schedules[at];
     choir_status status = check(schedule, devices, chunks, micros);
     if (status == CHOIR_OK && costs)
         status = choir__plan_costs_check(costs, devices * chunks);
